@@ -1,4 +1,4 @@
-//! Asking the kernel to keep cores that idle quick to wake, while there is traffic.
+//! Requests to the kernel to keep idle cores quick to wake while there is traffic (PM QoS).
 //!
 //! A client that waits for a reply sleeps meanwhile, as the kernel's worker does between two
 //! requests. Waking a core that has halted costs more than all the work on a small request, above
@@ -35,18 +35,18 @@ const VIRTUAL_LATENCY_US: i32 = 0;
 /// Cores stop at their first halt, which they leave within two microseconds and which saves power.
 const PHYSICAL_LATENCY_US: i32 = 2;
 
-/// State of the request for quick cores.
+/// State of the request for low CPU latency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuLatencyState {
     /// Traffic is recent: cores stay quick to wake.
     Held,
     /// There was no traffic lately: cores idle as they like.
     Released,
-    /// The kernel no longer takes the wish, and why. Cores idle as they like.
+    /// The kernel no longer accepts the request, with the reason. Cores idle as they like.
     Failed(String),
 }
 
-/// Why cores cannot be kept quick to wake. Everything else works without.
+/// Error of a host that does not accept the request. Everything else works without it.
 #[derive(Debug)]
 pub struct CpuLatencyError {
     problem: &'static str,

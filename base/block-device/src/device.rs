@@ -1,4 +1,4 @@
-//! The contract between exports and volumes.
+//! The interface between exports and volumes.
 
 use std::io::IoSlice;
 
@@ -21,7 +21,7 @@ impl SectorSize {
     }
 }
 
-/// The shape of a device at one moment; `size_bytes` changes when the volume is resized.
+/// Geometry of a device at one moment; `size_bytes` changes when the volume is resized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// A multiple of the sector size.
@@ -29,26 +29,25 @@ pub struct Geometry {
     pub sector: SectorSize,
 }
 
-/// Presence of a cache of acknowledged writes that a flush empties.
+/// Volatile write cache of a device: acknowledged writes that only a flush makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteCache {
-    /// Writes are as durable when they are acknowledged as they will ever be: a flush has nothing
-    /// to do, and clients may be told so.
+    /// A flush does nothing, because acknowledged writes are as durable as they will ever be;
+    /// clients may be told so.
     Absent,
     Volatile,
 }
 
-/// State in which [`BlockDevice::write_zeroes`] leaves the bytes.
+/// Allocation of a range after [`BlockDevice::write_zeroes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroes {
-    /// A hole: the blocks count as never written.
+    /// Holes: the blocks count as never written.
     Unmap,
-    /// Written zeros: blocks that were written stay allocated (NBD's `NO_HOLE`). Those that were
-    /// not stay holes.
+    /// Written zeros: allocated blocks stay allocated (NBD's `NO_HOLE`), holes stay holes.
     KeepAllocated,
 }
 
-/// Contents of a run of bytes.
+/// Kind of contents of a run of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// Never written, or discarded. Reads as zeros.
@@ -65,27 +64,27 @@ pub struct Extent {
     pub kind: ExtentKind,
 }
 
-/// Names one snapshot of a device for good: never given to another snapshot later.
+/// Id of a snapshot of a device; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SnapshotId(pub u64);
 
-/// An earlier state of a device, by the name that its owner gave it.
+/// A snapshot of a device, with the name that its owner gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotInfo {
     pub id: SnapshotId,
     pub name: String,
 }
 
-/// Possible change of a run of bytes.
+/// Change of a run of bytes since a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// The same as in the snapshot.
     Unchanged,
-    /// Written, zeroed or discarded since, perhaps with what had been there.
+    /// Written, zeroed or discarded since, perhaps with the former contents.
     Changed,
 }
 
-/// A run of bytes that changed, or did not.
+/// A run of bytes that has changed, or has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeExtent {
     pub range: ByteRange,
@@ -120,15 +119,16 @@ pub trait BlockDevice: Send + Sync {
         visit: &mut dyn FnMut(&[IoSlice<'_>]),
     ) -> Result<(), DeviceError>;
 
-    /// Stores `from` at `offset_bytes`.
+    /// Writes `from` at `offset_bytes`.
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError>;
 
-    /// Makes `range` read as zeros. For whole blocks, unmapped ones as a discard, for which see
-    /// there; kept ones may need memory as an overwrite does. Holes stay holes and need none.
+    /// Makes `range` read as zeros. With [`Zeroes::Unmap`] whole blocks are discarded as by
+    /// [`BlockDevice::discard`]; with [`Zeroes::KeepAllocated`] they may need memory as an
+    /// overwrite does. Holes stay holes and need none.
     fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError>;
 
-    /// Forgets the whole blocks inside `range`: they read as zeros and give their memory back.
-    /// Bytes of blocks that the range cuts are left as they are.
+    /// Discards the whole blocks inside `range`: they read as zeros and their memory is freed.
+    /// Blocks that the range covers partly are unchanged.
     ///
     /// Works on a full device. Only where copies share the device's contents it may need a little
     /// memory to tell them apart, for which some is kept that nothing else takes. When that is used
@@ -136,46 +136,48 @@ pub trait BlockDevice: Send + Sync {
     /// deleting copies helps.
     fn discard(&self, range: ByteRange) -> Result<(), DeviceError>;
 
-    /// Makes everything acknowledged so far as durable as the volume's class promises.
+    /// Flushes: everything acknowledged so far becomes as durable as the volume's class guarantees.
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// Does what a flush would have to do now, without its promise. For exports that expect a flush
-    /// and have nothing else to do; it may wait for a disk as a flush does. What fails, the next
-    /// flush tries again and tells of.
+    /// Writes back early what a flush would have to write, without its guarantee. For exports that
+    /// expect a flush and have nothing else to do; may wait for a disk as a flush does. After a
+    /// failure the next flush tries again and reports it.
     fn write_back(&self) {}
 
-    /// Whether a flush promises more than the acknowledgement of a write does. May change while
-    /// the device is in use.
+    /// Returns whether a flush guarantees more than the acknowledgement of a write. May change
+    /// while the device is in use.
     fn write_cache(&self) -> WriteCache {
         WriteCache::Volatile
     }
 
-    /// Whether reads, and writes of parts of blocks, may wait for contents that are not in memory.
-    /// Asked before each of them, so it must be quick.
+    /// Returns whether reads, and writes of parts of blocks, may wait for contents that are not in
+    /// memory. Called before each of them, so it must be quick.
     fn data_may_be_away(&self) -> bool {
         false
     }
 
-    /// Whether the device refuses every change for as long as it exists, as a snapshot does. One
-    /// that refuses changes for a while is not read-only in this sense; both refuse with
-    /// [`crate::DeviceErrorKind::ReadOnly`]. Flushing changes nothing, and is never refused so.
+    /// Returns whether the device refuses all writes for as long as it exists, as a snapshot does.
+    /// A device that refuses writes for a while is not read-only in this sense; both fail with
+    /// [`crate::DeviceErrorKind::ReadOnly`]. A flush is never refused for this reason.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// The runs of one kind that cover `range`, in order, neighbours differing in kind; `count_max`
-    /// at most, so the last may end before the range does. At least one unless the range is empty.
+    /// Lists the runs of one kind that cover `range`, in order; neighbours differ in kind. Returns
+    /// at most `count_max` runs, so the last may end before the range does, and at least one unless
+    /// the range is empty.
     fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError>;
 
-    /// The earlier states that [`BlockDevice::changed_extents`] compares with, oldest first. Names
-    /// are those of the snapshots alone, without the volume's.
+    /// Lists the snapshots that [`BlockDevice::changed_extents`] can compare with, oldest first, by
+    /// their names without the volume's.
     fn snapshots(&self) -> Vec<SnapshotInfo> {
         Vec::new()
     }
 
-    /// What has changed in `range` since a snapshot, in runs as of [`BlockDevice::extents`]. Bytes
-    /// past the end of the snapshot count as changed. A snapshot that is not, or no longer, one
-    /// of this device is refused with [`crate::DeviceErrorKind::NoSnapshot`].
+    /// Lists what has changed in `range` since a snapshot, in runs like those of
+    /// [`BlockDevice::extents`]. Bytes past the end of the snapshot count as changed. A snapshot
+    /// that is not, or no longer, one of this device is refused with
+    /// [`crate::DeviceErrorKind::NoSnapshot`].
     fn changed_extents(
         &self,
         _since: SnapshotId,

@@ -1,11 +1,11 @@
-//! Errors of a request, in the few classes that a protocol can express.
+//! Errors of requests, in the few classes that a protocol can express.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::range::ByteRange;
 
-/// The class of a refused or failed request. Exports turn it into their own codes.
+/// Class of a refused or failed request. Exports map it to codes of their protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceErrorKind {
     /// The range ends past the end of the device.
@@ -14,24 +14,24 @@ pub enum DeviceErrorKind {
     /// The range is longer than [`crate::IO_BYTES_MAX`] in a call that moves data.
     #[error("the range is longer than one request may be")]
     TooLong,
-    /// The pool has no memory left for the data. What was there before is unchanged for every
-    /// block that was not written yet; the caller may discard and try again.
+    /// The pool has no memory left for the data. Blocks that were not written yet are unchanged;
+    /// the caller may discard and try again.
     #[error("the pool has no free memory left")]
     NoSpace,
     /// The volume was deleted while the export held it.
     #[error("the volume was deleted")]
     Gone,
-    /// Stored bytes do not decode. Nothing was returned.
+    /// Stored bytes cannot be decoded. Nothing was returned.
     #[error("the stored data is damaged")]
     Corrupt,
-    /// The device takes no changes, now or ever. Nothing was changed.
+    /// The device refuses writes, now or always. Nothing was changed.
     #[error("the device is read-only")]
     ReadOnly,
-    /// Stable storage did not take what the flush owes. Everything can be read still; no client may
-    /// count on it after a loss of power until a later flush succeeds.
+    /// Stable storage did not accept the data of a flush. It can still be read, but may be lost at
+    /// a power failure until a later flush succeeds.
     #[error("the data written could not be made durable")]
     NotDurable,
-    /// The snapshot to compare with is gone, or never was one of this device.
+    /// The snapshot to compare with was deleted, or never was one of this device.
     #[error("the device has no such snapshot")]
     NoSnapshot,
 }

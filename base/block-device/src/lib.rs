@@ -1,4 +1,4 @@
-//! The waist of the house: what every export needs of a volume, and all that it may know of it.
+//! The interface between exports and volumes: everything that an export may know of a volume.
 //!
 //! Exports turn a protocol into calls of [`BlockDevice`]; the engine implements it. Neither knows
 //! the other. This crate holds no state, starts nothing and never touches memory it was not given.

@@ -4,7 +4,7 @@ use std::fmt;
 
 pub use units::BLOCK_BYTES;
 
-/// The longest read or write in one call, in bytes. Exports split or refuse what is longer.
+/// Maximum length of a read or write in one call, in bytes. Exports split or refuse longer ones.
 pub const IO_BYTES_MAX: usize = 32 << 20;
 
 /// `length` bytes from byte `start` of a device. May be empty; may begin and end anywhere.
@@ -19,7 +19,7 @@ impl ByteRange {
         Self { start, length }
     }
 
-    /// The first byte past the range, or `None` when that is no 64-bit number.
+    /// First byte past the range, or `None` if that exceeds 64 bits.
     pub const fn end(self) -> Option<u64> {
         self.start.checked_add(self.length)
     }

@@ -9,7 +9,7 @@ use crate::device::{
 use crate::error::{Action, DeviceError, DeviceErrorKind};
 use crate::range::ByteRange;
 
-/// Another device without its changes.
+/// Read-only view of another device.
 pub struct ReadOnly(pub Arc<dyn BlockDevice>);
 
 fn refused(action: Action, range: ByteRange) -> Result<(), DeviceError> {

@@ -37,9 +37,9 @@ impl StopSignal {
     }
 }
 
-/// Calls `accept` for each of `listeners`, which never wait, whenever clients may be there, until
-/// `stop` is given. When `accept` fails, for want of a descriptor, memory or a thread, it is not
-/// called for a moment. `clients` names them in the log.
+/// Calls `accept` for each of `listeners`, which never wait, whenever clients may have connected,
+/// until `stop` is given. When `accept` fails for lack of a descriptor, memory or a thread, it is
+/// called again after a pause. `clients` names them in the log.
 pub fn accept_until<L: AsFd>(
     stop: &StopSignal,
     listeners: &[L],

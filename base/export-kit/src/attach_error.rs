@@ -1,4 +1,4 @@
-//! Errors between volumes and block devices of the kernel.
+//! Errors of attaching volumes as block devices of the kernel.
 
 use std::fmt;
 use std::io;
@@ -7,9 +7,9 @@ use std::path::Path;
 /// The class of a failure, for programs to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachErrorKind {
-    /// This machine does not offer the driver, or not to this user.
+    /// The driver is missing on this machine, or this user may not use it.
     Unavailable,
-    /// The driver of this kernel is too old for what was asked.
+    /// The kernel's driver is too old for this operation.
     NotSupported,
     /// There is no volume of that name, or it is not attached.
     NotFound,
@@ -17,11 +17,12 @@ pub enum AttachErrorKind {
     Busy,
     /// The kernel did not answer in time.
     TimedOut,
-    /// The fd store, which keeps the connection to the kernel, does not answer as it should.
+    /// The file descriptor store of the service manager, which keeps the connection to the kernel,
+    /// does not answer as expected.
     FdStore,
-    /// The kernel refused something that it should not have.
+    /// The kernel refused something unexpectedly.
     Kernel,
-    /// The list of devices could not be stored.
+    /// The list of devices could not be written.
     Registry,
 }
 
@@ -51,7 +52,7 @@ impl AttachError {
         self
     }
 
-    /// A failure of a system call, whose class follows from the call's error.
+    /// Error of a system call, with the class that follows from its error number.
     pub fn of_call(attempt: impl Into<String>, source: io::Error) -> Self {
         let kind = match source.kind() {
             io::ErrorKind::NotFound => AttachErrorKind::NotFound,
@@ -72,7 +73,7 @@ impl AttachError {
         self.source.as_ref().and_then(io::Error::raw_os_error)
     }
 
-    /// The whole chain in one line.
+    /// The error and its sources in one line.
     pub fn chain(&self) -> String {
         match &self.source {
             Some(source) => format!("{self}: {source}"),

@@ -1,8 +1,8 @@
-//! Requests that may wait for a disk, left to threads that may wait, too.
+//! Queue of requests that may wait for a disk, for threads that may wait.
 //!
-//! The thread of a connection pushes; threads of their own take, all of it for a flush, which is
-//! done once for everything that waits, or one after the other. Where what waits is bounded by the
-//! places of a ring or of the kernel's queue, the queue needs no limit of its own.
+//! The thread of a connection pushes; other threads take either everything that waits, for one
+//! flush, or one request after the other. The queue needs no limit of its own where the places of a
+//! ring or of the kernel's queue bound what waits.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -26,12 +26,12 @@ struct State<T> {
     end: Option<QueueEnd>,
 }
 
-/// End of a queue.
+/// Treatment of waiting work when a queue is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueEnd {
-    /// What waits is still served.
+    /// Waiting work is still served.
     Drained,
-    /// What waits is dropped.
+    /// Waiting work is dropped.
     Dropped,
 }
 
@@ -48,8 +48,7 @@ impl<T> LateQueue<T> {
         self.changed.notify_one();
     }
 
-    /// Pushes as [`LateQueue::push`] does, but gives `work` back when `count_max` are there
-    /// already.
+    /// Pushes like [`LateQueue::push`], but returns `work` when `count_max` entries are waiting.
     pub fn push_bounded(&self, work: T, count_max: usize) -> Result<(), T> {
         let mut state = self.lock();
         if state.waiting.len() >= count_max {
@@ -60,7 +59,8 @@ impl<T> LateQueue<T> {
         Ok(())
     }
 
-    /// Lets the serving threads end, each after what it is at. Once dropped is dropped.
+    /// Closes the queue: the serving threads end after their current work. A queue that was closed
+    /// with [`QueueEnd::Dropped`] stays so.
     pub fn close(&self, end: QueueEnd) {
         let mut state = self.lock();
         if state.end != Some(QueueEnd::Dropped) {
@@ -69,23 +69,24 @@ impl<T> LateQueue<T> {
         self.changed.notify_all();
     }
 
-    /// Has `serve` do what waits, one after the other, until the end. For any number of threads.
+    /// Serves the waiting work one by one with `serve`, until the queue is closed. For any number
+    /// of threads.
     pub fn serve_each(&self, serve: impl FnMut(T)) -> QueueEnd {
         let take = |waiting: &mut VecDeque<T>| waiting.pop_front().expect("something waits");
         self.serve(take, serve)
     }
 
-    /// Has `serve` do everything that waits at once, again and again, until the end.
+    /// Serves all waiting work at once with `serve`, again and again, until the queue is closed.
     pub fn serve_together(&self, serve: impl FnMut(VecDeque<T>)) -> QueueEnd {
         self.serve(mem::take, serve)
     }
 
-    /// Drops what waits; what is being served goes on.
+    /// Drops the waiting work; work in progress goes on.
     pub fn clear(&self) {
         self.lock().waiting.clear();
     }
 
-    /// Waits until nothing is being served.
+    /// Waits until no work is in progress.
     pub fn wait_until_idle(&self) {
         let is_busy = |state: &mut State<T>| state.served_count > 0;
         drop(self.idle.wait_while(self.lock(), is_busy).expect(NOT_POISONED));

@@ -1,16 +1,16 @@
-//! Limit on the log messages that peers cause: they must not fill a disk with lines of ours.
+//! Rate limit on log messages that peers cause, so that they cannot fill a disk.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Lines of one limit in each window.
+/// Maximum number of lines of one limit in each window.
 pub const LINES_PER_WINDOW_MAX: u32 = 10;
 
-/// After so long lines are written again.
+/// Length of a window; after it lines are written again.
 pub const WINDOW: Duration = Duration::from_secs(60);
 
-/// Bounds the lines of those that share it. One for each peer that can cause lines, so that none
-/// hides what another one does.
+/// Rate limit of the lines of its users. Each peer that can cause lines should have its own, so
+/// that none hides the lines of another.
 #[derive(Debug, Default)]
 pub struct LogLimit {
     window: Mutex<Option<Window>>,
@@ -28,7 +28,7 @@ impl LogLimit {
         Self { window: Mutex::new(None) }
     }
 
-    /// Returns whether a line may be written, and then how many were left out before it.
+    /// Returns whether a line may be written, and if so how many were suppressed before it.
     pub fn admit(&self) -> Option<u64> {
         self.admit_at(Instant::now())
     }

@@ -7,19 +7,19 @@ use kernel::groups_of_peer;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
-/// The process at the other end, as the kernel noted when it connected.
+/// Process at the other end of a Unix socket, as the kernel recorded it at the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     pub uid: u32,
     pub gid: u32,
-    /// Zero for one of another namespace, which has no number here.
+    /// Process id; zero for a process of another pid namespace.
     pub pid: u32,
     /// The supplementary groups, wherever they are defined.
     pub groups: Vec<u32>,
 }
 
 impl Peer {
-    /// Asks the kernel.
+    /// Reads the peer from the kernel.
     pub fn of(socket: &impl AsFd) -> io::Result<Self> {
         let known = socket_peercred(socket)?;
         Ok(Self {
@@ -30,7 +30,7 @@ impl Peer {
         })
     }
 
-    /// Root, or the user of this process, which can do all that it can.
+    /// Returns whether the peer is root, or the user of this process.
     pub fn is_owner(&self) -> bool {
         self.uid == 0 || self.uid == geteuid().as_raw()
     }

@@ -1,20 +1,20 @@
-//! Number of peers that a server takes, so that one user cannot take all places.
+//! Limits on the clients of a server, so that one user cannot take all places.
 
 use crate::peer::Peer;
 
-/// Places of a server.
+/// Limits on the clients of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// All places.
+    /// Maximum number of clients.
     pub total: usize,
-    /// Places that one user other than root and the server's own can have.
+    /// Maximum number of clients of one user other than root and the server's own.
     pub per_user: usize,
-    /// Places that only root and the server's own user can have.
+    /// Places reserved for root and the server's own user.
     pub reserved: usize,
 }
 
 impl Quota {
-    /// Returns whether there is a place for `peer` beside those that are there.
+    /// Returns whether the limits admit `peer` beside the present clients.
     pub fn has_room<'peers>(
         &self,
         present: impl Iterator<Item = &'peers Peer>,

@@ -67,8 +67,8 @@ pub struct Status<K: Ord> {
     pub handshakes: usize,
     /// Clients since the start.
     pub accepted: u64,
-    /// Clients since the start that were turned away: too many were there, or there was nothing
-    /// that they may use.
+    /// Clients since the start that were disconnected at once: there were too many, or they may use
+    /// nothing.
     pub refused: u64,
     /// Requests since the start.
     pub traffic: Traffic,
@@ -81,7 +81,7 @@ impl<K: Ord> Status<K> {
     }
 }
 
-/// A connection's entry, which goes with it.
+/// Entry of a connection, which is removed when this is dropped.
 pub struct Registration<K: Ord + Clone, U = ()> {
     registry: Arc<Registry<K, U>>,
     id: u64,
@@ -135,7 +135,7 @@ impl<K: Ord + Clone, U> Registry<K, U> {
         Some(Registration { registry: Arc::clone(self), id, is_ending, counters })
     }
 
-    /// Counts a client that is turned away before it has a place.
+    /// Counts a client that was refused before it had a place.
     pub fn note_refused(&self) {
         self.book().refused += 1;
     }
@@ -154,14 +154,14 @@ impl<K: Ord + Clone, U> Registry<K, U> {
         status
     }
 
-    /// Calls `visit` for all that have opened `key`. It must not wait.
+    /// Calls `visit` for all connections that have opened `key`. It must not wait.
     pub fn visit(&self, key: &K, visit: impl FnMut(&U)) {
         let book = self.book();
         let opened = book.open.values().filter_map(|entry| entry.opened.as_ref());
         opened.filter(|(opened, _)| opened == key).map(|(_, used)| used).for_each(visit);
     }
 
-    /// Ends all connections that have opened `key`. Returns how many there were.
+    /// Ends all connections that have opened `key`. Returns their number.
     pub fn disconnect<Q: ?Sized + PartialEq>(&self, key: &Q) -> usize
     where
         K: std::borrow::Borrow<Q>,
@@ -173,8 +173,8 @@ impl<K: Ord + Clone, U> Registry<K, U> {
         book.open.values().filter(has_opened).map(|entry| entry.end(Shutdown::Both)).count()
     }
 
-    /// Ends all connections, of which `first` says how, and the rest of them altogether at
-    /// `deadline`. Returns how many those were.
+    /// Ends the direction `first` of all connections, and at `deadline` both directions of those
+    /// that remain. Returns the number of the latter.
     pub fn drain(&self, first: Shutdown, deadline: Instant) -> usize {
         let mut book = self.book();
         book.open.values().for_each(|entry| entry.end(first));
@@ -232,8 +232,8 @@ impl<K, U> Entry<K, U> {
 }
 
 impl<K: Ord + Clone, U> Registration<K, U> {
-    /// Opens `key`, where others reach the connection by `used`. Waits until connections to it that
-    /// have ended have left its device; returns nothing if they have not within `time_max`.
+    /// Opens `key`, where others reach the connection by `used`. Waits until ended connections to
+    /// it have left its device; returns `None` if they have not within `time_max`.
     pub fn open(&self, key: K, used: U, time_max: Duration) -> Option<Inside<K, U>> {
         let begun = Instant::now();
         let mut book = self.registry.book();

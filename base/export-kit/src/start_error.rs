@@ -1,9 +1,9 @@
-//! Why an export could not be started.
+//! Errors of the start of an export.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A server that was not started. Nothing is left of it.
+/// Error of a server that was not started. It leaves nothing behind.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot listen on {}: another process is serving there", path.display())]

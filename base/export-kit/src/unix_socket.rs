@@ -1,4 +1,4 @@
-//! The Unix socket on which an export awaits its clients.
+//! Unix socket of an export.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -19,9 +19,9 @@ use crate::start_error::StartError;
 #[derive(Clone, Copy, Debug)]
 pub struct SocketPlan {
     pub kind: SocketType,
-    /// Mode of its file. What a client may use is asked beside that.
+    /// Mode of the socket's file. The rights of each client are checked besides.
     pub mode: u32,
-    /// Clients that wait to be accepted, at most; others wait to wait.
+    /// Maximum number of clients that wait to be accepted.
     pub backlog: i32,
 }
 
@@ -41,7 +41,7 @@ struct FileIdentity {
 }
 
 impl UnixSocket {
-    /// Takes the place of a socket file that a dead process left behind.
+    /// Binds the socket, and replaces a socket file that a dead process left.
     pub fn bind(path: &Path, plan: SocketPlan) -> Result<Self, StartError> {
         remove_stale_socket(path, plan.kind)?;
         let failed = |source| StartError::Listen { path: path.to_owned(), source };
@@ -53,7 +53,7 @@ impl UnixSocket {
         Ok(socket)
     }
 
-    /// The next client, or `None` when there is none.
+    /// Accepts the next client; `None` if there is none.
     pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
         loop {
             match accept_with(&self.socket, SocketFlags::CLOEXEC) {

@@ -3,21 +3,21 @@
 
 use std::fmt::{Display, Write};
 
-/// Content type of answers that are such a page.
+/// Content type of a page of metrics.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Behaviour of a family's values.
+/// Type of a metric family.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// It goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// It only grows, until the program starts again.
+    /// A value that only grows until the program restarts.
     Counter,
-    /// Counts of what was not above each bound, with their sum.
+    /// Numbers of values up to each bound, with the sum of all values.
     Histogram,
 }
 
-/// The text as it grows. Each sample belongs to the family that was begun last.
+/// A page being written. Each sample belongs to the family that was begun last.
 #[derive(Debug, Default)]
 pub struct Page {
     text: String,
@@ -50,7 +50,7 @@ impl Page {
         self.sample(&[], value);
     }
 
-    /// The same for what only grows.
+    /// Writes a family of one counter without labels.
     pub fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, Kind::Counter, help);
         self.sample(&[], value);
@@ -87,7 +87,7 @@ impl Page {
         self.name = name;
     }
 
-    /// One value, with the labels that tell it from others of the family.
+    /// Writes a sample, with the labels that distinguish it within the family.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(&self.name);
         for (index, (label, text)) in labels.iter().enumerate() {

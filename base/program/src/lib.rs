@@ -1,12 +1,11 @@
-//! The shell of a program that runs as a service: its start, its log, the signals that it heeds,
-//! the sockets that it serves at, and how it takes connections in.
+//! Common parts of programs that run as services: start, log, signals, sockets and connections.
 //!
 //! ```text
 //! run ─▶ options ─▶ start_log ─▶ bind_in_place ─▶ ready ─▶ serve_all ─▶ Signals ─▶ stopping
 //! ```
 //!
-//! It knows no path and no protocol beyond the limits of HTTP/1.1, and decides nothing: who may
-//! speak, how many and for how long is said by the program.
+//! The crate knows no path and no protocol beyond the limits of HTTP/1.1. The program decides who
+//! may connect, how many clients and for how long.
 #![forbid(unsafe_code)]
 
 mod connections;

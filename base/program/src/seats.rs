@@ -1,13 +1,13 @@
-//! Seats of connections: as many as there may be, and some that are given up for others.
+//! Limit on connections, with idle connections that are ended in favour of new ones.
 //!
 //! ```text
 //! entered ─▶ held ◀──▶ spare ─▶ ended, when somebody comes and all seats are taken
 //!                        the oldest of the owner who has the most spare ones
 //! ```
 //!
-//! A connection that has said nothing yet, or that is asked for nothing, has its seat to spare.
-//! Seats that are held are shared between their owners as all limits are, except that each may have
-//! one: whoever has many leaves as many to others.
+//! A connection has its seat to spare before its first request and between requests. Seats that are
+//! held are shared between their owners like all limits, except that each owner may have one: an
+//! owner of many leaves as many to others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

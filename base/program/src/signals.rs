@@ -1,16 +1,16 @@
-//! Signals: they ask a program to stop, or to read its files again.
+//! Signals that stop a program or make it read its files again.
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Wish of the sender of a signal.
+/// Request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     Stop,
     Reload,
 }
 
-/// The signals that a program heeds from now on, in place of dying of them.
+/// Handler of the signals of a program, in place of their default action.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,

@@ -1,4 +1,4 @@
-//! Why a region cannot be had.
+//! Errors of opening a region.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,14 +19,14 @@ pub enum RegionErrorKind {
         Size(*asked_bytes)
     )]
     SizeDiffers { found_bytes: u64, asked_bytes: u64 },
-    /// The file has a size that no region has.
+    /// The file does not have the size of a region.
     #[error(
         "its size of {} is not the size of a pool: it is something else, or was truncated; use \
          another file",
         Size(*found_bytes)
     )]
     NotARegion { found_bytes: u64 },
-    /// Others than the owner of this process could change it, or read it.
+    /// Users other than the owner of this process can read or change the file.
     #[error(
         "it belongs to user {owner} and has mode {mode:o}; it must belong to this process's user \
          and have mode 600: if nobody else has changed it, use chown and chmod 600"
@@ -55,7 +55,7 @@ pub enum RegionErrorKind {
     System { call: &'static str },
 }
 
-/// A region that cannot be had, and why.
+/// Error of opening a region.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open the region {}: {kind}", path.display())]
 pub struct RegionError {

@@ -1,4 +1,4 @@
-//! The file of a region: found or made, locked, and its memory taken and given back.
+//! The file of a region: created, opened, locked, and its memory allocated and freed.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,8 +15,7 @@ use crate::error::{RegionError, RegionErrorKind};
 use crate::host_memory::HostMemory;
 use crate::sys;
 
-/// Regions begin and end on pages of this size, so that huge pages can hold them; their memory is
-/// taken and given back in such pages.
+/// Page size of regions, so that huge pages fit; memory is allocated and freed in these pages.
 pub const SIZE_UNIT_BYTES: u64 = 2 << 20;
 
 /// The smallest region: room for the tables and some slabs.
@@ -32,10 +31,10 @@ const HEADROOM_BYTES: u64 = 64 << 20;
 /// memory back first.
 const LOCK_WAIT: Duration = Duration::from_secs(3);
 
-/// Where a region's file shall lie and how large it is.
+/// Path and size of a region.
 #[derive(Clone, Debug)]
 pub struct RegionSpec {
-    /// A file on tmpfs or hugetlbfs. Made when it does not exist, readable by its owner only.
+    /// A file on tmpfs or hugetlbfs. Created when it does not exist, readable by its owner only.
     pub path: PathBuf,
     /// A multiple of 2 MiB. Must be what the file has when it exists.
     pub size_bytes: u64,

@@ -1,25 +1,25 @@
-//! Memory that this process can have: what the host has, and no more than the control groups of the
-//! process allow.
+//! Memory available to this process: that of the host, limited by the control groups of the
+//! process.
 //!
 //! A pool in memory is charged to the group whose process touched it first. The kernel kills a
-//! process of a group that is over its limit, where it refuses it to others.
+//! process whose group exceeds its limit, while other shortages are errors.
 
 use std::path::{Path, PathBuf};
 
-/// Memory that can be had without swapping.
+/// Memory available without swapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostMemory {
-    /// All that the host has, or no limit where the kernel says nothing.
+    /// Memory of the host, or the maximum if the kernel does not report it.
     pub total_bytes: u64,
     pub available_bytes: u64,
-    /// The control group that allows the least, if that is less than what the host has.
+    /// Control group with the smallest limit, if it is smaller than the memory of the host.
     pub limited_by: Option<GroupLimit>,
 }
 
 /// A control group's limit of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupLimit {
-    /// Its folder.
+    /// Path of the group.
     pub group: PathBuf,
     pub limit_bytes: u64,
     pub available_bytes: u64,

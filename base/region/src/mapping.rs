@@ -40,8 +40,8 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Opens the file or makes it, takes its lock and all of its memory. Waits a few seconds for a
-    /// dying process to let go.
+    /// Opens or creates the file, locks it and allocates all of its memory. Waits a few seconds for
+    /// a dying process to release the lock.
     pub fn open(spec: &RegionSpec) -> Result<Self, RegionError> {
         let file = file::open(spec)?;
         let region = Self::map(file, spec, spec.size_bytes)?;
@@ -62,10 +62,10 @@ impl Region {
         }
     }
 
-    /// Opens the file, or makes one that may come to have `capacity_bytes` of memory, and takes its
-    /// lock. A new one has no memory, and a caller that knows what lies in another looks with
-    /// [`Region::peek`] before anything touches it: see [`Region::take_memory`]. A file that is
-    /// there keeps its capacity; it must be of the user of this process, and closed to others.
+    /// Opens the file, or creates one that can grow to `capacity_bytes`, and locks it. A new file
+    /// has no memory: see [`Region::take_memory`]. A caller that knows the layout of an existing
+    /// file reads it with [`Region::peek`] before any memory is touched. An existing file keeps its
+    /// capacity; it must belong to the user of this process, and be closed to others.
     pub fn open_growable(spec: &RegionSpec, capacity_bytes: u64) -> Result<Self, RegionError> {
         let (file, capacity_bytes) = file::open_growable(spec, capacity_bytes)?;
         Self::map(file, spec, capacity_bytes)
@@ -94,21 +94,20 @@ impl Region {
         Ok(region)
     }
 
-    /// Offsets end here: the memory that the region may come to have at most.
+    /// Maximum size of the region, and the end of its offsets.
     pub fn capacity_bytes(&self) -> u64 {
         self.length as u64
     }
 
-    /// The memory that was asked for when it was opened.
+    /// Size that was requested when the region was opened.
     pub fn asked_bytes(&self) -> u64 {
         self.asked_bytes
     }
 
-    /// Sees to it that the region has memory in these ranges, so that no access there can fail
-    /// later, and that accesses take no page faults. `expected_bytes` is all that it is to come to
-    /// have: what it has counts as a part of that. Fails where the host has too little, before or
-    /// while it is taken; some of the ranges may have memory then. Any number of threads may take
-    /// memory at once.
+    /// Allocates the memory of these ranges, so that no access there can fail later or take a page
+    /// fault. `expected_bytes` is the total that the region is to have; memory that it has counts
+    /// towards that. Fails if the host has too little, before or during the allocation; some of the
+    /// ranges may have memory then. Threads may call it concurrently.
     pub fn take_memory(
         &self,
         ranges: &[Range<u64>],
@@ -144,8 +143,7 @@ impl Region {
         Ok(())
     }
 
-    /// Reads words of the file from `offset` on as they are there, holes as zeros: nothing takes
-    /// memory by it.
+    /// Reads words of the file from `offset` on without allocating memory; holes read as zeros.
     pub fn peek(&self, offset: u64, count: usize) -> Result<Vec<u64>, RegionError> {
         let mut bytes = vec![0; 8 * count];
         let read = self.file.read_exact_at(&mut bytes, offset);
@@ -153,26 +151,25 @@ impl Region {
         Ok(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
 
-    /// Has the kernel keep what the ranges will need, where it can: huge pages of hugetlbfs.
-    /// Elsewhere memory is had when it is taken.
+    /// Reserves huge pages of hugetlbfs for the ranges. On other file systems this does nothing.
     pub fn reserve_memory(&self, ranges: &[Range<u64>]) -> Result<(), RegionError> {
         file::reserve(&self.file, &self.path, ranges)
     }
 
-    /// Gives the memory of a range back, which must not be used any more.
+    /// Frees the memory of a range, which must not be in use any more.
     pub fn give_back_memory(&self, range: Range<u64>) -> Result<(), RegionError> {
         self.crash_point();
         file::give_back(&self.file, &self.path, range)
     }
 
-    /// The memory that the region has now.
+    /// Memory that the file has now, in bytes.
     pub fn held_bytes(&self) -> Result<u64, RegionError> {
         file::held_bytes(&self.file, &self.path)
     }
 
-    /// Makes a piece of the memory in a range ready: the kernel clears a page when it is first
-    /// touched, and enters it in the page tables. Returns where the next piece begins, if there is
-    /// one. Everything works without it, with a page fault at each first access.
+    /// Populates a piece of the memory of a range: the kernel clears a page when it is first
+    /// touched, and enters it in the page tables. Returns the offset of the next piece, if there is
+    /// one. Without this, each first access takes a page fault.
     pub fn populate(&self, range: Range<u64>) -> std::io::Result<Option<u64>> {
         let end = range.end.min(self.capacity_bytes());
         let length = POPULATED_BYTES.min(end.saturating_sub(range.start));
