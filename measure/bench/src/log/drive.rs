@@ -1,6 +1,6 @@
 //! The load: one writer and its readers, as fast as they can or at a given rate.
 
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,6 @@ use super::stop::Stop;
 use crate::aligned::Aligned;
 use crate::clock::Random;
 use crate::contents::Data;
-
-/// How often the thread that waits for the end looks whether the user wants it earlier.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How far a reader reads on from where it began, in batches; 64 MiB.
 const REPLAY_BATCHES: u64 = 1024;
@@ -171,8 +168,8 @@ impl Scene<'_> {
                 }
                 Ok(())
             };
-            let thread = scope.spawn(move || self.until_stopped(work, ended));
-            self.wait_for_end(&all_ended);
+            let thread = scope.spawn(move || self.stop.ask_after(ended, work));
+            self.stop.wait_for_end(self.window, &all_ended);
             thread.join().expect("a thread of the load does not panic")
         })?;
         self.not_interrupted()?;
@@ -199,7 +196,7 @@ impl Scene<'_> {
                 let mut work = move || reader.read(&mut gate);
                 threads.push(scope.spawn(move || {
                     let work = || self.repeat(&mut work);
-                    self.until_stopped(work, ended)
+                    self.stop.ask_after(ended, work)
                 }));
             }
             let mut gate = match self.load.pacing {
@@ -211,8 +208,9 @@ impl Scene<'_> {
             };
             let writer = &mut writer;
             let mut work = move || writer.append(&mut gate);
-            threads.push(scope.spawn(move || self.until_stopped(|| self.repeat(&mut work), ended)));
-            self.wait_for_end(&all_ended);
+            threads
+                .push(scope.spawn(move || self.stop.ask_after(ended, || self.repeat(&mut work))));
+            self.stop.wait_for_end(self.window, &all_ended);
             let join = |it: thread::ScopedJoinHandle<'_, Result<()>>| {
                 it.join().expect("a thread of the load does not panic")
             };
@@ -233,28 +231,6 @@ impl Scene<'_> {
             work()?;
         }
         Ok(())
-    }
-
-    /// Works, then tells the others to end too: without one of them the mix is lost.
-    fn until_stopped(&self, work: impl FnOnce() -> Result<()>, ended: Sender<()>) -> Result<()> {
-        let result = work();
-        self.stop.ask();
-        drop(ended);
-        result
-    }
-
-    fn wait_for_end(&self, all_ended: &mpsc::Receiver<()>) {
-        let end = self.window.begin + self.window.length;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || Interruption::is_asked_for() {
-                self.stop.ask();
-            }
-            let look = left.clamp(Duration::from_millis(1), LOOK_INTERVAL);
-            if all_ended.recv_timeout(look) == Err(RecvTimeoutError::Disconnected) {
-                return;
-            }
-        }
     }
 
     fn not_interrupted(&self) -> Result<()> {

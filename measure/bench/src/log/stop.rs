@@ -2,7 +2,17 @@
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use system::Interruption;
+
+use super::meter::Window;
+
+/// Interval at which the thread that waits for the end checks for an interruption by the user.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Tells all threads of a measurement to end.
 #[derive(Debug, Default)]
@@ -17,6 +27,35 @@ impl Stop {
     pub(crate) fn is_asked_for(&self) -> bool {
         // Relaxed: the flag carries no data.
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Does the work of a thread, then asks the others to end too: without one of them the mix is
+    /// lost.
+    pub(crate) fn ask_after<T>(
+        &self,
+        ended: Sender<()>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let result = work();
+        self.ask();
+        drop(ended);
+        result
+    }
+
+    /// Waits until all threads have ended. Asks them to at the end of the window, or when the user
+    /// interrupts the measurement.
+    pub(crate) fn wait_for_end(&self, window: Window, all_ended: &Receiver<()>) {
+        let end = window.begin + window.length;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || Interruption::is_asked_for() {
+                self.ask();
+            }
+            let look = left.clamp(Duration::from_millis(1), LOOK_INTERVAL);
+            if all_ended.recv_timeout(look) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
     }
 }
 

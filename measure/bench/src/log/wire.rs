@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -266,11 +266,11 @@ impl Scene<'_> {
             let guard = ended.clone();
             let mut appends = vec![scope.spawn(move || {
                 let gate = self.gate(1.0 - self.load.mix.read_share(), Gate::Appends(tokens));
-                self.until_stopped(guard, || self.send_appends(gate, sender, flights))
+                self.stop.ask_after(guard, || self.send_appends(gate, sender, flights))
             })];
             let guard = ended.clone();
             appends.push(scope.spawn(move || {
-                self.until_stopped(guard, || self.receive_appends(&mut receiver, landing))
+                self.stop.ask_after(guard, || self.receive_appends(&mut receiver, landing))
             }));
             let mut reads = Vec::new();
             for (index, FetchPipe { sender, receiver }) in fetches.into_iter().enumerate() {
@@ -280,15 +280,15 @@ impl Scene<'_> {
                     let share = self.load.mix.read_share() / reader_count;
                     let gate = self.gate(share, Gate::Reads(tokens));
                     let claims = Claims::new(self, index as u64);
-                    self.until_stopped(guard, || self.send_reads(gate, claims, sender, flights))
+                    self.stop.ask_after(guard, || self.send_reads(gate, claims, sender, flights))
                 }));
                 let guard = ended.clone();
                 reads.push(scope.spawn(move || {
-                    self.until_stopped(guard, || self.receive_reads(receiver, landing))
+                    self.stop.ask_after(guard, || self.receive_reads(receiver, landing))
                 }));
             }
-            let deleting = scope.spawn(move || self.until_stopped(ended, || self.keep_deleting()));
-            self.wait_for_end(&all_ended);
+            let deleting = scope.spawn(move || self.stop.ask_after(ended, || self.keep_deleting()));
+            self.stop.wait_for_end(self.window, &all_ended);
             let appends = self.sum(appends);
             let reads = self.sum(reads);
             let deleted = deleting.join().expect("a thread of the load does not panic");
@@ -317,28 +317,6 @@ impl Scene<'_> {
         match self.load.pacing {
             Loop::Closed => in_mix,
             Loop::Open { operations_per_s } => Gate::Paced(Schedule::new(operations_per_s * share)),
-        }
-    }
-
-    /// Works, then tells the others to end too: without one of them the mix is lost.
-    fn until_stopped<T>(&self, ended: Sender<()>, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let result = work();
-        self.stop.ask();
-        drop(ended);
-        result
-    }
-
-    fn wait_for_end(&self, all_ended: &Receiver<()>) {
-        let end = self.window.begin + self.window.length;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || Interruption::is_asked_for() {
-                self.stop.ask();
-            }
-            let look = left.clamp(Duration::from_millis(1), LOOK_INTERVAL);
-            if all_ended.recv_timeout(look) == Err(RecvTimeoutError::Disconnected) {
-                return;
-            }
         }
     }
 
