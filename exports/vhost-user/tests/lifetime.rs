@@ -25,9 +25,10 @@ fn requests_in_flight_are_done_again_after_a_reconnection_and_answered_once() {
     let exported = Exported::new(MemoryDevice::new(MIB), 1);
     let mut machine = machine(&exported);
     exported.device.flushes.close();
+    // The flushes first: they are taken before the writes are answered.
     for salt in 0..4 {
-        machine.driver().submit(write(salt)).expect("there is room");
         machine.driver().submit(Ask::Flush).expect("there is room");
+        machine.driver().submit(write(salt)).expect("there is room");
     }
     let mut written = 0;
     while written < 4 {
