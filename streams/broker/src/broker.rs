@@ -58,7 +58,7 @@ pub(crate) struct Broker {
     pub(crate) groups: consumer_groups::Options,
     pub(crate) rules: Arc<AccessRules>,
     pub(crate) buffers: Buffers,
-    /// What fetch sessions have of the memory for them.
+    /// Memory of fetch sessions.
     pub(crate) sessions: Arc<SessionMemory>,
     pub(crate) recompression: Recompression,
     pub(crate) counters: Box<Counters>,

@@ -140,8 +140,7 @@ async fn serve(
     let address = listener.local_addr()?;
     let Opened { topics, rules, definitions, deriving, groups } = opened;
     rules.policy.check(address.ip())?;
-    let signals = Signals::listen()?;
-    let (stop, stops) = watch::channel(false);
+    let (signals, (stop, stops)) = (Signals::listen()?, watch::channel(false));
     let broker = Arc::new(Broker {
         cluster_id: coordinator.log_id.simple().to_string(),
         address,
