@@ -80,10 +80,13 @@ fn each_query_of_death_dies_alone() -> Result<()> {
     let count = format!("SELECT count(*) FROM {table}");
     assert_eq!(fixture.query(&count)?, ROW_COUNT.to_string());
     fixture.forget_memory_peak()?;
-    let before = fixture.memory_peak_mib()?;
+    let first = fixture.memory_peak_mib()?;
     let thread_count = u64::try_from(thread::available_parallelism()?.get())?;
     let growth_mib_max = TOTAL_MIB + thread_count * BATCHES_OF_THREAD * BATCH_MIB + SLACK_MIB;
     for (query, state) in queries() {
+        // An allocator keeps for each thread what a query before had there.
+        fixture.forget_memory_peak()?;
+        let before = fixture.memory_peak_mib()?;
         let shown: String = query.chars().take(80).collect();
         let psql = fixture.psql().args(["-v", "VERBOSITY=sqlstate", "--file", "-"]);
         let psql = psql.args(["-v", "ON_ERROR_STOP=1"]).time_limit(Duration::from_secs(60));
@@ -100,6 +103,10 @@ fn each_query_of_death_dies_alone() -> Result<()> {
         eprintln!("{grown} MiB, {state}: {shown}");
         ensure!(grown <= growth_mib_max, "the broker grew by {grown} MiB by {shown}");
     }
+    fixture.forget_memory_peak()?;
+    let kept = fixture.memory_peak_mib()?.saturating_sub(first);
+    eprintln!("{kept} MiB are kept");
+    ensure!(kept <= growth_mib_max, "the broker keeps {kept} MiB after all queries");
     Ok(())
 }
 
