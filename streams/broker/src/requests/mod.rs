@@ -253,6 +253,11 @@ async fn on_blocking_thread<T: Send + 'static>(
     owner: Owner,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    let _place = waiting::place_on_a_thread(owner).await;
+    let place = waiting::place_on_a_thread(owner).await;
+    // The thread has the place: it may wait on when the client has gone and nobody awaits it.
+    let work = move || {
+        let _place = place;
+        work()
+    };
     tokio::task::spawn_blocking(work).await.expect("the work does not panic")
 }

@@ -201,7 +201,8 @@ async fn find_enough(
         };
         let counted = found.iter().fold(0, |sum: usize, it| sum.saturating_add(it.counted_bytes));
         let is_enough = counted >= bytes_min.max(1) || found.iter().any(|it| it.error.is_some());
-        let is_last = bytes_min == 0 || *stops.borrow();
+        // Nothing comes of no partitions: a consumer's last request names none.
+        let is_last = bytes_min == 0 || tracked.is_empty() || *stops.borrow();
         if is_enough || is_last || Instant::now() >= deadline {
             return found;
         }

@@ -162,16 +162,19 @@ impl Drop for Held {
     }
 }
 
-/// Memory of partitions. A name that several have counts where it comes first.
+/// Memory of partitions, whichever of them is the first now: a name that several have in a row
+/// counts once, also from the last one on to the first.
 fn bytes_of(tracked: &[Tracked]) -> usize {
-    let mut before: Option<&Arc<str>> = None;
-    let mut bytes = 0;
+    let Some(last) = tracked.last() else { return 0 };
+    let mut before = &last.name;
+    let mut names_bytes = 0;
     for it in tracked {
-        let is_shared = before.is_some_and(|name| Arc::ptr_eq(name, &it.name));
-        bytes += ENTRY_BYTES + if is_shared { 0 } else { it.name.len() };
-        before = Some(&it.name);
+        names_bytes += if Arc::ptr_eq(before, &it.name) { 0 } else { it.name.len() };
+        before = &it.name;
     }
-    bytes
+    // All have one name.
+    let names_bytes = if names_bytes == 0 { last.name.len() } else { names_bytes };
+    tracked.len() * ENTRY_BYTES + names_bytes
 }
 
 /// The partitions of one request, or of all requests of a session.
@@ -220,6 +223,8 @@ impl Session {
             }
         }
         self.tracked.extend(in_order(new));
+        // Room for partitions that were forgotten counts as nobody's.
+        self.tracked.shrink_to_fit();
     }
 }
 
