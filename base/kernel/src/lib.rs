@@ -4,12 +4,14 @@
 //! operation in each block. The rest of the crate gives the calls names and owners. It decides
 //! nothing: when to bind a loop device or to lock memory is its callers' business.
 
+mod kept_memory;
 mod loop_device;
 mod peer;
 mod process;
 mod sys;
 mod ublk;
 
+pub use kept_memory::KeptMemory;
 pub use loop_device::{Backing, LoopBinding, LoopControl, LoopDevice, Partitions};
 pub use peer::groups_of_peer;
 pub use process::{lock_memory, return_freed_memory, serve_block_io};

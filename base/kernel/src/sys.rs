@@ -4,6 +4,10 @@ use std::ffi::c_int;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
 const LOOP_SET_STATUS64: libc::Ioctl = 0x4C04;
@@ -148,6 +152,64 @@ pub(crate) fn peer_groups(socket: BorrowedFd<'_>, groups: &mut [u32]) -> io::Res
         )
     })?;
     Ok(usize::try_from(length).map_err(io::Error::other)? / size_of::<u32>())
+}
+
+/// Maps `length` bytes of `file`, shared, for reading and writing.
+pub(crate) fn map_shared(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    length: usize,
+) -> io::Result<NonNull<u8>> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY:
+    // - exclusive: the kernel chooses the address, so no mapping of ours is replaced.
+    let start =
+        unsafe { mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, offset) }?;
+    Ok(NonNull::new(start.cast()).expect("mmap never returns null without MAP_FIXED"))
+}
+
+/// Takes memory where the file has none, and fills the page tables.
+pub(crate) fn populate(start: NonNull<u8>, length: usize) -> io::Result<()> {
+    // SAFETY:
+    // - alive: the caller's mapping; the advice changes no contents.
+    Ok(unsafe { madvise(start.as_ptr().cast(), length, Advice::LinuxPopulateWrite) }?)
+}
+
+/// Keeps the contents out of core dumps.
+pub(crate) fn keep_out_of_dumps(start: NonNull<u8>, length: usize) -> io::Result<()> {
+    // SAFETY:
+    // - alive: the caller's mapping; the advice changes no contents.
+    Ok(unsafe { madvise(start.as_ptr().cast(), length, Advice::LinuxDontDump) }?)
+}
+
+/// The bytes of a mapping of [`map_shared`], for as long as `owner` is borrowed.
+pub(crate) fn bytes<T>(start: NonNull<u8>, length: usize, _owner: &T) -> &[u8] {
+    // SAFETY:
+    // - in bounds, alive: `KeptMemory` calls this with its own mapping, which lives as long as it,
+    //   and whose file cannot become shorter.
+    // - exclusive: only shared borrows of the owner are alive, no other owner has the bytes, and
+    //   the caller of `KeptMemory::map` promised that nobody writes to the file.
+    // - initialised: bytes of files are.
+    unsafe { slice::from_raw_parts(start.as_ptr(), length) }
+}
+
+/// The bytes of a mapping of [`map_shared`], for as long as `owner` is borrowed.
+pub(crate) fn bytes_mut<T>(start: NonNull<u8>, length: usize, _owner: &mut T) -> &mut [u8] {
+    // SAFETY:
+    // - in bounds, alive: `KeptMemory` calls this with its own mapping, which lives as long as it,
+    //   and whose file cannot become shorter.
+    // - exclusive: the owner is borrowed exclusively, no other owner has the bytes, and the caller
+    //   of `KeptMemory::map` promised that nobody writes to the file.
+    // - initialised: bytes of files are.
+    unsafe { slice::from_raw_parts_mut(start.as_ptr(), length) }
+}
+
+/// Ends a mapping of [`map_shared`].
+pub(crate) fn unmap(start: NonNull<u8>, length: usize) {
+    // SAFETY:
+    // - alive, one caller: `KeptMemory::drop` calls this once, with what `mmap` returned.
+    let result = unsafe { munmap(start.as_ptr().cast(), length) };
+    result.expect("a whole mapping can be unmapped");
 }
 
 fn done(result: c_int) -> io::Result<()> {
