@@ -81,6 +81,15 @@ impl Connection {
         rustix::io::write(&self.fd, Reply::resend_notification().bytes())?;
         Ok(())
     }
+
+    /// Returns whether the kernel waits for the reply to a request that was taken.
+    pub(crate) fn awaits(&self, unique: u64) -> io::Result<bool> {
+        match rustix::io::write(&self.fd, Reply::to_interrupt(unique).bytes()) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 impl AsFd for Connection {

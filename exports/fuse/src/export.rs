@@ -1,26 +1,24 @@
 //! The export as the daemon uses it: started once, asked to attach and detach, stopped.
 
 use std::collections::HashMap;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use block_device::{BlockDevice, WriteCache};
 use export_kit::{AttachError, AttachErrorKind, Traffic};
 use kernel::LoopDevice;
 
+use crate::config::Config;
 use crate::connection::Connection;
-use crate::fd_store::{FdStore, Kept};
 use crate::file_users::{FileUser, OpenFiles};
 use crate::files::{FileId, Files, is_file_name};
 use crate::helper_command::{
     Bound, DeviceShape, HelperCommand, Listed, Outcome, Whose, sequence_of,
 };
-use crate::helper_runner::HelperRunner;
+use crate::kept::{Channel, KeptDescriptors, mount_new, take_over};
 use crate::mount;
 use crate::schedule::WORKER_COUNT_MAX;
 use crate::worker_pool::{WorkerPool, WorkerPoolOptions};
@@ -28,56 +26,11 @@ use crate::worker_pool::{WorkerPool, WorkerPoolOptions};
 /// File systems of former processes that are removed from one mount point.
 const STALE_MOUNTS_MAX: u32 = 16;
 
-/// More than most machines have cores, because all but the busy ones sleep, and each flush that
-/// waits for a disk takes one, up to eight. A worker takes 2 MiB.
-const WORKER_COUNT_DEFAULT: usize = 9;
-
-/// Longer than a disk takes for a flush, unless something is wrong with it.
-const STOP_PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
-
 /// How long the kernel may take to tell of a file that was closed.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often it is looked meanwhile.
 const CLOSING_POLL_INTERVAL: Duration = Duration::from_millis(5);
-
-/// Settings of an export.
-#[derive(Clone)]
-pub struct Config {
-    /// Directory that shows one file for each volume. Created when it is missing.
-    pub mount_point: PathBuf,
-    /// Socket of the file descriptor store.
-    pub fd_store_socket: PathBuf,
-    pub helpers: HelperRunner,
-    /// Number of threads that serve requests, 64 at most. One of them waits for requests, and the
-    /// others sleep until one cannot keep up. Flushes that wait for a disk occupy all of them but
-    /// one; further flushes wait for those.
-    pub worker_count: usize,
-    pub permits: Arc<SpinPermits>,
-    /// Maximum time for which a worker polls for a request.
-    pub spin_max: Duration,
-    /// Time that an export that is stopped waits for flushes in progress. A flush that has not
-    /// ended by then is abandoned with its thread, which also keeps the device.
-    pub stop_patience: Duration,
-    /// Called by each worker before its first request.
-    pub thread_start: Arc<dyn Fn() + Send + Sync>,
-}
-
-impl Config {
-    /// Settings that suit most machines. The paths and the program have no default.
-    pub fn new(mount_point: PathBuf, fd_store_socket: PathBuf, helpers: HelperRunner) -> Self {
-        Self {
-            mount_point,
-            fd_store_socket,
-            helpers,
-            worker_count: WORKER_COUNT_DEFAULT,
-            permits: Arc::new(SpinPermits::for_this_machine()),
-            spin_max: SPIN_MAX_DEFAULT,
-            stop_patience: STOP_PATIENCE_DEFAULT,
-            thread_start: Arc::new(|| ()),
-        }
-    }
-}
 
 /// Parts that remain when an export stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,8 +78,11 @@ pub struct Export {
     config: Config,
     files: Arc<dyn Files>,
     connection: Arc<Connection>,
+    /// Memory file of the requests in flight, and the identity of the connection in it.
+    requests: OwnedFd,
+    identity: u64,
     workers: WorkerPool,
-    fd_store: FdStore,
+    kept: KeptDescriptors,
     origin: Origin,
     open: Arc<OpenFiles>,
     /// The devices that were attached or found. They may have gone since.
@@ -144,16 +100,17 @@ impl Export {
         config.mount_point = mount::prepare(&config.mount_point).map_err(|error| {
             AttachError::at_path("use as mount point", &config.mount_point, error)
         })?;
-        let label = config.mount_point.as_os_str().as_bytes();
-        let fd_store = FdStore::new(&config.fd_store_socket, label);
+        let kept = KeptDescriptors::new(&config);
         let mut dead = Vec::new();
-        let (connection, origin) = match take_over(&config, &fd_store)? {
-            Some(connection) => (connection, Origin::TakenOver),
+        let (channel, origin) = match take_over(&config, &kept)? {
+            Some(channel) => (channel, Origin::TakenOver),
             None => {
                 dead = remove_stale_mounts(&config)?;
-                (mount_new(&config, &fd_store)?, Origin::Mounted)
+                (mount_new(&config, &kept)?, Origin::Mounted)
             }
         };
+        let Channel { connection, requests, in_flight } = channel;
+        let identity = in_flight.identity;
         let connection = Arc::new(connection);
         let plan = WorkerPoolOptions {
             worker_count: config.worker_count,
@@ -168,6 +125,7 @@ impl Export {
             Arc::clone(&connection),
             Arc::clone(&files),
             Arc::clone(&open),
+            in_flight,
         );
         let workers = workers.map_err(|error| AttachError::of_call("start FUSE threads", error))?;
         let mut known = HashMap::new();
@@ -179,8 +137,10 @@ impl Export {
             config,
             files,
             connection,
+            requests,
+            identity,
             workers,
-            fd_store,
+            kept,
             origin,
             open,
             known,
@@ -358,11 +318,11 @@ impl Export {
     /// Starts a new file descriptor store if the old one has died. To be called periodically:
     /// without one, devices do not survive this process.
     pub fn refresh_fd_store(&self) -> Result<(), AttachError> {
-        if self.fd_store.is_keeping() {
+        if self.kept.are_kept() {
             return Ok(());
         }
         tracing::warn!(socket = %self.config.fd_store_socket.display(), "starting a new fd store");
-        self.fd_store.keep(self.connection.as_fd(), &self.config.helpers)
+        self.kept.keep(&self.connection, &self.requests, &self.config)
     }
 
     /// Returns false once the kernel has ended the connection, because it was unmounted or aborted.
@@ -387,7 +347,7 @@ impl Export {
             mount::detach(mount_point).map_err(failed)?;
         }
         drop(self.workers);
-        self.fd_store.release()
+        self.kept.release()
     }
 
     fn find(&self, name: &str) -> Result<(FileId, Arc<dyn BlockDevice>), AttachError> {
@@ -410,7 +370,7 @@ impl Export {
         }
         let is_alive = self.connection.is_alive().map_err(failed)?;
         if is_alive {
-            mount::mount(self.connection.as_fd(), mount_point).map_err(failed)?;
+            mount::mount(self.connection.as_fd(), self.identity, mount_point).map_err(failed)?;
         }
         Ok(is_alive)
     }
@@ -440,32 +400,6 @@ impl Attachment {
     fn new(file: FileId, number: u32) -> Self {
         Self { file, device: LoopDevice::path(number), number }
     }
-}
-
-/// The connection that the fd store kept, with everything that was in flight asked again.
-fn take_over(config: &Config, fd_store: &FdStore) -> Result<Option<Connection>, AttachError> {
-    let Some(Kept { fd, generation }) = fd_store.take() else {
-        return Ok(None);
-    };
-    let connection = Connection::from_kept(fd);
-    let examined = |error| AttachError::of_call("examine the connection that was kept", error);
-    let place = config.mount_point.display();
-    if !connection.is_alive().map_err(examined)? {
-        tracing::warn!(%place, "the FUSE connection has ended; loop devices are lost");
-        return Ok(None);
-    }
-    let is_mounted = mount::is_mounted(&config.mount_point)
-        .map_err(|error| AttachError::of_call("read the table of mounts", error))?;
-    if !is_mounted {
-        tracing::warn!(%place, "the volumes were unmounted; their loop devices are lost");
-        return Ok(None);
-    }
-    if let Err(error) = connection.ask_to_resend() {
-        tracing::warn!(%place, %error, "cannot resume the FUSE connection; loop devices are lost");
-        return Ok(None);
-    }
-    tracing::info!(%place, generation, "took over the FUSE connection of the previous daemon");
-    Ok(Some(connection))
 }
 
 /// Takes away what former processes left mounted and no process keeps. Returns the devices on it
@@ -541,20 +475,6 @@ fn remove_device(config: &Config, device: Listed) -> Option<DeadDevice> {
     let (device_name, why) = (device.display(), error.chain());
     tracing::error!(device = %device_name, %why, "cannot remove a dead loop device that is in use");
     Some(DeadDevice { device, file, number, sequence })
-}
-
-/// The fd store gets its copy first, so that there is no moment at which a kill would leave a mount
-/// that no process keeps.
-fn mount_new(config: &Config, fd_store: &FdStore) -> Result<Connection, AttachError> {
-    let connection = Connection::open().map_err(|error| {
-        AttachError::new(AttachErrorKind::Unavailable, "open /dev/fuse")
-            .with_hint("load the fuse module (modprobe fuse) and run as root")
-            .with_source(error)
-    })?;
-    fd_store.keep(connection.as_fd(), &config.helpers)?;
-    mount::mount(connection.as_fd(), &config.mount_point)
-        .map_err(|error| AttachError::at_path("mount volumes at", &config.mount_point, error))?;
-    Ok(connection)
 }
 
 fn list_devices(config: &Config) -> Result<Vec<Listed>, AttachError> {

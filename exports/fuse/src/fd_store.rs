@@ -1,9 +1,10 @@
 //! The process that keeps connections to the kernel open while no process serves them.
 //!
-//! A connection ends when its last descriptor is closed, and with it every device on top. So one
-//! small process, started by the daemon and then left alone, holds a copy. It sleeps until one of
-//! the same user, or of root, asks it to keep, hand out or release one; it never reads requests
-//! itself. When it has released the last one it ends.
+//! A connection ends when its last descriptor is closed, and with it every device on top. The same
+//! holds for the memory of its requests. So one small process, started by the daemon and then left
+//! alone, holds copies of both descriptors. It sleeps until one of the same user, or of root, asks
+//! it to keep, hand out or release one; it never reads requests itself. When it has released the
+//! last one it ends.
 //!
 //! Both sides speak in messages of fixed size over a Unix socket:
 //!
@@ -43,7 +44,7 @@ const LABEL_BYTES_MAX: usize = 256;
 const REQUEST_BYTES: usize = 16 + LABEL_BYTES_MAX;
 const REPLY_BYTES: usize = 24;
 
-/// Connections that one fd store keeps.
+/// Descriptors that one fd store keeps: two for each export.
 const KEPT_MAX: usize = 16;
 
 /// How long callers wait for the fd store, which answers from memory.

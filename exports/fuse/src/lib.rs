@@ -12,6 +12,8 @@
 //! on such a file is the volume as a block device of the kernel. The server keeps no state between
 //! requests, so a process that is killed can be replaced: the next one takes the connection from
 //! the fd store, has the kernel send again what was in flight, and no program sees an error.
+//! Kernels before 6.9 cannot send again; there it serves what the killed process left in
+//! [memory](in_flight).
 //!
 //! Invariants:
 //!
@@ -28,6 +30,7 @@
 //! one of them takes another.
 #![forbid(unsafe_code)]
 
+mod config;
 mod connection;
 mod export;
 mod fd_store;
@@ -36,6 +39,8 @@ mod files;
 mod helper_command;
 mod helper_process;
 mod helper_runner;
+mod in_flight;
+mod kept;
 mod loop_queue;
 mod mount;
 mod reply;
@@ -44,7 +49,8 @@ mod schedule;
 mod server;
 mod worker_pool;
 
-pub use export::{Attachment, Config, DeadDevice, Export, Keep, Origin};
+pub use config::{Config, Resume};
+pub use export::{Attachment, DeadDevice, Export, Keep, Origin};
 pub use export_kit::{AttachError, AttachErrorKind, Traffic};
 pub use file_users::FileUser;
 pub use files::{FileEntry, FileId, FileState, Files};

@@ -9,11 +9,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
-const SOURCE: &str = "memlane";
+/// Beginning of the source of each mount; the identity of the connection follows.
+const SOURCE: &str = "memlane-";
 const FILE_SYSTEM: &str = "fuse.memlane";
 
-/// Mounts `connection` as a directory that only the user that mounts it may enter.
-pub(crate) fn mount(connection: BorrowedFd<'_>, mount_point: &Path) -> io::Result<()> {
+/// Mounts `connection` as a directory that only the user that mounts it may enter. The table of
+/// mounts shows its identity.
+pub(crate) fn mount(
+    connection: BorrowedFd<'_>,
+    identity: u64,
+    mount_point: &Path,
+) -> io::Result<()> {
     let options = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
         connection.as_raw_fd(),
@@ -22,7 +28,8 @@ pub(crate) fn mount(connection: BorrowedFd<'_>, mount_point: &Path) -> io::Resul
     );
     let options = CString::new(options).expect("numbers and names hold no zero byte");
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOATIME;
-    rustix::mount::mount(SOURCE, mount_point, FILE_SYSTEM, flags, options.as_c_str())?;
+    let source = format!("{SOURCE}{identity:016x}");
+    rustix::mount::mount(source, mount_point, FILE_SYSTEM, flags, options.as_c_str())?;
     Ok(())
 }
 
@@ -30,7 +37,20 @@ pub(crate) fn mount(connection: BorrowedFd<'_>, mount_point: &Path) -> io::Resul
 /// no file system, so it never waits for one.
 pub(crate) fn is_mounted(mount_point: &Path) -> io::Result<bool> {
     let table = fs::read("/proc/self/mountinfo")?;
-    Ok(topmost_type(&table, mount_point).is_some_and(|name| name == FILE_SYSTEM.as_bytes()))
+    let topmost = topmost(&table, mount_point);
+    Ok(topmost.is_some_and(|(name, _)| name == FILE_SYSTEM.as_bytes()))
+}
+
+/// Identity of the connection that is mounted on top of `mount_point`, if its mount shows one.
+pub(crate) fn identity(mount_point: &Path) -> io::Result<Option<u64>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    Ok(identity_in(&table, mount_point))
+}
+
+fn identity_in(table: &[u8], mount_point: &Path) -> Option<u64> {
+    let (_, source) = topmost(table, mount_point)?;
+    let digits = str::from_utf8(source).ok()?.strip_prefix(SOURCE)?;
+    u64::from_str_radix(digits, 16).ok()
 }
 
 /// Ends the connection of what is mounted: what waits for it is answered with an error.
@@ -58,13 +78,17 @@ pub(crate) fn detach(mount_point: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The type of the file system mounted last at a place, by the kernel's table of mounts.
-fn topmost_type<'table>(table: &'table [u8], mount_point: &Path) -> Option<&'table [u8]> {
+/// Type and source of the file system mounted last at a place, by the kernel's table of mounts.
+fn topmost<'table>(
+    table: &'table [u8],
+    mount_point: &Path,
+) -> Option<(&'table [u8], &'table [u8])> {
     table.split(|&byte| byte == b'\n').rev().find_map(|line| {
         let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
         let separator = fields.iter().position(|&field| field == b"-")?;
         let place = unescape(fields.get(4)?);
-        (place == mount_point).then_some(*fields.get(separator + 1)?)
+        let (name, source) = (*fields.get(separator + 1)?, *fields.get(separator + 2)?);
+        (place == mount_point).then_some((name, source))
     })
 }
 
@@ -109,12 +133,12 @@ mod tests {
         22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
         40 22 0:40 / /run/memlane/volumes rw shared:9 master:2 - tmpfs tmpfs rw\n\
         41 40 0:41 / /run/memlane/volumes rw - fuse.memlane memlane rw,user_id=0\n\
-        42 22 0:42 / /mnt/a\\040b\\134c rw - fuse.memlane memlane rw\n\
+        42 22 0:42 / /mnt/a\\040b\\134c rw - fuse.memlane memlane-00000000000000ab rw\n\
         garbage\n";
 
     #[track_caller]
     fn check(place: &str, expected: Option<&str>) {
-        let found = topmost_type(TABLE, Path::new(place));
+        let found = topmost(TABLE, Path::new(place)).map(|(name, _)| name);
         assert_eq!(found, expected.map(str::as_bytes));
     }
 
@@ -127,6 +151,13 @@ mod tests {
     #[test]
     fn places_are_unescaped() {
         check("/mnt/a b\\c", Some("fuse.memlane"));
+    }
+
+    #[test]
+    fn the_source_of_a_mount_has_the_identity_of_its_connection() {
+        for (place, expected) in [("/mnt/a b\\c", Some(0xAB)), ("/run/memlane/volumes", None)] {
+            assert_eq!(identity_in(TABLE, Path::new(place)), expected);
+        }
     }
 
     #[test]

@@ -147,6 +147,14 @@ impl Reply {
             .zeros(28)
     }
 
+    /// The reply to the interruption of a request. Without an error number it has no effect, and
+    /// the kernel refuses it with `ENOENT` if it does not wait for the request (Linux,
+    /// `fuse_dev_do_write`).
+    pub(crate) fn to_interrupt(unique: u64) -> Self {
+        const INTERRUPT_BIT: u64 = 1;
+        Self::done(unique | INTERRUPT_BIT)
+    }
+
     /// Asks the kernel to send again what was taken by a reader that died before it replied.
     pub(crate) fn resend_notification() -> Self {
         const NOTIFY_RESEND: i32 = 7;

@@ -9,6 +9,9 @@ pub(crate) const HEADER_BYTES: usize = 40;
 /// Bytes of `struct fuse_write_in`, between the header and the data of a write.
 pub(crate) const WRITE_BYTES: usize = 40;
 
+/// The most data in one request, in either direction.
+pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
+
 /// The node number of the directory.
 pub(crate) const ROOT_NODE: u64 = 1;
 

@@ -15,14 +15,11 @@ use export_kit::Counters;
 
 use crate::file_users::OpenFiles;
 use crate::files::{FileId, Files, is_file_name};
+use crate::in_flight::Flush;
 use crate::reply::{
     DirectoryEntry, Failure, KIND_DIRECTORY, KIND_FILE, Node, Reply, Terms, push_directory_entry,
 };
-use crate::request::{Header, Operation, ROOT_NODE};
-use crate::schedule::Flush;
-
-/// The most data in one request, in either direction.
-pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
+use crate::request::{DATA_BYTES_MAX, Header, Operation, ROOT_NODE};
 
 /// Room in which a read puts together what cannot be shown where it is stored: the most data, and
 /// the rest of the blocks that it cuts at both ends.
@@ -236,12 +233,14 @@ impl Server<'_> {
         let scratch = &mut scratch[..range.scratch_bytes()];
         let mut sent = Ok(());
         let read = device.read_in_place(range, scratch, &mut |slices| {
+            touch(slices);
             sent = send_with_data(self.sink, &reply, slices);
         });
         match read {
             Ok(()) => {
                 self.counters.read_bytes.add(length);
-                sent
+                // Nobody would answer it later.
+                sent.or_else(|_| self.send(&self.failed(unique, Failure::Io)))
             }
             Err(error) => self.send(&self.failed(unique, Failure::from(error.kind))),
         }
@@ -259,13 +258,15 @@ impl Server<'_> {
         if first.may_wait {
             (self.flushed)(first.node, flushed.is_ok());
         }
-        flushes.iter().try_for_each(|flush| {
+        let answers = flushes.iter().map(|flush| {
             self.send(&match (flushed, flush.written_bytes) {
                 (Ok(()), None) => Reply::done(flush.unique),
                 (Ok(()), Some(byte_count)) => Reply::written(flush.unique, byte_count),
                 (Err(failure), _) => self.failed(flush.unique, failure),
             })
-        })
+        });
+        // One that cannot be answered keeps no other from its answer.
+        answers.fold(Ok(()), Result::and)
     }
 
     /// Begins what the next flush of a file will wait for.
@@ -408,7 +409,8 @@ enum Written {
 
 fn flush_of(header: Header, written_bytes: Option<u32>, device: &dyn BlockDevice) -> Flush {
     let may_wait = device.write_cache() == WriteCache::Volatile;
-    Flush { unique: header.unique, node: header.node, written_bytes, may_wait }
+    let Header { unique, node, .. } = header;
+    Flush { unique, node, written_bytes, may_wait, entry: None }
 }
 
 /// The terms for this connection, or why there are none.
@@ -490,6 +492,19 @@ fn list_directory(files: &dyn Files, after: u64, bytes_max: usize) -> Vec<u8> {
         }
     }
     listing
+}
+
+/// Reads a byte of each page, so that the kernel finds all pages mapped. In the middle of a reply,
+/// a process that is being killed gets no page any more, and the kernel fails the request with
+/// `EIO` (Linux, `fuse_copy_fill`).
+fn touch(slices: &[IoSlice<'_>]) {
+    for slice in slices {
+        let last = slice.last();
+        let pages = slice.iter().step_by(BLOCK_BYTES).chain(last);
+        pages.for_each(|byte| {
+            std::hint::black_box(*byte);
+        });
+    }
 }
 
 /// Sends a reply and its data in one call, without a copy in between.

@@ -21,10 +21,13 @@ use export_kit::Traffic;
 use crate::connection::{Connection, Look};
 use crate::file_users::OpenFiles;
 use crate::files::Files;
+use crate::in_flight::{BUFFERS_MAX, Flush, InFlight, MessageBuffer};
 use crate::reply::Failure;
 use crate::request::{self, Header, Malformed, Operation};
-use crate::schedule::{Assignment, AssignmentEnd, BATCH_MAX, Flush, Role, SlowWork};
-use crate::server::{DATA_BYTES_MAX, SCRATCH_BYTES, Server};
+use crate::schedule::{
+    Assignment, AssignmentEnd, BATCH_MAX, Role, Schedule, SlowWork, WORKER_COUNT_MAX,
+};
+use crate::server::{SCRATCH_BYTES, Server};
 
 mod shared;
 
@@ -36,6 +39,9 @@ const HELP_FROM_BYTES: usize = 512 << 10;
 
 /// What a request costs besides its data, in bytes of data that cost as much.
 const REQUEST_COST_BYTES: usize = 4096;
+
+// Each worker has a buffer.
+const _: () = assert!(WORKER_COUNT_MAX <= BUFFERS_MAX);
 
 /// Settings of a worker pool.
 #[derive(Clone)]
@@ -57,19 +63,28 @@ pub(crate) struct WorkerPool {
 }
 
 impl WorkerPool {
+    /// Starts workers, which serve first what `in_flight` has unanswered. It has a buffer for each.
     pub(crate) fn start(
         options: &WorkerPoolOptions,
         connection: Arc<Connection>,
         files: Arc<dyn Files>,
         open: Arc<OpenFiles>,
+        in_flight: InFlight,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(options.worker_count, connection, files, open)?);
+        let InFlight { mut buffers, flushes, unanswered_flushes, .. } = in_flight;
+        let worker_count = options.worker_count;
+        let schedule = Schedule::new(worker_count, flushes, unanswered_flushes);
+        // Those that are unanswered are taken first.
+        buffers.sort_by_key(|buffer| buffer.unanswered.is_none());
+        let mut unanswered = buffers.split_off(worker_count);
+        unanswered.retain(|buffer| buffer.unanswered.is_some());
+        let shared = Arc::new(Shared::new(schedule, unanswered, connection, files, open)?);
         let stop_patience = options.stop_patience;
         let mut pool = Self { shared, threads: Vec::new(), stop_patience };
-        for index in 0..options.worker_count {
+        for (index, buffer) in buffers.into_iter().enumerate() {
             let (options, shared) = (options.clone(), Arc::clone(&pool.shared));
             pool.spawn(format!("fuse-{index}"), move || {
-                Worker::new(index, &options, &shared).run(&options);
+                Worker::new(index, &options, &shared, buffer).run(&options);
             })?;
         }
         let shared = Arc::clone(&pool.shared);
@@ -144,7 +159,12 @@ struct Worker<'shared> {
 }
 
 impl<'shared> Worker<'shared> {
-    fn new(index: usize, options: &WorkerPoolOptions, shared: &'shared Shared) -> Self {
+    fn new(
+        index: usize,
+        options: &WorkerPoolOptions,
+        shared: &'shared Shared,
+        buffer: MessageBuffer,
+    ) -> Self {
         let mut scratch = vec![0; SCRATCH_BYTES];
         // Touched now, so that no request waits for the memory.
         scratch.fill(1);
@@ -153,7 +173,7 @@ impl<'shared> Worker<'shared> {
             shared,
             waiter: Waiter::new(Arc::clone(&options.permits), options.spin_max),
             machine: ThisMachine::new(),
-            buffer: MessageBuffer::new(),
+            buffer,
             scratch,
             batch: Vec::with_capacity(BATCH_MAX),
             backlog_bytes: 0,
@@ -171,6 +191,7 @@ impl<'shared> Worker<'shared> {
         (options.thread_start)();
         let shared = self.shared;
         shared.schedule.register(self.index);
+        self.serve_unanswered();
         while !shared.is_over() {
             if shared.schedule.try_lead(self.index) || self.help() {
                 self.lead();
@@ -178,6 +199,24 @@ impl<'shared> Worker<'shared> {
                 shared.schedule.park(self.index, || shared.is_over());
             }
         }
+    }
+
+    /// Serves what a former process took and did not answer, and the kernel does not send again.
+    fn serve_unanswered(&mut self) {
+        let shared = self.shared;
+        while let Some(length) = self.buffer.unanswered.take() {
+            self.serve(length, Role::Called);
+            if let Some(next) = shared.next_unanswered() {
+                self.buffer = next;
+            }
+        }
+        let assignment = shared.schedule.assign(self.index, Role::Called);
+        let before_wait = || assignment.will_wait();
+        let flushed = |node, has_succeeded| shared.schedule.flushed(node, has_succeeded);
+        let server = shared.server(self.index, &before_wait, &flushed);
+        assignment.will_wait();
+        serve_waiting(&assignment, &server, &mut self.batch);
+        assignment.end();
     }
 
     /// Waits for requests and serves them, until a slow one comes, another worker leads, or the
@@ -284,14 +323,9 @@ impl<'shared> Worker<'shared> {
     fn serve(&mut self, length: usize, role: Role) -> bool {
         let shared = self.shared;
         let assignment = shared.schedule.assign(self.index, role);
-        let server = Server {
-            files: shared.files.as_ref(),
-            open: &shared.open,
-            counters: shared.schedule.counters(self.index),
-            sink: shared.connection.as_ref(),
-            before_wait: &|| assignment.will_wait(),
-            flushed: &|node, has_succeeded| shared.schedule.flushed(node, has_succeeded),
-        };
+        let before_wait = || assignment.will_wait();
+        let flushed = |node, has_succeeded| shared.schedule.flushed(node, has_succeeded);
+        let server = shared.server(self.index, &before_wait, &flushed);
         let (header, operation) = match request::parse(self.buffer.message(length)) {
             Ok(request) => request,
             Err(Malformed::Body(header)) => {
@@ -312,13 +346,7 @@ impl<'shared> Worker<'shared> {
         }
         let (machine, scratch) = (&self.machine, &mut self.scratch);
         answer(&assignment, &server, Request { header, operation, machine, scratch });
-        loop {
-            assignment.next_flushes(&mut self.batch);
-            if self.batch.is_empty() {
-                break;
-            }
-            report(server.serve_flushes(&self.batch));
-        }
+        serve_waiting(&assignment, &server, &mut self.batch);
         let AssignmentEnd { still_leads, was_aside } = assignment.end();
         self.was_aside = was_aside;
         still_leads
@@ -358,6 +386,18 @@ fn answer(assignment: &Assignment<'_>, server: &Server<'_>, request: Request<'_>
             }
         }
         Err(error) => report(Err(error)),
+    }
+}
+
+/// Does the flushes that wait, as long as the worker has its place.
+fn serve_waiting(assignment: &Assignment<'_>, server: &Server<'_>, batch: &mut Vec<Flush>) {
+    loop {
+        assignment.next_flushes(batch);
+        if batch.is_empty() {
+            break;
+        }
+        report(server.serve_flushes(batch));
+        assignment.answered(batch);
     }
 }
 
@@ -416,35 +456,6 @@ fn data_bytes(operation: &Operation<'_>) -> usize {
     }
 }
 
-/// Room for the longest message, placed so that the data of a write begins at a page.
-struct MessageBuffer {
-    memory: Vec<u8>,
-    start: usize,
-}
-
-impl MessageBuffer {
-    const FIELDS_BYTES: usize = request::HEADER_BYTES + request::WRITE_BYTES;
-    const LENGTH: usize = Self::FIELDS_BYTES + DATA_BYTES_MAX;
-    const PAGE_BYTES: usize = 4096;
-
-    fn new() -> Self {
-        let mut memory = vec![0; Self::LENGTH + 2 * Self::PAGE_BYTES];
-        // Touched now, so that no request waits for the memory.
-        memory.fill(1);
-        let to_page = memory.as_ptr().align_offset(Self::PAGE_BYTES);
-        let start = to_page + Self::PAGE_BYTES - Self::FIELDS_BYTES;
-        Self { memory, start }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + Self::LENGTH]
-    }
-
-    fn message(&self, length: usize) -> &[u8] {
-        &self.memory[self.start..self.start + length]
-    }
-}
-
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -458,14 +469,6 @@ impl Drop for AbortOnPanic {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_data_of_a_write_begins_at_a_page() {
-        let mut buffer = MessageBuffer::new();
-        let data = &buffer.bytes()[MessageBuffer::FIELDS_BYTES..];
-        assert_eq!(data.as_ptr().align_offset(MessageBuffer::PAGE_BYTES), 0);
-        assert_eq!(data.len(), DATA_BYTES_MAX);
-    }
 
     /// For how many requests a called worker stays, a hundred at most, when so many looks that
     /// find nothing go before each.

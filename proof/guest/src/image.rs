@@ -9,7 +9,7 @@ use system::{Tool, product_path};
 use tempfile::TempDir;
 
 use crate::archive::Archive;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Release};
 use crate::libraries::libraries_of;
 use crate::modules;
 
@@ -19,8 +19,8 @@ const OWN_FOLDER: &str = "/usr/local/bin";
 const BUSYBOX: &str = "/bin/busybox";
 const AGENT: &str = "guest-agent";
 
-/// Modules of every guest: disks, and attached volumes.
-const MODULES: &[&str] = &["virtio_blk", "loop"];
+/// Modules of every guest: the agent's serial port, disks, and attached volumes.
+const MODULES: &[&str] = &["virtio_pci", "virtio_console", "virtio_blk", "fuse", "loop"];
 
 /// What busybox's init does: prepare, then hand over to the agent.
 const INITTAB: &str = "::sysinit:/etc/prepare\n::once:/usr/local/bin/guest-agent serve\n";
@@ -89,9 +89,15 @@ pub struct Image {
 }
 
 impl Image {
-    /// Collects everything. Takes seconds, and more when the kernel has to be fetched.
+    /// Collects everything, with the kernel 6.12. Takes seconds, and more when the kernel has to be
+    /// fetched.
     pub fn build(contents: ImageContents) -> Result<Self> {
-        let kernel = Kernel::fetched()?;
+        Self::build_for(Release::V6_12, contents)
+    }
+
+    /// The same, with another kernel.
+    pub fn build_for(release: Release, contents: ImageContents) -> Result<Self> {
+        let kernel = Kernel::fetched(release)?;
         let mut archive = Archive::default();
         add_base(&mut archive)?;
         add_modules(&mut archive, &kernel, contents.modules)?;

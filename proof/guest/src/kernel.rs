@@ -1,7 +1,8 @@
 //! The guests' kernel: Debian's, downloaded as a package and unpacked, never installed.
 //!
 //! It lies in `target/guest` once it was fetched. `MEMLANE_GUEST_KERNEL` names a folder with
-//! `boot/vmlinuz…` and `lib/modules/…` instead, for hosts that are no Debian.
+//! `boot/vmlinuz…` and `lib/modules/…` instead of 6.12, `MEMLANE_GUEST_KERNEL_6_1` one instead of
+//! 6.1, for hosts that are no Debian 12.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,11 +11,40 @@ use anyhow::{Context, Result, bail, ensure};
 use system::Tool;
 use system::debian::{download_package, with_package_lists};
 
-/// Depends on the newest 6.12 for virtual machines: a third of the size of the one for real ones,
-/// with ext4, FUSE and virtio built in, and loop, nbd and ublk as modules.
-const PACKAGE: &str = "linux-image-6.12-cloud-amd64";
+/// A kernel of Debian for virtual machines: a third of the size of the one for real ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// Debian 12's own: no ublk, and FUSE does not send requests again.
+    V6_1,
+    /// Debian 12's newest from its backports: ublk as a module, and FUSE sends requests again.
+    V6_12,
+}
 
-const FOLDER_VARIABLE: &str = "MEMLANE_GUEST_KERNEL";
+impl Release {
+    /// Package that depends on the newest kernel of the release.
+    fn package(self) -> &'static str {
+        match self {
+            Self::V6_1 => "linux-image-cloud-amd64",
+            Self::V6_12 => "linux-image-6.12-cloud-amd64",
+        }
+    }
+
+    /// Beginning of the name of the package that holds the kernel.
+    fn beginning(self) -> &'static str {
+        match self {
+            Self::V6_1 => "linux-image-6.1.",
+            Self::V6_12 => "linux-image-6.12.",
+        }
+    }
+
+    fn folder_variable(self) -> &'static str {
+        match self {
+            Self::V6_1 => "MEMLANE_GUEST_KERNEL_6_1",
+            Self::V6_12 => "MEMLANE_GUEST_KERNEL",
+        }
+    }
+}
+
 const KEPT_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/guest");
 
 /// A kernel and its modules.
@@ -26,21 +56,22 @@ pub struct Kernel {
 
 impl Kernel {
     /// The kernel that is there, or else fetched now.
-    pub fn fetched() -> Result<Self> {
-        if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {
-            return Self::in_folder(Path::new(&folder)).with_context(|| FOLDER_VARIABLE);
+    pub fn fetched(release: Release) -> Result<Self> {
+        let (package, variable) = (release.package(), release.folder_variable());
+        if let Some(folder) = std::env::var_os(variable) {
+            return Self::in_folder(Path::new(&folder)).with_context(|| variable);
         }
         fs::create_dir_all(KEPT_IN).with_context(|| format!("cannot create {KEPT_IN}"))?;
         let kept_in = Path::new(KEPT_IN);
         // Other tests may look for it at the same time.
         let lock = File::create(kept_in.join("lock")).context("cannot create a lock file")?;
         lock.lock().context("cannot lock the folder of the kernel")?;
-        let folder = kept_in.join(PACKAGE);
+        let folder = kept_in.join(package);
         if !folder.exists() {
-            fetch(kept_in, &folder).with_context(|| {
+            fetch(release, kept_in, &folder).with_context(|| {
                 format!(
-                    "guests need the kernel of Debian's package {PACKAGE}; where apt has none, \
-                     unpack one into a folder and name that in {FOLDER_VARIABLE}"
+                    "guests need the kernel of Debian 12's package {package}; where apt has none, \
+                     unpack one into a folder and name that in {variable}"
                 )
             })?;
         }
@@ -62,10 +93,10 @@ impl Kernel {
     }
 }
 
-/// Downloads the package that [`PACKAGE`] depends on and unpacks it, whole or not at all.
-fn fetch(kept_in: &Path, to: &Path) -> Result<()> {
+/// Downloads the kernel of a release and unpacks it, whole or not at all.
+fn fetch(release: Release, kept_in: &Path, to: &Path) -> Result<()> {
     let folder = tempfile::tempdir_in(kept_in).context("cannot make a folder to download to")?;
-    with_package_lists(|| download(folder.path()))?;
+    with_package_lists(|| download(release, folder.path()))?;
     let package = only_one(folder.path(), "linux-image-")?;
     let unpacked = folder.path().join("unpacked");
     Tool::new("dpkg-deb --extract").arg(package).arg(&unpacked).check()?;
@@ -75,9 +106,11 @@ fn fetch(kept_in: &Path, to: &Path) -> Result<()> {
     fs::rename(&unpacked, to).with_context(|| format!("cannot create {}", to.display()))
 }
 
-fn download(folder: &Path) -> Result<()> {
-    let shown = Tool::new("apt-cache show --no-all-versions").arg(PACKAGE).check()?;
-    let package = dependency_in(&shown).with_context(|| format!("{PACKAGE} depends on nothing"))?;
+fn download(release: Release, folder: &Path) -> Result<()> {
+    let named = release.package();
+    let shown = Tool::new("apt-cache show --no-all-versions").arg(named).check()?;
+    let package = dependency_in(&shown).with_context(|| format!("{named} depends on nothing"))?;
+    ensure!(package.starts_with(release.beginning()), "{named} is {package} here");
     download_package(package, folder)
 }
 

@@ -7,8 +7,8 @@
 //!           └── disks: File, or VolatileDisk behind NBD        /dev/vda …
 //! ```
 //!
-//! - [`Image`] is what guests are made of: a kernel of Debian, unpacked and not installed, and an
-//!   archive of programs with the libraries they need. One image serves many guests.
+//! - [`Image`] is what guests are made of: a kernel of Debian 12, unpacked and not installed, and
+//!   an archive of programs with the libraries they need. One image serves many guests.
 //! - [`Guest`] is one run of it under QEMU without KVM: it shows what is correct, not what is fast.
 //!   Commands have time limits, and dropping a guest ends it.
 //! - [`MachinesHost`] is a libvirt of a test's own, with `memlane-machines` before it.
@@ -37,7 +37,7 @@ mod volatile_disk;
 pub use daemon::GuestDaemon;
 pub use frame::{FRAME_BYTES_MAX, Frame, FrameKind};
 pub use image::{Image, ImageContents};
-pub use kernel::Kernel;
+pub use kernel::{Kernel, Release};
 pub use machine::{Disk, Guest, GuestOptions};
 pub use machines_host::{FROM_SCRIPT, FROM_SCRIPT_KERNEL_ARGS, MachinesHost};
 pub use process::GuestProcess;

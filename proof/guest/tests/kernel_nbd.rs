@@ -1,10 +1,10 @@
-//! The kernel's own NBD client on the daemon's socket, under Debian's kernel: it is given a new
+//! The kernel's own NBD client on the daemon's socket, under Debian's kernels: it is given a new
 //! connection each time the daemon was killed under load, and nobody sees an error.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use guest::{Guest, GuestDaemon, GuestOptions, Image, ImageContents};
+use guest::{Guest, GuestDaemon, GuestOptions, Image, ImageContents, Release};
 use system::{Random, seed, wait_for};
 
 const TIME_LIMIT: Duration = Duration::from_secs(240);
@@ -24,14 +24,24 @@ const LOAD: &str = "while ! [ -e /tmp/stop ]; do fio --name=k --direct=1 --ioeng
 
 #[test]
 fn the_kernels_client_goes_on_over_kills_with_a_new_connection() -> Result<()> {
+    check_kills(Release::V6_12)
+}
+
+#[test]
+fn the_client_of_kernel_6_1_goes_on_over_kills_with_a_new_connection() -> Result<()> {
+    check_kills(Release::V6_1)
+}
+
+fn check_kills(release: Release) -> Result<()> {
     let seed = seed()?;
     eprintln!("replay: MEMLANE_SEED={seed} cargo test -p guest --test kernel_nbd");
     let mut random = Random::new(seed);
-    let image = Image::build(ImageContents {
+    let contents = ImageContents {
         products: &["memlaned", "memlane"],
         programs: &["fio", "mkfs.ext4", "e2fsck"],
         modules: &["nbd"],
-    })?;
+    };
+    let image = Image::build_for(release, contents)?;
     let guest = Guest::boot(&image, &GuestOptions::small(Vec::new()))?;
     let mut daemon = GuestDaemon::start(&guest, DAEMON_FLAGS)?;
     daemon.memlane("volume create v --size 32MiB")?;

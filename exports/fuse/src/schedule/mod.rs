@@ -29,6 +29,7 @@ use std::thread;
 
 use export_kit::{Counters, Traffic};
 
+use crate::in_flight::{Flush, FlushTable};
 use crate::request::Operation;
 
 mod flush_predictor;
@@ -45,7 +46,7 @@ use watch::Watch;
 
 pub(crate) use leadership::WORKER_COUNT_MAX;
 pub(crate) use pace::FilePace;
-pub(crate) use waiting::{BATCH_MAX, Flush};
+pub(crate) use waiting::BATCH_MAX;
 
 /// Where a little is known of each file, but not for any number of them, they are told apart by
 /// their class alone.
@@ -93,12 +94,12 @@ pub(crate) struct AssignmentEnd {
 }
 
 impl Schedule {
-    /// For so many workers, none of which has begun.
-    pub(crate) fn new(worker_count: usize) -> Self {
+    /// For so many workers, none of which has begun. `unanswered`: flushes of a former process.
+    pub(crate) fn new(worker_count: usize, kept: FlushTable, unanswered: Vec<Flush>) -> Self {
         Self {
             leadership: Leadership::new(worker_count),
             watch: Watch::new(),
-            waiting: WaitingFlushes::new(worker_count),
+            waiting: WaitingFlushes::new(worker_count, kept, unanswered),
             pace: Pace::new(),
             predictor: FlushPredictor::new(),
             counters: (0..worker_count).map(|_| Counters::default()).collect(),
@@ -269,6 +270,11 @@ impl Assignment<'_> {
         if self.has_place.get() {
             self.schedule.waiting.next(batch);
         }
+    }
+
+    /// The flushes of a batch have been answered.
+    pub(crate) fn answered(&self, batch: &[Flush]) {
+        self.schedule.waiting.answered(batch);
     }
 
     /// The request was answered, and [`Assignment::next_flushes`] found nothing.

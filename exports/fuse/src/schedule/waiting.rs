@@ -10,25 +10,21 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::leadership::WORKER_COUNT_MAX;
+use crate::in_flight::{FLUSHES_MAX, Flush, FlushTable};
+
 /// Flushes that wait for a place, at most. Each is a process that waits for its flush, or a device.
 const WAITING_MAX: usize = 4096;
 
 /// Flushes that are answered together, at most.
 pub(crate) const BATCH_MAX: usize = 64;
 
-/// A request that is answered when what its file holds is on stable storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flush {
-    pub(crate) unique: u64,
-    pub(crate) node: u64,
-    /// The length of the write that the flush belongs to, if it does to one.
-    pub(crate) written_bytes: Option<u32>,
-    /// True if it may wait for a disk.
-    pub(crate) may_wait: bool,
-}
+// Those that wait, and those that are about to be answered.
+const _: () = assert!(WAITING_MAX + WORKER_COUNT_MAX * BATCH_MAX <= FLUSHES_MAX);
 
 /// What stands in memory that no flush takes.
-const NO_FLUSH: Flush = Flush { unique: 0, node: 0, written_bytes: None, may_wait: true };
+const NO_FLUSH: Flush =
+    Flush { unique: 0, node: 0, written_bytes: None, may_wait: true, entry: None };
 
 /// Place of a flush that a worker has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,17 +46,21 @@ pub(super) struct WaitingFlushes {
 struct State {
     free_places: usize,
     waiting: VecDeque<Flush>,
+    /// All that wait, and those that are about to be answered.
+    kept: FlushTable,
 }
 
 impl WaitingFlushes {
-    pub(super) fn new(worker_count: usize) -> Self {
+    /// `unanswered`: flushes of a former process, which wait from the beginning.
+    pub(super) fn new(worker_count: usize, kept: FlushTable, unanswered: Vec<Flush>) -> Self {
         // A single worker has to do everything.
         let free_places = worker_count.saturating_sub(1).max(1);
         let mut waiting = VecDeque::with_capacity(WAITING_MAX);
         // Touched now, so that no request waits for the memory.
         waiting.resize(WAITING_MAX, NO_FLUSH);
         waiting.clear();
-        Self { state: Mutex::new(State { free_places, waiting }) }
+        waiting.extend(unanswered);
+        Self { state: Mutex::new(State { free_places, waiting, kept }) }
     }
 
     /// Says which worker does a flush. One that has a place calls [`WaitingFlushes::next`] when it
@@ -71,9 +71,11 @@ impl WaitingFlushes {
             state.free_places -= 1;
             return Place::Taken;
         }
-        if state.waiting.len() == WAITING_MAX {
+        if state.waiting.len() >= WAITING_MAX {
             return Place::NoRoom;
         }
+        // Before its worker takes the next message.
+        let Some(flush) = state.kept.keep(flush) else { return Place::NoRoom };
         state.waiting.push_back(flush);
         Place::Waits
     }
@@ -104,6 +106,12 @@ impl WaitingFlushes {
         });
     }
 
+    /// These have been answered.
+    pub(super) fn answered(&self, batch: &[Flush]) {
+        let mut state = self.lock();
+        batch.iter().for_each(|flush| state.kept.free(flush));
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A worker that panics ends the process.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -118,6 +126,10 @@ mod tests {
         Flush { unique, node, ..NO_FLUSH }
     }
 
+    fn waiting(worker_count: usize) -> WaitingFlushes {
+        WaitingFlushes::new(worker_count, FlushTable::new(), Vec::new())
+    }
+
     fn next(waiting: &WaitingFlushes) -> Vec<u64> {
         let mut batch = Vec::new();
         waiting.next(&mut batch);
@@ -126,7 +138,7 @@ mod tests {
 
     #[test]
     fn one_worker_is_always_left() {
-        let waiting = WaitingFlushes::new(3);
+        let waiting = waiting(3);
         assert_eq!(waiting.begin(flush(1, 9)), Place::Taken);
         assert!(waiting.try_take_place());
         assert!(!waiting.try_take_place());
@@ -138,12 +150,12 @@ mod tests {
 
     #[test]
     fn a_single_worker_does_everything() {
-        assert_eq!(WaitingFlushes::new(1).begin(flush(1, 9)), Place::Taken);
+        assert_eq!(waiting(1).begin(flush(1, 9)), Place::Taken);
     }
 
     #[test]
     fn flushes_of_one_file_are_done_together_and_in_order() {
-        let waiting = WaitingFlushes::new(2);
+        let waiting = waiting(2);
         assert_eq!(waiting.begin(flush(0, 7)), Place::Taken);
         for (unique, node) in [(1, 7), (2, 8), (3, 7), (4, 9), (5, 8)] {
             assert_eq!(waiting.begin(flush(unique, node)), Place::Waits);
@@ -153,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_and_answered_in_batches() {
-        let waiting = WaitingFlushes::new(2);
+        let waiting = waiting(2);
         assert_eq!(waiting.begin(flush(0, 7)), Place::Taken);
         let bound = u64::try_from(WAITING_MAX).expect("a small constant");
         assert!((1..=bound).all(|unique| waiting.begin(flush(unique, 7)) == Place::Waits));

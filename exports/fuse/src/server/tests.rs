@@ -364,7 +364,13 @@ fn flush_after(bench: &Bench, message: &[u8]) -> Option<Flush> {
 #[test]
 fn a_flush_is_left_to_the_caller_with_everything_before_it_done() {
     let bench = Bench::new();
-    let flush = |written_bytes| Flush { unique: 77, node: node(), written_bytes, may_wait: true };
+    let flush = |written_bytes| Flush {
+        unique: 77,
+        node: node(),
+        written_bytes,
+        may_wait: true,
+        entry: None,
+    };
     let sync = Message::new(20, node()).u64(0).u64(0).build();
     assert_eq!(flush_after(&bench, &sync), Some(flush(None)));
     assert_eq!(bench.calls(), []);
@@ -394,6 +400,7 @@ fn check_flushes(bench: &Bench, expected: [(i32, &[u8]); 2]) {
         node: node(),
         written_bytes,
         may_wait: true,
+        entry: None,
     });
     bench.server().serve_flushes(&[plain, written]).expect("the sink takes everything");
     let replies = bench.sent.replies.take();

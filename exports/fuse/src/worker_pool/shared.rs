@@ -10,13 +10,17 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::connection::Connection;
 use crate::file_users::OpenFiles;
 use crate::files::Files;
+use crate::in_flight::MessageBuffer;
 use crate::schedule::Schedule;
+use crate::server::Server;
 
 pub(super) struct Shared {
     pub(super) connection: Arc<Connection>,
     pub(super) files: Arc<dyn Files>,
     pub(super) open: Arc<OpenFiles>,
     pub(super) schedule: Schedule,
+    /// Requests of a former process that no worker has begun to serve.
+    unanswered: Mutex<Vec<MessageBuffer>>,
     /// Threads that have not ended.
     pub(super) running: Mutex<usize>,
     pub(super) one_ended: Condvar,
@@ -28,9 +32,9 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// For so many workers, none of which has begun.
     pub(super) fn new(
-        worker_count: usize,
+        schedule: Schedule,
+        unanswered: Vec<MessageBuffer>,
         connection: Arc<Connection>,
         files: Arc<dyn Files>,
         open: Arc<OpenFiles>,
@@ -39,13 +43,35 @@ impl Shared {
             connection,
             files,
             open,
-            schedule: Schedule::new(worker_count),
+            schedule,
+            unanswered: Mutex::new(unanswered),
             running: Mutex::new(0),
             one_ended: Condvar::new(),
             is_over: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC)?,
             relief: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
+    }
+
+    pub(super) fn next_unanswered(&self) -> Option<MessageBuffer> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// The server of a request that this worker has read.
+    pub(super) fn server<'worker>(
+        &'worker self,
+        worker: usize,
+        before_wait: &'worker dyn Fn(),
+        flushed: &'worker dyn Fn(u64, bool),
+    ) -> Server<'worker> {
+        Server {
+            files: self.files.as_ref(),
+            open: &self.open,
+            counters: self.schedule.counters(worker),
+            sink: self.connection.as_ref(),
+            before_wait,
+            flushed,
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -20,13 +20,16 @@ use std::time::Duration;
 
 use block_device::BlockDevice;
 use fuse::{
-    AttachError, Config, Export, FileEntry, FileId, FileState, Files, HelperRunner, Keep,
+    AttachError, Config, Export, FileEntry, FileId, FileState, Files, HelperRunner, Keep, Resume,
     run_command,
 };
 
 use file_device::FileDevice;
 
 const HELPER_FLAG: &str = "--fuse-helper";
+
+/// While this file exists, the kernel is not asked to send requests again.
+const RESUME_FROM_MEMORY: &str = "resume-from-memory";
 
 /// Short, as tests wait for it in vain.
 const STOP_PATIENCE: Duration = Duration::from_millis(200);
@@ -45,6 +48,9 @@ fn serve(directory: &Path) -> ExitCode {
     let helpers = HelperRunner::same_program([HELPER_FLAG.into()]);
     let mut config = Config::new(directory.join("volumes"), directory.join("holder.sock"), helpers);
     config.stop_patience = STOP_PATIENCE;
+    if directory.join(RESUME_FROM_MEMORY).exists() {
+        config.resume = Resume::MemoryOnly;
+    }
     let export = match Export::start(config, Arc::clone(&volumes) as Arc<dyn Files>) {
         Ok(export) => export,
         Err(error) => {

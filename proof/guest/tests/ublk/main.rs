@@ -6,17 +6,29 @@
 //! Takes more than two minutes: under emulation machines boot, and daemons die twenty times.
 
 mod fixture;
+#[path = "../support/kills.rs"]
 mod kills;
 
 use anyhow::{Context, Result, ensure};
 use guest::GuestDaemon;
 use serde_json::Value;
-use system::wait_for;
+use system::{seed, wait_for};
 
 use crate::fixture::{DAEMON_FLAGS, TIME_LIMIT, attached, boot, no_request_failed, refused, shown};
 
 const FIO: &str = "fio --direct=1 --ioengine=libaio --iodepth=16 --bs=4k --size=8M \
                    --verify=crc32c --verify_fatal=1 --verify_state_save=0 --output=/tmp/fio";
+
+const KILLS_DEFAULT: u64 = 8;
+
+#[test]
+fn devices_live_through_kills_of_the_daemon_under_load() -> Result<()> {
+    let seed = seed()?;
+    eprintln!("replay: MEMLANE_SEED={seed} cargo test -p guest --test ublk devices_live");
+    let guest = boot()?;
+    kills::check(&guest, "ublk", KILLS_DEFAULT, seed)?;
+    guest.power_off()
+}
 
 #[test]
 fn a_device_carries_a_file_system_and_gives_memory_back() -> Result<()> {

@@ -40,7 +40,8 @@ fn zeros_in_a_file_that_is_open_for_durable_writes_are_flushed() {
         body.u32(ALLOCATE_ZERO_RANGE | ALLOCATE_KEEP_SIZE).u32(0).build()
     };
     assert_eq!(flush_after(&bench, &zero(5)), None);
-    let flush = Flush { unique: 77, node: node(), written_bytes: None, may_wait: true };
+    let flush =
+        Flush { unique: 77, node: node(), written_bytes: None, may_wait: true, entry: None };
     assert_eq!(flush_after(&bench, &zero(5 | DURABLE_HANDLE)), Some(flush));
     let past_the_end = Message::new(43, node()).u64(DURABLE_HANDLE).u64(0).u64(1 << 40);
     assert_eq!(flush_after(&bench, &past_the_end.u32(ALLOCATE_ZERO_RANGE).u32(0).build()), None);

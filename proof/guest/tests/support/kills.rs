@@ -1,13 +1,14 @@
 //! The daemon is killed again and again while devices are written and verified: nobody sees an
 //! error, and nothing is lost.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use guest::{Guest, GuestDaemon, GuestProcess};
-use system::{Random, seed};
+use system::Random;
 
-use crate::fixture::{DAEMON_FLAGS, TIME_LIMIT, attached, boot, no_request_failed};
-
-const KILLS_DEFAULT: u64 = 8;
+const TIME_LIMIT: Duration = Duration::from_secs(240);
+const DAEMON_FLAGS: &str = "--pool-size 256MiB --journal-max-bytes 64MiB";
 
 /// After so many kills the test says how far it is.
 const KILLS_TOLD: u64 = 50;
@@ -24,22 +25,36 @@ const LOAD: &str = "while ! [ -e /tmp/stop ]; do fio --name=k --direct=1 --ioeng
                     --bs=4k --size=4M --rw=randwrite --verify=crc32c --verify_fatal=1 \
                     --verify_state_save=0";
 
-#[test]
-fn devices_live_through_kills_of_the_daemon_under_load() -> Result<()> {
-    let seed = seed()?;
-    eprintln!("replay: MEMLANE_SEED={seed} cargo test -p guest --test ublk devices_live");
+/// Reads for which the kernel takes many pages of the daemon's memory.
+const LONG_READS: &str = "while ! [ -e /tmp/stop ]; do fio --name=l --direct=1 --ioengine=libaio \
+                          --bs=1M --size=16M --iodepth=4 --rw=read";
+
+/// Says what a load has seen if it fails.
+const REPORT: &str = ">/tmp/load.$$ 2>&1 || { cat /tmp/load.$$; exit 1; }; done";
+
+/// Kills the daemon `MEMLANE_GUEST_KILLS` times, or `kill_count` times without that variable, while
+/// a device of class `ram` is written deeply, one of class `journal` with flushes, and another one
+/// is read in long requests. `seed` draws the moments. Devices are attached as `driver`.
+pub(crate) fn check(guest: &Guest, driver: &str, kill_count: u64, seed: u64) -> Result<()> {
     let kill_count = match std::env::var("MEMLANE_GUEST_KILLS") {
         Ok(text) => text.parse()?,
-        Err(_) => KILLS_DEFAULT,
+        Err(_) => kill_count,
     };
     let mut random = Random::new(seed);
-    let guest = boot()?;
-    let mut daemon = GuestDaemon::start(&guest, DAEMON_FLAGS)?;
-    let deep = attached(&daemon, "deep", "--size 32MiB")?;
-    let flushed = attached(&daemon, "flushed", "--size 32MiB --durability journal")?;
+    let mut daemon = GuestDaemon::start(guest, DAEMON_FLAGS)?;
+    let attached = |name: &str, flags: &str| -> Result<String> {
+        daemon.memlane(&format!("volume create {name} --size 32MiB {flags}"))?;
+        let device = daemon.memlane(&format!("attach {name} --as {driver}"))?;
+        Ok(device.trim().to_owned())
+    };
+    let deep = attached("deep", "")?;
+    let flushed = attached("flushed", "--durability journal")?;
+    let long = attached("long", "")?;
+    guest.check(&format!("dd if=/dev/urandom of={long} bs=1M count=16 conv=fsync"), TIME_LIMIT)?;
     let mut loads = [
-        load(&guest, &deep, "--iodepth=32 --numjobs=2 --offset_increment=8M")?,
-        load(&guest, &flushed, "--iodepth=4 --fdatasync=16")?,
+        load(guest, &deep, "--iodepth=32 --numjobs=2 --offset_increment=8M")?,
+        load(guest, &flushed, "--iodepth=4 --fdatasync=16")?,
+        guest.start(&format!("{LONG_READS} --filename={long} {REPORT}"))?,
     ];
     let mut in_flight = Vec::new();
     for kill in 0..kill_count {
@@ -48,7 +63,7 @@ fn devices_live_through_kills_of_the_daemon_under_load() -> Result<()> {
         check_loads(&mut loads)?;
         let counted = killed.with_context(|| format!("after {kill} kills"))?;
         in_flight.push(counted.trim().parse::<u64>()?);
-        daemon = GuestDaemon::start(&guest, DAEMON_FLAGS)?;
+        daemon = GuestDaemon::start(guest, DAEMON_FLAGS)?;
         if (kill + 1).is_multiple_of(KILLS_TOLD) {
             eprintln!("{} of {kill_count} kills", kill + 1);
         }
@@ -59,14 +74,14 @@ fn devices_live_through_kills_of_the_daemon_under_load() -> Result<()> {
         let ended = load.wait(TIME_LIMIT)?;
         ensure!(ended.exit_code == Some(0), "fio: {}{}", ended.stdout, ended.stderr);
     }
-    no_request_failed(&guest)?;
-    for name in ["deep", "flushed"] {
+    let said = guest.run("dmesg | grep -E 'I/O error|Buffer I/O|WARNING|BUG'", TIME_LIMIT)?;
+    ensure!(said.stdout.is_empty(), "the guest's kernel said: {}", said.stdout);
+    for name in ["deep", "flushed", "long"] {
         daemon.memlane(&format!("detach {name}"))?;
     }
     let requests = daemon.log_end();
     ensure!(!requests.contains("ERROR"), "the daemon complains: {requests}");
-    daemon.stop()?;
-    guest.power_off()
+    daemon.stop()
 }
 
 /// A line for the guest's shell that ends when the device has completed so many requests more, and
@@ -82,9 +97,7 @@ fn until_busy(device: &str, requests: u64) -> String {
 }
 
 fn load(guest: &Guest, device: &str, flags: &str) -> Result<GuestProcess> {
-    guest.start(&format!(
-        "{LOAD} {flags} --filename={device} >/tmp/load 2>&1 || {{ cat /tmp/load; exit 1; }}; done"
-    ))
+    guest.start(&format!("{LOAD} {flags} --filename={device} {REPORT}"))
 }
 
 fn check_loads(loads: &mut [GuestProcess]) -> Result<()> {
