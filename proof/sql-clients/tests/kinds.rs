@@ -1,4 +1,5 @@
-//! Casts and operators between values of all types: what PostgreSQL has none of is refused.
+//! Casts and operators between values of all types: what PostgreSQL has none of is refused. Names
+//! and types of columns.
 
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
@@ -51,6 +52,9 @@ const OPERATORS: &[&str] = &[
 /// Texts are read as JSON here, as the values of topics are: by these operators, and beside JSON.
 const OF_JSON: &[&str] = &["->", "->>", "#>", "?"];
 
+/// Queries whose columns are named by their expressions, one a line.
+const NAMES: &str = include_str!("names.txt");
+
 const FAILURES_SHOWN: usize = 20;
 
 fn statements() -> Vec<String> {
@@ -92,5 +96,27 @@ fn casts_and_operators_that_postgresql_has_not_are_refused() -> Result<()> {
         eprintln!("{query};\n  {ours:?}\n  {theirs:?}");
     }
     ensure!(wrong.is_empty(), "{} of {} statements", wrong.len(), ours.len());
+    Ok(())
+}
+
+#[test]
+fn columns_have_the_names_and_types_of_postgresql() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
+    let mut script = Script::default();
+    NAMES.lines().for_each(|it| script.add(it));
+    // JSON has one type here.
+    let told = |columns: Vec<String>| columns.join(", ").replace("|jsonb", "|json");
+    let ours = script.columns(fixture.psql())?.into_iter().map(told);
+    let theirs = script.columns(reference.psql())?.into_iter().map(told);
+    let wrong: Vec<_> = script
+        .queries()
+        .iter()
+        .zip(ours.zip(theirs))
+        .filter(|(_, (ours, theirs))| ours != theirs || ours.is_empty())
+        .collect();
+    ensure!(wrong.is_empty(), "{wrong:#?}");
     Ok(())
 }

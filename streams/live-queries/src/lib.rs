@@ -36,6 +36,7 @@ mod table;
 mod types;
 
 pub use error::{RowError, SqlError, SqlState};
+pub use expr::is_like;
 pub use index::{FilterId, FilterIndex, Found};
 pub use json::{
     Contained, ContainedNumber, ContainedText, Fields, InvalidEscape, JsonStep, NumberType, PathId,

@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use crate::error::RowError;
 use crate::expr::call;
-use crate::expr::like::Pattern;
+use crate::expr::like::{Pattern, compared};
 use crate::expr::operate::{calculate, concatenate, negate};
 use crate::expr::syntax::Expr;
 use crate::json;
+use crate::letters::lower;
 use crate::limits::PATTERN_BYTES_MAX;
 use crate::row::{Row, text_of};
 use crate::scalar::{Value, cast};
@@ -201,5 +202,11 @@ fn like_made<'a>(
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err(RowError::InvalidArgument("LIKE pattern is too long"));
     }
-    Ok(Value::Bool(Pattern::new(pattern, escape, folds)?.matches(text)))
+    let found = match (Pattern::new(pattern, escape, folds), folds) {
+        (Ok(pattern), _) => pattern.matches(text),
+        // It ends with the escape character, to which a text may not come.
+        (Err(_), false) => compared(text, pattern, escape, |one, other| one == other)?,
+        (Err(_), true) => compared(text, pattern, escape, |one, other| lower(one) == lower(other))?,
+    };
+    Ok(Value::Bool(found))
 }

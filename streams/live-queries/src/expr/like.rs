@@ -1,6 +1,7 @@
 //! LIKE and ILIKE: `%` for any text, `_` for one character, with an escape character.
 
 use std::borrow::Cow;
+use std::str::Chars;
 
 use crate::error::RowError;
 use crate::letters::{lower, lowercase};
@@ -64,6 +65,86 @@ impl Pattern {
     }
 }
 
+/// Returns whether a text is like a pattern, sign by sign from the left: a pattern that ends with
+/// its escape character is wrong only where a text comes so far in it.
+///
+/// Work grows with the length of the text times that of the pattern, at most.
+pub fn is_like(text: &str, pattern: &str) -> Result<bool, RowError> {
+    compared(text, pattern, Some('\\'), |one, other| one == other)
+}
+
+/// The same with any escape character; letters are the same by `are_same`.
+pub(crate) fn compared(
+    text: &str,
+    pattern: &str,
+    escape: Option<char>,
+    are_same: impl Fn(char, char) -> bool,
+) -> Result<bool, RowError> {
+    let begins =
+        |text: &mut Chars<'_>, letter: char| text.next().is_some_and(|it| are_same(it, letter));
+    let (mut text, mut pattern) = (text.chars(), pattern.chars());
+    // Behind the last `%`: the rest of the text that it was tried with, and that of the pattern.
+    let mut last: Option<(Chars<'_>, Chars<'_>)> = None;
+    loop {
+        let is_over = text.as_str().is_empty();
+        let sign = if is_over { None } else { pattern.next() };
+        let is_same = match sign {
+            None if is_over => return Ok(pattern.all(|it| it == '%')),
+            None => false,
+            Some(sign) if Some(sign) == escape => {
+                let plain = pattern.next().ok_or(RowError::InvalidEscape)?;
+                begins(&mut text, plain)
+            }
+            Some('%') => {
+                if !skip_any(&mut text, &mut pattern) {
+                    return Ok(false);
+                }
+                if pattern.as_str().is_empty() {
+                    return Ok(true);
+                }
+                last = Some((text.clone(), pattern.clone()));
+                check_letter(pattern.clone(), escape)?;
+                true
+            }
+            Some('_') => text.next().is_some(),
+            Some(sign) => begins(&mut text, sign),
+        };
+        if is_same {
+            continue;
+        }
+        let Some((tried, behind)) = &mut last else { return Ok(false) };
+        if tried.next().is_none() || tried.as_str().is_empty() {
+            return Ok(false);
+        }
+        (text, pattern) = (tried.clone(), behind.clone());
+    }
+}
+
+/// Takes what stands behind a `%` before a letter: `%` once more, and `_` with any character.
+/// False where there is none.
+fn skip_any(text: &mut Chars<'_>, pattern: &mut Chars<'_>) -> bool {
+    loop {
+        match pattern.clone().next() {
+            Some('%') => {}
+            Some('_') => {
+                if text.next().is_none() {
+                    return false;
+                }
+            }
+            _ => return true,
+        }
+        pattern.next();
+    }
+}
+
+/// Refuses a pattern whose last letter is the escape character.
+fn check_letter(mut pattern: Chars<'_>, escape: Option<char>) -> Result<(), RowError> {
+    match escape.is_some() && pattern.next() == escape && pattern.next().is_none() {
+        true => Err(RowError::InvalidEscape),
+        false => Ok(()),
+    }
+}
+
 fn push(part: &mut Vec<Symbol>, letter: char, folds: bool) {
     if !matches!(part.last(), Some(Symbol::Text(_))) {
         part.push(Symbol::Text(String::new()));
@@ -119,4 +200,40 @@ fn ends_with(text: &str, part: &[Symbol]) -> bool {
             }
         })
         .is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_escape_character_at_the_end_is_wrong_where_a_text_comes_to_it() {
+        for (text, pattern, expected) in [
+            ("a", "b\\", Some(false)),
+            ("ab", "a\\", None),
+            ("a", "a\\", Some(false)),
+            ("", "\\", Some(false)),
+            ("x", "\\", None),
+            ("", "%\\", Some(false)),
+            ("abc", "%\\", None),
+            ("abc", "%c\\", Some(false)),
+            ("abcd", "%c\\", None),
+            ("a", "__\\", Some(false)),
+            ("", "%_\\", Some(false)),
+            ("a\\", "a\\\\", Some(true)),
+            ("a%", "a\\%", Some(true)),
+            ("aabaabaac", "%aab%aac", Some(true)),
+            ("aabaabaac", "%aab%aab", Some(false)),
+            ("äöü", "_ö%", Some(true)),
+            ("abab", "%ab", Some(true)),
+            ("", "%", Some(true)),
+            ("ab", "a_%_", Some(false)),
+        ] {
+            assert_eq!(is_like(text, pattern).ok(), expected, "{text} LIKE {pattern}");
+            if let (Some(expected), Ok(cut)) = (expected, Pattern::new(pattern, Some('\\'), false))
+            {
+                assert_eq!(cut.matches(text), expected, "{text} LIKE {pattern}");
+            }
+        }
+    }
 }

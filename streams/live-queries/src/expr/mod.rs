@@ -17,6 +17,7 @@ mod typing;
 
 pub(crate) use aggregates::{Aggregate, AggregateKind, Groups};
 pub(crate) use bind::Binder;
+pub use like::is_like;
 pub(crate) use literal::whole_number;
 pub(crate) use names::folded;
 pub(crate) use sources::{Source, Sources};

@@ -389,6 +389,8 @@ const PLANNED: States = &[
     ("match any signature", SqlState::UNDEFINED_FUNCTION),
     ("but received", SqlState::UNDEFINED_FUNCTION),
     ("coerce arithmetic", SqlState::UNDEFINED_FUNCTION),
+    ("argument type for comparison", SqlState::UNDEFINED_FUNCTION),
+    ("inconsistent metadata", SqlState::NOT_SUPPORTED),
     ("unary operator '-'", SqlState::UNDEFINED_FUNCTION),
     ("boolean", SqlState::DATATYPE),
     ("coercion", SqlState::DATATYPE),

@@ -33,6 +33,7 @@ mod pins;
 mod planners;
 mod point_read;
 mod pushdown;
+mod sequence;
 mod session;
 mod spreads;
 mod sums;

@@ -14,11 +14,11 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, Signature,
 };
 
-const NAMES: &[&str] = &["array_agg", "string_agg"];
+use super::dialect::ORDERED;
 
 /// Has such aggregates of a session sort their values themselves.
 pub(super) fn sort_apart(state: &mut SessionState) -> Result<()> {
-    for name in NAMES {
+    for name in ORDERED {
         let inner = state.udaf(name)?;
         state.register_udaf(Arc::new(AggregateUDF::new_from_impl(Ordered { inner })))?;
     }

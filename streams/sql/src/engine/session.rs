@@ -35,6 +35,7 @@ use super::pg_catalog::{self, Viewer};
 use super::pins::Pins;
 use super::planners::{Look, Looking, Planner, Planners};
 use super::point_read::PointRead;
+use super::sequence::KeepSequence;
 use super::windows::CountWindows;
 use super::{dialect, functions, growing, json, ordered, spreads, sums};
 use crate::error::SqlError;
@@ -63,6 +64,7 @@ impl Engine {
         let options = config.options_mut();
         options.sql_parser.dialect = Dialect::PostgreSQL;
         options.sql_parser.parse_float_as_decimal = true;
+        options.sql_parser.enable_subquery_sort_elimination = false;
         options.execution.time_zone = Some("UTC".to_owned());
         // The engine's plan of IS NOT TRUE and its like may be NULL, its expression never is.
         options.execution.skip_physical_aggregate_schema_check = true;
@@ -151,6 +153,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let engine_rules = PhysicalOptimizer::new().rules.into_iter();
     let mut rules: Vec<_> =
         engine_rules.filter(|it| !it.name().starts_with(FILTER_PUSHDOWN)).collect();
+    rules.push(Arc::new(KeepSequence));
     rules.push(Arc::new(GiveWay));
     rules.push(Arc::new(CountWindows));
     rules.into_iter().map(|it| Arc::new(Looking(it)) as _).collect()
@@ -248,6 +251,7 @@ impl Session {
                 dialect::check_wild_joins(&plan)?;
             }
             let plan = dialect::with_typed_columns(dialect::with_array_parameters(plan)?)?;
+            let plan = dialect::with_sorted_inputs(plan)?;
             let plan = dialect::with_exact_relations(plan)?;
             let point_read = PointRead::of(&plan, &state);
             Ok((plan, point_read))

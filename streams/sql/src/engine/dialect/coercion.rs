@@ -16,6 +16,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
+use super::patterns::like_by_signs;
 use super::unmerged::{self, Place};
 use super::{intervals, numbers, operands, united};
 
@@ -106,7 +107,7 @@ impl TreeNodeRewriter for Types<'_> {
         operands::check(&expr, self.schema)?;
         let compared = intervals::compared(expr, self.schema)?.data;
         let computed = numbers::computed(compared, self.schema)?.data;
-        let expr = self.engine.f_up(computed)?.data;
+        let expr = like_by_signs(self.engine.f_up(computed)?.data);
         numbers::check_computed(&expr, self.schema)?;
         Ok(Transformed::yes(expr))
     }

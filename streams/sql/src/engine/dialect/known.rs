@@ -31,6 +31,7 @@ const INTERNAL: &[&str] = &[
     "equals_any",
     "interval_over",
     "interval_times",
+    "is_like",
     "json_exists",
     "json_get",
     "json_get_text",
@@ -51,6 +52,7 @@ const INTERNAL: &[&str] = &[
     "pattern_of_both_cases",
     "regexp_matches_of",
     "regexp_pieces_of",
+    "same_json",
     "most_of_values",
     "textout",
     "value_at_part",
@@ -236,8 +238,6 @@ impl Visitor for Check<'_> {
                 Value::HexStringLiteral(_) => Err(refused("a literal of bits")),
                 _ => Ok(()),
             },
-            Expr::Like { pattern, escape_char: None, .. }
-            | Expr::ILike { pattern, escape_char: None, .. } => like(pattern),
             other => form(other),
         };
         broken(checked)
@@ -477,15 +477,4 @@ fn data_type_of(data_type: &DataType) -> Result<(), SqlError> {
             Ok(())
         }
     }
-}
-
-/// A pattern that ends with the sign that takes the next one as it is.
-fn like(pattern: &Expr) -> Result<(), SqlError> {
-    let Some(text) = text_of(pattern) else { return Ok(()) };
-    let count = text.bytes().rev().take_while(|it| *it == b'\\').count();
-    if count % 2 == 0 {
-        return Ok(());
-    }
-    let what = "LIKE pattern must not end with escape character";
-    Err(SqlError::new(SqlState::INVALID_ESCAPE, what))
 }

@@ -131,6 +131,11 @@ pub(super) enum Strength {
     Own,
 }
 
+/// Name of the column that an expression is.
+pub(in crate::engine) fn column_name(expr: &Expr) -> String {
+    figure(expr).0
+}
+
 pub(super) fn figure(expr: &Expr) -> (String, Strength) {
     let own = |name: &str| (name.to_owned(), Strength::Own);
     let weak = |name: &str| (name.to_owned(), Strength::OfType);
@@ -162,7 +167,7 @@ pub(super) fn figure(expr: &Expr) -> (String, Strength) {
             Some(TrimWhereField::Trailing) => "rtrim",
             _ => "btrim",
         }),
-        Expr::Exists { .. } => own("exists"),
+        Expr::Exists { negated: false, .. } => own("exists"),
         Expr::Array(_) => own("array"),
         Expr::Tuple(_) => own("row"),
         Expr::GroupingSets(_) => own("grouping"),
@@ -170,12 +175,12 @@ pub(super) fn figure(expr: &Expr) -> (String, Strength) {
             Some(named @ (_, Strength::Own)) => named,
             _ => weak("case"),
         },
-        Expr::Subquery(query) => of_query(query),
+        Expr::Subquery(query) => (of_query(query).0, Strength::Own),
         _ => (NO_NAME.to_owned(), Strength::None),
     }
 }
 
-/// Of the one column of a query.
+/// Of the one column of a query: a name of its own also where the column has none.
 fn of_query(query: &Query) -> (String, Strength) {
     let mut body = query.body.as_ref();
     while let SetExpr::SetOperation { left, .. } = body {
@@ -183,6 +188,7 @@ fn of_query(query: &Query) -> (String, Strength) {
     }
     let first = match body {
         SetExpr::Select(select) => select.projection.first(),
+        SetExpr::Values(_) => return ("column1".to_owned(), Strength::Own),
         _ => None,
     };
     match first {
@@ -197,6 +203,7 @@ fn type_name(data_type: &DataType) -> String {
         return type_name(element);
     }
     let name = data_type.to_string().to_lowercase();
+    let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
     let base = name.split('(').next().unwrap_or_default().trim();
     let named = match base {
         "int" | "integer" => "int4",
@@ -285,6 +292,7 @@ mod tests {
             ("(max(a))::bigint, timestamptz '2026-01-01'", vec!["max", "timestamptz"]),
             ("CASE WHEN a THEN b END, CASE WHEN a THEN 1 ELSE b END", vec!["case", "b"]),
             ("EXISTS (SELECT 1), (SELECT max(b) FROM u)", vec!["exists", "max"]),
+            ("(SELECT 1)::text, (SELECT 1::int)::text", vec!["?column?", "int4"]),
             ("extract(day FROM a), trim(a), coalesce(a, b)", vec!["extract", "btrim", "coalesce"]),
             ("a AS x, b AS X, b AS \"X\"", vec!["x#0", "x#1", "b AS \"X\""]),
             ("a AS x, a AS x", vec!["a AS x", "x#1"]),

@@ -142,7 +142,7 @@ fn has_mixed_case(expr: &Expr, schema: &DFSchema) -> bool {
     expr.exists(|it| Ok(is_mixed(it))).unwrap_or(false)
 }
 
-fn json_is_not_compared() -> DataFusionError {
+pub(super) fn json_is_not_compared() -> DataFusionError {
     refused("comparing JSON").with_hint("Compare texts, by ->> or ::text.").into_engine()
 }
 
@@ -241,6 +241,9 @@ fn check_call(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
         return check_joined(call, schema);
     }
     if name == "make_array" {
+        if call.args.iter().any(|it| is_json(it, schema)) {
+            return Err(refused("ARRAY of JSON").with_hint("Use jsonb_build_array.").into_engine());
+        }
         let types = call.args.iter().filter_map(|it| it.get_type(schema).ok());
         return check_elements(
             types,

@@ -1,5 +1,17 @@
-//! Patterns of SIMILAR TO as regular expressions, and of LIKE with another sign than a backslash.
+//! Patterns of SIMILAR TO as regular expressions, and of LIKE: with another sign than a backslash,
+//! and such as may end with that sign.
 
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, BooleanArray, StringViewArray};
+use datafusion::arrow::compute::like;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::expr::{Like, ScalarFunction};
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator, ScalarUDF};
+use live_queries::is_like;
+
+use super::own::{Own, of_arrow, texts};
 use crate::error::{SqlError, SqlState};
 
 /// The sign that ESCAPE names; none where its text is empty.
@@ -12,24 +24,93 @@ pub(super) fn escape_sign(text: &str) -> Result<Option<char>, SqlError> {
     }
 }
 
+/// LIKE of a pattern that is computed, or that ends with a backslash.
+pub(super) const IS_LIKE: &str = "is_like";
+
+/// The sign that has the next one be taken as it is.
+const ESCAPE: char = '\\';
+
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    vec![Own::udf(IS_LIKE, 2, truth, compare)]
+}
+
+/// The expression with such a LIKE as a call of that function: the engine takes the backslash for a
+/// letter then.
+pub(super) fn like_by_signs(expr: Expr) -> Expr {
+    let (is_negated, text, pattern) = match expr {
+        Expr::Like(it) if !it.case_insensitive && !is_whole(&it.pattern) => {
+            let Like { negated, expr, pattern, .. } = it;
+            (negated, expr, pattern)
+        }
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: op @ (Operator::LikeMatch | Operator::NotLikeMatch),
+            right,
+        }) if !is_whole(&right) => (op == Operator::NotLikeMatch, left, right),
+        other => return other,
+    };
+    let function = Own::udf(IS_LIKE, 2, truth, compare);
+    let call = ScalarFunction::new_udf(function, vec![*text, *pattern]);
+    let call = Expr::ScalarFunction(call);
+    if is_negated { Expr::Not(Box::new(call)) } else { call }
+}
+
+/// Whether a pattern is written out, and ends with what it is to match.
+fn is_whole(pattern: &Expr) -> bool {
+    let value = match pattern {
+        Expr::Literal(value, _) => value,
+        // To the type of the text.
+        Expr::Cast(cast) => return is_whole(&cast.expr),
+        _ => return false,
+    };
+    match value.try_as_str() {
+        Some(Some(text)) => !ends_with_escape(text),
+        Some(None) => true,
+        None => *value == ScalarValue::Null,
+    }
+}
+
+fn ends_with_escape(pattern: &str) -> bool {
+    pattern.chars().rev().take_while(|it| *it == ESCAPE).count() % 2 == 1
+}
+
+fn truth(types: &[DataType]) -> Option<DataType> {
+    let are_texts = types.iter().all(|it| it.is_string() || it.is_null());
+    are_texts.then_some(DataType::Boolean)
+}
+
+fn compare(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let (texts, patterns): (StringViewArray, _) = (texts(&arrays[0])?, texts(&arrays[1])?);
+    if !patterns.iter().flatten().any(ends_with_escape) {
+        return Ok(Arc::new(like(&texts, &patterns).map_err(of_arrow)?));
+    }
+    let found = texts.iter().zip(&patterns).map(|it| match it {
+        (Some(text), Some(pattern)) => is_like(text, pattern).map(Some).map_err(|_| dangling()),
+        _ => Ok(None),
+    });
+    Ok(Arc::new(found.collect::<Result<BooleanArray, SqlError>>()?))
+}
+
+fn dangling() -> SqlError {
+    let what = "LIKE pattern must not end with escape character";
+    SqlError::new(SqlState::INVALID_ESCAPE, what)
+}
+
 /// A pattern of LIKE in which a backslash takes the meaning of the sign behind it, as `escape` did.
-pub(super) fn with_backslashes(pattern: &str, escape: Option<char>) -> Result<String, SqlError> {
+pub(super) fn with_backslashes(pattern: &str, escape: Option<char>) -> String {
     let mut signs = pattern.chars();
     let mut written = String::with_capacity(pattern.len());
     while let Some(sign) = signs.next() {
         match sign {
             _ if Some(sign) == escape => {
-                let Some(plain) = signs.next() else {
-                    let what = "LIKE pattern must not end with escape character";
-                    return Err(SqlError::new(SqlState::INVALID_ESCAPE, what));
-                };
-                written.extend(['\\', plain]);
+                written.push(ESCAPE);
+                written.extend(signs.next());
             }
-            '\\' => written.push_str("\\\\"),
+            ESCAPE => written.push_str("\\\\"),
             _ => written.push(sign),
         }
     }
-    Ok(written)
+    written
 }
 
 /// The same pattern, anchored at both ends; `escape` takes a sign's meaning.
@@ -78,15 +159,14 @@ mod tests {
     #[test]
     fn any_sign_takes_the_meaning_of_the_next_one() {
         for (pattern, escape, expected) in [
-            ("10!%%", Some('!'), Some("10\\%%")),
-            ("a%%b", Some('%'), Some("a\\%b")),
-            ("a\\%", Some('!'), Some("a\\\\%")),
-            ("a!\\", Some('!'), Some("a\\\\")),
-            ("a\\%", None, Some("a\\\\%")),
-            ("a!", Some('!'), None),
+            ("10!%%", Some('!'), "10\\%%"),
+            ("a%%b", Some('%'), "a\\%b"),
+            ("a\\%", Some('!'), "a\\\\%"),
+            ("a!\\", Some('!'), "a\\\\"),
+            ("a\\%", None, "a\\\\%"),
+            ("a!", Some('!'), "a\\"),
         ] {
-            let found = with_backslashes(pattern, escape).ok();
-            assert_eq!(found.as_deref(), expected, "{pattern}");
+            assert_eq!(with_backslashes(pattern, escape), expected, "{pattern}");
         }
     }
 

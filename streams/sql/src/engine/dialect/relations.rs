@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, JoinType, Result};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
@@ -13,7 +13,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, Distinct, Expr, ExprSchemable, FetchType, LogicalPlan, LogicalPlanBuilder,
-    Operator, SkipType, Subquery,
+    Operator, SkipType, Subquery, Union,
 };
 
 use super::dependent::{Numbers, joined, lateral_of};
@@ -22,6 +22,7 @@ use super::names::APART;
 use super::nullable::with_null;
 use super::own::sql_name;
 use crate::error::{SqlError, SqlState};
+use crate::wire::PgType;
 
 /// Subqueries that were given names: each has its own.
 static NAMED: AtomicU64 = AtomicU64::new(0);
@@ -476,6 +477,7 @@ fn check_types(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
         }
         LogicalPlan::Union(union) => {
             for index in 0..union.schema.fields().len() {
+                check_json(union, index)?;
                 let types = union.inputs.iter().filter_map(|it| it.schema().fields().get(index));
                 let kinds = types.map(|it| match kind_of_type(it.data_type()) {
                     Kind::Row => Kind::Other,
@@ -486,5 +488,20 @@ fn check_types(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
             Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+/// There is no type that is common to JSON and another one.
+fn check_json(union: &Union, index: usize) -> Result<()> {
+    let fields = || union.inputs.iter().filter_map(|it| it.schema().fields().get(index));
+    let is_json = |it: &FieldRef| PgType::of(it) == PgType::JSON;
+    let other = fields().find(|it| !is_json(it) && !it.data_type().is_null());
+    match other.filter(|_| fields().any(is_json)) {
+        None => Ok(()),
+        Some(other) => {
+            let of = sql_name(other.data_type());
+            let what = format!("UNION types json and {of} cannot be matched");
+            Err(SqlError::new(SqlState::DATATYPE, what).into_engine())
+        }
     }
 }

@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArguments, Interval, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
     Subscript, TableFactor, TypedString, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
+use live_queries::letters::lowercase;
 
 use super::arrays::array_of;
 use super::calls::Call;
@@ -344,7 +345,10 @@ fn of_small_letters(expr: &Expr) -> Option<Expr> {
 }
 
 fn small(text: &Expr) -> Expr {
-    call("lower", vec![text.clone()])
+    match text_of(text) {
+        Some(literal) => Expr::Value(Value::SingleQuotedString(lowercase(literal)).into()),
+        None => call("lower", vec![text.clone()]),
+    }
 }
 
 /// `-a ^ b` is `(-a) ^ b`.
@@ -383,7 +387,7 @@ fn escaped_by(pattern: &mut Expr, escape: &ValueWithSpan) -> Result<(), SqlError
     }
     let text = |it: String| Expr::Value(Value::SingleQuotedString(it).into());
     *pattern = match text_of(pattern) {
-        Some(literal) => text(with_backslashes(literal, sign)?),
+        Some(literal) => text(with_backslashes(literal, sign)),
         None => {
             let sign = sign.map(String::from).unwrap_or_default();
             call(LIKE_ESCAPE, vec![pattern.clone(), text(sign)])
@@ -450,7 +454,7 @@ mod tests {
                 "INTERVAL '0 months 3 days -14706500000 microseconds'",
             ),
             ("a LIKE '1!%%' ESCAPE '!'", "a LIKE '1\\%%'"),
-            ("a NOT ILIKE 'A!%' ESCAPE '!'", "(lower(a) NOT LIKE lower('A\\%'))"),
+            ("a NOT ILIKE 'A!%' ESCAPE '!'", "(lower(a) NOT LIKE 'a\\%')"),
             ("a ~~* b", "(lower(a) ~~ lower(b))"),
             ("regexp_like(a, b, 'ic')", "((a) ~ (b))"),
             ("regexp_like(a, b, 'si')", "((a) ~* (b))"),

@@ -59,7 +59,7 @@ fn with_escape(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     let (Some(pattern), Some(escape)) = (row.text(0), row.text(1)) else {
         return Ok(ScalarValue::Utf8(None));
     };
-    let pattern = with_backslashes(pattern, escape_sign(escape)?)?;
+    let pattern = with_backslashes(pattern, escape_sign(escape)?);
     Ok(ScalarValue::Utf8(Some(pattern)))
 }
 

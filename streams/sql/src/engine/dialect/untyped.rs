@@ -28,13 +28,16 @@ use datafusion::sql::sqlparser::ast::{
 use super::casts::number_of;
 use super::conversions::{To, converted};
 use super::inexact::refused;
+use super::json_functions::same_json;
 use super::jsonb::canonical;
+use super::operands::json_is_not_compared;
+use super::own::sql_name;
 use super::planned::type_of;
 use super::rewrites::cast_to;
 use super::set_operations::SIDES;
 use super::united::is_set_operation;
 use super::written::is_timestamp;
-use crate::error::SqlError;
+use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
 
 /// Functions that give one of their operands.
@@ -213,6 +216,7 @@ fn with_values(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 }
 
 fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let is_nullif = matches!(&expr, Expr::ScalarFunction(it) if it.func.name() == "nullif");
     let operands: Vec<&mut Expr> = match &mut expr {
         Expr::Case(case) => {
             let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
@@ -224,6 +228,19 @@ fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         _ => return Ok(Transformed::no(expr)),
     };
     let (quoted, others): (Vec<_>, Vec<_>) = operands.into_iter().partition(|it| is_quoted(it));
+    let is_null_of_json = |it: &&mut Expr| **it == lit("null");
+    if quoted.iter().any(is_null_of_json) && others.len() == 1 && is_nullif {
+        // Of JSON as tables of typed columns have it: there is one text for its null.
+        return Ok(Transformed::no(expr));
+    }
+    if gives_json(&others, schema)? {
+        for it in quoted {
+            if let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = &*it {
+                of_json(text)?;
+            }
+        }
+        return Ok(Transformed::yes(of_one_json(expr)?));
+    }
     if quoted.is_empty() {
         return Ok(Transformed::no(expr));
     }
@@ -258,6 +275,37 @@ fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
     }
     Ok(Transformed::new_transformed(expr, is_changed))
+}
+
+/// Whether operands are JSON. They are all then, as there is no type that is common to JSON and
+/// another one.
+fn gives_json(operands: &[&mut Expr], schema: &DFSchema) -> Result<bool> {
+    let (mut has_json, mut other) = (false, None);
+    for operand in operands {
+        let (_, field) = operand.to_field(schema)?;
+        match is_json(&field) {
+            true => has_json = true,
+            false if field.data_type().is_null() => {}
+            false => other = Some(field),
+        }
+    }
+    match other.filter(|_| has_json) {
+        None => Ok(has_json),
+        Some(other) => {
+            let what = format!("types json and {} cannot be matched", sql_name(other.data_type()));
+            let hint = "Write ::text behind the JSON, or to_json around the other value.";
+            Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint).into_engine())
+        }
+    }
+}
+
+/// What gives one of several values of JSON. The engine forgets that they are.
+fn of_one_json(expr: Expr) -> Result<Expr> {
+    match &expr {
+        Expr::Case(_) => Ok(same_json(expr)),
+        Expr::ScalarFunction(call) if call.func.name() == "coalesce" => Ok(same_json(expr)),
+        _ => Err(json_is_not_compared()),
+    }
 }
 
 fn is_json(field: &Field) -> bool {
@@ -334,7 +382,11 @@ pub(super) fn as_type(literal: &ScalarValue, to: &Field) -> Result<Option<Expr>>
     };
     let of_text = |to| converted(to, &ColumnarValue::Scalar(literal.clone()));
     let value = match to.data_type() {
-        _ if is_json(to) => return of_json(text).map(|()| None),
+        _ if is_json(to) => {
+            of_json(text)?;
+            let json = Expr::Literal(literal.cast_to(&TEXT)?, Some(FieldMetadata::from(to)));
+            return Ok(Some(json));
+        }
         _ if !to.metadata().is_empty() => return Ok(None),
         it if it.is_string() => ColumnarValue::Scalar(literal.cast_to(&TEXT)?),
         DataType::Float64 => of_text(To::Float8)?,

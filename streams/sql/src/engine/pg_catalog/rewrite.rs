@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use super::super::dialect::column_name;
 use super::definitions::{Definition, INFORMATION_SCHEMA, PG_CATALOG};
 use super::elements::walk;
 use super::functions::searched;
@@ -118,6 +119,7 @@ impl VisitorMut for Rewriter {
                 let name = last_part(collation).unwrap_or("");
                 COLLATIONS.contains(&name).then(|| take(expr))
             }
+            Expr::Identifier(name) => word(name).map(|it| called(it, Vec::new())),
             Expr::Function(function) => call(function),
             Expr::Cast { expr, data_type, .. } => {
                 plain_type(data_type);
@@ -189,35 +191,28 @@ fn operator(parts: &[String]) -> Option<BinaryOperator> {
     })
 }
 
+/// The function that a word without brackets calls.
+fn word(name: &Ident) -> Option<&'static str> {
+    match name.quote_style {
+        None if name.value.eq_ignore_ascii_case("current_schema") => Some("current_schema"),
+        None if name.value.eq_ignore_ascii_case("current_role") => Some("current_user"),
+        _ => None,
+    }
+}
+
 /// Whether the column would have another name once the expression is rewritten.
 fn is_of_catalog(expr: &Expr) -> bool {
     match expr {
         Expr::Function(function) => function.name.0.len() > 1,
         Expr::Cast { expr, data_type, .. } => {
-            matches!(data_type, DataType::Custom(..) | DataType::Regclass) || is_of_catalog(expr)
+            let is_rewritten =
+                matches!(data_type, DataType::Custom(..) | DataType::Regclass | DataType::Array(_));
+            is_rewritten || is_of_catalog(expr)
         }
-        Expr::Collate { expr, .. } => is_of_catalog(expr),
+        Expr::Collate { expr, .. } | Expr::Nested(expr) => is_of_catalog(expr),
+        Expr::CompoundFieldAccess { root, .. } => is_of_catalog(root),
+        Expr::Identifier(name) => word(name).is_some(),
         _ => false,
-    }
-}
-
-/// What PostgreSQL calls the column of an expression.
-fn column_name(expr: &Expr) -> String {
-    let last = |name: Option<&str>| name.unwrap_or("?column?").to_owned();
-    match expr {
-        Expr::Identifier(name) => name.value.clone(),
-        Expr::CompoundIdentifier(names) => last(names.last().map(|it| it.value.as_str())),
-        Expr::Function(function) => last(last_part(&function.name)),
-        Expr::Cast { expr, data_type, .. } => match column_name(expr) {
-            name if name == "?column?" => {
-                data_type.to_string().rsplit('.').next().map_or(name, str::to_lowercase)
-            }
-            name => name,
-        },
-        Expr::Collate { expr, .. } | Expr::Nested(expr) => column_name(expr),
-        Expr::Case { .. } => "case".to_owned(),
-        Expr::Exists { .. } => "exists".to_owned(),
-        _ => "?column?".to_owned(),
     }
 }
 

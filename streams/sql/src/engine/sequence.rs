@@ -1,0 +1,187 @@
+//! The sequence of rows: of those that are made one after the other (by `generate_series`, VALUES,
+//! arrays), and of the parts of a UNION ALL. The engine has several threads take them in turns, and
+//! gives what is there first.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties,
+};
+use futures::{StreamExt, stream};
+
+use super::log_scan::LogScan;
+
+/// Batches of a part that wait for their turn.
+const BATCHES_WAITING: usize = 2;
+
+/// Has rows that come in a sequence stay in it. Those of a topic have one in each of its partitions
+/// alone, and lose it where several threads compute something of them.
+#[derive(Debug)]
+pub(super) struct KeepSequence;
+
+impl PhysicalOptimizerRule for KeepSequence {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = plan.transform_up(in_sequence).data()?;
+        Ok(match part_count(&plan) > 1 && is_united(&plan) {
+            true => Arc::new(InTurn::of(plan)),
+            false => plan,
+        })
+    }
+
+    fn name(&self) -> &'static str {
+        "keep_sequence"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn in_sequence(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    if let Some(dealt) = node.downcast_ref::<RepartitionExec>() {
+        let input = dealt.input();
+        let is_sequence = part_count(input) == 1 && !reads_topics(input) || is_united(input);
+        return Ok(match dealt.partitioning() {
+            Partitioning::RoundRobinBatch(_) if is_sequence => Transformed::yes(Arc::clone(input)),
+            _ => Transformed::no(node),
+        });
+    }
+    let Some(merged) = node.downcast_ref::<CoalescePartitionsExec>() else {
+        return Ok(Transformed::no(node));
+    };
+    if !is_united(merged.input()) {
+        return Ok(Transformed::no(node));
+    }
+    let turns = Arc::new(InTurn::of(Arc::clone(merged.input())));
+    Ok(Transformed::yes(match merged.fetch() {
+        None => turns,
+        fetch => Arc::new(GlobalLimitExec::new(turns, 0, fetch)),
+    }))
+}
+
+fn part_count(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    plan.output_partitioning().partition_count()
+}
+
+fn reads_topics(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.downcast_ref::<LogScan>().is_some() || plan.children().into_iter().any(reads_topics)
+}
+
+/// Whether the parts of a plan are those of a union, each by itself.
+fn is_united(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if plan.downcast_ref::<UnionExec>().is_some() {
+        return true;
+    }
+    match plan.children().as_slice() {
+        [input] => {
+            plan.downcast_ref::<RepartitionExec>().is_none()
+                && part_count(input) == part_count(plan)
+                && is_united(input)
+        }
+        _ => false,
+    }
+}
+
+/// All rows of the first part, then those of the next. Parts are begun at the same time, and wait
+/// for their turn with their first rows.
+#[derive(Debug)]
+struct InTurn {
+    parts: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl InTurn {
+    fn of(parts: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = Arc::new(PlanProperties::new(
+            EquivalenceProperties::new(parts.schema()),
+            Partitioning::UnknownPartitioning(1),
+            parts.pipeline_behavior(),
+            parts.boundedness(),
+        ));
+        Self { parts, properties }
+    }
+}
+
+impl DisplayAs for InTurn {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl ExecutionPlan for InTurn {
+    fn name(&self) -> &'static str {
+        "InTurn"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.parts]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self::of(children.pop().expect("it has one child"))))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(
+            children,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+        )
+    }
+
+    fn execute(&self, _: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let begun = (0..part_count(&self.parts)).map(|part| {
+            let (parts, context) = (Arc::clone(&self.parts), Arc::clone(&context));
+            let mut builder = RecordBatchReceiverStream::builder(self.schema(), BATCHES_WAITING);
+            let rows = builder.tx();
+            builder.spawn(async move {
+                let mut batches = parts.execute(part, context)?;
+                while let Some(batch) = batches.next().await {
+                    let is_error = batch.is_err();
+                    if rows.send(batch).await.is_err() || is_error {
+                        break;
+                    }
+                }
+                Ok(())
+            });
+            builder.build()
+        });
+        let begun: Vec<_> = begun.collect();
+        let rows = stream::iter(begun).flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+}
