@@ -244,9 +244,11 @@ impl Session {
             dialect::check_bounds(&query)?;
             pg_catalog::rewrite(&mut query);
             let columns = engine.unknown.check(&query)?;
+            let rows = dialect::names_of_rows(&query);
             dialect::adapt(&mut query)?;
             let statement = EngineStatement::Statement(Box::new(query));
-            let plan = state.statement_to_plan(statement).await?;
+            let plan = state.statement_to_plan(statement).await;
+            let plan = plan.map_err(|error| dialect::of_row(SqlError::from(error), &rows))?;
             if columns == dialect::Columns::Ordered {
                 dialect::check_wild_joins(&plan)?;
             }

@@ -26,6 +26,9 @@ pub(crate) fn array_elements(text: &str) -> Result<Vec<Option<String>>, SqlError
                     break;
                 }
                 Some(',') | None if !is_quoted => break,
+                Some('{') if !is_quoted && element.is_empty() => {
+                    return Err(SqlError::unsupported("a text of an array of arrays"));
+                }
                 None | Some('{' | '}') if !is_quoted || signs.peek().is_none() => {
                     return Err(malformed());
                 }

@@ -17,8 +17,8 @@ use datafusion::logical_expr::{
 };
 
 use super::conversions::{strict, target};
-
 use crate::error::{SqlError, SqlState};
+use crate::wire::PgType;
 
 /// Names of the functions, which PostgreSQL has too.
 pub(super) const INT2: &str = "int2";
@@ -121,10 +121,15 @@ impl ScalarUDFImpl for CastTo {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_json = args.arg_fields.first().is_some_and(|it| PgType::of(it) == PgType::JSON);
+        let cast = |array: &ArrayRef| match is_json {
+            true => self.number_of_json(array),
+            false => self.cast(array),
+        };
         match &args.args[0] {
-            ColumnarValue::Array(array) => self.cast(array).map(ColumnarValue::Array),
+            ColumnarValue::Array(array) => cast(array).map(ColumnarValue::Array),
             ColumnarValue::Scalar(scalar) => {
-                let array = self.cast(&scalar.to_array()?)?;
+                let array = cast(&scalar.to_array()?)?;
                 Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?))
             }
         }
@@ -132,6 +137,31 @@ impl ScalarUDFImpl for CastTo {
 }
 
 impl CastTo {
+    /// Numbers of JSON, which are numerics whatever they become.
+    fn number_of_json(&self, array: &ArrayRef) -> Result<ArrayRef> {
+        let texts = cast(array, &DataType::Utf8View)?;
+        let mut is_whole = true;
+        for text in texts.as_string_view().iter().flatten() {
+            let kind = match text.trim_start().as_bytes().first() {
+                Some(b'"') => "string",
+                Some(b'{') => "object",
+                Some(b'[') => "array",
+                Some(b't' | b'f') => "boolean",
+                Some(b'n') => "null",
+                _ => {
+                    is_whole &= !text.contains(['.', 'e', 'E']);
+                    continue;
+                }
+            };
+            let what = format!("cannot cast jsonb {kind} to type {}", self.sql_name());
+            return Err(SqlError::new(SqlState::INVALID_PARAMETER, what).into_engine());
+        }
+        match is_whole {
+            true => self.cast(&texts),
+            false => self.cast(&self.numbers(&texts)?),
+        }
+    }
+
     fn cast(&self, array: &ArrayRef) -> Result<ArrayRef> {
         let whole: ArrayRef = match (array.data_type(), self.to.is_integer()) {
             (DataType::Float16 | DataType::Float32 | DataType::Float64, true) => {
@@ -232,14 +262,17 @@ impl CastTo {
         Ok(Arc::new(numbers.with_precision_and_scale(PRECISION, SCALE)?))
     }
 
-    fn out_of_range(&self) -> SqlError {
-        let name = match self.to {
+    fn sql_name(&self) -> &'static str {
+        match self.to {
             DataType::Int16 => "smallint",
             DataType::Int32 => "integer",
             DataType::Int64 => "bigint",
             _ => "numeric",
-        };
-        SqlError::new(SqlState::OUT_OF_RANGE, format!("{name} out of range"))
+        }
+    }
+
+    fn out_of_range(&self) -> SqlError {
+        SqlError::new(SqlState::OUT_OF_RANGE, format!("{} out of range", self.sql_name()))
     }
 }
 

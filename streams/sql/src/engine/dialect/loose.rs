@@ -1,12 +1,13 @@
 //! Forms that the parser takes though PostgreSQL's grammar has not, or has them for something
 //! else: refused before anything is written anew.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, DuplicateTreatment, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArguments, JoinOperator, ObjectName, Query, Select, SetExpr,
-    TableFactor, TableWithJoins, Value, ValueWithSpan, Visit, Visitor,
+    Statement, TableFactor, TableWithJoins, Value, ValueWithSpan, Visit, Visitor,
 };
 
 use super::inexact::{is_aggregate, refused};
@@ -196,5 +197,40 @@ pub(super) fn quoted(value: &ValueWithSpan) -> Option<&str> {
         | Value::UnicodeStringLiteral(text) => Some(text),
         Value::DollarQuotedString(text) => Some(&text.value),
         _ => None,
+    }
+}
+
+/// Names of the tables in FROM of a statement, which are values there: their rows.
+pub(in crate::engine) fn names_of_rows(statement: &Statement) -> HashSet<String> {
+    struct Found(HashSet<String>);
+
+    impl Visitor for Found {
+        type Break = std::convert::Infallible;
+
+        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Self::Break> {
+            let name = match factor {
+                TableFactor::Table { alias: Some(alias), .. }
+                | TableFactor::Derived { alias: Some(alias), .. } => Some(folded(&alias.name)),
+                TableFactor::Table { name, .. } => {
+                    name.0.last().and_then(|it| it.as_ident()).map(folded)
+                }
+                _ => None,
+            };
+            self.0.extend(name);
+            ControlFlow::Continue(())
+        }
+    }
+
+    let mut found = Found(HashSet::new());
+    let ControlFlow::Continue(()) = statement.visit(&mut found);
+    found.0
+}
+
+/// The error, unless it says that a table's row is no column.
+pub(in crate::engine) fn of_row(error: SqlError, rows: &HashSet<String>) -> SqlError {
+    let is_row = |name: &String| error.message == format!("column {name:?} does not exist");
+    match error.state == SqlState::UNDEFINED_COLUMN && rows.iter().any(is_row) {
+        true => refused("the name of a table as a value (its row)"),
+        false => error,
     }
 }

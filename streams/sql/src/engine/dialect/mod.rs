@@ -81,6 +81,7 @@ pub(super) use guards::{Guards, guarded};
 pub(super) use integers::Integers;
 pub(super) use kinds::KnownOperators;
 pub(super) use known::{Columns, Unknown};
+pub(super) use loose::{names_of_rows, of_row};
 pub(super) use names::{NameCasts, column_name, shown};
 pub(super) use numerics::{Spread, Sums, result_type as numeric_result_type, spread};
 pub(super) use operands::check_wild_joins;

@@ -106,7 +106,12 @@ fn of_sorted(name: &str, function: &Function) -> Result<Option<Expr>, SqlError> 
 
 /// Parts that are written out, of one type.
 fn as_floats(parts: &Expr) -> Expr {
-    let Expr::Array(array) = parts else { return parts.clone() };
+    let Expr::Array(array) = parts else {
+        return match text_of(parts) {
+            Some(_) => call(To::Float8.name(), vec![parts.clone()]),
+            None => parts.clone(),
+        };
+    };
     let elem = array.elem.iter().map(|it| match text_of(it) {
         Some(_) => it.clone(),
         None => call(To::Float8.name(), vec![it.clone()]),

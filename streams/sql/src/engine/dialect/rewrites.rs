@@ -111,7 +111,8 @@ fn literal_time(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlE
 
 fn check_time(text: &str) -> Result<(), SqlError> {
     // The engine takes them for seconds.
-    if !text.contains(':') && text.bytes().any(|it| it.is_ascii_digit()) {
+    let is_end_of_day = text.trim_start().starts_with("24");
+    if is_end_of_day || !text.contains(':') && text.bytes().any(|it| it.is_ascii_digit()) {
         let what = format!("the time of day {text:?} is not supported");
         return Err(SqlError::unsupported(what).with_hint("Write it as 10:20:30."));
     }
@@ -131,9 +132,17 @@ pub(super) fn date(text: &str) -> Result<Option<Expr>, SqlError> {
             Ok(Some(cast_to(Expr::Value(first.into()), DataType::Date)))
         }
         it if SPECIAL_TIMES.contains(&it) => Err(special_time(it)),
+        it if it.contains('/') || MONTHS.iter().any(|month| it.contains(month)) => {
+            let what = format!("the date {text:?} is not supported");
+            Err(SqlError::unsupported(what).with_hint("Write it as 2026-01-31."))
+        }
         _ => Ok(None),
     }
 }
+
+/// As months begin in dates that have their names.
+const MONTHS: &[&str] =
+    &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
 /// The engine reads fewer texts of intervals.
 fn interval(text: &str, data_type: &DataType) -> Result<Option<Expr>, SqlError> {

@@ -29,7 +29,7 @@ use super::text_functions::LIKE_ESCAPE;
 use super::untyped::{type_recursion, type_values};
 use super::whole_rows::spell_rows;
 use super::written::{REPEATED_SIZE_MAX, binary, call, in_list, nested, number, size_of, text_of};
-use crate::error::SqlError;
+use crate::error::{SqlError, SqlState};
 use crate::wire::array_elements;
 
 /// Has the parts of a statement mean what they mean in PostgreSQL, and their columns have the names
@@ -150,8 +150,9 @@ fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
         Expr::AllOp { left, compare_op, right } => {
             rewrites::quantified(left, compare_op, right, Quantifier::All)?
         }
-        Expr::CompoundFieldAccess { access_chain, .. } => {
+        Expr::CompoundFieldAccess { root, access_chain } => {
             access_chain.iter_mut().try_for_each(subscript)?;
+            hide_aggregate(root)?;
             None
         }
         Expr::AtTimeZone { timestamp, time_zone } => {
@@ -221,6 +222,25 @@ fn called(function: &mut Function) -> Result<Option<Expr>, SqlError> {
                 },
             }
         }
+    }
+}
+
+/// The engine would make an element of what `array_agg` gives another aggregate.
+fn hide_aggregate(root: &mut Expr) -> Result<(), SqlError> {
+    let is_call = |it: &Expr| {
+        matches!(it, Expr::Function(call)
+            if call.name.to_string().eq_ignore_ascii_case("array_agg"))
+    };
+    match &*root {
+        call if is_call(call) => {
+            let what = "syntax error at or near \"[\"";
+            Err(SqlError::new(SqlState::SYNTAX, what).with_hint("Write brackets around the call."))
+        }
+        Expr::Nested(inner) if is_call(inner) => {
+            *root = call("coalesce", vec![inner.as_ref().clone()]);
+            Ok(())
+        }
+        _ => Ok(()),
     }
 }
 

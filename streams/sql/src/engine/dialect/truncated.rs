@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Date32Array, TimestampMicrosecondArray};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Date32Array, IntervalMonthDayNanoArray, TimestampMicrosecondArray,
+};
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
-    DataType, IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType,
+    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
+    TimestampMicrosecondType,
 };
 use datafusion::logical_expr::ScalarUDF;
 
@@ -30,6 +33,7 @@ fn moment(data_type: &DataType) -> Option<DataType> {
     let zone = match data_type {
         DataType::Timestamp(_, zone) => zone.clone(),
         DataType::Date32 | DataType::Date64 | DataType::Null => Some("UTC".into()),
+        DataType::Interval(_) => return Some(DataType::Interval(IntervalUnit::MonthDayNano)),
         // A literal, or a parameter that no type is told of.
         it if it.is_string() => Some("UTC".into()),
         _ => return None,
@@ -44,6 +48,9 @@ fn moments(array: &ArrayRef, to: &DataType) -> Result<TimestampMicrosecondArray,
 }
 
 fn date_trunc(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    if matches!(arrays[1].data_type(), DataType::Interval(_)) {
+        return trunc_intervals(arrays);
+    }
     let to = moment(arrays[1].data_type()).unwrap_or(DataType::Null);
     let times = moments(&arrays[1], &to)?;
     let names = texts(&arrays[0])?;
@@ -61,6 +68,49 @@ fn date_trunc(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     }
     let found = TimestampMicrosecondArray::from(found);
     Ok(Arc::new(found.with_data_type(to)))
+}
+
+fn trunc_intervals(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let intervals = cast(&arrays[1], &DataType::Interval(IntervalUnit::MonthDayNano));
+    let intervals = intervals.map_err(of_arrow)?;
+    let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+    let names = texts(&arrays[0])?;
+    let found = names.iter().zip(intervals).map(|it| match it {
+        (Some(name), Some(interval)) => truncated_interval(Unit::of(name)?, interval).map(Some),
+        _ => Ok(None),
+    });
+    Ok(Arc::new(found.collect::<Result<IntervalMonthDayNanoArray, SqlError>>()?))
+}
+
+/// Months, days and time are cut off each by itself, towards zero.
+fn truncated_interval(
+    unit: Unit,
+    of: IntervalMonthDayNano,
+) -> Result<IntervalMonthDayNano, SqlError> {
+    let months = |count: i32| Ok(IntervalMonthDayNano::new(of.months / count * count, 0, 0));
+    let time = |us: i64| {
+        let nanos = us * 1_000;
+        let nanoseconds = of.nanoseconds / nanos * nanos;
+        Ok(IntervalMonthDayNano { nanoseconds, ..of })
+    };
+    match unit {
+        Unit::Microsecond => time(1),
+        Unit::Millisecond => time(1_000),
+        Unit::Second => time(SECOND_US),
+        Unit::Minute => time(60 * SECOND_US),
+        Unit::Hour => time(3_600 * SECOND_US),
+        Unit::Day => Ok(IntervalMonthDayNano { nanoseconds: 0, ..of }),
+        Unit::Month => months(1),
+        Unit::Quarter => months(3),
+        Unit::Year => months(12),
+        Unit::Decade => months(120),
+        Unit::Century => months(1_200),
+        Unit::Millennium => months(12_000),
+        _ => {
+            let what = format!("unit {:?} not supported for type interval", unit.name());
+            Err(SqlError::new(SqlState::NOT_SUPPORTED, what))
+        }
+    }
 }
 
 fn truncated(unit: Unit, us: i64) -> Result<i64, SqlError> {

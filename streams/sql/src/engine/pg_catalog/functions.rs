@@ -166,8 +166,9 @@ const OWN: &[(&str, DataType, Body)] = &[
         _ => oid(Some(call.relation_of_name(0)?.oid)),
     }),
     ("regclass_text", DataType::Utf8, regclass_text),
-    ("regnamespace_oid", DataType::UInt32, |call| {
-        oid(call.oid(0).or_else(|| namespace_oid(call.text(0)?)))
+    ("regnamespace_oid", DataType::UInt32, |call| match (call.oid(0), call.text(0)) {
+        (None, Some(name)) => oid(Some(namespace_oid(name).ok_or_else(|| no_schema(name))?)),
+        (found, _) => oid(found),
     }),
     ("regnamespace_text", DataType::Utf8, namespace_text),
     ("regproc_text", DataType::Utf8, |call| {
@@ -179,15 +180,15 @@ const OWN: &[(&str, DataType, Body)] = &[
         (Some(number), _) => oid(Some(number)),
         (None, Some(name)) => match types::oid_of(name) {
             Some(found) => oid(Some(found)),
-            None => {
-                let what = format!("type {name:?} does not exist");
-                Err(SqlError::new(SqlState::UNDEFINED_OBJECT, what).into_engine())
-            }
+            None => Err(no_type(name)),
         },
         (None, None) => oid(None),
     }),
     ("regtype_text", DataType::Utf8, |call| {
-        let found = call.oid(0).or_else(|| types::oid_of(call.text(0)?));
+        let found = match (call.oid(0), call.text(0)) {
+            (None, Some(name)) => Some(types::oid_of(name).ok_or_else(|| no_type(name))?),
+            (found, _) => found,
+        };
         found.map_or(no_text(call), |it| text(types::sql_name(it, None)))
     }),
     ("to_regclass", DataType::UInt32, |call| oid(call.relation(0).map(|it| it.oid))),
@@ -419,8 +420,18 @@ fn regclass_text(call: &Call<'_>) -> Result<ScalarValue> {
     }
 }
 
+fn no_type(name: &str) -> datafusion::common::DataFusionError {
+    let what = format!("type {name:?} does not exist");
+    SqlError::new(SqlState::UNDEFINED_OBJECT, what).into_engine()
+}
+
+fn no_schema(name: &str) -> datafusion::common::DataFusionError {
+    SqlError::new(SqlState("3F000"), format!("schema {name:?} does not exist")).into_engine()
+}
+
 fn namespace_text(call: &Call<'_>) -> Result<ScalarValue> {
     if let Some(name) = call.text(0) {
+        namespace_oid(name).ok_or_else(|| no_schema(name))?;
         return text(quoted(name));
     }
     let found = NAMESPACES.iter().find(|it| Some(it.0) == call.oid(0));

@@ -14,6 +14,7 @@
 mod definitions;
 mod elements;
 mod functions;
+mod object_names;
 mod privileges;
 mod relations;
 mod rewrite;

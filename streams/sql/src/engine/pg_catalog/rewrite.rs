@@ -8,9 +8,9 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, JoinOperator,
-    ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, SetOperator, Statement,
-    TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
+    FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, ObjectName,
+    ObjectNamePart, Query, Select, SelectItem, SetExpr, SetOperator, Statement, TableFactor,
+    TableWithJoins, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -19,6 +19,7 @@ use super::super::dialect::column_name;
 use super::definitions::{Definition, INFORMATION_SCHEMA, PG_CATALOG};
 use super::elements::walk;
 use super::functions::searched;
+use super::object_names::{NAMED, called, last_part, show_names};
 use super::rows::rows_of;
 
 const AGGREGATES: &[&str] = &[
@@ -44,6 +45,9 @@ const COLLATIONS: &[&str] = &["C", "POSIX", "default", "ucs_basic"];
 
 /// Rewrites a statement in its place.
 pub(crate) fn rewrite(statement: &mut Statement) {
+    if let Statement::Query(query) = statement {
+        show_names(&mut query.body);
+    }
     let ControlFlow::Continue(()) = statement.visit(&mut Rewriter);
 }
 
@@ -152,10 +156,6 @@ fn take(expr: &mut Expr) -> Expr {
     std::mem::replace(expr, null())
 }
 
-fn last_part(name: &ObjectName) -> Option<&str> {
-    name.0.last().and_then(ObjectNamePart::as_ident).map(|it| it.value.as_str())
-}
-
 /// Takes the schema of the system away from a name.
 fn unqualify(name: &mut ObjectName) {
     let schema = name.0.first().and_then(ObjectNamePart::as_ident);
@@ -203,7 +203,10 @@ fn word(name: &Ident) -> Option<&'static str> {
 /// Whether the column would have another name once the expression is rewritten.
 fn is_of_catalog(expr: &Expr) -> bool {
     match expr {
-        Expr::Function(function) => function.name.0.len() > 1,
+        Expr::Function(function) => {
+            let is_changed = |it: &str| matches!(it, "array_upper" | "current_schemas");
+            function.name.0.len() > 1 || last_part(&function.name).is_some_and(is_changed)
+        }
         Expr::Cast { expr, data_type, .. } => {
             let is_rewritten =
                 matches!(data_type, DataType::Custom(..) | DataType::Regclass | DataType::Array(_));
@@ -214,25 +217,6 @@ fn is_of_catalog(expr: &Expr) -> bool {
         Expr::Identifier(name) => word(name).is_some(),
         _ => false,
     }
-}
-
-fn called(name: &str, arguments: Vec<Expr>) -> Expr {
-    let arguments = arguments.into_iter();
-    let list = FunctionArgumentList {
-        duplicate_treatment: None,
-        args: arguments.map(|it| FunctionArg::Unnamed(FunctionArgExpr::Expr(it))).collect(),
-        clauses: Vec::new(),
-    };
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(list),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }
 
 /// The argument of a function, if it is the index's and an expression.
@@ -367,9 +351,6 @@ fn compared_letter(operand: &mut Expr) {
         *data_type = DataType::Text;
     }
 }
-
-/// Types whose values are oids and whose texts are names.
-const NAMED: &[&str] = &["regclass", "regnamespace", "regproc", "regrole", "regtype"];
 
 /// What a cast becomes that the engine does not know.
 fn converted(expr: &mut Box<Expr>, data_type: &DataType) -> Option<Expr> {
