@@ -5,7 +5,11 @@
 //! given is taken back.
 #![forbid(unsafe_code)]
 
+mod limit;
+
 use std::collections::BTreeMap;
+
+pub use limit::{Limit, Share};
 
 /// Who takes: a number of its own for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

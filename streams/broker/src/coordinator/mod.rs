@@ -27,7 +27,7 @@ use anyhow::Context;
 use consumer_groups::GroupView;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{RequestKind, ResponseKind};
-use shares::{Owner, Shares};
+use shares::{Limit, Owner, Share};
 use tokio::sync::{mpsc, oneshot};
 use transactions::Write;
 use uuid::Uuid;
@@ -94,19 +94,8 @@ enum Command {
 struct Queued {
     since: Instant,
     command: Command,
-    _place: Option<QueuePlace>,
-}
-
-/// Place in the queue that counts as its owner's, until it is dropped.
-struct QueuePlace {
-    shares: Arc<Mutex<Shares>>,
-    owner: Owner,
-}
-
-impl Drop for QueuePlace {
-    fn drop(&mut self) {
-        self.shares.lock().expect(NO_PANIC).give_back(self.owner, 1);
-    }
+    /// Place in the queue that counts as its owner's.
+    _place: Option<Share>,
 }
 
 /// Puts a command of the broker itself into the queue; not where that is full, or nobody takes
@@ -131,8 +120,8 @@ const NO_PANIC: &str = "no thread panics with this lock";
 pub(crate) struct Coordinator {
     trouble: Trouble,
     queue: mpsc::Sender<Queued>,
-    /// Who has how many places of the queue.
-    shares: Arc<Mutex<Shares>>,
+    /// Places in the queue.
+    places: Arc<Limit>,
     /// Id of the log of its state, which lasts as long as the cluster does.
     pub(crate) log_id: Uuid,
 }
@@ -170,8 +159,8 @@ pub(crate) fn start(
         runtime.shutdown_background();
     };
     let thread = std::thread::Builder::new().name("coordinator".to_owned()).spawn(work)?;
-    let shares = Arc::default();
-    Ok((Coordinator { trouble, queue, shares, log_id }, CoordinatorThread(thread)))
+    let places = Limit::new(QUEUE_LENGTH);
+    Ok((Coordinator { trouble, queue, places, log_id }, CoordinatorThread(thread)))
 }
 
 impl Coordinator {
@@ -184,14 +173,7 @@ impl Coordinator {
 
     /// Puts a client's command into the queue; not where its owner has all that it may have there.
     fn send(&self, owner: Owner, command: Command) -> Option<()> {
-        let place = {
-            let mut shares = self.shares.lock().expect(NO_PANIC);
-            if !shares.has_room(owner, 1, QUEUE_LENGTH) {
-                return None;
-            }
-            shares.take(owner, 1);
-            QueuePlace { shares: Arc::clone(&self.shares), owner }
-        };
+        let place = self.places.try_take(owner, 1)?;
         self.queue.try_send(Queued { since: Instant::now(), command, _place: Some(place) }).ok()
     }
 

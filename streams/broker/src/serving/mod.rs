@@ -22,4 +22,4 @@ pub(crate) use buffers::Buffers;
 pub(crate) use client::Client;
 pub(crate) use listener::listen;
 pub(crate) use recompression::Recompression;
-pub(crate) use session::SessionMemory;
+pub(crate) use session::session_memory;

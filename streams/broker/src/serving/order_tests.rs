@@ -23,7 +23,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use volumes::{Durability, Reduction};
 
-use super::{Buffers, Recompression, listen};
+use super::{Buffers, Recompression, listen, session_memory};
 use crate::access_rules::AccessRules;
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
 use crate::broker_settings::BrokerSettings;
@@ -65,7 +65,7 @@ fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Arc<Broke
         settings: BrokerSettings::default(),
         rules,
         buffers: Buffers::default(),
-        sessions: Arc::default(),
+        sessions: session_memory(),
         recompression: Recompression::default(),
         counters: Box::default(),
         stops,

@@ -3,12 +3,12 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use kafka::fetch::{FetchPartition, FetchStart, FetchVisitor, TopicRef};
 use kafka_protocol::error::ResponseError;
-use shares::{Owner, Shares};
+use shares::{Limit, Owner, Share};
 use uuid::Uuid;
 
 use crate::topics::OpenPartition;
@@ -119,47 +119,9 @@ fn tracked(before: Option<&Tracked>, topic: TopicRef<'_>, want: FetchPartition) 
     Tracked { name, id, is_by_id, want, partition, sent: None }
 }
 
-/// Memory that sessions have, by whose they are.
-#[derive(Debug, Default)]
-pub(crate) struct SessionMemory(Mutex<Shares>);
-
-impl SessionMemory {
-    fn shares(&self) -> MutexGuard<'_, Shares> {
-        self.0.lock().expect("nothing panics with this lock")
-    }
-}
-
-/// What one session has of it, until it ends.
-#[derive(Debug)]
-struct Held {
-    memory: Arc<SessionMemory>,
-    owner: Owner,
-    bytes: usize,
-}
-
-impl Held {
-    fn nothing(memory: &Arc<SessionMemory>, owner: Owner) -> Self {
-        Self { memory: Arc::clone(memory), owner, bytes: 0 }
-    }
-
-    /// Returns whether there is room for so much; else nothing changed.
-    fn has_become(&mut self, bytes: usize) -> bool {
-        let mut shares = self.memory.shares();
-        let more = bytes.saturating_sub(self.bytes);
-        if more > 0 && !shares.has_room(self.owner, more, SESSIONS_BYTES_MAX) {
-            return false;
-        }
-        shares.give_back(self.owner, self.bytes);
-        shares.take(self.owner, bytes);
-        self.bytes = bytes;
-        true
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.memory.shares().give_back(self.owner, self.bytes);
-    }
+/// Memory of the sessions of all connections.
+pub(crate) fn session_memory() -> Arc<Limit> {
+    Limit::new(SESSIONS_BYTES_MAX)
 }
 
 /// Memory of partitions, whichever of them is the first now: a name that several have in a row
@@ -188,7 +150,8 @@ pub(super) struct Session {
     pub(super) is_incremental: bool,
     pub(super) is_committed_only: bool,
     pub(super) tracked: Vec<Tracked>,
-    held: Held,
+    /// Memory that it has, until it ends.
+    memory: Share,
 }
 
 impl Session {
@@ -232,11 +195,11 @@ impl Session {
 #[derive(Debug)]
 pub(crate) struct Sessions {
     current: Option<Session>,
-    memory: Arc<SessionMemory>,
+    memory: Arc<Limit>,
 }
 
 impl Sessions {
-    pub(super) fn new(memory: &Arc<SessionMemory>) -> Self {
+    pub(super) fn new(memory: &Arc<Limit>) -> Self {
         Self { current: None, memory: Arc::clone(memory) }
     }
 
@@ -258,15 +221,15 @@ impl Sessions {
         // A request without a session ends the one that it names, and leaves any other.
         self.current.take_if(|session| is_new || session.id == start.session_id);
         let tracked = in_order(named_once(changes.wanted));
-        let mut held = Held::nothing(&self.memory, owner);
-        let has_session = is_new && held.has_become(bytes_of(&tracked));
+        let mut memory = self.memory.nothing(owner);
+        let has_session = is_new && memory.try_resize(bytes_of(&tracked));
         Ok(Session {
             id: if has_session { next_id() } else { 0 },
             epoch: 1,
             is_incremental: false,
             is_committed_only: start.is_committed_only,
             tracked,
-            held,
+            memory,
         })
     }
 
@@ -296,7 +259,7 @@ impl Sessions {
         session.is_committed_only = start.is_committed_only;
         session.take_in(changes);
         // A session without room for what it gets ends. Its client begins another one.
-        match session.held.has_become(bytes_of(&session.tracked)) {
+        match session.memory.try_resize(bytes_of(&session.tracked)) {
             true => Ok(session),
             false => Err(ResponseError::FetchSessionIdNotFound),
         }
@@ -353,7 +316,7 @@ mod tests {
     }
 
     fn begun() -> (Sessions, i32) {
-        let mut sessions = Sessions::new(&Arc::default());
+        let mut sessions = Sessions::new(&session_memory());
         let (id, _) = fetch(&mut sessions, (0, 0), wanting("orders", 3)).expect("it is new");
         assert_ne!(id, 0);
         (sessions, id)
@@ -372,14 +335,14 @@ mod tests {
         let (mut sessions, id) = begun();
         let last = fetch(&mut sessions, (id, NO_SESSION_EPOCH), Changes::default());
         assert_eq!(last, Ok((0, Vec::new())));
-        assert_eq!(sessions.memory.shares().total(), 0);
+        assert_eq!(sessions.memory.taken(), 0);
         let next = fetch(&mut sessions, (id, 1), Changes::default());
         assert_eq!(next, Err(ResponseError::FetchSessionIdNotFound));
     }
 
     #[test]
     fn no_epoch_is_below_that_of_no_session() {
-        let mut sessions = Sessions::new(&Arc::default());
+        let mut sessions = Sessions::new(&session_memory());
         let unknown = Err(ResponseError::FetchSessionIdNotFound);
         assert_eq!(fetch(&mut sessions, (0, -2), wanting("orders", 0)), unknown);
         let (mut sessions, id) = begun();
@@ -395,15 +358,15 @@ mod tests {
         let long = "n".repeat(SESSIONS_BYTES_MAX / 2);
         let grown = fetch(&mut sessions, (id, 1), wanting(&long, 0));
         assert_eq!(grown, Err(ResponseError::FetchSessionIdNotFound));
-        assert_eq!(sessions.memory.shares().total(), 0, "it gave back what it had");
+        assert_eq!(sessions.memory.taken(), 0, "it gave back what it had");
         // A request that is alone needs none of it.
         assert_eq!(fetch(&mut sessions, (0, 0), wanting(&long, 5)), Ok((0, vec![5])));
-        assert_eq!(sessions.memory.shares().total(), 0);
+        assert_eq!(sessions.memory.taken(), 0);
     }
 
     #[test]
     fn sessions_of_one_client_leave_room_for_those_of_others() {
-        let memory = Arc::default();
+        let memory = session_memory();
         let name = "n".repeat(SESSIONS_BYTES_MAX / 64);
         let mut all = Vec::new();
         let mut begin = |owner| {
@@ -419,6 +382,6 @@ mod tests {
         assert_eq!(of_one, 31, "half of all, as each takes a little more than a 64th");
         assert!(begin(OTHER));
         all.clear();
-        assert_eq!(memory.shares().total(), 0);
+        assert_eq!(memory.taken(), 0);
     }
 }

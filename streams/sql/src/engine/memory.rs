@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
@@ -13,63 +12,24 @@ use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
 use datafusion::logical_expr::ScalarFunctionArgs;
-use shares::{Owner, Shares};
+use shares::{Limit, Owner, Share};
 
 const NO_PANIC: &str = "no thread panics with this lock";
-
-/// Memory that all queries have taken.
-#[derive(Debug)]
-pub(crate) struct MemoryTotal {
-    used: Mutex<Shares>,
-    limit: usize,
-}
-
-impl MemoryTotal {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { used: Mutex::default(), limit }
-    }
-
-    pub(crate) fn used(&self) -> usize {
-        self.shares().total()
-    }
-
-    fn shares(&self) -> MutexGuard<'_, Shares> {
-        self.used.lock().expect(NO_PANIC)
-    }
-
-    /// # Errors
-    /// It is more than the owner may have.
-    fn take(&self, owner: Owner, bytes: usize) -> Result<()> {
-        let mut used = self.shares();
-        if !used.has_room(owner, bytes, self.limit) {
-            return Err(DataFusionError::ResourcesExhausted(format!(
-                "{} of {} bytes for queries are free, and the queries of one user leave as many \
-                 free as they use",
-                self.limit.saturating_sub(used.total()),
-                self.limit
-            )));
-        }
-        used.take(owner, bytes);
-        Ok(())
-    }
-
-    fn give_back(&self, owner: Owner, bytes: usize) {
-        self.shares().give_back(owner, bytes);
-    }
-}
 
 /// The memory of one query.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
-    total: Arc<MemoryTotal>,
-    owner: Owner,
-    used: AtomicUsize,
+    used: Mutex<Share>,
     limit: usize,
 }
 
 impl QueryMemory {
-    pub(crate) fn new(total: Arc<MemoryTotal>, owner: Owner, limit: usize) -> Self {
-        Self { total, owner, used: AtomicUsize::new(0), limit }
+    pub(crate) fn new(total: &Arc<Limit>, owner: Owner, limit: usize) -> Self {
+        Self { used: Mutex::new(total.nothing(owner)), limit }
+    }
+
+    fn used(&self) -> MutexGuard<'_, Share> {
+        self.used.lock().expect(NO_PANIC)
     }
 }
 
@@ -80,43 +40,30 @@ const WORD_BYTES: usize = 1 << 10;
 /// Words of a statement that are not counted: more than people write.
 const WORD_COUNT_FREE: usize = 4_096;
 
-/// Memory that a statement holds as long as it is prepared, by the number of its words.
-#[derive(Debug)]
-pub(crate) struct StatementMemory {
-    total: Arc<MemoryTotal>,
+/// Takes the memory that a statement of so many words holds as long as it is prepared.
+///
+/// # Errors
+/// That is more than a query may take, or than is left for this owner's.
+pub(super) fn take_for_statement(
+    total: &Arc<Limit>,
     owner: Owner,
-    bytes: usize,
+    word_count: usize,
+    limit: usize,
+) -> Result<Share> {
+    let bytes = word_count.saturating_sub(WORD_COUNT_FREE).saturating_mul(WORD_BYTES);
+    if bytes > limit {
+        return Err(beyond_query(limit));
+    }
+    total.try_take(owner, bytes).ok_or_else(|| beyond_share(total))
 }
 
-impl StatementMemory {
-    /// Takes the memory of a statement of so many words.
-    ///
-    /// # Errors
-    /// That is more than a query may take, or than is left for this owner's.
-    pub(super) fn take(
-        total: &Arc<MemoryTotal>,
-        owner: Owner,
-        word_count: usize,
-        limit: usize,
-    ) -> Result<Self> {
-        let bytes = word_count.saturating_sub(WORD_COUNT_FREE).saturating_mul(WORD_BYTES);
-        if bytes > limit {
-            return Err(beyond_query(limit));
-        }
-        total.take(owner, bytes)?;
-        Ok(Self { total: Arc::clone(total), owner, bytes })
-    }
-
-    /// Bytes of the limit of its query.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-impl Drop for StatementMemory {
-    fn drop(&mut self) {
-        self.total.give_back(self.owner, self.bytes);
-    }
+fn beyond_share(total: &Limit) -> DataFusionError {
+    DataFusionError::ResourcesExhausted(format!(
+        "{} of {} bytes for queries are free, and the queries of one user leave as many free as \
+         they use",
+        total.most().saturating_sub(total.taken()),
+        total.most()
+    ))
 }
 
 fn beyond_query(limit: usize) -> DataFusionError {
@@ -135,27 +82,22 @@ impl MemoryPool for QueryMemory {
     }
 
     fn grow(&self, _: &MemoryReservation, additional: usize) {
-        self.used.fetch_add(additional, Ordering::Relaxed);
-        self.total.shares().take(self.owner, additional);
+        self.used().grow(additional);
     }
 
     fn shrink(&self, _: &MemoryReservation, shrink: usize) {
-        self.used.fetch_sub(shrink, Ordering::Relaxed);
-        self.total.give_back(self.owner, shrink);
+        self.used().shrink(shrink);
     }
 
     fn try_grow(&self, _: &MemoryReservation, additional: usize) -> Result<()> {
-        let add = |used: usize| used.checked_add(additional).filter(|sum| *sum <= self.limit);
-        if self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
-            return Err(beyond_query(self.limit));
-        }
-        self.total.take(self.owner, additional).inspect_err(|_| {
-            self.used.fetch_sub(additional, Ordering::Relaxed);
-        })
+        let mut used = self.used();
+        let sum = used.amount().checked_add(additional).filter(|sum| *sum <= self.limit);
+        let sum = sum.ok_or_else(|| beyond_query(self.limit))?;
+        used.try_resize(sum).then_some(()).ok_or_else(|| beyond_share(used.limit()))
     }
 
     fn reserved(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.used().amount()
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -235,9 +177,9 @@ mod tests {
 
     #[test]
     fn a_query_and_all_of_them_have_limits_and_give_back_what_they_took() {
-        let total = Arc::new(MemoryTotal::new(300));
+        let total = Limit::new(300);
         let pool = |owner| -> Arc<dyn MemoryPool> {
-            Arc::new(QueryMemory::new(Arc::clone(&total), Owner(owner), 100))
+            Arc::new(QueryMemory::new(&total, Owner(owner), 100))
         };
         let (first, second, other) = (pool(1), pool(1), pool(2));
         let one = MemoryConsumer::new("one").register(&first);
@@ -249,15 +191,15 @@ mod tests {
         two.try_grow(50).expect("as much as it leaves");
         three.try_grow(75).expect("half of the rest");
         three.try_grow(1).expect_err("more than it leaves");
-        assert_eq!((total.used(), other.reserved()), (225, 75));
+        assert_eq!((total.taken(), other.reserved()), (225, 75));
         drop(one);
-        assert_eq!(total.used(), 125);
+        assert_eq!(total.taken(), 125);
         two.try_grow(50).expect("what the other query gave back");
-        let take = |word_count| StatementMemory::take(&total, Owner(1), word_count, 100);
-        assert_eq!(take(WORD_COUNT_FREE).expect("no more than is free").bytes(), 0);
+        let take = |word_count| take_for_statement(&total, Owner(1), word_count, 100);
+        assert_eq!(take(WORD_COUNT_FREE).expect("no more than is free").amount(), 0);
         take(WORD_COUNT_FREE + 1).expect_err("a word takes more than a query may");
         drop((two, three));
         let left = [&first, &second, &other].map(|it| it.reserved());
-        assert_eq!((total.used(), left), (0, [0; 3]));
+        assert_eq!((total.taken(), left), (0, [0; 3]));
     }
 }

@@ -42,7 +42,6 @@ mod windows;
 
 pub(crate) use columns::BYTES_SUFFIX;
 pub(crate) use functions::SERVER_VERSION;
-pub(crate) use memory::StatementMemory;
 pub(crate) use names::SCHEMA;
 pub(crate) use past::AS_OF;
 pub(crate) use pg_catalog::{

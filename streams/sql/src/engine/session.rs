@@ -24,12 +24,12 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Statement};
 use futures::{StreamExt, stream};
-use shares::Owner;
+use shares::{Limit, Owner, Share};
 
 use super::catalog::Catalog;
 use super::giving_way::GiveWay;
 use super::join_keys::NameJoinKeys;
-use super::memory::{CallMemory, MemoryTotal, QueryMemory, StatementMemory};
+use super::memory::{CallMemory, QueryMemory, take_for_statement};
 use super::names::{DATABASE, SCHEMA};
 use super::pg_catalog::{self, Viewer};
 use super::pins::Pins;
@@ -48,7 +48,7 @@ const FILTER_PUSHDOWN: &str = "FilterPushdown";
 /// Engine that all connections share.
 pub(crate) struct Engine {
     base: SessionState,
-    memory: Arc<MemoryTotal>,
+    memory: Arc<Limit>,
     query_bytes_max: usize,
     planners: Arc<Planners>,
     unknown: dialect::Unknown,
@@ -103,20 +103,20 @@ impl Engine {
         for sum in sums::sums() {
             base.register_udaf(Arc::new(sum))?;
         }
-        let memory = Arc::new(MemoryTotal::new(limits.total_bytes));
+        let memory = Limit::new(limits.total_bytes);
         let planners = Arc::new(Planners::new(limits.query_threads));
         Ok(Self { base, memory, query_bytes_max: limits.query_bytes, planners, unknown })
     }
 
     /// Bytes that all running queries have taken.
     pub(crate) fn memory_used(&self) -> usize {
-        self.memory.used()
+        self.memory.taken()
     }
 
     /// Of an owner's query whose statement holds so much of its memory.
     fn runtime(&self, owner: Owner, held_bytes: usize) -> Result<Arc<RuntimeEnv>, SqlError> {
         let limit = self.query_bytes_max.saturating_sub(held_bytes);
-        let memory = QueryMemory::new(Arc::clone(&self.memory), owner, limit);
+        let memory = QueryMemory::new(&self.memory, owner, limit);
         let no_disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
         let builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(memory));
         Ok(builder.with_disk_manager_builder(no_disk).build_arc()?)
@@ -262,9 +262,9 @@ impl Session {
     }
 
     /// Takes the memory of a statement of so many words, before it is parsed.
-    pub(crate) fn take_memory(&self, word_count: usize) -> Result<StatementMemory, SqlError> {
+    pub(crate) fn take_memory(&self, word_count: usize) -> Result<Share, SqlError> {
         let (total, limit) = (&self.engine.memory, self.engine.query_bytes_max);
-        StatementMemory::take(total, self.owner, word_count, limit).map_err(|error| {
+        take_for_statement(total, self.owner, word_count, limit).map_err(|error| {
             SqlError::from(error)
                 .with_hint("Send a long list as a parameter that is an array, and rows by COPY.")
         })

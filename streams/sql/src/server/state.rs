@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
+use shares::Share;
 use tokio::sync::watch;
 
 use super::counters::Counters;
@@ -17,7 +18,7 @@ use super::rows::Rows;
 use super::shared::Server;
 use super::statistics::Figures;
 use super::work::Work;
-use crate::engine::{Activity, PointRead, Session, StatementMemory, Viewer};
+use crate::engine::{Activity, PointRead, Session, Viewer};
 use crate::error::{SqlError, SqlState};
 use crate::host::Client;
 use crate::statements::{Command, InsertPlan, Variables, Words};
@@ -147,7 +148,7 @@ pub(super) struct Prepared {
     /// Plan of a query, also one that is explained, copied or that a cursor is of.
     pub(super) plan: Option<LogicalPlan>,
     /// Memory that it takes; `None` where it is empty.
-    pub(super) memory: Option<Arc<StatementMemory>>,
+    pub(super) memory: Option<Arc<Share>>,
     /// Columns of the plan, as clients are told of them.
     pub(super) columns: Option<SchemaRef>,
     /// The same as the plan of a query, where the query is one.
@@ -190,7 +191,7 @@ impl Prepared {
 
     /// Bytes of the memory of its query that it holds.
     pub(super) fn held_bytes(&self) -> usize {
-        self.memory.as_ref().map_or(0, |it| it.bytes())
+        self.memory.as_ref().map_or(0, |it| it.amount())
     }
 
     /// The cursor that it takes rows of.
