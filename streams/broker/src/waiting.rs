@@ -18,7 +18,7 @@ pub(crate) const THREAD_COUNT_MAX: usize = 2_048;
 
 /// Requests that may wait on threads at a time. One owner alone gets half. The other threads are
 /// for flushes, for statements of SQL, and for what waits for nothing.
-const PLACE_COUNT_MAX: usize = 1_024;
+pub(crate) const PLACE_COUNT_MAX: usize = 1_024;
 
 /// As long as no more threads wait, requests are not counted.
 const UNCOUNTED_MAX: usize = 64;
@@ -110,8 +110,25 @@ fn beside_others(wait: &mut dyn FnMut()) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
     use super::*;
+
+    /// Has so many threads wait that requests are counted, until these are dropped.
+    pub(crate) async fn hold_up() -> Vec<Sender<()>> {
+        let held = (0..UNCOUNTED_MAX).map(|_| {
+            let (holds, ends) = channel();
+            // Nothing is sent.
+            tokio::spawn(async move { for_a_volume(&mut || assert!(ends.recv().is_err())) });
+            holds
+        });
+        let held = held.collect();
+        while BESIDE.load(Ordering::Relaxed) < UNCOUNTED_MAX {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        held
+    }
 
     #[tokio::test]
     async fn requests_of_one_client_leave_threads_for_those_of_others() {

@@ -171,6 +171,20 @@ impl Coordinator {
         (at.elapsed() < TROUBLE_TIME).then(|| why.clone())
     }
 
+    /// One whose thread takes nothing, as while its disk hangs, until the other value is dropped.
+    #[cfg(test)]
+    pub(crate) fn standing() -> (Self, impl Send) {
+        let (queue, commands) = mpsc::channel(QUEUE_LENGTH);
+        let (trouble, places) = (Trouble::default(), Limit::new(QUEUE_LENGTH));
+        (Self { trouble, queue, places, log_id: Uuid::nil() }, commands)
+    }
+
+    /// Requests that wait for the thread.
+    #[cfg(test)]
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.places.taken()
+    }
+
     /// Puts a client's command into the queue; not where its owner has all that it may have there.
     fn send(&self, owner: Owner, command: Command) -> Option<()> {
         let place = self.places.try_take(owner, 1)?;

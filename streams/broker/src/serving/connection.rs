@@ -31,7 +31,6 @@ use crate::broker::Broker;
 use crate::operation::{Counters, Timed};
 use crate::requests;
 use crate::topics::error_of;
-use crate::waiting;
 
 /// Requests of one connection that wait for their answers; beyond it no more are read.
 const IN_FLIGHT_MAX: usize = 64;
@@ -333,8 +332,7 @@ impl Requests<'_> {
                 // All requests before it have taken effect.
                 drop(undone.write().await);
                 let body = &mut frame[body_at..];
-                let _place = waiting::place(client.owner()).await;
-                let taken = transactional::check(broker, client, asked, body).await?;
+                let (taken, _place) = transactional::check(broker, client, asked, body).await?;
                 produce::serve(broker, client, asked, body, &taken)?
             }
             ApiKey::Fetch => {

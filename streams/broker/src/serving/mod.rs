@@ -11,6 +11,8 @@ mod listener;
 mod login;
 #[cfg(test)]
 mod order_tests;
+#[cfg(test)]
+mod place_tests;
 mod produce;
 mod recompression;
 mod session;

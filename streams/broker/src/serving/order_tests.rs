@@ -18,6 +18,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::{Encodable, StrBytes};
 use record_batch::{BatchOptions, NewRecord, encode_batch};
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -32,12 +33,27 @@ use crate::definitions::Definitions;
 use crate::deriving::Deriving;
 use crate::live::{LiveLimits, LiveQueries};
 use crate::storage::{Embedded, EmbeddedPool, Storage, VolumeClass};
-use crate::topics::{NewTopic, Topics};
+use crate::topics::{NewTopic, OpenTopic, Topics};
 
 /// How long the fetch waits, for a record that comes with a later request.
 const WAIT_MS: i32 = 300;
 
-fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Arc<Broker> {
+/// A pool, in a folder that is there as long as it is.
+pub(super) fn storage() -> (TempDir, Arc<dyn Storage>) {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("it is made");
+    let file = Some(folder.path().join("pool"));
+    let pool = Embedded::open(&EmbeddedPool { size_bytes: 64 << 20, file }).expect("it opens");
+    (folder, Arc::new(pool))
+}
+
+pub(super) fn create_topic(broker: &Broker, name: &str) -> Arc<OpenTopic> {
+    let (name, settings) = (name.to_owned(), BTreeMap::new());
+    let owner = shares::Owner::NOBODY;
+    let new = NewTopic { name, partition_count: 1, settings, is_derived: false, owner };
+    broker.topics.create(&new).expect("there is room")
+}
+
+pub(super) fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Broker {
     let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
     let topics = Topics::open(Arc::clone(storage), BTreeMap::new());
     let topics = topics.expect("there are none");
@@ -50,7 +66,7 @@ fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Arc<Broke
     let deriving = Deriving::new(Arc::clone(&topics), Arc::clone(&definitions));
     let limits = LiveLimits { per_principal: 1 };
     let live = LiveQueries::new(Arc::clone(&topics), Arc::clone(&rules), limits);
-    Arc::new(Broker {
+    Broker {
         cluster_id: "cluster".to_owned(),
         address: ([127, 0, 0, 1], 1).into(),
         advertised: Advertised { host: "localhost".to_owned(), port: 1 },
@@ -69,10 +85,10 @@ fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Arc<Broke
         recompression: Recompression::default(),
         counters: Box::default(),
         stops,
-    })
+    }
 }
 
-fn name(topic: &str) -> TopicName {
+pub(super) fn name(topic: &str) -> TopicName {
     TopicName(StrBytes::from_string(topic.to_owned()))
 }
 
@@ -144,21 +160,10 @@ fn answer(client: &mut TcpStream) -> (i32, Vec<u8>) {
 
 #[test]
 fn requests_of_a_connection_take_effect_in_their_order() {
-    let folder = tempfile::tempdir_in("/dev/shm").expect("it is made");
-    let file = Some(folder.path().join("pool"));
-    let pool = Embedded::open(&EmbeddedPool { size_bytes: 64 << 20, file }).expect("it opens");
-    let storage: Arc<dyn Storage> = Arc::new(pool);
+    let (_folder, storage) = storage();
     let (stop, stops) = watch::channel(false);
-    let broker = broker(&storage, stops);
-    let settings = BTreeMap::new();
-    let new = NewTopic {
-        name: "old".to_owned(),
-        partition_count: 1,
-        settings,
-        is_derived: false,
-        owner: shares::Owner::NOBODY,
-    };
-    let old = broker.topics.create(&new).expect("there is room");
+    let broker = Arc::new(broker(&storage, stops));
+    let old = create_topic(&broker, "old");
     let runtime = Runtime::new().expect("it starts");
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
     let address = listener.local_addr().expect("it has one");

@@ -17,6 +17,7 @@ use super::asked::Asked;
 use super::client::Client;
 use crate::broker::Broker;
 use crate::topics::OpenPartition;
+use crate::waiting::{self, Place};
 
 /// Partitions that a transaction may be written to, as far as a request needs to know.
 #[derive(Debug, Default)]
@@ -52,13 +53,16 @@ struct New {
     indexes: Vec<usize>,
 }
 
-/// Asks the coordinator about partitions where the producer has no transaction open yet.
+/// Asks the coordinator about partitions where the producer has no transaction open yet. The place
+/// is for the rest of the request; there is none while the coordinator is asked, which may wait for
+/// a disk that the client's other requests need not wait for.
 pub(super) async fn check(
     broker: &Arc<Broker>,
     client: &Client,
     asked: Asked,
     body: &[u8],
-) -> Result<(Checked, Admission), kafka::WireError> {
+) -> Result<((Checked, Admission), Place), kafka::WireError> {
+    let place = waiting::place(client.owner()).await;
     let start = ProduceStart::read(body, asked.version)?;
     let mut admission = Admission::default();
     let may_write = |id| client.may(broker, Operation::Write, Resource::transactional_id(id));
@@ -72,7 +76,7 @@ pub(super) async fn check(
         })?;
         let refusal = ResponseError::TransactionalIdAuthorizationFailed;
         admission.refusal = is_refused.then_some(refusal);
-        return Ok((checked, admission));
+        return Ok(((checked, admission), place));
     };
     let mut new = BTreeMap::new();
     let checked = Checked::read(body, asked.version, &start, &mut |name, number, records| {
@@ -81,6 +85,10 @@ pub(super) async fn check(
             find_new((broker, client), (name, number), &batch, &mut admission, &mut new);
         }
     })?;
+    if new.is_empty() {
+        return Ok(((checked, admission), place));
+    }
+    drop(place);
     let id = TransactionalId(StrBytes::from_string(id.to_owned()));
     for ((producer_id, epoch), New { participants, indexes }) in new {
         let producer = Producer { id: ProducerId(producer_id), epoch };
@@ -94,7 +102,7 @@ pub(super) async fn check(
             admission.admitted[index].at = ends.as_ref().map(|it| it[place]).map_err(|it| *it);
         }
     }
-    Ok((checked, admission))
+    Ok(((checked, admission), waiting::place(client.owner()).await))
 }
 
 /// Adds a partition that the request writes a batch of a transaction to, and notes it where no

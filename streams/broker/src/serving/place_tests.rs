@@ -1,0 +1,82 @@
+//! Requests of one client that wait, and others of its requests that need not.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::Principal;
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::{ApiKey, ProduceRequest, RequestKind, TransactionalId};
+use kafka_protocol::protocol::StrBytes;
+use program::Seats;
+use record_batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
+use tokio::sync::watch;
+
+use super::asked::Asked;
+use super::client::Client;
+use super::order_tests::{broker, create_topic, name, storage};
+use super::transactional;
+use crate::broker::Broker;
+use crate::coordinator::Coordinator;
+use crate::waiting::{self, PLACE_COUNT_MAX};
+
+/// Far longer than anything here takes.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+const PRODUCE: Asked = Asked { key: ApiKey::Produce, version: 8, correlation_id: 0 };
+
+fn client(broker: &Broker) -> Client {
+    let (seat, _end) = Seats::new(1).try_enter().expect("a seat");
+    // No other test has clients of this address.
+    let client = Client::new(SocketAddr::from(([192, 0, 2, 1], 1)), seat);
+    client.identify(broker, Principal::anonymous()).expect("it may connect");
+    client
+}
+
+/// A record for a transaction that nobody has heard of yet.
+fn produce(topic: &str) -> Bytes {
+    let record = NewRecord { value: Some("v".into()), ..NewRecord::default() };
+    let producer = Some(BatchProducer { id: 7, epoch: 0, sequence: 0 });
+    let options = BatchOptions { producer, is_transactional: true, ..BatchOptions::default() };
+    let batch = encode_batch(&[record], &options).expect("a batch");
+    let partition =
+        PartitionProduceData::default().with_records(Some(Bytes::copy_from_slice(&batch)));
+    let data =
+        TopicProduceData::default().with_name(name(topic)).with_partition_data(vec![partition]);
+    let request = ProduceRequest::default()
+        .with_transactional_id(Some(TransactionalId(StrBytes::from_static_str("id"))))
+        .with_acks(-1)
+        .with_topic_data(vec![data]);
+    let mut body = BytesMut::new();
+    RequestKind::from(request).encode(&mut body, PRODUCE.version).expect("it is plain");
+    body.freeze()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_has_no_place_while_the_coordinator_is_asked() {
+    let (_folder, storage) = storage();
+    let (_stop, stops) = watch::channel(false);
+    let running = broker(&storage, stops);
+    create_topic(&running, "some");
+    let (coordinator, _queue) = Coordinator::standing();
+    let broker = Arc::new(Broker { coordinator, ..running });
+    let client = client(&broker);
+    let body = produce("some");
+    let held = waiting::tests::hold_up().await;
+    for _ in 0..PLACE_COUNT_MAX / 2 {
+        let (broker, client, body) = (Arc::clone(&broker), client.clone(), body.clone());
+        tokio::spawn(async move {
+            transactional::check(&broker, &client, PRODUCE, &body).await.map(drop)
+        });
+    }
+    let others = async {
+        while broker.coordinator.waiting_count() < PLACE_COUNT_MAX / 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        waiting::place(client.owner()).await
+    };
+    let place = tokio::time::timeout(TIME_LIMIT, others).await;
+    drop(held);
+    place.expect("the client's other requests wait");
+}
