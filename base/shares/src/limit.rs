@@ -51,6 +51,11 @@ impl Limit {
 }
 
 impl Share {
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// Parts of the limit that it has.
     pub fn amount(&self) -> usize {
         self.amount
     }

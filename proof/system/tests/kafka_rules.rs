@@ -1069,6 +1069,20 @@ fn a_fetch_that_waits_reads_records_again_only_when_there_may_be_enough() -> Res
     daemon.finish()
 }
 
+/// A Fetch that waits for nothing, of all partitions or of those of a session: the error, the
+/// session and the number of topics in the answer.
+fn fetch_in(
+    stream: &mut TcpStream,
+    (version, names_all): (i16, bool),
+    (id, epoch): (i32, i32),
+) -> Result<(i16, i32, usize)> {
+    let request = fetch(0, 1 << 20, 1 << 20).with_session_id(id).with_session_epoch(epoch);
+    let request = if names_all { request } else { request.with_topics(Vec::new()) };
+    let answer = ask_on(stream, ApiKey::Fetch, version, request)?;
+    let ResponseKind::Fetch(it) = answer else { panic!("{answer:?}") };
+    Ok((it.error_code, it.session_id, it.responses.len()))
+}
+
 /// Fetch sessions (KIP-227) as Kafka keeps them: the epochs 0 and -1 are of requests that name all,
 /// and each other epoch is of the session that it names.
 #[test]
@@ -1078,13 +1092,7 @@ fn sessions_go_on_beside_fetches_without_one_until_their_last_fetch() -> Result<
     let mut broker = Broker::start("--embedded 128M")?;
     ensure!(create(&broker, plain("some"))? == 0, "it is made");
     let mut stream = broker.connect()?;
-    let mut fetch = |all: bool, (id, epoch): (i32, i32)| {
-        let request = fetch(0, 1 << 20, 1 << 20).with_session_id(id).with_session_epoch(epoch);
-        let request = if all { request } else { request.with_topics(Vec::new()) };
-        let answer = ask_on(&mut stream, ApiKey::Fetch, 11, request)?;
-        let ResponseKind::Fetch(it) = answer else { panic!("{answer:?}") };
-        Ok::<_, anyhow::Error>((it.error_code, it.session_id, it.responses.len()))
-    };
+    let mut fetch = |names_all, session| fetch_in(&mut stream, (11, names_all), session);
     let (error, id, _) = fetch(true, (0, 0))?;
     ensure!((error, id != 0) == (0, true), "a session begins: {error}, {id}");
     ensure!(fetch(true, (0, -1))? == (0, 0, 1), "a fetch without one");
@@ -1093,6 +1101,33 @@ fn sessions_go_on_beside_fetches_without_one_until_their_last_fetch() -> Result<
     ensure!(fetch(false, (id, 2))? == (0, id, 0), "and on");
     ensure!(fetch(false, (id, -1))? == (0, 0, 0), "its last fetch");
     ensure!(fetch(false, (id, 3))?.0 == UNKNOWN_SESSION, "it has ended");
+    broker.stop()
+}
+
+/// Sessions are the broker's and not of a connection, as behind a proxy that sends the requests of
+/// several clients over its own.
+#[test]
+fn sessions_share_a_connection_and_go_on_over_another_one() -> Result<()> {
+    const TOPIC_IDS: i16 = 106;
+    let mut broker = Broker::start("--embedded 128M")?;
+    ensure!(create(&broker, plain("some"))? == 0, "it is made");
+    let (mut one, mut other) = (broker.connect()?, broker.connect()?);
+    let (_, first, _) = fetch_in(&mut one, (11, true), (0, 0))?;
+    let (_, second, _) = fetch_in(&mut one, (11, true), (0, 0))?;
+    ensure!(first != 0 && second != 0 && first != second, "sessions {first} and {second}");
+    for epoch in [1, 2] {
+        for id in [first, second] {
+            let found = fetch_in(&mut one, (11, false), (id, epoch))?;
+            ensure!(found == (0, id, 0), "session {id} at {epoch}: {found:?}");
+        }
+    }
+    ensure!(fetch_in(&mut other, (11, false), (first, 3))? == (0, first, 0), "over another one");
+    let by_id = fetch_in(&mut one, (13, false), (second, 3))?;
+    ensure!(by_id.0 == TOPIC_IDS, "a session with names goes on with ids: {by_id:?}");
+    ensure!(fetch_in(&mut one, (11, false), (second, 3))? == (0, second, 0), "it is as it was");
+    let (_, third, _) = fetch_in(&mut one, (13, true), (0, 0))?;
+    let by_name = fetch_in(&mut one, (12, false), (third, 1))?;
+    ensure!(by_name.0 == TOPIC_IDS, "a session with ids goes on with names: {by_name:?}");
     broker.stop()
 }
 

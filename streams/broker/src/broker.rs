@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use shares::Limit;
 use tokio::sync::watch;
 
 use crate::access_rules::AccessRules;
@@ -13,7 +12,7 @@ use crate::definitions::Definitions;
 use crate::deriving::Deriving;
 use crate::live::LiveQueries;
 use crate::operation::Counters;
-use crate::serving::{Buffers, Recompression};
+use crate::serving::{Buffers, Recompression, SessionCache};
 use crate::topics::Topics;
 
 /// The one broker of the cluster.
@@ -59,8 +58,7 @@ pub(crate) struct Broker {
     pub(crate) groups: consumer_groups::Options,
     pub(crate) rules: Arc<AccessRules>,
     pub(crate) buffers: Buffers,
-    /// Memory of fetch sessions.
-    pub(crate) sessions: Arc<Limit>,
+    pub(crate) sessions: Arc<SessionCache>,
     pub(crate) recompression: Recompression,
     pub(crate) counters: Box<Counters>,
     /// Says that the broker stops: no more requests are taken in.

@@ -56,7 +56,7 @@ use crate::following::FollowingThreads;
 use crate::live::{LiveLimits, LiveQueries, LiveThreads};
 use crate::operation::{Counters, Interface, Operation, Signals};
 use crate::options::{Options, host_and_port};
-use crate::serving::{Buffers, Recompression, session_memory};
+use crate::serving::{Buffers, Recompression, SessionCache};
 use crate::sql_server::SqlServer;
 use crate::storage::{Daemon, Embedded, EmbeddedPool, Storage};
 use crate::topics::Topics;
@@ -156,7 +156,7 @@ async fn serve(
         groups,
         rules,
         buffers: Buffers::default(),
-        sessions: session_memory(),
+        sessions: SessionCache::new(),
         recompression: Recompression::default(),
         counters: Box::<Counters>::default(),
         stops: stops.clone(),

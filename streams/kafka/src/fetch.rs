@@ -22,6 +22,8 @@ pub struct FetchStart {
     pub session_id: i32,
     /// -1: no session; 0: a new one; else the session goes on.
     pub session_epoch: i32,
+    /// True if topics are named by their ids.
+    pub is_by_id: bool,
 }
 
 /// Reference of a request to a topic.
@@ -95,6 +97,7 @@ pub fn read(
         is_committed_only,
         session_id,
         session_epoch,
+        is_by_id: version >= IDS_FROM,
     })
 }
 

@@ -256,6 +256,7 @@ fn fetch_is_read() {
             is_committed_only: true,
             session_id,
             session_epoch,
+            is_by_id: version >= 13,
         };
         assert_eq!(start, expected, "version {version}");
         let partition = FetchPartition {

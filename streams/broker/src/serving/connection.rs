@@ -25,7 +25,7 @@ use super::client::Client;
 use super::ending::{Ending, SEND_TIME_MAX};
 use super::fetch::{self, FetchJob};
 use super::login::Login;
-use super::session::Sessions;
+use super::session_cache::Sessions;
 use super::{produce, transactional};
 use crate::broker::Broker;
 use crate::operation::{Counters, Timed};
@@ -335,10 +335,7 @@ impl Requests<'_> {
                 let (taken, _place) = transactional::check(broker, client, asked, body).await?;
                 produce::serve(broker, client, asked, body, &taken)?
             }
-            ApiKey::Fetch => {
-                let job = FetchJob::new(asked, &frame[body_at..])?;
-                Some(Answer::Fetch(Box::new(job)))
-            }
+            ApiKey::Fetch => Some(Answer::Fetch(Box::new(FetchJob::new(asked, frame, body_at)))),
             _ => {
                 let context = requests::Context {
                     broker: Arc::clone(broker),
@@ -367,7 +364,7 @@ async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     mut answers: mpsc::Receiver<Queued>,
 ) -> Result<(), Ending> {
-    let mut sessions = Sessions::new(&broker.sessions);
+    let sessions = Sessions::new(&broker.sessions);
     let mut held = None;
     loop {
         let Queued { answer, timed, undone, _in_flight } = match held.take() {
@@ -406,7 +403,7 @@ async fn write(
                 send(to, &mut [IoSlice::new(&frame)]).await?;
             }
             Answer::Fetch(job) => {
-                let frame = fetch::serve(broker, client, &mut sessions, *job).await;
+                let frame = fetch::serve(broker, client, &sessions, *job).await?;
                 drop(undone);
                 answered(broker, timed);
                 send(to, &mut frame.slices()).await?;

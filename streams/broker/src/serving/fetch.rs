@@ -6,11 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Operation, Resource};
-use kafka::WireError;
-use kafka::fetch::{
-    AbortedTransaction, FetchBegin, FetchPartition, FetchStart, FetchVisitor, FetchWriter, Fetched,
-    TopicRef,
-};
+use kafka::fetch::{AbortedTransaction, FetchBegin, FetchStart, FetchWriter, Fetched};
+use kafka::{RequestHeader, WireError};
 use kafka_protocol::error::ResponseError;
 use record_log::LogErrorKind;
 use tokio::sync::Notify;
@@ -19,7 +16,8 @@ use tokio::time::Instant;
 use super::asked::Asked;
 use super::buffers::Buffers;
 use super::client::Client;
-use super::session::{Changes, Sessions, Tracked};
+use super::session::{Changes, Tracked};
+use super::session_cache::Sessions;
 use crate::broker::Broker;
 use crate::operation::Flow;
 use crate::topics::{OpenPartition, error_of};
@@ -40,27 +38,27 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub(crate) struct FetchJob {
     asked: Asked,
-    body: Box<[u8]>,
+    frame: Box<[u8]>,
+    body_at: usize,
 }
 
 impl FetchJob {
-    /// Takes a request in that can be read.
-    pub(super) fn new(asked: Asked, body: &[u8]) -> Result<Self, WireError> {
-        /// Looks at nothing.
-        struct Blind;
-
-        impl FetchVisitor for Blind {
-            fn want(&mut self, _topic: TopicRef<'_>, _partition: FetchPartition) {}
-            fn forget(&mut self, _topic: TopicRef<'_>, _index: i32) {}
-        }
-        kafka::fetch::read(body, asked.version, &mut Blind)?;
-        Ok(Self { asked, body: body.into() })
+    pub(super) fn new(asked: Asked, frame: &[u8], body_at: usize) -> Self {
+        Self { asked, frame: frame.into(), body_at }
     }
 
-    fn read(&self) -> (FetchStart, Changes) {
+    /// Reads the request. The log says whose connection ends over one that cannot be read.
+    fn read(&self, client: &Client) -> Result<(FetchStart, Changes), WireError> {
         let mut changes = Changes::default();
-        let start = kafka::fetch::read(&self.body, self.asked.version, &mut changes);
-        (start.expect("it was read when it came"), changes)
+        let body = &self.frame[self.body_at..];
+        match kafka::fetch::read(body, self.asked.version, &mut changes) {
+            Ok(start) => Ok((start, changes)),
+            Err(error) => {
+                let client_id = RequestHeader::read(&self.frame)?.client_id;
+                client.note_unreadable(self.asked, client_id, &error);
+                Err(error)
+            }
+        }
     }
 }
 
@@ -141,44 +139,43 @@ impl Found {
 pub(super) async fn serve(
     broker: &Broker,
     client: &Client,
-    sessions: &mut Sessions,
+    sessions: &Sessions,
     job: FetchJob,
-) -> FetchFrame {
-    let (start, changes) = job.read();
+) -> Result<FetchFrame, WireError> {
+    let (start, changes) = job.read(client)?;
     let asked = job.asked;
+    drop(job);
     let mut session = match sessions.begin(&start, changes, client.owner()) {
         Ok(session) => session,
         Err(error) => {
             broker.counters.error(asked.key, error.code());
             let begin = FetchBegin { error_code: error.code(), ..FetchBegin::default() };
-            return bare(asked, begin);
+            return Ok(bare(asked, begin));
         }
     };
     let owed_ms = client.charge(broker, Flow::Fetch, 0);
-    let frame = match owed_ms > 0 {
+    if owed_ms > 0 {
         // Others of the principal have used its rate up: there are no records before that is paid.
-        true => {
-            let session_id = if session.is_incremental { session.id } else { 0 };
-            bare(
-                asked,
-                FetchBegin { throttle_time_ms: owed_ms, session_id, ..FetchBegin::default() },
-            )
+        // As in Kafka, a session goes on, and none begins.
+        let session_id = if session.is_incremental { session.id } else { 0 };
+        if session.is_incremental {
+            sessions.keep(session);
         }
-        false => {
-            session.resolve(|topic| find(broker, client, topic));
-            let found = find_enough(broker, client, &session.tracked, &start).await;
-            for it in found.iter().filter_map(|it| it.error) {
-                broker.counters.error(asked.key, it.code());
-            }
-            let bytes = found.iter().map(Found::records_bytes).sum();
-            let throttle_time_ms = client.charge(broker, Flow::Fetch, bytes);
-            let frame = write(asked, &mut session, found, throttle_time_ms);
-            session.turn();
-            frame
-        }
-    };
+        let throttle_time_ms = owed_ms;
+        let begin = FetchBegin { throttle_time_ms, session_id, ..FetchBegin::default() };
+        return Ok(bare(asked, begin));
+    }
+    session.resolve(|topic| find(broker, client, topic));
+    let found = find_enough(broker, client, &session.tracked, &start).await;
+    for it in found.iter().filter_map(|it| it.error) {
+        broker.counters.error(asked.key, it.code());
+    }
+    let bytes = found.iter().map(Found::records_bytes).sum();
+    let throttle_time_ms = client.charge(broker, Flow::Fetch, bytes);
+    let frame = write(asked, &mut session, found, throttle_time_ms);
+    session.turn();
     sessions.keep(session);
-    frame
+    Ok(frame)
 }
 
 /// Waits until there is as much as the client asks for, or its time is up.
@@ -572,7 +569,64 @@ fn bare(asked: Asked, begin: FetchBegin) -> FetchFrame {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
+    use access::{Principal, QuotaLimits};
+    use bytes::BytesMut;
+    use kafka_protocol::messages::{ApiKey, FetchRequest, FetchResponse, fetch_request};
+    use kafka_protocol::protocol::{Decodable, Encodable};
+    use tokio::sync::watch;
+
+    use super::super::test_broker::{broker, client, create_topic, name, storage};
     use super::*;
+
+    const VERSION: i16 = 11;
+
+    /// Asks for a topic in a session: the throttle time of the answer and the session's id there.
+    async fn fetch(
+        broker: &Broker,
+        client: &Client,
+        sessions: &Sessions,
+        (id, epoch): (i32, i32),
+    ) -> (i32, i32) {
+        let partition = fetch_request::FetchPartition::default().with_partition_max_bytes(1);
+        let topic = fetch_request::FetchTopic::default().with_topic(name("some"));
+        let request = FetchRequest::default()
+            .with_session_id(id)
+            .with_session_epoch(epoch)
+            .with_topics(vec![topic.with_partitions(vec![partition])]);
+        let mut frame = BytesMut::new();
+        request.encode(&mut frame, VERSION).expect("it is plain");
+        let asked = Asked { key: ApiKey::Fetch, version: VERSION, correlation_id: 0 };
+        let job = FetchJob::new(asked, &frame, 0);
+        let answer = serve(broker, client, sessions, job).await.expect("a good request");
+        // Behind the length and the correlation id.
+        let answer = FetchResponse::decode(&mut &answer.head[8..], VERSION).expect("an answer");
+        (answer.throttle_time_ms, answer.session_id)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_session_goes_on_while_its_client_is_throttled_and_none_begins() {
+        let (_folder, storage) = storage();
+        let (_stop, stops) = watch::channel(false);
+        let broker = broker(&storage, stops);
+        create_topic(&broker, "some");
+        let client = client(&broker, [192, 0, 2, 2]);
+        let sessions = Sessions::new(&broker.sessions);
+        let (_, id) = fetch(&broker, &client, &sessions, (0, 0)).await;
+        assert_ne!(id, 0);
+        let memory = broker.sessions.taken();
+        let slow = NonZeroU64::new(1);
+        let limits = broker.rules.users().quota_of(&Principal::anonymous());
+        let limits = QuotaLimits { fetch_bytes_per_second: slow, ..limits };
+        broker.rules.quotas.set_limits(|_| limits);
+        client.charge(&broker, Flow::Fetch, 1_000);
+        let (throttle_ms, next) = fetch(&broker, &client, &sessions, (id, 1)).await;
+        assert_eq!((throttle_ms > 0, next), (true, id));
+        let (throttle_ms, none) = fetch(&broker, &client, &sessions, (0, 0)).await;
+        assert_eq!((throttle_ms > 0, none), (true, 0));
+        assert_eq!(broker.sessions.taken(), memory, "a session that its client does not know");
+    }
 
     #[test]
     fn what_is_read_in_vain_for_one_request_is_bounded() {

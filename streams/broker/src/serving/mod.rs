@@ -16,6 +16,9 @@ mod place_tests;
 mod produce;
 mod recompression;
 mod session;
+mod session_cache;
+#[cfg(test)]
+mod test_broker;
 mod transactional;
 mod validation;
 
@@ -24,4 +27,4 @@ pub(crate) use buffers::Buffers;
 pub(crate) use client::Client;
 pub(crate) use listener::listen;
 pub(crate) use recompression::Recompression;
-pub(crate) use session::session_memory;
+pub(crate) use session_cache::SessionCache;

@@ -1,21 +1,17 @@
 //! Requests of one client that wait, and others of its requests that need not.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::Principal;
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{ApiKey, ProduceRequest, RequestKind, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
-use program::Seats;
 use record_batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
 use tokio::sync::watch;
 
 use super::asked::Asked;
-use super::client::Client;
-use super::order_tests::{broker, create_topic, name, storage};
+use super::test_broker::{broker, client, create_topic, name, storage};
 use super::transactional;
 use crate::broker::Broker;
 use crate::coordinator::Coordinator;
@@ -25,14 +21,6 @@ use crate::waiting::{self, PLACE_COUNT_MAX};
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 const PRODUCE: Asked = Asked { key: ApiKey::Produce, version: 8, correlation_id: 0 };
-
-fn client(broker: &Broker) -> Client {
-    let (seat, _end) = Seats::new(1).try_enter().expect("a seat");
-    // No other test has clients of this address.
-    let client = Client::new(SocketAddr::from(([192, 0, 2, 1], 1)), seat);
-    client.identify(broker, Principal::anonymous()).expect("it may connect");
-    client
-}
 
 /// A record for a transaction that nobody has heard of yet.
 fn produce(topic: &str) -> Bytes {
@@ -61,7 +49,7 @@ async fn a_request_has_no_place_while_the_coordinator_is_asked() {
     create_topic(&running, "some");
     let (coordinator, _queue) = Coordinator::standing();
     let broker = Arc::new(Broker { coordinator, ..running });
-    let client = client(&broker);
+    let client = client(&broker, [192, 0, 2, 1]);
     let body = produce("some");
     let held = waiting::tests::hold_up().await;
     for _ in 0..PLACE_COUNT_MAX / 2 {

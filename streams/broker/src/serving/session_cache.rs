@@ -1,0 +1,467 @@
+//! Fetch sessions of all connections (KIP-227), as Kafka's broker keeps them: each request names
+//! its own by the id, and may come over any connection of its client, as those of a proxy do.
+//!
+//! ```text
+//! begin ─▶ in the hands of one request ──▶ kept ─▶ ended: by its client, with the connection that
+//!                        ▲                  │      it was used on last, or as it was idle for long
+//!                        └──────────────────┘      where another one has no room
+//! ```
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use kafka::fetch::FetchStart;
+use kafka_protocol::error::ResponseError;
+use shares::{Limit, Owner};
+
+use super::session::{Changes, Session};
+
+/// The epoch of a request without a session, and of one that ends it.
+const NO_SESSION_EPOCH: i32 = -1;
+
+/// The epoch of a request that begins a session.
+const NEW_SESSION_EPOCH: i32 = 0;
+
+/// Memory of all sessions. One owner alone gets half. A request that would begin another one gets
+/// an answer without a session, as in Kafka where its cache of sessions is full.
+const SESSIONS_BYTES_MAX: usize = 256 << 20;
+
+/// What a session takes beside its partitions: tables of it may be half empty.
+const SESSION_BYTES: usize = 2 * (size_of::<Kept>() + size_of::<(u64, bool, i32)>());
+
+/// One that was not used for so long makes room for another (Kafka's
+/// `min.incremental.fetch.session.eviction.ms`).
+const IDLE_TIME: Duration = Duration::from_secs(120);
+
+/// Sessions that a connection began and that nobody went on with: some clients begin another one
+/// with each request.
+const BEGUN_COUNT_MAX: usize = 64;
+
+/// All sessions are looked at so many times in this time at most.
+const LOOK_COUNT_MAX: u32 = 100;
+
+/// The sessions, but for those whose request is being answered.
+#[derive(Debug)]
+pub(crate) struct SessionCache {
+    memory: Arc<Limit>,
+    idle_time: Duration,
+    last_id: AtomicI32,
+    last_connection: AtomicU64,
+    kept: Mutex<KeptSessions>,
+}
+
+#[derive(Debug, Default)]
+struct KeptSessions {
+    by_id: HashMap<i32, Kept>,
+    /// Each session by the connection that it was used on last, and whether it has gone on.
+    by_connection: BTreeSet<(u64, bool, i32)>,
+    /// When all were looked at for idle ones.
+    looked_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    session: Session,
+    connection: u64,
+    used_at: Instant,
+}
+
+impl SessionCache {
+    pub(crate) fn new() -> Arc<Self> {
+        Self::with_idle_time(IDLE_TIME)
+    }
+
+    fn with_idle_time(idle_time: Duration) -> Arc<Self> {
+        // Clients may still name sessions of an earlier start.
+        let mut first_id = [0; 4];
+        getrandom::fill(&mut first_id).expect("the kernel has random bytes");
+        Arc::new(Self {
+            memory: Limit::new(SESSIONS_BYTES_MAX),
+            idle_time,
+            last_id: AtomicI32::new(i32::from_ne_bytes(first_id)),
+            last_connection: AtomicU64::new(0),
+            kept: Mutex::default(),
+        })
+    }
+
+    /// Memory of all sessions.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        self.memory.taken()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KeptSessions> {
+        self.kept.lock().expect("no thread panics with this lock")
+    }
+
+    /// Takes a session out for a request of its owner, if it fits.
+    fn take(
+        &self,
+        id: i32,
+        owner: Owner,
+        check: impl FnOnce(&Session) -> Result<(), ResponseError>,
+    ) -> Result<Session, ResponseError> {
+        let mut kept = self.lock();
+        let found = kept.by_id.get(&id).map(|it| &it.session).filter(|it| it.is_of(owner));
+        check(found.ok_or(ResponseError::FetchSessionIdNotFound)?)?;
+        Ok(kept.remove(id).expect("it was just looked at"))
+    }
+
+    /// Takes the memory that a session needs. Returns false where there is no room for it.
+    fn has_room(&self, session: &mut Session) -> bool {
+        let bytes = SESSION_BYTES + session.tracked_bytes();
+        session.memory.try_resize(bytes) || (self.end_idle() && session.memory.try_resize(bytes))
+    }
+
+    /// Ends sessions that nobody used for long. Returns false where there are none.
+    fn end_idle(&self) -> bool {
+        let mut kept = self.lock();
+        let now = Instant::now();
+        let interval = self.idle_time / LOOK_COUNT_MAX;
+        if kept.looked_at.is_some_and(|at| now.duration_since(at) < interval) {
+            return false;
+        }
+        kept.looked_at = Some(now);
+        let is_idle = |it: &Kept| now.duration_since(it.used_at) >= self.idle_time;
+        let idle: Vec<i32> =
+            kept.by_id.iter().filter(|(_, it)| is_idle(it)).map(|(id, _)| *id).collect();
+        let ended: Vec<_> = idle.into_iter().filter_map(|id| kept.remove(id)).collect();
+        drop(kept);
+        !ended.is_empty()
+    }
+
+    /// Never 0, and seldom one that was used before.
+    fn next_id(&self) -> i32 {
+        loop {
+            let id = self.last_id.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX;
+            if id != 0 {
+                return id;
+            }
+        }
+    }
+}
+
+impl Kept {
+    fn place(&self) -> (u64, bool, i32) {
+        (self.connection, self.session.is_incremental, self.session.id)
+    }
+}
+
+impl KeptSessions {
+    /// Keeps a session. Returns one that ends instead.
+    fn insert(&mut self, kept: Kept) -> Option<Session> {
+        let connection = kept.connection;
+        self.by_connection.insert(kept.place());
+        self.by_id.insert(kept.session.id, kept);
+        let mut begun = self.of(connection, false);
+        let oldest = begun.next().filter(|_| begun.count() >= BEGUN_COUNT_MAX);
+        oldest.and_then(|id| self.remove(id))
+    }
+
+    fn remove(&mut self, id: i32) -> Option<Session> {
+        let kept = self.by_id.remove(&id)?;
+        self.by_connection.remove(&kept.place());
+        Some(kept.session)
+    }
+
+    /// Ids of sessions of a connection, in the order in which they were begun.
+    fn of(&self, connection: u64, has_gone_on: bool) -> impl Iterator<Item = i32> {
+        let place = |id| (connection, has_gone_on, id);
+        self.by_connection.range(place(0)..=place(i32::MAX)).map(|(_, _, id)| *id)
+    }
+
+    fn remove_of(&mut self, connection: u64) -> Vec<Session> {
+        let ids: Vec<i32> = self.of(connection, false).chain(self.of(connection, true)).collect();
+        ids.into_iter().filter_map(|id| self.remove(id)).collect()
+    }
+}
+
+/// The sessions, as one connection uses them.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    cache: Arc<SessionCache>,
+    connection: u64,
+}
+
+impl Sessions {
+    pub(super) fn new(cache: &Arc<SessionCache>) -> Self {
+        let connection = cache.last_connection.fetch_add(1, Ordering::Relaxed);
+        Self { cache: Arc::clone(cache), connection }
+    }
+
+    /// Takes in what a request changes. The session is for the caller to [`Self::keep`] when the
+    /// request is answered.
+    pub(super) fn begin(
+        &self,
+        start: &FetchStart,
+        changes: Changes,
+        owner: Owner,
+    ) -> Result<Session, ResponseError> {
+        if changes.is_too_many {
+            return Err(ResponseError::InvalidRequest);
+        }
+        let is_new = start.session_epoch == NEW_SESSION_EPOCH;
+        if !is_new && start.session_epoch != NO_SESSION_EPOCH {
+            return self.go_on(start, changes, owner);
+        }
+        // The session that such a request names ends; there may be none.
+        drop(self.cache.take(start.session_id, owner, |_| Ok(())));
+        let mut session = Session::new(start, changes, self.cache.memory.nothing(owner));
+        if is_new && self.cache.has_room(&mut session) {
+            session.id = self.cache.next_id();
+        }
+        Ok(session)
+    }
+
+    fn go_on(
+        &self,
+        start: &FetchStart,
+        changes: Changes,
+        owner: Owner,
+    ) -> Result<Session, ResponseError> {
+        let check = |session: &Session| session.check_next(start, &changes);
+        let mut session = self.cache.take(start.session_id, owner, check)?;
+        let has_others = session.go_on(start, changes);
+        if session.tracked.is_empty() {
+            session.end();
+            return Ok(session);
+        }
+        // One without room for what it gets ends. Its client begins another one.
+        match has_others && !self.cache.has_room(&mut session) {
+            true => Err(ResponseError::FetchSessionIdNotFound),
+            false => Ok(session),
+        }
+    }
+
+    /// Keeps a session for its next request.
+    pub(super) fn keep(&self, session: Session) {
+        if session.id != 0 {
+            let (connection, used_at) = (self.connection, Instant::now());
+            let ended = self.cache.lock().insert(Kept { session, connection, used_at });
+            drop(ended);
+        }
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        let ended = self.cache.lock().remove_of(self.connection);
+        drop(ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka::fetch::{FetchPartition, FetchVisitor, TopicRef};
+
+    use super::*;
+
+    const ONE: Owner = Owner(1);
+    const OTHER: Owner = Owner(2);
+
+    const UNKNOWN: ResponseError = ResponseError::FetchSessionIdNotFound;
+
+    fn start(session_id: i32, session_epoch: i32) -> FetchStart {
+        let (max_wait_ms, min_bytes, max_bytes) = (0, 0, 1);
+        let (is_committed_only, is_by_id) = (false, false);
+        FetchStart {
+            max_wait_ms,
+            min_bytes,
+            max_bytes,
+            is_committed_only,
+            session_id,
+            session_epoch,
+            is_by_id,
+        }
+    }
+
+    fn want(index: i32) -> FetchPartition {
+        let (leader_epoch, offset, last_fetched_epoch, max_bytes) = (-1, 0, -1, 1);
+        FetchPartition { index, leader_epoch, offset, last_fetched_epoch, max_bytes }
+    }
+
+    fn wanting(topic: &str, index: i32) -> Changes {
+        let mut changes = Changes::default();
+        changes.want(TopicRef::Name(topic), want(index));
+        changes
+    }
+
+    /// Makes a request, and keeps the session behind the answer.
+    fn fetch_of(
+        sessions: &Sessions,
+        owner: Owner,
+        start: &FetchStart,
+        changes: Changes,
+    ) -> Result<(i32, Vec<i32>), ResponseError> {
+        let session = sessions.begin(start, changes, owner)?;
+        let found = (session.id, session.tracked.iter().map(|it| it.want.index).collect());
+        sessions.keep(session);
+        Ok(found)
+    }
+
+    fn fetch(
+        sessions: &Sessions,
+        (id, epoch): (i32, i32),
+        changes: Changes,
+    ) -> Result<(i32, Vec<i32>), ResponseError> {
+        fetch_of(sessions, ONE, &start(id, epoch), changes)
+    }
+
+    /// The id of a new session with this partition.
+    fn begin(sessions: &Sessions, index: i32) -> i32 {
+        let (id, _) = fetch(sessions, (0, 0), wanting("orders", index)).expect("it is new");
+        assert_ne!(id, 0);
+        id
+    }
+
+    fn begun() -> (Sessions, i32) {
+        let sessions = Sessions::new(&SessionCache::new());
+        let id = begin(&sessions, 3);
+        (sessions, id)
+    }
+
+    #[test]
+    fn a_fetch_without_a_session_leaves_the_one_there_is() {
+        let (sessions, id) = begun();
+        let alone = fetch(&sessions, (0, NO_SESSION_EPOCH), wanting("orders", 4));
+        assert_eq!(alone, Ok((0, vec![4])));
+        assert_eq!(fetch(&sessions, (id, 1), Changes::default()), Ok((id, vec![3])));
+    }
+
+    #[test]
+    fn the_last_fetch_of_a_session_ends_it() {
+        let (sessions, id) = begun();
+        let last = fetch(&sessions, (id, NO_SESSION_EPOCH), Changes::default());
+        assert_eq!(last, Ok((0, Vec::new())));
+        assert_eq!(sessions.cache.taken(), 0);
+        assert_eq!(fetch(&sessions, (id, 1), Changes::default()), Err(UNKNOWN));
+    }
+
+    #[test]
+    fn a_session_ends_with_its_last_partition() {
+        let (sessions, id) = begun();
+        let mut changes = Changes::default();
+        changes.forget(TopicRef::Name("orders"), 3);
+        assert_eq!(fetch(&sessions, (id, 1), changes), Ok((0, Vec::new())));
+        assert_eq!(sessions.cache.taken(), 0);
+        assert_eq!(fetch(&sessions, (id, 2), Changes::default()), Err(UNKNOWN));
+    }
+
+    #[test]
+    fn what_a_request_forgets_is_not_wanted() {
+        let (sessions, id) = begun();
+        let mut changes = wanting("orders", 4);
+        [3, 4].into_iter().for_each(|index| changes.want(TopicRef::Name("orders"), want(index)));
+        changes.want(TopicRef::Name("orders"), want(5));
+        [3, 4].into_iter().for_each(|index| changes.forget(TopicRef::Name("orders"), index));
+        assert_eq!(fetch(&sessions, (id, 1), changes), Ok((id, vec![5])));
+    }
+
+    #[test]
+    fn no_epoch_is_below_that_of_no_session() {
+        let (sessions, id) = begun();
+        assert_eq!(fetch(&sessions, (0, -2), wanting("orders", 0)), Err(UNKNOWN));
+        assert_eq!(fetch(&sessions, (0, i32::MIN), Changes::default()), Err(UNKNOWN));
+        let wrong = Err(ResponseError::InvalidFetchSessionEpoch);
+        assert_eq!(fetch(&sessions, (id, -2), Changes::default()), wrong);
+        assert_eq!(fetch(&sessions, (id, 1), Changes::default()), Ok((id, vec![3])));
+    }
+
+    #[test]
+    fn sessions_of_one_connection_go_on_beside_each_other() {
+        let (sessions, first) = begun();
+        let second = begin(&sessions, 4);
+        for epoch in 1..4 {
+            let next = |id| fetch(&sessions, (id, epoch), Changes::default());
+            assert_eq!((next(first), next(second)), (Ok((first, vec![3])), Ok((second, vec![4]))));
+        }
+        let (instead, _) = fetch(&sessions, (first, 0), wanting("orders", 5)).expect("it is new");
+        assert_eq!(fetch(&sessions, (first, 4), Changes::default()), Err(UNKNOWN));
+        let next = |id, epoch| fetch(&sessions, (id, epoch), Changes::default());
+        assert_eq!(next(second, 4), Ok((second, vec![4])));
+        assert_eq!(next(instead, 1), Ok((instead, vec![5])));
+    }
+
+    #[test]
+    fn a_session_goes_on_over_another_connection_of_its_client_and_ends_with_that() {
+        let (sessions, id) = begun();
+        let others = Sessions::new(&sessions.cache);
+        let next = |owner, epoch| fetch_of(&others, owner, &start(id, epoch), Changes::default());
+        assert_eq!(next(OTHER, 1), Err(UNKNOWN), "it is somebody else's");
+        assert_eq!(next(OTHER, NO_SESSION_EPOCH), Ok((0, Vec::new())), "nor does it end it");
+        assert_eq!(next(ONE, 1), Ok((id, vec![3])));
+        let cache = Arc::clone(&sessions.cache);
+        drop(sessions);
+        assert_eq!(next(ONE, 2), Ok((id, vec![3])));
+        drop(others);
+        assert_eq!(cache.taken(), 0);
+        assert_eq!(fetch(&Sessions::new(&cache), (id, 3), Changes::default()), Err(UNKNOWN));
+    }
+
+    #[test]
+    fn a_session_has_names_of_topics_or_ids_and_never_both() {
+        let sessions = Sessions::new(&SessionCache::new());
+        for is_by_id in [false, true] {
+            let topic = if is_by_id { TopicRef::Id([7; 16]) } else { TopicRef::Name("orders") };
+            let mut changes = Changes::default();
+            changes.want(topic, want(3));
+            let begin = FetchStart { is_by_id, ..start(0, 0) };
+            let (id, _) = fetch_of(&sessions, ONE, &begin, changes).expect("it is new");
+            let next = |is_by_id| {
+                let start = FetchStart { is_by_id, ..start(id, 1) };
+                fetch_of(&sessions, ONE, &start, Changes::default())
+            };
+            assert_eq!(next(!is_by_id), Err(ResponseError::FetchSessionTopicIdError));
+            assert_eq!(next(is_by_id), Ok((id, vec![3])), "it is as it was");
+        }
+    }
+
+    #[test]
+    fn a_session_that_grows_beyond_its_share_ends() {
+        let (sessions, id) = begun();
+        let long = "n".repeat(SESSIONS_BYTES_MAX / 2);
+        assert_eq!(fetch(&sessions, (id, 1), wanting(&long, 0)), Err(UNKNOWN));
+        assert_eq!(sessions.cache.taken(), 0, "it gave back what it had");
+        // A request that is alone needs none of it.
+        assert_eq!(fetch(&sessions, (0, 0), wanting(&long, 5)), Ok((0, vec![5])));
+        assert_eq!(sessions.cache.taken(), 0);
+    }
+
+    /// Begins sessions that take a little more than a 64th of all memory each.
+    fn begin_large(sessions: &Sessions, owner: Owner, count: usize) -> usize {
+        let name = "n".repeat(SESSIONS_BYTES_MAX / 64);
+        let begin = || fetch_of(sessions, owner, &start(0, 0), wanting(&name, 0));
+        (0..count).filter(|_| begin().expect("it is answered").0 != 0).count()
+    }
+
+    #[test]
+    fn sessions_of_one_client_leave_room_for_those_of_others() {
+        let sessions = Sessions::new(&SessionCache::new());
+        assert_eq!(begin_large(&sessions, ONE, 64), 31, "half of all");
+        assert_eq!(begin_large(&sessions, OTHER, 1), 1);
+        let cache = Arc::clone(&sessions.cache);
+        drop(sessions);
+        assert_eq!(cache.taken(), 0);
+    }
+
+    #[test]
+    fn sessions_that_are_idle_make_room_for_new_ones() {
+        let sessions = Sessions::new(&SessionCache::with_idle_time(Duration::ZERO));
+        assert_eq!(begin_large(&sessions, ONE, 64), 64);
+        let kept = sessions.cache.lock().by_id.len();
+        assert!((1..=31).contains(&kept), "{kept} sessions");
+    }
+    #[test]
+    fn a_connection_has_few_sessions_that_nobody_goes_on_with() {
+        let (sessions, first) = begun();
+        assert_eq!(fetch(&sessions, (first, 1), Changes::default()), Ok((first, vec![3])));
+        let begun: Vec<i32> = (0..1_000).map(|index| begin(&sessions, index)).collect();
+        assert_eq!(sessions.cache.lock().by_id.len(), 1 + BEGUN_COUNT_MAX);
+        let next = |id, epoch| fetch(&sessions, (id, epoch), Changes::default());
+        assert_eq!(next(first, 2), Ok((first, vec![3])));
+        assert_eq!(next(begun[999], 1), Ok((begun[999], vec![999])));
+        assert_eq!(next(begun[0], 1), Err(UNKNOWN));
+    }
+}
