@@ -1,6 +1,10 @@
 //! A limit that owners share, and what each of them has of it until it is dropped.
 
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Notify;
 
 use crate::{Owner, Shares};
 
@@ -8,7 +12,14 @@ use crate::{Owner, Shares};
 #[derive(Debug)]
 pub struct Limit {
     most: usize,
-    taken: Mutex<Shares>,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    shares: Shares,
+    /// Owners that wait for a part, and how they are told that one was given back.
+    waiting: BTreeMap<Owner, Arc<Notify>>,
 }
 
 /// Part of a limit, which is its owner's until it is dropped.
@@ -31,7 +42,7 @@ impl Limit {
 
     /// Sum of all shares.
     pub fn taken(&self) -> usize {
-        self.lock().total()
+        self.lock().shares.total()
     }
 
     /// A share of nothing, which can grow.
@@ -45,7 +56,39 @@ impl Limit {
         share.try_resize(amount).then_some(share)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shares> {
+    /// Takes one part, once it leaves enough to others.
+    pub async fn take_one(self: &Arc<Self>, owner: Owner) -> Share {
+        let given_back = Arc::clone(self.lock().waiting.entry(owner).or_default());
+        loop {
+            // Before it is looked: what is given back from here on wakes it.
+            let mut woken = pin!(given_back.notified());
+            woken.as_mut().enable();
+            if let Some(share) = self.try_take(owner, 1) {
+                return share;
+            }
+            woken.await;
+        }
+    }
+
+    fn give_back(&self, owner: Owner, amount: usize) {
+        if amount == 0 {
+            return;
+        }
+        let mut taken = self.lock();
+        let Taken { shares, waiting } = &mut *taken;
+        shares.give_back(owner, amount);
+        waiting.retain(|owner, given_back| {
+            match (shares.has_room(*owner, 1, self.most), amount) {
+                (false, _) => {}
+                // It makes room for one more of each owner.
+                (true, 1) => given_back.notify_one(),
+                (true, _) => given_back.notify_waiters(),
+            }
+            Arc::strong_count(given_back) > 1
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().expect("no thread panics with this lock")
     }
 }
@@ -68,40 +111,42 @@ impl Share {
     /// Makes the share as large as that. Returns false, and changes nothing, where its owner would
     /// leave too little to others.
     pub fn try_resize(&mut self, amount: usize) -> bool {
+        let Some(more) = amount.checked_sub(self.amount) else {
+            self.shrink(self.amount - amount);
+            return true;
+        };
         let mut taken = self.limit.lock();
-        let more = amount.saturating_sub(self.amount);
-        if more > 0 && !taken.has_room(self.owner, more, self.limit.most) {
-            return false;
+        let has_room = more == 0 || taken.shares.has_room(self.owner, more, self.limit.most);
+        if has_room {
+            taken.shares.take(self.owner, more);
+            self.amount = amount;
         }
-        taken.give_back(self.owner, self.amount);
-        taken.take(self.owner, amount);
-        self.amount = amount;
-        true
+        has_room
     }
 
     /// Takes more, whether there is room or not.
     pub fn grow(&mut self, more: usize) {
-        self.limit.lock().take(self.owner, more);
+        self.limit.lock().shares.take(self.owner, more);
         self.amount += more;
     }
 
     /// Gives so much of it back.
     pub fn shrink(&mut self, less: usize) {
         self.amount -= less;
-        self.limit.lock().give_back(self.owner, less);
+        self.limit.give_back(self.owner, less);
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        if self.amount > 0 {
-            self.limit.lock().give_back(self.owner, self.amount);
-        }
+        self.limit.give_back(self.owner, self.amount);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const ONE: Owner = Owner(1);
@@ -121,6 +166,37 @@ mod tests {
         second.shrink(1);
         assert_eq!((limit.taken(), second.amount()), (1, 1));
         drop(second);
-        assert_eq!(*limit.lock(), Shares::default());
+        assert_eq!(limit.lock().shares, Shares::default());
+    }
+    /// Goal: whoever waits for a part gets one, whoever gives it back and whoever gives up waiting.
+    /// Method: many tasks of several owners take one after the other on several threads. Some give
+    /// up when it is their turn.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn nobody_waits_for_a_part_that_was_given_back() {
+        const TIME_LIMIT: Duration = Duration::from_secs(60);
+        let limit = Limit::new(8);
+        let take_all = |number: u64| {
+            let limit = Arc::clone(&limit);
+            tokio::spawn(async move {
+                let owner = Owner(1 + number % 3);
+                for round in number..number + 400 {
+                    match round % 5 {
+                        0 => {
+                            drop(tokio::time::timeout(Duration::ZERO, limit.take_one(owner)).await)
+                        }
+                        _ => {
+                            let _share = limit.take_one(owner).await;
+                            tokio::task::yield_now().await;
+                        }
+                    }
+                }
+            })
+        };
+        let all: Vec<_> = (0..60).map(take_all).collect();
+        for task in all {
+            let done = tokio::time::timeout(TIME_LIMIT, task).await;
+            done.expect("it waits for ever").expect("it does not panic");
+        }
+        assert_eq!(limit.taken(), 0);
     }
 }

@@ -8,10 +8,10 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use shares::{Limit, Owner, Share};
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Notify;
 
 /// Threads at most, those included that wait.
 pub(crate) const THREAD_COUNT_MAX: usize = 2_048;
@@ -23,14 +23,14 @@ pub(crate) const PLACE_COUNT_MAX: usize = 1_024;
 /// As long as no more threads wait, requests are not counted.
 const UNCOUNTED_MAX: usize = 64;
 
-/// How soon it is looked again whether there is a place.
-const PLACE_PAUSE: Duration = Duration::from_millis(20);
-
 /// Places that requests have.
 static PLACES: LazyLock<Arc<Limit>> = LazyLock::new(|| Limit::new(PLACE_COUNT_MAX));
 
 /// Threads that gave their place to another one, for whatever they wait.
 static BESIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// Told when these have become so few that requests are not counted.
+static CALMED: Notify = Notify::const_new();
 
 /// Threads that wait now for a volume to be read or written.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -47,24 +47,23 @@ pub(crate) struct Place {
 
 /// Takes a place for a request that uses volumes on the thread that serves it.
 pub(crate) async fn place(owner: Owner) -> Place {
-    // Relaxed: a few more that wait change nothing.
-    while BESIDE.load(Ordering::Relaxed) >= UNCOUNTED_MAX {
-        if let Some(share) = PLACES.try_take(owner, 1) {
-            return Place { _share: Some(share) };
+    loop {
+        // Before it is looked: a number that falls from here on wakes it.
+        let calmed = CALMED.notified();
+        // Relaxed: a few more that wait change nothing.
+        if BESIDE.load(Ordering::Relaxed) < UNCOUNTED_MAX {
+            return Place { _share: None };
         }
-        tokio::time::sleep(PLACE_PAUSE).await;
+        tokio::select! {
+            place = place_on_a_thread(owner) => return place,
+            () = calmed => {}
+        }
     }
-    Place { _share: None }
 }
 
 /// Takes a place for a request that has a thread of its own.
 pub(crate) async fn place_on_a_thread(owner: Owner) -> Place {
-    loop {
-        if let Some(share) = PLACES.try_take(owner, 1) {
-            return Place { _share: Some(share) };
-        }
-        tokio::time::sleep(PLACE_PAUSE).await;
-    }
+    Place { _share: Some(PLACES.take_one(owner).await) }
 }
 
 /// Flushes a volume. Where that takes long, no lock is held that others want but for flushes.
@@ -102,7 +101,9 @@ fn beside_others(wait: &mut dyn FnMut()) {
         Ok(RuntimeFlavor::MultiThread) => {
             BESIDE.fetch_add(1, Ordering::Relaxed);
             tokio::task::block_in_place(wait);
-            BESIDE.fetch_sub(1, Ordering::Relaxed);
+            if BESIDE.fetch_sub(1, Ordering::Relaxed) == UNCOUNTED_MAX {
+                CALMED.notify_waiters();
+            }
         }
         // A thread that serves nobody else.
         _ => wait(),
@@ -112,6 +113,7 @@ fn beside_others(wait: &mut dyn FnMut()) {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
 
     use super::*;
 
