@@ -40,7 +40,8 @@ pub(crate) use assignable::Assignable;
 pub(crate) use refusals::refuse;
 
 /// Requests that wait for the thread; beyond it clients are told to come again. One owner alone
-/// gets half: whoever is told so is not heard, and others' members would be dropped for it.
+/// gets half: whoever is told so is not heard, and others' members would be dropped for it. Seven
+/// owners together may have as many as a principal has connections, where its quota says nothing.
 const QUEUE_LENGTH: usize = 8_192;
 
 /// A request, and where its answer goes.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use access::{Principal, Users};
 use block_device::BlockDevice;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
@@ -22,7 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::deeds::WaitsFor;
 use super::effects::Effects;
 use super::round::State;
-use super::{Ask, Assignable, Command, CoordinatorOptions, send};
+use super::{Ask, Assignable, Command, Coordinator, CoordinatorOptions, QUEUE_LENGTH, send};
 use crate::access_rules::AccessRules;
 use crate::storage::{Embedded, EmbeddedPool, Storage};
 use crate::topics::{NewTopic, OpenTopic, Topics};
@@ -395,4 +396,21 @@ fn a_partition_gets_one_marker_however_often_another_fails() {
         life.pass();
     }
     assert_eq!(ends(&good), (2, 2));
+}
+
+#[test]
+fn requests_of_one_client_leave_places_in_the_queue_for_those_of_others() {
+    let fill = |coordinator: &Coordinator, owner: u64, most: usize| {
+        let ask = || coordinator.send(Owner(owner), Command::Groups(oneshot::channel().0));
+        (0..most).take_while(|_| ask().is_some()).count()
+    };
+    let (coordinator, _queue) = Coordinator::standing();
+    assert_eq!(fill(&coordinator, 1, QUEUE_LENGTH), QUEUE_LENGTH / 2);
+    assert_eq!(fill(&coordinator, 2, QUEUE_LENGTH), QUEUE_LENGTH / 4);
+    let (coordinator, _queue) = Coordinator::standing();
+    let connections = Users::none().quota_of(&Principal::anonymous()).connections;
+    let connections = usize::try_from(connections).expect("not so many");
+    for owner in 1..=7 {
+        assert_eq!(fill(&coordinator, owner, connections), connections, "owner {owner}");
+    }
 }
