@@ -23,8 +23,14 @@ pub(crate) const PLACE_COUNT_MAX: usize = 1_024;
 /// As long as no more threads wait, requests are not counted.
 const UNCOUNTED_MAX: usize = 64;
 
+/// Requests that may wait on threads for files of users and access lists.
+const FILE_PLACE_COUNT_MAX: usize = 64;
+
 /// Places that requests have.
 static PLACES: LazyLock<Arc<Limit>> = LazyLock::new(|| Limit::new(PLACE_COUNT_MAX));
+
+/// Places of requests that need no volume, and wait for none.
+static FILE_PLACES: LazyLock<Arc<Limit>> = LazyLock::new(|| Limit::new(FILE_PLACE_COUNT_MAX));
 
 /// Threads that gave their place to another one, for whatever they wait.
 static BESIDE: AtomicUsize = AtomicUsize::new(0);
@@ -64,6 +70,11 @@ pub(crate) async fn place(owner: Owner) -> Place {
 /// Takes a place for a request that has a thread of its own.
 pub(crate) async fn place_on_a_thread(owner: Owner) -> Place {
     Place { _share: Some(PLACES.take_one(owner).await) }
+}
+
+/// Takes a place for a request that has a thread of its own, for files alone.
+pub(crate) async fn place_for_a_file(owner: Owner) -> Place {
+    Place { _share: Some(FILE_PLACES.take_one(owner).await) }
 }
 
 /// Flushes a volume. Where that takes long, no lock is held that others want but for flushes.

@@ -1,6 +1,7 @@
 //! Signals: they ask the broker to stop, or to read its files again.
 
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use program::Wish;
@@ -31,11 +32,12 @@ impl Signals {
     /// Ends with a signal to stop. SIGHUP has users, access lists and certificates read again.
     /// Another signal to stop ends the process at once, and so does the time.
     pub(crate) fn heed(mut self, broker: &Arc<Broker>) -> anyhow::Result<oneshot::Receiver<()>> {
-        let broker = Arc::downgrade(broker);
+        let reloading = start_reloading(broker)?;
         let (stop, stops) = oneshot::channel();
         let work = move || {
             while self.runtime.block_on(self.heeded.next()) == Wish::Reload {
-                broker.upgrade().iter().for_each(|broker| reload(broker));
+                // One that waits already reads what is there now.
+                reloading.try_send(()).ok();
             }
             // It may have ended by itself.
             let _gone = stop.send(());
@@ -56,6 +58,19 @@ impl Signals {
         tracing::warn!("timed out waiting for requests in flight; acknowledged records are kept");
         exit_at_once(0);
     }
+}
+
+/// Starts the thread that reads files again, which may wait for a disk. It ends with the sender.
+fn start_reloading(broker: &Arc<Broker>) -> anyhow::Result<SyncSender<()>> {
+    let broker = Arc::downgrade(broker);
+    let (reloading, wishes) = sync_channel(1);
+    let work = move || {
+        for () in wishes {
+            broker.upgrade().iter().for_each(|broker| reload(broker));
+        }
+    };
+    std::thread::Builder::new().name("reloading".to_owned()).spawn(work)?;
+    Ok(reloading)
 }
 
 fn reload(broker: &Broker) {

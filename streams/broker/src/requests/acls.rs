@@ -9,7 +9,7 @@ use kafka_protocol::messages::{
     DescribeAclsRequest, DescribeAclsResponse,
 };
 
-use super::{Context, on_blocking_thread, text};
+use super::{Context, on_file_thread, text};
 
 /// What clients are told where there is no file of access lists.
 const NONE: &str = "access lists are disabled: start the broker with --acl-file";
@@ -34,18 +34,21 @@ pub(super) async fn describe(
     context: Context,
     request: DescribeAclsRequest,
 ) -> DescribeAclsResponse {
-    let described = check(&context, Operation::Describe).and_then(|()| {
-        context.broker.rules.with_acl_file(|file| file.describe(&request)).ok_or_else(no_file)
-    });
-    described.unwrap_or_else(|refused| {
-        DescribeAclsResponse::default()
-            .with_error_code(refused.error.code())
-            .with_error_message(Some(text(refused.message)))
+    on_file_thread(context.client.owner(), move || {
+        let described = check(&context, Operation::Describe).and_then(|()| {
+            context.broker.rules.with_acl_file(|file| file.describe(&request)).ok_or_else(no_file)
+        });
+        described.unwrap_or_else(|refused| {
+            DescribeAclsResponse::default()
+                .with_error_code(refused.error.code())
+                .with_error_message(Some(text(refused.message)))
+        })
     })
+    .await
 }
 
 pub(super) async fn create(context: Context, request: CreateAclsRequest) -> CreateAclsResponse {
-    on_blocking_thread(context.client.owner(), move || {
+    on_file_thread(context.client.owner(), move || {
         let created = check(&context, Operation::Alter).and_then(|()| {
             context.broker.rules.with_acl_file(|file| file.create(&request)).ok_or_else(no_file)
         });
@@ -60,7 +63,7 @@ pub(super) async fn create(context: Context, request: CreateAclsRequest) -> Crea
 }
 
 pub(super) async fn delete(context: Context, request: DeleteAclsRequest) -> DeleteAclsResponse {
-    on_blocking_thread(context.client.owner(), move || {
+    on_file_thread(context.client.owner(), move || {
         let deleted = check(&context, Operation::Alter).and_then(|()| {
             context.broker.rules.with_acl_file(|file| file.delete(&request)).ok_or_else(no_file)
         });

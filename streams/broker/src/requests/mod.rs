@@ -27,7 +27,7 @@ use crate::broker::Broker;
 use crate::operation::error_code_of;
 use crate::serving::{Asked, Client};
 use crate::topics::{OpenPartition, OpenTopic};
-use crate::waiting;
+use crate::waiting::{self, Place};
 
 /// Elements of all arrays of one request: some 200 bytes each once they are decoded.
 const ELEMENTS_MAX: usize = 200_000;
@@ -248,12 +248,26 @@ fn text(text: impl Into<String>) -> StrBytes {
     StrBytes::from_string(text.into())
 }
 
-/// Runs what may wait for a disk on a thread that may, once the owner has a place for it.
+/// Runs what may wait for a volume on a thread that may, once the owner has a place for it.
 async fn on_blocking_thread<T: Send + 'static>(
     owner: Owner,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    let place = waiting::place_on_a_thread(owner).await;
+    on_thread_of(waiting::place_on_a_thread(owner).await, work).await
+}
+
+/// The same for what may wait for files of users or access lists, and for no volume.
+async fn on_file_thread<T: Send + 'static>(
+    owner: Owner,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    on_thread_of(waiting::place_for_a_file(owner).await, work).await
+}
+
+async fn on_thread_of<T: Send + 'static>(
+    place: Place,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
     // The thread has the place: it may wait on when the client has gone and nobody awaits it.
     let work = move || {
         let _place = place;

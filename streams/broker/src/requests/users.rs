@@ -9,7 +9,7 @@ use kafka_protocol::messages::{
     alter_user_scram_credentials_response,
 };
 
-use super::{Context, on_blocking_thread, text};
+use super::{Context, on_file_thread, text};
 
 /// Why a request about users is not served.
 type Refused = (ResponseError, &'static str);
@@ -32,7 +32,7 @@ pub(super) async fn describe_scram(
     context: Context,
     request: DescribeUserScramCredentialsRequest,
 ) -> DescribeUserScramCredentialsResponse {
-    on_blocking_thread(context.client.owner(), move || {
+    on_file_thread(context.client.owner(), move || {
         let described =
             with_file(&context, Operation::Describe, |file| file.describe_scram(&request));
         described.unwrap_or_else(|(error, message)| {
@@ -49,7 +49,7 @@ pub(super) async fn alter_scram(
     request: AlterUserScramCredentialsRequest,
 ) -> AlterUserScramCredentialsResponse {
     use alter_user_scram_credentials_response::AlterUserScramCredentialsResult;
-    on_blocking_thread(context.client.owner(), move || {
+    on_file_thread(context.client.owner(), move || {
         let altered = with_file(&context, Operation::Alter, |file| file.alter_scram(&request));
         altered.unwrap_or_else(|(error, message)| {
             let deleted = request.deletions.iter().map(|it| &it.name);
@@ -70,7 +70,7 @@ pub(super) async fn describe_quotas(
     context: Context,
     request: DescribeClientQuotasRequest,
 ) -> DescribeClientQuotasResponse {
-    on_blocking_thread(context.client.owner(), move || {
+    on_file_thread(context.client.owner(), move || {
         let operation = Operation::DescribeConfigs;
         let described = with_file(&context, operation, |file| file.describe_quotas(&request));
         described.unwrap_or_else(|(error, message)| {
@@ -87,7 +87,7 @@ pub(super) async fn alter_quotas(
     context: Context,
     request: AlterClientQuotasRequest,
 ) -> AlterClientQuotasResponse {
-    on_blocking_thread(context.client.owner(), move || {
+    on_file_thread(context.client.owner(), move || {
         let operation = Operation::AlterConfigs;
         let altered = with_file(&context, operation, |file| file.alter_quotas(&request));
         altered.unwrap_or_else(|(error, message)| refuse_quotas(&request, error, message))

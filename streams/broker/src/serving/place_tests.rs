@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
-use kafka_protocol::messages::{ApiKey, ProduceRequest, RequestKind, TransactionalId};
+use kafka_protocol::messages::{
+    AlterClientQuotasRequest, AlterUserScramCredentialsRequest, ApiKey, CreateAclsRequest,
+    DeleteAclsRequest, DescribeAclsRequest, DescribeClientQuotasRequest,
+    DescribeUserScramCredentialsRequest, ProduceRequest, RequestKind, TransactionalId,
+};
 use kafka_protocol::protocol::StrBytes;
 use record_batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
 use tokio::sync::watch;
@@ -15,6 +19,7 @@ use super::test_broker::{broker, client, create_topic, name, storage};
 use super::transactional;
 use crate::broker::Broker;
 use crate::coordinator::Coordinator;
+use crate::requests::{self, Context};
 use crate::waiting::{self, PLACE_COUNT_MAX};
 
 /// Far longer than anything here takes.
@@ -67,4 +72,43 @@ async fn a_request_has_no_place_while_the_coordinator_is_asked() {
     let place = tokio::time::timeout(TIME_LIMIT, others).await;
     drop(held);
     place.expect("the client's other requests wait");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_about_users_and_access_lists_wait_for_no_volume() {
+    let (_folder, storage) = storage();
+    let (_stop, stops) = watch::channel(false);
+    let broker = Arc::new(broker(&storage, stops));
+    let client = client(&broker, [192, 0, 2, 3]);
+    let mut places = Vec::new();
+    let soon = Duration::from_millis(100);
+    while let Ok(place) =
+        tokio::time::timeout(soon, waiting::place_on_a_thread(client.owner())).await
+    {
+        places.push(place);
+    }
+    assert!(!places.is_empty(), "there are places");
+    let all: [(ApiKey, RequestKind); 7] = [
+        (ApiKey::DescribeAcls, DescribeAclsRequest::default().into()),
+        (ApiKey::CreateAcls, CreateAclsRequest::default().into()),
+        (ApiKey::DeleteAcls, DeleteAclsRequest::default().into()),
+        (
+            ApiKey::DescribeUserScramCredentials,
+            DescribeUserScramCredentialsRequest::default().into(),
+        ),
+        (ApiKey::AlterUserScramCredentials, AlterUserScramCredentialsRequest::default().into()),
+        (ApiKey::DescribeClientQuotas, DescribeClientQuotasRequest::default().into()),
+        (ApiKey::AlterClientQuotas, AlterClientQuotasRequest::default().into()),
+    ];
+    for (key, request) in all {
+        let version = key.valid_versions().max.min(2);
+        let (broker, client, client_id) = (Arc::clone(&broker), client.clone(), String::new());
+        let asked = Asked { key, version, correlation_id: 0 };
+        let mut body = BytesMut::new();
+        request.encode(&mut body, version).expect("it is plain");
+        let context = Context { broker, client, client_id, asked };
+        let answer = tokio::time::timeout(TIME_LIMIT, requests::serve(context, body.freeze()));
+        let answer = answer.await.unwrap_or_else(|_| panic!("{key:?} waits"));
+        assert!(answer.is_some(), "{key:?} is answered");
+    }
 }
