@@ -7,6 +7,7 @@ import time
 from confluent_kafka import (
     OFFSET_BEGINNING, ConsumerGroupType, KafkaError, KafkaException, TopicPartition,
 )
+from confluent_kafka.admin import NewTopic
 
 from log import WAIT_S, Deadline, equal, numbered, produce, unique, values_of, wait_until
 
@@ -323,4 +324,35 @@ def long_polls_end_with_a_record(broker):
     assert message is not None and message.value() == b"now", message
     waited = time.monotonic() - began
     assert waited < 25, f"the record came after {waited} s, when the fetch was over"
+    consumer.close()
+
+
+def write_topic(broker, topic, label, count):
+    made = broker.admin.create_topics([NewTopic(topic, 1, 1)])
+    made[topic].result(WAIT_S)
+    produce(broker.producer(), topic, 0, numbered(label, int(count)))
+
+
+def topic_made_again(broker, topic, count):
+    """A consumer reads a topic that was deleted and made again, with fewer records, from its start."""
+    consumer = broker.consumer(topic_metadata_refresh_interval_ms=500)
+    consumer.subscribe([topic])
+
+    def read(label, count):
+        found = []
+
+        def are_read():
+            message = consumer.poll(0.1)
+            if message is not None and not message.error():
+                found.append(message.value())
+            return len(found) >= count
+
+        wait_until(are_read, f"{count} records {label}")
+        equal(found, numbered(label, count), f"records {label}")
+
+    count = int(count)
+    read("before", count)
+    broker.admin.delete_topics([topic])[topic].result(WAIT_S)
+    write_topic(broker, topic, "after", count // 2)
+    read("after", count // 2)
     consumer.close()

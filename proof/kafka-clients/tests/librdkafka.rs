@@ -267,3 +267,28 @@ fn a_consumer_at_the_end_misses_nothing_over_restarts() -> Result<()> {
     broker.stop()?;
     daemon.finish()
 }
+
+/// Clients believe nothing of an epoch below one that they know, and each start of a broker begins
+/// one: that of a topic which is made again has to be a later one.
+#[test]
+fn a_topic_that_is_made_again_after_a_restart_is_read_from_its_start() -> Result<()> {
+    const COUNT: &str = "100";
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let daemon = Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "--no-fuse" })?;
+    let mut broker = system::Broker::on_daemon(&daemon.run_dir(), "")?;
+    let clients = PythonClient::fetched()?;
+    let scenario = |name: &str, arguments: &[&str]| {
+        let scenario = clients.scenario(&format!("groups.{name}")).arg(broker.address());
+        scenario.arg("again").args(arguments)
+    };
+    let (before, after) =
+        (scenario("write_topic", &["before", COUNT]), scenario("topic_made_again", &[COUNT]));
+    before.check()?;
+    broker.kill()?;
+    broker.start_again()?;
+    after.check()?;
+    broker.stop()?;
+    daemon.finish()
+}

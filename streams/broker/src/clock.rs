@@ -11,9 +11,10 @@ pub(crate) fn unix_ms() -> i64 {
 /// The seconds at which [`epoch_now`] begins to count: the start of 2025.
 const EPOCHS_SINCE_UNIX_SECONDS: i64 = 1_735_689_600;
 
-/// Epoch in which a topic that is opened now begins at least. Clients never go back to an epoch
-/// below one that they know: a topic that was opened often, and was then set back to a snapshot or
-/// to its last image, would otherwise begin one below it, and wait for them to believe it.
+/// Epoch in which a topic that is made or opened now begins at least. Clients never go back to an
+/// epoch below one that they know: a topic that was opened often, and was then set back to a
+/// snapshot or to its last image, or deleted and made again, would otherwise begin one below it,
+/// and wait for them to believe it.
 /// Openings that follow each other within a second are ahead of the clock for a while.
 pub(crate) fn epoch_now() -> i32 {
     let seconds = unix_ms() / 1000 - EPOCHS_SINCE_UNIX_SECONDS;

@@ -153,8 +153,9 @@ impl Partition {
     }
 
     /// The last epoch with records that is not after `epoch`, and the offset after its last record;
-    /// `None` for a negative epoch. An epoch before all that are known lost nothing: it ends where
-    /// the first of them begins, as in Kafka's `LeaderEpochFileCache.endOffsetFor`.
+    /// `None` for an epoch that is negative or after all that are known. One before all of these
+    /// lost nothing: it ends where the first of them begins, as in Kafka's
+    /// `LeaderEpochFileCache.endOffsetFor`.
     pub fn end_of_epoch(&self, epoch: i32) -> Option<(i32, i64)> {
         let view = self.view();
         // Those of which all records are deleted are forgotten, as in Kafka.
@@ -163,7 +164,8 @@ impl Partition {
         let after = epochs.partition_point(|it| it.epoch <= epoch);
         let next = epochs.get(after).map(|next| next.offset.max(view.start_offset));
         let found = after.checked_sub(1).map_or(epoch, |last| epochs[last].epoch);
-        (epoch >= 0).then_some((found, next.unwrap_or(view.stable_offset)))
+        let last = view.epochs.last().map_or(-1, |last| last.epoch);
+        (0..=last).contains(&epoch).then_some((found, next.unwrap_or(view.stable_offset)))
     }
 
     /// Appends a batch after the last record. It is on the volume when this returns, and stable

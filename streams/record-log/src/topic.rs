@@ -44,6 +44,16 @@ pub struct Topic {
 impl Topic {
     /// Makes a topic on a volume that was never written to. It is durable when this returns.
     pub fn create(device: Arc<dyn BlockDevice>, new: &NewTopic<'_>) -> Result<Self, LogError> {
+        Self::create_in_epoch(device, new, 0)
+    }
+
+    /// Makes a topic as [`Topic::create`] does, in an epoch that is not below this one: that of an
+    /// earlier topic, which clients know by the same name.
+    pub fn create_in_epoch(
+        device: Arc<dyn BlockDevice>,
+        new: &NewTopic<'_>,
+        epoch: i32,
+    ) -> Result<Self, LogError> {
         let NewTopic { id, partition_count, options, properties } = *new;
         check_count(partition_count)?;
         if TopicRecord::load(&*device)?.is_some() {
@@ -53,7 +63,9 @@ impl Topic {
         let properties = Properties::create(&*device, properties)?;
         let slots = Slots::of_new_topic(&*device, id, partition_count);
         let record = slots.record;
-        let volume = Arc::new(TopicVolume::new(device, slots, options));
+        let mut volume = TopicVolume::new(device, slots, options);
+        volume.least_epoch = epoch;
+        let volume = Arc::new(volume);
         let mut partitions = Vec::new();
         for number in 0..partition_count {
             let found = Found::nothing(PartitionRecord::default());

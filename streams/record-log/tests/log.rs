@@ -79,7 +79,8 @@ fn an_opening_finds_all_after_a_kill_and_begins_an_epoch() {
     append(&partition, &mut batch(NO_PRODUCER, 1, 0, b"new")).expect("there is room");
     topic.flush().expect("it flushes");
     assert_eq!(partition.end_of_epoch(first_epoch), Some((first_epoch, 300)));
-    assert_eq!(partition.end_of_epoch(first_epoch + 7), Some((first_epoch + 1, 301)));
+    assert_eq!(partition.end_of_epoch(first_epoch + 1), Some((first_epoch + 1, 301)));
+    assert_eq!(partition.end_of_epoch(first_epoch + 2), None, "nobody knows it");
 }
 
 /// What a consumer asks that has read more than the copy holds to which the volume was set back.

@@ -309,7 +309,7 @@ impl Topics {
             options: options(&settings),
             properties: &bytes,
         };
-        let log = Topic::create(device, &log).map_err(of_log)?;
+        let log = Topic::create_in_epoch(device, &log, epoch_now()).map_err(of_log)?;
         self.forget.get().map_or(Ok(()), |forget| forget(&new.name))?;
         match self.storage.rename(half_made, volume) {
             Ok(()) => OpenTopic::new(&properties, volume.to_owned(), log, settings).map_err(of_log),
