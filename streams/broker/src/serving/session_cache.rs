@@ -7,7 +7,7 @@
 //!                        └──────────────────┘      where another one has no room
 //! ```
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const NEW_SESSION_EPOCH: i32 = 0;
 /// an answer without a session, as in Kafka where its cache of sessions is full.
 const SESSIONS_BYTES_MAX: usize = 256 << 20;
 
-/// What a session takes beside its partitions: tables of it may be half empty.
+/// What a session takes beside its partitions: nodes of trees may be half empty.
 const SESSION_BYTES: usize = 2 * (size_of::<Kept>() + size_of::<(u64, bool, i32)>());
 
 /// One that was not used for so long makes room for another (Kafka's
@@ -54,7 +54,7 @@ pub(crate) struct SessionCache {
 
 #[derive(Debug, Default)]
 struct KeptSessions {
-    by_id: HashMap<i32, Kept>,
+    by_id: BTreeMap<i32, Kept>,
     /// Each session by the connection that it was used on last, and whether it has gone on.
     by_connection: BTreeSet<(u64, bool, i32)>,
     /// When all were looked at for idle ones.
