@@ -56,15 +56,23 @@ pub(crate) async fn place(owner: Owner) -> Place {
     loop {
         // Before it is looked: a number that falls from here on wakes it.
         let calmed = CALMED.notified();
-        // Relaxed: a few more that wait change nothing.
-        if BESIDE.load(Ordering::Relaxed) < UNCOUNTED_MAX {
-            return Place { _share: None };
+        if let Some(place) = place_at_once(owner) {
+            return place;
         }
         tokio::select! {
             place = place_on_a_thread(owner) => return place,
             () = calmed => {}
         }
     }
+}
+
+/// The same, if there is one now.
+pub(crate) fn place_at_once(owner: Owner) -> Option<Place> {
+    // Relaxed: a few more that wait change nothing.
+    if BESIDE.load(Ordering::Relaxed) < UNCOUNTED_MAX {
+        return Some(Place { _share: None });
+    }
+    PLACES.try_take(owner, 1).map(|share| Place { _share: Some(share) })
 }
 
 /// Takes a place for a request that has a thread of its own.
@@ -128,6 +136,9 @@ pub(crate) mod tests {
 
     use super::*;
 
+    /// Held by tests that take many places: they are all of this program's.
+    pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
     /// Has so many threads wait that requests are counted, until these are dropped.
     pub(crate) async fn hold_up() -> Vec<Sender<()>> {
         let held = (0..UNCOUNTED_MAX).map(|_| {
@@ -145,6 +156,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn requests_of_one_client_leave_threads_for_those_of_others() {
+        let _alone = ALONE.lock().await;
         // Other tests of this program take a few.
         let (one, other) = (Owner(u64::MAX), Owner(u64::MAX - 1));
         let taken: Vec<Share> = std::iter::from_fn(|| PLACES.try_take(one, 1)).collect();

@@ -8,6 +8,7 @@ use program::Wish;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+use crate::access_rules::AccessRules;
 use crate::broker::Broker;
 
 /// The broker ends so long after it was asked to, whatever it waits for.
@@ -61,21 +62,22 @@ impl Signals {
 }
 
 /// Starts the thread that reads files again, which may wait for a disk. It ends with the sender.
-fn start_reloading(broker: &Arc<Broker>) -> anyhow::Result<SyncSender<()>> {
-    let broker = Arc::downgrade(broker);
+/// One that hangs has nothing of the broker that its end needs.
+fn start_reloading(broker: &Broker) -> anyhow::Result<SyncSender<()>> {
+    let rules = Arc::downgrade(&broker.rules);
     let (reloading, wishes) = sync_channel(1);
     let work = move || {
         for () in wishes {
-            broker.upgrade().iter().for_each(|broker| reload(broker));
+            rules.upgrade().iter().for_each(|rules| reload(rules));
         }
     };
     std::thread::Builder::new().name("reloading".to_owned()).spawn(work)?;
     Ok(reloading)
 }
 
-fn reload(broker: &Broker) {
+fn reload(rules: &AccessRules) {
     service_manager::reloading();
-    let failures = broker.rules.reload();
+    let failures = rules.reload();
     for error in &failures {
         tracing::error!(
             error = format!("{error:#}"),

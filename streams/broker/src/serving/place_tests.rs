@@ -56,6 +56,7 @@ async fn a_request_has_no_place_while_the_coordinator_is_asked() {
     let broker = Arc::new(Broker { coordinator, ..running });
     let client = client(&broker, [192, 0, 2, 1]);
     let body = produce("some");
+    let _alone = waiting::tests::ALONE.lock().await;
     let held = waiting::tests::hold_up().await;
     for _ in 0..PLACE_COUNT_MAX / 2 {
         let (broker, client, body) = (Arc::clone(&broker), client.clone(), body.clone());
@@ -80,6 +81,7 @@ async fn requests_about_users_and_access_lists_wait_for_no_volume() {
     let (_stop, stops) = watch::channel(false);
     let broker = Arc::new(broker(&storage, stops));
     let client = client(&broker, [192, 0, 2, 3]);
+    let _alone = waiting::tests::ALONE.lock().await;
     let mut places = Vec::new();
     let soon = Duration::from_millis(100);
     while let Ok(place) =

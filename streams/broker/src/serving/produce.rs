@@ -133,7 +133,7 @@ impl ProduceAppender<'_> {
         let mut batch = self.check(bytes, &settings, &mut recompressed).map_err(of_log)?;
         // As in Kafka, other batches beside those of the transaction are written as ever.
         let is_transactional = self.is_transactional && batch.header().is_transactional();
-        let admitted_at = is_transactional.then(|| self.admission.of(name, number));
+        let admitted_at = is_transactional.then(|| self.admission.of(name, &partition, number));
         let admitted_at = admitted_at.transpose();
         let admitted_at =
             admitted_at.inspect_err(|_| partition.log.note_refused(batch.header()))?;

@@ -192,6 +192,13 @@ impl Session {
         bytes_of(&self.tracked)
     }
 
+    /// Holds no partition until [`Self::resolve`] finds it again.
+    pub(super) fn let_go(&mut self) {
+        for tracked in &mut self.tracked {
+            tracked.partition = Err(ResponseError::UnknownTopicOrPartition);
+        }
+    }
+
     /// Finds each partition as it is now: topics come and go.
     pub(super) fn resolve(
         &mut self,

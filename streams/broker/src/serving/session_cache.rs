@@ -8,7 +8,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ const NEW_SESSION_EPOCH: i32 = 0;
 const SESSIONS_BYTES_MAX: usize = 256 << 20;
 
 /// What a session takes beside its partitions: nodes of trees may be half empty.
-const SESSION_BYTES: usize = 2 * (size_of::<Kept>() + size_of::<(u64, bool, i32)>());
+const SESSION_BYTES: usize = 2 * (size_of::<Kept>() + size_of::<ConnectionKey>());
 
 /// One that was not used for so long makes room for another (Kafka's
 /// `min.incremental.fetch.session.eviction.ms`).
@@ -47,8 +47,9 @@ const LOOK_COUNT_MAX: u32 = 100;
 pub(crate) struct SessionCache {
     memory: Arc<Limit>,
     idle_time: Duration,
-    last_id: AtomicI32,
     last_connection: AtomicU64,
+    /// Counts sessions as they are kept.
+    last_kept: AtomicU64,
     kept: Mutex<KeptSessions>,
 }
 
@@ -56,15 +57,19 @@ pub(crate) struct SessionCache {
 struct KeptSessions {
     by_id: BTreeMap<i32, Kept>,
     /// Each session by the connection that it was used on last, and whether it has gone on.
-    by_connection: BTreeSet<(u64, bool, i32)>,
+    by_connection: BTreeSet<ConnectionKey>,
     /// When all were looked at for idle ones.
     looked_at: Option<Instant>,
 }
+
+/// A connection, whether the session has gone on, how many were kept before it, and its id.
+type ConnectionKey = (u64, bool, u64, i32);
 
 #[derive(Debug)]
 struct Kept {
     session: Session,
     connection: u64,
+    nth: u64,
     used_at: Instant,
 }
 
@@ -74,14 +79,11 @@ impl SessionCache {
     }
 
     fn with_idle_time(idle_time: Duration) -> Arc<Self> {
-        // Clients may still name sessions of an earlier start.
-        let mut first_id = [0; 4];
-        getrandom::fill(&mut first_id).expect("the kernel has random bytes");
         Arc::new(Self {
             memory: Limit::new(SESSIONS_BYTES_MAX),
             idle_time,
-            last_id: AtomicI32::new(i32::from_ne_bytes(first_id)),
             last_connection: AtomicU64::new(0),
+            last_kept: AtomicU64::new(0),
             kept: Mutex::default(),
         })
     }
@@ -132,11 +134,14 @@ impl SessionCache {
         !ended.is_empty()
     }
 
-    /// Never 0, and seldom one that was used before.
+    /// A random number that no session has and that is not 0, as in Kafka: who knows the id of one
+    /// session knows none of another.
     fn next_id(&self) -> i32 {
         loop {
-            let id = self.last_id.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX;
-            if id != 0 {
+            let mut id = [0; 4];
+            getrandom::fill(&mut id).expect("the kernel has random bytes");
+            let id = i32::from_ne_bytes(id) & i32::MAX;
+            if id != 0 && !self.lock().by_id.contains_key(&id) {
                 return id;
             }
         }
@@ -144,8 +149,8 @@ impl SessionCache {
 }
 
 impl Kept {
-    fn place(&self) -> (u64, bool, i32) {
-        (self.connection, self.session.is_incremental, self.session.id)
+    fn key(&self) -> ConnectionKey {
+        (self.connection, self.session.is_incremental, self.nth, self.session.id)
     }
 }
 
@@ -153,7 +158,7 @@ impl KeptSessions {
     /// Keeps a session. Returns one that ends instead.
     fn insert(&mut self, kept: Kept) -> Option<Session> {
         let connection = kept.connection;
-        self.by_connection.insert(kept.place());
+        self.by_connection.insert(kept.key());
         self.by_id.insert(kept.session.id, kept);
         let mut begun = self.of(connection, false);
         let oldest = begun.next().filter(|_| begun.count() >= BEGUN_COUNT_MAX);
@@ -162,14 +167,14 @@ impl KeptSessions {
 
     fn remove(&mut self, id: i32) -> Option<Session> {
         let kept = self.by_id.remove(&id)?;
-        self.by_connection.remove(&kept.place());
+        self.by_connection.remove(&kept.key());
         Some(kept.session)
     }
 
     /// Ids of sessions of a connection, in the order in which they were begun.
     fn of(&self, connection: u64, has_gone_on: bool) -> impl Iterator<Item = i32> {
-        let place = |id| (connection, has_gone_on, id);
-        self.by_connection.range(place(0)..=place(i32::MAX)).map(|(_, _, id)| *id)
+        let key = |nth, id| (connection, has_gone_on, nth, id);
+        self.by_connection.range(key(0, 0)..=key(u64::MAX, i32::MAX)).map(|(.., id)| *id)
     }
 
     fn remove_of(&mut self, connection: u64) -> Vec<Session> {
@@ -236,10 +241,13 @@ impl Sessions {
     }
 
     /// Keeps a session for its next request.
-    pub(super) fn keep(&self, session: Session) {
+    pub(super) fn keep(&self, mut session: Session) {
         if session.id != 0 {
+            // Its topics may be deleted before its next request, which finds them anew.
+            session.let_go();
             let (connection, used_at) = (self.connection, Instant::now());
-            let ended = self.cache.lock().insert(Kept { session, connection, used_at });
+            let nth = self.cache.last_kept.fetch_add(1, Ordering::Relaxed);
+            let ended = self.cache.lock().insert(Kept { session, connection, nth, used_at });
             drop(ended);
         }
     }

@@ -11,6 +11,7 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{ProducerId, TopicName, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
 use record_batch::BatchHeader;
+use shares::Owner;
 use transactions::{Participants, Producer, Write};
 
 use super::asked::Asked;
@@ -26,8 +27,8 @@ pub(super) struct Admission {
     admitted: Vec<Admitted>,
     /// Why the client may write nothing for the transaction.
     pub(super) refusal: Option<ResponseError>,
-    /// Where in `admitted` each partition is.
-    places: HashMap<String, HashMap<i32, usize>>,
+    /// Index in `admitted` of each partition.
+    indexes: HashMap<String, HashMap<i32, usize>>,
 }
 
 #[derive(Debug)]
@@ -39,9 +40,19 @@ struct Admitted {
 
 impl Admission {
     /// The end that [`record_log::Partition::append_to_transaction`] asks for.
-    pub(super) fn of(&self, topic: &str, partition: i32) -> Result<i64, ResponseError> {
-        let place = self.places.get(topic).and_then(|topic| topic.get(&partition));
-        place.map_or(Err(ResponseError::InvalidTxnState), |place| self.admitted[*place].at)
+    pub(super) fn of(
+        &self,
+        topic: &str,
+        partition: &Arc<OpenPartition>,
+        number: i32,
+    ) -> Result<i64, ResponseError> {
+        let index = self.indexes.get(topic).and_then(|topic| topic.get(&number));
+        let admitted = &self.admitted[*index.ok_or(ResponseError::InvalidTxnState)?];
+        // The topic may have been deleted and made again meanwhile.
+        match Arc::ptr_eq(&admitted.partition, partition) {
+            true => admitted.at,
+            false => Err(ResponseError::UnknownTopicOrPartition),
+        }
     }
 }
 
@@ -90,19 +101,34 @@ pub(super) async fn check(
     }
     drop(place);
     let id = TransactionalId(StrBytes::from_string(id.to_owned()));
-    for ((producer_id, epoch), New { participants, indexes }) in new {
+    let asker = (broker.as_ref(), (asked.version, client.owner()));
+    ask(asker, &id, &new, &mut admission).await;
+    if let Some(place) = waiting::place_at_once(client.owner()) {
+        return Ok(((checked, admission), place));
+    }
+    let place = waiting::place(client.owner()).await;
+    // The answers may be old by now.
+    ask(asker, &id, &new, &mut admission).await;
+    Ok(((checked, admission), place))
+}
+
+/// Asks the coordinator to admit writes to partitions that are new to transactions of `id`.
+async fn ask(
+    (broker, asker): (&Broker, (i16, Owner)),
+    id: &TransactionalId,
+    new: &BTreeMap<(i64, i16), New>,
+    admission: &mut Admission,
+) {
+    for (&(producer_id, epoch), New { participants, indexes }) in new {
         let producer = Producer { id: ProducerId(producer_id), epoch };
+        let participants = participants.clone();
         let write = Write { transactional_id: id.clone(), producer, participants };
         let partitions = indexes.iter().map(|it| Arc::clone(&admission.admitted[*it].partition));
-        let ends = broker
-            .coordinator
-            .admit(write, partitions.collect(), (asked.version, client.owner()))
-            .await;
-        for (place, index) in indexes.into_iter().enumerate() {
-            admission.admitted[index].at = ends.as_ref().map(|it| it[place]).map_err(|it| *it);
+        let ends = broker.coordinator.admit(write, partitions.collect(), asker).await;
+        for (nth, index) in indexes.iter().enumerate() {
+            admission.admitted[*index].at = ends.as_ref().map(|it| it[nth]).map_err(|it| *it);
         }
     }
-    Ok(((checked, admission), waiting::place(client.owner()).await))
 }
 
 /// Adds a partition that the request writes a batch of a transaction to, and notes it where no
@@ -124,7 +150,7 @@ fn find_new(
     let at = Ok(partition.log.next_offset());
     let is_new = !partition.log.is_in_transaction(batch.producer_id, batch.producer_epoch);
     admission.admitted.push(Admitted { partition, at });
-    let of_topic = admission.places.entry(name.to_owned()).or_default();
+    let of_topic = admission.indexes.entry(name.to_owned()).or_default();
     // Of a partition that is named more than once, the last one counts.
     of_topic.insert(number, index);
     if is_new {
