@@ -1,8 +1,8 @@
-//! Options of a program from a TOML file: its keys are the names of options, so that there is one
-//! list of both. An option that is given on the command line wins over the file.
+//! Program options read from a TOML file. The keys are the names of the command-line options, so
+//! options are defined once. An option on the command line overrides the file.
 //!
-//! The program has an option `--config FILE`, which names the file. Options that its help does not
-//! show are for the command line alone. It reads the file once and keeps nothing of it.
+//! The option `--config FILE` names the file. Options hidden from `--help` are not accepted in the
+//! file. The file is read once, at start.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -12,11 +12,11 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, Parser};
 use toml::{Table, Value};
 
-/// The option that names the file, and others that no file has.
+/// Options accepted only on the command line.
 const FOR_THE_COMMAND_LINE: [&str; 3] = [CONFIG, "help", "version"];
 const CONFIG: &str = "config";
 
-/// A file that cannot be used.
+/// Error in the configuration file.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionFileError {
     #[error("cannot read the configuration file {}", .0.display())]
@@ -32,26 +32,26 @@ pub enum OptionFileError {
     NoValue { key: String, file: PathBuf },
 }
 
-/// The options of this process.
+/// Returns the options of this process.
 ///
 /// # Errors
-/// The file cannot be read, or has a key that is no option. Errors of the command line, and of
-/// values wherever they come from, end the process as clap does.
+/// The file cannot be read, or contains an unknown key. Errors of the command line, and invalid
+/// values from either source, end the process as clap does.
 pub fn read_options<O: Parser>() -> Result<O, OptionFileError> {
     let words: Vec<OsString> = std::env::args_os().collect();
     Ok(O::parse_from(with_file(O::command(), words)?))
 }
 
-/// The words of the command line, with those of the file that it names.
+/// Returns the arguments of the command line plus those of the file that `--config` names.
 ///
 /// # Errors
-/// The file cannot be read, or has a key that is no option.
+/// The file cannot be read, or contains an unknown key.
 pub fn with_file(
     mut command: Command,
     words: Vec<OsString>,
 ) -> Result<Vec<OsString>, OptionFileError> {
     command.build();
-    // What is wrong is said when all words are there.
+    // Errors are reported later, when the arguments from the file are there too.
     let given = command.clone().ignore_errors(true).try_get_matches_from(&words);
     let Some((given, file)) = given.ok().and_then(|given| {
         let file = given.get_one::<PathBuf>(CONFIG).cloned();
@@ -77,7 +77,7 @@ pub fn with_file(
     Ok(all)
 }
 
-/// The options that a file may have.
+/// Options that the file may set.
 fn keys(command: &Command) -> impl Iterator<Item = &Arg> {
     let is_key = |option: &&Arg| {
         let name = option.get_long();
@@ -86,7 +86,7 @@ fn keys(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(is_key)
 }
 
-/// Whether the command line has the option, or one that excludes it.
+/// Returns whether the command line sets the option, or one that conflicts with it.
 fn is_overruled(command: &Command, option: &Arg, given: &ArgMatches) -> bool {
     let is_given =
         |it: &Arg| given.value_source(it.get_id().as_str()) == Some(ValueSource::CommandLine);
@@ -101,7 +101,7 @@ fn is_overruled(command: &Command, option: &Arg, given: &ArgMatches) -> bool {
         .any(|it| is_given(it) && (it.get_id() == option.get_id() || excludes(it)))
 }
 
-/// A list gives an option several times.
+/// Appends the option to `words`. An array repeats the option, once for each element.
 fn append(
     key: &str,
     value: &Value,
@@ -123,11 +123,11 @@ fn append(
     Ok(())
 }
 
-/// The lines of a sample file that set a key or show one in a comment, without that sign, for tests
-/// of it: each key of the program has one.
+/// Returns the lines of a sample file that set a key, with the `# ` of commented-out ones removed.
+/// For tests that the sample shows every key.
 ///
 /// # Errors
-/// A key that no line shows.
+/// No line of the sample shows a key.
 pub fn sample_lines(mut command: Command, sample: &str) -> Result<Vec<&str>, String> {
     command.build();
     let lines = sample.lines().map(|line| line.strip_prefix("# ").unwrap_or(line));
