@@ -1,4 +1,4 @@
-//! Data keys: everything that is sealed is sealed under keys that are derived from one.
+//! Data keys. Every encryption key of a durable set is derived from its data key.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use crate::error::KeyError;
 use crate::key_id::KeyId;
 use crate::sealer::Sealer;
 
-/// Bytes of a data key.
+/// Size of a data key.
 pub const DATA_KEY_BYTES: usize = 32;
 
-/// Bytes of a salt.
+/// Size of a salt.
 pub const SALT_BYTES: usize = 32;
 
-/// Random bytes of which a sealer is derived; they stand beside what it sealed.
+/// Random bytes from which a sealer's key is derived, stored beside the sealed data.
 pub type Salt = [u8; SALT_BYTES];
 
 const SEALER_CONTEXT: &str = "Memlane 1 key of a sealer";
 
-/// Key of one durable set.
+/// Data encryption key of one durable set.
 #[derive(Clone)]
 pub struct DataKey([u8; DATA_KEY_BYTES]);
 
@@ -26,7 +26,7 @@ impl DataKey {
         Self(bytes)
     }
 
-    /// A key that nobody has yet.
+    /// Generates a new random key.
     pub fn draw() -> Result<Self, KeyError> {
         draw().map(Self)
     }
@@ -41,7 +41,7 @@ impl DataKey {
 
     pub(crate) fn sealer(&self, salt: &Salt, place: &[u8]) -> Sealer {
         let mut hasher = blake3::Hasher::new_derive_key(SEALER_CONTEXT);
-        // Both before the place have one length, so that no two inputs run together.
+        // The key and the salt have fixed lengths, so the concatenation is unambiguous.
         hasher.update(&self.0).update(salt).update(place);
         Sealer::new(hasher.finalize().as_bytes())
     }

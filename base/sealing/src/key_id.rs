@@ -1,10 +1,10 @@
-//! Names of keys.
+//! Key ids.
 
 use std::fmt;
 
 const ID_CONTEXT: &str = "Memlane 1 id of a key";
 
-/// Name of a key, which says nothing of it.
+/// Public identifier of a key, from which the key cannot be derived.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyId(pub [u8; 16]);
 

@@ -1,5 +1,4 @@
-//! Keys, and bytes that nobody reads or changes without them: the ground of encrypted journals and
-//! images.
+//! Encryption keys and authenticated encryption for journals and images at rest.
 //!
 //! ```text
 //!  wrapping key ── opens ──▶ data key ── salt and place ──▶ sealer ── position ──▶ sealed bytes
@@ -7,13 +6,13 @@
 //!                            stored unwrapped               a part of a pack
 //! ```
 //!
-//! Bytes are sealed by AES-256-GCM, as `ring` has it; keys are derived by BLAKE3 in its mode for
-//! that. **Nonces** are positions. A position is used once with a sealer, because each sealer is
-//! derived from a salt of 32 random bytes that is drawn for it alone, and whoever has one writes
-//! each position once. A copy of a disk that is taken up again therefore repeats no nonce either;
-//! a process of which two copies go on does.
+//! Data is encrypted with AES-256-GCM from `ring`. Keys are derived with BLAKE3 in its
+//! key-derivation mode. **Nonces** are positions. Each sealer is derived from its own random salt
+//! of 32 bytes, and its owner writes each position once, so no pair of key and nonce repeats. This
+//! also holds when a copy of a disk is put into service: new sealers draw new salts. It does not
+//! hold when a running process is duplicated and both copies continue.
 //!
-//! It reads files of keys and draws random bytes; it writes nothing and keeps no state.
+//! The crate reads key files and draws random bytes. It writes nothing and keeps no state.
 #![forbid(unsafe_code)]
 
 mod data_key;

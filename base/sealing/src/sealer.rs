@@ -1,16 +1,16 @@
-//! Sealing and opening bytes under one derived key.
+//! Authenticated encryption of data under one derived key.
 
 use std::fmt;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
-/// Bytes of a tag.
+/// Size of an authentication tag.
 pub const TAG_BYTES: usize = 16;
 
-/// Proof that sealed bytes and what goes with them are as they were.
+/// Authentication tag over the sealed bytes and the associated data.
 pub type Tag = [u8; TAG_BYTES];
 
-/// Seals bytes at positions, each of which is used once.
+/// Encrypts and decrypts data at positions. A position is the nonce and is used once.
 pub struct Sealer {
     key: LessSafeKey,
 }
@@ -21,24 +21,25 @@ impl Sealer {
         Self { key: LessSafeKey::new(key) }
     }
 
-    /// Encrypts `bytes` in place. `beside` stays readable and is proved by the tag too. The caller
-    /// seals nothing else at `position`, but the same bytes again.
+    /// Encrypts `bytes` in place. `beside` is associated data: authenticated, not encrypted. The
+    /// caller must not seal other bytes at the same `position`.
     pub fn seal(&self, position: u64, beside: &[u8], bytes: &mut [u8]) -> Tag {
         let sealed = self.key.seal_in_place_separate_tag(nonce(position), Aad::from(beside), bytes);
         let tag = sealed.expect("what is sealed at once is far below the cipher's limit");
         tag.as_ref().try_into().expect("the cipher's tags have 16 bytes")
     }
 
-    /// Decrypts `bytes` in place. Returns whether they and `beside` are as they were sealed at
-    /// `position`; otherwise `bytes` hold nothing of use.
+    /// Decrypts `bytes` in place. Returns whether `bytes` and the associated data `beside` are
+    /// authentic for `position`. If not, the contents of `bytes` are unspecified.
     #[must_use]
     pub fn open(&self, position: u64, beside: &[u8], bytes: &mut [u8], tag: Tag) -> bool {
         let (nonce, beside) = (nonce(position), Aad::from(beside));
         self.key.open_in_place_separate_tag(nonce, beside, tag.into(), bytes, 0..).is_ok()
     }
 
-    /// Decrypts what lies from `from` of `bytes` on to where `bytes` begin, as [`Sealer::open`]
-    /// does what was sealed with nothing beside it. The bytes after it are of no use then.
+    /// Decrypts the ciphertext that starts at offset `from` of `bytes` and moves the plaintext to
+    /// the front of `bytes`. The associated data is empty. The bytes after the plaintext are
+    /// unspecified.
     #[must_use]
     pub fn open_to_front(&self, position: u64, bytes: &mut [u8], from: usize, tag: Tag) -> bool {
         let (nonce, beside) = (nonce(position), Aad::empty());

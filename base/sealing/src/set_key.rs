@@ -1,4 +1,4 @@
-//! The key of one set, as those who seal have it.
+//! Data key of a durable set together with its wrapped form.
 
 use crate::data_key::{DataKey, Salt, draw};
 use crate::error::KeyError;
@@ -6,7 +6,7 @@ use crate::key_id::KeyId;
 use crate::sealer::Sealer;
 use crate::wrapping_key::{WrappedKey, WrappingKey};
 
-/// The data key of a set, with its wrapped form, which stands beside what is sealed.
+/// Data key of a durable set, with the wrapped form that is stored beside the sealed data.
 #[derive(Clone, Debug)]
 pub struct SetKey {
     key: DataKey,
@@ -15,13 +15,13 @@ pub struct SetKey {
 }
 
 impl SetKey {
-    /// Wraps a data key.
+    /// Wraps a data key with a wrapping key.
     pub fn wrap(key: DataKey, wrapping: &WrappingKey) -> Result<Self, KeyError> {
         let wrapped = wrapping.wrap(&key)?;
         Ok(Self { id: key.id(), key, wrapped })
     }
 
-    /// Opens a wrapped data key with that of `wrapping` that wrapped it.
+    /// Unwraps a data key with the one of the `wrapping` keys that wrapped it.
     pub fn open(wrapped: WrappedKey, wrapping: &[WrappingKey]) -> Result<Self, KeyError> {
         let found = wrapping.iter().find(|key| key.id() == wrapped.wrapping_id());
         let Some(found) = found else {
@@ -33,12 +33,12 @@ impl SetKey {
         Ok(Self { id: key.id(), key, wrapped })
     }
 
-    /// The same data key, wrapped by another key.
+    /// Wraps the same data key with another wrapping key (key rotation).
     pub fn wrapped_by(&self, wrapping: &WrappingKey) -> Result<Self, KeyError> {
         Self::wrap(self.key.clone(), wrapping)
     }
 
-    /// The name of the data key, which no rotation changes.
+    /// Id of the data key. Rotation of the wrapping key does not change it.
     pub fn id(&self) -> KeyId {
         self.id
     }
@@ -47,12 +47,12 @@ impl SetKey {
         &self.wrapped
     }
 
-    /// Draws the salt of a new sealer.
+    /// Generates the salt of a new sealer.
     pub fn draw_salt(&self) -> Result<Salt, KeyError> {
         draw()
     }
 
-    /// The sealer of a place. Whoever seals has drawn the salt for it.
+    /// Returns the sealer for `place`. The salt must have been drawn for that place.
     pub fn sealer(&self, salt: &Salt, place: &[u8]) -> Sealer {
         self.key.sealer(salt, place)
     }

@@ -1,4 +1,4 @@
-//! Wrapping keys: what the owner keeps, in a file that only the owner reads.
+//! Wrapping keys, which the administrator keeps in files that only the owner can read.
 
 use std::fmt;
 use std::fs::File;
@@ -13,17 +13,17 @@ use crate::error::KeyError;
 use crate::key_id::KeyId;
 use crate::sealer::{Sealer, TAG_BYTES};
 
-/// Bytes of a wrapped data key.
+/// Size of a wrapped data key.
 pub const WRAPPED_KEY_BYTES: usize = SALT_END + DATA_KEY_BYTES + TAG_BYTES;
 
-/// A key in hexadecimal digits.
+/// Length of a key in hexadecimal digits.
 const DIGITS: usize = 64;
 
-/// The longest file that is read: the digits and an end of line.
+/// Size limit of a key file, which allows for the digits and line ends.
 const FILE_BYTES_MAX: u64 = 256;
 
-/// Rights that are refused: to write for the group, anything for others. (systemd lets a
-/// service's own user read a credential through its group.)
+/// Permission bits that a key file must not have: write for the group, any for others. Group read
+/// is allowed because systemd makes a service's credentials readable through its group.
 const FORBIDDEN_MODE: u32 = 0o027;
 
 const MAGIC: &[u8; 8] = b"MEMLKEY1";
@@ -33,14 +33,14 @@ const SALT_END: usize = 56;
 
 const WRAP_CONTEXT: &str = "Memlane 1 key that wraps";
 
-/// A data key that one wrapping key opens.
+/// Data key encrypted by a wrapping key.
 ///
 /// `MEMLKEY1`, the wrapping key's id (16 bytes), a salt (32), the data key sealed (32), a tag (16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrappedKey([u8; WRAPPED_KEY_BYTES]);
 
 impl WrappedKey {
-    /// `None` when `bytes` do not begin as a wrapped key.
+    /// Returns `None` when `bytes` do not begin with a wrapped key.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; WRAPPED_KEY_BYTES] = bytes.first_chunk()?;
         bytes.starts_with(MAGIC).then_some(Self(*bytes))
@@ -50,13 +50,13 @@ impl WrappedKey {
         &self.0
     }
 
-    /// The name of the key that opens it.
+    /// Id of the wrapping key that opens it.
     pub fn wrapping_id(&self) -> KeyId {
         KeyId(self.0[ID_OFFSET..SALT_OFFSET].try_into().expect("16 bytes"))
     }
 }
 
-/// Key that wraps data keys.
+/// Key encryption key (KEK).
 #[derive(Clone)]
 pub struct WrappingKey {
     bytes: [u8; 32],
@@ -68,7 +68,7 @@ impl WrappingKey {
         Self { bytes, id: KeyId::of(&bytes) }
     }
 
-    /// Reads 64 hexadecimal digits, or 32 bytes as they are. Refuses a file that others can read or
+    /// Reads a key of 64 hexadecimal digits or 32 raw bytes. Rejects a file that others can read or
     /// change.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
         let unreadable = |source| KeyError::Unreadable { path: path.to_owned(), source };
@@ -136,7 +136,7 @@ impl fmt::Debug for WrappingKey {
     }
 }
 
-/// Text is told from bytes by its length: 32 bytes are never 64 digits.
+/// Text and raw keys differ in length: a raw key has 32 bytes, a text key 64 digits.
 fn parse(bytes: &[u8]) -> Option<[u8; 32]> {
     if let Ok(key) = bytes.try_into() {
         return Some(key);
