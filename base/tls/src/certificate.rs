@@ -5,26 +5,26 @@ use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
 
-/// A certificate that a client has proved to own, signed by an authority of the configuration.
+/// Verified client certificate: signed by a configured authority, and the client proved that it has
+/// the key.
 #[derive(Clone, Debug)]
 pub struct ClientCertificate(CertificateDer<'static>);
 
 impl ClientCertificate {
-    /// Certificate of a connection whose handshake is over.
+    /// Returns the client's certificate of a connection whose handshake is complete.
     pub fn of(connection: &ServerConnection) -> Option<Self> {
         let first = connection.peer_certificates()?.first()?;
         Some(Self(first.clone().into_owned()))
     }
 
-    /// Returns whether it was issued for this DNS name or IP address, as a subject alternative name
-    /// says.
+    /// Returns whether a subject alternative name matches this DNS name or IP address.
     pub fn is_for(&self, name: &str) -> bool {
         let Ok(name) = ServerName::try_from(name) else { return false };
         let parsed = ParsedCertificate::try_from(&self.0);
         parsed.is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
     }
 
-    /// The certificate as it came: X.509 in DER.
+    /// The certificate in DER encoding.
     pub fn der(&self) -> &[u8] {
         &self.0
     }

@@ -1,9 +1,9 @@
-//! Why files give no TLS settings.
+//! Errors while loading TLS settings.
 
 use std::error::Error;
 use std::path::PathBuf;
 
-/// Files that cannot be used. Settings that were loaded before stay as they are.
+/// Unusable TLS files. Settings that were loaded earlier remain in force.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot use {} for TLS", path.display())]

@@ -1,7 +1,7 @@
-//! TLS of a server: settings from PEM files, and what certificates of clients say.
+//! TLS settings of a server from PEM files, and names in client certificates.
 //!
-//! Settings are immutable: a reload loads the files anew, and connections that come later take
-//! what was loaded. It opens no socket and decides about no client.
+//! Settings are immutable. A reload reads the files again and applies to new connections only. The
+//! crate opens no socket and authorizes no client.
 #![forbid(unsafe_code)]
 
 mod certificate;

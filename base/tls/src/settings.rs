@@ -13,38 +13,40 @@ use rustls::{RootCertStore, ServerConfig};
 
 use crate::error::TlsError;
 
-/// Where the server's certificate comes from. All files are PEM.
+/// Files of the server's certificate and the client authorities. All are PEM.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The server's certificate, then those that lead from it to its authority.
+    /// Certificate chain: the server's certificate first, then its intermediates.
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Authorities that certificates of clients are verified with. Without, none is asked for.
+    /// Authorities (CA certificates) for verifying client certificates. `None`: clients are not
+    /// asked for a certificate.
     pub client_authorities: Option<PathBuf>,
 }
 
-/// Certificates that were read and fit together, for TLS 1.2 and 1.3.
+/// Loaded and consistent certificates, for TLS 1.2 and 1.3.
 #[derive(Clone, Debug)]
 pub struct TlsSettings(Arc<ServerConfig>);
 
 impl TlsSettings {
-    /// Reads the files. With client authorities a client without a certificate is refused.
+    /// Reads the files. With client authorities, a client must present a certificate.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         load(files, Certificates::Required).map(Self)
     }
 
-    /// Reads the files. A client may come without a certificate; one that it shows is verified.
+    /// Reads the files. A client may connect without a certificate; one that it presents is
+    /// verified.
     pub fn load_with_optional_certificates(files: &TlsFiles) -> Result<Self, TlsError> {
         load(files, Certificates::Optional).map(Self)
     }
 
-    /// TLS configuration with which a connection is served.
+    /// Returns the rustls configuration for accepting connections.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0)
     }
 }
 
-/// What is asked of a client where authorities are configured.
+/// Client-certificate requirement where authorities are configured.
 #[derive(Clone, Copy)]
 enum Certificates {
     Required,

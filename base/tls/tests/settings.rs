@@ -76,7 +76,7 @@ fn client(authority: &Authority, own: Option<&(PathBuf, PathBuf)>) -> ClientConn
     ClientConnection::new(Arc::new(config), name).expect("a client")
 }
 
-/// Carries bytes between both until neither has more to say.
+/// Exchanges handshake messages in memory until the handshake ends or fails.
 fn shake_hands(
     mut client: ClientConnection,
     settings: &TlsSettings,
