@@ -1,4 +1,4 @@
-//! One client: its handshake, and the loop that takes its entries.
+//! One client connection: its handshake, and the loop that serves its submission entries.
 
 use std::hint;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,14 +21,15 @@ use crate::late::LateWork;
 use crate::status;
 use crate::volumes::{OpenVolume, Refusal, Volumes};
 
-/// Entries of one lane that are served before the next lane has its turn, and before those are
-/// woken that sleep.
+/// Maximum entries served from one lane before the next lane has its turn and sleeping client
+/// threads are woken.
 const ENTRIES_PER_TURN: usize = 8;
 
-/// Looks for entries in one go, with pauses in between, before the waiter has its say.
+/// Checks for entries in one poll, with pauses in between. The waiter decides after each poll
+/// whether to poll again or sleep.
 const LOOKS_PER_POLL: u32 = 16;
 
-/// Parts of a client's thread.
+/// State of a client's thread.
 pub(crate) struct Client {
     pub(crate) socket: Arc<OwnedFd>,
     pub(crate) peer: Peer,
@@ -39,7 +40,7 @@ pub(crate) struct Client {
     pub(crate) log: Arc<LogLimit>,
 }
 
-/// How a client ended.
+/// Reason for which a client's connection ended.
 #[derive(Debug)]
 enum End {
     Gone,
@@ -48,7 +49,8 @@ enum End {
 }
 
 impl Client {
-    /// Serves the client until it goes, breaks the protocol, or is ended through its registration.
+    /// Serves the client until it disconnects, violates the protocol, or is disconnected through
+    /// its registration.
     pub(crate) fn serve(mut self) {
         let Some((volume, ring, inside)) = self.shake_hands() else { return };
         let (device, counters) = (volume.device, Arc::clone(self.registration.counters()));
@@ -72,7 +74,7 @@ impl Client {
         }
     }
 
-    /// What the client has opened, if it may.
+    /// Performs the handshake. Returns `None` if the client was refused or has disconnected.
     fn shake_hands(&self) -> Option<Opening> {
         match self.open() {
             Ok(opened) => Some(opened),
@@ -113,22 +115,23 @@ impl Client {
             is_read_only: volume.device.is_read_only(),
             lane_count,
         };
-        // Before the client knows: it is counted when its call returns.
+        // Registered before the answer is sent, so that the client is counted when its call
+        // returns.
         let (device, ring_seen) = (Arc::clone(&volume.device), Arc::clone(&ring));
         let used = Use { device, ring: ring_seen };
         let inside = self.registration.open(volume.id, used, self.handshake_time_max);
         let inside = inside.ok_or_else(|| still_leaving(&volume.name))?;
         send_answer(self.socket.as_fd(), &opened, &file).map_err(NotOpened::lost)?;
-        // From now on it may take all the time it likes.
+        // After the handshake, receiving has no timeout: an idle client stays connected.
         set_socket_timeout(&*self.socket, Timeout::Recv, None).map_err(NotOpened::socket)?;
         Ok((volume, ring, Arc::new(inside)))
     }
 }
 
-/// A volume, the memory of the connection, and its place in the device.
+/// An opened volume, the shared memory of the connection, and its registration with the device.
 type Opening = (OpenVolume, Arc<ServerRing>, Arc<Inside<u64, Use>>);
 
-/// The client may try again, as when there is no room for it.
+/// Temporary refusal (`EUSERS`). The client may retry, as when the quota is exhausted.
 fn still_leaving(name: &str) -> Refusal {
     let message = format!(
         "requests of a closed connection to volume {name:?} are still in progress; retry when \
@@ -137,7 +140,7 @@ fn still_leaving(name: &str) -> Refusal {
     Refusal { errno: Errno::USERS.raw_os_error(), message }
 }
 
-/// Why nothing was opened.
+/// Reason for which no volume was opened.
 enum NotOpened {
     Refused(Refusal),
     Lost(std::io::Error),
@@ -171,7 +174,7 @@ impl From<HandshakeError> for NotOpened {
     }
 }
 
-/// A client that has opened a volume.
+/// State of a client that has opened a volume.
 struct Session<'client> {
     socket: &'client OwnedFd,
     waiter: &'client mut Waiter,
@@ -181,9 +184,9 @@ struct Session<'client> {
     late: LateWork,
 }
 
-/// What a wait ended with.
+/// Result of a wait.
 enum Found {
-    /// A bit for each lane that has an entry.
+    /// Bitmap of the lanes that have entries.
     Entries(u64),
     End(End),
 }
@@ -205,7 +208,8 @@ impl Session<'_> {
         }
     }
 
-    /// Serves some entries of these lanes, and wakes the threads that sleep for the answers.
+    /// Serves some entries of each lane in the bitmap, and wakes client threads that sleep on
+    /// answers.
     fn serve(&mut self, lanes: u64) -> Result<(), Violation> {
         let mut left = lanes;
         while left != 0 {
@@ -225,8 +229,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Serves an entry, or leaves it to threads that may wait for a disk. Returns the lane on
-    /// which a request was answered.
+    /// Serves an entry, or hands it to a thread that may block on disk. Returns the lane if a
+    /// request was completed.
     fn serve_entry(&mut self, taken: Taken) -> Option<usize> {
         let Taken { ticket, entry } = taken;
         let executor = &mut self.executor;
@@ -250,7 +254,7 @@ impl Session<'_> {
         Some(executor.parts.ring.complete(ticket, status))
     }
 
-    /// Looks again and again while traffic is recent, then sleeps until the client rings.
+    /// Polls while there was recent traffic, then sleeps until the client rings its doorbell.
     fn wait(&mut self) -> Found {
         let (taker, socket) = (&self.taker, self.socket);
         let Parts { device, ring, counters } = &self.executor.parts;
@@ -278,7 +282,7 @@ impl Session<'_> {
     }
 }
 
-/// Sleeps until the client rings or goes.
+/// Sleeps until the client rings its doorbell or disconnects.
 fn sleep_on(socket: &OwnedFd) -> Found {
     let mut message = [0; 64];
     loop {

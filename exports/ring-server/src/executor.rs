@@ -1,4 +1,4 @@
-//! One request: checked, done and answered on the thread that calls, or told to wait elsewhere.
+//! Validates and executes one request, and completes it on the calling thread or defers it.
 
 use std::sync::Arc;
 
@@ -8,13 +8,14 @@ use shared_ring::{Entry, SLOT_BYTES, ServerRing, Ticket, flags, operation};
 
 use crate::status;
 
-/// A buffer's worth of bytes that begins and ends inside a block lies in so many bytes of blocks.
+/// Upper bound of the bytes in all blocks that a request of one slot's size touches.
 const SCRATCH_BYTES: usize = SLOT_BYTES + 2 * BLOCK_BYTES;
 
-/// Answers as long as this go past the cache of this core. Shorter ones are quicker through it.
+/// Size from which read data is copied with non-temporal stores, which bypass this core's cache.
+/// Cached copies are faster for shorter reads.
 const STREAMED_FROM_BYTES: usize = SLOT_BYTES;
 
-/// An entry whose fields were checked.
+/// A validated submission entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Read { offset: u64, length: usize },
@@ -25,7 +26,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// `None` when the entry asks for nothing that there is.
+    /// Returns `None` if the operation is unknown or its length is invalid.
     pub(crate) fn of(entry: &Entry) -> Option<Self> {
         let Entry { operation, flags, offset, length, .. } = *entry;
         let range = ByteRange::new(offset, length);
@@ -45,19 +46,19 @@ impl Request {
         })
     }
 
-    /// Returns whether it is durable when it is answered, though it is no flush.
+    /// Returns whether a write or zeroing must be durable before it is completed (FUA).
     pub(crate) fn is_fua(self) -> bool {
         matches!(self, Self::Write { is_fua: true, .. } | Self::Zero { is_fua: true, .. })
     }
 }
 
-/// By which others reach a client that has opened a volume, to tell it of another size.
+/// An opened volume, registered so that the server can notify the client of a new size.
 pub(crate) struct Use {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) ring: Arc<ServerRing>,
 }
 
-/// State that the threads of one client work with.
+/// State shared by the threads of one client.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) device: Arc<dyn BlockDevice>,
@@ -65,10 +66,11 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// Does the requests of one client on one thread.
+/// Executes requests of one client on one thread.
 pub(crate) struct Executor {
     pub(crate) parts: Parts,
-    /// What is about to be written: the device must not see the client change it.
+    /// Private copy of the data to write, because the client can change its shared memory during
+    /// the device's write.
     data: Vec<u8>,
     scratch: Vec<u8>,
 }
@@ -78,7 +80,7 @@ impl Executor {
         Self { parts, data: vec![0; SLOT_BYTES], scratch: vec![0; SCRATCH_BYTES] }
     }
 
-    /// Returns whether a request may wait for data that are not in memory.
+    /// Returns whether a request may block on data that are not in memory.
     pub(crate) fn data_may_be_away(&self, request: Request) -> bool {
         match request {
             Request::Flush | Request::Discard { .. } => false,
@@ -88,12 +90,12 @@ impl Executor {
         }
     }
 
-    /// Returns whether a flush may wait for a disk.
+    /// Returns whether a flush may block on a disk.
     pub(crate) fn flush_may_wait(&self) -> bool {
         self.parts.device.write_cache() == WriteCache::Volatile
     }
 
-    /// Does a request of a ticket, but for the flush after it. Returns its status.
+    /// Executes a request, except for the flush that FUA requires. Returns its status.
     #[inline]
     pub(crate) fn perform(&mut self, ticket: &Ticket, request: Request) -> u32 {
         let device = &self.parts.device;
@@ -153,7 +155,7 @@ impl Executor {
 }
 
 impl Parts {
-    /// Flushes, however long that takes. Returns the status.
+    /// Flushes the device and blocks until that is done. Returns the status.
     pub(crate) fn flush(&self) -> u32 {
         match self.device.flush() {
             Ok(()) => status::DONE,

@@ -1,9 +1,9 @@
-//! Requests that may wait for a disk: done by threads of their own, so that nothing else waits.
+//! Deferred requests: those that may block on a disk run on separate threads.
 //!
-//! There are two, started with the first request for them: one flushes, once for all requests that
-//! have come meanwhile; the other one moves data that are not in memory. Each request keeps its
-//! slot, so no more can wait than the client has slots. A flush that never ends keeps its thread,
-//! the device and the client's memory, and nothing else.
+//! A client has at most two such threads, each started by the first request for it. One flushes:
+//! one flush completes all requests that wait for it. The other executes requests whose data are
+//! not in memory. A deferred request keeps its slot, so the client's slots bound the queues. A
+//! flush that never returns holds its thread, the device and the client's memory, and nothing else.
 
 use std::io;
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use shared_ring::Ticket;
 use crate::executor::{Executor, Parts, Request, Use};
 use crate::status;
 
-/// The end of the thread that takes entries. Dropping it tells the other threads that the client
-/// has gone.
+/// Handle of the thread that takes entries. Dropping it tells the threads for deferred work that
+/// the client has disconnected.
 pub(crate) struct LateWork {
     parts: Parts,
-    /// For the thread that moves data, and until the client has gone.
+    /// Registration with the device, held by the thread that executes data requests and until the
+    /// client has disconnected.
     inside: Arc<Inside<u64, Use>>,
     flushes: Arc<LateQueue<Ticket>>,
     data: Arc<LateQueue<(Request, Ticket)>>,
@@ -33,7 +34,7 @@ impl LateWork {
         Self { parts, inside, flushes, data, has_flusher: false, has_mover: false }
     }
 
-    /// Has a ticket completed after a flush that begins from now on.
+    /// Defers the completion of `ticket` until a flush that starts after this call has ended.
     pub(crate) fn flush(&mut self, ticket: Ticket) {
         self.parts.ring.keep_for_later(&ticket);
         match self.start_flusher() {
@@ -42,7 +43,7 @@ impl LateWork {
         }
     }
 
-    /// Has a request done, flushed if it asks for that, and its ticket completed.
+    /// Defers a request, including its flush if it asks for FUA.
     pub(crate) fn perform(&mut self, request: Request, ticket: Ticket) {
         self.parts.ring.keep_for_later(&ticket);
         match self.start_mover() {
@@ -68,7 +69,7 @@ impl LateWork {
 
     fn start_mover(&mut self) -> io::Result<()> {
         if !self.has_mover {
-            // What is written with FUA has to be flushed after the write.
+            // Writes with FUA are passed on to the flushing thread.
             self.start_flusher()?;
             let (flushes, data) = (Arc::clone(&self.flushes), Arc::clone(&self.data));
             let executor = Executor::new(self.parts.clone());
@@ -94,12 +95,12 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
-/// Flushes once for everything that waits, again and again.
+/// Runs one flush for all queued tickets, repeatedly.
 fn flush_all(parts: &Parts, flushes: &LateQueue<Ticket>) {
     flushes.serve_together(|tickets| {
         let status = parts.flush();
         if status != status::DONE {
-            // The failure itself was counted once.
+            // `Parts::flush` has counted one error already.
             parts.counters.count_errors(tickets.len() as u64 - 1);
         }
         for ticket in tickets {
@@ -108,7 +109,7 @@ fn flush_all(parts: &Parts, flushes: &LateQueue<Ticket>) {
     });
 }
 
-/// Does what may have to fetch data, one after the other.
+/// Executes requests that may fetch data, one at a time.
 fn move_data(
     mut executor: Executor,
     data: &LateQueue<(Request, Ticket)>,

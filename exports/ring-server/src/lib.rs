@@ -1,21 +1,22 @@
-//! A server of block devices over rings in shared memory.
+//! Server of block devices over shared-memory rings.
 //!
 //! ```text
 //! Server ── one thread per client ── Taker ── entries ── Executor ── BlockDevice
 //! listens, counts, stops             shared memory       checks, does, completes
 //! ```
 //!
-//! - [`Server`] listens on a Unix socket. Its owner decides what a client may open: [`Volumes`].
-//! - A client is one thread that takes entries from all lanes of the client's memory, serves them
-//!   one after the other and completes them in place. It spins while traffic is recent, and sleeps
-//!   on the client's socket, whose end is the client's end.
-//! - What may wait for a disk is left to two more threads of the client, which come into being with
-//!   the first of it: one flushes, for all that have come at once; one moves data that are away.
+//! - [`Server`] listens on a Unix socket. Its owner authorizes clients through [`Volumes`].
+//! - Each client has one thread. The thread takes entries from all lanes of the client's memory,
+//!   serves them in order and completes them in place. It polls while there is traffic, and
+//!   otherwise sleeps on the client's socket. The connection ends when that socket closes.
+//! - Requests that may block on a disk go to two more threads of the client, started on demand. One
+//!   runs a flush for all requests that wait for one. The other executes requests whose data are
+//!   not in memory.
 //!
-//! A client costs one thread, or three, and its memory; it goes as soon as its socket is closed.
-//! Whatever it writes into that memory, it can at worst lose its own connection: entries are
-//! checked copies, data are copied out before the device sees them. No lock is held, and no line
-//! that two clients share is written, while a request is served.
+//! A client costs one to three threads and its ring's memory, both released as soon as its socket
+//! is closed. Whatever a client writes into that memory, it can lose only its own connection:
+//! entries are copied before they are checked, and data before the device sees them. Serving a
+//! request takes no lock and writes no cache line that two clients share.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -28,7 +29,7 @@ mod volumes;
 pub use export_kit::{Peer, Quota, StartError, Traffic};
 pub use server::{Config, Server};
 pub use shared_ring::{Access, Target};
-/// State of a server, with clients by the id of their volume.
+/// State of a server, with the clients of each volume id.
 pub type Status = export_kit::Status<u64>;
 
 pub use volumes::{OpenVolume, Refusal, Volumes};

@@ -1,4 +1,4 @@
-//! The server: listens, gives each client a thread, and stops in good order.
+//! The server: accepts connections, starts a thread for each client, and shuts down.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::executor::Use;
 use crate::volumes::{Refusal, Volumes};
 
-/// Every process may connect: what it may open is asked for each volume.
+/// Any process may connect. Access is checked for each volume.
 const SOCKET: SocketPlan = SocketPlan { kind: SocketType::SEQPACKET, mode: 0o666, backlog: 128 };
 
 /// Settings of a server.
@@ -41,7 +41,7 @@ pub struct Config {
     pub spin_max: Duration,
 }
 
-/// A running server. Dropping it ends its clients without waiting for them.
+/// A running server. Dropping it disconnects its clients without waiting for them.
 pub struct Server {
     registry: Arc<Registry<u64, Use>>,
     stop: Arc<StopSignal>,
@@ -49,7 +49,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server: listens, and serves clients from now on.
+    /// Starts the server.
     pub fn start(config: Config, volumes: Arc<dyn Volumes>) -> Result<Self, StartError> {
         let listeners = [UnixSocket::bind(&config.path, SOCKET)?];
         let failed = |source| StartError::Thread { source };
@@ -67,29 +67,29 @@ impl Server {
         Ok(Self { registry, stop, accepting: Some(accepting.map_err(failed)?) })
     }
 
-    /// Clients by the id of their volume.
+    /// Returns the server's state, with the clients of each volume id.
     pub fn status(&self) -> Status<u64> {
         self.registry.status()
     }
 
-    /// Tells the clients of a volume its new size.
+    /// Notifies the clients of a volume of its new size.
     pub fn resized(&self, volume_id: u64) {
         self.registry.visit(&volume_id, |used| {
             used.ring.set_size_bytes(used.device.geometry().size_bytes);
         });
     }
 
-    /// Disconnects all clients of a volume and returns their number; they may connect again.
+    /// Disconnects all clients of a volume and returns their number. They may reconnect.
     pub fn disconnect(&self, volume_id: u64) -> usize {
         self.registry.disconnect(&volume_id)
     }
 
     /// Stops the server: accepts no more clients, lets each client's thread finish its current
-    /// request, and ends the clients. They connect to the next server and repeat what was not
-    /// answered.
+    /// request, and disconnects the clients. They reconnect to the next server and repeat
+    /// unanswered requests.
     ///
-    /// Returns how many are left after `time_max`; their threads are left alone, and so are those
-    /// whose flush has not ended.
+    /// Returns the number of clients left after `time_max`. Their threads are abandoned, and so are
+    /// threads whose flush has not returned.
     pub fn stop(mut self, time_max: Duration) -> usize {
         self.stop_within(time_max)
     }
@@ -110,21 +110,21 @@ impl Drop for Server {
     }
 }
 
-/// What the accepting thread gives to clients.
+/// State of the accepting thread.
 struct Acceptor {
     config: Config,
     volumes: Arc<dyn Volumes>,
     registry: Arc<Registry<u64, Use>>,
-    /// Of all clients together.
+    /// Rate limit of log messages, shared by all clients.
     log: Arc<LogLimit>,
 }
 
 impl Acceptor {
-    /// Fails when the system has no descriptor, memory or thread for another client.
+    /// Fails if the system has no descriptor, memory or thread for another client.
     fn accept_all(&self, listener: &UnixSocket) -> io::Result<()> {
         while let Some(socket) = listener.accept()? {
             let socket = Arc::new(socket);
-            // One that the kernel does not know any more has gone.
+            // No credentials: the peer has disconnected.
             let Ok(peer) = Peer::of(&*socket) else { continue };
             if !self.volumes.admits(&peer) {
                 self.registry.note_refused();
@@ -161,7 +161,7 @@ impl Acceptor {
     }
 }
 
-/// The same whatever there is.
+/// The message does not depend on which volumes exist.
 fn stranger(peer: &Peer) -> Refusal {
     let uid = peer.uid;
     let message = format!(
@@ -171,9 +171,10 @@ fn stranger(peer: &Peer) -> Refusal {
     Refusal { errno: Errno::ACCESS.raw_os_error(), message }
 }
 
-/// Tells a client why it has no place. Never waits.
+/// Sends a client the reason for its refusal. Never blocks.
 fn turn_away(socket: &OwnedFd, refusal: &Refusal) {
-    // Whatever it asks for: unread, that would be taken for a broken connection.
+    // Read the request first: closing a socket with unread data resets the connection, and the
+    // client would not see the refusal.
     let mut request = [0; MESSAGE_BYTES_MAX];
     let _asked = recv(socket, &mut request, RecvFlags::DONTWAIT);
     if let Err(error) = send_refusal(socket.as_fd(), refusal.errno, &refusal.message) {

@@ -1,16 +1,16 @@
-//! Results of requests, as numbers that programs know.
+//! Request results as errno values.
 
 use block_device::{Action, DeviceError, DeviceErrorKind};
 use rustix::io::Errno;
 
 pub(crate) const DONE: u32 = 0;
 
-/// An entry that asks for nothing that there is.
+/// Unknown operation or invalid length.
 pub(crate) fn invalid() -> u32 {
     number(Errno::INVAL)
 }
 
-/// No thread can be had for what may take long.
+/// No thread could be started for a request that may block.
 pub(crate) fn no_thread() -> u32 {
     number(Errno::NOMEM)
 }
@@ -18,7 +18,7 @@ pub(crate) fn no_thread() -> u32 {
 pub(crate) fn of_device(error: &DeviceError) -> u32 {
     number(match error.kind {
         DeviceErrorKind::OutOfRange => match error.action {
-            // As a write past the end of any block device.
+            // The same error as for a write past the end of any block device.
             Action::Write | Action::WriteZeroes => Errno::NOSPC,
             _ => Errno::INVAL,
         },

@@ -1,4 +1,4 @@
-//! The devices that clients may open, as the owner of a server provides them.
+//! Devices that clients may open, provided by the server's owner.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ pub struct OpenVolume {
     pub device: Arc<dyn BlockDevice>,
 }
 
-/// Refusal to open a device: an error number for programs, and a text for people that says what to
-/// do.
+/// Refusal to open a device: an errno for programs, and a message for people that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub errno: i32,
     pub message: String,
 }
 
-/// The devices that clients may open.
+/// Lookup and access control of devices.
 pub trait Volumes: Send + Sync {
-    /// Whether there is anything that the peer may open. Asked on the accepting thread, before the
-    /// client has a place: an answer takes no process and waits for no other thread.
+    /// Returns whether the peer may open any volume at all. Called on the accepting thread, before
+    /// the client counts against the quota. Must not block or start a process.
     fn admits(&self, peer: &Peer) -> bool;
 
-    /// Asked once for each connection, from its own thread.
+    /// Looks up a device and checks access. Called once for each connection, on the client's
+    /// thread.
     fn open(&self, target: &Target, peer: &Peer) -> Result<OpenVolume, Refusal>;
 }

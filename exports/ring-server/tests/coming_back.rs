@@ -1,4 +1,5 @@
-//! Clients that come back and repeat what was not answered: nothing of before lands after it.
+//! Clients that reconnect and repeat unanswered requests: no older write may land after the
+//! repeated one.
 
 mod support {
     pub(crate) mod storm;
@@ -14,10 +15,10 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use shared_ring::{Answer, HandshakeError, Target, operation, receive_answer, send_request};
 use support::storm::{Fixture, PATIENCE, Raw};
 
-/// How long an answer is waited for that must not come.
+/// Time to wait for an answer that must not arrive.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// Lets a write wait inside the device, ends its connection, and comes back.
+/// Blocks a write inside the device, ends its connection, and reconnects.
 #[track_caller]
 fn check_coming_back(is_away: bool, end: impl FnOnce(&Fixture, Raw)) {
     let fixture = Fixture::new();

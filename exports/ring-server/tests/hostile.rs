@@ -1,5 +1,4 @@
-//! Clients that break every rule: they lose their connection at worst, and no other client
-//! anything.
+//! Hostile clients: they lose at most their own connection and do not affect other clients.
 
 mod support {
     pub(crate) mod storm;
@@ -44,7 +43,7 @@ fn entries_may_change_while_they_are_read() {
             let mut seed = 0;
             while !is_over.load(Ordering::Relaxed) {
                 seed += 1;
-                // The lines of the lane but for the turns, over and over.
+                // Overwrite the lane's entries repeatedly, but not their sequence numbers.
                 for line in 0..64 {
                     let bytes = random_bytes(seed, 32);
                     raw.store(4096 + 4096 + line * 64 + 8, &bytes);
@@ -126,7 +125,7 @@ fn clients_may_go_at_any_moment() {
         let raw = fixture.open("hostile");
         (0..64).for_each(|it| raw.store_entry(it, operation::FLUSH, it, [0, 0]));
         raw.ring();
-        // Closed with all of them in flight.
+        // Disconnect with all requests in flight.
         drop(raw);
     }
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Places for clients: other users cannot take those of root, however many connections they hold.
+//! Quota of connections: other users cannot exhaust the connections reserved for root.
 
 mod support {
     pub(crate) mod storm;
@@ -14,10 +14,10 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use shared_ring::{Answer, Target, receive_answer, send_request};
 use support::storm::{Fixture, GUEST, QUOTA, STRANGER};
 
-/// Many more than there are places. Those of two tests have descriptors in one process.
+/// Many more connections than the quota allows. The descriptors of two tests are in one process.
 const SILENT_CONNECTIONS: usize = 300;
 
-/// Acts as another user, on a thread that has become that one. `None` when this process may not.
+/// Runs `act` as another user, on a thread of its own. Returns `None` if this process is not root.
 fn act_as<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> Option<T> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can become another user");
@@ -44,7 +44,7 @@ fn connection(socket: &Path) -> OwnedFd {
 
 fn ask_for(socket: &Path, name: &str) -> Result<Answer, shared_ring::HandshakeError> {
     let socket = connection(socket);
-    // One that was turned away may be closed by now, with the answer in it.
+    // A refused connection may be closed already, with the answer still readable.
     let _sent = send_request(socket.as_fd(), &Target::Name(name.to_owned()), 1);
     receive_answer(socket.as_fd()).or_else(|_| receive_answer(socket.as_fd()))
 }

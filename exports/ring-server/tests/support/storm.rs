@@ -1,7 +1,7 @@
-//! A client that stores whatever it likes in its ring, beside one that keeps to the rules.
+//! Hostile client that writes arbitrary bytes into its ring, beside a well-behaved client.
 //!
-//! The hostile one has a volume of its own. Whatever it does, the other one's volume is as it
-//! should be, and the server goes on.
+//! The hostile client has a volume of its own. Whatever it does, the other client's volume stays
+//! intact and the server keeps running.
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
 use std::fs::File;
@@ -37,13 +37,13 @@ const SIZE: u64 = 1 << 20;
 
 pub(crate) const QUOTA: Quota = Quota { total: 64, per_user: 16, reserved: 16 };
 
-/// A user that may open nothing.
+/// A user without access to any volume.
 pub(crate) const STRANGER: u32 = 65_534;
 
-/// A user that may, as all others.
+/// A user with access to the volumes, like all others.
 pub(crate) const GUEST: u32 = 65_533;
 
-/// Size of a lane, as in the description of the layout.
+/// Size of a lane, as documented in the ring's layout.
 pub(crate) const LANE_BYTES: u64 = 1_060_864;
 pub(crate) const LANES_IN_USE: u64 = 256;
 const SUBMISSIONS: u64 = 4096 + 4096;
@@ -52,7 +52,7 @@ const LINE_BYTES: u64 = 64;
 const PAGE_BYTES: u64 = 4096;
 const MEMORY_BYTES: u64 = 4096 + LANE_BYTES;
 
-/// Bytes that decide one thing that a hostile client does.
+/// Bytes that encode one step of a hostile client.
 pub(crate) const STEP_BYTES: usize = 20;
 
 /// Two volumes: `good` and `hostile`.
@@ -62,7 +62,7 @@ struct TwoVolumes {
 }
 
 impl Volumes for TwoVolumes {
-    /// All users but one, which no host has.
+    /// Admits all users except `STRANGER`, a uid that no host uses.
     fn admits(&self, peer: &Peer) -> bool {
         peer.uid != STRANGER
     }
@@ -77,14 +77,14 @@ impl Volumes for TwoVolumes {
     }
 }
 
-/// A volume with a write cache, so that flushes go to the thread for them; while its data count as
-/// being away, so do reads and writes.
+/// Volume with a write cache, so that flushes are deferred. While `is_away` is set, reads and
+/// writes are deferred too.
 pub(crate) struct Flushing {
     pub(crate) volume: ModelVolume,
     pub(crate) is_away: AtomicBool,
-    /// Writes that have begun.
+    /// Writes that have started.
     pub(crate) write_count: AtomicUsize,
-    /// Whether writes wait.
+    /// Blocks writes while set.
     is_held: Mutex<bool>,
     released: Condvar,
 }
@@ -100,7 +100,7 @@ impl Flushing {
         }
     }
 
-    /// Lets no write end until it is called with `false`.
+    /// Blocks all writes until it is called with `false`.
     pub(crate) fn hold_writes(&self, is_held: bool) {
         *self.is_held.lock().expect("nothing panics") = is_held;
         self.released.notify_all();
@@ -187,7 +187,7 @@ impl Fixture {
         self.folder.path().join("ring.sock")
     }
 
-    /// Lets other users reach the socket.
+    /// Makes the socket accessible to all users.
     pub(crate) fn open_to_everybody(&self) {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(self.folder.path(), mode).expect("a mode");
@@ -205,7 +205,7 @@ impl Fixture {
         socket
     }
 
-    /// A client with one lane, whose memory is a file to it.
+    /// Opens a volume with one lane. The client accesses the ring's memory as a file.
     pub(crate) fn open(&self, name: &str) -> Raw {
         let socket = self.connect();
         send_request(socket.as_fd(), &Target::Name(name.to_owned()), 1).expect("it is sent");
@@ -215,7 +215,7 @@ impl Fixture {
         }
     }
 
-    /// Waits until the server has served all entries of clients that have gone, and forgot them.
+    /// Waits until the server has served all entries of disconnected clients and removed them.
     fn wait_for_nobody(&self) {
         let start = Instant::now();
         while !self.server.status().clients.is_empty() {
@@ -224,7 +224,7 @@ impl Fixture {
         }
     }
 
-    /// Writes a block and reads it back as a client does that keeps to the rules.
+    /// Writes a block and reads it back as a well-behaved client does.
     pub(crate) fn check_good_client(&self, byte: u8) {
         let raw = self.open("good");
         let ring = ClientRing::map(raw.memory.as_fd(), 1).expect("it can be mapped");
@@ -253,21 +253,21 @@ impl Fixture {
     }
 }
 
-/// A client that stores what it likes.
+/// Client that writes to its ring's memory directly.
 pub(crate) struct Raw {
     pub(crate) socket: OwnedFd,
     pub(crate) memory: File,
 }
 
 impl Raw {
-    /// Stores bytes anywhere; what lies past the end is left out.
+    /// Writes bytes at any offset. Bytes past the end of the memory are dropped.
     pub(crate) fn store(&self, offset: u64, bytes: &[u8]) {
         let room = usize::try_from(MEMORY_BYTES.saturating_sub(offset)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
         self.memory.write_all_at(bytes, offset).expect("the memory takes it");
     }
 
-    /// Stores an entry at a position, as a client does that lies.
+    /// Writes an arbitrary entry at a position.
     pub(crate) fn store_entry(&self, position: u64, operation: u32, slot: u64, rest: [u64; 2]) {
         let line = Line { operation, flags: 0, slot, offset: rest[0], length: rest[1] };
         self.store_line(position, &line);
@@ -297,15 +297,15 @@ impl Raw {
     }
 }
 
-/// What hostile clients play on.
+/// Server and volumes shared by all hostile clients.
 static FIXTURE: OnceLock<Fixture> = OnceLock::new();
 
-/// Result of everything that was played.
+/// Traffic of all hostile clients so far.
 pub(crate) fn traffic_played() -> Traffic {
     FIXTURE.get().map(|fixture| fixture.server.status().traffic).unwrap_or_default()
 }
 
-/// What an entry says.
+/// Fields of a submission entry.
 struct Line {
     operation: u32,
     flags: u32,
@@ -314,8 +314,8 @@ struct Line {
     length: u64,
 }
 
-/// One hostile client does what `bytes` say: entries, stores anywhere, doorbells. Most entries are
-/// near to what makes sense.
+/// Executes the steps in `bytes` as one hostile client: entries, stray writes, doorbells. Most
+/// entries are nearly valid.
 pub(crate) fn play(bytes: &[u8]) {
     let fixture = FIXTURE.get_or_init(Fixture::new);
     let raw = fixture.open("hostile");
@@ -336,7 +336,7 @@ pub(crate) fn play(bytes: &[u8]) {
             5 => {
                 let place = first % MEMORY_BYTES;
                 raw.store(place, value);
-                // The last byte may belong to the next slot.
+                // The write may extend into the next slot.
                 let slots = [place, place + 7].map(slot_at);
                 named = named.and_then(|named| Some(named | 1 << slots[0]? | 1 << slots[1]?));
             }
@@ -356,7 +356,7 @@ pub(crate) fn play(bytes: &[u8]) {
     }
 }
 
-/// The entry that a step's bytes ask for.
+/// Decodes the entry of a step.
 fn line(fields: &[u8; STEP_BYTES]) -> Line {
     let [kind, operation, flags, slot, rest @ ..] = fields;
     let (first, second) = rest.split_at(8);
@@ -380,21 +380,22 @@ fn line(fields: &[u8; STEP_BYTES]) -> Line {
     }
 }
 
-/// The slot whose buffer has this place; none has those before the buffers or after them.
+/// Returns the slot whose buffer contains the offset, or `None` outside the buffers.
 fn slot_at(place: u64) -> Option<u64> {
     let slot = place.checked_sub(BUFFERS)? / SLOT_BYTES as u64;
     (slot < SLOTS as u64).then_some(slot)
 }
 
-/// Ends the client once everything was served, and looks at what it leaves: no thread touched the
-/// buffers of slots that neither it nor an entry named. `named` has a bit for each slot that was.
+/// Disconnects the client once everything is served, and checks its memory: the server must not
+/// touch buffers of slots that neither the client nor an entry named. `named` is a bitmap of those
+/// slots.
 fn end(fixture: &Fixture, raw: Raw, named: Option<u64>) {
     let Raw { socket, memory } = raw;
     drop(socket);
     fixture.wait_for_nobody();
     let Some(named) = named.filter(|_| pages_come_one_by_one()) else { return };
     let mut place = BUFFERS;
-    // A read or write of a page gives the file one; the others are holes.
+    // Reading or writing a page allocates it in the file. Untouched pages are holes.
     while let Ok(found) = seek(&memory, SeekFrom::Data(place)) {
         let is_named = slot_at(found).is_some_and(|slot| named & 1 << slot != 0);
         assert!(is_named, "{found} was touched, in a buffer that no request named");
@@ -402,7 +403,7 @@ fn end(fixture: &Fixture, raw: Raw, named: Option<u64>) {
     }
 }
 
-/// Whether a page of shared memory brings no neighbours along.
+/// Returns whether shared memory is allocated in single pages, not as huge pages.
 fn pages_come_one_by_one() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
