@@ -1,7 +1,7 @@
-//! Descriptor chains: what a guest's driver says where the parts of one request lie.
+//! Descriptor chains: the guest buffers of one request.
 //!
-//! Each descriptor is copied before it is looked at. A chain that goes in circles, leaves its
-//! table, or mixes what the device reads and writes is refused as a whole.
+//! Each descriptor is copied before it is checked. A chain is rejected as a whole if it loops,
+//! leaves its table, or mixes device-readable and device-writable descriptors.
 
 use virtio_bindings::bindings::virtio_ring::{
     VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE,
@@ -10,19 +10,19 @@ use vm_memory::{Address, GuestAddress};
 
 use crate::memory::Ram;
 
-/// Descriptors of one chain, at most: twice what drivers are told.
+/// Maximum length of a chain: twice the limit that drivers are told.
 pub(crate) const DESCRIPTOR_COUNT_MAX: usize = 256;
 
 const DESCRIPTOR_BYTES: u32 = 16;
 
-/// A run of guest memory.
+/// A contiguous range of guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) address: GuestAddress,
     pub(crate) bytes: u32,
 }
 
-/// A chain that cannot be a request.
+/// An invalid descriptor chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("a descriptor lies outside the guest's memory")]
@@ -41,7 +41,7 @@ pub(crate) enum Malformed {
     MemoryLost,
 }
 
-/// The parts of one request, in order; memory that is used again for the next.
+/// The buffers of one request, in order. The allocation is reused for the next request.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     /// Segments that the device may read.
@@ -50,7 +50,7 @@ pub(crate) struct Chain {
     pub(crate) writable: Vec<Segment>,
 }
 
-/// Where descriptors are taken from.
+/// Descriptor table that a chain is read from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table {
     pub(crate) address: GuestAddress,
@@ -66,12 +66,12 @@ struct Descriptor {
 }
 
 impl Chain {
-    /// Takes in the chain that begins with descriptor `head` of `table`.
+    /// Reads the chain that starts with descriptor `head` of `table`.
     pub(crate) fn read(&mut self, ram: &Ram, table: Table, head: u16) -> Result<(), Malformed> {
         self.readable.clear();
         self.writable.clear();
         let (mut table, mut index, mut is_indirect) = (table, head, false);
-        // Steps are counted, whatever they lead to: so circles end.
+        // The number of steps is bounded, so a loop ends.
         for _ in 0..DESCRIPTOR_COUNT_MAX {
             let descriptor = table.descriptor(ram, index)?;
             if descriptor.flags & VRING_DESC_F_INDIRECT != 0 {

@@ -1,8 +1,8 @@
-//! Messages between a front end and this process, as far as the library does not know them.
+//! vhost-user messages that the `vhost` library does not handle.
 //!
-//! The library receives and answers all others. It hides the descriptor on which a front end wants
-//! to be told that the disk has changed, and refuses the status of the device; so each message is
-//! looked at before it is received.
+//! The library receives and answers all other messages. It hides the back-end channel, on which a
+//! front end is notified of configuration changes, and rejects the messages about the device's
+//! status. Therefore each message is peeked at before it is received.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ const VERSION: u32 = 1;
 const IS_REPLY: u32 = 1 << 2;
 const NEEDS_REPLY: u32 = 1 << 3;
 
-/// The first part of a message.
+/// Message header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) code: u32,
@@ -39,7 +39,7 @@ impl Header {
     }
 }
 
-/// Waits for a message and looks at its beginning. `None`: the front end has gone.
+/// Waits for a message and peeks at its header. Returns `None` if the front end has disconnected.
 pub(crate) fn look_at_header(socket: &UnixStream) -> io::Result<Option<Header>> {
     let mut bytes = [0; HEADER_BYTES];
     let flags = RecvFlags::PEEK | RecvFlags::WAITALL;
@@ -58,7 +58,7 @@ pub(crate) fn look_at_header(socket: &UnixStream) -> io::Result<Option<Header>> 
     }
 }
 
-/// A copy of the descriptor that comes with the message which is received next.
+/// Peeks at the descriptor of the next message. Returns a duplicate of it.
 pub(crate) fn look_at_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -71,7 +71,8 @@ pub(crate) fn look_at_descriptor(socket: &UnixStream) -> io::Result<Option<Owned
     }))
 }
 
-/// Receives the message that was looked at, which holds a number, or nothing.
+/// Receives a message whose header was peeked at. Its payload is a `u64` or empty; an empty one
+/// returns 0.
 pub(crate) fn receive_number(socket: &UnixStream, header: Header) -> io::Result<u64> {
     let mut bytes = [0; HEADER_BYTES + NUMBER_BYTES];
     let wanted = match header.bytes {
@@ -87,7 +88,7 @@ pub(crate) fn receive_number(socket: &UnixStream, header: Header) -> io::Result<
     Ok(u64::from_le_bytes(*number))
 }
 
-/// Answers a message with a number.
+/// Replies to a message with a `u64`.
 pub(crate) fn send_number(socket: &UnixStream, header: Header, number: u64) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + NUMBER_BYTES);
     bytes.extend(header.code.to_le_bytes());
@@ -97,7 +98,7 @@ pub(crate) fn send_number(socket: &UnixStream, header: Header, number: u64) -> i
     send_now(socket, &bytes)
 }
 
-/// Tells a front end to look at the configuration space again. Never waits for it.
+/// Notifies a front end that the configuration space has changed. Never blocks.
 pub(crate) fn tell_change(changes: &UnixStream) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
     bytes.extend(u32::from(BackendReq::CONFIG_CHANGE_MSG).to_le_bytes());

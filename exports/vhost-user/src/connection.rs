@@ -1,4 +1,4 @@
-//! One front end from its coming to its going.
+//! One front end, from its connection to its disconnection.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,8 @@ use crate::silence::Probation;
 use crate::threads::spawn;
 use crate::worker::Worker;
 
-/// Between two attempts to free a worker whose front end does not take what it is told.
+/// Interval of attempts to free workers that block because the front end does not read its call
+/// eventfds.
 const FREE_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) struct Connection {
@@ -28,7 +29,7 @@ pub(crate) struct Connection {
     handler: BackendReqHandler<Mutex<Front>>,
     front: Arc<Mutex<Front>>,
     ring_sets: Vec<Arc<RingSet>>,
-    /// Nothing is sent: it ends when the last worker has.
+    /// Carries no messages. Disconnects when the last worker has ended.
     workers: Receiver<()>,
 }
 
@@ -66,8 +67,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Does what the front end asks for until it goes, and then takes care that nothing is done for
-    /// it any more.
+    /// Serves messages until the front end disconnects, then ends the workers and waits until no
+    /// late work of this front end can change data.
     pub(crate) fn serve(mut self, shared: &Shared, listener: BorrowedFd<'_>) {
         tracing::debug!("vhost-user front end connected");
         let ended = loop {
@@ -92,7 +93,7 @@ impl Connection {
         shared.late.forget();
     }
 
-    /// Waits for one message and serves it; false when the front end has gone.
+    /// Waits for one message and serves it. Returns `false` if the front end has disconnected.
     fn serve_message(&mut self, shared: &Shared, listener: BorrowedFd<'_>) -> Result<bool, Error> {
         self.probation.wait(&self.socket, listener).map_err(Error::SocketError)?;
         let Some(header) = channel::look_at_header(&self.socket).map_err(Error::SocketError)?
@@ -108,18 +109,18 @@ impl Connection {
         };
         match self.handler.handle_request() {
             Ok(()) => {}
-            // It was told so if it wanted to be.
+            // The library has replied with the error if the front end asked for replies.
             Err(Error::ReqHandlerError(_)) => return Ok(true),
             Err(Error::Disconnected) => return Ok(false),
             Err(error) => return Err(error),
         }
         self.probation.note(header, &self.socket).map_err(Error::SocketError)?;
-        // The library has seen that it is a socket.
+        // The library has checked that the descriptor is a socket.
         changes.into_iter().for_each(|changes| shared.set_changes(UnixStream::from(changes)));
         Ok(true)
     }
 
-    /// Serves a message about the status of the device, which the library does not know.
+    /// Serves `SET_STATUS` and `GET_STATUS`, which the library does not support.
     fn serve_status(&self, header: Header) -> io::Result<bool> {
         let (sets, gets) = (header.is(FrontendReq::SET_STATUS), header.is(FrontendReq::GET_STATUS));
         if !(sets || gets) || !self.front().has_agreed_to(VhostUserProtocolFeatures::STATUS) {

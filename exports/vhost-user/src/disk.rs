@@ -1,4 +1,4 @@
-//! Configuration of the disk for its driver: features, and the configuration space.
+//! virtio-blk feature bits and configuration space.
 
 use block_device::{BLOCK_BYTES, BlockDevice, Geometry};
 use vhost::vhost_user::VhostUserVirtioFeatures;
@@ -10,35 +10,35 @@ use virtio_bindings::virtio_blk::{
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-/// The unit of addresses in requests, whatever the disk's own sector is.
+/// Unit of addresses and lengths in virtio-blk requests, independent of the disk's logical sector.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
-/// Queues of one disk, at most.
+/// Maximum number of queues per disk.
 pub const QUEUE_COUNT_MAX: u16 = 16;
 
-/// Entries of one ring, at most.
+/// Maximum number of entries in a ring.
 pub(crate) const RING_SIZE_MAX: u16 = 1024;
 
-/// Runs of memory in one request, as drivers are told.
+/// `seg_max`: maximum number of data segments in a request, as drivers are told.
 const SEGMENT_COUNT_MAX: u32 = 126;
 
-/// The longest of them.
+/// `size_max`: maximum size of a segment.
 const SEGMENT_BYTES_MAX: u32 = 1 << 20;
 
-/// Ranges in one request to discard or to zero.
+/// Maximum number of ranges in a discard or write-zeroes request.
 pub(crate) const SPAN_COUNT_MAX: usize = 16;
 
-/// The longest of them: a request must not keep a thread for long.
+/// Maximum length of such a range, which bounds the time that a request holds a thread.
 pub(crate) const SPAN_BYTES_MAX: u64 = 256 << 20;
 
-/// Bytes of the space, of which drivers may know fewer.
+/// Size of the configuration space. Drivers may know a shorter one.
 const CONFIGURATION_BYTES: usize = 60;
 
-/// Bytes that a front end may ask for.
+/// Maximum number of bytes that a front end may read.
 const CONFIGURATION_BYTES_MAX: usize = 256;
 
-/// Features of this device's disk. Never changes as long as the device is served, nor when it is
-/// served again: a front end that comes back must find what it knows.
+/// Feature bits of this device's disk. They stay the same while the device is served and when it is
+/// served again, because a reconnecting front end must find the features that it negotiated.
 pub(crate) fn features(device: &dyn BlockDevice) -> u64 {
     let bits = [
         VIRTIO_F_VERSION_1,
@@ -57,13 +57,13 @@ pub(crate) fn features(device: &dyn BlockDevice) -> u64 {
     disk | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
 }
 
-/// Returns whether `features`, which a driver chose, have this one.
+/// Returns whether the negotiated `features` include `bit`.
 pub(crate) fn has(features: u64, bit: u32) -> bool {
     features & (1 << bit) != 0
 }
 
-/// `count` bytes of the configuration space from `offset` on, zeros past its end; `None` when so
-/// much cannot be asked for.
+/// Returns `count` bytes of the configuration space from `offset`, with zeros past its end. Returns
+/// `None` if the range exceeds the limit.
 pub(crate) fn configuration(
     geometry: Geometry,
     queue_count: u16,
@@ -90,14 +90,15 @@ fn space(geometry: Geometry, queue_count: u16) -> Vec<u8> {
     space.extend((geometry.size_bytes / SECTOR_BYTES).to_le_bytes());
     space.extend(SEGMENT_BYTES_MAX.to_le_bytes());
     space.extend(SEGMENT_COUNT_MAX.to_le_bytes());
-    // Cylinders, heads and sectors, which no disk has any more.
+    // Geometry: no cylinders, heads and sectors.
     space.extend([0; 4]);
     space.extend(sector.to_le_bytes());
-    // The block in logical sectors; sector 0 begins one; the smallest good request; the best one.
+    // Topology: physical block exponent, alignment offset, minimum I/O size in logical sectors, no
+    // optimal I/O size.
     space.extend([exponent, 0]);
     space.extend(optimal.to_le_bytes());
     space.extend(0_u32.to_le_bytes());
-    // There is a write cache, whatever it holds: drivers flush. Then a byte that is not used.
+    // `writeback` is always 1, so that drivers flush. Then an unused byte.
     space.extend([1, 0]);
     space.extend(queue_count.to_le_bytes());
     space.extend(span_sectors.to_le_bytes());
@@ -105,7 +106,7 @@ fn space(geometry: Geometry, queue_count: u16) -> Vec<u8> {
     space.extend(alignment.to_le_bytes());
     space.extend(span_sectors.to_le_bytes());
     space.extend(span_count.to_le_bytes());
-    // Zeroing may unmap. Then bytes that are not used.
+    // `write_zeroes_may_unmap`, then three unused bytes.
     space.extend([1, 0, 0, 0]);
     assert_eq!(space.len(), CONFIGURATION_BYTES, "the layout has this length");
     space

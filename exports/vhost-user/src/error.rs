@@ -1,10 +1,10 @@
-//! Errors of the start of an export.
+//! Errors while an export starts.
 
 use export_kit::StartError;
 
 use crate::disk::QUEUE_COUNT_MAX;
 
-/// Error of an export that was not started. Its text says what to do where something can be done.
+/// Error that prevents the start of an export. The message says how to fix it where possible.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error("invalid queue count {count}; use 1 to {QUEUE_COUNT_MAX}")]

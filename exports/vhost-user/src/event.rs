@@ -1,4 +1,4 @@
-//! Event descriptors: those of this crate, and those that a front end hands over.
+//! Eventfds, created by this crate or passed by a front end.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -10,13 +10,13 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::memory::close_on_exec;
 
-/// What the kernel calls an event descriptor in `/proc`.
+/// Link target of an eventfd in `/proc/self/fd`.
 const EVENT_LINK: &[u8] = b"anon_inode:[eventfd]";
 
-/// Where to read in what has no places.
+/// Offset for `preadv2` on a file without a position.
 const NO_OFFSET: u64 = u64::MAX;
 
-/// A count that others can wait for.
+/// An eventfd.
 #[derive(Debug)]
 pub(crate) struct Event(OwnedFd);
 
@@ -25,20 +25,20 @@ impl Event {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// An event that a front end signals and this process takes back.
+    /// Takes over a kick eventfd, which the front end signals and this process reads.
     pub(crate) fn to_wait_for(file: File) -> io::Result<Self> {
         let event = Self::to_signal(file)?;
-        // No other thread reads it, so that none is surprised by this.
+        // Only this process reads it, so the flag affects nobody else.
         let flags = fcntl_getfl(&event.0)?;
         fcntl_setfl(&event.0, flags | OFlags::NONBLOCK)?;
         Ok(event)
     }
 
-    /// An event that this process signals. Any other kind of file is refused: writing to it could
-    /// mean something, or wait for a reader.
+    /// Takes over a call eventfd, which this process signals. Other kinds of files are rejected:
+    /// writing to them could have an effect, or block.
     ///
-    /// It stays as it is: the mark that calls do not wait would be that of the front end, too,
-    /// which may well wait when it reads.
+    /// The descriptor is not made non-blocking. The flag belongs to the open file, so it would also
+    /// change the front end's reads, which may rely on blocking.
     pub(crate) fn to_signal(file: File) -> io::Result<Self> {
         close_on_exec(&file)?;
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())?;
@@ -49,7 +49,7 @@ impl Event {
         Ok(Self(file.into()))
     }
 
-    /// Waits while the count is full, which no front end needs: see [`Event::make_room`].
+    /// Signals the eventfd. Blocks while its counter is at its maximum, see [`Event::make_room`].
     pub(crate) fn signal(&self) {
         if let Err(error) = rustix::io::write(&self.0, &1_u64.to_ne_bytes())
             && error != rustix::io::Errno::AGAIN
@@ -58,26 +58,26 @@ impl Event {
         }
     }
 
-    /// Lets threads go on that wait to signal, and the next one not wait. Takes nothing back that
-    /// is not full: the front end would miss it.
+    /// Unblocks threads that wait in [`Event::signal`]. Resets the counter only if it is at its
+    /// maximum, because otherwise the front end would miss signals.
     pub(crate) fn make_room(&self) {
         if !self.is_ready(PollFlags::OUT) {
             self.take();
         }
     }
 
-    /// Takes back what was signalled, if anything was.
+    /// Resets the counter, if it is not zero.
     pub(crate) fn clear(&self) {
         if self.is_ready(PollFlags::IN) {
             self.take();
         }
     }
 
-    /// Never waits, whatever the front end has made of the descriptor.
+    /// Resets the counter. Never blocks, even if the front end made the descriptor blocking.
     fn take(&self) {
         let mut count = [0; 8];
         let into = &mut [IoSliceMut::new(&mut count)];
-        // A thread that was quicker to take it is as good.
+        // Another thread may have read the counter first, which has the same effect.
         let _taken = preadv2(&self.0, into, NO_OFFSET, ReadWriteFlags::NOWAIT);
     }
 
@@ -121,7 +121,7 @@ mod tests {
         event.make_room();
         assert!(event.is_ready(PollFlags::IN), "what is not full is left alone");
         event.take();
-        // It would wait here if it could.
+        // A blocking read would hang here.
         event.take();
     }
 

@@ -1,4 +1,4 @@
-//! One volume as a disk of a virtual machine: its listening thread, its workers, and its end.
+//! Export of one volume as a disk of a virtual machine: listening thread, workers, shutdown.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,20 +23,21 @@ use crate::request::SERIAL_BYTES;
 use crate::shared::{Admission, OTHER_THREAD_COUNT, Shared, Sockets};
 use crate::threads::{ThreadBudget, spawn};
 
-/// Owner and group may connect. One front end is served at a time; others wait.
+/// The socket's owner and group may connect. One front end is served at a time; others wait in the
+/// backlog.
 const SOCKET: SocketPlan = SocketPlan { kind: SocketType::STREAM, mode: 0o660, backlog: 4 };
 
-/// Threads that serve the rings of one disk, at most.
+/// Maximum number of worker threads per disk.
 const WORKER_COUNT_MAX: usize = 8;
 
 const NOT_POISONED: &str = "nothing panics while it holds this lock";
 
 /// Settings of a volume's export.
 pub struct Config {
-    /// Path of the socket. Its directory exists.
+    /// Path of the socket. Its directory must exist.
     pub socket: PathBuf,
     pub admits: Admission,
-    /// Serial number of the disk, as drivers read it.
+    /// Serial number of the disk, as the guest sees it.
     pub serial: [u8; SERIAL_BYTES],
     pub queue_count: u16,
     pub threads: Arc<ThreadBudget>,
@@ -44,11 +45,11 @@ pub struct Config {
     pub spin_max: Duration,
 }
 
-/// A disk to which front ends may connect, one at a time. Dropping it stops it without waiting.
+/// A disk that front ends connect to, one at a time. Dropping it stops the export without waiting.
 pub struct Export {
     shared: Arc<Shared>,
     socket: PathBuf,
-    /// Nothing is sent: it ends when the last thread has.
+    /// Carries no messages. Disconnects when the last thread has ended.
     threads: Mutex<Option<Receiver<()>>>,
 }
 
@@ -106,7 +107,6 @@ impl Export {
         })
     }
 
-    /// Path of the socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -126,7 +126,7 @@ impl Export {
         all.map(|counters| counters.traffic()).sum()
     }
 
-    /// Tells the virtual machine the new size of the disk.
+    /// Notifies the virtual machine of the disk's new size.
     pub fn resized(&self) {
         let sockets = self.shared.sockets();
         let Some(changes) = &sockets.changes else { return };
@@ -135,19 +135,20 @@ impl Export {
         }
     }
 
-    /// Disconnects the front end, which may connect again. Returns whether there was one.
+    /// Disconnects the front end, which may reconnect. Returns whether one was connected.
     pub fn disconnect(&self) -> bool {
         self.shared.disconnect()
     }
 
-    /// Asks all threads to end without waiting for them, so that several disks can end at the same
-    /// time. [`Export::stop`] does the rest.
+    /// Asks all threads to end, without waiting. Several disks can so be stopped at the same time;
+    /// [`Export::stop`] waits for the threads.
     pub fn end(&self) {
         self.shared.end();
     }
 
-    /// Finishes the requests in progress, for at most `patience`, and removes the socket. Returns
-    /// whether all threads have ended; others are abandoned with their requests.
+    /// Finishes requests in progress, for at most `patience`, and removes the socket. Returns
+    /// whether all threads have ended. Otherwise the remaining threads are abandoned with their
+    /// requests.
     pub fn stop(self, patience: Duration) -> bool {
         self.stop_within(patience)
     }
@@ -166,7 +167,7 @@ impl Drop for Export {
     }
 }
 
-/// Serves a front end until it goes, or gives way to one that waits at `listener`.
+/// Serves a front end until it disconnects, or is replaced by one that waits at `listener`.
 fn serve(shared: &Shared, socket: UnixStream, listener: BorrowedFd<'_>) -> io::Result<()> {
     let peer = Peer::of(&socket)?;
     if !(shared.admits)(&peer) {

@@ -1,7 +1,7 @@
-//! State of a virtual machine, as one front end has told it: memory, rings, features.
+//! State of a virtual machine as its front end has configured it: memory, rings, features.
 //!
-//! Everything here runs on the connection's control thread. What concerns a ring that is being
-//! served is done while its worker stands aside.
+//! Everything here runs on the connection's control thread. While a running ring is changed, its
+//! worker is paused.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -28,13 +28,14 @@ use crate::memory::{MemoryMap, REGION_COUNT_MAX, Window};
 use crate::ring::{Ring, RingPlace, RingPlan};
 use crate::ring_set::RingSet;
 
-/// How long requests in flight may take when a machine stops its disk, before they are failed.
+/// Time limit for requests in flight when a machine stops its disk. Requests that take longer are
+/// failed.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Of all front ends together.
+/// Rate limit of log messages, shared by all front ends.
 static REFUSALS_LOGGED: LogLimit = LogLimit::new();
 
-/// What the front end has told of one queue that does not run.
+/// Configuration of a queue that is not running.
 #[derive(Clone, Copy, Debug, Default)]
 struct Setting {
     size: Option<u16>,
@@ -50,11 +51,11 @@ pub(crate) struct Front {
     in_flight: Option<InFlight>,
     features: u64,
     protocol: VhostUserProtocolFeatures,
-    /// As the driver has set it.
+    /// Device status, as set by the driver.
     status: u64,
     counters: Arc<Counters>,
     log: Arc<LogLimit>,
-    /// The call events of the rings.
+    /// Call eventfds of the rings.
     calls: Vec<Option<Arc<Event>>>,
 }
 
@@ -101,7 +102,7 @@ impl Front {
         u16::try_from(self.settings.len()).expect("it was made of such a number")
     }
 
-    /// The queue of this number, if the disk has it.
+    /// Returns the index of a queue, or an error if the disk does not have it.
     fn queue(&self, index: u32) -> Result<usize> {
         let index = usize::try_from(index).map_err(|_| Error::InvalidParam)?;
         if index < self.settings.len() {
@@ -115,7 +116,7 @@ impl Front {
         (&self.ring_sets[queue % self.ring_sets.len()], queue / self.ring_sets.len())
     }
 
-    /// Begins to serve a queue as soon as everything is known of it.
+    /// Starts a queue as soon as it is fully configured.
     fn begin_when_complete(&mut self, queue: usize) -> Result<()> {
         let Setting { size: Some(size), place: Some(place), base } = self.settings[queue] else {
             return Ok(());
@@ -155,7 +156,7 @@ impl Front {
         Ok(())
     }
 
-    /// Gives up the ring of a queue, with nothing in flight. Returns where it had come to.
+    /// Stops a queue after its requests in flight. Returns the available-ring index to resume at.
     fn end_ring(&mut self, queue: usize) -> u16 {
         let (set, slot) = self.rings_of(queue);
         let base = match set.end_ring(slot, END_PATIENCE) {
@@ -180,7 +181,7 @@ impl Front {
         }
     }
 
-    /// Has the rings go on in memory that is shared differently.
+    /// Switches the running rings to a changed memory map.
     fn change_map(&mut self, map: MemoryMap) {
         for set in &self.ring_sets {
             set.visit(|rings| {
@@ -192,12 +193,12 @@ impl Front {
     }
 }
 
-/// Whether rings are enabled one by one, and not from the start.
+/// Returns whether `SET_VRING_ENABLE` enables rings. Otherwise rings are enabled from the start.
 fn has_protocol_features(features: u64) -> bool {
     features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0
 }
 
-/// Ends the connection, and says why.
+/// Logs the reason and ends the connection.
 fn refuse<T>(reason: impl std::fmt::Display) -> Result<T> {
     if let Some(left_out) = REFUSALS_LOGGED.admit() {
         tracing::warn!(%reason, left_out, "vhost-user message rejected");
@@ -205,7 +206,7 @@ fn refuse<T>(reason: impl std::fmt::Display) -> Result<T> {
     Err(Error::InvalidParam)
 }
 
-/// Refuses one message; the connection goes on.
+/// Rejects one message. The connection continues.
 fn decline<T>() -> Result<T> {
     Err(Error::ReqHandlerError(std::io::ErrorKind::Unsupported.into()))
 }
@@ -249,7 +250,7 @@ impl VhostUserBackendReqHandlerMut for Front {
         for set in &self.ring_sets {
             set.visit(|rings| {
                 rings.is_write_through = is_write_through;
-                // Without the protocol's features no message enables rings.
+                // Without protocol features there is no message that enables rings.
                 rings.slots.iter_mut().for_each(|slot| slot.is_enabled |= !has_protocol);
             });
         }
@@ -409,7 +410,7 @@ impl VhostUserBackendReqHandlerMut for Front {
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        // Nothing that was offered can be written.
+        // No writable configuration field is offered.
         decline()
     }
 

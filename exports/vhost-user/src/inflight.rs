@@ -1,7 +1,9 @@
-//! Requests that were taken from a ring and not answered yet, in memory that outlives this process.
+//! In-flight buffer: requests that were taken from a ring and not answered, in memory that outlives
+//! this process.
 //!
-//! The front end keeps the memory and hands it to the next process, which does again what the last
-//! one had not answered. Its layout is that of the vhost-user protocol for split rings:
+//! The front end keeps the memory and passes it to the next process, which repeats the requests
+//! that the last process had not answered. The layout is that of the vhost-user protocol for split
+//! virtqueues:
 //!
 //! ```text
 //! queue 0: features u64 │ version u16 │ size u16 │ last_batch_head u16 │ used_index u16
@@ -10,17 +12,17 @@
 //! queue 1: at the next multiple of 64 bytes
 //! ```
 //!
-//! A process can be killed between any two stores, which others see in program order then:
+//! A process can be killed between any two stores. Other processes see the stores in program order:
 //!
-//! - A request counts as taken from the moment when its entry is marked. Before, it is found in the
-//!   ring again; afterwards, here. So the number of requests that were taken is that of those
-//!   answered plus that of the marks.
-//! - A request counts as answered when the ring's used index is stored. When that had happened and
-//!   its mark was not cleared yet, `used_index` differs from the ring's, and `last_batch_head` says
-//!   whose mark it is.
+//! - A request counts as taken once its entry is marked in flight. Before that it is still in the
+//!   available ring. So the number of requests taken equals the number answered plus the number of
+//!   marks.
+//! - A request counts as answered once the used ring's index is stored. If the process is killed
+//!   before it clears the mark, `used_index` differs from the index of the used ring, and
+//!   `last_batch_head` names the entry to clear.
 //!
-//! The front end can write all of it at any time: what is read is checked, and decides only which
-//! of the guest's own requests are done.
+//! The front end can write to the memory at any time. Values are checked when they are read, and
+//! determine only which of the guest's own requests are repeated.
 
 use std::fs::File;
 use std::io;
@@ -51,7 +53,7 @@ const VERSION: u16 = 1;
 
 const INSIDE: &str = "the whole part of a queue was checked to be inside";
 
-/// Why the memory was not taken.
+/// Error while an in-flight buffer is created or mapped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InFlightError {
     #[error("invalid in-flight buffer of {queue_count} queues with {ring_size} entries")]
@@ -64,7 +66,7 @@ pub(crate) enum InFlightError {
     Use(#[from] MemoryError),
 }
 
-/// For how many queues of which size there is memory.
+/// Dimensions of an in-flight buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) queue_count: u16,
@@ -95,7 +97,7 @@ impl Shape {
         u64::try_from(bytes).expect("some hundred KiB at most")
     }
 
-    /// New memory of this shape, with nothing in flight.
+    /// Creates a new buffer of this shape, with nothing in flight.
     pub(crate) fn make_memory(self) -> Result<File, InFlightError> {
         let failed = |error: rustix::io::Errno| InFlightError::Make(error.into());
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -107,7 +109,7 @@ impl Shape {
     }
 }
 
-/// The memory for all queues of a connection.
+/// In-flight buffer of all queues of a connection.
 #[derive(Clone)]
 pub(crate) struct InFlight {
     memory: Arc<Memory>,
@@ -134,7 +136,7 @@ impl InFlight {
         Ok(Self { memory: Arc::new(Memory { shared, loss }), shape })
     }
 
-    /// The part of one queue, or `None` when there is none for it or it is too small.
+    /// Returns the part of one queue, or `None` if the buffer has none or it is too small.
     pub(crate) fn queue(&self, index: usize, ring_size: u16) -> Option<QueueInFlight> {
         let is_inside = index < usize::from(self.shape.queue_count);
         if !is_inside || ring_size > self.shape.ring_size {
@@ -148,18 +150,18 @@ impl InFlight {
     }
 }
 
-/// The part of one queue.
+/// In-flight buffer of one queue.
 pub(crate) struct QueueInFlight {
     memory: Arc<Memory>,
     base: usize,
     ring_size: u16,
-    /// Tells older requests from newer ones.
+    /// Sequence number that orders requests by age.
     counter: u64,
 }
 
 impl QueueInFlight {
-    /// Requests that the last process left undone, the oldest first, when the ring's used index is
-    /// `used`.
+    /// Returns the requests that the last process left unanswered, oldest first. `used` is the
+    /// index of the used ring.
     pub(crate) fn recover(&mut self, used: u16) -> Vec<u16> {
         let noted = self.field::<AtomicU16>(USED_INDEX_AT).load(Ordering::Acquire);
         let answered = used.wrapping_sub(noted).min(self.ring_size);
@@ -182,20 +184,20 @@ impl QueueInFlight {
         left.into_iter().map(|(_, head)| head).collect()
     }
 
-    /// Returns whether the front end has taken the memory away.
+    /// Returns whether the front end has truncated the memory.
     pub(crate) fn is_lost(&self) -> bool {
         self.memory.loss.is_raised()
     }
 
-    /// The request that begins with `head` is taken from the ring.
+    /// Marks the request with head descriptor `head` as in flight.
     pub(crate) fn begin(&mut self, head: u16) {
         self.entry::<AtomicU64>(head, COUNTER_AT).store(self.counter, Ordering::Relaxed);
         self.counter = self.counter.wrapping_add(1);
-        // Release: here and below, for the order in which another process finds the stores.
+        // Release, here and below: another process must see the stores in this order.
         self.entry::<AtomicU8>(head, IN_FLIGHT_AT).store(1, Ordering::Release);
     }
 
-    /// To be called right before the answer to `head` is put into the ring.
+    /// Prepares the answer to `head`. Must be called right before it is added to the used ring.
     pub(crate) fn will_answer(&self, head: u16) {
         let last = self.field::<AtomicU16>(LAST_BATCH_HEAD_AT);
         self.entry::<AtomicU16>(head, NEXT_AT)
@@ -203,7 +205,8 @@ impl QueueInFlight {
         last.store(head, Ordering::Release);
     }
 
-    /// To be called right after it was, which made the ring's used index `used`.
+    /// Clears the mark of `head`. Must be called right after its answer was published, which set
+    /// the index of the used ring to `used`.
     pub(crate) fn answered(&self, head: u16, used: u16) {
         self.entry::<AtomicU8>(head, IN_FLIGHT_AT).store(0, Ordering::Release);
         self.field::<AtomicU16>(USED_INDEX_AT).store(used, Ordering::Release);
@@ -231,7 +234,7 @@ mod tests {
             Self(SHAPE.make_memory().expect("a memfd"))
         }
 
-        /// As the next process finds it.
+        /// Maps the memory as the next process would.
         fn attach(&self) -> QueueInFlight {
             let file = self.0.try_clone().expect("a descriptor");
             let all = InFlight::map(file, 0, SHAPE.bytes(), SHAPE).expect("memory");

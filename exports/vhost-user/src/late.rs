@@ -1,10 +1,10 @@
-//! Requests that may wait for a disk or for an image, and the two threads that do them.
+//! Late work: requests that may block on a disk or an image, and the two threads that serve them.
 //!
-//! One thread takes all flushes that wait and flushes once for them. The other one serves reads and
-//! writes of data that are away, and long discards, one after the other. Both live as long as the
-//! export: a flush that does not end keeps its thread, and nothing else.
+//! One thread flushes: each flush completes all requests that wait for one. The other serves, in
+//! sequence, reads and writes of data that are not in memory, and long discards. Both run as long
+//! as the export. A flush that never returns blocks only its thread.
 //!
-//! What waits is bounded by the rings: a request waits here while its place in one is taken.
+//! The rings bound the queues: a request keeps its ring entry while it waits here.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::request::Request;
 use crate::ring_set::{Done, RingSet, Ticket};
 use crate::server::Server;
 
-/// A request that another thread does.
+/// A request that is served on another thread.
 pub(crate) struct LateRequest {
-    /// Where the answer goes.
+    /// Destination of the answer.
     pub(crate) rings: Arc<RingSet>,
     pub(crate) ticket: Ticket,
     pub(crate) request: Request,
@@ -31,31 +31,31 @@ pub(crate) struct LateWork {
 }
 
 impl LateWork {
-    /// Has a request answered after a flush that begins from now on.
+    /// Queues a request to be answered after a flush that starts after this call.
     pub(crate) fn flush(&self, late: LateRequest) {
         self.flushes.push(late);
     }
 
-    /// Has a request served and answered.
+    /// Queues a request to be served and answered.
     pub(crate) fn serve(&self, late: LateRequest) {
         self.others.push(late);
     }
 
-    /// Forgets what the front end wanted, and waits until nothing is being done for it any more
-    /// that could change data: the one that comes next may do it again.
+    /// Drops queued requests and waits until none is running that could change data, because the
+    /// next front end may repeat them.
     pub(crate) fn forget(&self) {
         self.flushes.clear();
         self.others.clear();
         self.others.wait_until_idle();
     }
 
-    /// Ends both threads, after what they are at.
+    /// Ends both threads after their current work.
     pub(crate) fn end(&self) {
         self.flushes.close(QueueEnd::Dropped);
         self.others.close(QueueEnd::Dropped);
     }
 
-    /// Flushes until the end.
+    /// Serves flushes until [`LateWork::end`].
     pub(crate) fn run_flushes(&self, server: &Server) {
         self.flushes.serve_together(|all| {
             let outcome = server.flush(all.len() as u64);
@@ -65,7 +65,7 @@ impl LateWork {
         });
     }
 
-    /// Serves requests until the end.
+    /// Serves requests until [`LateWork::end`].
     pub(crate) fn run_others(&self, server: &mut Server) {
         self.others.serve_each(|LateRequest { rings, ticket, request, ram }| {
             let outcome = server.serve(&ram, &request);

@@ -1,4 +1,4 @@
-//! Volumes as disks of virtual machines: vhost-user-blk in, block-device calls out.
+//! Volumes as disks of virtual machines: a vhost-user-blk back end on the trait `BlockDevice`.
 //!
 //! ```text
 //! guest's driver ── rings in its memory ── worker ── Server ── BlockDevice
@@ -7,21 +7,21 @@
 //!         vhost-user, one at a time   memory, rings, features
 //! ```
 //!
-//! - [`Export`] is one disk on one socket. Its owner hands in the device.
-//! - The rings are served by one thread each, up to the number of cores; a request costs no lock
-//!   and, while traffic is recent, no system call.
-//! - What is in flight is noted in memory that the front end keeps: after the death of this process
-//!   the next one does again what was not answered, and the guest sees nothing of it.
-//! - The guest's memory belongs to another party: it is copied before it is believed.
+//! - [`Export`] is one disk on one socket. Its owner passes in the device.
+//! - Each ring is served by one thread; there are at most as many threads as cores. A request takes
+//!   no lock and, while there is traffic, no system call.
+//! - Requests in flight are recorded in memory that the front end keeps. If this process dies, the
+//!   next one repeats unanswered requests, and the guest sees no error.
+//! - The guest's memory is not trusted: it is copied before it is checked.
 //!
-//! A process that may open the socket may read and write the volume. A front end can harm its own
-//! machine; it holds up no other. One that does not say that the disk is its own gives way to the
-//! next. Memory that it takes away where that cannot be sealed reads as
-//! zeros from then on, and its disk is not served any more.
+//! A process that can open the socket can read and write the volume. A front end can harm only its
+//! own machine. A front end that does not claim the disk (`SET_OWNER`) is disconnected when another
+//! one connects. If a front end truncates shared memory that cannot be sealed, the memory reads as
+//! zeros from then on, and the disk is no longer served.
 //!
-//! Locks: a worker has its rings whenever it runs; `Front` is the control thread's. A visitor of a
-//! `RingSet` takes its inbox afterwards, never the other way round. The locks of late work and of
-//! the sockets are held for some instructions, and nothing else is taken meanwhile.
+//! Locks: a worker holds the lock of its rings while it runs. `Front` is used by the control thread
+//! only. A visitor of a `RingSet` locks the rings before the inbox, never the other way round. The
+//! locks of late work and of the sockets are held briefly, and no other lock is taken meanwhile.
 #![forbid(unsafe_code)]
 
 mod chain;

@@ -1,9 +1,9 @@
-//! The memory of a virtual machine, as far as its front end shares it.
+//! Guest memory that a front end shares.
 //!
-//! Addresses come in two kinds: those of the guest, which descriptors use, and those of the front
-//! end's own process, which tell where rings lie. Everything in that memory may change at any
-//! moment; it is only ever copied. Where its file cannot be sealed it may even vanish: that breaks
-//! the disk and nothing else.
+//! There are two address spaces: guest physical addresses, which descriptors use, and addresses of
+//! the front end's process, which locate the rings. Guest memory may change at any time, so it is
+//! only ever copied. If its file cannot be sealed, the front end can truncate it; that disables the
+//! disk and nothing else.
 
 use std::fs::File;
 use std::io;
@@ -20,13 +20,13 @@ use vm_memory::{
     GuestRegionCollectionError, GuestRegionMmap, MmapRegion,
 };
 
-/// Regions of one front end, at most.
+/// Maximum number of memory regions per front end.
 pub(crate) const REGION_COUNT_MAX: usize = 256;
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-/// The guest's memory, by the guest's addresses.
+/// Guest memory, addressed by guest physical addresses.
 #[derive(Clone, Default)]
 pub(crate) struct Ram {
     mapped: GuestMemoryMmap<()>,
@@ -39,15 +39,14 @@ impl Ram {
         &self.mapped
     }
 
-    /// Returns whether the front end has taken memory away: what was read may be zeros instead.
-    /// Asked after reading, before anything is done that what was read asks for.
+    /// Returns whether the front end has truncated its memory, so that reads may have returned
+    /// zeros. Must be checked after reading and before acting on the result.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         self.loss.is_raised()
     }
 
-    /// Reads from the guest's memory. Nearly every piece lies in one region, which is looked up
-    /// once and without a walk over regions.
+    /// Reads guest memory. The fast path looks up one region, which contains nearly every range.
     #[inline]
     pub(crate) fn copy_in(
         &self,
@@ -62,7 +61,7 @@ impl Ram {
         self.mapped.read_slice(into, from)
     }
 
-    /// Writes to the guest's memory, in the same way.
+    /// Writes guest memory, in the same way as [`Ram::copy_in`].
     #[inline]
     pub(crate) fn copy_out(&self, from: &[u8], to: GuestAddress) -> Result<(), GuestMemoryError> {
         if let Some((region, inside)) = self.mapped.to_region_addr(to)
@@ -88,7 +87,7 @@ impl Deref for Ram {
     }
 }
 
-/// Why memory was not taken.
+/// Error while a memory region is mapped or removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryError {
     #[error(
@@ -114,12 +113,12 @@ pub(crate) enum MemoryError {
     Arrange(#[from] GuestRegionCollectionError),
 }
 
-/// A region as a front end describes it.
+/// A memory region as the front end describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) guest_start: u64,
     pub(crate) bytes: u64,
-    /// Where the front end has it.
+    /// Address in the front end's process.
     pub(crate) front_start: u64,
     pub(crate) file_offset: u64,
 }
@@ -135,10 +134,11 @@ impl From<&VhostUserMemoryRegion> for Window {
     }
 }
 
-/// All regions at one moment. Never changed: requests in flight keep the one that they began with.
+/// All memory regions at one instant. Immutable: requests in flight keep the map that they started
+/// with.
 #[derive(Clone, Default)]
 pub(crate) struct MemoryMap {
-    /// Each has the guard of the same index in `ram`.
+    /// Each window has its guard at the same index in `ram`.
     windows: Vec<Window>,
     ram: Arc<Ram>,
 }
@@ -148,7 +148,7 @@ impl MemoryMap {
         &self.ram
     }
 
-    /// This map and one region more.
+    /// Returns this map plus one region.
     pub(crate) fn with(&self, window: Window, file: File) -> Result<Self, MemoryError> {
         if self.windows.len() >= REGION_COUNT_MAX {
             return Err(MemoryError::TooMany);
@@ -166,7 +166,7 @@ impl MemoryMap {
         Ok(Self { windows, ram: Arc::new(Ram { mapped, guards, loss }) })
     }
 
-    /// This map without one of its regions.
+    /// Returns this map without one of its regions.
     pub(crate) fn without(&self, window: Window) -> Result<Self, MemoryError> {
         let is_meant = |it: &Window| {
             (it.guest_start, it.bytes, it.front_start)
@@ -185,7 +185,7 @@ impl MemoryMap {
         Ok(Self { windows, ram: Arc::new(Ram { mapped, guards, loss }) })
     }
 
-    /// The guest address of what the front end has at `front_address`.
+    /// Translates an address of the front end's process to a guest physical address.
     pub(crate) fn guest_address(&self, front_address: u64) -> Option<GuestAddress> {
         self.windows.iter().find_map(|window| {
             let offset = front_address.checked_sub(window.front_start)?;
@@ -194,15 +194,15 @@ impl MemoryMap {
     }
 }
 
-/// Memory that a front end shares.
+/// Shared memory of a front end, with its fault guard.
 pub(crate) struct Shared {
     pub(crate) mapping: Arc<MmapRegion>,
     pub(crate) guard: FaultGuard,
 }
 
 impl Shared {
-    /// Maps a part of a front end's file. Where the file allows that, it cannot shrink any more;
-    /// where it does shrink, or has no page to give, `loss` tells.
+    /// Maps a part of a front end's file, and seals the file against shrinking if it supports
+    /// seals. `loss` is raised if the file shrinks anyway, or a page cannot be allocated.
     pub(crate) fn map(
         file: File,
         offset: u64,
@@ -216,7 +216,7 @@ impl Shared {
     }
 }
 
-/// Descriptors come without the mark: processes that this one starts would keep them.
+/// Sets close-on-exec. Descriptors arrive without it, and child processes would inherit them.
 pub(crate) fn close_on_exec(file: &File) -> io::Result<()> {
     let flags = fcntl_getfd(file)?;
     Ok(fcntl_setfd(file, flags | FdFlags::CLOEXEC)?)
@@ -297,7 +297,7 @@ mod tests {
         assert!(map.without(window(PAGE, 1)).is_err());
     }
 
-    /// `/proc` is no memory, and there everywhere.
+    /// A file that is not shared memory, and exists on every Linux host.
     fn tempfile_on_disk() -> File {
         File::open("/proc/version").expect("the system tells its version")
     }

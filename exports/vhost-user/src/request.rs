@@ -1,4 +1,4 @@
-//! One request of virtio-blk, copied out of the guest's memory and judged.
+//! One virtio-blk request, copied out of guest memory and validated.
 
 use block_device::ByteRange;
 use virtio_bindings::virtio_blk::{
@@ -11,23 +11,23 @@ use crate::chain::{Chain, Malformed, Segment};
 use crate::disk::{SECTOR_BYTES, SPAN_BYTES_MAX, SPAN_COUNT_MAX};
 use crate::memory::Ram;
 
-/// Bytes of the serial number that a driver reads.
+/// Length of the serial number that a driver reads.
 pub(crate) const SERIAL_BYTES: usize = VIRTIO_BLK_ID_BYTES as usize;
 
 const HEADER_BYTES: usize = 16;
 const SPAN_BYTES: usize = 16;
 
-/// The one flag of a range: zeroing may leave a hole behind.
+/// `VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP`: zeroing may deallocate.
 const UNMAP: u32 = 1;
 
-/// A range to discard or to zero.
+/// A range of a discard or write-zeroes request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) range: ByteRange,
     pub(crate) may_unmap: bool,
 }
 
-/// Operation that a request asks for.
+/// Operation of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read(ByteRange),
@@ -36,14 +36,14 @@ pub(crate) enum Operation {
     Identify,
     Discard(Vec<Span>),
     WriteZeroes(Vec<Span>),
-    /// Nothing that this device knows.
+    /// Unknown request type.
     #[default]
     Unsupported,
-    /// Something that cannot be done, and why.
+    /// Invalid request, with the reason.
     Invalid(&'static str),
 }
 
-/// A request, and where its data and its status go.
+/// A request, with the buffers of its data and the address of its status byte.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     pub(crate) operation: Operation,
@@ -52,7 +52,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Makes this the request that `chain` holds. Everything that it names is inside `ram`.
+    /// Decodes the request in `chain`. All its buffers are checked to be inside `ram`.
     pub(crate) fn read(&mut self, ram: &Ram, chain: &Chain) -> Result<(), Malformed> {
         let mut header = [0; HEADER_BYTES];
         let mut readable = Cursor::new(&chain.readable);
@@ -86,11 +86,11 @@ impl Request {
             VIRTIO_BLK_T_WRITE_ZEROES => spans(ram, readable, UNMAP, Operation::WriteZeroes)?,
             _ => Operation::Unsupported,
         };
-        // Zeros could have made another request of it.
+        // If memory was lost, zeros may have been read instead of the request.
         if ram.is_lost() { Err(Malformed::MemoryLost) } else { Ok(()) }
     }
 
-    /// Bytes that ranges of this request cover.
+    /// Returns the total length of the ranges of a discard or write-zeroes request.
     pub(crate) fn span_bytes(&self) -> u64 {
         match &self.operation {
             Operation::Discard(spans) | Operation::WriteZeroes(spans) => {
@@ -101,11 +101,11 @@ impl Request {
     }
 }
 
-/// A place in a list of segments, from which bytes are copied in order.
+/// A position in a list of segments, from which bytes are copied in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'segments> {
     segments: &'segments [Segment],
-    /// Bytes of the first segment that come after the place.
+    /// Bytes of the first segment that precede the position.
     passed: u32,
 }
 
@@ -114,7 +114,7 @@ impl<'segments> Cursor<'segments> {
         Self { segments, passed: 0 }
     }
 
-    /// Fills `into` as far as there are bytes; returns how many there were.
+    /// Fills `into` with the bytes that are left. Returns their number.
     pub(crate) fn copy_in(&mut self, ram: &Ram, into: &mut [u8]) -> Result<usize, Malformed> {
         let mut filled = 0;
         while let Some((address, count)) = self.piece(into.len() - filled) {
@@ -125,7 +125,7 @@ impl<'segments> Cursor<'segments> {
         Ok(filled)
     }
 
-    /// Copies `from` to the place as far as there is room; returns how much.
+    /// Copies `from` to the position as far as there is room. Returns the number of bytes copied.
     pub(crate) fn copy_out(&mut self, ram: &Ram, from: &[u8]) -> Result<usize, Malformed> {
         let mut taken = 0;
         while let Some((address, count)) = self.piece(from.len() - taken) {
@@ -136,7 +136,8 @@ impl<'segments> Cursor<'segments> {
         Ok(taken)
     }
 
-    /// The next run of `count_max` bytes at most, or `None` at the end or when none are wanted.
+    /// Returns the next contiguous range of at most `count_max` bytes, or `None` at the end or if
+    /// `count_max` is 0.
     fn piece(&mut self, count_max: usize) -> Option<(GuestAddress, usize)> {
         loop {
             let (first, others) = self.segments.split_first()?;
@@ -155,7 +156,7 @@ impl<'segments> Cursor<'segments> {
         }
     }
 
-    /// Appends what comes after the place to `segments`.
+    /// Appends the segments after the position to `segments`.
     fn rest(&self, segments: &mut Vec<Segment>) {
         let Some((first, others)) = self.segments.split_first() else { return };
         let address = first.address.unchecked_add(u64::from(self.passed));
@@ -164,7 +165,7 @@ impl<'segments> Cursor<'segments> {
     }
 }
 
-/// Takes the last byte of all away and returns its address.
+/// Removes the last byte of the segments and returns its address.
 fn take_last_byte(segments: &mut Vec<Segment>) -> Option<GuestAddress> {
     loop {
         let last = segments.last_mut()?;
@@ -193,7 +194,7 @@ fn check_inside(
     if is_inside { Ok(()) } else { Err(Malformed::Unreadable) }
 }
 
-/// The range of a read or a write.
+/// Returns the byte range of a read or a write.
 fn transfer(sector: u64, data: &[Segment]) -> Result<ByteRange, &'static str> {
     let start = sector.checked_mul(SECTOR_BYTES).ok_or("the sector number is out of range")?;
     let length: u64 = data.iter().map(|segment| u64::from(segment.bytes)).sum();
@@ -203,14 +204,14 @@ fn transfer(sector: u64, data: &[Segment]) -> Result<ByteRange, &'static str> {
     Ok(ByteRange::new(start, length))
 }
 
-/// The ranges that follow a header. `flags` are those that they may have.
+/// Reads the ranges that follow a header. `flags` is a mask of the allowed flags.
 fn spans(
     ram: &Ram,
     mut readable: Cursor<'_>,
     flags: u32,
     operation: fn(Vec<Span>) -> Operation,
 ) -> Result<Operation, Malformed> {
-    // One byte more than there may be shows that there is too much.
+    // One extra byte detects a list that is too long.
     let mut bytes = [0; SPAN_COUNT_MAX * SPAN_BYTES + 1];
     let count = readable.copy_in(ram, &mut bytes)?;
     if count == 0 || !count.is_multiple_of(SPAN_BYTES) {

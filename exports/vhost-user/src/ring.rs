@@ -6,8 +6,8 @@
 //!                               └───── QueueInFlight ────┘
 //! ```
 //!
-//! A ring belongs to one thread at a time. Requests may be answered in any order. Whatever lies in
-//! the guest's memory is taken once and checked; a driver that breaks the protocol loses its ring.
+//! A ring belongs to one thread at a time. Requests may be answered in any order. Each value in
+//! guest memory is read once and then checked. A driver that violates the protocol loses its ring.
 
 use std::collections::VecDeque;
 use std::num::Wrapping;
@@ -27,12 +27,12 @@ use crate::memory::{MemoryMap, Ram};
 use crate::request::Request;
 use crate::server::{Outcome, Status};
 
-/// Answers after which a driver that sleeps is woken, although more will follow.
+/// Number of answers after which the driver is interrupted, even if more answers follow.
 const ANSWERS_PER_SIGNAL: u32 = 8;
 
 const MEMORY_LOST: &str = "its front end has removed shared memory";
 
-/// Where the parts of a ring are in the front end's own memory.
+/// Addresses of a ring's parts in the front end's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingPlace {
     pub(crate) descriptors: u64,
@@ -40,7 +40,7 @@ pub(crate) struct RingPlace {
     pub(crate) used: u64,
 }
 
-/// Why a ring cannot be served.
+/// Reason for which a ring cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RingError {
     #[error("invalid ring size {size}; use a power of two up to {RING_SIZE_MAX}")]
@@ -51,29 +51,29 @@ pub(crate) enum RingError {
     Misaligned,
 }
 
-/// Set-up of a ring.
+/// Configuration of a ring.
 pub(crate) struct RingPlan {
     pub(crate) size: u16,
     pub(crate) place: RingPlace,
-    /// The request to begin with, unless more is known from what is in flight.
+    /// Available-ring index to start at, unless the in-flight buffer says otherwise.
     pub(crate) base: u16,
     pub(crate) has_event_index: bool,
     pub(crate) in_flight: Option<QueueInFlight>,
     pub(crate) log: Arc<LogLimit>,
 }
 
-/// A request that was taken and is to be answered.
+/// A request that was taken from the ring and must be answered.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) head: u16,
     pub(crate) request: Request,
 }
 
-/// Result of a look for the next request.
+/// Result of [`Ring::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
     Request,
-    /// Something that is no request; it was answered as far as that is possible.
+    /// An invalid chain. It was answered as far as possible.
     Nonsense,
     Nothing,
 }
@@ -83,16 +83,16 @@ pub(crate) struct Ring {
     place: RingPlace,
     ram: Arc<Ram>,
     in_flight: Option<QueueInFlight>,
-    /// Requests of an earlier process, which come first.
+    /// Unanswered requests of an earlier process. They are served first.
     again: VecDeque<u16>,
-    /// Where the status of each request goes that was taken and not answered.
+    /// Status address of each request in flight, by head descriptor.
     open: Vec<Option<GuestAddress>>,
     open_count: u32,
     unsignalled: u32,
     call: Option<Arc<Event>>,
     chain: Chain,
     log: Arc<LogLimit>,
-    /// The driver broke the protocol, or took the ring's memory away: nothing more is taken.
+    /// The driver violated the protocol, or the ring's memory is lost. No more requests are taken.
     is_broken: bool,
 }
 
@@ -139,13 +139,13 @@ impl Ring {
         &self.ram
     }
 
-    /// Requests that an earlier process had taken and that wait to be done again.
+    /// Number of requests of an earlier process that are still to be repeated.
     pub(crate) fn again_count(&self) -> usize {
         self.again.len()
     }
 
-    /// Goes on in memory that the front end shares differently now. A ring that is not in it any
-    /// more is not served until it is.
+    /// Switches to a changed memory map. A ring that is outside the new map is not served until a
+    /// later map contains it.
     pub(crate) fn move_to(&mut self, map: &MemoryMap) {
         match place(&mut self.queue, map, self.place) {
             Ok(()) => self.ram = Arc::clone(map.ram()),
@@ -153,19 +153,19 @@ impl Ring {
         }
     }
 
-    /// Sets the event that tells of answers. Told at once: it may have missed some.
+    /// Sets the call eventfd and signals it at once, because earlier signals may have been missed.
     pub(crate) fn set_call(&mut self, call: Option<Arc<Event>>) {
         self.call = call;
         self.make_room();
         self.call.iter().for_each(|call| call.signal());
     }
 
-    /// Lets the next signal not wait: for other threads than the worker, which can be freed.
+    /// Ensures that the next signal does not block. Other threads call this to unblock the worker.
     pub(crate) fn make_room(&self) {
         self.call.iter().for_each(|call| call.make_room());
     }
 
-    /// Returns whether [`Ring::take`] would find something. Quick: two looks at memory.
+    /// Returns whether [`Ring::take`] would find a request. Cheap: at most two loads.
     pub(crate) fn has_work(&self) -> bool {
         if self.is_broken {
             return false;
@@ -204,7 +204,7 @@ impl Ring {
         }
     }
 
-    /// The first descriptor of the next request, marked as being in flight.
+    /// Returns the head descriptor of the next request, which is marked as in flight.
     fn next_head(&mut self) -> Option<u16> {
         if self.is_broken {
             return None;
@@ -235,7 +235,7 @@ impl Ring {
         Some(head)
     }
 
-    /// Answers a request. One that is not open any more was answered when the ring was emptied.
+    /// Answers a request. A request that [`Ring::fail_open`] has answered is ignored.
     pub(crate) fn answer(&mut self, head: u16, outcome: Outcome) {
         let Some(status) = self.open.get_mut(usize::from(head)).and_then(Option::take) else {
             return;
@@ -262,12 +262,12 @@ impl Ring {
         }
     }
 
-    /// Tells the driver of its answers, if it wants to be told.
+    /// Interrupts the driver about its answers, if it asked for that.
     pub(crate) fn signal(&mut self) {
         if std::mem::take(&mut self.unsignalled) == 0 {
             return;
         }
-        // Asked for every time: the question counts answers.
+        // Must be called each time, because the check advances the index that it compares with.
         let is_needed = self.queue.needs_notification(self.ram.mapped()).unwrap_or(false);
         if let Some(call) = &self.call
             && is_needed
@@ -277,7 +277,8 @@ impl Ring {
         }
     }
 
-    /// Whether the driver says that it looks for answers by itself. With event indices, those say.
+    /// Returns whether the driver suppresses interrupts by a flag. With event indices the flag is
+    /// not used.
     fn is_driver_awake(&self) -> bool {
         if self.queue.event_idx_enabled() {
             return false;
@@ -286,7 +287,7 @@ impl Ring {
         flags.is_ok_and(|flags| u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT != 0)
     }
 
-    /// Has the driver kick when it has something. Returns whether it has already.
+    /// Enables kicks from the driver. Returns whether requests are available already.
     pub(crate) fn listen(&mut self) -> bool {
         if self.is_broken {
             return false;
@@ -299,19 +300,19 @@ impl Ring {
         has_more || !self.again.is_empty()
     }
 
-    /// Spares the driver its kicks.
+    /// Disables kicks from the driver.
     pub(crate) fn stop_listening(&mut self) {
         if !self.is_broken && self.queue.disable_notification(self.ram.mapped()).is_err() {
             self.break_off("its memory is gone");
         }
     }
 
-    /// Requests that were taken and not answered.
+    /// Number of requests that were taken and not answered.
     pub(crate) fn open_count(&self) -> u32 {
         self.open_count
     }
 
-    /// Answers everything that is open with an error, because the front end waits no longer.
+    /// Fails all requests in flight, because the front end no longer waits for them.
     pub(crate) fn fail_open(&mut self) {
         let heads = (0..).zip(&self.open).filter(|(_, open)| open.is_some());
         let heads: Vec<u16> = heads.map(|(head, _)| head).collect();
@@ -320,13 +321,13 @@ impl Ring {
         }
     }
 
-    /// Where the next process, or this one, goes on.
+    /// Available-ring index at which to resume.
     pub(crate) fn base(&self) -> u16 {
         let again = u16::try_from(self.again.len()).expect("fewer than the ring has entries");
         self.queue.next_avail().wrapping_sub(again)
     }
 
-    /// Whether zeros may stand where the driver wrote something.
+    /// Returns whether memory was lost, so that zeros may have been read.
     fn is_lost(&self) -> bool {
         self.ram.is_lost() || self.in_flight.as_ref().is_some_and(QueueInFlight::is_lost)
     }
@@ -343,14 +344,14 @@ impl Ring {
     }
 }
 
-/// Tells the queue where its parts are in the guest.
+/// Sets the guest physical addresses of the ring's parts.
 fn place(queue: &mut Queue, map: &MemoryMap, place: RingPlace) -> Result<(), RingError> {
     let find = |address| map.guest_address(address).ok_or(RingError::Outside);
     let misaligned = |_| RingError::Misaligned;
     queue.try_set_desc_table_address(find(place.descriptors)?).map_err(misaligned)?;
     queue.try_set_avail_ring_address(find(place.available)?).map_err(misaligned)?;
     queue.try_set_used_ring_address(find(place.used)?).map_err(misaligned)?;
-    // Address zero counts as "not set" for the queue.
+    // For the queue, address zero means "not set".
     let is_set = queue.avail_ring() != GuestAddress(0).raw_value();
     if is_set && queue.is_valid(map.ram().mapped()) { Ok(()) } else { Err(RingError::Outside) }
 }

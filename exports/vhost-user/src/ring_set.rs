@@ -1,4 +1,4 @@
-//! The rings that one worker serves, and how others get at them.
+//! The rings of one worker, and access to them from other threads.
 //!
 //! ```text
 //! worker ── holds the rings ──▶ serves, spins, sleeps
@@ -6,8 +6,8 @@
 //! late work ── RingSet::hand_in ──▶ leaves answers, which the worker gives to the driver
 //! ```
 //!
-//! The worker keeps the lock for as long as no thread visits, also while it sleeps: a request costs
-//! no lock. A visitor first says so, then wakes the worker, then waits for the lock.
+//! The worker holds the lock unless another thread visits, also while it sleeps, so a request takes
+//! no lock. A visitor first announces itself, then wakes the worker, then waits for the lock.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
@@ -22,42 +22,42 @@ use crate::server::Outcome;
 
 const NOT_POISONED: &str = "nothing panics while it holds this lock";
 
-/// How long a visitor waits for the worker before it looks whether that waits for the front end.
+/// Time for which a visitor waits before it assumes that the worker blocks on a call eventfd.
 const WORKER_PATIENCE: Duration = Duration::from_millis(10);
 
-/// Between two looks of a visitor.
+/// Interval at which a visitor tries the lock.
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 
-/// An answer that was found on another thread.
+/// Answer from another thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) ticket: Ticket,
     pub(crate) outcome: Outcome,
 }
 
-/// Identity of the request that an answer is for.
+/// Identifies the request that an answer belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     pub(crate) slot: usize,
-    /// Answers that were meant for an earlier ring of the slot are dropped.
+    /// Generation of the slot. Answers to requests of an earlier ring are dropped.
     pub(crate) run: u64,
     pub(crate) head: u16,
 }
 
-/// A place for one ring.
+/// A slot for one ring.
 #[derive(Default)]
 pub(crate) struct Slot {
     pub(crate) ring: Option<Ring>,
     pub(crate) kick: Option<Event>,
-    /// Nothing is taken from a ring that is not enabled.
+    /// Requests are taken only from an enabled ring.
     pub(crate) is_enabled: bool,
-    /// Nothing more is taken: the ring is about to be given up.
+    /// The ring is about to be stopped. No more requests are taken.
     pub(crate) is_ending: bool,
     pub(crate) run: u64,
 }
 
 impl Slot {
-    /// The ring, if requests may be taken from it.
+    /// Returns the ring, if requests may be taken from it.
     pub(crate) fn open_ring(&mut self) -> Option<&mut Ring> {
         let is_open = self.is_enabled && !self.is_ending;
         self.ring.as_mut().filter(|_| is_open)
@@ -71,7 +71,8 @@ impl Slot {
 /// State of a worker's rings.
 pub(crate) struct Rings {
     pub(crate) slots: Vec<Slot>,
-    /// Writes are durable when they are answered: the driver does not know how to flush.
+    /// Writes must be durable before they are answered, because the driver did not negotiate
+    /// flushes.
     pub(crate) is_write_through: bool,
 }
 
@@ -95,21 +96,21 @@ impl Rings {
 
 pub(crate) struct RingSet {
     rings: Mutex<Rings>,
-    /// The call event of each slot: what the worker may wait for while it has the rings.
+    /// Call eventfd of each slot, on which the worker may block while it holds the rings.
     calls: Mutex<Vec<Option<Arc<Event>>>>,
     visitor_count: AtomicUsize,
     may_go_on: Condvar,
-    /// Ends the worker's sleep.
+    /// Wakes the worker.
     wake: Event,
     inbox: Inbox,
     is_over: AtomicBool,
 }
 
-/// Answers that wait for the thread that has the rings.
+/// Answers for the thread that holds the rings.
 #[derive(Default)]
 struct Inbox {
     letters: Mutex<Letters>,
-    /// Whether there may be some, for threads that look often. Set under the lock.
+    /// Hint for threads that poll: the inbox may contain answers. Set under the lock.
     has_some: AtomicBool,
     one_came: Condvar,
 }
@@ -117,7 +118,7 @@ struct Inbox {
 #[derive(Default)]
 struct Letters {
     waiting: Vec<Done>,
-    /// Answers that ever came, with those that another thread has taken.
+    /// Number of answers received so far, including those already taken.
     count: u64,
 }
 
@@ -146,8 +147,8 @@ impl Inbox {
         self.lock().count
     }
 
-    /// Waits until more than `seen` answers came, though another thread has taken them. Says
-    /// whether they did within `time_max`.
+    /// Waits until more than `seen` answers were received, even if another thread has taken them.
+    /// Returns whether that happened within `time_max`.
     fn wait_for_more(&self, seen: u64, time_max: Duration) -> bool {
         let is_same = |letters: &mut Letters| letters.count == seen;
         let waited = self.one_came.wait_timeout_while(self.lock(), time_max, is_same);
@@ -173,8 +174,8 @@ impl RingSet {
         })
     }
 
-    /// Does something to the rings while their worker stands aside. A worker that waits for the
-    /// front end to take calls back is freed first.
+    /// Runs `act` on the rings while their worker is paused. A worker that blocks on a full call
+    /// eventfd is unblocked first.
     pub(crate) fn visit<T>(&self, act: impl FnOnce(&mut Rings) -> T) -> T {
         self.visitor_count.fetch_add(1, Ordering::SeqCst);
         self.wake.signal();
@@ -201,34 +202,34 @@ impl RingSet {
         }
     }
 
-    /// Notes what the worker signals for the ring of a slot.
+    /// Records the call eventfd that the worker signals for a slot.
     pub(crate) fn watch_call(&self, slot: usize, call: Option<Arc<Event>>) {
         self.calls.lock().expect(NOT_POISONED)[slot] = call;
     }
 
-    /// Lets a worker go on that waits because a front end takes no calls back.
+    /// Unblocks a worker that blocks on a full call eventfd.
     pub(crate) fn free_worker(&self) {
         let calls = self.calls.lock().expect(NOT_POISONED);
         calls.iter().flatten().for_each(|call| call.make_room());
     }
 
-    /// Leaves an answer for the worker.
+    /// Passes an answer to the worker.
     pub(crate) fn hand_in(&self, done: Done) {
         self.inbox.put(done);
         self.wake.signal();
     }
 
-    /// Answers what was handed in. For the thread that has the rings.
+    /// Delivers the answers in the inbox. For the thread that holds the rings.
     pub(crate) fn give_answers(&self, rings: &mut Rings) {
         rings.give(&self.inbox.take());
     }
 
-    /// Takes nothing more from the ring of a slot and waits until everything that was taken is
-    /// answered; what is not after `patience` is failed. Returns the ring.
+    /// Stops the ring of a slot: takes no more requests and waits until all taken ones are
+    /// answered. Requests that take longer than `patience` are failed. Returns the ring.
     pub(crate) fn end_ring(&self, slot: usize, patience: Duration) -> Option<Ring> {
         let deadline = Instant::now() + patience;
         loop {
-            // Before the visit: the worker may give what comes right after it.
+            // Read before the visit, because the worker may deliver answers right after it.
             let seen = self.inbox.count();
             let (ended, is_open) = self.visit(|rings| {
                 self.give_answers(rings);
@@ -259,7 +260,7 @@ impl RingSet {
         }
     }
 
-    /// Has the worker end as soon as it has served what it is at.
+    /// Asks the worker to end after its current work.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.wake.signal();
@@ -269,17 +270,17 @@ impl RingSet {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Returns whether a thread waits for the worker to look up.
+    /// Returns whether another thread needs the worker's attention.
     pub(crate) fn has_news(&self) -> bool {
         self.visitor_count.load(Ordering::SeqCst) > 0 || self.inbox.has_some() || self.is_over()
     }
 
-    /// The rings, for the worker.
+    /// Locks the rings, for the worker.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Rings> {
         self.rings.lock().expect(NOT_POISONED)
     }
 
-    /// Lets visitors in, if there are any.
+    /// Lets waiting visitors run.
     pub(crate) fn let_in<'set>(
         &'set self,
         rings: MutexGuard<'set, Rings>,
@@ -294,7 +295,7 @@ impl RingSet {
         let events = kicks().chain([&self.wake]);
         let mut events: Vec<_> = events.map(|event| PollFd::new(event, PollFlags::IN)).collect();
         match poll(&mut events, None) {
-            // The caller looks everywhere anyway.
+            // The caller checks all rings and the inbox after each wakeup.
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => panic!("cannot wait for vhost-user events: {error}"),
         }
@@ -305,7 +306,8 @@ impl RingSet {
 }
 
 impl Slot {
-    /// Is ready for another ring. Answers to the last one are dropped from now on.
+    /// Prepares the slot for another ring. Answers to requests of the last ring are dropped from
+    /// now on.
     fn reset(&mut self) {
         *self = Self { run: self.run + 1, is_enabled: self.is_enabled, ..Self::default() };
     }

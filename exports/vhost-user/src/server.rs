@@ -1,4 +1,4 @@
-//! Requests in, calls of the device, answers out: what one thread needs to serve any request.
+//! Request execution: what one thread needs to serve any request on the device.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use vm_memory::{Bytes, GuestAddress};
 use crate::memory::Ram;
 use crate::request::{Cursor, Operation, Request, SERIAL_BYTES, Span};
 
-/// Data of one call of the device. Longer requests take several.
+/// Maximum length of one call of the device. Longer requests take several calls.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Status with which a request ended, for its driver.
+/// Status of a completed request, as the driver reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     Done,
@@ -32,7 +32,7 @@ impl Status {
         u8::try_from(code).expect("codes are small")
     }
 
-    /// Tells the driver. Memory that is gone is the guest's own doing.
+    /// Writes the status byte. If the guest's memory is gone, the status is dropped.
     pub(crate) fn put(self, ram: &Ram, address: GuestAddress) {
         if let Err(error) = ram.write_obj(self.code(), address) {
             tracing::debug!(%error, "a status has no place in the guest's memory any more");
@@ -40,11 +40,11 @@ impl Status {
     }
 }
 
-/// Outcome of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
-    /// Bytes written for the driver, without the status.
+    /// Bytes written to the guest's buffers, without the status byte.
     pub(crate) bytes: u32,
 }
 
@@ -62,7 +62,7 @@ impl Server {
         serial: [u8; SERIAL_BYTES],
         counters: Arc<Counters>,
     ) -> Self {
-        // Memory that is not touched is not taken.
+        // The kernel allocates the buffer's pages on first use.
         Self { device, serial, counters, buffer: vec![0; PIECE_BYTES] }
     }
 
@@ -74,7 +74,7 @@ impl Server {
         &self.counters
     }
 
-    /// Does what `request` asks for. Waits as long as calls of the device do.
+    /// Executes `request`. Blocks as long as the device's calls do.
     pub(crate) fn serve(&mut self, ram: &Ram, request: &Request) -> Outcome {
         let mut bytes = 0;
         let result = match &request.operation {
@@ -121,7 +121,7 @@ impl Server {
         self.judge(result, bytes)
     }
 
-    /// Makes what was acknowledged durable, for requests that wait for that; counts them.
+    /// Flushes the device for `request_count` requests that wait for a flush, and counts them.
     pub(crate) fn flush(&self, request_count: u64) -> Outcome {
         self.counters.flushes.add(request_count);
         self.judge(self.device.flush().map_err(Failure::from), 0)
@@ -173,7 +173,7 @@ impl Server {
         let mut cursor = Cursor::new(data);
         for piece in pieces(range) {
             let length = usize::try_from(piece.length).expect("a piece is short");
-            // Copied first: what the guest changes meanwhile is not seen by the device.
+            // Copied first, so that the device does not see concurrent changes by the guest.
             let bytes = &mut self.buffer[..length];
             let copied = cursor.copy_in(ram, bytes).map_err(|_| Failure::MemoryGone)?;
             assert_eq!(copied, length, "a request has as much data as its range says");
@@ -195,7 +195,7 @@ impl Server {
     }
 }
 
-/// Why a request was not done.
+/// Reason for which a request failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("{0}")]
@@ -208,7 +208,8 @@ enum Failure {
     MemoryGone,
 }
 
-/// A range in pieces that the buffer holds, cut between blocks, so that none is written in two.
+/// Splits a range into pieces that fit the buffer. Splits are at block boundaries, so that each
+/// block is written whole.
 fn pieces(range: ByteRange) -> impl Iterator<Item = ByteRange> {
     let (mut start, mut left) = (range.start, range.length);
     std::iter::from_fn(move || {
@@ -217,7 +218,7 @@ fn pieces(range: ByteRange) -> impl Iterator<Item = ByteRange> {
         }
         let room = PIECE_BYTES as u64 - start % BLOCK_BYTES as u64;
         let piece = ByteRange::new(start, left.min(room));
-        // A range that ends past the last address is refused by the device, at its first piece.
+        // If the range overflows, the device rejects the first piece.
         start = start.wrapping_add(piece.length);
         left -= piece.length;
         Some(piece)

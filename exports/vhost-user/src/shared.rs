@@ -1,4 +1,4 @@
-//! State that all threads of one export share.
+//! State shared by all threads of one export.
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -15,13 +15,13 @@ use crate::request::SERIAL_BYTES;
 use crate::server::Server;
 use crate::threads::Reserved;
 
-/// Threads of a disk besides its workers: one for its front end, two for late work.
+/// Threads of a disk besides its workers: one control thread, two for late work.
 pub(crate) const OTHER_THREAD_COUNT: usize = 3;
 
-/// Check of the process that may connect, asked for each front end when it has connected.
+/// Access check for the process that connects, called once for each connection.
 pub type Admission = Arc<dyn Fn(&Peer) -> bool + Send + Sync>;
 
-/// State that is the same for every connection.
+/// State that all connections share.
 pub(crate) struct Shared {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) serial: [u8; SERIAL_BYTES],
@@ -29,12 +29,12 @@ pub(crate) struct Shared {
     pub(crate) spin_permits: Arc<SpinPermits>,
     pub(crate) spin_max: Duration,
     pub(crate) late: Arc<LateWork>,
-    /// One for each worker; workers begin anew with each connection.
+    /// Counters of each worker. Workers are started anew for each connection.
     pub(crate) worker_counters: Vec<Arc<Counters>>,
-    /// Those of the control thread, and of the threads for late work.
+    /// Counters of the control thread and of the threads for late work.
     pub(crate) other_counters: [Arc<Counters>; OTHER_THREAD_COUNT],
     pub(crate) admits: Admission,
-    /// Bounds what front ends and guests can have logged.
+    /// Rate limit of log messages that front ends and guests can cause.
     pub(crate) log: Arc<LogLimit>,
     pub(crate) sockets: Mutex<Sockets>,
     pub(crate) is_connected: AtomicBool,
@@ -42,11 +42,11 @@ pub(crate) struct Shared {
     pub(crate) _reserved: Reserved,
 }
 
-/// The sockets of the front end that is connected.
+/// Sockets of the connected front end.
 #[derive(Default)]
 pub(crate) struct Sockets {
     pub(crate) messages: Option<UnixStream>,
-    /// Where it wants to be told of changes.
+    /// Back-end channel for notifications of configuration changes.
     pub(crate) changes: Option<UnixStream>,
 }
 
@@ -55,7 +55,7 @@ impl Shared {
         Server::new(Arc::clone(&self.device), self.serial, Arc::clone(counters))
     }
 
-    /// Remembers where the front end that is connected wants to be told of changes.
+    /// Sets the back-end channel of the connected front end.
     pub(crate) fn set_changes(&self, changes: UnixStream) {
         self.sockets().changes = Some(changes);
     }
@@ -64,10 +64,10 @@ impl Shared {
         self.sockets.lock().expect("nothing panics while it holds this lock")
     }
 
-    /// Ends the connection of the front end. Returns whether there was one.
+    /// Disconnects the front end. Returns whether one was connected.
     pub(crate) fn disconnect(&self) -> bool {
         let sockets = self.sockets();
-        // It may be gone already, which is as good.
+        // The front end may have disconnected already.
         sockets.messages.as_ref().is_some_and(|socket| socket.shutdown(Shutdown::Both).is_ok())
     }
 

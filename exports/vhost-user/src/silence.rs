@@ -1,7 +1,7 @@
-//! Time that a front end may keep others out before it says that the disk is its own.
+//! Time limit for a front end that has not claimed the disk, while another one waits.
 //!
-//! One front end is served at a time. Most say at once what they want; one that says nothing, or
-//! never takes what it is told, would keep the machine out for which the disk is.
+//! One front end is served at a time. Most claim the disk at once. One that sends nothing, or never
+//! reads its replies, would lock out the machine that the disk belongs to.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,14 +14,14 @@ use vhost::vhost_user::message::FrontendReq;
 
 use crate::channel::Header;
 
-/// What a front end has from the coming of the next one on, and for a message that has begun.
+/// Time that a front end has left once another one waits, and the time limit for a partial message.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The time of a front end that has not yet said that the disk is its own.
+/// State of a front end that has not yet claimed the disk.
 #[derive(Debug)]
 pub(crate) struct Probation {
     is_over: bool,
-    /// Once another front end waits.
+    /// Set once another front end waits.
     deadline: Option<Instant>,
 }
 
@@ -31,7 +31,7 @@ impl Probation {
         Ok(Self { is_over: false, deadline: None })
     }
 
-    /// The disk is that of a front end which says so, or shares its memory.
+    /// Ends the probation of a front end that has claimed the disk or shared its memory.
     pub(crate) fn note(&mut self, served: Header, socket: &UnixStream) -> io::Result<()> {
         const TAKING: [FrontendReq; 3] =
             [FrontendReq::SET_OWNER, FrontendReq::SET_MEM_TABLE, FrontendReq::ADD_MEM_REG];
@@ -42,9 +42,9 @@ impl Probation {
         Ok(())
     }
 
-    /// Waits for the beginning of a message and for room for its answer, or the end of the
-    /// connection; fails when another front end has waited at `listener` for long enough. The
-    /// library that answers would wait for room without end, and takes no timeout for one.
+    /// Waits for the start of a message and for room for its reply, or the end of the connection.
+    /// Fails if another front end has waited at `listener` for `PATIENCE`. The library that replies
+    /// would block without limit, and offers no timeout.
     pub(crate) fn wait(&mut self, socket: &UnixStream, listener: BorrowedFd<'_>) -> io::Result<()> {
         let mut awaited = PollFlags::IN;
         while !self.is_over {

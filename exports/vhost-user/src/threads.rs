@@ -1,4 +1,4 @@
-//! The threads of an export: how many there may be, and whether they have ended.
+//! Threads of an export: their limit, and detection of their end.
 
 use std::io;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use std::thread;
 
 use crate::error::ExportError;
 
-/// The threads that all exports of a process may have together. Each has one buffer of 1 MiB.
+/// Limit on the threads of all exports of a process. Each thread has a buffer of 1 MiB.
 #[derive(Debug)]
 pub struct ThreadBudget {
     limit: usize,
     free: AtomicUsize,
 }
 
-/// Threads that an export may have, until the last of them has ended.
+/// Threads reserved for an export. They are released when the last one has ended.
 pub(crate) struct Reserved {
     budget: Arc<ThreadBudget>,
     count: usize,
@@ -41,7 +41,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Starts a thread that is known to live by its copy of `alive`.
+/// Starts a thread that holds a clone of `alive` while it runs.
 pub(crate) fn spawn(
     name: &str,
     alive: &Sender<()>,

@@ -1,8 +1,8 @@
-//! A thread that serves rings: takes requests, serves them, answers; waits as `adaptive_polling`
-//! says.
+//! Worker thread that serves rings: takes requests, executes them, and answers. It waits as
+//! `adaptive_polling` decides.
 //!
-//! What may wait for a disk or for an image is late work, so that the requests after it do not wait
-//! along.
+//! Requests that may block on a disk or an image are passed to late work, so that they do not delay
+//! the requests after them.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::ring::{Ring, Take, Taken};
 use crate::ring_set::{RingSet, Rings, Ticket};
 use crate::server::{Server, Status};
 
-/// Requests of one ring that are served before the next one has its turn.
+/// Maximum number of requests served from one ring before the next ring has its turn.
 const REQUESTS_PER_TURN: u32 = 32;
 
-/// Discards and zeroing of more than this are late work.
+/// Size above which discards and zeroing are late work.
 const LONG_SPAN_BYTES: u64 = 4 << 20;
 
 pub(crate) struct Worker {
@@ -31,11 +31,11 @@ pub(crate) struct Worker {
     pub(crate) waiter: Waiter,
 }
 
-/// Which thread does a request.
+/// Execution path of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     AtOnce,
-    /// At once, and then it waits for a flush.
+    /// Executed at once, answered after a flush (write-through).
     Through,
     Flush,
     Long,
@@ -57,7 +57,7 @@ impl Worker {
         }
     }
 
-    /// Serves some requests of each ring; returns how many.
+    /// Serves some requests of each ring. Returns their number.
     fn serve_turn(&mut self, rings: &mut Rings, taken: &mut Taken) -> u32 {
         let mut count = 0;
         let is_write_through = rings.is_write_through;
@@ -112,9 +112,9 @@ impl Worker {
         }
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is work.
     fn wait(&mut self, set: &RingSet, rings: &mut MutexGuard<'_, Rings>) {
-        // One of the two closures runs at a time, which the compiler cannot know.
+        // Only one of the closures runs at a time, which the compiler cannot prove.
         let rings = RefCell::new(&mut **rings);
         let poll = || match set.has_news() || rings.borrow().has_work() {
             true => Poll::Ready(()),
@@ -145,7 +145,7 @@ fn way_of(request: &Request, device: &dyn BlockDevice, is_write_through: bool) -
             let is_through = is_write_through && device.write_cache() == WriteCache::Volatile;
             let is_long = request.span_bytes() > LONG_SPAN_BYTES || device.data_may_be_away();
             match (is_through, is_long) {
-                // Such a driver waits for a disk with each write: it may as well wait here.
+                // Such a driver waits for the disk on each write anyway, so it may block here.
                 (true, _) => Way::Through,
                 (false, true) => Way::Long,
                 (false, false) => Way::AtOnce,

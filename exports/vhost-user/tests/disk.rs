@@ -1,4 +1,4 @@
-//! View of a guest on its disk.
+//! The disk as a guest sees it.
 
 mod support;
 
@@ -126,7 +126,7 @@ fn discarded_and_zeroed_blocks_read_as_zeros() {
             Ask::WriteZeroes { offset: 0, length, may_unmap: false },
         ]
     };
-    // The longer ones are served elsewhere.
+    // The longer ones are late work.
     for request in requests(8192).into_iter().chain(requests(16 << 20)) {
         check_done(driver, Ask::Write { offset: 0, data: pattern(1, 8192) });
         check_done(driver, request);

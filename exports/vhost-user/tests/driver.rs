@@ -1,4 +1,4 @@
-//! The disk through a driver that others wrote: the library `virtio-driver`.
+//! The disk tested through an independent driver: the library `virtio-driver`.
 
 mod support;
 
@@ -23,7 +23,7 @@ type Transport = VhostUser<VirtioBlkConfig, VirtioBlkReqBuf>;
 
 /// A driver with one queue, and memory that it shares with the disk.
 struct Driver {
-    // The order is that of dropping.
+    // Fields are dropped in this order.
     queue: VirtioBlkQueue<'static, usize>,
     transport: Box<Transport>,
     memory: Region,
@@ -37,7 +37,7 @@ fn transport(exported: &Exported, extra: VirtioFeatureFlags) -> Transport {
     VhostUser::new(&path, features).expect("the export is there")
 }
 
-/// Memory that can be shared, in a file of the test's folder on tmpfs.
+/// Shared memory, in a file of the test's folder on tmpfs.
 fn shared_memory(folder: &tempfile::TempDir, transport: &mut Transport) -> Region {
     let path = folder.path().join("memory");
     let spec = RegionSpec { path: path.clone(), size_bytes: BUFFER_BYTES as u64 };
@@ -74,7 +74,7 @@ impl Driver {
         }
     }
 
-    /// Waits for one request; returns its context.
+    /// Waits for one request. Returns its context.
     fn finish(&mut self) -> Result<usize, i32> {
         loop {
             if let Some(done) = self.queue.completions().next() {
@@ -90,7 +90,7 @@ impl Driver {
     }
 }
 
-/// The driver as the suite sees it: one request at a time.
+/// Adapter of the driver for the test suite: one request at a time.
 struct DriverSubject(Mutex<Driver>);
 
 impl DriverSubject {
@@ -177,8 +177,8 @@ fn a_driver_without_event_indices_passes_the_suite() {
     check_conformance(VirtioFeatureFlags::empty());
 }
 
-/// Goal: whatever is read is what was written there last, with 32 requests in flight.
-/// Method: random blocks, one request each at a time, against what this test knows.
+/// Goal: with 32 requests in flight, each read returns the last write of its block.
+/// Method: random blocks, one request for each block at a time, compared with a model.
 #[test]
 fn thirty_two_requests_in_flight_follow_a_model() {
     const BLOCKS: usize = 512;

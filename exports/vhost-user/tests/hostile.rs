@@ -18,7 +18,7 @@ fn machine(exported: &Exported) -> FrontEnd {
     FrontEnd::connected(Options::default(), &exported.socket()).expect("the export is there")
 }
 
-/// Whether the export serves the next front end.
+/// Checks that the export serves the next front end.
 #[track_caller]
 fn check_alive(exported: &Exported) {
     let mut machine = machine(exported);
@@ -31,8 +31,8 @@ fn errors(exported: &Exported) -> u64 {
     exported.export().traffic().errors
 }
 
-/// Offers chains whose first descriptor is 200, which no slot has, and waits until the export has
-/// dropped each.
+/// Submits chains whose first descriptor is 200, which no request of the driver uses, and waits
+/// until the export has dropped each.
 #[track_caller]
 fn check_dropped(chains: &[&[Descriptor]]) {
     let exported = Exported::new(MemoryDevice::new(MIB), 1);
@@ -46,7 +46,7 @@ fn check_dropped(chains: &[&[Descriptor]]) {
         wait_until("the chain is dropped", || errors(&exported) > before);
         machine.driver().poll().expect_err("an answer comes that no slot waits for");
     }
-    // The ring itself is well.
+    // The ring still works.
     machine.driver().submit(Ask::Identify).expect("there is room");
     assert_eq!(machine.driver().wait(PATIENCE).expect("an answer").data, SERIAL);
     machine.disconnect();
@@ -96,7 +96,7 @@ fn chains_without_what_a_request_needs_are_dropped() {
     ]);
 }
 
-/// A driver that breaks its ring is not served any more; the next front end is.
+/// Checks that a driver that corrupts its ring is no longer served, and that the next front end is.
 #[track_caller]
 fn check_broken_ring(break_it: impl FnOnce(&mut Driver)) {
     let exported = Exported::new(MemoryDevice::new(MIB), 1);
@@ -105,7 +105,7 @@ fn check_broken_ring(break_it: impl FnOnce(&mut Driver)) {
     machine.driver().wait(PATIENCE).expect("an answer");
     break_it(machine.driver());
     machine.driver().kick().expect("an event");
-    // Control messages are answered all the same.
+    // Control messages are still answered.
     machine.stop_queue(0).expect("it stops");
     machine.disconnect();
     check_alive(&exported);
@@ -164,11 +164,11 @@ fn disks_beside_one_whose_driver_breaks_the_rules_go_on() {
 fn a_call_event_whose_count_is_full_holds_nobody_up() {
     let exported = Exported::new(MemoryDevice::new(MIB), 1);
     let mut machine = machine(&exported);
-    // One that blocks, as its maker likes.
+    // A blocking eventfd, as front ends may use.
     let call = EventFd::new(0).expect("an event");
     call.write(u64::MAX - 1).expect("there is room");
     machine.set_call(0, &call).expect("it is taken");
-    // Once more, by now from one on.
+    // The second time, the counter starts from one.
     call.write(u64::MAX - 2).expect("there is room");
     machine.driver().submit(Ask::Identify).expect("there is room");
     wait_until("it is answered", || machine.driver().poll().expect("a ring").is_some());
@@ -207,7 +207,7 @@ fn what_lay_in_memory_that_is_taken_away_is_not_written() {
     machine.driver().submit(Ask::Write { offset: 0, data }).expect("there is room");
     assert_eq!(machine.driver().wait(PATIENCE).expect("an answer").status, Status::Done);
     let layout = machine.driver().layout();
-    // The header of a write to sector 0, of which the data are in the last slot's memory.
+    // Header of a write to sector 0, whose data are in the last slot's memory.
     let last_slot = layout.slot_count() - 1;
     let header = [&1_u32.to_le_bytes()[..], &[0; 12]].concat();
     machine.driver().write(layout.header(0), &header).expect("inside");
@@ -240,14 +240,14 @@ fn a_front_end_of_a_user_who_may_not_is_left_at_once() {
     assert_eq!(stream.read(&mut [0]).expect("it ends"), 0);
 }
 
-/// Sends bytes instead of messages.
+/// Sends arbitrary bytes instead of messages.
 #[track_caller]
 fn check_garbage(bytes: &[u8]) {
     let exported = Exported::new(MemoryDevice::new(MIB), 1);
     let mut socket = UnixStream::connect(exported.socket()).expect("it listens");
     socket.write_all(bytes).expect("there is room");
     socket.shutdown(std::net::Shutdown::Write).expect("it is open");
-    // Whatever is answered, it ends.
+    // Whatever the export replies, it ends the connection.
     socket.set_read_timeout(Some(PATIENCE)).expect("a time limit");
     let mut answer = Vec::new();
     if let Err(error) = socket.read_to_end(&mut answer) {
@@ -270,7 +270,7 @@ fn garbage_on_the_socket_ends_the_connection() {
     check_garbage(&message(1, 1, &[]));
     check_garbage(&message(9999, 1, &[]));
     check_garbage(&message(1, 7, &[1; 64]));
-    // A table of memory without memory, rings that are none, a status that was not agreed on.
+    // An empty memory table, invalid ring addresses, a status that was not negotiated.
     check_garbage(&message(5, 1, &[1; 8]));
     check_garbage(&message(8, 1, &[0xFF; 8]));
     check_garbage(&message(9, 1, &[0xFF; 40]));
@@ -282,16 +282,16 @@ fn garbage_on_the_socket_ends_the_connection() {
     check_garbage(&message(39, 1, &[1; 8]));
 }
 
-/// Front ends that came first and do not say that the disk is theirs keep none out.
+/// Checks that a front end that has not claimed the disk does not lock out the next one.
 #[track_caller]
 fn check_gives_way(keep_out: impl Fn(&mut UnixStream)) {
     let exported = Exported::new(MemoryDevice::new(MIB), 1);
     let mut first = UnixStream::connect(exported.socket()).expect("the export is there");
     keep_out(&mut first);
-    // Which comes second, as front ends are taken in their order.
+    // The next front end, because front ends are served in order of connection.
     check_alive(&exported);
     first.set_read_timeout(Some(PATIENCE)).expect("a time");
-    // Whatever it was sent comes first; what it sent itself may not have been looked at.
+    // Replies come before the end. Unread messages of the front end reset the connection.
     let ended = std::io::copy(&mut first, &mut std::io::sink()).map_err(|error| error.kind());
     assert!(matches!(ended, Ok(_) | Err(std::io::ErrorKind::ConnectionReset)), "{ended:?}");
 }
@@ -303,7 +303,7 @@ fn a_front_end_that_says_nothing_gives_way_to_the_next() {
 
 #[test]
 fn a_front_end_that_says_half_a_message_gives_way_to_the_next() {
-    // Half a header; a header without what it announces.
+    // Half a header, then a header without its payload.
     check_gives_way(|first| first.write_all(&[1, 0, 0, 0, 1]).expect("it is sent"));
     let set_features = [2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0];
     check_gives_way(|first| first.write_all(&set_features).expect("it is sent"));
@@ -314,7 +314,8 @@ fn a_front_end_that_asks_and_takes_no_answer_gives_way_to_the_next() {
     let get_features = [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
     check_gives_way(|first| {
         first.set_nonblocking(true).expect("a socket");
-        // Until nothing is taken any more, not only until all that was sent is yet to be taken.
+        // Send until the export reads nothing more, not only until the socket's buffer is full
+        // once.
         let mut refusals = 0;
         while refusals < 100 {
             match first.write_all(&get_features) {
@@ -335,7 +336,7 @@ fn a_front_end_that_uses_the_disk_keeps_it_while_others_wait() {
     let mut machine = machine(&exported);
     let _waiting = UnixStream::connect(exported.socket()).expect("the export is there");
     let begun = std::time::Instant::now();
-    // Longer than one that says nothing has.
+    // Longer than the time limit of a front end that has not claimed the disk.
     while begun.elapsed() < std::time::Duration::from_millis(1500) {
         machine.driver().submit(Ask::Identify).expect("there is room");
         assert_eq!(machine.driver().wait(PATIENCE).expect("an answer").status, Status::Done);

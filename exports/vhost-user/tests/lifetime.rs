@@ -25,7 +25,7 @@ fn requests_in_flight_are_done_again_after_a_reconnection_and_answered_once() {
     let exported = Exported::new(MemoryDevice::new(MIB), 1);
     let mut machine = machine(&exported);
     exported.device.flushes.close();
-    // The flushes first: they are taken before the writes are answered.
+    // The flushes come first, so that they are taken before the writes are answered.
     for salt in 0..4 {
         machine.driver().submit(Ask::Flush).expect("there is room");
         machine.driver().submit(write(salt)).expect("there is room");
@@ -37,7 +37,7 @@ fn requests_in_flight_are_done_again_after_a_reconnection_and_answered_once() {
     }
     assert_eq!(machine.driver().in_flight(), 4);
     machine.disconnect();
-    // Offered while no thread listens.
+    // Submitted while no export is listening.
     machine.driver().submit(write(9)).expect("there is room");
     machine.connect(&exported.socket(), PATIENCE).expect("it is served again");
     let answer = machine.driver().wait(PATIENCE).expect("an answer");
@@ -123,7 +123,7 @@ fn a_queue_that_is_stopped_has_answered_everything_and_goes_on_where_it_was() {
         while machine.driver().poll().expect("the ring is well").is_some() {
             answered += 1;
         }
-        // Those that had not been taken yet are taken when it goes on.
+        // Requests not yet taken are taken after the queue is restarted.
         let left = machine.driver().in_flight();
         assert_eq!(answered + left, 9, "round {round}");
         machine.start_queue(0, u16::try_from(base).expect("an index")).expect("it goes on");

@@ -1,5 +1,4 @@
-//! Rings full of nonsense, drawn at random. `MEMLANE_SEED_COUNT` is their number, `MEMLANE_SEED`
-//! replays one of them.
+//! Random ring contents. `MEMLANE_SEED_COUNT` is the number of runs; `MEMLANE_SEED` replays one.
 
 #[path = "support/storm.rs"]
 mod storm;

@@ -1,4 +1,4 @@
-//! A device in memory that can be told to let its callers wait, and an export of it.
+//! A device in memory that can block its callers, and an export of it.
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
 use std::io::IoSlice;
@@ -18,7 +18,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const SERIAL: [u8; 20] = *b"memlane-test-0000001";
 
-/// Something that callers wait at while it is closed.
+/// Blocks callers while it is closed.
 #[derive(Default)]
 pub(crate) struct Gate {
     is_closed: Mutex<bool>,
@@ -43,7 +43,7 @@ impl Gate {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Waits until a thread stands before the gate.
+    /// Waits until a thread is blocked at the gate.
     pub(crate) fn wait_for_somebody(&self) {
         wait_until("a thread waits at the gate", || self.waiting.load(Ordering::SeqCst) > 0);
     }
@@ -58,14 +58,14 @@ pub(crate) fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes in memory.
+/// Device that keeps its bytes in memory.
 pub(crate) struct MemoryDevice {
     bytes: RwLock<Vec<u8>>,
     pub(crate) is_read_only: bool,
     pub(crate) has_write_cache: bool,
     pub(crate) flushes: Gate,
     pub(crate) flush_count: AtomicUsize,
-    /// Reads and writes are away while this is set, and wait at `away`.
+    /// While set, data count as not in memory, and reads and writes block at `away`.
     pub(crate) is_away: AtomicBool,
     pub(crate) away: Gate,
 }
@@ -149,7 +149,7 @@ impl BlockDevice for MemoryDevice {
     ) -> Result<(), DeviceError> {
         let into = &mut scratch[..usize::try_from(range.length).expect("it fits memory")];
         self.read(range.start, into)?;
-        // In two pieces, as from two pages.
+        // Two slices, as if the data were on two pages.
         let (left, right) = into.split_at(into.len() / 2);
         visit(&[IoSlice::new(left), IoSlice::new(right)]);
         Ok(())
@@ -198,7 +198,7 @@ impl BlockDevice for MemoryDevice {
     }
 }
 
-/// An export in a folder of its own.
+/// An export in a temporary folder.
 pub(crate) struct Exported {
     pub(crate) export: Option<Export>,
     pub(crate) device: Arc<MemoryDevice>,
@@ -222,7 +222,7 @@ impl Exported {
         socket_in(self.folder.path())
     }
 
-    /// Ends the export and begins another one on the same socket.
+    /// Stops the export and starts another one on the same socket.
     pub(crate) fn start_again(&mut self, queue_count: u16) {
         drop(self.export.take());
         wait_until("the last export is gone", || !self.socket().exists());

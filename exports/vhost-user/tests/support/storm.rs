@@ -1,7 +1,7 @@
-//! Rings full of nonsense, for random tests and for fuzzing.
+//! Random ring contents, for random tests and for fuzzing.
 //!
-//! Bytes decide what a driver does with its ring: most of it is near to what makes sense, some is
-//! garbage. Whatever it is, the export must serve the next front end.
+//! Input bytes determine what a driver does with its ring: most steps are nearly valid, some are
+//! arbitrary. In all cases the export must serve the next front end.
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
 use std::sync::atomic::Ordering;
@@ -16,10 +16,10 @@ const STEP_COUNT_MAX: usize = 256;
 
 const RING_SIZE: u16 = 64;
 
-/// Looks for the last answer before a ring is taken for one that gets none.
+/// Number of checks after which a ring without new answers counts as dropped.
 const LOOK_COUNT_MAX: u32 = 100;
 
-/// Arbitrary bytes that decide what happens next; zeros when they are used up.
+/// Input bytes that determine each step. Zeros follow when they are used up.
 struct Choices<'bytes> {
     rest: &'bytes [u8],
 }
@@ -43,7 +43,7 @@ impl Choices<'_> {
         u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// An address inside the memory, near its end, or anywhere.
+    /// Returns an address inside the memory, near its end, or anywhere.
     fn address(&mut self) -> u64 {
         match self.byte() {
             0..=199 => u64::from(self.short()) * 16,
@@ -62,7 +62,7 @@ impl Choices<'_> {
         }
     }
 
-    /// A sector of the disk, or right after it, or anywhere.
+    /// Returns a sector of the disk, just past its end, or anywhere.
     fn sector(&mut self) -> u64 {
         match self.byte() {
             0..=199 => u64::from(self.short()) % (DISK_BYTES as u64 / 512 + 2),
@@ -70,7 +70,7 @@ impl Choices<'_> {
         }
     }
 
-    /// Whole sectors, mostly.
+    /// Returns a length, mostly of whole sectors.
     fn data_length(&mut self) -> u32 {
         match self.byte() {
             byte @ 0..=199 => 512 * u32::from(byte % 16),
@@ -79,10 +79,10 @@ impl Choices<'_> {
     }
 }
 
-/// An export and what came of the runs on it.
+/// An export, and statistics of the runs on it.
 pub(crate) struct Fixture {
     exported: Exported,
-    /// Chains that were offered.
+    /// Number of chains submitted.
     pub(crate) chain_count: u64,
 }
 
@@ -95,7 +95,7 @@ impl Fixture {
         self.exported.export().traffic()
     }
 
-    /// Does what `bytes` say.
+    /// Runs the steps that `bytes` encode.
     pub(crate) fn run(&mut self, bytes: &[u8]) {
         let mut choices = Choices { rest: bytes };
         let kind = choices.byte();
@@ -116,13 +116,13 @@ impl Fixture {
         }
         hostile.driver().kick().expect("an event");
         wait_for_answers(hostile.driver());
-        // The control thread answers, whatever the ring holds.
+        // The control thread replies, whatever the ring contains.
         hostile.stop_queue(0).expect("it stops");
         hostile.disconnect();
         self.set_away(false);
     }
 
-    /// Looks whether the export serves the next front end.
+    /// Checks that the export serves the next front end.
     pub(crate) fn check(&self) {
         let mut next = self.connect(Options::default());
         next.driver().submit(Ask::Identify).expect("there is room");
@@ -138,7 +138,7 @@ impl Fixture {
         self.exported.device.is_away.store(is_away, Ordering::SeqCst);
     }
 
-    /// One thing that a front end or its driver does.
+    /// Runs one step of a front end or its driver.
     fn step(&mut self, choices: &mut Choices<'_>, hostile: &mut FrontEnd) {
         match choices.byte() {
             240..=241 => self.set_away(choices.byte() & 1 == 0),
@@ -153,7 +153,7 @@ impl Fixture {
     }
 }
 
-/// Until everything that was offered is answered, or it seems that it never will be.
+/// Waits until all submitted chains are answered, or no more answers are to be expected.
 fn wait_for_answers(driver: &Driver) {
     let layout = driver.layout();
     let index_at = |address| {
@@ -169,7 +169,7 @@ fn wait_for_answers(driver: &Driver) {
     }
 }
 
-/// One thing that a driver does; says whether it offered a chain.
+/// Runs one step of a driver. Returns whether it submitted a chain.
 fn step(kind: u8, choices: &mut Choices<'_>, driver: &mut Driver) -> bool {
     match kind {
         0..=59 => {
@@ -215,7 +215,7 @@ fn step(kind: u8, choices: &mut Choices<'_>, driver: &mut Driver) -> bool {
     }
 }
 
-/// What is asked for, and where; after it a range, for those that ask with one.
+/// Writes a request header, and after it a range for discard and write-zeroes requests.
 fn put_header(place: u64, choices: &mut Choices<'_>, driver: &Driver) {
     let kind = u32::from(choices.byte() % 16);
     let sector = choices.sector();
@@ -226,8 +226,8 @@ fn put_header(place: u64, choices: &mut Choices<'_>, driver: &Driver) {
     driver.write(place, &raw).expect("inside");
 }
 
-/// Offers what is nearly a proper request: a header, data in pieces, a status; in the ring's table,
-/// or as if that were a table of indirect descriptors.
+/// Submits a nearly valid request: a header, data in pieces, a status. Its descriptors are in the
+/// ring's table, or in an indirect table.
 fn offer_request(choices: &mut Choices<'_>, driver: &mut Driver) {
     let (head, shape) = (u16::from(choices.byte()) % RING_SIZE, choices.byte());
     let piece_count = u16::from(shape % 4);
@@ -236,7 +236,7 @@ fn offer_request(choices: &mut Choices<'_>, driver: &mut Driver) {
     let header_bytes = if shape & 64 != 0 { 32 } else { 16 };
     let header = driver.layout().header(0) + u64::from(choices.byte()) * 64;
     put_header(header, choices, driver);
-    // Those that an indirect descriptor names count from the beginning of their table.
+    // Descriptors of an indirect table are numbered from the start of that table.
     let first = if is_indirect { head + 1 } else { head };
     let last = 1 + piece_count;
     for index in 0..=last {
