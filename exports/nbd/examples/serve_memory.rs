@@ -1,4 +1,5 @@
-//! Serves one sparse device in memory, called `memory`, on a Unix socket until standard input ends.
+//! Serves one sparse in-memory device, named `memory`, on a Unix socket until standard input
+//! closes.
 //!
 //! ```text
 //! cargo run -p nbd --example serve_memory -- /tmp/nbd.sock 1073741824

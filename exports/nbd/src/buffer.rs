@@ -1,37 +1,38 @@
-//! The two buffers of a connection, which never grow.
+//! Input and output buffer of a connection. Both have a fixed size.
 //!
-//! Their memory is that of the largest request that they met. A connection among many works in
-//! smaller pieces, so that no request takes more of it, and gives back what it took before.
+//! Their pages are allocated on first use, so memory follows the largest request so far. If there
+//! are many connections, each uses smaller pieces: no request takes more memory, and memory taken
+//! before is released.
 
 use std::mem;
 
-/// Bytes that were received and not understood yet, at most. Holds several hundred requests, or
-/// many small writes with their payload, so that one system call brings them all.
+/// Size of the input buffer. Holds several hundred requests, or many small writes with their
+/// payload, so that one system call receives them all.
 pub(crate) const INPUT_BYTES: usize = 320 << 10;
 
-/// Replies are sent when so many bytes of them wait, even while more requests can be served.
+/// Amount of pending replies from which they are sent, even if more requests could be served.
 pub(crate) const OUTPUT_BYTES_DUE: usize = 128 << 10;
 
-/// Bytes that one step of a session adds to its output, at most: the longest piece of a read, with
-/// its headers.
+/// Maximum number of bytes that one step of a session adds to the output: the longest piece of a
+/// read, with its headers.
 pub(crate) const OUTPUT_STEP_BYTES_MAX: usize = (1 << 20) + HEADERS_BYTES_MAX;
 
-/// Bytes of replies that wait to be sent, at most. An output that is not due has room for a step.
+/// Size of the output buffer. An output that is not yet due has room for one step.
 const OUTPUT_BYTES_MAX: usize = OUTPUT_BYTES_DUE + OUTPUT_STEP_BYTES_MAX;
 
-/// Room for what comes with data: the header of a write or of an option, and those of a read.
+/// Room for headers: that of a write or an option, and those of a read.
 const HEADERS_BYTES_MAX: usize = 4096;
 
-/// As many connections have buffers that are large enough for any request, at most.
+/// Maximum number of connections of which each has buffers for requests of any length.
 const CONNECTION_COUNT_FEW: usize = 8;
 
-/// From more connections on, each has buffers for small pieces.
+/// Maximum number of connections of which each has medium buffers. With more, all have small ones.
 const CONNECTION_COUNT_SEVERAL: usize = 24;
 
-/// Share of the memory for buffers that a connection gets.
+/// Share of the memory for buffers that a connection may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferShare {
-    /// The buffers may grow to the size of the largest request.
+    /// Buffers may use their full size.
     Large,
     /// Long requests are served in pieces.
     Medium,
@@ -39,19 +40,19 @@ pub enum BufferShare {
     Small,
 }
 
-/// Limits of a connection's buffers.
+/// Limits on a connection's buffers.
 pub(crate) struct Limits {
-    /// Of the input; room for the longest option, and for the piece of a write that is waited for.
+    /// Limit on the input. Has room for the longest option, and for one piece of a write.
     input_bytes: usize,
-    /// As [`OUTPUT_BYTES_DUE`].
+    /// Threshold for sending, see [`OUTPUT_BYTES_DUE`].
     output_bytes_due: usize,
-    /// What is kept of the output when it is empty.
+    /// Memory of the output that is kept once the output is empty.
     output_bytes_kept: usize,
-    /// A write that has not arrived as a whole is started when so much of its payload has.
+    /// Amount of payload from which a partly received write is started.
     pub(crate) write_piece_bytes_min: usize,
-    /// Data in one chunk, and in one step of a long read, at most.
+    /// Maximum data in one chunk, and in one step of a long read.
     pub(crate) read_piece_bytes: usize,
-    /// Data in the first step of a reply that is one message, at most.
+    /// Maximum data in the first step of an unfragmented reply.
     pub(crate) read_staged_bytes: usize,
 }
 
@@ -80,12 +81,13 @@ const SMALL: Limits = Limits {
     read_staged_bytes: 32 << 10,
 };
 
-// Less than a piece never fills the input.
+// An incomplete piece never fills the input.
 const _: () = assert!(MEDIUM.write_piece_bytes_min < MEDIUM.input_bytes);
 const _: () = assert!(SMALL.write_piece_bytes_min < SMALL.input_bytes);
 
 impl BufferShare {
-    /// That of each of so many connections. Asked before each batch of requests.
+    /// Returns the share of each of `connection_count` connections. Called before each batch of
+    /// requests.
     pub(crate) fn among(connection_count: usize) -> Self {
         if connection_count <= CONNECTION_COUNT_FEW {
             Self::Large
@@ -105,12 +107,12 @@ impl BufferShare {
     }
 }
 
-/// Bytes from the client: appended by a connection, consumed by a [`crate::Session`].
+/// Input buffer: filled by a connection, consumed by a [`crate::Session`].
 pub struct Input {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    /// How much of `bytes` has memory.
+    /// Length of the part of `bytes` that has been written, and so takes memory.
     touched: usize,
     share: BufferShare,
 }
@@ -121,13 +123,14 @@ impl Input {
         Self { bytes, start: 0, end: 0, touched: 0, share: BufferShare::Large }
     }
 
-    /// Sets the share between two calls of [`crate::Session::advance`]; both buffers get the same.
+    /// Sets the share. Must be the same for both buffers, and set between calls of
+    /// [`crate::Session::advance`].
     pub fn set_share(&mut self, share: BufferShare) {
         self.share = share;
     }
 
-    /// Free space for received bytes. Empty only when [`Input::len`] is the whole buffer, which a
-    /// session never leaves.
+    /// Returns free space for received bytes. It is empty only if the buffer is full, and a session
+    /// never leaves it full.
     pub fn space(&mut self) -> &mut [u8] {
         let limit = self.limits().input_bytes;
         if self.start == self.end {
@@ -141,12 +144,12 @@ impl Input {
             self.bytes[..self.end].copy_from_slice(&used[..self.end]);
             self.touched = self.end;
         }
-        // A session that left more than the limit still gets on.
+        // A session that holds more than a lowered limit can still make progress.
         let limit = if self.end < limit { limit } else { self.bytes.len() };
         &mut self.bytes[self.end..limit]
     }
 
-    /// Adds the first `count` bytes of the last [`Input::space`].
+    /// Appends the first `count` bytes of the last [`Input::space`].
     pub fn filled(&mut self, count: usize) {
         assert!(count <= self.bytes.len() - self.end, "no more was received than there is space");
         self.end += count;
@@ -181,11 +184,11 @@ impl Default for Input {
     }
 }
 
-/// Replies: filled by a [`crate::Session`], sent and cleared by a connection.
+/// Output buffer: filled by a [`crate::Session`], sent and cleared by a connection.
 pub struct Output {
     bytes: Box<[u8]>,
     end: usize,
-    /// How much of `bytes` has memory.
+    /// Length of the part of `bytes` that has been written, and so takes memory.
     touched: usize,
     share: BufferShare,
 }
@@ -195,7 +198,8 @@ impl Output {
         Self { bytes: zeros(OUTPUT_BYTES_MAX), end: 0, touched: 0, share: BufferShare::Large }
     }
 
-    /// Sets the share between two calls of [`crate::Session::advance`]; both buffers get the same.
+    /// Sets the share. Must be the same for both buffers, and set between calls of
+    /// [`crate::Session::advance`].
     pub fn set_share(&mut self, share: BufferShare) {
         self.share = share;
     }
@@ -204,7 +208,7 @@ impl Output {
         self.share.limits()
     }
 
-    /// All bytes that wait to be sent.
+    /// Returns the bytes to send.
     pub fn data(&self) -> &[u8] {
         &self.bytes[..self.end]
     }
@@ -213,7 +217,7 @@ impl Output {
         self.end == 0
     }
 
-    /// Clears the buffer after its data was sent.
+    /// Clears the buffer after its data were sent.
     pub fn clear(&mut self) {
         self.end = 0;
         if self.touched > self.limits().output_bytes_kept {
@@ -235,7 +239,7 @@ impl Output {
         self.reserve(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Adds `count` bytes with whatever they hold, for the caller to overwrite.
+    /// Appends `count` bytes with unspecified contents, for the caller to overwrite.
     pub(crate) fn reserve(&mut self, count: usize) -> &mut [u8] {
         assert!(count <= self.room(), "replies are sized before they are written");
         let start = self.end;
@@ -244,12 +248,12 @@ impl Output {
         &mut self.bytes[start..self.end]
     }
 
-    /// Where the next byte goes; see [`Output::take_back`].
+    /// Returns the current end, for [`Output::take_back`].
     pub(crate) fn mark(&self) -> usize {
         self.end
     }
 
-    /// Forgets what was added since `mark`.
+    /// Removes everything that was added since `mark`.
     pub(crate) fn take_back(&mut self, mark: usize) {
         assert!(mark <= self.end, "the mark was taken before");
         self.end = mark;
@@ -262,7 +266,7 @@ impl Default for Output {
     }
 }
 
-/// Bytes that take no memory before they are touched.
+/// Zeroed bytes. The kernel allocates their pages on first use.
 fn zeros(length: usize) -> Box<[u8]> {
     vec![0; length].into_boxed_slice()
 }

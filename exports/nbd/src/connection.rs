@@ -1,4 +1,4 @@
-//! One client: moves bytes between its transport and its session until either has had enough.
+//! One client connection: moves bytes between its transport and its session.
 
 use std::io;
 use std::sync::Arc;
@@ -16,25 +16,24 @@ use crate::flushing::{FlushQueue, Flusher};
 use crate::session::Session;
 use crate::transport::{MessageEnd, Socket, Transport};
 
-/// Parts of a connection.
+/// State of a connection before it is served.
 pub(crate) struct Connection {
     pub(crate) socket: Socket,
     pub(crate) exports: Arc<dyn Exports>,
-    /// Identity of the client, as far as it is known without TLS.
+    /// Identity of the client, as far as it is known before TLS.
     pub(crate) client: Client,
-    /// Clients must use TLS when this is set.
+    /// TLS configuration. If set, clients must use TLS.
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) waiter: Waiter,
     pub(crate) handshake_time_max: Duration,
     pub(crate) registration: Registration<String>,
-    /// Runs first on the thread that flushes, if there comes to be one.
+    /// Called first on the flush thread, if one is started.
     pub(crate) thread_start: fn(),
 }
 
 impl Connection {
-    /// Serves the client until it goes, breaks the protocol, or is ended through its socket. When
-    /// this returns, flushes may still be under way; the thread that does them then ends the
-    /// connection.
+    /// Serves the client until it disconnects, violates the protocol, or its socket is shut down.
+    /// Flushes may still be in progress afterwards; then the flush thread ends the connection.
     pub(crate) fn serve(self) {
         let policy = if self.tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Absent };
         let deadline = Instant::now() + self.handshake_time_max;
@@ -57,7 +56,8 @@ impl Connection {
             has_flush_thread: false,
         };
         let ran = line.run(self.tls);
-        // Nothing changes data any more. What is left may wait for the client, or for a flush.
+        // No request can change data any more. What remains may wait for the client, or for a
+        // flush.
         line.inside = None;
         match &ran {
             Ok(()) => tracing::debug!("NBD client disconnected"),
@@ -66,7 +66,7 @@ impl Connection {
         let in_order = ran.is_ok() && line.session.message_end() == MessageEnd::BetweenReplies;
         line.end(if in_order { QueueEnd::Drained } else { QueueEnd::Dropped });
         if !in_order {
-            // A thread that still flushes for it would keep it open.
+            // Shut the socket down, because a flush thread would keep it open.
             end_socket(&**self.socket.descriptor(), Shutdown::Both);
         }
     }
@@ -78,12 +78,12 @@ struct Line {
     input: Input,
     output: Output,
     registration: Arc<Registration<String>>,
-    /// Once an export was chosen.
+    /// Registration with the export, once one is selected.
     inside: Option<Inside<String>>,
     leaving_time_max: Duration,
-    /// Requests that were begun before the last batch.
+    /// Number of requests started before the last batch.
     begun_before: u64,
-    /// Flushes that this thread leaves to another one, which it starts for the first of them.
+    /// Flushes for the flush thread, which is started by the first of them.
     flush_queue: Arc<FlushQueue>,
     flush_thread_start: fn(),
     has_flush_thread: bool,
@@ -127,7 +127,7 @@ impl Line {
         }
     }
 
-    /// Ends the connection, or leaves that to the thread that still has flushes to answer.
+    /// Ends the connection, or leaves that to the flush thread if flushes are unanswered.
     fn end(&self, end: QueueEnd) {
         let sender = self.transport.sender();
         if end == QueueEnd::Dropped {
@@ -142,7 +142,7 @@ impl Line {
         }
     }
 
-    /// Fails when the system has no thread for a client that flushes.
+    /// Starts the flush thread if needed. Fails if the system has no thread left.
     fn start_flusher_if_needed(&mut self) -> io::Result<()> {
         let Some(order) = self.session.flush_order() else {
             return Ok(());
@@ -158,15 +158,16 @@ impl Line {
         Ok(())
     }
 
-    /// Requests that were begun since this was last asked.
+    /// Returns the number of requests started since the last call.
     fn newly_begun(&mut self) -> u32 {
         let begun = self.registration.counters().request_count();
         let count = begun - std::mem::replace(&mut self.begun_before, begun);
         u32::try_from(count).expect("the input holds no more than some thousand requests")
     }
 
-    /// Before a reply is sent, and before the first request: the client finds the connection
-    /// counted, and nothing that an earlier connection began still to be done.
+    /// Registers the connection with its export. Called before the first reply and request of the
+    /// transmission phase, so that the client finds the connection counted, and so that requests of
+    /// earlier connections have ended.
     fn note_export(&mut self) -> io::Result<()> {
         if self.inside.is_none()
             && let Some(export_name) = self.session.export_name()

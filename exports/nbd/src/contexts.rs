@@ -1,12 +1,13 @@
-//! Metadata contexts: what clients may ask about the blocks of an export, and under which names.
+//! Metadata contexts for block status queries.
 //!
-//! | name | tells |
+//! | name | reports |
 //! |---|---|
 //! | `base:allocation` | holes, zeros and data |
-//! | `memlane:changed:SNAPSHOT` | what differs from that snapshot of the export |
+//! | `memlane:changed:SNAPSHOT` | differences from that snapshot of the export |
 //!
-//! A snapshot is found by its name once, when a client chooses the context; from then on it is
-//! known by its id. If it is deleted, the context fails, even if its name comes to be another's.
+//! The snapshot is looked up by name when a client selects the context, and identified by its id
+//! from then on. Once the snapshot is deleted, queries in the context fail, even if another
+//! snapshot has taken the name.
 
 use std::collections::HashSet;
 
@@ -16,7 +17,7 @@ use block_device::{
 
 use crate::wire::state;
 
-/// Contexts that one client may choose, at most. Further ones are not granted.
+/// Maximum number of contexts that a client may select. More are not granted.
 pub(crate) const CONTEXT_COUNT_MAX: usize = 16;
 
 const ALLOCATION: &str = "base:allocation";
@@ -24,21 +25,21 @@ const BASE_NAMESPACE: &str = "base:";
 const CHANGED_PREFIX: &str = "memlane:changed:";
 const OUR_NAMESPACE: &str = "memlane:";
 
-/// One thing to ask about blocks.
+/// Metadata context of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Context {
     Allocation,
     ChangedSince(SnapshotId),
 }
 
-/// A context that an export offers.
+/// A context that an export offers, with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) name: String,
     pub(crate) context: Context,
 }
 
-/// All contexts of a device.
+/// Returns all contexts of a device.
 fn offers(device: &dyn BlockDevice) -> impl Iterator<Item = Offer> {
     let allocation = Offer { name: ALLOCATION.to_owned(), context: Context::Allocation };
     let changed = device.snapshots().into_iter().map(|snapshot| Offer {
@@ -48,7 +49,7 @@ fn offers(device: &dyn BlockDevice) -> impl Iterator<Item = Offer> {
     std::iter::once(allocation).chain(changed)
 }
 
-/// Contexts listed to a client that asks with these queries: names, namespaces, or nothing for all.
+/// Returns the contexts that match a client's list queries: names, namespaces, or none for all.
 pub(crate) fn listed(queries: &[&str], device: &dyn BlockDevice) -> Vec<Offer> {
     let queries: HashSet<&str> = queries.iter().copied().collect();
     let groups = [BASE_NAMESPACE, OUR_NAMESPACE, CHANGED_PREFIX];
@@ -60,7 +61,7 @@ pub(crate) fn listed(queries: &[&str], device: &dyn BlockDevice) -> Vec<Offer> {
     offers(device).filter(|offer| queries.is_empty() || is_asked_for(offer)).collect()
 }
 
-/// Contexts granted to a client that chooses these names.
+/// Returns the contexts that a client selects by name.
 pub(crate) fn chosen(names: &[&str], device: &dyn BlockDevice) -> Vec<Offer> {
     let names: HashSet<&str> = names.iter().copied().collect();
     let is_chosen = |offer: &Offer| names.contains(offer.name.as_str());
@@ -68,7 +69,8 @@ pub(crate) fn chosen(names: &[&str], device: &dyn BlockDevice) -> Vec<Offer> {
 }
 
 impl Context {
-    /// Lengths and states of the runs that cover `range`, as of [`BlockDevice::extents`].
+    /// Returns lengths and states of the extents that cover `range`, as [`BlockDevice::extents`]
+    /// does.
     pub(crate) fn states(
         self,
         device: &dyn BlockDevice,

@@ -1,4 +1,4 @@
-//! Errors of the start of a server.
+//! Errors while a server starts.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use export_kit::StartError;
 use tls::TlsError;
 
-/// Error of a server that was not started. It leaves no socket and no thread behind.
+/// Error that prevents the start of a server. No socket and no thread remain.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error(

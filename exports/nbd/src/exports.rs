@@ -1,4 +1,4 @@
-//! The devices to serve, which the server gets from its owner.
+//! Devices to serve, provided by the server's owner.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub enum Client {
     Certified(ClientCertificate),
 }
 
-/// A device with the name of its export. A read-only device is announced as such.
+/// A device and the name of its export. Read-only devices are announced as read-only.
 pub struct Export {
     /// Canonical name, which may differ from the requested one.
     pub name: String,
@@ -26,7 +26,7 @@ pub struct Export {
     pub device: Arc<dyn BlockDevice>,
 }
 
-/// An export as it appears in a list.
+/// An export in the reply to `LIST`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportInfo {
     pub name: String,
@@ -34,14 +34,14 @@ pub struct ExportInfo {
     pub description: String,
 }
 
-/// The devices that are served. The set may change at any time; a connection keeps the device that
-/// it found.
+/// Lookup and access control of exports. The set may change at any time; a connection keeps the
+/// device that it selected.
 pub trait Exports: Send + Sync {
-    /// Returns whether a process of this host may use any export. Called on the accepting thread,
-    /// before the client has a place, so it must not wait for another thread.
+    /// Returns whether a local process may use any export. Called on the accepting thread, before
+    /// the client counts against the quota. Must not wait for another thread.
     fn admits(&self, peer: &Peer) -> bool;
 
-    /// Finds the export called `name`, if `client` may use it. An empty name means the default
+    /// Looks up the export `name`, if `client` may use it. The empty name selects the default
     /// export, if there is one.
     fn find(&self, name: &str, client: &Client) -> Option<Export>;
 

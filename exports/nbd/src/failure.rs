@@ -1,13 +1,13 @@
-//! Why a request failed, as the client is told.
+//! Error replies to requests.
 
 use block_device::{Action, DeviceError, DeviceErrorKind};
 
 use crate::wire::{Errno, cut};
 
-/// Bytes of the message that goes with an error, at most.
+/// Maximum length of an error message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 256;
 
-/// A request that could not be done. The connection goes on.
+/// A failed request. The connection continues.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) errno: Errno,
@@ -23,7 +23,7 @@ impl Failure {
         Self::new(Errno::Invalid, message)
     }
 
-    /// For people; cut to [`MESSAGE_BYTES_MAX`].
+    /// Message for people, cut to [`MESSAGE_BYTES_MAX`].
     pub(crate) fn message(&self) -> &str {
         cut(&self.message, MESSAGE_BYTES_MAX)
     }
@@ -43,7 +43,8 @@ impl From<DeviceError> for Failure {
     }
 }
 
-/// The protocol tells writes past the end of an export from everything else there.
+/// Returns the errno for a range past the end of the export. The protocol demands `ENOSPC` for
+/// writes.
 pub(crate) fn past_the_end(action: Action) -> Errno {
     match action {
         Action::Write | Action::WriteZeroes => Errno::NoSpace,

@@ -1,4 +1,4 @@
-//! Flushes that wait for a disk while their connection goes on.
+//! Deferred flushes: they wait for a disk while their connection continues.
 //!
 //! ```text
 //! connection's thread ── LateQueue ──▶ flush thread ── BlockDevice::flush
@@ -6,11 +6,11 @@
 //!        └────────────▶ Sender ◀────────────┘
 //! ```
 //!
-//! The protocol lets replies come in any order, and has a flush cover what was answered before it
-//! was sent. So one thread takes everything that waits, flushes once for all of it, and answers
-//! each request; what comes meanwhile is for its next round. A connection has one such thread from
-//! its first flush of a device with a write cache on, and none without. No thread waits for it: a
-//! flush that never ends keeps it, its entry among the connections, and nothing else.
+//! In the protocol, replies may come in any order, and a flush covers the writes that were answered
+//! before it was sent. The flush thread therefore takes all queued flushes, flushes once for them,
+//! and answers each. Flushes that arrive meanwhile are part of its next round. A connection gets a
+//! flush thread with its first flush of a device with a write cache. No thread waits for it: a
+//! flush that never returns holds its thread and its connection's registration, and nothing else.
 
 use std::io;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ use crate::failure::Failure;
 use crate::replies;
 use crate::transport::Sender;
 
-/// Flushes of one connection that wait, at most. Clients keep far fewer requests in flight.
+/// Maximum number of pending flushes per connection. Clients keep far fewer requests in flight.
 pub(crate) const FLUSH_COUNT_MAX: usize = 1024;
 
-// The replies to all of them are sent together.
+// All replies of one round must fit the output.
 const _: () = assert!(FLUSH_COUNT_MAX * replies::ERROR_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
 
-/// The cookies of the flushes of one connection that were not begun yet. When it ends in order,
-/// with everything answered, the queue is drained; when the client has gone, it is dropped.
+/// Cookies of a connection's flushes that have not started yet. The queue is drained if the
+/// connection ends in order, and dropped if the client has disconnected.
 pub(crate) type FlushQueue = LateQueue<u64>;
 
-/// Session data for a flush thread.
+/// Data of a session that its flush thread needs.
 pub(crate) struct FlushOrder {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) replies: Replies,
@@ -50,7 +50,7 @@ pub(crate) struct Flusher {
 }
 
 impl Flusher {
-    /// Works on a thread of its own until the connection has ended and everything is answered.
+    /// Starts the thread, which runs until the connection has ended and all flushes are answered.
     pub(crate) fn start(self, thread_start: fn()) -> io::Result<()> {
         let work = move || {
             thread_start();
@@ -63,7 +63,7 @@ impl Flusher {
         let mut output = Output::new();
         let ended = self.queue.serve_together(|cookies| {
             if let Err(error) = self.flush(cookies.into_iter(), &mut output) {
-                // The connection's own thread notices, too.
+                // The connection's own thread notices the failure as well.
                 tracing::debug!(%error, "NBD client does not read the replies to its flushes");
                 self.queue.close(QueueEnd::Dropped);
             }

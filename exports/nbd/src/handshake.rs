@@ -1,4 +1,4 @@
-//! The handshake: fixed newstyle negotiation of an export and of how it is spoken with.
+//! Handshake: fixed newstyle negotiation, which selects an export and its options.
 //!
 //! ```text
 //! greeting ─▶ client flags ─▶ option, option, … ─▶ EXPORT_NAME or GO ─▶ transmission
@@ -6,8 +6,8 @@
 //!                               └▶ STARTTLS: everything agreed so far is forgotten
 //! ```
 //!
-//! A state machine over two buffers, without I/O of its own. Options that are unknown, malformed
-//! or too long are answered with an error and their payload is skipped, however long it says it is.
+//! A state machine over two buffers, without I/O. Unknown, malformed and overlong options are
+//! answered with an error; their payload is skipped, whatever length it announces.
 
 use std::sync::Arc;
 use std::vec;
@@ -24,13 +24,14 @@ use crate::wire::{
     transmission_flag,
 };
 
-/// The longest option payload that is looked at. Holds a name and some queries of full length.
+/// Maximum length of an option's payload. Allows for a name and several queries of full length.
 const OPTION_BYTES_MAX: u32 = 64 << 10;
 
-/// Options of one handshake, at most. A client that asks for more is not going to finish.
+/// Maximum number of options in a handshake. A client that sends more is not expected to finish.
 const OPTION_COUNT_MAX: usize = 1024;
 
-/// Options more for each export of a list: clients ask for what each of them is, and can do.
+/// Additional options for each listed export, because clients query information and contexts of
+/// each.
 const OPTIONS_PER_EXPORT: usize = 8;
 
 const BLOCK_BYTES_MIN: u32 = 1;
@@ -48,17 +49,17 @@ pub(crate) struct Handshake {
     chosen: Option<ChosenContexts>,
 }
 
-/// The contexts that a client chose, and for which export, by the name that it used.
+/// Contexts that a client selected, with the export name that it used.
 struct ChosenContexts {
     export_name: String,
     contexts: Vec<GrantedContext>,
 }
 
-/// What protects the connection.
+/// Security of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Channel {
     Plain,
-    /// TLS must come before any other option.
+    /// STARTTLS must come before any other option.
     PlainUntilTls,
     Tls,
 }
@@ -67,7 +68,7 @@ enum State {
     Greeting,
     ClientFlags,
     Option,
-    /// So many bytes of payload are dropped, then the option is refused as too long.
+    /// Skips the rest of a payload, then rejects the option as too long.
     Skip {
         option: u32,
         left: u32,
@@ -79,11 +80,11 @@ enum State {
     },
 }
 
-/// Next step of the machine.
+/// Next step of the state machine.
 pub(crate) enum Next {
     Go,
     Wait(Progress),
-    /// The client has chosen this export.
+    /// The client has selected this export.
     Enter(Export, Agreement),
 }
 
@@ -106,7 +107,7 @@ impl Handshake {
         }
     }
 
-    /// Forgets what was agreed over the plain connection.
+    /// Switches to TLS and discards everything that was negotiated on the plain connection.
     pub(crate) fn tls_started(&mut self, client: Client) {
         assert_eq!(self.channel, Channel::PlainUntilTls, "TLS is started once, and if required");
         self.channel = Channel::Tls;
@@ -177,7 +178,7 @@ impl Handshake {
         };
         input.consume(OPTION_HEADER_BYTES + payload_bytes);
         match next {
-            // What came after the request for TLS came unprotected.
+            // Input after STARTTLS was sent without encryption and must not be trusted.
             Next::Wait(Progress::StartTls) if !input.is_empty() => Next::Wait(Progress::Close),
             next => next,
         }
@@ -208,7 +209,8 @@ impl Handshake {
         }
     }
 
-    /// The old way to choose an export. It has no way to report an error but to hang up.
+    /// `EXPORT_NAME`, the oldstyle way to select an export. It can report an error only by
+    /// disconnecting.
     fn export_name(&mut self, payload: &[u8], output: &mut Output) -> Next {
         let found = wire::text(payload)
             .and_then(|name| Some((name, self.exports.find(name, &self.client)?)));
@@ -334,7 +336,7 @@ impl Handshake {
         self.put_contexts(option, replies.into_iter(), output)
     }
 
-    /// Grants contexts to the client, and returns their numbers and names.
+    /// Grants contexts and returns their ids and names.
     fn choose(&mut self, query: &ContextQuery<'_>, offers: Vec<Offer>) -> Vec<(u32, String)> {
         let granted = (1..).zip(&offers);
         let contexts = granted.map(|(id, offer)| GrantedContext { id, context: offer.context });
@@ -343,8 +345,8 @@ impl Handshake {
         (1..).zip(offers.into_iter().map(|offer| offer.name)).collect()
     }
 
-    /// Tells the client of contexts, as many as there is room for. Names that are too long for the
-    /// protocol cannot be asked for and are left out.
+    /// Writes context replies as long as there is room. Names that exceed the protocol's limit
+    /// cannot be queried and are left out.
     fn put_contexts(
         &mut self,
         option: u32,

@@ -1,21 +1,21 @@
-//! An NBD server for block devices.
+//! NBD server for block devices.
 //!
 //! ```text
 //! Server ── one thread per connection ── Transport ── bytes ── Session ── BlockDevice
 //! listens, counts, stops                 socket, TLS            handshake, then requests
 //! ```
 //!
-//! - [`Server`] listens on a Unix socket and, if told so, on TCP. Its owner hands in the devices as
-//!   [`Exports`].
-//! - A connection is one thread that receives many requests with one system call, serves them one
-//!   after the other and sends their replies with another one. Flushes that may wait for a disk are
-//!   left to a second thread, which flushes once for all that have come and answers them.
-//! - [`Session`] is the protocol itself, over two buffers and without I/O.
+//! - [`Server`] listens on a Unix socket and, if configured, on TCP. Its owner provides the devices
+//!   as [`Exports`].
+//! - Each connection has one thread. It receives many requests with one system call, serves them in
+//!   order, and sends their replies with another one. Flushes that may block on a disk go to a
+//!   second thread, which runs one flush for all that have arrived.
+//! - [`Session`] implements the protocol over two buffers, without I/O.
 //!
-//! A client takes one thread, or two, and two buffers of about 1.5 MiB of which only the used part
-//! takes memory; with many clients, at most 140 KiB each. Whatever a client sends or does not
-//! receive, it can at worst lose its own connection. This crate never inspects the data, and holds
-//! no lock while it serves a request.
+//! A client costs one or two threads and two buffers of about 1.5 MiB, of which only the used part
+//! takes memory. If there are many clients, each uses at most 140 KiB. Whatever a client sends or
+//! fails to read, it can lose only its own connection. This crate never inspects the data, and
+//! holds no lock while it serves a request.
 #![forbid(unsafe_code)]
 
 mod agreement;
@@ -44,5 +44,5 @@ pub use exports::{Client, Export, ExportInfo, Exports};
 pub use server::{Config, Server, TcpAccess};
 pub use session::Session;
 pub use tls::{ClientCertificate, TlsError, TlsFiles, TlsSettings};
-/// State of a server, with clients by the canonical name of their export.
+/// State of a server, with the clients of each export by canonical name.
 pub type Status = export_kit::Status<String>;

@@ -1,4 +1,4 @@
-//! The sockets on which clients are awaited.
+//! Listening sockets.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -11,10 +11,10 @@ use rustix::net::SocketType;
 use crate::error::ServerError;
 use crate::transport::Socket;
 
-/// Every process may connect: what it may use is asked for each export.
+/// Any process may connect. Access is checked for each export.
 const UNIX_SOCKET: SocketPlan = SocketPlan { kind: SocketType::STREAM, mode: 0o666, backlog: 128 };
 
-/// A socket that gives out connections and never waits for them.
+/// A non-blocking listening socket.
 pub(crate) enum Listener {
     Unix(UnixSocket),
     Tcp(TcpListener),
@@ -25,7 +25,7 @@ impl Listener {
         Ok(Self::Unix(UnixSocket::bind(path, UNIX_SOCKET)?))
     }
 
-    /// Returns the address that clients connect to as well, with the port that the kernel chose.
+    /// Returns the listener and its address, which includes the port if the kernel chose it.
     pub(crate) fn tcp(address: SocketAddr) -> Result<(Self, SocketAddr), ServerError> {
         let failed = |source| ServerError::ListenTcp { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -34,7 +34,7 @@ impl Listener {
         Ok((Self::Tcp(listener), address))
     }
 
-    /// The next client, or `None` when there is none.
+    /// Accepts the next client. Returns `None` if there is none.
     pub(crate) fn accept(&self) -> io::Result<Option<Socket>> {
         let listener = match self {
             Self::Unix(socket) => return Ok(socket.accept()?.map(Socket::unix)),

@@ -1,4 +1,4 @@
-//! The payloads of options, parsed, and the replies to options, as bytes.
+//! Parsing of option payloads, and encoding of option replies.
 
 use crate::buffer::Output;
 use crate::exports::ExportInfo;
@@ -8,7 +8,7 @@ use crate::wire::{OPTION_REPLY_MAGIC, Reader, STRING_BYTES_MAX, cut, info, reply
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExportQuery<'payload> {
     pub(crate) name: &'payload str,
-    /// Facts that the client asked for, beside what it is told anyway.
+    /// Optional information that the client requested.
     pub(crate) wants: Wants,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Wants {
 }
 
 impl<'payload> ExportQuery<'payload> {
-    /// `None` when the payload is malformed.
+    /// Returns `None` if the payload is malformed.
     pub(crate) fn parse(payload: &'payload [u8]) -> Option<Self> {
         let mut reader = Reader::new(payload);
         let name = reader.string()?;
@@ -45,7 +45,7 @@ pub(crate) struct ContextQuery<'payload> {
 }
 
 impl<'payload> ContextQuery<'payload> {
-    /// `None` when the payload is malformed.
+    /// Returns `None` if the payload is malformed.
     pub(crate) fn parse(payload: &'payload [u8]) -> Option<Self> {
         let mut reader = Reader::new(payload);
         let export_name = reader.string()?;
@@ -57,7 +57,7 @@ impl<'payload> ContextQuery<'payload> {
     }
 }
 
-/// One reply to `option`. Each of its `parts` follows the other.
+/// Writes one reply to `option`. Its payload is the concatenation of `parts`.
 pub(crate) fn put_reply(option: u32, kind: u32, parts: &[&[u8]], output: &mut Output) {
     let payload_bytes: usize = parts.iter().map(|part| part.len()).sum();
     let payload_bytes = u32::try_from(payload_bytes).expect("replies fit the output");
@@ -70,8 +70,8 @@ pub(crate) fn put_reply(option: u32, kind: u32, parts: &[&[u8]], output: &mut Ou
     }
 }
 
-/// One entry of the reply to `LIST`, cut to what the protocol allows. An export whose name is
-/// longer cannot be asked for and is left out.
+/// Writes one entry of the reply to `LIST`, cut to the protocol's limit. An export whose name
+/// exceeds the limit cannot be selected and is left out.
 pub(crate) fn put_list_entry(option: u32, export: &ExportInfo, output: &mut Output) {
     if export.name.len() > STRING_BYTES_MAX {
         return;

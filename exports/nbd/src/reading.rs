@@ -1,11 +1,12 @@
-//! Reads, from the one block that a database asks for to the gigabytes of a backup.
+//! Reads, from single blocks up to the full range of a backup.
 //!
-//! A short read is one call of the device and one reply. A long one looks for holes first, which
-//! structured replies describe instead of sending zeros, and goes on piece by piece whenever there
-//! is room for more. Pieces end where a block ends, so that none is read in two halves.
+//! A short read takes one call of the device and one reply. A long read first searches for holes,
+//! which structured replies describe without sending zeros, and continues in pieces whenever there
+//! is room in the output. Pieces end at block boundaries, so that each block is read whole.
 //!
-//! A reply in one message promises success with its header. So a good part of it is read before the
-//! first byte is sent: into the output, or, among many connections, for nothing but errors.
+//! An unfragmented reply promises success in its header. Therefore the first part of the range is
+//! read before the first byte is sent: into the output, or, if there are many connections, only to
+//! detect errors.
 
 use block_device::{BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, Extent, ExtentKind};
 
@@ -16,59 +17,61 @@ use crate::replies::{self, Place};
 use crate::transport::MessageEnd;
 use crate::wire::{CHUNK_HEADER_BYTES, Request, command_flag};
 
-/// Reads up to this length have been done as a whole before the first byte of the reply is sent.
-/// That is the limit of a reply that must not be fragmented.
+/// Reads up to this length are complete before the first byte of the reply is sent. It is the
+/// protocol's limit on reads that must not be fragmented (`DF`).
 pub(crate) const READ_STAGED_BYTES_MAX: u32 = 1 << 20;
 
-// The data of one step and its headers fit into the output.
+// The data of one step and its headers must fit the output.
 const _: () =
     assert!(READ_STAGED_BYTES_MAX as usize + 2 * CHUNK_HEADER_BYTES <= OUTPUT_STEP_BYTES_MAX);
 
-/// Shorter reads do not look for holes: that would cost more than sending the zeros.
+/// Minimum length of a read that searches for holes. For shorter reads, sending the zeros is
+/// cheaper.
 const HOLE_SEARCH_BYTES_MIN: u64 = 64 << 10;
 
-/// How far ahead one search for holes looks.
+/// Maximum range of one search for holes.
 const HOLE_SEARCH_BYTES_MAX: u64 = 1 << 20;
 
-/// Extents that one search finds, at most.
+/// Maximum number of extents that one search returns.
 const HOLE_SEARCH_COUNT_MAX: usize = 64;
 
-/// A read that is being answered.
+/// A read in progress.
 pub(crate) struct LongRead {
     request: Request,
     style: Style,
     next: u64,
     end: u64,
-    /// Where the run of data at `next` ends, as far as the last search saw.
+    /// End of the data run at `next`, as far as the last search reached.
     data_end: u64,
-    /// Extents that the last search found after `data_end`.
+    /// Extents after `data_end` that the last search returned.
     found: std::vec::IntoIter<Extent>,
 }
 
-/// How the reply is laid out.
+/// Layout of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     /// One header, then all the data.
     Simple,
-    /// One chunk.
+    /// One chunk (`DF`).
     Unfragmented,
-    /// As many chunks of data and holes as it takes.
+    /// Several chunks of data and holes.
     Chunks,
 }
 
 /// Result of a step of a read.
 pub(crate) enum Step {
-    /// To be continued when the output has room for another piece.
+    /// The read continues once the output has room for another piece.
     More(LongRead),
     Done,
-    /// Nothing of this step is in the output; an error is to be sent.
+    /// Nothing of this step is in the output. The caller sends an error reply.
     Failed(Failure),
-    /// Success was promised before the device failed, and the protocol has no way to take it back.
+    /// The device failed after success was promised. The protocol cannot revoke it, so the
+    /// connection must end.
     Broken,
 }
 
 impl LongRead {
-    /// A read of a range that lies on the device.
+    /// Starts a read of a range inside the device.
     pub(crate) fn new(request: Request, range: ByteRange, replies: Replies) -> Self {
         let style = match (replies, request.flags & command_flag::DF) {
             (Replies::Simple, _) => Style::Simple,
@@ -92,7 +95,7 @@ impl LongRead {
         self.request
     }
 
-    /// Adds a piece of the reply to `output`, which has room for [`OUTPUT_STEP_BYTES_MAX`].
+    /// Adds a piece of the reply to `output`, which must have room for [`OUTPUT_STEP_BYTES_MAX`].
     pub(crate) fn step(self, device: &dyn BlockDevice, output: &mut Output) -> Step {
         match self.style {
             Style::Unfragmented if self.next == self.end => {
@@ -107,7 +110,7 @@ impl LongRead {
         }
     }
 
-    /// Where in the stream of replies the last step has ended, if there is another one.
+    /// Returns the position in the stream of replies after the last step, if the read continues.
     pub(crate) fn message_end(&self) -> MessageEnd {
         match self.style {
             Style::Simple | Style::Unfragmented => MessageEnd::InsideReply,
@@ -115,7 +118,7 @@ impl LongRead {
         }
     }
 
-    /// A piece of a reply that is one message.
+    /// Adds a piece of an unfragmented reply.
     fn whole_step(mut self, device: &dyn BlockDevice, output: &mut Output) -> Step {
         let is_first = self.next == self.request.offset;
         let mut bytes_max = output.limits().read_piece_bytes;
@@ -136,8 +139,8 @@ impl LongRead {
         if self.next == self.end { Step::Done } else { Step::More(self) }
     }
 
-    /// Reads what shall be known to be good and does not fit the first step, and leaves nothing of
-    /// it in the output.
+    /// Reads the part that must be known to be readable but does not fit the first step. Leaves the
+    /// output unchanged.
     fn try_out(&self, device: &dyn BlockDevice, output: &mut Output) -> Result<(), DeviceError> {
         let bytes_max = output.limits().read_staged_bytes;
         let end = self.end.min(self.next + u64::from(READ_STAGED_BYTES_MAX));
@@ -166,7 +169,7 @@ impl LongRead {
         }
     }
 
-    /// One chunk with a piece of the run of data that begins at `next`.
+    /// Adds one chunk with a piece of the data run at `next`.
     fn put_data(mut self, device: &dyn BlockDevice, output: &mut Output) -> Step {
         let count = piece_bytes(self.next, self.data_end, output.limits().read_piece_bytes);
         let cookie = self.request.cookie;
@@ -185,7 +188,8 @@ impl LongRead {
         self.after_chunk(place)
     }
 
-    /// Moves `next` and `data_end` to the next run of data, with a chunk for the hole before it.
+    /// Advances `next` and `data_end` to the next data run, and adds a chunk for the hole before
+    /// it.
     fn skip_holes(mut self, device: &dyn BlockDevice, output: &mut Output) -> Step {
         if self.found.len() == 0 {
             let length = (self.end - self.next).min(HOLE_SEARCH_BYTES_MAX);
@@ -228,7 +232,7 @@ impl LongRead {
     }
 }
 
-/// How much of what lies from `next` to `end` a piece of `bytes_max` takes.
+/// Returns the length of the next piece of the range from `next` to `end`, at most `bytes_max`.
 fn piece_bytes(next: u64, end: u64, bytes_max: usize) -> u64 {
     let left = end - next;
     let bytes_max = bytes_max as u64;
@@ -238,7 +242,7 @@ fn piece_bytes(next: u64, end: u64, bytes_max: usize) -> u64 {
     bytes_max - (next + bytes_max) % BLOCK_BYTES as u64
 }
 
-/// The length of a piece as a number of bytes in memory.
+/// Converts the length of a piece to `usize`.
 fn bytes_in_memory(count: u64) -> usize {
     usize::try_from(count).expect("a piece fits the output")
 }

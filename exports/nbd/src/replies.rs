@@ -1,4 +1,4 @@
-//! Replies, simple or in chunks, as bytes in the output.
+//! Encoding of simple and structured replies.
 
 use block_device::ByteRange;
 
@@ -7,20 +7,19 @@ use crate::buffer::Output;
 use crate::failure::{Failure, MESSAGE_BYTES_MAX};
 use crate::wire::{CHUNK_HEADER_BYTES, CHUNK_MAGIC, SIMPLE_REPLY_BYTES, SIMPLE_REPLY_MAGIC, chunk};
 
-/// Extents in one context of an answer to a block status request, at most. Clients ask again for
-/// the rest.
+/// Maximum number of extents per context in a block status reply. Clients query again for the rest.
 pub(crate) const EXTENT_COUNT_MAX: usize = 8192;
 
 const EXTENT_BYTES: usize = 8;
 
-/// The longest chunk that [`put_status_chunk`] writes.
+/// Maximum length of a chunk that [`put_status_chunk`] writes.
 pub(crate) const STATUS_CHUNK_BYTES_MAX: usize =
     CHUNK_HEADER_BYTES + 4 + EXTENT_BYTES * EXTENT_COUNT_MAX;
 
-/// The longest chunk that [`put_error_chunk`] writes.
+/// Maximum length of a chunk that [`put_error_chunk`] writes.
 pub(crate) const ERROR_CHUNK_BYTES_MAX: usize = CHUNK_HEADER_BYTES + 6 + MESSAGE_BYTES_MAX;
 
-/// Where in its reply a chunk stands.
+/// Position of a chunk in its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Inner,
@@ -36,7 +35,7 @@ impl Place {
     }
 }
 
-/// The whole reply to a request that has no data in it, or that failed.
+/// Writes the whole reply to a request that returns no data, or that failed.
 pub(crate) fn put_outcome(
     cookie: u64,
     replies: Replies,
@@ -52,12 +51,12 @@ pub(crate) fn put_outcome(
     }
 }
 
-/// The whole reply to a read of nothing.
+/// Writes a final chunk without payload.
 pub(crate) fn put_success_chunk(cookie: u64, output: &mut Output) {
     output.put(&chunk_header(cookie, chunk::FLAG_DONE, chunk::NONE, 0));
 }
 
-/// The head of a chunk with the data of `range`, which the caller adds.
+/// Writes the header of a chunk with the data of `range`, which the caller appends.
 pub(crate) fn put_data_chunk_header(
     cookie: u64,
     place: Place,
@@ -69,14 +68,14 @@ pub(crate) fn put_data_chunk_header(
     output.put(&range.start.to_be_bytes());
 }
 
-/// All of `hole` reads as zeros.
+/// Writes a hole chunk: all of `hole` reads as zeros.
 pub(crate) fn put_hole_chunk(cookie: u64, place: Place, hole: ByteRange, output: &mut Output) {
     output.put(&chunk_header(cookie, place.flags(), chunk::OFFSET_HOLE, 12));
     output.put(&hole.start.to_be_bytes());
     output.put(&on_the_wire(hole.length).to_be_bytes());
 }
 
-/// The request failed as a whole, whatever chunks were sent before.
+/// Writes an error chunk, which fails the whole request regardless of earlier chunks.
 fn put_error_chunk(cookie: u64, failure: &Failure, output: &mut Output) {
     let message = failure.message().as_bytes();
     let message_bytes = u16::try_from(message.len()).expect("messages are cut");
@@ -87,7 +86,7 @@ fn put_error_chunk(cookie: u64, failure: &Failure, output: &mut Output) {
     output.put(message);
 }
 
-/// The chunk of a reply to a block status request that tells lengths and states in one context.
+/// Writes the chunk of a block status reply for one context: lengths and states of extents.
 pub(crate) fn put_status_chunk(
     cookie: u64,
     place: Place,
@@ -106,7 +105,7 @@ pub(crate) fn put_status_chunk(
     }
 }
 
-/// The head of a simple reply. The data of a successful read follows.
+/// Encodes the header of a simple reply. The data of a successful read follow.
 pub(crate) fn simple_reply(cookie: u64, error: u32) -> [u8; SIMPLE_REPLY_BYTES] {
     let mut bytes = [0; SIMPLE_REPLY_BYTES];
     bytes[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
@@ -115,7 +114,7 @@ pub(crate) fn simple_reply(cookie: u64, error: u32) -> [u8; SIMPLE_REPLY_BYTES] 
     bytes
 }
 
-/// The head of a chunk of a structured reply, which `payload_bytes` follow.
+/// Encodes the header of a structured reply chunk with `payload_bytes` of payload.
 fn chunk_header(
     cookie: u64,
     flags: u16,
@@ -131,7 +130,7 @@ fn chunk_header(
     bytes
 }
 
-/// Lengths in replies are no longer than those of the requests, which have 32 bits, and headers.
+/// Encodes a length. It never exceeds the 32-bit length of the request plus a header.
 fn on_the_wire(length: u64) -> u32 {
     u32::try_from(length).expect("no part of a reply is longer than its request")
 }

@@ -1,4 +1,4 @@
-//! The server: listens, gives each client a thread, and stops in good order.
+//! The server: accepts connections, starts a thread for each client, and shuts down.
 
 use std::io;
 use std::net::SocketAddr;
@@ -62,16 +62,16 @@ pub struct Server {
     tcp_address: Option<SocketAddr>,
 }
 
-/// What the owner tells the accepting thread.
+/// State shared by the owner and the accepting thread.
 struct Control {
     drain_until: Mutex<Option<Instant>>,
-    /// For clients over TCP that come from now on.
+    /// TLS settings for new TCP connections.
     tls: Mutex<Option<TlsSettings>>,
     stop: StopSignal,
 }
 
 impl Server {
-    /// Starts a server: listens, and serves clients from now on.
+    /// Starts the server.
     pub fn start(config: Config, exports: Arc<dyn Exports>) -> Result<Self, ServerError> {
         let tls = config.tls.as_ref().map(TlsSettings::load).transpose()?;
         if let Some(address) = config.tcp
@@ -113,24 +113,24 @@ impl Server {
         Ok(Self { registry, control, accepting: Some(accepting), tcp_address })
     }
 
-    /// Address for TCP clients, if TCP was configured.
+    /// Address for TCP clients, if TCP is configured.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp_address
     }
 
-    /// Clients by the canonical name of their export.
+    /// Returns the server's state, with the clients of each export by canonical name.
     pub fn status(&self) -> Status<String> {
         self.registry.status()
     }
 
-    /// Disconnects all clients of the export with this canonical name and returns their number;
-    /// they may connect again.
+    /// Disconnects all clients of the export with this canonical name and returns their number.
+    /// They may reconnect.
     pub fn disconnect(&self, export_name: &str) -> usize {
         self.registry.disconnect(export_name)
     }
 
-    /// Replaces the certificates for TCP clients that connect from now on. A server that was
-    /// started without TLS stays without.
+    /// Replaces the certificates for new TCP connections. Has no effect on a server that was
+    /// started without TLS.
     pub fn set_tls(&self, settings: TlsSettings) {
         let mut now = self.control.tls.lock().expect(NOT_POISONED);
         if now.is_some() {
@@ -141,9 +141,9 @@ impl Server {
     /// Stops the server: accepts no more clients, answers every request that has arrived, closes
     /// the connections, removes the socket and joins all threads.
     ///
-    /// Connections that are not done after `drain` are cut; returns how many. A flush that has not
-    /// ended by then is left alone with its thread, which also keeps the device. Waits longer than
-    /// `drain` only if a device does in a call other than a flush.
+    /// Connections that are not done after `drain` are cut. Returns their number. A flush that has
+    /// not returned by then is abandoned with its thread, which also keeps the device. The call
+    /// takes longer than `drain` only if the device blocks in a call other than a flush.
     pub fn stop(mut self, drain: Duration) -> usize {
         self.stop_within(drain)
     }
@@ -175,7 +175,7 @@ impl Control {
     }
 }
 
-/// The thread that accepts clients. All other threads are its children and end before it.
+/// State of the accepting thread. All other threads are its children and end before it.
 struct Acceptor {
     config: Config,
     exports: Arc<dyn Exports>,
@@ -184,7 +184,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Returns how many connections were cut in the end.
+    /// Returns the number of connections that were cut at the end.
     fn run(&self, listeners: Vec<Listener>) -> usize {
         thread::scope(|scope| {
             accept_until(&self.control.stop, &listeners, "NBD clients", |listener| {
@@ -200,7 +200,7 @@ impl Acceptor {
         })
     }
 
-    /// Fails when the system has no thread for another client.
+    /// Starts a thread for a client. Fails if the system has no thread left.
     fn admit<'scope, 'env>(
         &'env self,
         listener: &Listener,
@@ -211,7 +211,7 @@ impl Acceptor {
             Listener::Tcp(_) => (Client::Anybody, self.control.tls()),
             Listener::Unix(_) => match Peer::of(&**socket.descriptor()) {
                 Ok(peer) => (Client::Local(peer), None),
-                // One that the kernel does not know any more has gone.
+                // No credentials: the peer has disconnected.
                 Err(_) => return Ok(()),
             },
         };

@@ -1,13 +1,13 @@
-//! The server's side of one connection, without I/O: the handshake, which [`crate::handshake`] has,
-//! then requests in, device calls, replies out.
+//! Server side of one connection, without I/O: first the handshake in [`crate::handshake`], then
+//! the transmission phase.
 //!
-//! A state machine over two buffers, without I/O of its own. Requests are served one after the
-//! other, in the order in which they came; only flushes that may wait for a disk can be left to
-//! another thread, which answers them later. A request that is longer than the buffers is served in
-//! pieces: a write takes effect while its payload still arrives, a read is answered in several
-//! chunks. So the memory of a connection does not depend on the length of its requests.
+//! A state machine over two buffers. Requests are served in order. Only flushes that may block on a
+//! disk can be passed to another thread, which answers them later. A request longer than the
+//! buffers is served in pieces: a write takes effect while its payload arrives, and a read is
+//! answered in several chunks. So a connection's memory does not depend on the length of its
+//! requests.
 //!
-//! An invalid request fails alone; only a wrong magic number ends the connection.
+//! An invalid request fails alone. Only a wrong magic number ends the connection.
 
 use std::sync::Arc;
 
@@ -26,15 +26,15 @@ use crate::replies::{self, Place};
 use crate::transport::MessageEnd;
 use crate::wire::{Errno, REQUEST_BYTES, Request, command, command_flag};
 
-// A step begins when the output is not due, and so has room for any reply.
+// A step starts when the output is not due, and so has room for any reply.
 const _: () = assert!(CONTEXT_COUNT_MAX * replies::STATUS_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
 const _: () = assert!(replies::ERROR_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
 
-/// NBD protocol of one connection: turns bytes of a client into calls of a device and replies.
+/// NBD protocol of one connection: turns a client's bytes into device calls and replies.
 ///
-/// It does no I/O and reads no clock: its owner moves bytes in and out of the two buffers and does
-/// what [`Session::advance`] asks; after [`Progress::Close`] it is done. No input makes it fail,
-/// grow, or loop without end.
+/// A session does no I/O and reads no clock. Its owner moves bytes in and out of the two buffers
+/// and does what [`Session::advance`] asks. After [`Progress::Close`] the session has ended. No
+/// input makes it panic, grow, or loop forever.
 pub struct Session {
     phase: Phase,
     flushes: Option<Arc<FlushQueue>>,
@@ -46,21 +46,21 @@ enum Phase {
     Transmission(Box<Transmission>),
 }
 
-/// The phase of requests.
+/// State of the transmission phase.
 struct Transmission {
     export_name: String,
     device: Arc<dyn BlockDevice>,
     is_read_only: bool,
     agreement: Agreement,
     work: Work,
-    /// Where flushes that may wait for a disk are left; without, they are waited for here.
+    /// Queue for flushes that may block on a disk. Without it, the session flushes itself.
     flushes: Option<Arc<FlushQueue>>,
     left_flushes: bool,
     is_broken: bool,
     counters: Arc<Counters>,
 }
 
-/// What is left to do of the request that was begun.
+/// Remaining work of the current request.
 enum Work {
     None,
     Write(LongWrite),
@@ -72,24 +72,24 @@ struct LongWrite {
     request: Request,
     next: u64,
     left: u32,
-    /// Once a piece has failed, the rest of the payload is dropped.
+    /// Result so far. Once a piece has failed, the rest of the payload is dropped.
     outcome: Result<(), Failure>,
 }
 
 impl Session {
-    /// Creates a session that flushes devices itself, and waits for them.
+    /// Creates a session that flushes devices itself and waits for them.
     pub fn new(exports: Arc<dyn Exports>, client: Client, tls: TlsPolicy) -> Self {
         let handshake = Handshake::new(exports, client, tls);
         let phase = Phase::Handshake(Box::new(handshake));
         Self { phase, flushes: None, counters: Arc::default() }
     }
 
-    /// Leaves flushes that may wait for a disk to the thread that serves `queue`.
+    /// Passes flushes that may block on a disk to the thread that serves `queue`.
     pub(crate) fn leaving_flushes_to(self, queue: Arc<FlushQueue>) -> Self {
         Self { flushes: Some(queue), ..self }
     }
 
-    /// Counts its requests there.
+    /// Counts requests in `counters`.
     pub(crate) fn counted_by(self, counters: Arc<Counters>) -> Self {
         Self { counters, ..self }
     }
@@ -106,7 +106,7 @@ impl Session {
                 Next::Wait(progress) => return progress,
                 Next::Enter(export, agreement) => {
                     self.enter(export, agreement);
-                    // The owner learns which export it is before anything is done with it.
+                    // The owner must know the export before the first request is served.
                     return Progress::SendOutput;
                 }
             }
@@ -136,12 +136,12 @@ impl Session {
         handshake.tls_started(client);
     }
 
-    /// Canonical name of the export, once the client has chosen one.
+    /// Canonical name of the export, once the client has selected one.
     pub fn export_name(&self) -> Option<&str> {
         self.transmission().map(|transmission| transmission.export_name.as_str())
     }
 
-    /// Instructions for the flushes that are left to another thread, once there has been one.
+    /// Returns what a flush thread needs, once a flush was queued for it.
     pub(crate) fn flush_order(&self) -> Option<FlushOrder> {
         let order = |it: &Transmission| FlushOrder {
             device: Arc::clone(&it.device),
@@ -150,7 +150,8 @@ impl Session {
         self.transmission().filter(|it| it.left_flushes).map(order)
     }
 
-    /// Where in the stream of replies the output ends. Only chunks of different replies may mingle.
+    /// Position in the stream of replies at the end of the output. Only chunks of different replies
+    /// may interleave.
     pub(crate) fn message_end(&self) -> MessageEnd {
         match self.transmission() {
             Some(Transmission { is_broken: true, .. }) => MessageEnd::InsideReply,
@@ -217,7 +218,7 @@ impl Transmission {
         }
     }
 
-    /// Requests that are nothing but a header, and are answered by nothing but success.
+    /// Executes a request without payload whose successful reply has no data.
     fn execute(&mut self, request: Request) -> Result<Answer, Failure> {
         match request.command {
             command::FLUSH => self.flush(request),
@@ -246,7 +247,7 @@ impl Transmission {
         self.flush_if_fua(request)
     }
 
-    /// Everything is in memory already, so there is nothing to warm up.
+    /// `CACHE` is a no-op, because all data are in memory.
     fn cache(&mut self, request: Request) -> Result<Answer, Failure> {
         check_flags(request, command_flag::FUA)?;
         self.range(request, Action::Read).map(|_| Answer::Now)
@@ -254,7 +255,7 @@ impl Transmission {
 
     fn write_zeroes(&mut self, request: Request) -> Result<Answer, Failure> {
         self.counters.zeroes.add(1);
-        // Zeroing never writes zeros, so it is always fast enough for FAST_ZERO.
+        // Zeroing never writes zeros, so it always satisfies `FAST_ZERO`.
         let flags = command_flag::FUA | command_flag::NO_HOLE | command_flag::FAST_ZERO;
         check_flags(request, flags)?;
         self.check_change()?;
@@ -391,7 +392,7 @@ impl Transmission {
         }
     }
 
-    /// Answers a request that has no data in its reply, or that failed.
+    /// Writes the reply to a request that returns no data, or that failed.
     fn finish(
         &mut self,
         request: Request,
@@ -410,7 +411,7 @@ impl Transmission {
         NextStep::Done
     }
 
-    /// The bytes that a request is about, if they lie on the device.
+    /// Returns the range of a request, if it lies inside the device.
     fn range(&self, request: Request, action: Action) -> Result<ByteRange, Failure> {
         let range = ByteRange::new(request.offset, u64::from(request.length));
         let size_bytes = self.device.geometry().size_bytes;
@@ -435,7 +436,7 @@ impl Transmission {
         self.flush_device(request)
     }
 
-    /// A flush of a device without a write cache waits for nothing, and is done at once.
+    /// Flushes a device without write cache at once, because that does not block.
     fn flush_device(&mut self, request: Request) -> Result<Answer, Failure> {
         match (&self.flushes, self.device.write_cache()) {
             (Some(queue), WriteCache::Volatile) => {
@@ -458,8 +459,8 @@ impl Transmission {
 }
 
 impl LongWrite {
-    /// How much of the payload to take now from what has arrived. Pieces end where a block ends, so
-    /// that none is written in two halves.
+    /// Returns how much of the received payload to write now. Pieces end at block boundaries, so
+    /// that each block is written whole.
     fn piece_bytes(&self, input: &Input) -> usize {
         let arrived = input.len();
         let left = bytes_in_memory(self.left);
@@ -474,20 +475,20 @@ impl LongWrite {
     }
 
     fn advance_by(&mut self, count: usize) {
-        // A write that fits nowhere may have any offset; its payload is dropped all the same.
+        // A write outside the device may have any offset. Its payload is dropped.
         self.next = self.next.wrapping_add(count as u64);
         self.left -= u32::try_from(count).expect("a piece is not longer than what is left");
     }
 }
 
-/// Which thread answers a request that was done.
+/// Thread that answers an executed request.
 enum Answer {
     Now,
-    /// The one that does the flush, which was left to it.
+    /// The flush thread, which has the request in its queue.
     Later,
 }
 
-/// What follows a step of the machine.
+/// Continuation after a step of the state machine.
 enum NextStep {
     Done,
     Work(Work),
@@ -503,7 +504,7 @@ fn check_flags(request: Request, allowed: u16) -> Result<(), Failure> {
     Err(Failure::invalid(format!("command {command} does not support the flags {wrong:#06x}")))
 }
 
-/// A length on the wire as a number of bytes in memory.
+/// Converts a length on the wire to `usize`.
 fn bytes_in_memory(length: u32) -> usize {
     usize::try_from(length).expect("this server runs on 64-bit machines")
 }

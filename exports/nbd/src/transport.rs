@@ -1,8 +1,8 @@
-//! Transport of bytes: over the socket itself, or through TLS.
+//! Byte transport: a plain socket or TLS.
 //!
-//! One thread receives. Sending is for several, one message at a time: the lock of [`Sender`] is
-//! held while a client does not take what it is sent, and never while a thread waits for its next
-//! request. What TLS needs of both directions is under that lock, too.
+//! One thread receives. Several threads may send, one message at a time. The lock of [`Sender`] is
+//! held while a client does not read its replies, but not while a thread waits for the next
+//! request. The same lock covers the TLS state that both directions need.
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
@@ -19,35 +19,35 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustls::{ServerConfig, ServerConnection};
 use tls::ClientCertificate;
 
-/// Probes of a TCP peer begin after so much silence, so that dead peers do not stay for ever.
+/// Idle time before TCP keepalive probes, which detect dead peers.
 const TCP_KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 
-/// Bytes the kernel is asked to keep for the peer, so that a long reply is handed over in few
-/// pieces. The kernel may grant less.
+/// Requested size of the socket's send buffer, so that a long reply takes few system calls. The
+/// kernel may grant less.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
-/// Encrypted bytes that are received with one system call, at most: a few TLS records.
+/// Maximum amount of ciphertext per receive call: a few TLS records.
 const CIPHERTEXT_BYTES: usize = 64 << 10;
 
-/// The receiving end of a connection, and the way to its sending end.
+/// Receiving side of a connection, with a handle to its sending side.
 pub(crate) struct Transport {
     wire: Wire,
     sender: Arc<Sender>,
-    /// What was received and not decrypted yet. Without TLS there is none, nor room for any.
+    /// Received data that are not yet decrypted. Empty without TLS.
     ciphertext: Box<[u8]>,
     undecrypted: Range<usize>,
 }
 
-/// Where in the stream of replies a message ends.
+/// Position in the stream of replies at which a message ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageEnd {
     BetweenReplies,
-    /// The rest of the last reply follows, before anything else.
+    /// Inside a reply, whose rest must be sent before anything else.
     InsideReply,
 }
 
 impl Transport {
-    /// A plain connection, on which every wait ends at `deadline`.
+    /// Creates a plain connection. All waits end at `deadline`.
     pub(crate) fn new(socket: Socket, waiter: Waiter, deadline: Instant) -> Self {
         let deadline = Some(deadline);
         let sender = Sender::new(Outgoing { socket: socket.clone(), deadline, tls: None });
@@ -59,7 +59,7 @@ impl Transport {
         }
     }
 
-    /// The end for threads that have something to send as well.
+    /// Sending side, for other threads that send replies.
     pub(crate) fn sender(&self) -> &Arc<Sender> {
         &self.sender
     }
@@ -71,7 +71,8 @@ impl Transport {
         self.wire.socket.set_time_max(None)
     }
 
-    /// Shakes hands and goes on over TLS. Returns the client's certificate, if it has shown one.
+    /// Performs the TLS handshake and continues over TLS. Returns the client's certificate, if it
+    /// presented one.
     pub(crate) fn start_tls(
         &mut self,
         config: Arc<ServerConfig>,
@@ -86,13 +87,13 @@ impl Transport {
         Ok(certificate)
     }
 
-    /// Leaves a busy client alone for a moment, so that its requests come together; see
+    /// Pauses briefly for a busy client, so that its requests arrive together; see
     /// [`Waiter::gather`].
     pub(crate) fn gather(&mut self, request_count: u32) {
         self.wire.waiter.gather(request_count);
     }
 
-    /// Waits for bytes; none means that the client has gone.
+    /// Waits for bytes. Returns 0 if the client has disconnected.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.ciphertext.is_empty() {
             return self.wire.wait_for_bytes(into);
@@ -109,7 +110,7 @@ impl Transport {
         }
     }
 
-    /// What the bytes received so far hold, or `None` when that needs more of them.
+    /// Decrypts what has been received so far. Returns `None` if more bytes are needed.
     fn decrypt(&mut self, into: &mut [u8]) -> Option<io::Result<usize>> {
         let mut state = self.sender.lock();
         let outgoing = &mut state.outgoing;
@@ -128,7 +129,7 @@ impl Transport {
                 Err(error) => return Some(Err(error)),
             }
             let processed = tls.process_new_packets().map_err(io::Error::other);
-            // An alert tells the client why it is left.
+            // Sends the TLS alert that tells the client the reason for the failure.
             if let Err(error) = outgoing.send_tls().and(processed.map(|_| ())) {
                 return Some(Err(error));
             }
@@ -136,7 +137,7 @@ impl Transport {
     }
 }
 
-/// The sending end of a connection, for all threads that have something to say to its client.
+/// Sending side of a connection, shared by all threads that send to its client.
 pub(crate) struct Sender {
     state: Mutex<SendState>,
     reply_ended: Condvar,
@@ -145,7 +146,7 @@ pub(crate) struct Sender {
 struct SendState {
     outgoing: Outgoing,
     last_end: MessageEnd,
-    /// Nothing that is sent now would be understood.
+    /// Nothing more may be sent, because the client could not interpret it.
     is_over: bool,
 }
 
@@ -156,8 +157,8 @@ impl Sender {
         Self { state: Mutex::new(state), reply_ended: Condvar::new() }
     }
 
-    /// Hands over all of `bytes`, waiting for a client that does not take them. For the one thread
-    /// that may send replies in pieces.
+    /// Sends all of `bytes`, and waits for a client that does not read. Only for the thread that
+    /// may send replies in pieces.
     pub(crate) fn send(&self, bytes: &[u8], end: MessageEnd) -> io::Result<()> {
         let mut state = self.lock();
         let last_end = std::mem::replace(&mut state.last_end, end);
@@ -168,7 +169,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends as [`Sender::send`] does, for any thread; `bytes` are whole replies.
+    /// Sends whole replies, from any thread. Waits until no reply is incomplete.
     pub(crate) fn send_between_replies(&self, bytes: &[u8]) -> io::Result<()> {
         let must_wait =
             |state: &mut SendState| state.last_end == MessageEnd::InsideReply && !state.is_over;
@@ -184,7 +185,7 @@ impl Sender {
         self.lock().outgoing.close()
     }
 
-    /// Lets no thread send anything any more, nor wait for the rest of a reply that will not come.
+    /// Prevents all further sends, and wakes threads that wait for the end of a reply.
     pub(crate) fn give_up(&self) {
         self.lock().is_over = true;
         self.reply_ended.notify_all();
@@ -197,7 +198,7 @@ impl Sender {
 
 const NOT_POISONED: &str = "nothing panics while it holds this lock";
 
-/// The socket as the place where bytes go, and what encrypts them.
+/// Socket to send on, and its TLS state.
 struct Outgoing {
     socket: Socket,
     deadline: Option<Instant>,
@@ -235,7 +236,7 @@ impl Outgoing {
     }
 }
 
-/// Bytes straight into the socket, before the deadline if there is one.
+/// Plain socket to write to, until the deadline if there is one.
 struct PlainSocket<'socket> {
     socket: &'socket Socket,
     deadline: Option<Instant>,
@@ -258,7 +259,7 @@ impl Write for PlainSocket<'_> {
     }
 }
 
-/// The socket as the place where bytes come from, and how to wait for them.
+/// Socket to receive from, with the policy of waiting.
 struct Wire {
     socket: Socket,
     waiter: Waiter,
@@ -266,12 +267,12 @@ struct Wire {
 }
 
 impl Wire {
-    /// The one place where a connection waits for its client: it looks again and again while
-    /// traffic is recent, then sleeps.
+    /// Waits for bytes. This is the only place where a connection waits for its client: it polls
+    /// while there is traffic, then sleeps.
     fn wait_for_bytes(&mut self, into: &mut [u8]) -> io::Result<usize> {
         obey_deadline(&self.socket, self.deadline)?;
         let socket = &self.socket;
-        // One of the two closures runs at a time, which the compiler cannot know.
+        // Only one of the closures runs at a time, which the compiler cannot prove.
         let into = RefCell::new(into);
         self.waiter.wait(
             || socket.receive_now(&mut into.borrow_mut()),
@@ -280,7 +281,7 @@ impl Wire {
     }
 }
 
-/// Lets the next wait for the peer end in time. Fails when there is no time left.
+/// Limits the next wait for the peer to the time left. Fails if no time is left.
 fn obey_deadline(socket: &Socket, deadline: Option<Instant>) -> io::Result<()> {
     let Some(deadline) = deadline else {
         return Ok(());
@@ -333,7 +334,8 @@ impl Socket {
         socket
     }
 
-    /// What has arrived, or zero bytes when the peer has ended the connection. Never waits.
+    /// Receives what has arrived. Returns 0 bytes if the peer has closed the connection. Never
+    /// blocks.
     fn receive_now(&self, into: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             match rustix::net::recv(&self.descriptor, &mut *into, RecvFlags::DONTWAIT) {
@@ -345,7 +347,7 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::receive_now`], but waits until there is something to say.
+    /// Receives as [`Socket::receive_now`] does, but blocks until there is something.
     fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             match rustix::net::recv(&self.descriptor, &mut *into, RecvFlags::empty()) {
@@ -356,7 +358,7 @@ impl Socket {
         }
     }
 
-    /// Hands over at least one byte, waiting for a peer that does not take any.
+    /// Sends at least one byte. Blocks while the peer does not read.
     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match rustix::net::send(&self.descriptor, bytes, SendFlags::NOSIGNAL) {
@@ -367,20 +369,20 @@ impl Socket {
         }
     }
 
-    /// Bounds each wait of [`Socket::receive`] and [`Socket::send`], which then fail with
-    /// `WouldBlock`. `None` waits for ever.
+    /// Sets the timeout of each [`Socket::receive`] and [`Socket::send`], which then fail with
+    /// `WouldBlock`. `None` means no timeout.
     fn set_time_max(&self, time_max: Option<Duration>) -> io::Result<()> {
         sockopt::set_socket_timeout(&self.descriptor, Timeout::Recv, time_max)?;
         sockopt::set_socket_timeout(&self.descriptor, Timeout::Send, time_max)?;
         Ok(())
     }
 
-    /// For the registry, which ends connections through it.
+    /// Descriptor for the registry, which ends connections by shutting it down.
     pub(crate) fn descriptor(&self) -> &Arc<OwnedFd> {
         &self.descriptor
     }
 
-    /// Settings that make a connection better, and without which it works.
+    /// Sets an optional socket option. Failures are logged and ignored.
     fn tune(&self, what: &str, set: impl Fn(&OwnedFd) -> rustix::io::Result<()>) {
         if let Err(error) = set(&self.descriptor) {
             tracing::debug!(%error, "cannot configure an NBD connection: {what}");

@@ -1,8 +1,8 @@
-//! The numbers and layouts of the protocol, as pure functions over bytes.
+//! Constants and encodings of the NBD protocol, as pure functions over bytes.
 //!
-//! Everything is big-endian. Nothing here knows a device, a socket or a limit of this server.
+//! Everything is big-endian. This module knows no device, no socket and no limit of this server.
 
-/// The longest string that the protocol allows: export names, queries, error messages.
+/// Maximum length of strings in the protocol: export names, queries, error messages.
 pub(crate) const STRING_BYTES_MAX: usize = 4096;
 
 pub(crate) const GREETING_MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
@@ -17,16 +17,16 @@ pub(crate) const OPTION_HEADER_BYTES: usize = 16;
 pub(crate) const REQUEST_BYTES: usize = 28;
 pub(crate) const SIMPLE_REPLY_BYTES: usize = 16;
 pub(crate) const CHUNK_HEADER_BYTES: usize = 20;
-/// Zero bytes after the answer to `EXPORT_NAME`, unless the client can do without.
+/// Zero bytes after the reply to `EXPORT_NAME`, unless `NO_ZEROES` was negotiated.
 pub(crate) const EXPORT_NAME_ZEROES: usize = 124;
 
-/// Flags that both sides send in the handshake; the same bits in both directions.
+/// Handshake flags. The same bits are used in both directions.
 pub(crate) mod handshake_flag {
     pub(crate) const FIXED_NEWSTYLE: u16 = 1 << 0;
     pub(crate) const NO_ZEROES: u16 = 1 << 1;
 }
 
-/// Features of an export, as told at the end of the handshake.
+/// Transmission flags: features of an export.
 pub(crate) mod transmission_flag {
     pub(crate) const HAS_FLAGS: u16 = 1 << 0;
     pub(crate) const READ_ONLY: u16 = 1 << 1;
@@ -53,7 +53,7 @@ pub(crate) mod option {
     pub(crate) const SET_META_CONTEXT: u32 = 10;
 }
 
-/// Replies of a server to an option. Bit 31 marks errors.
+/// Replies to options. Bit 31 marks errors.
 pub(crate) mod reply {
     pub(crate) const ACK: u32 = 1;
     pub(crate) const SERVER: u32 = 2;
@@ -67,7 +67,7 @@ pub(crate) mod reply {
     pub(crate) const ERR_TOO_BIG: u32 = (1 << 31) + 9;
 }
 
-/// Facts about an export.
+/// Information types in replies to `INFO` and `GO`.
 pub(crate) mod info {
     pub(crate) const EXPORT: u16 = 0;
     pub(crate) const NAME: u16 = 1;
@@ -94,18 +94,18 @@ pub(crate) mod command_flag {
     pub(crate) const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// Kinds of chunks in a structured reply. Bit 15 marks errors.
+/// Chunk types of structured replies. Bit 15 marks errors.
 pub(crate) mod chunk {
     pub(crate) const NONE: u16 = 0;
     pub(crate) const OFFSET_DATA: u16 = 1;
     pub(crate) const OFFSET_HOLE: u16 = 2;
     pub(crate) const BLOCK_STATUS: u16 = 5;
     pub(crate) const ERROR: u16 = (1 << 15) + 1;
-    /// The only flag of a chunk: it is the last of its reply.
+    /// The only flag of a chunk: it is the last chunk of its reply.
     pub(crate) const FLAG_DONE: u16 = 1;
 }
 
-/// States of an extent: those of `base:allocation`, and our own.
+/// Extent states in `base:allocation` and in the contexts of this server.
 pub(crate) mod state {
     pub(crate) const HOLE: u32 = 1 << 0;
     pub(crate) const ZERO: u32 = 1 << 1;
@@ -113,7 +113,7 @@ pub(crate) mod state {
     pub(crate) const CHANGED: u32 = 1 << 0;
 }
 
-/// Error numbers of the transmission phase. The same on every system.
+/// Error numbers of the transmission phase, which do not depend on the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Errno {
@@ -132,7 +132,7 @@ impl Errno {
     }
 }
 
-/// Takes numbers and strings from the front of a payload; `None` when it is too short.
+/// Reads numbers and strings from the front of a payload. Returns `None` if it is too short.
 pub(crate) struct Reader<'payload> {
     rest: &'payload [u8],
 }
@@ -158,7 +158,8 @@ impl<'payload> Reader<'payload> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A string after its 32-bit length. Must be UTF-8 and no longer than the protocol allows.
+    /// Reads a string with a 32-bit length prefix. It must be valid UTF-8 within the protocol's
+    /// limit.
     pub(crate) fn string(&mut self) -> Option<&'payload str> {
         let length = usize::try_from(self.u32()?).ok()?;
         let (bytes, rest) = self.rest.split_at_checked(length)?;
@@ -173,7 +174,7 @@ impl<'payload> Reader<'payload> {
     }
 }
 
-/// The bytes as a string of the protocol, or `None` when they are none.
+/// Returns the bytes as a string, or `None` if they are not valid UTF-8 or too long.
 pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
     if bytes.len() > STRING_BYTES_MAX {
         return None;
@@ -181,7 +182,7 @@ pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// Longest prefix of `text` in whole characters that fits into `bytes_max`.
+/// Returns the longest prefix of `text` in whole characters that fits into `bytes_max`.
 pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     let mut end = bytes_max.min(text.len());
     while !text.is_char_boundary(end) {
@@ -190,7 +191,7 @@ pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
-/// The head of an option; its payload follows.
+/// Header of an option. Its payload follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OptionHeader {
     pub(crate) option: u32,
@@ -198,7 +199,8 @@ pub(crate) struct OptionHeader {
 }
 
 impl OptionHeader {
-    /// `None` when the magic number is wrong, after which nothing the client sends makes sense.
+    /// Returns `None` if the magic number is wrong, after which the rest of the stream cannot be
+    /// parsed.
     pub(crate) fn parse(bytes: &[u8; OPTION_HEADER_BYTES]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         if reader.u64()? != OPTION_MAGIC {
@@ -208,19 +210,20 @@ impl OptionHeader {
     }
 }
 
-/// The head of a request of the transmission phase; a write's payload follows.
+/// Header of a request in the transmission phase. A write's payload follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) flags: u16,
     pub(crate) command: u16,
-    /// Chosen by the client and given back in each reply.
+    /// Identifier chosen by the client and returned in each reply.
     pub(crate) cookie: u64,
     pub(crate) offset: u64,
     pub(crate) length: u32,
 }
 
 impl Request {
-    /// `None` when the magic number is wrong, after which nothing the client sends makes sense.
+    /// Returns `None` if the magic number is wrong, after which the rest of the stream cannot be
+    /// parsed.
     pub(crate) fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         if reader.u32()? != REQUEST_MAGIC {

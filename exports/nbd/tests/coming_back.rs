@@ -1,4 +1,5 @@
-//! Clients that come back and repeat what was not answered: nothing of before lands after it.
+//! Clients that reconnect and repeat unanswered requests: no older write may land after the
+//! repeated one.
 
 #[path = "support/faulty.rs"]
 mod faulty;
@@ -21,14 +22,14 @@ use running::{Client, PATIENCE, Running, wait_until};
 use support::ExportTable;
 use talk::{Request, command, export_query, option, option_bytes, rep};
 
-/// How long an answer is waited for that must not come.
+/// Time to wait for an answer that must not arrive.
 const MOMENT: Duration = Duration::from_millis(200);
 
 const WRITE: Request =
     Request { command: command::WRITE, length: 4096, flags: 0, offset: 4096, cookie: 1 };
 
-/// Lets a write wait inside the device, ends its connection, and comes back by another one, which
-/// writes the same block again once it is let in.
+/// Blocks a write inside the device, ends its connection, and reconnects. The new connection writes
+/// the same block again once it is admitted.
 #[track_caller]
 fn check_coming_back(choose: u32, end: impl FnOnce(&Server, Client<UnixStream>)) {
     let device = Arc::new(FaultyDevice::new(1 << 20));
@@ -45,7 +46,7 @@ fn check_coming_back(choose: u32, end: impl FnOnce(&Server, Client<UnixStream>))
         option::GO => export_query("db", &[]),
         _ => b"db".to_vec(),
     };
-    // With a request behind it that is not to be begun either.
+    // Followed by a request that must not be started either.
     let repetition = [&WRITE.bytes()[..], &[2; 4096]].concat();
     again.send(&[option_bytes(choose, &asked), repetition].concat());
     again.stream.set_read_timeout(Some(MOMENT)).expect("a time can be set");
@@ -82,7 +83,7 @@ fn a_client_that_has_gone_is_let_in_after_its_writes_have_left_the_device() {
     check_coming_back(option::GO, |_, first| drop(first));
     check_coming_back(option::GO, |_, first| {
         first.stream.shutdown(Shutdown::Write).expect("it is open");
-        // Kept open, as by a host from which nothing is heard any more.
+        // Leave the socket open, like a host that no longer responds.
         std::mem::forget(first);
     });
 }

@@ -1,4 +1,4 @@
-//! Flushes that take long: what they hold up, what they cover, and how a server stops meanwhile.
+//! Slow flushes: requests that they delay, writes that they cover, and shutdown meanwhile.
 
 #[path = "support/faulty.rs"]
 mod faulty;
@@ -21,7 +21,7 @@ use talk::{Request, command, errno, flag};
 
 const SIZE: u64 = 64 << 20;
 
-/// Two devices whose flushes can be held.
+/// Two devices whose flushes can be blocked.
 struct Fixture {
     first: Arc<FaultyDevice>,
     running: Running,
@@ -35,7 +35,7 @@ impl Fixture {
         Self { first, running: Running::new(Arc::new(table)) }
     }
 
-    /// A client with one flush under way that does not end.
+    /// Connects a client with one flush in progress that does not return.
     fn client_that_flushes(&self) -> Client<UnixStream> {
         self.first.hold(Action::Flush);
         let mut client = self.running.connect_to("first");
@@ -70,7 +70,7 @@ fn fua(request: Request) -> Request {
     Request { flags: flag::FUA, ..request }
 }
 
-/// Cookie and error of the next simple reply.
+/// Receives the next simple reply. Returns its cookie and error.
 fn reply<S: Read + Write>(client: &mut Client<S>) -> (u64, u32) {
     let bytes = client.receive(16);
     let cookie = u64::from_be_bytes(bytes[8..].try_into().expect("eight bytes"));
@@ -163,8 +163,8 @@ fn more_flushes_than_may_wait_are_refused() {
     assert_eq!(fixture.first.flush_count(), 2);
 }
 
-/// Goal: the reply to a flush does not come in the middle of the data of a simple reply.
-/// Method: the client asks for more than its socket holds, and takes none of it before the flush
+/// Goal: the reply to a flush is not sent inside the data of a simple reply.
+/// Method: the client requests more data than its socket buffers, and reads none before the flush
 /// has ended.
 #[test]
 fn a_long_reply_is_not_interrupted() {
@@ -177,7 +177,7 @@ fn a_long_reply_is_not_interrupted() {
     fixture.first.release();
     let mut third = fixture.running.connect_to("first");
     assert_eq!(third.request(flush(2), &[]), 0);
-    // Replies may come in any order, but whole.
+    // Replies may come in any order, but each must be whole.
     let mut cookies = Vec::new();
     while cookies.len() < 2 {
         let (cookie, error) = reply(&mut client);

@@ -1,4 +1,4 @@
-//! Requests of clients before they choose an export.
+//! Options that clients send before they select an export.
 
 mod support;
 #[path = "support/talk.rs"]
@@ -21,7 +21,7 @@ fn exports() -> Arc<ExportTable> {
     Arc::new(ExportTable::new().with("first", Arc::new(device())).with("second", second))
 }
 
-/// Sends an option and compares the kinds of the replies.
+/// Sends an option and compares the types of the replies.
 #[track_caller]
 fn ask(talk: &mut Talk, option: u32, payload: &[u8], expected: &[u32]) -> Vec<OptionReply> {
     talk.send(&option_bytes(option, payload));
@@ -243,8 +243,7 @@ fn contexts_need_structured_replies() {
     ask(&mut plain(), option::LIST_META_CONTEXT, &query, &[rep::ERR_INVALID]);
 }
 
-/// What is answered to queries about the contexts of an export with two snapshots: numbers and
-/// names.
+/// Checks the ids and names that are returned for queries on an export with two snapshots.
 #[track_caller]
 fn check_contexts(option: u32, queries: &[&str], expected: &[(u32, &str)]) {
     let device = SparseDevice::new(SIZE);

@@ -1,4 +1,4 @@
-//! Behaviour of a client among many: the sizes of pieces, and nothing that the protocol says.
+//! Clients among many connections: the lengths of pieces, and unchanged behaviour in the protocol.
 
 #[path = "support/faulty.rs"]
 mod faulty;
@@ -22,10 +22,10 @@ const SIZE: u64 = 40 << 20;
 const MIB: u32 = 1 << 20;
 const COOKIE: u64 = 7;
 
-/// As many clients are served in small pieces, and no fewer.
+/// Smallest number of clients that are served in small pieces.
 const CLIENT_COUNT_MANY: usize = 25;
 
-/// A request among many is done in pieces that are no longer than this.
+/// Maximum length of the pieces in which such requests are served.
 const PIECE_BYTES_MAX: u64 = 68 << 10;
 
 fn device() -> Arc<FaultyDevice> {
@@ -53,10 +53,10 @@ fn among_many(mut talk: Talk) -> Talk {
     talk
 }
 
-/// Both shares with which requests are done in pieces.
+/// Both shares with which requests are served in pieces.
 const SHARES: [BufferShare; 2] = [BufferShare::Medium, BufferShare::Small];
 
-/// Bytes of which no two blocks are the same.
+/// Bytes of which no two blocks are equal.
 fn pattern(length: u32) -> Vec<u8> {
     (0..length / 4).flat_map(u32::to_le_bytes).collect()
 }
@@ -77,7 +77,7 @@ fn fail_at(device: &FaultyDevice, action: Action, at: u64, kind: DeviceErrorKind
     device.set_fault(Fault { action, at, kind });
 }
 
-/// Fails unless `ranges` are short and no two of them share a block.
+/// Checks that `ranges` are short and that no two of them share a block.
 #[track_caller]
 fn check_pieces(ranges: &[ByteRange]) {
     assert!(ranges.iter().all(|range| range.length <= PIECE_BYTES_MAX), "{ranges:?}");
@@ -160,8 +160,8 @@ fn an_error_in_a_later_piece_of_an_unfragmented_read_is_told() {
     }
 }
 
-/// Goal: what cannot be taken back is never made up for with wrong data.
-/// Method: the device fails past what is read before success is promised.
+/// Goal: when an error can no longer be reported, the server does not send wrong data.
+/// Method: the device fails past the part that is read before success is promised.
 #[test]
 fn an_error_far_past_the_start_of_a_simple_read_ends_the_connection() {
     let device = device();
@@ -232,7 +232,7 @@ fn structured_client(running: &Running) -> Client<UnixStream> {
     client
 }
 
-/// The length of the first chunk of a long read by one more client.
+/// Length of the first chunk of a long read by one more client.
 fn first_chunk_bytes(running: &Running) -> usize {
     let mut client = structured_client(running);
     client.send(&read(0, MIB).bytes());
@@ -241,8 +241,8 @@ fn first_chunk_bytes(running: &Running) -> usize {
     payload_bytes as usize - 8
 }
 
-/// Goal: pieces are small while there are many clients, and no longer.
-/// Method: one client more than there may be for longer pieces, and then one fewer.
+/// Goal: pieces are small only while there are many clients.
+/// Method: connect one client more than longer pieces allow, then disconnect one.
 #[test]
 fn many_clients_are_served_in_small_pieces_until_some_have_gone() {
     let device = device();
@@ -258,9 +258,9 @@ fn many_clients_are_served_in_small_pieces_until_some_have_gone() {
     assert_eq!(first_chunk_bytes(&running), 128 << 10);
 }
 
-/// Goal: a flush is not answered in the middle of a chunk that is sent in pieces.
-/// Method: flushes and long reads take turns, so that the two threads of the connection have
-/// something to say all the time.
+/// Goal: a reply to a flush is not sent inside a chunk that is sent in pieces.
+/// Method: flushes and long reads alternate, so that both threads of the connection send at the
+/// same time.
 #[test]
 fn a_flush_is_not_answered_inside_a_chunk() {
     const TURN_COUNT: usize = 100;

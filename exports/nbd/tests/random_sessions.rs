@@ -1,4 +1,4 @@
-//! Sessions under random input. The fuzz targets do the same with input that is chosen better.
+//! Sessions under random input. The fuzz targets run the same code with coverage-guided input.
 
 #[path = "support/storm.rs"]
 mod storm;

@@ -1,4 +1,5 @@
-//! The clients that people really use. Those that this machine lacks are skipped, and say so.
+//! Interoperability with common NBD clients. Clients that are not installed are skipped with a
+//! message.
 
 #[path = "support/certificates.rs"]
 mod certificates;
@@ -26,7 +27,7 @@ use support::{ExportTable, SparseDevice};
 
 const SIZE: u64 = 64 << 20;
 
-/// A served device that no other test touches.
+/// A served device of one test.
 struct Served {
     device: Arc<SparseDevice>,
     running: Running,
@@ -54,7 +55,7 @@ impl Served {
         path.to_str().expect("temporary directories have readable names").to_owned()
     }
 
-    /// A file with data, zeros and holes.
+    /// Creates an image file with data, zeros and holes.
     fn image(&self, name: &str) -> String {
         let path = self.path(name);
         let mut bytes = vec![0; 64 << 20];
@@ -73,26 +74,26 @@ impl Served {
     }
 }
 
-/// Runs a tool for a bounded time; `None` when the machine does not have it.
+/// Runs a tool with a time limit. Returns `None` if it is not installed.
 #[track_caller]
 fn run(tool: &str, arguments: &[&str]) -> Option<Output> {
     let inherited = std::env::var("PATH").unwrap_or_default();
     let output = Command::new("timeout")
         .args(["100", tool])
         .args(arguments)
-        // The system's Python is the one that knows libnbd.
+        // The system's Python has the libnbd module.
         .env("PATH", format!("/usr/bin:{inherited}"))
         .output()
         .expect("timeout is part of every Linux");
     if output.status.code() == Some(127) {
-        // Written past the test harness, which hides what a passing test prints.
+        // Bypasses the test harness, which hides the output of passing tests.
         writeln!(io::stderr(), "skipped: this machine has no {tool}").expect("stderr is open");
         return None;
     }
     Some(output)
 }
 
-/// As [`run`]; fails when the tool does.
+/// Runs a tool as [`run`] does. Fails if the tool fails.
 #[track_caller]
 fn succeed(tool: &str, arguments: &[&str]) -> Option<String> {
     let output = run(tool, arguments)?;
@@ -171,7 +172,7 @@ fn nbdinfo_maps_data_and_holes() {
     );
 }
 
-/// A served device that was changed after its snapshot, in the second mebibyte.
+/// Serves a device with changes after its snapshot, in the second mebibyte.
 fn served_with_changes() -> Served {
     let served = Served::new();
     served.device.write(0, &[1; 8192]).expect("there is space");
@@ -211,7 +212,7 @@ fn qemu_img_maps_what_changed_as_it_does_dirty_bitmaps() {
         return;
     };
     let parts = map.as_array().expect("a list").iter();
-    // Where bit 0 is set, QEMU says that there is no data.
+    // QEMU reports extents with bit 0 set as `"data": false`.
     let changed = parts.filter(|part| part["data"] == false);
     let changed: Vec<_> = changed.map(|part| (&part["start"], &part["length"])).collect();
     assert_eq!(changed, [(&Value::from(1 << 20), &Value::from(8192))]);
@@ -236,7 +237,7 @@ assert told["memlane:changed:monday"] == [m, 0, 8192, 1, m - 8192, 0], told
     succeed("nbdsh", &["-c", &format!("uri = {:?}\n{script}", served.uri("disk"))]);
 }
 
-/// Requests that no well-behaved client sends, with what they must be answered.
+/// Invalid requests, which well-behaved clients do not send, and the expected errors.
 const ERRORS: &str = r#"
 import errno
 def refused(expected, request, *arguments):
@@ -330,7 +331,7 @@ assert all(h.pread(4096, i * 4096) == bytes([i % 256]) * 4096 for i in range(100
     succeed("nbdsh", &["-c", &format!("uri = {:?}\n{script}", served.uri("disk"))]);
 }
 
-/// Forced writes, flushes and reads, many at once, with every byte compared.
+/// Concurrent FUA writes, flushes and reads. Every byte is compared.
 const FLUSHES: &str = r#"
 h.connect_uri(uri)
 h.set_strict_mode(0)
@@ -473,7 +474,7 @@ fn qemu_io_is_told_of_a_flush_that_failed() {
         let arguments: Vec<_> = ["-f", "raw", "-t", "none"].into_iter().chain(commands).collect();
         Some(run("qemu-io", &[&arguments[..], &[&uri]].concat())?.status.success())
     };
-    // QEMU sends no flush when nothing was written.
+    // QEMU sends no flush if nothing was written.
     let Some(flushed) = qemu_io(&["write -P 7 0 4k", "flush"]) else { return };
     assert!(!flushed);
     assert_eq!(qemu_io(&["write -f -P 7 0 4k"]), Some(false));
@@ -506,7 +507,7 @@ fn nbdkit_serves_what_it_takes_from_here() {
     succeed("nbdkit", &["-U", "-", "nbd", &uri, "--run", check]);
 }
 
-/// A server that speaks TLS, for clients that trust its authority.
+/// A TLS server, and the authority of its certificate.
 struct Guarded {
     served: Served,
     authority: Authority,
@@ -530,7 +531,7 @@ impl Guarded {
         Self { served, authority }
     }
 
-    /// What `nbdinfo` with the files in `directory` makes of the server.
+    /// Runs `nbdinfo` on the server, with the certificate files in `directory`.
     fn nbdinfo(&self, directory: &Path) -> Option<Output> {
         let port = self.served.running.server.tcp_address().expect("TCP was asked for").port();
         let directory = directory.display();
@@ -539,7 +540,8 @@ impl Guarded {
     }
 }
 
-/// Files as libnbd looks for them: an authority to trust and, if any, a certificate to show.
+/// Creates a folder as libnbd expects it: a trusted CA certificate and, if any, a client
+/// certificate.
 fn client_files(trusted: &Authority, own: Option<&Authority>) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("there is space for temporary files");
     trusted.publish(directory.path(), "ca-cert.pem");

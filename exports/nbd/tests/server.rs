@@ -1,4 +1,4 @@
-//! A server on real sockets: how it starts, which clients it serves, how it stops.
+//! A server on real sockets: start, access, stop.
 
 #[path = "support/certificates.rs"]
 mod certificates;
@@ -47,7 +47,7 @@ fn request(command: u16, offset: u64, length: u32) -> Request {
     Request { command, offset, length, ..Request::default() }
 }
 
-/// Why a server with a changed configuration does not start.
+/// Returns the error with which a server with a changed configuration fails to start.
 #[track_caller]
 fn refusal(directory: &TempDir, change: impl FnOnce(&mut Config)) -> ServerError {
     let mut config = config(directory);
@@ -62,7 +62,7 @@ fn directory() -> TempDir {
     TempDir::new().expect("there is space for temporary files")
 }
 
-/// Writes a certificate for `localhost` and its key, and returns where.
+/// Writes a certificate for `localhost` and its key, and returns their paths.
 fn certificate(directory: &Path, name: &str) -> TlsFiles {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("valid name");
     let certificate = directory.join(format!("{name}-cert.pem"));
@@ -175,7 +175,7 @@ fn a_certificate_needs_its_own_key() {
     assert!(matches!(error, ServerError::Tls(TlsError::Pair { .. })), "{error}");
 }
 
-/// A client over TCP of a server with a changed configuration.
+/// Connects to a server over TCP.
 fn tcp_client(running: &Running) -> Client<TcpStream> {
     let address = running.server.tcp_address().expect("TCP was asked for");
     let stream = TcpStream::connect(address).expect("the server listens");
@@ -211,8 +211,8 @@ fn tcp_without_proof_of_clients_is_refused_unless_everybody_is_allowed() {
     }
 }
 
-/// Offers everything, and `first` alone to what a certificate calls `web.example`. To local
-/// clients it offers what their user may use: nothing.
+/// Export table with access rules: `first` only for certificates of `web.example`, everything for
+/// other remote clients, nothing for local ones.
 struct ByName(Arc<ExportTable>);
 
 impl ByName {
@@ -245,7 +245,7 @@ impl Exports for ByName {
 
 type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
-/// A client that has started TLS and shows a certificate, if it has one.
+/// Connects with TLS and presents a certificate, if it has one.
 fn tls_client(running: &Running, authority: &Path, own: Option<&TlsFiles>) -> TlsClient {
     let mut plain = tcp_client(running);
     plain.greet();
@@ -295,7 +295,7 @@ fn the_name_in_a_certificate_decides_what_a_client_may_use() {
     };
     check("web.example", [rep::ACK, rep::ERR_UNKNOWN]);
     check("backup.example", [rep::ACK, rep::ACK]);
-    // A process of this host that may use nothing gets no place.
+    // A local process without access to any export is refused.
     assert!(running.connect().is_closed());
     assert_eq!(running.server.status().refused, 1);
 }
@@ -314,7 +314,7 @@ fn a_certificate_of_another_authority_is_none() {
         ..config
     });
     let own = other.issue_for("web.example", directory.path(), "web");
-    // Nor is none at all.
+    // Nor is a client without a certificate.
     for own in [Some(&own), None] {
         let mut client = tls_client(&running, &published, own);
         let sent = client.stream.write_all(&option_bytes(option::LIST, &[]));
@@ -342,7 +342,7 @@ fn tls_is_required_where_it_is_configured() {
     running.connect_to("first");
 }
 
-/// So many clients, of one user too.
+/// Quota of `total` clients, all of which may be of one user.
 fn of_all(total: usize) -> Quota {
     Quota { total, per_user: total, reserved: 0 }
 }
@@ -387,7 +387,7 @@ fn a_client_that_never_finishes_the_handshake_is_closed() {
     let mut client = running.connect();
     let mut option = option_bytes(option::GO, &[]);
     option[12..16].fill(0xff);
-    // The server may have lost its patience at any of these already.
+    // The server may time out at any of these steps.
     let mut begin = || {
         client.stream.read_exact(&mut [0; GREETING.len()])?;
         client.stream.write_all(&CLIENT_FLAGS)?;
@@ -399,7 +399,7 @@ fn a_client_that_never_finishes_the_handshake_is_closed() {
     assert!(client.is_closed());
 }
 
-/// A client that has chosen an export in spite of the short time for it.
+/// Connects and selects an export, repeatedly until that succeeds within the short time limit.
 fn connect_in_time(running: &Running) -> Client<UnixStream> {
     let begun = Instant::now();
     loop {
@@ -418,7 +418,7 @@ fn connect_in_time(running: &Running) -> Client<UnixStream> {
 fn a_client_in_transmission_may_be_silent() {
     let running = Running::with(exports(), |config| Config { handshake_time_max: SHORT, ..config });
     let mut patient = connect_in_time(&running);
-    // When the handshake of another client that came later is over, so is this one's.
+    // Once a later client has timed out, this client's time limit has passed as well.
     assert!(running.connect().is_closed());
     assert_eq!(patient.request(request(command::FLUSH, 0, 0), &[]), 0);
 }
@@ -549,10 +549,10 @@ fn each_serving_thread_is_prepared() {
     assert_eq!(PREPARED.load(Ordering::Relaxed), 2);
 }
 
-/// Set for the process that has no descriptors left.
+/// Environment variable set for the process that has no descriptors left.
 const STARVED: &str = "NBD_TEST_STARVED";
 
-/// Runs in a process of its own: a limit on descriptors holds for all threads.
+/// Runs in a separate process, because a limit on descriptors applies to all threads.
 #[test]
 fn a_server_that_cannot_have_its_thread_is_reported() {
     if env::var_os(STARVED).is_none() {
@@ -567,7 +567,7 @@ fn a_server_that_cannot_have_its_thread_is_reported() {
     let directory = directory();
     let next = rustix::io::dup(io::stdin()).expect("there are descriptors").as_raw_fd();
     let mut limit = getrlimit(Resource::Nofile);
-    // One for the socket, none for what the thread waits with.
+    // One descriptor for the socket, none for the accepting thread's event.
     limit.current = Some(u64::try_from(next).expect("descriptors are not negative") + 1);
     setrlimit(Resource::Nofile, limit).expect("limits can be lowered");
     let error = refusal(&directory, |_| {});

@@ -1,4 +1,4 @@
-//! Requests and their answers.
+//! Requests of the transmission phase and their replies.
 
 #[path = "support/faulty.rs"]
 mod faulty;
@@ -17,7 +17,7 @@ use talk::{Chunk, Reply, Request, Talk, command, errno, flag};
 const SIZE: u64 = 40 << 20;
 const MIB: u32 = 1 << 20;
 
-/// A device, and a talk to it.
+/// A device and a session on it.
 struct Bench {
     device: Arc<FaultyDevice>,
     talk: Talk,
@@ -43,7 +43,7 @@ impl Bench {
         Self { device, talk }
     }
 
-    /// Sends a request and returns what is answered; not for reads in simple style.
+    /// Sends a request and returns the replies. Not for reads with simple replies.
     fn ask(&mut self, request: Request, payload: &[u8]) -> Vec<Reply> {
         self.talk.send(&request.bytes());
         self.talk.send(payload);
@@ -150,7 +150,7 @@ fn a_long_simple_read_comes_in_one_piece() {
     assert!(received.is_empty());
 }
 
-/// Reads with structured replies and puts the chunks together.
+/// Reads with structured replies and reassembles the chunks.
 #[track_caller]
 fn check_assembled(bench: &mut Bench, request: Request, expected: &[u8]) -> Vec<Chunk> {
     let replies = bench.ask(request, &[]);
@@ -342,7 +342,7 @@ fn changes_with_forced_unit_access_are_flushed() {
     }
 }
 
-/// The extents of the first 16 KiB.
+/// Checks the extents of the first 16 KiB.
 #[track_caller]
 fn check_status(bench: &mut Bench, flags: u16, expected: &[(u32, u32)]) {
     let status = flagged(flags, request(command::BLOCK_STATUS, 0, 16 << 10));
@@ -358,7 +358,7 @@ fn block_status_tells_holes_zeroes_and_data() {
     check_status(&mut bench, flag::REQ_ONE, &[(4096, 0)]);
 }
 
-/// A device that was written at 4096 before its snapshot 7, and at 8192 after it.
+/// Device with a write at 4096 before its snapshot 7, and one at 8192 after it.
 fn device_with_snapshot() -> Arc<SparseDevice> {
     let device = Arc::new(SparseDevice::new(SIZE));
     device.write(4096, &[1; 4096]).expect("the device has space");

@@ -1,4 +1,4 @@
-//! Certificates for tests, signed by an authority that nothing else trusts.
+//! Certificates for tests, signed by an authority of the test.
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! A device that fails on demand and counts what matters.
+//! Device that fails and blocks on demand, and records its calls.
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
 use std::io::IoSlice;
@@ -11,7 +11,7 @@ use block_device::{
 
 use crate::support::SparseDevice;
 
-/// Fails every `action` that touches the byte at `at`.
+/// Fault in every `action` that touches the byte at `at`.
 #[derive(Clone, Copy)]
 pub(crate) struct Fault {
     pub(crate) action: Action,
@@ -23,7 +23,7 @@ pub(crate) struct FaultyDevice {
     inner: SparseDevice,
     fault: Mutex<Option<Fault>>,
     flush_count: AtomicUsize,
-    /// What waits.
+    /// Action that is blocked.
     held: Mutex<Option<Action>>,
     released: Condvar,
     reads: Mutex<Vec<ByteRange>>,
@@ -51,7 +51,7 @@ impl FaultyDevice {
         *self.fault.lock().expect("nothing panics") = None;
     }
 
-    /// Lets no flush or no write end until [`FaultyDevice::release`].
+    /// Blocks all flushes, or all writes, until [`FaultyDevice::release`].
     pub(crate) fn hold(&self, action: Action) {
         *self.held.lock().expect("nothing panics") = Some(action);
     }
@@ -67,23 +67,23 @@ impl FaultyDevice {
         drop(self.released.wait_while(held, is_held).expect("nothing panics"));
     }
 
-    /// Flushes that have begun.
+    /// Number of flushes that have started.
     pub(crate) fn flush_count(&self) -> usize {
         self.flush_count.load(Ordering::Relaxed)
     }
 
-    /// The ranges that were read, in order.
+    /// Ranges that were read, in order.
     pub(crate) fn reads(&self) -> Vec<ByteRange> {
         self.reads.lock().expect("nothing panics").clone()
     }
 
-    /// Forgets what was read and written.
+    /// Clears the recorded reads and writes.
     pub(crate) fn forget(&self) {
         self.reads.lock().expect("nothing panics").clear();
         self.writes.lock().expect("nothing panics").clear();
     }
 
-    /// The ranges that were written, in order.
+    /// Ranges that were written, in order.
     pub(crate) fn writes(&self) -> Vec<ByteRange> {
         self.writes.lock().expect("nothing panics").clone()
     }

@@ -1,4 +1,4 @@
-//! A device to serve in tests and examples: bytes in memory, nothing durable, nothing reduced.
+//! Device for tests and examples: bytes in memory, without durability or reduction.
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use nbd::{Client, Export, ExportInfo, Exports, Peer};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// A sparse device. Blocks that were never written are absent.
+/// Sparse device. Blocks that were never written are absent.
 pub(crate) struct SparseDevice {
     size_bytes: u64,
     block_count_max: usize,
@@ -29,7 +29,7 @@ impl SparseDevice {
         Self::with_space(size_bytes, usize::MAX)
     }
 
-    /// A device that runs out of space when it holds so many blocks.
+    /// Creates a device that runs out of space at `block_count_max` blocks.
     pub(crate) fn with_space(size_bytes: u64, block_count_max: usize) -> Self {
         Self {
             size_bytes,
@@ -44,7 +44,7 @@ impl SparseDevice {
         Self { is_read_only: true, ..self }
     }
 
-    /// Remembers what the device holds now.
+    /// Takes a snapshot of the device.
     pub(crate) fn take_snapshot(&self, id: u64, name: &str) {
         let info = SnapshotInfo { id: SnapshotId(id), name: name.to_owned() };
         let blocks = self.blocks.read().expect("nothing panics").clone();
@@ -67,7 +67,7 @@ impl SparseDevice {
     }
 }
 
-/// The parts of `range` in each of its blocks: block, where in the block, where in the range.
+/// Splits `range` at block boundaries: block index, range inside the block, offset inside `range`.
 fn pieces(range: ByteRange) -> impl Iterator<Item = (u64, std::ops::Range<usize>, usize)> {
     let end = range.start + range.length;
     let mut next = range.start;

@@ -1,4 +1,4 @@
-//! A server on sockets of its own, and a client that speaks bytes.
+//! A running server on temporary sockets, and a client that sends raw bytes.
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::talk::{CLIENT_FLAGS, GREETING, Request, export_query, option, option_bytes, rep};
 
-/// Longer than anything here takes; what has not happened by then never will.
+/// Time limit for anything in these tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Running {
@@ -21,7 +21,7 @@ pub(crate) struct Running {
     pub(crate) directory: TempDir,
 }
 
-/// A configuration with its socket in `directory`.
+/// Configuration with its socket in `directory`.
 pub(crate) fn config(directory: &TempDir) -> Config {
     Config {
         unix_path: directory.path().join("nbd.sock"),
@@ -59,7 +59,7 @@ impl Running {
         Client { stream }
     }
 
-    /// A client that has chosen an export and gets simple replies.
+    /// Connects a client and selects an export, with simple replies.
     pub(crate) fn connect_to(&self, export: &str) -> Client<UnixStream> {
         let mut client = self.connect();
         client.go(export);
@@ -67,7 +67,7 @@ impl Running {
     }
 }
 
-/// Waits until `holds`, for a bounded time.
+/// Waits until `holds` returns true. Fails after [`PATIENCE`].
 #[track_caller]
 pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -92,7 +92,7 @@ impl<S: Read + Write> Client<S> {
         bytes
     }
 
-    /// Returns whether the server has closed the connection, once everything it sent is read.
+    /// Reads to the end. Returns whether the server has closed the connection.
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
@@ -106,18 +106,18 @@ impl<S: Read + Write> Client<S> {
         self.send(&CLIENT_FLAGS);
     }
 
-    /// Sends an option and returns the kind of its last reply.
+    /// Sends an option and returns the type of its last reply.
     pub(crate) fn ask(&mut self, option: u32, payload: &[u8]) -> u32 {
         self.send(&option_bytes(option, payload));
         self.last_reply()
     }
 
-    /// The kind of the last reply to an option.
+    /// Receives replies to an option and returns the type of the last one.
     pub(crate) fn last_reply(&mut self) -> u32 {
         self.try_last_reply().expect("the server answers")
     }
 
-    /// The same, for a server that may close the connection before.
+    /// Receives as [`Client::last_reply`] does. Fails if the server closes the connection.
     pub(crate) fn try_last_reply(&mut self) -> io::Result<u32> {
         loop {
             let mut header = [0; 20];
@@ -138,7 +138,7 @@ impl<S: Read + Write> Client<S> {
         assert_eq!(self.ask(option::GO, &export_query(export, &[])), rep::ACK);
     }
 
-    /// Sends a request whose answer is a simple reply, and returns its error.
+    /// Sends a request that has a simple reply, and returns its error.
     pub(crate) fn request(&mut self, request: Request, payload: &[u8]) -> u32 {
         self.send(&[request.bytes().as_slice(), payload].concat());
         let reply = self.receive(16);

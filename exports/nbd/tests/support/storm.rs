@@ -1,7 +1,8 @@
 //! Sessions under arbitrary input, for random tests and for fuzzing.
 //!
-//! Bytes decide what is sent: most of it is sensible, some is garbage. [`handshake`] only wants the
-//! session to stay whole; [`requests`] compares every answer with a flat array of bytes.
+//! The input determines what is sent: most of it is valid, some is garbage. [`handshake`] checks
+//! only that the session does not panic; [`requests`] compares every reply with a flat array of
+//! bytes.
 
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
@@ -19,10 +20,10 @@ use crate::talk::{
 const SIZE: usize = 3 << 20;
 const BLOCK: usize = block_device::BLOCK_BYTES;
 
-/// More than any session makes of one piece of input.
+/// Upper bound of the replies to one piece of input.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Arbitrary bytes that decide what happens next; zeros when they are used up.
+/// Input bytes that determine each step. Zeros follow when they are used up.
 struct Choices<'bytes> {
     rest: &'bytes [u8],
 }
@@ -56,7 +57,7 @@ fn exports() -> Arc<ExportTable> {
     Arc::new(ExportTable::new().with("a", Arc::new(device())).with("", unnamed))
 }
 
-/// Client flags, options and garbage, as the bytes decide, in arbitrary pieces.
+/// Sends client flags, options and garbage in arbitrary pieces, as `bytes` determine.
 pub(crate) fn handshake(bytes: &[u8]) {
     let mut choices = Choices { rest: bytes };
     let policy =
@@ -103,17 +104,17 @@ fn an_option(choices: &mut Choices<'_>) -> Vec<u8> {
     option_bytes(option, &payload)
 }
 
-/// A session in transmission, and what its device should hold.
+/// A session in the transmission phase, and the expected contents of its device.
 struct Storm {
     talk: Talk,
     structured: bool,
     model: Vec<u8>,
-    /// What is sent in the next piece.
+    /// Bytes to send in the next piece.
     unsent: Vec<u8>,
     expected: Vec<Expected>,
 }
 
-/// What a request is to be answered.
+/// Expected reply to a request.
 struct Expected {
     request: Request,
     outcome: Result<Answer, u32>,
@@ -125,7 +126,7 @@ enum Answer {
     Status,
 }
 
-/// Requests and garbage, as the bytes decide, against the model.
+/// Sends requests and garbage, as `bytes` determine, and compares replies with the model.
 pub(crate) fn requests(bytes: &[u8]) {
     let mut choices = Choices { rest: bytes };
     let structured = choices.byte().is_multiple_of(2);
@@ -188,7 +189,7 @@ impl Storm {
         self.expected.push(Expected { request, outcome });
     }
 
-    /// What the protocol wants, with its effect on the model.
+    /// Applies a request to the model. Returns the reply that the protocol requires.
     fn expect(&mut self, request: Request, payload: &[u8]) -> Result<Answer, u32> {
         let allowed = match request.command {
             command::READ if self.structured => flag::FUA | flag::DF,
@@ -251,7 +252,7 @@ impl Storm {
         assert!(received.is_empty(), "nothing is answered twice");
     }
 
-    /// After this the session may do as it likes, but not fail.
+    /// Sends garbage. After that, the session may reply anything, but not panic.
     fn send_garbage(&mut self, choices: &mut Choices<'_>) {
         while !choices.rest.is_empty() && self.talk.progress() == Progress::ReceiveInput {
             let count = 1 + choices.below(64);

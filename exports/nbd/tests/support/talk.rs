@@ -1,4 +1,4 @@
-//! A client that talks to a session without a connection, and knows what answers look like.
+//! Client that drives a session directly, without a connection, and parses its replies.
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
 use std::sync::Arc;
@@ -60,10 +60,10 @@ pub(crate) mod errno {
 }
 
 pub(crate) const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\0\x03";
-/// Fixed newstyle, and no zeroes after the answer to `EXPORT_NAME`.
+/// `FIXED_NEWSTYLE` and `NO_ZEROES`.
 pub(crate) const CLIENT_FLAGS: [u8; 4] = [0, 0, 0, 3];
 
-/// Everything sent and received goes through here, so nothing may be longer than memory.
+/// Encodes a length. Test messages always fit 32 bits.
 fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).expect("tests send short messages")
 }
@@ -122,7 +122,7 @@ impl Request {
     }
 }
 
-/// One answer to an option.
+/// One reply to an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OptionReply {
     pub(crate) option: u32,
@@ -148,9 +148,9 @@ pub(crate) enum Chunk {
         offset: u64,
         length: u32,
     },
-    /// Lengths and states in `base:allocation`, if that was chosen.
+    /// Lengths and states in `base:allocation`, if it was selected.
     Status(Vec<(u32, u32)>),
-    /// The same in another context.
+    /// Lengths and states in another context.
     OtherStatus {
         context_id: u32,
         states: Vec<(u32, u32)>,
@@ -161,7 +161,7 @@ pub(crate) enum Chunk {
     },
 }
 
-/// Takes messages from the front of what was received.
+/// Parses messages from the front of the received bytes.
 pub(crate) struct Received {
     bytes: Vec<u8>,
     next: usize,
@@ -178,7 +178,7 @@ impl Received {
         &self.bytes[start..self.next]
     }
 
-    /// Bytes that are not taken yet.
+    /// Number of bytes not parsed yet.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.next
     }
@@ -209,7 +209,7 @@ impl Received {
         std::iter::from_fn(|| (!self.is_empty()).then(|| self.option_reply())).collect()
     }
 
-    /// The next message and, after a simple reply, nothing: its data is taken by the caller.
+    /// Parses the next message. The data of a simple reply is left to the caller.
     pub(crate) fn reply(&mut self) -> Reply {
         match self.u32() {
             0x6744_6698 => {
@@ -227,7 +227,7 @@ impl Received {
         }
     }
 
-    /// All messages, of which no simple one may have data.
+    /// Parses all messages. Simple replies among them must have no data.
     pub(crate) fn replies(mut self) -> Vec<Reply> {
         std::iter::from_fn(|| (!self.is_empty()).then(|| self.reply())).collect()
     }
@@ -265,7 +265,7 @@ impl Received {
     }
 }
 
-/// A session, and what it has said.
+/// A session and the replies that it sent.
 pub(crate) struct Talk {
     session: Session,
     input: Input,
@@ -275,7 +275,7 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    /// A session that has greeted.
+    /// Creates a session that has sent its greeting.
     pub(crate) fn new(exports: Arc<dyn Exports>, tls: TlsPolicy) -> Self {
         let mut talk = Self {
             session: Session::new(exports, Client::Anybody, tls),
@@ -288,7 +288,7 @@ impl Talk {
         talk
     }
 
-    /// A session that waits for options.
+    /// Creates a session that expects options.
     pub(crate) fn in_options(exports: Arc<dyn Exports>, tls: TlsPolicy) -> Self {
         let mut talk = Self::new(exports, tls);
         talk.send(&CLIENT_FLAGS);
@@ -296,7 +296,7 @@ impl Talk {
         talk
     }
 
-    /// A session that waits for requests and answers them with simple replies.
+    /// Creates a session in the transmission phase, with simple replies.
     pub(crate) fn simple(exports: Arc<dyn Exports>, name: &str) -> Self {
         let mut talk = Self::in_options(exports, TlsPolicy::Absent);
         talk.send(&option_bytes(option::GO, &export_query(name, &[])));
@@ -304,12 +304,12 @@ impl Talk {
         talk
     }
 
-    /// A session that waits for requests, answers with structured replies and knows block status.
+    /// Creates a session in the transmission phase, with structured replies and block status.
     pub(crate) fn structured(exports: Arc<dyn Exports>, name: &str) -> Self {
         Self::with_contexts(exports, name, &["base:allocation"])
     }
 
-    /// Begins as [`Talk::structured`] does, with other contexts to ask about.
+    /// Creates a session as [`Talk::structured`] does, with other metadata contexts.
     pub(crate) fn with_contexts(exports: Arc<dyn Exports>, name: &str, contexts: &[&str]) -> Self {
         let mut talk = Self::in_options(exports, TlsPolicy::Absent);
         talk.send(&option_bytes(option::STRUCTURED_REPLY, &[]));
@@ -320,7 +320,7 @@ impl Talk {
         talk
     }
 
-    /// Sends `bytes`, and lets the session go on until it wants more than them.
+    /// Sends `bytes` and runs the session until it needs more input.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let mut left = bytes;
         while !left.is_empty() && self.progress == Progress::ReceiveInput {
@@ -334,7 +334,7 @@ impl Talk {
         }
     }
 
-    /// Sets the share as if so many others were connected from now on.
+    /// Sets the buffer share of the session.
     pub(crate) fn set_share(&mut self, share: BufferShare) {
         self.input.set_share(share);
         self.output.set_share(share);
@@ -346,7 +346,7 @@ impl Talk {
         self.run();
     }
 
-    /// Words of the session since the last call.
+    /// Returns what the session has sent since the last call.
     pub(crate) fn received(&mut self) -> Received {
         Received::new(std::mem::take(&mut self.received))
     }
