@@ -1,4 +1,4 @@
-//! Who may do what: access control lists.
+//! Access control lists (ACLs).
 
 use kafka_protocol::messages::create_acls_request::AclCreation;
 use kafka_protocol::messages::delete_acls_request::DeleteAclsFilter;
@@ -8,10 +8,10 @@ use crate::client::{Client, text};
 use crate::error::{ClientError, check};
 use crate::topics::no_result;
 
-/// What stands for any value in a filter.
+/// Code for "any" in a filter.
 const ANY: i8 = 1;
 
-/// Words and their codes in the protocol.
+/// Defines an enum with the code of each case in the protocol and its name in Kafka's tools.
 macro_rules! codes {
     ($(#[$doc:meta])* $name:ident { $($case:ident = $code:literal, $word:literal;)* }) => {
         $(#[$doc])*
@@ -21,7 +21,7 @@ macro_rules! codes {
         impl $name {
             pub const ALL: &[Self] = &[$(Self::$case),*];
 
-            /// The word in Kafka's tools.
+            /// The name in Kafka's tools.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$case => $word),* }
             }
@@ -38,7 +38,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// What a rule is about.
+    /// Type of the resource that an ACL applies to.
     ResourceType {
         Topic = 2, "topic";
         Group = 3, "group";
@@ -48,7 +48,7 @@ codes! {
 }
 
 codes! {
-    /// Whether a rule names its resource or the start of the names.
+    /// Interpretation of an ACL's resource name: an exact name or a prefix.
     PatternType {
         Literal = 3, "literal";
         Prefixed = 4, "prefixed";
@@ -78,21 +78,21 @@ codes! {
     }
 }
 
-/// One rule.
+/// An access control entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclBinding {
     pub resource_type: ResourceType,
     pub resource_name: String,
     pub pattern: PatternType,
-    /// Such as `User:alice`, or `User:*` for all.
+    /// For example `User:alice`, or `User:*` for all users.
     pub principal: String,
-    /// An address, or `*` for all.
+    /// Client address, or `*` for all.
     pub host: String,
     pub operation: AclOperation,
     pub permission: Permission,
 }
 
-/// Rules that have all that is given here.
+/// Filter of ACLs. An ACL matches if it has all values that are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclFilter {
     pub resource_type: Option<ResourceType>,
@@ -104,7 +104,7 @@ pub struct AclFilter {
     pub permission: Option<Permission>,
 }
 
-/// The codes of a rule in a response, before they are known to be good.
+/// Codes of an ACL in a response, not yet validated.
 struct Codes<'a> {
     resource_type: i8,
     resource_name: &'a str,
@@ -116,7 +116,7 @@ struct Codes<'a> {
 }
 
 impl Codes<'_> {
-    /// `None` for kinds that this client does not know.
+    /// Returns `None` if a code is unknown to this client.
     fn binding(&self) -> Option<AclBinding> {
         Some(AclBinding {
             resource_type: ResourceType::of_code(self.resource_type)?,
@@ -131,7 +131,7 @@ impl Codes<'_> {
 }
 
 impl Client {
-    /// The rules that `filter` lets through.
+    /// Lists the ACLs that match `filter`.
     pub async fn acls(&self, filter: &AclFilter) -> Result<Vec<AclBinding>, ClientError> {
         let request = DescribeAclsRequest::default()
             .with_resource_type_filter(filter.resource_type.map_or(ANY, ResourceType::code))
@@ -177,7 +177,7 @@ impl Client {
         check(result.error_code, result.error_message.as_deref(), attempt)
     }
 
-    /// Removes the rules that `filter` lets through, and returns them.
+    /// Deletes the ACLs that match `filter`, and returns them.
     pub async fn remove_acls(&self, filter: &AclFilter) -> Result<Vec<AclBinding>, ClientError> {
         let request = DeleteAclsRequest::default().with_filters(vec![
             DeleteAclsFilter::default()

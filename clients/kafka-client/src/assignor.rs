@@ -1,18 +1,19 @@
-//! The range assignor: of each topic, every member that wants it gets a run of partitions.
+//! Range assignor: each member that subscribes to a topic gets a contiguous range of its
+//! partitions.
 //!
-//! Members are taken in the order of their ids, and the first get one partition more where the
-//! number does not divide. Source: Apache Kafka, `RangeAssignor`.
+//! Members are sorted by id. If the number of partitions is not a multiple of the number of
+//! members, the first members get one partition more. Source: Apache Kafka, `RangeAssignor`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Partitions by topic.
 pub(crate) type Assignment = BTreeMap<String, Vec<i32>>;
 
-/// The name under which members offer it.
+/// Name of the assignor in the group protocol.
 pub(crate) const NAME: &str = "range";
 
-/// Who gets what: `subscriptions` are the topics of each member, `counts` the partitions of each
-/// topic that exists.
+/// Assigns partitions to members. `subscriptions` are the topics of each member, `counts` the
+/// numbers of partitions of existing topics.
 pub(crate) fn assign(
     subscriptions: &BTreeMap<String, BTreeSet<String>>,
     counts: &BTreeMap<String, i32>,

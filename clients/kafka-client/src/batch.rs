@@ -1,11 +1,11 @@
-//! The records of batches that a broker sent.
+//! Decoding of fetched record batches.
 
 use bytes::Bytes;
 use record_batch::{BatchHeader, Codec, HEADER_BYTES, Header, Records, Undecodable};
 
 use crate::error::ClientError;
 
-/// A record as it is kept.
+/// A decoded record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     pub offset: i64,
@@ -15,8 +15,8 @@ pub struct Record {
     pub headers: Vec<Header>,
 }
 
-/// The header of the batch that `bytes` begin with; `None` where they end before its end, as they
-/// may in a response that the broker has cut.
+/// Reads the header of the batch at the start of `bytes`. Returns `None` if the batch is
+/// incomplete, as the last one of a fetch response may be.
 pub(crate) fn first_batch(bytes: &[u8]) -> Result<Option<BatchHeader>, ClientError> {
     if bytes.len() < HEADER_BYTES {
         return Ok(None);
@@ -27,7 +27,7 @@ pub(crate) fn first_batch(bytes: &[u8]) -> Result<Option<BatchHeader>, ClientErr
     Ok((bytes.len() >= header.size_bytes).then_some(header))
 }
 
-/// The records of a whole batch, which takes not more than `bytes_max` when it is decompressed.
+/// Decodes the records of a whole batch, which may decompress to at most `bytes_max`.
 pub(crate) fn decode_records(batch: &Bytes, bytes_max: usize) -> Result<Vec<Record>, ClientError> {
     let header = first_batch(batch)?;
     let header = header.ok_or_else(|| ClientError::protocol("truncated record batch"))?;
@@ -36,7 +36,7 @@ pub(crate) fn decode_records(batch: &Bytes, bytes_max: usize) -> Result<Vec<Reco
         ClientError::protocol(context).because(why)
     };
     let records = Records::decode(&header, batch, bytes_max).map_err(broken)?;
-    // Records that were not compressed stay where they are.
+    // Records of an uncompressed batch are slices of it, without copies.
     let is_compressed = Codec::of(header.attributes) != Some(Codec::None);
     let part = |bytes: &[u8]| match is_compressed {
         true => Bytes::copy_from_slice(bytes),

@@ -1,4 +1,4 @@
-//! A cluster as a client sees it: metadata, and a connection to each broker that is needed.
+//! Cluster metadata, and a connection to each broker that is needed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -19,21 +19,22 @@ use crate::login;
 use crate::retry::Retry;
 use crate::settings::{Addresses, Settings};
 
-/// Connections that are kept. A cluster of more brokers than this opens some of them again.
+/// Maximum number of cached connections. In larger clusters some connections are reopened.
 const CONNECTIONS_MAX: usize = 64;
 
-/// A client of one cluster. The first connection is made when something is asked.
+/// Client of one cluster. It connects with the first request.
 #[derive(Debug)]
 pub struct Client {
     address: String,
     settings: Arc<Settings>,
-    /// By address. Never held across an await.
+    /// Connections by broker address. The lock is never held across an await.
     connections: Mutex<HashMap<String, Arc<Connection>>>,
-    /// Set with the first connection. A broker that was there once is waited for.
+    /// Set by the first successful connection. Once connected, the client retries failed
+    /// connections.
     has_connected: OnceLock<()>,
 }
 
-/// Description of a cluster by one of its brokers.
+/// Description of a cluster, as one of its brokers reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     pub id: Option<String>,
@@ -53,16 +54,16 @@ pub struct Broker {
 pub struct Topic {
     pub name: String,
     pub is_internal: bool,
-    /// In the order of their numbers.
+    /// Sorted by partition index.
     pub partitions: Vec<Partition>,
-    /// Why nothing is known of it.
+    /// Error that the broker reported for the topic.
     pub error: Option<ResponseError>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     pub index: i32,
-    /// The node that serves it.
+    /// Node id of the partition's leader.
     pub leader: i32,
     pub leader_epoch: i32,
     pub replicas: Vec<i32>,
@@ -84,13 +85,13 @@ pub(crate) fn topic_name(name: &str) -> TopicName {
     TopicName(text(name))
 }
 
-/// `HOST:PORT`, with brackets around an IPv6 address.
+/// Formats `HOST:PORT`, with brackets around an IPv6 address.
 fn address_of(host: &str, port: i32) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 impl Client {
-    /// A client that begins with the broker at `address`, `HOST:PORT`.
+    /// Creates a client with the bootstrap broker at `address`, which has the form `HOST:PORT`.
     pub fn new(address: impl Into<String>, settings: Settings) -> Self {
         let settings = Arc::new(settings);
         Self {
@@ -101,7 +102,7 @@ impl Client {
         }
     }
 
-    /// The broker that it begins with.
+    /// Address of the bootstrap broker.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -114,7 +115,7 @@ impl Client {
         Retry::within(self.settings.request_time_max)
     }
 
-    /// The connection to the broker that the client begins with.
+    /// Returns a connection to the bootstrap broker.
     pub(crate) async fn first(&self) -> Result<Arc<Connection>, ClientError> {
         self.connection(&self.address).await
     }
@@ -151,19 +152,19 @@ impl Client {
         connections.get(address).filter(|it| !it.is_broken()).cloned()
     }
 
-    /// Sends `request` to the first broker, in the highest common version.
+    /// Sends `request` to the bootstrap broker, in the highest common version.
     pub(crate) async fn ask<R: Request>(&self, request: &R) -> Result<R::Response, ClientError> {
         let connection = self.first().await?;
         let version = connection.version_of::<R>()?;
         connection.call(request, version).await
     }
 
-    /// The cluster and all its topics.
+    /// Describes the cluster and all its topics.
     pub async fn cluster(&self) -> Result<Cluster, ClientError> {
         self.metadata(None).await
     }
 
-    /// One topic. The broker is not asked to create it.
+    /// Describes one topic. Does not create it.
     pub async fn topic(&self, name: &str) -> Result<Topic, ClientError> {
         self.cluster_with(name).await.map(|(_, topic)| topic)
     }
@@ -173,7 +174,7 @@ impl Client {
         loop {
             let found = self.cluster_with_once(name).await;
             match found {
-                // It may be waited for a leader, and not for a topic to be created.
+                // Retry while there is no leader, but not if the topic does not exist.
                 Err(error) if error.refusal() != Some(ResponseError::UnknownTopicOrPartition) => {
                     retry.after(error).await?;
                 }
@@ -200,7 +201,7 @@ impl Client {
         let connection = self.first().await?;
         let version = connection.version_of::<MetadataRequest>()?;
         let named = |name| vec![MetadataRequestTopic::default().with_name(Some(topic_name(name)))];
-        // In version 0 all topics are asked for by an empty list.
+        // In version 0, an empty list means all topics.
         let all = if version == 0 { Some(Vec::new()) } else { None };
         let request = MetadataRequest::default()
             .with_topics(name.map(named).or(all))
@@ -220,7 +221,7 @@ impl Client {
         })
     }
 
-    /// Connections to the leaders of a topic's partitions, in the order of these.
+    /// Returns connections to the leaders of a topic's partitions, by partition index.
     pub(crate) async fn leaders(&self, name: &str) -> Result<Vec<Arc<Connection>>, ClientError> {
         let mut retry = self.retry();
         loop {
@@ -253,12 +254,12 @@ impl Client {
         Ok(leaders)
     }
 
-    /// The connection to the coordinator of a consumer group.
+    /// Returns a connection to the coordinator of a consumer group.
     pub(crate) async fn coordinator(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
         self.coordinator_of(CoordinatorKind::Group, group).await
     }
 
-    /// The connection to the coordinator of a transactional id.
+    /// Returns a connection to the coordinator of a transactional id.
     pub(crate) async fn transaction_coordinator(
         &self,
         id: &str,
@@ -285,7 +286,7 @@ impl Client {
         kind: CoordinatorKind,
         key: &str,
     ) -> Result<Arc<Connection>, ClientError> {
-        /// From here on one request asks for several.
+        /// First version with a list of keys.
         const VERSION_OF_LISTS: i16 = 4;
         let connection = self.first().await?;
         let version = connection.version_of::<FindCoordinatorRequest>()?;
@@ -305,7 +306,7 @@ impl Client {
     }
 }
 
-/// What a coordinator is asked for.
+/// Type of coordinator.
 #[derive(Clone, Copy, Debug)]
 enum CoordinatorKind {
     Group,
@@ -328,7 +329,7 @@ impl CoordinatorKind {
     }
 }
 
-/// The error, its message and the address in either form of the response.
+/// Returns error code, message and address from either form of the response.
 fn coordinator_in(response: FindCoordinatorResponse, key: &str) -> (i16, Option<StrBytes>, String) {
     match response.coordinators.into_iter().find(|it| it.key.as_str() == key) {
         Some(it) => (it.error_code, it.error_message, address_of(&it.host, it.port)),

@@ -1,4 +1,4 @@
-//! Settings of topics.
+//! Topic configurations.
 
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::DescribeConfigsResourceResult;
@@ -11,36 +11,36 @@ use crate::client::{Client, text};
 use crate::error::{ClientError, check};
 use crate::topics::no_result;
 
-/// A topic among the kinds of resources that have settings.
+/// Resource type of a topic.
 const TOPIC: i8 = 2;
 
-/// Where a value comes from when it was given to the topic itself.
+/// Source of a value that is set on the topic itself.
 const SOURCE_TOPIC: i8 = 1;
 
 const OPERATION_SET: i8 = 0;
 const OPERATION_DELETE: i8 = 1;
 
-/// A setting as it is.
+/// Current value of a configuration key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigEntry {
     pub name: String,
-    /// `None` where it is a secret.
+    /// `None` if the value is sensitive.
     pub value: Option<String>,
-    /// Given to this topic, and not to all.
+    /// Set on this topic, not a default.
     pub is_own: bool,
     pub is_read_only: bool,
 }
 
-/// A setting as it is to be.
+/// Change of a configuration key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigChange {
     pub name: String,
-    /// `None` for the value that topics have without one of their own.
+    /// `None` resets the key to its default.
     pub value: Option<String>,
 }
 
 impl Client {
-    /// All settings of a topic, in the order of their names.
+    /// Lists all configuration keys of a topic, sorted by name.
     pub async fn topic_configs(&self, topic: &str) -> Result<Vec<ConfigEntry>, ClientError> {
         let resource = DescribeConfigsResource::default()
             .with_resource_type(TOPIC)
@@ -62,7 +62,7 @@ impl Client {
         Ok(entries)
     }
 
-    /// Changes settings of a topic, all of them or none.
+    /// Changes configuration keys of a topic atomically.
     pub async fn alter_topic_configs(
         &self,
         topic: &str,

@@ -1,5 +1,5 @@
-//! One socket: requests go out in the order in which they are handed over, responses come back in
-//! that order.
+//! One connection to a broker. Requests are sent in the order in which they are submitted, and
+//! responses arrive in that order.
 //!
 //! ```text
 //! caller ──queue──▶ writer ──socket──▶ broker
@@ -7,9 +7,9 @@
 //! caller ◀─response── reader ◀─socket── broker
 //! ```
 //!
-//! The writer notes each request before it sends it, and stops while as many wait for responses as
-//! may. The reader gives each response to the oldest request; a response that names another one
-//! ends the connection. After an error all requests that wait fail with it.
+//! The writer registers each request as in flight before it sends it, and pauses at the limit of
+//! requests in flight. The reader passes each response to the oldest request in flight; a different
+//! correlation id ends the connection. After an error, all pending requests fail with it.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -28,13 +28,13 @@ use crate::settings::Settings;
 use crate::transport::{self, LENGTH_BYTES, Stream, Transport};
 use crate::versions::{self, Announcement, VERSION_FIRST, Versions};
 
-/// Requests that are handed over and not yet written.
+/// Maximum number of requests queued for sending.
 const QUEUE_REQUESTS_MAX: usize = 16;
 
-/// Where the correlation id stands in a frame: behind its length, the key and the version.
+/// Offset of the correlation id in a frame: after the length, API key and version.
 const CORRELATION_ID_START: usize = LENGTH_BYTES + 4;
 
-/// A connection that knows the broker's versions.
+/// Connection with negotiated API versions.
 #[derive(Debug)]
 pub(crate) struct Connection {
     address: Arc<str>,
@@ -45,11 +45,11 @@ pub(crate) struct Connection {
     tasks: [JoinHandle<()>; 2],
 }
 
-/// What a request waits for.
+/// Event that completes a request.
 #[derive(Debug)]
 enum Answer {
     Response(oneshot::Sender<Bytes>),
-    /// No response will come: that it was sent is all there is to know.
+    /// The request has no response and completes when it is sent.
     Sent(oneshot::Sender<Bytes>),
 }
 
@@ -59,19 +59,19 @@ struct Outgoing {
     answer: Answer,
 }
 
-/// A request whose response has not come.
+/// A request in flight.
 #[derive(Debug)]
 struct Pending {
     correlation_id: i32,
     answer: oneshot::Sender<Bytes>,
 }
 
-/// A response that is on its way.
+/// Handle of a pending response.
 pub(crate) struct Waiting<'a, R: Request> {
     connection: &'a Connection,
     response: oneshot::Receiver<Bytes>,
     version: i16,
-    /// When it is given up, and how long that is from the start.
+    /// Deadline, and the timeout that it was computed from.
     deadline: Instant,
     time_max: Duration,
     request: PhantomData<R>,
@@ -109,12 +109,12 @@ impl Connection {
         &self.address
     }
 
-    /// Returns whether it has failed for good.
+    /// Returns whether the connection has failed and must be replaced.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.get().is_some() || self.queue.is_closed()
     }
 
-    /// The version that `R` is sent in.
+    /// Returns the version to use for `R`.
     pub(crate) fn version_of<R: Request>(&self) -> Result<i16, ClientError> {
         self.version_up_to::<R>(i16::MAX)
     }
@@ -132,8 +132,8 @@ impl Connection {
         self.submit(request, version).await?.response().await
     }
 
-    /// Calls as `call` does, for requests whose response the broker holds back for up to
-    /// `held_back`.
+    /// Sends a request as `call` does. The timeout is extended by `held_back`, for which the broker
+    /// may delay its response.
     pub(crate) async fn call_held<R: Request>(
         &self,
         request: &R,
@@ -144,7 +144,7 @@ impl Connection {
         self.submit_within(request, version, time_max).await?.response().await
     }
 
-    /// Hands a request over; the response is waited for later, so that several are in flight.
+    /// Sends a request without waiting for its response, so that several can be in flight.
     pub(crate) async fn submit<R: Request>(
         &self,
         request: &R,
@@ -177,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request to which no response comes, and waits until it is written.
+    /// Sends a request that has no response, and waits until it is written.
     pub(crate) async fn send_only<R: Request>(
         &self,
         request: &R,
@@ -236,13 +236,13 @@ impl Connection {
             })?;
             match versions::read(&mut body, version, &self.address)? {
                 Announcement::Versions(versions) => return Ok(versions),
-                // Each time it is an older one, so this ends.
+                // The version decreases each time, so the loop terminates.
                 Announcement::AskAgain(older) => version = older,
             }
         }
     }
 
-    /// Why nothing can be sent any more.
+    /// Returns the error that ended the connection.
     fn failure(&self) -> ClientError {
         self.broken.get().cloned().unwrap_or_else(|| {
             let context = format!("the connection to broker {} was closed", self.address);
@@ -278,7 +278,7 @@ impl<R: Request> Waiting<'_, R> {
         Ok(response)
     }
 
-    /// The response from its correlation id on.
+    /// Waits for the response. Returns its bytes, including the correlation id.
     async fn body(mut self) -> Result<Bytes, ClientError> {
         match timeout_at(self.deadline, &mut self.response).await {
             Ok(Ok(body)) => Ok(body),
@@ -307,7 +307,7 @@ async fn write_requests(
         frame[CORRELATION_ID_START..CORRELATION_ID_START + id.len()].copy_from_slice(&id);
         let sent = match answer {
             Answer::Response(answer) => {
-                // The reader may be gone: then it has said why.
+                // If the reader has ended, it has recorded the reason.
                 if in_flight.send(Pending { correlation_id, answer }).await.is_err() {
                     return;
                 }
@@ -315,12 +315,12 @@ async fn write_requests(
             }
             Answer::Sent(sent) => Some(sent),
         };
-        // The reader learns of the end too, and says why.
+        // The reader notices the end of the connection as well, and records the reason.
         if stream.write_all(&frame).await.is_err() || stream.flush().await.is_err() {
             return;
         }
         if let Some(sent) = sent {
-            // Its caller may have given up.
+            // The caller may have timed out.
             let _ = sent.send(Bytes::new());
         }
         correlation_id = correlation_id.wrapping_add(1);
@@ -334,8 +334,7 @@ struct Reader {
     bytes_max: usize,
 }
 
-/// Reads until the connection fails. The reason is known before the requests that wait are given
-/// up.
+/// Reads responses until the connection fails. The reason is recorded before pending requests fail.
 async fn read_responses(mut reader: Reader, broken: Arc<OnceLock<ClientError>>) {
     let reason = loop {
         if let Err(error) = reader.read_one().await {
@@ -361,7 +360,7 @@ impl Reader {
                 self.address
             )));
         }
-        // Its caller may have given up.
+        // The caller may have timed out.
         let _ = answer.send(frame.freeze());
         Ok(())
     }

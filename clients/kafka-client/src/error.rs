@@ -1,4 +1,4 @@
-//! Why a request did not do what it was for.
+//! Errors of requests.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -7,32 +7,33 @@ use std::sync::Arc;
 use kafka_protocol::ResponseError;
 use record_batch::Unencodable;
 
-/// Kinds of errors that a caller may want to tell apart.
+/// Classes of errors that callers distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// No connection, or it ended.
+    /// Connection refused or lost.
     Unreachable,
-    /// The broker took too long.
+    /// No response within the time limit.
     TimedOut,
-    /// The broker does not accept this user.
+    /// The broker rejected the credentials.
     Authentication,
-    /// Broker and client have no version of a request in common.
+    /// Broker and client have no common version of a request.
     Unsupported,
-    /// The broker sent what the protocol does not allow.
+    /// The broker violated the protocol.
     Protocol,
-    /// The broker said no.
+    /// The broker returned an error code.
     Refused(ResponseError),
-    /// What was asked for cannot be sent.
+    /// The request cannot be encoded or is not valid.
     Invalid,
 }
 
-/// An error of this crate: what was attempted and on what; the reason is its source.
+/// Error of this crate. The message says what was attempted and on what; the source says why it
+/// failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{context}")]
 pub struct ClientError {
     kind: ErrorKind,
     context: String,
-    /// Another attempt makes no sense, whatever the kind is.
+    /// The request must not be retried, whatever the kind is.
     is_final: bool,
     #[source]
     source: Option<Arc<dyn Error + Send + Sync>>,
@@ -74,7 +75,7 @@ impl ClientError {
         self.kind
     }
 
-    /// The broker's answer, where it gave one.
+    /// The error code that the broker returned, if it returned one.
     pub fn refusal(&self) -> Option<ResponseError> {
         match self.kind {
             ErrorKind::Refused(error) => Some(error),
@@ -82,12 +83,12 @@ impl ClientError {
         }
     }
 
-    /// Returns whether the same request may well succeed a little later.
+    /// Returns whether the same request may succeed later.
     pub fn is_retriable(&self) -> bool {
         match self.kind {
             _ if self.is_final => false,
             ErrorKind::Unreachable | ErrorKind::TimedOut => true,
-            // The transaction before is still being ended.
+            // The previous transaction is still being completed.
             ErrorKind::Refused(ResponseError::ConcurrentTransactions) => true,
             ErrorKind::Refused(error) => error.is_retriable(),
             _ => false,
@@ -95,7 +96,8 @@ impl ClientError {
     }
 }
 
-/// Nothing, or what the broker refused: `attempt` says what of, such as `create topic "a"`.
+/// Turns an error code into a `Result`. `attempt` describes the request, such as `create topic
+/// "a"`.
 pub(crate) fn check(
     code: i16,
     message: Option<&str>,
@@ -111,7 +113,7 @@ pub(crate) fn check(
     Err(refused.because(reason))
 }
 
-/// The name of an error as Kafka's documentation has it, such as `UNKNOWN_TOPIC_OR_PARTITION`.
+/// Name of an error in Kafka's documentation, such as `UNKNOWN_TOPIC_OR_PARTITION`.
 pub fn error_name(error: ResponseError) -> String {
     if let ResponseError::Unknown(code) = error {
         return format!("error {code}");

@@ -1,4 +1,4 @@
-//! Records of partitions, from an offset on.
+//! Fetching records from partitions.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::client::{Client, topic_name};
 use crate::connection::Connection;
 use crate::error::{ClientError, check};
 
-/// From version 13 on topics are named by their ids.
+/// Versions 13 and later identify topics by id.
 pub(crate) const FETCH_VERSION_MAX: i16 = 12;
 
-/// No fetch session: each request names all partitions.
+/// No fetch session: each request lists all partitions.
 pub(crate) const SESSION_EPOCH_NONE: i32 = -1;
 
 /// Visibility of records of open and aborted transactions.
@@ -39,15 +39,15 @@ impl Isolation {
     }
 }
 
-/// Limits of a response, and of the time that the broker waits for it.
+/// Limits on a response, and on the time that the broker waits for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchLimits {
-    /// Time that the broker waits for `bytes_min`.
+    /// Time for which the broker waits until `bytes_min` are available.
     pub wait_max: Duration,
     pub bytes_min: i32,
     pub bytes_max: i32,
     pub partition_bytes_max: i32,
-    /// Memory that the records of one batch take at most when they are decompressed.
+    /// Memory limit of a decompressed batch.
     pub batch_bytes_max: usize,
 }
 
@@ -63,7 +63,7 @@ impl Default for FetchLimits {
     }
 }
 
-/// The offset that is wanted next of a partition.
+/// Partition and offset to fetch from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     pub topic: String,
@@ -71,36 +71,37 @@ pub struct Position {
     pub offset: i64,
 }
 
-/// Result of one partition.
+/// Result for one partition.
 #[derive(Clone, Debug)]
 pub struct FetchedPartition {
     pub topic: String,
     pub partition: i32,
-    /// Not those of control batches, nor of aborted transactions where these are not wanted.
+    /// Fetched records, without control records and, with `ReadCommitted`, without aborted
+    /// transactions.
     pub records: Vec<Record>,
-    /// Offset to ask for next: it may be past records that are not shown.
+    /// Offset to fetch from next. It may be beyond filtered records.
     pub next_offset: i64,
-    /// The offset that the next record will have.
+    /// High watermark: offset of the next record to be replicated to all in-sync replicas.
     pub high_watermark: i64,
-    /// Why nothing came.
+    /// Error that the broker returned for the partition.
     pub error: Option<ResponseError>,
 }
 
 impl FetchedPartition {
-    /// The error, with what was attempted.
+    /// Returns the error, with a description of the attempt.
     pub fn check(&self) -> Result<(), ClientError> {
         let code = self.error.map_or(0, |error| error.code());
         check(code, None, format_args!("read from {:?}, partition {}", self.topic, self.partition))
     }
 }
 
-/// Reads from partitions, and remembers which brokers lead them.
+/// Fetches from partitions, and caches their leaders.
 #[derive(Debug)]
 pub struct Fetcher {
     client: Arc<Client>,
     limits: FetchLimits,
     isolation: Isolation,
-    /// The leaders of a topic's partitions, in the order of these.
+    /// Leaders of each topic's partitions, by partition index.
     leaders: BTreeMap<String, Vec<Arc<Connection>>>,
 }
 
@@ -109,8 +110,8 @@ impl Fetcher {
         Self { client, limits, isolation, leaders: BTreeMap::new() }
     }
 
-    /// Reads from all `positions` once: from all their leaders at the same time. Where that fails
-    /// the leaders are looked up for the next attempt.
+    /// Fetches once from all `positions`, from all leaders concurrently. After an error, the next
+    /// call looks up the leaders again.
     pub async fn fetch(
         &mut self,
         positions: &[Position],
@@ -244,10 +245,10 @@ fn read_partition(
     Ok(fetched)
 }
 
-/// The aborted transactions among the batches of a response.
+/// Aborted transactions in the batches of a response.
 #[derive(Debug, Default)]
 struct Aborted {
-    /// By first offset, the earliest last.
+    /// Not yet started in the response, sorted by descending first offset.
     to_come: Vec<AbortedTransaction>,
     open: HashSet<i64>,
 }
@@ -258,7 +259,7 @@ impl Aborted {
         Self { to_come: transactions, open: HashSet::new() }
     }
 
-    /// Whether the records of the next batch are not to be seen.
+    /// Returns whether the next batch belongs to an aborted transaction.
     fn hides(
         &mut self,
         header: &BatchHeader,
@@ -278,7 +279,7 @@ impl Aborted {
     }
 }
 
-/// Whether a control batch ends a transaction by dropping it: its key is version and kind.
+/// Returns whether a control batch is an abort marker. The key of its record is version and type.
 fn is_abort(records: &[Record]) -> bool {
     const ABORT: [u8; 4] = [0, 0, 0, 0];
     let key = records.first().and_then(|record| record.key.as_deref());
@@ -296,7 +297,7 @@ mod tests {
     const IS_TRANSACTIONAL: u8 = 1 << 4;
     const IS_CONTROL: u8 = 1 << 5;
 
-    /// A batch at `offset` with records of one letter each, and these attributes.
+    /// Returns a batch at `offset` with one record for each letter.
     fn batch(offset: i64, letters: &str, producer: i64, attributes: u8) -> Vec<u8> {
         let record = |letter: char| NewRecord {
             key: (attributes & IS_CONTROL != 0).then(|| Bytes::from_static(&[0, 0, 0, 0])),

@@ -1,4 +1,4 @@
-//! Consumer groups: which there are, who is in them, and their offsets.
+//! Consumer groups: list, description, offsets, deletion.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,15 +24,15 @@ use crate::topics::no_result;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub name: String,
-    /// `consumer` for groups of consumers.
+    /// `consumer` for consumer groups.
     pub protocol_type: String,
-    /// Empty where the broker is too old to say.
+    /// Empty if the broker is too old to report it.
     pub state: String,
-    /// `classic` or `consumer`; empty where the broker is too old to say.
+    /// `classic` or `consumer`. Empty if the broker is too old to report it.
     pub kind: String,
 }
 
-/// Description of a group at the moment.
+/// Current description of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupDetails {
     pub name: String,
@@ -46,29 +46,29 @@ pub struct GroupMember {
     pub id: String,
     pub client_id: String,
     pub host: String,
-    /// By topic.
+    /// Assigned partitions by topic.
     pub partitions: BTreeMap<String, Vec<i32>>,
 }
 
-/// Position of a group in a partition.
+/// Committed offset of a group in a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommittedOffset {
     pub topic: String,
     pub partition: i32,
-    /// The next that the group will read.
+    /// Offset of the next record to read.
     pub offset: i64,
 }
 
-/// What becomes of a question for offsets that a transaction is about to change.
+/// Handling of offsets that an open transaction may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pending {
-    /// It is answered with those that are committed.
+    /// The broker returns the committed offsets.
     Ignored,
-    /// It is to be asked again.
+    /// The broker returns a retriable error.
     Refused,
 }
 
-/// The member and generation of commits that are made from outside of a group.
+/// Generation of commits from outside the group.
 const NO_GENERATION: i32 = -1;
 
 pub(crate) fn group_id(name: &str) -> GroupId {
@@ -76,7 +76,7 @@ pub(crate) fn group_id(name: &str) -> GroupId {
 }
 
 impl Client {
-    /// All groups, of all brokers.
+    /// Lists the groups of all brokers.
     pub async fn groups(&self) -> Result<Vec<Group>, ClientError> {
         let cluster = self.cluster().await?;
         let mut groups = Vec::new();
@@ -97,12 +97,12 @@ impl Client {
         Ok(groups)
     }
 
-    /// One group, of either protocol. One that is not there is refused by `GroupIdNotFound`.
+    /// Describes a group of either protocol. A missing group fails with `GroupIdNotFound`.
     pub async fn group(&self, name: &str) -> Result<GroupDetails, ClientError> {
         let coordinator = self.coordinator(name).await?;
         if let Ok(version) = coordinator.version_of::<ConsumerGroupDescribeRequest>() {
             let described = describe_new(&coordinator, name, version).await;
-            // A classic group is refused here, in different ways by different brokers.
+            // Brokers reject classic groups here with different error codes.
             if !described.as_ref().is_err_and(|error| error.refusal().is_some()) {
                 return described;
             }
@@ -110,7 +110,7 @@ impl Client {
         describe_classic(&coordinator, name).await
     }
 
-    /// Deletes a group that has no members, and its offsets.
+    /// Deletes a group without members, including its offsets.
     pub async fn delete_group(&self, name: &str) -> Result<(), ClientError> {
         let coordinator = self.coordinator(name).await?;
         let version = coordinator.version_of::<DeleteGroupsRequest>()?;
@@ -121,12 +121,12 @@ impl Client {
         check(result.error_code, None, attempt)
     }
 
-    /// All offsets that a group has committed.
+    /// Lists all committed offsets of a group.
     pub async fn group_offsets(&self, name: &str) -> Result<Vec<CommittedOffset>, ClientError> {
         self.group_offsets_once(name, Pending::Ignored).await
     }
 
-    /// The same, when no transaction is open that has others (KIP-447).
+    /// Lists committed offsets once no transaction has pending offset commits (KIP-447).
     pub(crate) async fn stable_group_offsets(
         &self,
         name: &str,
@@ -145,7 +145,7 @@ impl Client {
         name: &str,
         pending: Pending,
     ) -> Result<Vec<CommittedOffset>, ClientError> {
-        /// From here on one request asks for several groups.
+        /// First version with a list of groups.
         const VERSION_OF_LISTS: i16 = 8;
         const VERSION_OF_STABILITY: i16 = 7;
         let coordinator = self.coordinator(name).await?;
@@ -171,7 +171,7 @@ impl Client {
         Ok(offsets)
     }
 
-    /// Sets offsets of a group that has no members.
+    /// Sets offsets of a group without members.
     pub async fn set_group_offsets(
         &self,
         name: &str,
@@ -219,7 +219,7 @@ pub(crate) async fn commit(
     Ok(())
 }
 
-/// The offsets in either form of the response.
+/// Returns the offsets from either form of the response.
 fn offsets_in(
     response: OffsetFetchResponse,
     group: &str,
@@ -290,7 +290,7 @@ async fn describe_classic(
     let response = coordinator.call(&request, version).await?;
     let attempt = format!("describe group {name:?}");
     let group = response.groups.first().ok_or_else(|| no_result(&attempt))?;
-    // Older versions call a group dead that is not there.
+    // Older versions report a missing group in the state `Dead`.
     let code = match group.group_state.as_str() {
         "Dead" if group.error_code == 0 => ResponseError::GroupIdNotFound.code(),
         _ => group.error_code,
@@ -310,9 +310,9 @@ async fn describe_classic(
     })
 }
 
-/// The partitions in a member's assignment: its version, then topics with their partitions, which
-/// stand first in all versions. The group's leader has written it, not the broker, so nothing is
-/// reserved for what it counts.
+/// Decodes the partitions in a member's assignment: a version, then topics with their partitions,
+/// which come first in all versions. The bytes were written by the group's leader, not the broker,
+/// so their counts are not used to reserve memory.
 pub(crate) fn assignment_of(bytes: &Bytes) -> Result<BTreeMap<String, Vec<i32>>, ClientError> {
     let read = |mut bytes: &[u8]| {
         let _version = bytes.try_get_i16().ok()?;
@@ -335,7 +335,7 @@ pub(crate) fn assignment_of(bytes: &Bytes) -> Result<BTreeMap<String, Vec<i32>>,
     }
 }
 
-/// The topics in a member's subscription, which another client has written.
+/// Decodes the topics in a member's subscription, which another client has written.
 pub(crate) fn subscription_of(bytes: &Bytes) -> Result<BTreeSet<String>, ClientError> {
     let read = |mut bytes: &[u8]| {
         let _version = bytes.try_get_i16().ok()?;
@@ -345,7 +345,7 @@ pub(crate) fn subscription_of(bytes: &Bytes) -> Result<BTreeSet<String>, ClientE
     read(bytes).ok_or_else(|| ClientError::protocol("invalid subscription of a group member"))
 }
 
-/// A text behind its length.
+/// Reads a length-prefixed string.
 fn string(bytes: &mut &[u8]) -> Option<String> {
     let length = usize::try_from(bytes.try_get_i16().ok()?).ok()?;
     let (text, rest) = bytes.split_at_checked(length)?;

@@ -1,20 +1,20 @@
-//! A small client of Kafka's protocol, for the command line, the console and the bench.
+//! Small Kafka client for the command line, the console and the bench.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | `connection` | requests and responses in order over one socket, several in flight |
+//! | `connection` | pipelined requests and responses over one socket |
 //! | `client` | metadata, and a connection to each broker that is needed |
-//! | `topics`, `configs`, `groups`, `offsets`, `users`, `acls` | one request each |
-//! | `specs`, `resets` | offsets by kind, number or time, and groups that are moved there |
-//! | `batch` | record batches of version 2 |
-//! | `producer` | records in, offsets out; idempotent where that is asked for |
-//! | `transactions` | records and offsets that are seen together or not at all |
-//! | `fetch` | records of partitions from an offset on |
-//! | `membership`, `assignor` | a member of a classic consumer group |
-//! | `prepared` | requests that are sent again and again without allocation, for measurements |
+//! | `topics`, `configs`, `groups`, `offsets`, `users`, `acls` | administrative requests |
+//! | `specs`, `resets` | offsets by kind, number or time, and offset resets of groups |
+//! | `batch` | record batches (format version 2) |
+//! | `producer` | producer, optionally idempotent |
+//! | `transactions` | transactional producer: atomic writes of records and offsets |
+//! | `fetch` | fetching records from partitions |
+//! | `membership`, `assignor` | member of a classic consumer group |
+//! | `prepared` | preallocated requests that are sent repeatedly, for measurements |
 //!
-//! Every wait has a limit, and an error of it names the address and the request. Nothing here
-//! starts a thread or prints. It speaks to Apache Kafka as well.
+//! Every wait has a time limit, and timeout errors name the address and the request. The crate
+//! starts no threads and prints nothing. It also works with Apache Kafka.
 #![forbid(unsafe_code)]
 
 mod acls;

@@ -1,4 +1,4 @@
-//! Proving who the user is, before anything else is asked.
+//! SASL authentication, before any other request.
 
 use bytes::Bytes;
 use kafka_protocol::messages::{SaslAuthenticateRequest, SaslHandshakeRequest};
@@ -9,10 +9,10 @@ use crate::connection::Connection;
 use crate::error::{ClientError, ErrorKind, check};
 use crate::settings::SaslSettings;
 
-/// Messages that an exchange takes at most; those of SCRAM take two.
+/// Maximum number of messages in an exchange. SCRAM takes two.
 const MESSAGES_MAX: usize = 4;
 
-/// Runs the whole exchange of the mechanism. With SCRAM the broker proves itself too.
+/// Runs the SASL exchange. With SCRAM, the broker authenticates itself, too.
 pub(crate) async fn authenticate(
     connection: &Connection,
     login: &SaslSettings,
@@ -41,7 +41,7 @@ fn refused(connection: &Connection, login: &SaslSettings) -> ClientError {
 }
 
 async fn handshake(connection: &Connection, login: &SaslSettings) -> Result<(), ClientError> {
-    // From version 1 on the exchange is in requests of its own.
+    // Since version 1, the exchange uses `SaslAuthenticate` requests.
     const VERSION: i16 = 1;
     let mechanism = StrBytes::from_static_str(login.mechanism.name());
     let request = SaslHandshakeRequest::default().with_mechanism(mechanism);
@@ -55,7 +55,7 @@ async fn handshake(connection: &Connection, login: &SaslSettings) -> Result<(), 
         .map_err(|error| refused(connection, login).because(error))
 }
 
-/// Sends one message of the mechanism and returns the broker's.
+/// Sends one message of the exchange and returns the broker's.
 async fn exchange(
     connection: &Connection,
     login: &SaslSettings,

@@ -1,9 +1,8 @@
-//! A member of a classic consumer group: it joins, is given partitions, says that it lives, and
-//! commits how far it has come.
+//! Member of a classic consumer group: joins, receives partitions, sends heartbeats and commits
+//! offsets.
 //!
-//! Nothing runs in the background: the caller has to call `keep_up` more often than the session
-//! lasts, between two reads. Where that says that the group is to be joined again, partitions and
-//! positions of before are void.
+//! Nothing runs in the background. The caller must call `keep_up` between reads, more often than
+//! the session timeout. If it reports a rebalance, earlier assignments and positions are void.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,12 +30,12 @@ use crate::groups::{
     CommittedOffset, assignment_of, commit, commit_request, group_id, subscription_of,
 };
 
-/// Time that a member may be silent, and its interval of heartbeats.
+/// Session timeout and heartbeat interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MembershipSettings {
     pub session_time_max: Duration,
     pub heartbeat_interval: Duration,
-    /// Time that members may take to join when the group changes.
+    /// Rebalance timeout: time for members to rejoin when the group changes.
     pub rebalance_time_max: Duration,
 }
 
@@ -50,7 +49,7 @@ impl Default for MembershipSettings {
     }
 }
 
-/// A member, which has to `leave` in the end.
+/// A member of a group. The caller must `leave` at the end.
 #[derive(Debug)]
 pub struct Membership {
     client: Arc<Client>,
@@ -64,7 +63,7 @@ pub struct Membership {
     spoken_at: Instant,
 }
 
-/// A member at a time: offsets that it commits count as long as the group does not change.
+/// A member in one generation of its group. Its commits are accepted only in that generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupGeneration {
     pub group: String,
@@ -74,11 +73,11 @@ pub struct GroupGeneration {
 
 const PROTOCOL_TYPE: &str = "consumer";
 
-/// The form of subscriptions and assignments that all clients know.
+/// Version of subscriptions and assignments that all clients support.
 const CONSUMER_PROTOCOL_VERSION: i16 = 0;
 
 impl Membership {
-    /// Joins the group, which may take until all its members have joined again.
+    /// Joins the group. May wait until all its members have rejoined.
     pub async fn join(
         client: Arc<Client>,
         group: &str,
@@ -101,12 +100,12 @@ impl Membership {
         Ok(membership)
     }
 
-    /// The partitions that this member reads, by topic.
+    /// Partitions assigned to this member, by topic.
     pub fn assignment(&self) -> &BTreeMap<String, Vec<i32>> {
         &self.assignment
     }
 
-    /// The member as it is now, for offsets that are committed in transactions.
+    /// Current generation and member id, for offset commits in transactions.
     pub fn generation(&self) -> GroupGeneration {
         GroupGeneration {
             group: self.group.clone(),
@@ -115,14 +114,14 @@ impl Membership {
         }
     }
 
-    /// Joins again, with the partitions that the group gives this member now.
+    /// Rejoins the group and takes its new assignment.
     pub async fn rejoin(&mut self) -> Result<(), ClientError> {
         let mut retry = self.client.retry();
         loop {
             match self.rejoin_once().await {
                 Ok(()) => return Ok(()),
                 Err(error) => match error.refusal() {
-                    // The broker names the member, which then asks again.
+                    // The broker has assigned a member id. Join again with it.
                     Some(ResponseError::MemberIdRequired) => {}
                     Some(ResponseError::RebalanceInProgress) => {}
                     Some(ResponseError::UnknownMemberId | ResponseError::IllegalGeneration) => {
@@ -189,7 +188,7 @@ impl Membership {
         Ok(response)
     }
 
-    /// Gives each member its partitions, as the leader of the group does.
+    /// Computes the assignment of all members, as the group's leader.
     async fn assign(
         &self,
         joined: &JoinGroupResponse,
@@ -206,7 +205,7 @@ impl Membership {
                     let count = i32::try_from(found.partitions.len()).unwrap_or(i32::MAX);
                     counts.insert(topic.clone(), count);
                 }
-                // Nothing is assigned of a topic that is not there.
+                // A missing topic has no partitions to assign.
                 Err(error) if error.refusal() == Some(ResponseError::UnknownTopicOrPartition) => {}
                 Err(error) => return Err(error),
             }
@@ -223,8 +222,8 @@ impl Membership {
         assignor::assign(&subscriptions, &counts).into_iter().map(assignment).collect()
     }
 
-    /// Says that this member lives, when it is time to. Returns whether the group is as it was;
-    /// if not, it has been joined again.
+    /// Sends a heartbeat if one is due. Returns `false` if the group has changed; the member has
+    /// then rejoined.
     pub async fn keep_up(&mut self) -> Result<bool, ClientError> {
         if self.spoken_at.elapsed() < self.settings.heartbeat_interval {
             return Ok(true);
@@ -258,8 +257,8 @@ impl Membership {
         check(response.error_code, None, format_args!("stay in group {:?}", self.group))
     }
 
-    /// Where the group is to go on in each of this member's partitions: `None` where it has never
-    /// been. Waits for transactions that are to commit offsets, so that none is read twice.
+    /// Returns the committed offset of each assigned partition, or `None` if there is none. Waits
+    /// for pending transactional offset commits, so that no record is read twice.
     pub async fn committed(&self) -> Result<BTreeMap<(String, i32), Option<i64>>, ClientError> {
         let offsets = self.client.stable_group_offsets(&self.group).await?;
         let find = |topic: &str, partition: i32| {
@@ -275,7 +274,7 @@ impl Membership {
         Ok(committed)
     }
 
-    /// Notes how far this member has come.
+    /// Commits offsets.
     pub async fn commit(&self, offsets: &[CommittedOffset]) -> Result<(), ClientError> {
         if offsets.is_empty() {
             return Ok(());
@@ -294,9 +293,9 @@ impl Membership {
         }
     }
 
-    /// Leaves, so that the others need not wait until the session is over.
+    /// Leaves the group, so that its partitions are reassigned before the session times out.
     pub async fn leave(self) -> Result<(), ClientError> {
-        /// From here on one request names several members.
+        /// First version with a list of members.
         const VERSION_OF_LISTS: i16 = 3;
         let version = self.coordinator.version_of::<LeaveGroupRequest>()?;
         let request = LeaveGroupRequest::default().with_group_id(group_id(&self.group));
@@ -316,7 +315,8 @@ impl Membership {
     }
 }
 
-/// Whether the group has changed. A coordinator that has gone knows the group when it is back.
+/// Returns whether the error requires a rejoin. After a lost connection, the coordinator still
+/// knows the member.
 fn is_for_rejoining(error: &ClientError) -> bool {
     matches!(
         error.refusal(),
@@ -328,7 +328,7 @@ fn is_for_rejoining(error: &ClientError) -> bool {
     )
 }
 
-/// A message of the consumer protocol behind its version.
+/// Encodes a message of the consumer protocol after its version.
 fn versioned(message: &impl Encodable) -> Result<Bytes, ClientError> {
     let mut bytes = BytesMut::new();
     bytes.put_i16(CONSUMER_PROTOCOL_VERSION);

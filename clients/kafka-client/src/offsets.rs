@@ -1,4 +1,4 @@
-//! Offsets of partitions: the first, the next, and those of a time.
+//! Offsets of partitions: earliest, latest, by timestamp.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::error::{ClientError, check};
 use crate::fetch::Isolation;
 use crate::topics::no_result;
 
-/// Place whose offset is asked for.
+/// Kind of offset to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OffsetAt {
-    /// The first that is kept.
+    /// First available offset (log start offset).
     Earliest,
-    /// The one that the next record will have.
+    /// Offset of the next record (log end offset).
     Latest,
-    /// The first whose record has this time or a later one, in milliseconds since 1970.
+    /// First offset whose record has this timestamp or a later one, in milliseconds since 1970.
     Time(i64),
 }
 
@@ -33,17 +33,17 @@ impl OffsetAt {
     }
 }
 
-/// An answer for one partition.
+/// Result for one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionOffset {
     pub partition: i32,
-    /// `None` where no record has such a time.
+    /// `None` if no record has such a timestamp.
     pub offset: Option<i64>,
 }
 
 impl Client {
-    /// The offsets of all partitions of a topic, in their order. With `ReadCommitted` the latest is
-    /// the one that the first open transaction begins with.
+    /// Looks up an offset in each partition of a topic, sorted by partition index. With
+    /// `ReadCommitted`, the latest offset is the last stable offset.
     pub async fn topic_offsets(
         &self,
         topic: &str,
@@ -53,7 +53,7 @@ impl Client {
         let mut retry = self.retry();
         loop {
             match self.topic_offsets_once(topic, at, isolation).await {
-                // A leader may be waited for, and not a topic to be created.
+                // Retry while there is no leader, but not if the topic does not exist.
                 Err(error) if error.refusal() != Some(ResponseError::UnknownTopicOrPartition) => {
                     retry.after(error).await?;
                 }
@@ -62,7 +62,7 @@ impl Client {
         }
     }
 
-    /// Asks each leader once, for all of its partitions.
+    /// Sends one request to each leader, for all of its partitions.
     async fn topic_offsets_once(
         &self,
         topic: &str,

@@ -1,10 +1,9 @@
-//! Requests that are made once and sent again and again, for measurements: no allocation and no
-//! copy for each of them.
+//! Requests that are encoded once and sent repeatedly, for measurements. Sending takes no
+//! allocation and no copy.
 //!
-//! A pipe is one socket without encryption, with an end for a thread that sends and one for a
-//! thread that receives, in the same order; both block. Its caller decides how many requests are in
-//! flight. Frames have a fixed version, whose fields stand where they always do; a broker that does
-//! not know it is refused when the pipe is opened.
+//! A pipe is one socket without TLS. One thread sends and another receives, in the same order; both
+//! block. The caller limits the requests in flight. Frames use fixed versions, whose fields have
+//! fixed offsets. Opening a pipe fails if the broker does not support these versions.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -23,23 +22,23 @@ use crate::producer::Acks;
 use crate::transport::{self, LENGTH_BYTES};
 use crate::versions::name_of;
 
-/// The versions of frames: the last without fields of variable place.
+/// Versions of the frames: the last ones whose fields have fixed offsets.
 const PRODUCE_VERSION: i16 = 7;
 const FETCH_VERSION: i16 = 11;
 
-/// Where the correlation id stands in a frame.
+/// Offset of the correlation id in a frame.
 const CORRELATION_ID_START: usize = LENGTH_BYTES + 4;
 
-/// Target of prepared batches.
+/// Partition to which prepared batches are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProduceTarget {
     pub topic: String,
     pub partition: i32,
-    /// `Acks::None` has no responses, and a pipe nothing to receive.
+    /// With `Acks::None` there are no responses to receive.
     pub acks: Acks,
 }
 
-/// A whole request with one batch.
+/// A produce request with one batch.
 #[derive(Clone, Debug)]
 pub struct PreparedProduce {
     frame: Vec<u8>,
@@ -65,18 +64,18 @@ impl PreparedProduce {
         Ok(Self { frame, batch_start })
     }
 
-    /// The batch, to be changed: its length stays. `seal` has to follow.
+    /// The batch, for changes in place. Its length is fixed. Call `seal` afterwards.
     pub fn batch_mut(&mut self) -> &mut [u8] {
         &mut self.frame[self.batch_start..]
     }
 
-    /// Writes the checksum of the batch as it is now.
+    /// Updates the checksum of the batch.
     pub fn seal(&mut self) {
         seal(&mut self.frame[self.batch_start..]);
     }
 }
 
-/// Source that is read from.
+/// Partition to fetch from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchTarget {
     pub topic: String,
@@ -109,7 +108,7 @@ fn finish(frame: &mut [u8]) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// What both ends of a pipe are made from.
+/// Connection from which both ends of a pipe are made.
 struct Pipe {
     address: String,
     stream: TcpStream,
@@ -173,7 +172,7 @@ impl Pipe {
     }
 }
 
-/// Enough for the responses to many appends. Longer ones go past it.
+/// Size of the read buffer: enough for the responses to many appends. Longer responses bypass it.
 const READ_AHEAD_BYTES: usize = 16 << 10;
 
 fn lost(error: io::Error, context: String, time_max: Duration) -> ClientError {
@@ -186,7 +185,7 @@ fn lost(error: io::Error, context: String, time_max: Duration) -> ClientError {
     }
 }
 
-/// Where requests go.
+/// Sending end of a pipe.
 #[derive(Debug)]
 struct Outlet {
     address: String,
@@ -205,7 +204,7 @@ impl Outlet {
     }
 }
 
-/// Where responses come from. They all lie in one buffer, one after the other.
+/// Receiving end of a pipe. All responses share one buffer.
 #[derive(Debug)]
 struct Inlet {
     address: String,
@@ -217,14 +216,14 @@ struct Inlet {
 }
 
 impl Inlet {
-    /// The response to the oldest request, behind its correlation id.
+    /// Receives the response to the oldest request, without its correlation id.
     fn receive(&mut self) -> Result<&[u8], ClientError> {
         let mut length = [0; LENGTH_BYTES];
         self.fill(&mut length)?;
         let length =
             transport::response_bytes(i32::from_be_bytes(length), self.bytes_max, &self.address)?;
         let mut response = std::mem::take(&mut self.response);
-        // Grows to the longest response; what is in it is overwritten.
+        // The buffer grows to the longest response and is overwritten by each one.
         if response.len() < length {
             response.resize(length, 0);
         }
@@ -250,7 +249,7 @@ impl Inlet {
     }
 }
 
-/// Batches go in here, and their offsets come out.
+/// Pipe of produce requests: batches in, offsets out.
 #[derive(Debug)]
 pub struct ProducePipe {
     pub sender: ProduceSender,
@@ -284,7 +283,8 @@ impl ProduceSender {
 }
 
 impl ProduceReceiver {
-    /// Waits for the oldest request that is in flight, and returns the offset of its first record.
+    /// Waits for the response to the oldest request in flight. Returns the offset of its first
+    /// record.
     pub fn receive(&mut self) -> Result<i64, ClientError> {
         let body = self.inlet.receive()?;
         let broken = || ClientError::protocol("invalid response to a produce request");
@@ -294,7 +294,7 @@ impl ProduceReceiver {
     }
 }
 
-/// The error and base offset of the only partition in a response of version 7.
+/// Returns error code and base offset from a produce response (version 7) for one partition.
 fn read_produce(mut body: &[u8]) -> Option<(i16, i64)> {
     let topics = body.try_get_i32().ok()?;
     let name = usize::try_from(body.try_get_i16().ok()?).ok()?;
@@ -306,7 +306,7 @@ fn read_produce(mut body: &[u8]) -> Option<(i16, i64)> {
     ((topics, partitions) == (1, 1)).then_some((code, offset))
 }
 
-/// Offsets go in here, and batches come out.
+/// Pipe of fetch requests: offsets in, batches out.
 #[derive(Debug)]
 pub struct FetchPipe {
     pub sender: FetchSender,
@@ -326,19 +326,19 @@ pub struct FetchReceiver {
     place: String,
 }
 
-/// A response that lies in the buffer of its pipe.
+/// A fetch response in the buffer of its pipe.
 #[derive(Clone, Copy, Debug)]
 pub struct RawFetch<'a> {
     pub high_watermark: i64,
-    /// Batches as they are stored; the last may be cut.
+    /// Batches in stored format. The last one may be incomplete.
     pub batches: RawBatches<'a>,
 }
 
-/// Batches one after the other, none of which is decoded.
+/// Iterator over undecoded batches.
 #[derive(Clone, Copy, Debug)]
 pub struct RawBatches<'a>(&'a [u8]);
 
-/// A batch as it is stored.
+/// A batch in stored format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawBatch<'a> {
     pub base_offset: i64,
@@ -352,7 +352,7 @@ impl<'a> RawBatches<'a> {
         self.0.len()
     }
 
-    /// The next whole batch.
+    /// Returns the next complete batch.
     pub fn next_batch(&mut self) -> Result<Option<RawBatch<'a>>, ClientError> {
         let Some(header) = first_batch(self.0)? else { return Ok(None) };
         let (bytes, rest) = self.0.split_at(header.size_bytes);
@@ -399,7 +399,7 @@ impl FetchPipe {
 }
 
 impl FetchSender {
-    /// Asks for batches from `offset` on.
+    /// Requests batches from `offset` on.
     pub fn send(&mut self, offset: i64) -> Result<(), ClientError> {
         let field = self.offset_start..self.offset_start + size_of::<i64>();
         self.frame[field].copy_from_slice(&offset.to_be_bytes());
@@ -408,8 +408,8 @@ impl FetchSender {
 }
 
 impl FetchReceiver {
-    /// Waits for the oldest request that is in flight. What it returns lies in the buffer that the
-    /// next response is read into.
+    /// Waits for the response to the oldest request in flight. The result borrows the buffer, which
+    /// the next call overwrites.
     pub fn receive(&mut self) -> Result<RawFetch<'_>, ClientError> {
         let body = self.inlet.receive()?;
         let broken = || ClientError::protocol("invalid response to a fetch request");
@@ -419,7 +419,7 @@ impl FetchReceiver {
     }
 }
 
-/// The error and the batches of the only partition in a response of version 11.
+/// Returns error code and batches from a fetch response (version 11) for one partition.
 fn read_fetch(mut body: &[u8]) -> Option<(i16, RawFetch<'_>)> {
     const ABORTED_BYTES: usize = 16;
     let nothing = |code| (code, RawFetch { high_watermark: -1, batches: RawBatches(&[]) });

@@ -1,7 +1,7 @@
-//! Records in, offsets out.
+//! Producer of one topic.
 //!
-//! An idempotent producer numbers its batches for each partition, and the broker answers a
-//! repeated one with the offset of the first: so a lost response is asked for again.
+//! An idempotent producer numbers its batches in each partition. The broker detects a repeated
+//! batch and returns the offset of the first copy, so a batch can be resent after a lost response.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use crate::connection::Connection;
 use crate::error::{ClientError, check};
 use crate::topics::no_result;
 
-/// From version 13 on topics are named by their ids.
+/// Versions 13 and later identify topics by id.
 pub(crate) const PRODUCE_VERSION_MAX: i16 = 12;
 
-/// From version 12 on transactions are told of partitions by what is sent to them (KIP-890).
+/// Since version 12, produce requests add partitions to transactions implicitly (KIP-890).
 const TRANSACTIONAL_VERSION_MAX: i16 = 11;
 
-/// Brokers remember as many batches of a producer in each partition.
+/// Number of recent batches per producer and partition that brokers deduplicate.
 const IN_FLIGHT_MAX: usize = 5;
 
-/// When a batch counts as sent.
+/// Required acknowledgements of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Acks {
-    /// When it is written to the socket; whether it is kept stays unknown.
+    /// None: the batch counts as sent once it is written to the socket.
     None,
-    /// When the leader has it.
+    /// The leader has written the batch.
     Leader,
-    /// When all replicas in sync have it.
+    /// All in-sync replicas have the batch.
     #[default]
     All,
 }
@@ -56,7 +56,7 @@ impl Acks {
 pub struct ProducerSettings {
     pub acks: Acks,
     pub compression: Compression,
-    /// Repeated batches are kept once. Asks for `Acks::All`.
+    /// Deduplicates resent batches. Requires `Acks::All`.
     pub is_idempotent: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct Producer {
     settings: ProducerSettings,
     leaders: Vec<Arc<Connection>>,
     identity: Option<Identity>,
-    /// Where records are of a transaction.
+    /// Set if records belong to transactions.
     transactional_id: Option<TransactionalId>,
 }
 
@@ -76,21 +76,21 @@ pub struct Producer {
 struct Identity {
     id: i64,
     epoch: i16,
-    /// The next sequence number of each partition.
+    /// Next sequence number in each partition.
     sequences: HashMap<i32, i32>,
 }
 
-/// A batch for one partition, sent until it is acknowledged.
+/// A batch for one partition, resent until it is acknowledged.
 #[derive(Debug)]
 struct Shipment {
-    /// Batches go out in this order, and those of one partition are kept in it.
+    /// Position in the order of sending, which is the order within each partition.
     number: usize,
     partition: i32,
     batch: Bytes,
 }
 
 impl Producer {
-    /// Looks the topic up, and takes a producer id where one is needed.
+    /// Looks up the topic's leaders, and obtains a producer id if idempotence is enabled.
     pub async fn new(
         client: Arc<Client>,
         topic: &str,
@@ -110,7 +110,7 @@ impl Producer {
         Ok(Self { client, topic, settings, leaders, identity, transactional_id: None })
     }
 
-    /// One whose records are of transactions of `id`; its batches begin with the number 0.
+    /// Creates a producer for transactions of `id`. Its sequence numbers start at 0.
     pub(crate) async fn transactional(
         client: Arc<Client>,
         topic: &str,
@@ -135,9 +135,9 @@ impl Producer {
         self.leaders.len()
     }
 
-    /// Sends records to their partitions, all of them at the same time, and returns the offset of
-    /// the first in each: -1 where none is acknowledged. Each item is one batch; several of one
-    /// partition need an idempotent producer, which has five of them in flight at most.
+    /// Sends batches to their partitions concurrently. Returns the base offset of each batch, or -1
+    /// without acknowledgements. Several batches for one partition need an idempotent producer, and
+    /// may be at most five.
     pub async fn send(
         &mut self,
         records: Vec<(i32, Vec<NewRecord>)>,
@@ -161,7 +161,7 @@ impl Producer {
                 offsets.sort_unstable();
                 return Ok(offsets);
             };
-            // Without a sequence number a repetition may be kept twice.
+            // Without sequence numbers, a resent batch could be stored twice.
             let is_certain = error.refusal().is_some() || self.identity.is_some();
             if !is_certain {
                 return Err(error);
@@ -171,7 +171,7 @@ impl Producer {
         }
     }
 
-    /// Whether the batches can be sent at the same time.
+    /// Checks that the batches can be in flight concurrently.
     fn check_batches(&self, records: &[(i32, Vec<NewRecord>)]) -> Result<(), ClientError> {
         let (topic, count) = (&self.topic, self.leaders.len());
         let per_partition_max = if self.identity.is_some() { IN_FLIGHT_MAX } else { 1 };
@@ -194,7 +194,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Sends all `shipments` and takes those away that are acknowledged.
+    /// Sends all `shipments` and removes those that are acknowledged.
     async fn ship(
         &self,
         shipments: &mut Vec<Shipment>,
@@ -284,7 +284,8 @@ impl Identity {
         Ok(Self { id: response.producer_id.0, epoch: response.producer_epoch, sequences })
     }
 
-    /// The number of a batch of `count` records. Numbers begin at 0 again after the largest.
+    /// Returns the producer fields of the next batch, which has `count` records. Sequence numbers
+    /// wrap around to 0.
     fn next(&mut self, partition: i32, count: usize) -> BatchProducer {
         let sequence = self.sequences.entry(partition).or_insert(0);
         let batch = BatchProducer { id: self.id, epoch: self.epoch, sequence: *sequence };
@@ -294,14 +295,16 @@ impl Identity {
     }
 }
 
-/// The partition of a key among `count`, as Kafka's clients choose it: by its murmur2 hash.
+/// Returns the partition of a key, which is chosen as by Kafka's default partitioner (murmur2
+/// hash).
 pub fn partition_of_key(key: &[u8], count: usize) -> i32 {
     let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
     let partition = (murmur2(key) & 0x7FFF_FFFF) % count;
     i32::try_from(partition).expect("31 bits fit")
 }
 
-/// The hash of Kafka's default partitioner. Source: Austin Appleby, MurmurHash2, with Kafka's seed.
+/// Hash function of Kafka's default partitioner. Source: Austin Appleby, MurmurHash2, with Kafka's
+/// seed.
 fn murmur2(bytes: &[u8]) -> u32 {
     const SEED: u32 = 0x9747_B28C;
     const FACTOR: u32 = 0x5BD1_E995;

@@ -1,4 +1,4 @@
-//! Offsets of a group that are reset while the group has no members.
+//! Offset resets of groups without members.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,19 @@ use crate::fetch::Isolation;
 use crate::groups::CommittedOffset;
 use crate::specs::OffsetSpec;
 
-/// Move of a group's offset in a partition.
+/// Change of a group's committed offset in a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffsetMove {
     pub topic: String,
     pub partition: i32,
-    /// `None`: the group has committed none there.
+    /// `None` if the group has no committed offset there.
     pub from: Option<i64>,
     pub to: i64,
 }
 
 impl Client {
-    /// Moves that would bring a group to `spec` in topics; without topics, in all that it has
-    /// offsets of. Nothing is changed.
+    /// Computes the changes that reset a group to `spec` in `topics`, or in all topics with
+    /// committed offsets if `topics` is empty. Changes nothing.
     pub async fn offset_moves(
         &self,
         group: &str,
@@ -46,7 +46,7 @@ impl Client {
         Ok(moves)
     }
 
-    /// Makes these moves. A group with members is refused, see [`ClientError::is_of_members`].
+    /// Applies offset changes. Fails if the group has members, see [`ClientError::is_of_members`].
     pub async fn move_group_offsets(
         &self,
         group: &str,
@@ -63,7 +63,7 @@ impl Client {
 }
 
 impl ClientError {
-    /// Returns whether the broker refused because the group has members.
+    /// Returns whether the broker rejected the request because the group has members.
     pub fn is_of_members(&self) -> bool {
         matches!(
             self.refusal(),

@@ -1,4 +1,4 @@
-//! Trying again what a broker may answer a little later.
+//! Retries with exponential backoff.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::error::ClientError;
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Pauses between attempts, longer and longer, until the time is up.
+/// Backoff between attempts, until a deadline.
 #[derive(Debug)]
 pub(crate) struct Retry {
     deadline: Instant,
@@ -21,7 +21,7 @@ impl Retry {
         Self { deadline: Instant::now() + time_max, pause: PAUSE_FIRST }
     }
 
-    /// Returns after a pause when another attempt makes sense, and `error` when none does.
+    /// Pauses before the next attempt. Returns `error` if it is not retriable or the time is up.
     pub(crate) async fn after(&mut self, error: ClientError) -> Result<(), ClientError> {
         if !error.is_retriable() || Instant::now() + self.pause >= self.deadline {
             return Err(error);

@@ -1,4 +1,4 @@
-//! Settings of a client towards its brokers.
+//! Client settings.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,32 +7,32 @@ use sasl::Mechanism;
 
 use crate::tls::TlsTrust;
 
-/// Addresses at which the brokers of a cluster are looked for.
+/// Addresses at which the client connects to brokers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// Those that they advertise.
+    /// The advertised listeners.
     Advertised,
-    /// The one that the client begins with, for a broker that is alone: what it advertises may be
-    /// for other hosts.
+    /// Only the bootstrap address, for a single broker whose advertised listener may not be
+    /// reachable from this host.
     First,
 }
 
 /// Settings of all connections of a client.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The name that the broker knows this program by.
+    /// Client id, which appears in broker logs and quotas.
     pub client_id: String,
     pub addresses: Addresses,
-    /// Whose certificates are believed; without it nothing is encrypted.
+    /// Trusted authorities. `None` disables TLS.
     pub tls: Option<TlsTrust>,
     pub sasl: Option<SaslSettings>,
-    /// For a connection, its encryption and authentication together.
+    /// Time limit for a connection, including TLS and authentication.
     pub connect_time_max: Duration,
-    /// From the moment that a request is handed over until its response is there.
+    /// Time limit from the submission of a request to its response.
     pub request_time_max: Duration,
-    /// A longer response ends the connection.
+    /// Size limit of a response. A longer one ends the connection.
     pub response_bytes_max: usize,
-    /// Requests of one connection that wait for their responses; further ones wait to be sent.
+    /// Maximum number of requests in flight per connection. Further requests wait.
     pub in_flight_max: usize,
 }
 
@@ -51,7 +51,7 @@ impl Default for Settings {
     }
 }
 
-/// A user and its password.
+/// SASL user name and password.
 #[derive(Clone)]
 pub struct SaslSettings {
     pub mechanism: Mechanism,
@@ -60,7 +60,7 @@ pub struct SaslSettings {
 }
 
 impl fmt::Debug for SaslSettings {
-    /// Leaves the password out.
+    /// Formats without the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} as {:?}", self.mechanism.name(), self.user)
     }

@@ -1,4 +1,4 @@
-//! Offsets of partitions by kind, number or time, and extents of partitions.
+//! Offsets of partitions by kind, number or time, and ranges of offsets.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use crate::error::ClientError;
 use crate::fetch::Isolation;
 use crate::offsets::{OffsetAt, PartitionOffset};
 
-/// Specification of an offset in each partition of a topic.
+/// Offset to select in each partition of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OffsetSpec {
     Earliest,
     Latest,
-    /// This offset, or the end of a partition that it is outside of.
+    /// This offset, clamped to the partition's range.
     Offset(i64),
-    /// The first record of this time or a later one, in milliseconds since 1970.
+    /// First record with this timestamp or a later one, in milliseconds since 1970.
     Time(i64),
 }
 
-/// Extent of a partition: offsets from `earliest` on, below `latest`.
+/// Offset range of a partition: `earliest` inclusive, `latest` exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub earliest: i64,
@@ -26,7 +26,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Offsets that it has; records may be fewer.
+    /// Number of offsets in the range. There may be fewer records.
     pub fn count(&self) -> u64 {
         u64::try_from(self.latest.saturating_sub(self.earliest)).unwrap_or(0)
     }
@@ -37,7 +37,7 @@ impl Extent {
 }
 
 impl Client {
-    /// The extents of all partitions of a topic, by their numbers.
+    /// Looks up the offset ranges of all partitions of a topic, by partition index.
     pub async fn extents(
         &self,
         topic: &str,
@@ -52,7 +52,7 @@ impl Client {
         Ok(earliest.iter().zip(&latest).map(extent).collect())
     }
 
-    /// The offset that `spec` gives in each partition, inside of what the partition holds.
+    /// Looks up the offset that `spec` selects in each partition, clamped to the partition's range.
     pub async fn offsets_of_spec(
         &self,
         topic: &str,
@@ -71,7 +71,7 @@ impl Client {
         let at = OffsetAt::Time(time);
         let found = self.topic_offsets(topic, at, Isolation::ReadUncommitted).await?;
         let offset_of = |partition| found.iter().find(|it| it.partition == partition)?.offset;
-        // A time after the last record is where the next one will be.
+        // A time after the last record selects the log end offset.
         let offset = |(&partition, extent): (&i32, &Extent)| {
             (partition, offset_of(partition).unwrap_or(extent.latest))
         };

@@ -1,4 +1,4 @@
-//! The client's side of TLS: which brokers are believed.
+//! TLS on the client side: verification of brokers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tokio_rustls::client::TlsStream;
 
 use crate::error::{ClientError, ErrorKind};
 
-/// The authorities that may have signed a broker's certificate.
+/// Trusted certificate authorities.
 #[derive(Clone, Debug)]
 pub struct TlsTrust(Arc<ClientConfig>);
 
 impl TlsTrust {
-    /// Reads a file of certificates in PEM form.
+    /// Reads CA certificates from a PEM file.
     pub fn of_file(path: &Path) -> Result<Self, ClientError> {
         let unusable =
             || ClientError::invalid(format!("cannot use the certificates in {}", path.display()));
@@ -39,10 +39,12 @@ impl TlsTrust {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Encrypts `stream`, whose other end must be `host` by its certificate.
+    /// Performs a TLS handshake on `stream` and verifies that the broker's certificate is for
+    /// `host`.
     ///
     /// # Errors
-    /// `host` is no name or address, or the other end cannot be believed: unreachable.
+    /// `host` is not a DNS name or IP address, or the broker's certificate cannot be verified
+    /// (`Unreachable`).
     pub async fn encrypt<S>(&self, stream: S, host: &str) -> Result<TlsStream<S>, ClientError>
     where
         S: AsyncRead + AsyncWrite + Unpin,

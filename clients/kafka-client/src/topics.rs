@@ -1,4 +1,4 @@
-//! Creating, enlarging and deleting topics.
+//! Creation, expansion and deletion of topics.
 
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
@@ -13,17 +13,17 @@ use kafka_protocol::messages::{
 use crate::client::{Client, text, topic_name};
 use crate::error::{ClientError, check};
 
-/// A topic to be created.
+/// A topic to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTopic {
     pub name: String,
-    /// `None` for as many as the broker gives a topic.
+    /// `None` for the broker's default.
     pub partitions: Option<i32>,
-    /// Settings by Kafka's names, and their values.
+    /// Configuration keys and values, as Kafka names them.
     pub configs: Vec<(String, String)>,
 }
 
-/// What stands for "as the broker has it" in requests.
+/// Value of a request field that selects the broker's default.
 const BROKERS_DEFAULT: i16 = -1;
 
 impl Client {
@@ -31,9 +31,9 @@ impl Client {
         i32::try_from(self.settings().request_time_max.as_millis()).unwrap_or(i32::MAX)
     }
 
-    /// Creates a topic, with as many replicas as the broker gives one.
+    /// Creates a topic with the broker's default replication factor.
     pub async fn create_topic(&self, topic: &NewTopic) -> Result<(), ClientError> {
-        /// Before this there were no defaults.
+        /// First version with broker defaults.
         const VERSION_OF_DEFAULTS: i16 = 4;
         let connection = self.first().await?;
         let version = connection.version_of::<CreateTopicsRequest>()?;
@@ -55,7 +55,7 @@ impl Client {
         check(result.error_code, result.error_message.as_deref(), attempt)
     }
 
-    /// Raises the number of a topic's partitions to `count`.
+    /// Increases the number of a topic's partitions to `count`.
     pub async fn enlarge_topic(&self, name: &str, count: i32) -> Result<(), ClientError> {
         let topic = CreatePartitionsTopic::default().with_name(topic_name(name)).with_count(count);
         let request = CreatePartitionsRequest::default()
@@ -68,7 +68,7 @@ impl Client {
     }
 
     pub async fn delete_topic(&self, name: &str) -> Result<(), ClientError> {
-        /// From here on topics are named by name or id.
+        /// First version that identifies topics by name or id.
         const VERSION_OF_IDS: i16 = 6;
         let connection = self.first().await?;
         let version = connection.version_of::<DeleteTopicsRequest>()?;
@@ -84,8 +84,8 @@ impl Client {
         check(result.error_code, result.error_message.as_deref(), attempt)
     }
 
-    /// Deletes the records of a partition before `offset`, or all there are where it is -1.
-    /// Returns the offset that the partition begins with then.
+    /// Deletes the records of a partition before `offset`, or all of them if `offset` is -1.
+    /// Returns the new log start offset.
     pub async fn delete_records(
         &self,
         name: &str,
@@ -114,7 +114,7 @@ impl Client {
     }
 }
 
-/// The broker left out what the request was about.
+/// The response lacks the entry that was requested.
 pub(crate) fn no_result(attempt: &str) -> ClientError {
     ClientError::protocol(format!("cannot {attempt}: the broker's answer does not mention it"))
 }

@@ -1,12 +1,12 @@
-//! Records and offsets that are seen together or not at all.
+//! Transactional producer: records and offsets that become visible together or not at all.
 //!
 //! ```text
 //! new ──▶ send, commit_offsets … ──▶ commit or abort ──▶ send …
 //! ```
 //!
-//! A producer with the same transactional id, made anew, aborts what the one before left open and
-//! fences it (KIP-98). Requests are repeated until they are answered: the coordinator takes a
-//! repeated one for what it is.
+//! A new producer with the same transactional id aborts the transaction that its predecessor left
+//! open and fences the predecessor (KIP-98). Requests are repeated until they are answered, because
+//! the coordinator recognizes repetitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,8 +30,8 @@ use crate::groups::{CommittedOffset, group_id};
 use crate::membership::GroupGeneration;
 use crate::producer::{Producer, ProducerSettings};
 
-/// From the next versions on brokers ask each other (KIP-890), or producers need not say what a
-/// transaction writes to.
+/// The next versions are meant for brokers (KIP-890), or do not require producers to register
+/// partitions.
 const ADD_PARTITIONS_VERSION_MAX: i16 = 3;
 const ADD_OFFSETS_VERSION_MAX: i16 = 3;
 const COMMIT_OFFSETS_VERSION_MAX: i16 = 3;
@@ -42,12 +42,12 @@ const INIT_VERSION_MAX: i16 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionSettings {
     pub compression: Compression,
-    /// The broker aborts a transaction that is open for longer.
+    /// Transaction timeout, after which the broker aborts an open transaction.
     pub time_max: Duration,
 }
 
-/// Sends records to several topics, and offsets of groups, in one transaction after the other.
-/// After an error that is not to be retried only `abort`, or a new producer, goes on.
+/// Sends records to several topics, and offsets of groups, in consecutive transactions. After an
+/// error that is not retriable, only `abort` or a new producer can continue.
 #[derive(Debug)]
 pub struct TransactionalProducer {
     client: Arc<Client>,
@@ -55,14 +55,14 @@ pub struct TransactionalProducer {
     compression: Compression,
     producer_id: i64,
     epoch: i16,
-    /// By topic.
+    /// Producers by topic.
     producers: BTreeMap<String, Producer>,
-    /// What the open transaction has so far.
+    /// Partitions and groups in the open transaction.
     partitions: BTreeSet<(String, i32)>,
     groups: BTreeSet<String>,
 }
 
-/// How a transaction ends.
+/// Outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Commit,
@@ -70,7 +70,7 @@ enum End {
 }
 
 impl TransactionalProducer {
-    /// Takes the transactional id over from a producer that had it before.
+    /// Initializes the transactional id and fences an earlier producer with it.
     pub async fn new(
         client: Arc<Client>,
         id: &str,
@@ -101,8 +101,8 @@ impl TransactionalProducer {
         Ok(producer)
     }
 
-    /// Sends records to partitions of a topic, and returns the offset of the first of each batch,
-    /// as [`Producer::send`] does.
+    /// Sends records to partitions of a topic. Returns the base offset of each batch, as
+    /// [`Producer::send`] does.
     pub async fn send(
         &mut self,
         topic: &str,
@@ -154,8 +154,8 @@ impl TransactionalProducer {
         Ok(())
     }
 
-    /// Has `offsets` count for the group when the transaction is committed, unless its members
-    /// have changed since `generation`.
+    /// Adds offset commits of a group to the transaction. Fails if the group has rebalanced since
+    /// `generation`.
     pub async fn commit_offsets(
         &mut self,
         generation: &GroupGeneration,
@@ -219,12 +219,12 @@ impl TransactionalProducer {
             .with_topics(topics.into_iter().map(topic).collect())
     }
 
-    /// Has all of the transaction be seen.
+    /// Commits the transaction.
     pub async fn commit(&mut self) -> Result<(), ClientError> {
         self.end(End::Commit).await
     }
 
-    /// Has nothing of the transaction be seen.
+    /// Aborts the transaction.
     pub async fn abort(&mut self) -> Result<(), ClientError> {
         self.end(End::Abort).await
     }
@@ -249,7 +249,7 @@ impl TransactionalProducer {
         Ok(())
     }
 
-    /// Asks the coordinator of the transactional id until it answers.
+    /// Sends a request to the transaction coordinator, with retries.
     async fn ask<R: Request>(
         &self,
         request: &R,

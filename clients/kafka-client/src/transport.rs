@@ -1,4 +1,4 @@
-//! A socket to a broker, and frames on it: four bytes of length, then that many bytes.
+//! Socket to a broker, and frames on it: four bytes of length, then that many bytes.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use tokio::time::timeout;
 use crate::error::{ClientError, ErrorKind};
 use crate::tls::TlsTrust;
 
-/// The bytes of a length, which frames begin with.
+/// Size of a frame's length field.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
-/// The least that a response holds: the id of its request.
+/// Minimum length of a response, which is its correlation id.
 const RESPONSE_BYTES_MIN: usize = 4;
 
-/// Stream to which requests are written and from which responses are read.
+/// Byte stream to a broker, plain or TLS.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// The two directions of a socket.
+/// Both directions of a connection.
 pub(crate) struct Transport {
     pub(crate) reader: ReadHalf<Box<dyn Stream>>,
     pub(crate) writer: WriteHalf<Box<dyn Stream>>,
 }
 
-/// Opens a socket. Each request is sent at once.
+/// Opens a TCP connection with `TCP_NODELAY`.
 pub(crate) async fn connect_tcp(
     address: &str,
     time_max: Duration,
@@ -66,13 +66,13 @@ pub(crate) async fn connect(
     Ok(Transport { reader, writer })
 }
 
-/// The host in `HOST:PORT`, without the brackets of an IPv6 address.
+/// Returns the host in `HOST:PORT`, without the brackets of an IPv6 address.
 fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// The length of a response, which is bounded.
+/// Validates the length of a response.
 pub(crate) fn response_bytes(
     length: i32,
     bytes_max: usize,
@@ -87,7 +87,7 @@ pub(crate) fn response_bytes(
     }
 }
 
-/// Fills `frame` with the next response, without its length.
+/// Reads the next response into `frame`, without its length field.
 pub(crate) async fn read_frame(
     reader: &mut (impl AsyncRead + Unpin),
     frame: &mut BytesMut,

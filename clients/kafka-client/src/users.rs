@@ -1,5 +1,4 @@
-//! Users that authenticate with SCRAM. The password never leaves the client: the broker is sent
-//! what it is salted to.
+//! SCRAM users. Only the salted password is sent to the broker, never the password itself.
 
 use std::num::NonZeroU32;
 
@@ -19,7 +18,7 @@ use crate::client::{Client, text};
 use crate::error::{ClientError, check};
 use crate::topics::no_result;
 
-/// The code of a mechanism in requests.
+/// Code of a mechanism in requests.
 fn code_of(hash: ScramHash) -> i8 {
     match hash {
         ScramHash::Sha256 => 1,
@@ -27,7 +26,7 @@ fn code_of(hash: ScramHash) -> i8 {
     }
 }
 
-/// Credential that a broker keeps of a password.
+/// SCRAM credential as a broker stores it.
 #[derive(Clone)]
 pub struct ScramCredential {
     pub user: String,
@@ -37,7 +36,7 @@ pub struct ScramCredential {
     pub salted_password: Vec<u8>,
 }
 
-/// A user and one of its mechanisms.
+/// A user with one of its mechanisms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserScram {
     pub user: String,
@@ -46,7 +45,7 @@ pub struct UserScram {
 }
 
 impl ScramCredential {
-    /// Derives the credential of `password` with a new salt. Takes milliseconds.
+    /// Derives the credential of `password` with a new random salt. Takes milliseconds.
     pub fn new(user: &str, password: &str, hash: ScramHash) -> Result<Self, ClientError> {
         let unusable = || ClientError::invalid(format!("cannot set the password of {user:?}"));
         sasl::check_name(user).map_err(|error| unusable().because(error))?;
@@ -68,7 +67,7 @@ impl ScramCredential {
 }
 
 impl Client {
-    /// All users, or one.
+    /// Lists all users, or one.
     pub async fn users(&self, user: Option<&str>) -> Result<Vec<UserScram>, ClientError> {
         let named = user.map(|user| vec![UserName::default().with_name(text(user))]);
         let request = DescribeUserScramCredentialsRequest::default().with_users(named);
@@ -89,7 +88,7 @@ impl Client {
         Ok(users)
     }
 
-    /// Makes a user, or gives one another password.
+    /// Creates a user or changes its password.
     pub async fn set_user(&self, credential: &ScramCredential) -> Result<(), ClientError> {
         let upsertion = ScramCredentialUpsertion::default()
             .with_name(text(&credential.user))
@@ -101,7 +100,7 @@ impl Client {
         self.alter_users(&request, &format!("set user {:?}", credential.user)).await
     }
 
-    /// Takes a mechanism from a user; without any the user is gone.
+    /// Deletes a user's credential for one mechanism. A user without credentials ceases to exist.
     pub async fn delete_user(&self, user: &str, hash: ScramHash) -> Result<(), ClientError> {
         let deletion =
             ScramCredentialDeletion::default().with_name(text(user)).with_mechanism(code_of(hash));

@@ -1,4 +1,4 @@
-//! Versions of each request that broker and client have in common.
+//! API versions that broker and client have in common.
 
 use std::collections::HashMap;
 
@@ -8,17 +8,17 @@ use kafka_protocol::protocol::{Decodable, Message, Request, StrBytes, VersionRan
 
 use crate::error::{ClientError, ErrorKind, check};
 
-/// Versions that a broker announced.
+/// API versions that a broker announced.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Versions(HashMap<i16, VersionRange>);
 
-/// The name of a request in messages.
+/// Name of a request in messages.
 pub(crate) fn name_of(key: i16) -> String {
     ApiKey::try_from(key).map_or_else(|()| format!("request {key}"), |key| format!("{key:?}"))
 }
 
 impl Versions {
-    /// Versions that are known before the broker has announced anything: version 0 of that request.
+    /// Versions assumed before negotiation: only those of `ApiVersions` itself.
     pub(crate) fn before_announcement() -> Self {
         let range = VersionRange { min: 0, max: ApiVersionsRequest::VERSIONS.max };
         Self(HashMap::from([(ApiVersionsRequest::KEY, range)]))
@@ -31,7 +31,7 @@ impl Versions {
         Self(announced.iter().map(range).collect())
     }
 
-    /// The highest version of `R` that both know, up to `version_max`.
+    /// Returns the highest common version of `R`, up to `version_max`.
     pub(crate) fn highest<R: Request>(
         &self,
         address: &str,
@@ -57,7 +57,7 @@ impl Versions {
     }
 }
 
-/// The version that is asked in first. Brokers which know no such version answer in version 0.
+/// Version of the first `ApiVersions` request. Brokers that do not support it answer in version 0.
 pub(crate) const VERSION_FIRST: i16 = 3;
 
 pub(crate) fn request() -> ApiVersionsRequest {
@@ -66,14 +66,13 @@ pub(crate) fn request() -> ApiVersionsRequest {
         .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")))
 }
 
-/// Announcement in a response to `version`: the versions, or that the question is to be repeated in
-/// an older one.
+/// Result of version negotiation: the versions, or an older version in which to repeat the request.
 pub(crate) enum Announcement {
     Versions(Versions),
     AskAgain(i16),
 }
 
-/// Reads a response, which is one of version 0 where it refuses the version of the question.
+/// Decodes a response. If the broker does not support `version`, the response has version 0.
 pub(crate) fn read(
     body: &mut bytes::Bytes,
     version: i16,
@@ -88,7 +87,7 @@ pub(crate) fn read(
     let response = response.map_err(|error| broken().because(error))?;
     let versions = Versions::of(&response.api_keys);
     if is_refused {
-        // Kafka before 2.4 names no versions in its refusal.
+        // Kafka before 2.4 does not include its versions in the error response.
         let known = versions.highest::<ApiVersionsRequest>(address, version - 1).unwrap_or(0);
         return Ok(Announcement::AskAgain(known));
     }

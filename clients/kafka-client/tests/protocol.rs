@@ -1,4 +1,4 @@
-//! The client against a broker that keeps to the protocol, and one that does not.
+//! The client against well-behaved and misbehaving brokers.
 
 mod scripted;
 
@@ -32,7 +32,7 @@ fn source(error: &ClientError) -> String {
     std::error::Error::source(error).map(ToString::to_string).unwrap_or_default()
 }
 
-/// What the client makes of `deed` in the place of the first answer about its cluster.
+/// Returns the client's error if the broker reacts with `deed` to the first metadata request.
 async fn error_after(deed: impl Fn(&Asked) -> Deed + Clone + Send + 'static) -> ClientError {
     let address = broker(move |asked| match asked.key {
         ApiKey::ApiVersions => Deed::Send(asked.versions(&[])),
@@ -143,7 +143,7 @@ async fn a_late_response_does_not_break_the_connection() {
         _ => {
             let mut held = held.lock().expect("nothing panics here");
             held.extend(asked.cluster(1));
-            // The first answer comes with the second.
+            // Both responses are sent after the second request.
             if held.len() > asked.cluster(1).len() {
                 Deed::Send(std::mem::take(&mut held))
             } else {
@@ -208,7 +208,7 @@ async fn a_broker_that_knows_older_versions_only_is_asked_in_these() {
     const UNSUPPORTED_VERSION: i16 = 35;
     let address = broker(|asked| match (asked.key, asked.version) {
         (ApiKey::ApiVersions, 3) => {
-            // The refusal has the form of version 0.
+            // The error response has version 0.
             let api = ApiVersion::default().with_api_key(18).with_max_version(2);
             let refusal = ApiVersionsResponse::default()
                 .with_error_code(UNSUPPORTED_VERSION)
@@ -257,7 +257,7 @@ async fn batches_of_several_partitions_are_in_flight_at_the_same_time() {
         _ => {
             let mut held = held.lock().expect("nothing panics here");
             held.push(produced(asked, 0, 100));
-            // Nothing is answered before all have come.
+            // No response is sent before all requests have arrived.
             if held.len() == 3 { Deed::Send(held.concat()) } else { Deed::Wait }
         }
     })
@@ -425,7 +425,7 @@ async fn a_user_who_is_not_let_in_learns_why() {
     }
 }
 
-/// A broker that lets user `u` in with SCRAM and `secret`.
+/// Reaction of a broker that accepts user `u` with password `secret` over SCRAM.
 fn scram(asked: &Asked, state: &mut Option<(ClientFirst, String, Nonce)>) -> Deed {
     let keys = ScramKeys::derive(ScramHash::Sha256, b"secret", &[7; 16], 4096).expect("good keys");
     let request: SaslAuthenticateRequest = asked.read();

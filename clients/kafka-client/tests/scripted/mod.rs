@@ -1,4 +1,4 @@
-//! A broker that says what a test tells it to.
+//! Broker whose responses a test scripts.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::api_versions_response::ApiVersion;
@@ -15,17 +15,17 @@ use kafka_protocol::protocol::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A request that came in.
+/// A received request.
 pub(crate) struct Asked {
     pub(crate) key: ApiKey,
     pub(crate) version: i16,
     pub(crate) header: RequestHeader,
     pub(crate) body: Bytes,
-    /// Where the broker listens.
+    /// Address of the broker.
     pub(crate) address: std::net::SocketAddr,
 }
 
-/// Action in answer to a request.
+/// Reaction to a request.
 pub(crate) enum Deed {
     Send(Vec<u8>),
     SendAndEnd(Vec<u8>),
@@ -34,7 +34,7 @@ pub(crate) enum Deed {
 }
 
 impl Asked {
-    /// The whole frame of a response.
+    /// Encodes a response as a frame.
     pub(crate) fn answer(&self, response: &(impl Encodable + HeaderVersion)) -> Vec<u8> {
         self.answer_as(self.header.correlation_id, response)
     }
@@ -60,7 +60,8 @@ impl Asked {
         R::decode(&mut self.body.clone(), self.version).expect("a request")
     }
 
-    /// Versions 0 to `max` of these, and what every client needs.
+    /// Returns an `ApiVersions` response: versions 0 to `max` of these APIs, and those that every
+    /// client needs.
     pub(crate) fn versions(&self, others: &[(ApiKey, i16)]) -> Vec<u8> {
         let needed = [(ApiKey::ApiVersions, 3), (ApiKey::Metadata, 9)];
         let api = |&(key, max): &(ApiKey, i16)| {
@@ -70,7 +71,8 @@ impl Asked {
         self.answer(&ApiVersionsResponse::default().with_api_keys(keys))
     }
 
-    /// A cluster of this broker, which leads all partitions of topic `t`.
+    /// Returns a metadata response: a cluster of this broker, which leads all partitions of topic
+    /// `t`.
     pub(crate) fn cluster(&self, partitions: i32) -> Vec<u8> {
         let broker = MetadataResponseBroker::default()
             .with_node_id(BrokerId(1))
@@ -97,7 +99,7 @@ pub(crate) fn frame(body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Starts a broker and returns its address. `script` is asked for each request of each connection.
+/// Starts a broker and returns its address. `script` is called for each request of each connection.
 pub(crate) async fn broker(script: impl FnMut(&Asked) -> Deed + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -109,7 +111,7 @@ pub(crate) async fn broker(script: impl FnMut(&Asked) -> Deed + Clone + Send + '
     address.to_string()
 }
 
-/// Until the client or the script ends the connection.
+/// Serves requests until the client or the script ends the connection.
 async fn serve(
     mut stream: TcpStream,
     address: std::net::SocketAddr,
