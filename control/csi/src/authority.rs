@@ -1,12 +1,13 @@
-//! Requests of the kubelet, with an authority that HTTP allows.
+//! Replacement of the invalid `:authority` in HTTP/2 requests of the kubelet.
 //!
-//! The kubelet registers a driver over a connection whose `:authority` is the path of the socket
-//! with `%2F` for slashes. No authority looks like that (RFC 3986), so that servers reject the
-//! request as malformed. Nobody here looks at the authority: each becomes `localhost` before the
-//! server sees it.
+//! The kubelet registers a driver over a connection whose `:authority` is the path of the socket,
+//! with `%2F` for slashes. That is not a valid authority (RFC 3986), so servers reject the request
+//! as malformed. The driver ignores the authority. Therefore each one is replaced by `localhost`
+//! before the server sees it.
 //!
-//! The encoder of the other side counts on a table that each field is added to (RFC 7541). The
-//! field keeps its place there; the shorter value only lets this side keep entries for longer.
+//! The client's encoder relies on the dynamic table of HPACK (RFC 7541), to which each field is
+//! added. The replaced field keeps its position in the table. As the new value is shorter, this
+//! side only evicts entries later.
 
 use std::io;
 use std::pin::Pin;
@@ -15,29 +16,29 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 
-/// The first bytes of every connection, ahead of its frames (RFC 9113, section 3.4).
+/// Length of the connection preface, which precedes all frames (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
 
 const FRAME_HEAD_BYTES: usize = 9;
 const KIND_HEADERS: u8 = 1;
 const FLAG_END_HEADERS: u8 = 0x04;
-/// Paddings and priorities lie beside the fields.
+/// `PADDED` and `PRIORITY`: the frame contains more than fields.
 const FLAGS_BESIDE_FIELDS: u8 = 0x08 | 0x20;
 
-/// The largest frame that a server takes which asks for no other limit.
+/// Maximum length of a frame for servers that keep the default limit.
 const FRAME_BYTES_MAX: usize = 16_384;
 
 const READ_BYTES: usize = 4096;
 
-/// The place of `:authority` in the static table of names, and what it becomes.
+/// Index of `:authority` in the static table, and its replacement.
 const AUTHORITY_INDEX: usize = 1;
 const AUTHORITY: &[u8] = b"localhost";
 
-/// A connection whose requests are changed as they are read.
+/// A connection whose requests are rewritten while they are read.
 pub(crate) struct Connection {
     stream: UnixStream,
     requests: Requests,
-    /// How much of what can be read was.
+    /// Number of bytes in `requests.ready` that were read.
     read_bytes: usize,
 }
 
@@ -94,14 +95,14 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Frames on their way to the server.
+/// Frames from the client, and those ready for the server.
 #[derive(Debug, Default)]
 struct Requests {
-    /// What has arrived and is not ready: less than a frame of fields, which has a limit.
+    /// Bytes received but not yet processed: less than one `HEADERS` frame.
     arrived: Vec<u8>,
-    /// What the server may read.
+    /// Bytes that the server may read.
     ready: Vec<u8>,
-    /// The number of bytes that come next and are passed on as they are.
+    /// Number of following bytes to pass on unchanged.
     passed_on: usize,
 }
 
@@ -134,13 +135,14 @@ impl Requests {
     }
 }
 
-/// Returns whether a frame consists of all fields of a request, and of nothing else.
+/// Returns whether a frame contains a complete field block and nothing else.
 fn has_whole_fields(head: &[u8; FRAME_HEAD_BYTES]) -> bool {
     let (kind, flags) = (head[3], head[4]);
     kind == KIND_HEADERS && flags & FLAG_END_HEADERS != 0 && flags & FLAGS_BESIDE_FIELDS == 0
 }
 
-/// Adds a frame of fields with another authority. What is malformed stays so: the server says it.
+/// Appends a `HEADERS` frame with the authority replaced. Malformed frames are passed on, for the
+/// server to reject.
 fn add_changed(frame: &[u8], ready: &mut Vec<u8>) {
     let (head, fields) = frame.split_at(FRAME_HEAD_BYTES);
     let fields = changed(fields).unwrap_or_else(|| fields.to_vec());
@@ -150,18 +152,18 @@ fn add_changed(frame: &[u8], ready: &mut Vec<u8>) {
             ready.extend(&head[3..]);
             ready.extend(fields);
         }
-        // A short authority became a longer one, and there is no room.
+        // A shorter authority was replaced by a longer one, and the frame has become too long.
         _ => ready.extend(frame),
     }
 }
 
-/// The fields with another authority; `None` where they are malformed.
+/// Returns the fields with the authority replaced, or `None` if they are malformed.
 fn changed(fields: &[u8]) -> Option<Vec<u8>> {
     let mut result = Vec::with_capacity(fields.len() + AUTHORITY.len());
     let mut rest = fields;
     while let Some(first) = rest.first() {
         let start = rest;
-        // Fields of the table, changes of its size, and fields with values: to be added or not.
+        // Indexed fields, table size updates, and literal fields with or without indexing.
         let (prefix_bits, has_value) = match first.leading_zeros() {
             0 => (7, false),
             1 => (6, true),
@@ -187,7 +189,7 @@ fn changed(fields: &[u8]) -> Option<Vec<u8>> {
     Some(result)
 }
 
-/// A number whose first bits share a byte with something else (RFC 7541, section 5.1).
+/// Decodes an HPACK integer with a prefix (RFC 7541, section 5.1).
 fn take_integer(rest: &mut &[u8], prefix_bits: u32) -> Option<usize> {
     let (first, mut behind) = rest.split_first()?;
     let prefix_max = (1_usize << prefix_bits) - 1;
@@ -202,14 +204,14 @@ fn take_integer(rest: &mut &[u8], prefix_bits: u32) -> Option<usize> {
                 return Some(number);
             }
         }
-        // No field is so long.
+        // No field is that long.
         return None;
     }
     *rest = behind;
     Some(number)
 }
 
-/// A text, compressed or not.
+/// Decodes the raw bytes of an HPACK string, Huffman-coded or not.
 fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = take_integer(rest, 7)?;
     let (text, behind) = rest.split_at_checked(length)?;
@@ -221,8 +223,8 @@ fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
 
-    /// A method of the static table, a path, an authority, a field with a name of its own, a change
-    /// of the table's size and a field of the table.
+    /// A method from the static table, a path, an authority, a literal field with a new name, a
+    /// table size update, and an indexed field.
     fn fields(authority: &str) -> Vec<u8> {
         let mut fields = vec![0x83, 0x44, 0x02];
         fields.extend(b"/a");
@@ -242,7 +244,7 @@ mod tests {
         [&length[1..], &[kind, flags, 0, 0, 0, 1], payload].concat()
     }
 
-    /// What the server reads when the bytes arrive in pieces of this size.
+    /// Returns the bytes that the server reads if the input arrives in pieces of `piece_bytes`.
     fn read(bytes: &[u8], piece_bytes: usize) -> Vec<u8> {
         let mut requests = Requests { passed_on: PREFACE_BYTES, ..Requests::default() };
         bytes.chunks(piece_bytes).for_each(|piece| requests.take(piece));
@@ -280,7 +282,7 @@ mod tests {
             check(&frames, &frames);
         }
         for length in 1..fields.len() {
-            // Every beginning that ends within a field.
+            // All prefixes that end inside a field.
             let cut = frame(KIND_HEADERS, FLAG_END_HEADERS, &fields[..length]);
             let read = read(&[vec![0; PREFACE_BYTES], cut].concat(), 5);
             assert!(read.len() >= PREFACE_BYTES + FRAME_HEAD_BYTES);

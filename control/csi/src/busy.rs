@@ -1,15 +1,16 @@
-//! One call at a time for each volume: who repeats one that is under way is told so.
+//! Mutual exclusion of calls for the same volume. A call that is repeated while it is running is
+//! rejected.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tonic::Status;
 
-/// The volumes and targets that calls are at.
+/// Volumes and targets with a call in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Busy(Mutex<BTreeSet<String>>);
 
-/// The mark that a call is under way, until it is dropped.
+/// Guard of a call in progress. Dropping it ends the exclusion.
 #[derive(Debug)]
 pub(crate) struct BusyGuard<'a> {
     busy: &'a Busy,
@@ -17,7 +18,7 @@ pub(crate) struct BusyGuard<'a> {
 }
 
 impl Busy {
-    /// Refuses while another call is at the same.
+    /// Fails with `ABORTED` if a call for the same name is in progress.
     pub(crate) fn begin(&self, name: &str) -> Result<BusyGuard<'_>, Status> {
         match self.names().insert(name.to_owned()) {
             true => Ok(BusyGuard { busy: self, name: name.to_owned() }),

@@ -1,11 +1,11 @@
-//! Uses that volumes can be put to, and calls that the services answer.
+//! Validation of volume capabilities, and encoding of service capabilities.
 
 use tonic::Status;
 
 use crate::class::Filesystem;
 use crate::wire::{Capabilities, Capability, Kind, VolumeCapability, access};
 
-/// The use of a volume, if it can be put to it.
+/// Returns the requested capability if it is supported.
 pub(crate) fn usable(capability: Option<&VolumeCapability>) -> Result<&VolumeCapability, Status> {
     let missing = || Status::invalid_argument("the request has no volume capability");
     let capability = capability.ok_or_else(missing)?;
@@ -15,7 +15,7 @@ pub(crate) fn usable(capability: Option<&VolumeCapability>) -> Result<&VolumeCap
     }
 }
 
-/// Reason for which a volume cannot be used so, if there is one.
+/// Returns the reason for which the capability is not supported, if there is one.
 pub(crate) fn refusal(capability: &VolumeCapability) -> Option<String> {
     if capability.block.is_some() == capability.mount.is_some() {
         return Some(
@@ -38,7 +38,7 @@ pub(crate) fn refusal(capability: &VolumeCapability) -> Option<String> {
     Filesystem::of_word(word).err().map(|status| status.message().to_owned())
 }
 
-/// A list of kinds as messages.
+/// Encodes a list of capability types.
 pub(crate) fn capabilities(kinds: &[i32]) -> Capabilities {
     let capability = |&kind| Capability { rpc: Some(Kind { kind }) };
     Capabilities { capabilities: kinds.iter().map(capability).collect() }

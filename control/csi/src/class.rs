@@ -8,23 +8,23 @@ use serde::de::IntoDeserializer;
 use serde::de::value::{Error, StrDeserializer};
 use tonic::Status;
 
-/// What Kubernetes says of a claim begins so.
+/// Prefix of the parameters that the external-provisioner adds about a claim.
 const KUBERNETES: &str = "csi.storage.k8s.io/";
 
-/// Parameters with the label that each becomes.
+/// Parameters about the claim, and the labels that they become.
 const ORIGINS: [(&str, &str); 3] = [
     ("csi.storage.k8s.io/pvc/name", "kubernetes/claim"),
     ("csi.storage.k8s.io/pvc/namespace", "kubernetes/namespace"),
     ("csi.storage.k8s.io/pv/name", "kubernetes/volume"),
 ];
 
-/// The label of the file system that a volume is to have where the pod does not say.
+/// Label with the file system of a volume, used if the pod does not specify one.
 pub(crate) const FILESYSTEM_LABEL: &str = "csi/filesystem";
 
-/// The most that thin volumes may have together of the pool's rest, as a multiple of it.
+/// Upper limit of the `overcommit` parameter.
 const OVERCOMMIT_MAX: u64 = 100;
 
-/// A file system that volumes can have.
+/// Supported file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Filesystem {
     #[default]
@@ -50,7 +50,7 @@ impl Filesystem {
         }
     }
 
-    /// The smallest device that it can be made on.
+    /// Minimum size of the device.
     pub(crate) fn size_bytes_min(self) -> u64 {
         match self {
             Self::Ext4 => 1 << 20,
@@ -59,7 +59,7 @@ impl Filesystem {
     }
 }
 
-/// Properties of volumes that a class gives.
+/// Volume properties from a StorageClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) durability: Durability,
@@ -67,14 +67,15 @@ pub(crate) struct Class {
     pub(crate) reduction: Reduction,
     pub(crate) sector_bytes: SectorBytes,
     pub(crate) filesystem: Filesystem,
-    /// Multiple of the pool's rest that may be claimed by thin volumes.
+    /// Multiple of the pool's free space up to which thin volumes are created.
     pub(crate) overcommit: u64,
-    /// Labels that say for whom it is.
+    /// Labels that identify the claim.
     pub(crate) labels: BTreeMap<String, String>,
 }
 
 impl Class {
-    /// Refuses what it does not know: a misspelt word must not pass in silence.
+    /// Parses StorageClass parameters. Rejects unknown keys and values, because a typo must not be
+    /// ignored.
     pub(crate) fn of(parameters: &BTreeMap<String, String>) -> Result<Self, Status> {
         let mut class = Self { overcommit: 1, ..Self::default() };
         for (key, word) in parameters {
@@ -97,7 +98,7 @@ impl Class {
         Ok(class)
     }
 
-    /// The first property that a volume does not have.
+    /// Returns the first property in which the volume differs from the class.
     pub(crate) fn difference(&self, volume: &Volume) -> Option<&'static str> {
         let filesystem = volume.labels.get(FILESYSTEM_LABEL).map_or("", String::as_str);
         [

@@ -1,4 +1,4 @@
-//! The daemon of this host, asked over its REST interface: it alone knows volumes.
+//! REST client of this host's daemon, which is the only authority on volumes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,13 +11,13 @@ use rest_client::{Address, Client, RestError};
 use serde::de::IgnoredAny;
 use tonic::{Code, Status};
 
-/// The owner of all volumes that the driver makes.
+/// Owner of all volumes that the driver creates.
 pub(crate) const OWNER: &str = "memlane-csi";
 
-/// The label that says by which name the cluster asked for a volume.
+/// Label with the name under which the cluster requested a volume.
 pub(crate) const NAME_LABEL: &str = "csi/name";
 
-/// One daemon.
+/// The daemon of this node.
 pub(crate) struct Daemon {
     client: Client,
 }
@@ -39,7 +39,7 @@ impl Daemon {
         self.client.get(api::POOL_PATH).map_err(status_of)
     }
 
-    /// The volumes that the driver made, by name.
+    /// Lists the driver's volumes, sorted by name.
     pub(crate) fn volumes(&self) -> Result<Vec<Volume>, Status> {
         let mut volumes: Vec<Volume> = self.client.get(api::VOLUMES_PATH).map_err(status_of)?;
         volumes.retain(is_of_driver);
@@ -51,7 +51,7 @@ impl Daemon {
         there(self.client.get(&api::path_of(api::VOLUME_PATH, name)))
     }
 
-    /// The volume, or that there is none.
+    /// Returns the volume. Fails with `NOT_FOUND` if it does not exist.
     pub(crate) fn known_volume(&self, name: &str) -> Result<Volume, Status> {
         if name.is_empty() {
             return Err(Status::invalid_argument("the request has no volume id"));
@@ -64,7 +64,7 @@ impl Daemon {
         made.map(drop).map_err(status_of)
     }
 
-    /// Makes a copy of a volume or a snapshot.
+    /// Clones a volume or a snapshot.
     pub(crate) fn clone(&self, source: &str, name: &str) -> Result<(), Status> {
         let path = api::path_of(api::CLONE_PATH, source);
         let request = CloneCreate { name: name.to_owned() };
@@ -76,7 +76,7 @@ impl Daemon {
         self.client.ask(Method::Patch, &path, patch).map_err(status_of)
     }
 
-    /// Deletes a volume that nobody uses; one that is gone is deleted.
+    /// Deletes an unused volume. Succeeds if it does not exist.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Status> {
         there(self.client.delete(&api::path_of(api::VOLUME_PATH, name))).map(drop)
     }
@@ -86,7 +86,7 @@ impl Daemon {
     }
 
     pub(crate) fn snapshot(&self, name: &str) -> Result<Option<Snapshot>, Status> {
-        // Another text would be the name of a volume, or of nothing.
+        // Without `@`, the path would name something else.
         if !name.contains('@') {
             return Ok(None);
         }
@@ -98,7 +98,7 @@ impl Daemon {
         taken.into_iter().next().ok_or_else(|| Status::internal("memlaned returned no snapshot"))
     }
 
-    /// Takes snapshots of all the volumes at one instant, or of none.
+    /// Takes snapshots of all volumes at one instant, or fails without taking any.
     pub(crate) fn take_snapshots(
         &self,
         volumes: &BTreeSet<String>,
@@ -109,12 +109,12 @@ impl Daemon {
         self.client.ask(Method::Post, api::SNAPSHOTS_PATH, &request).map_err(status_of)
     }
 
-    /// Deletes a snapshot that nobody uses; one that is gone is deleted.
+    /// Deletes an unused snapshot. Succeeds if it does not exist.
     pub(crate) fn delete_snapshot(&self, name: &str) -> Result<(), Status> {
         there(self.client.delete(&api::path_of(api::SNAPSHOT_PATH, name))).map(drop)
     }
 
-    /// The block device of a volume, which is attached if it is not yet.
+    /// Returns the block device of a volume. Attaches the volume if necessary.
     pub(crate) fn attach(&self, volume: &Volume) -> Result<String, Status> {
         if let Some(device) = &volume.device {
             return Ok(device.clone());
@@ -137,13 +137,13 @@ impl Daemon {
         })
     }
 
-    /// Takes the device of a volume away, if it has one and nobody uses it.
+    /// Detaches the volume's device, if it has one. Fails if the device is in use.
     pub(crate) fn detach(&self, volume: &str) -> Result<(), Status> {
         there(self.client.delete(&api::path_of(api::ATTACHMENT_PATH, volume))).map(drop)
     }
 }
 
-/// Returns whether the driver made it, and may take it away.
+/// Returns whether the driver created the volume, and so may delete it.
 pub(crate) fn is_of_driver(volume: &Volume) -> bool {
     volume.owner.as_deref() == Some(OWNER) || volume.labels.contains_key(NAME_LABEL)
 }
@@ -152,7 +152,7 @@ pub(crate) fn no_volume(name: &str) -> Status {
     Status::not_found(format!("no volume {name:?} on this node"))
 }
 
-/// `None` where there is nothing of that name, or it can be no name.
+/// Returns `None` if the object does not exist or its name is invalid.
 fn there<T>(asked: Result<T, RestError>) -> Result<Option<T>, Status> {
     match asked {
         Ok(found) => Ok(Some(found)),

@@ -1,4 +1,4 @@
-//! Everything that calls of all services need.
+//! State that the calls of all services share.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::daemon::Daemon;
 use crate::options::{Growth, Options};
 use crate::wire::Topology;
 
-/// The name of the driver in classes, claims and the kubelet's registry.
+/// Driver name, as in StorageClasses and the kubelet's plugin registry.
 pub(crate) const NAME: &str = "csi.memlane";
 
-/// The label of nodes by which volumes name the node that they are on.
+/// Topology key: the node label that identifies the node of a volume.
 const TOPOLOGY_KEY: &str = "csi.memlane/node";
 
-/// The driver of one node.
+/// The CSI driver of one node.
 pub(crate) struct Driver {
     pub(crate) daemon: Daemon,
     pub(crate) busy: Busy,
@@ -34,7 +34,7 @@ impl Driver {
         Ok(Self { daemon, busy: Busy::default(), node, growth: options.growth })
     }
 
-    /// Segments of this node: the only one that reaches its volumes.
+    /// Topology of this node. Its volumes are accessible from this node only.
     pub(crate) fn topology(&self) -> Topology {
         let here = (TOPOLOGY_KEY.to_owned(), self.node.clone());
         Topology { segments: BTreeMap::from([here]) }

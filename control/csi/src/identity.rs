@@ -1,4 +1,4 @@
-//! Identity: the name and abilities of the driver, for the cluster and for the kubelet.
+//! Identity service: name and capabilities of the driver.
 
 use tonic::Status;
 
@@ -29,7 +29,7 @@ impl Driver {
         Ok(PluginCapabilities { capabilities })
     }
 
-    /// The driver is ready when its daemon serves.
+    /// Reports readiness. The driver is ready if its daemon is.
     pub(crate) fn probe(&self, _: Nothing) -> Result<Readiness, Status> {
         Ok(Readiness { ready: Some(Flag { value: self.daemon.is_ready() }) })
     }

@@ -1,4 +1,4 @@
-//! `memlane-csi`: volumes for the pods of one Kubernetes node, by the Container Storage Interface.
+//! `memlane-csi`: CSI driver that provides volumes to the pods of one Kubernetes node.
 //!
 //! ```text
 //! kubelet, external-provisioner ─▶ server ─┬─▶ identity
@@ -7,9 +7,9 @@
 //!                                               both ─▶ daemon: its REST interface
 //! ```
 //!
-//! It holds no state: names of volumes and snapshots follow from those of claims, mounts are in the
-//! kernel's table, and all else is the daemon's. It may die at any time, and each call may come
-//! again.
+//! The driver keeps no state: names of volumes and snapshots are derived from those of the cluster,
+//! mounts are in the kernel's table, and everything else is in the daemon. It may be killed at any
+//! time, and calls may be repeated.
 #![forbid(unsafe_code)]
 
 mod authority;
@@ -33,7 +33,7 @@ use crate::driver::Driver;
 use crate::options::Options;
 use crate::server::Sockets;
 
-/// Calls that are under way at once. Those that wait for a daemon that is away count.
+/// Maximum number of concurrent calls, including those that wait for an unavailable daemon.
 const BLOCKING_THREAD_COUNT_MAX: usize = 128;
 
 fn main() -> ExitCode {
@@ -47,6 +47,6 @@ fn start(options: &Options) -> anyhow::Result<()> {
     program::start_log(&options.log)?;
     let sockets = Sockets::of(options);
     let driver = Arc::new(Driver::new(options)?);
-    // At the end, calls that wait for a daemon that is away are given up.
+    // At shutdown, calls that wait for an unavailable daemon are abandoned.
     program::block_on(BLOCKING_THREAD_COUNT_MAX, server::run(&sockets, &driver))
 }

@@ -1,14 +1,14 @@
-//! Names of volumes and snapshots, which follow from those that the cluster gives.
+//! Names of volumes and snapshots, derived from those that the cluster gives.
 //!
-//! A name that the daemon takes is kept, as `pvc-` with a number is: people find it again. Others
-//! become `csi-` and a hash.
+//! A name that the daemon accepts is kept, such as `pvc-` with a UUID, so that administrators
+//! recognize it. Other names become `csi-` and a hash.
 
 use tonic::Status;
 
-/// The cluster's limit.
+/// Maximum length of a name in CSI.
 const NAME_BYTES_MAX: usize = 128;
 
-/// The daemon's limit.
+/// Maximum length of a name in the daemon.
 const OWN_NAME_BYTES_MAX: usize = 63;
 
 const HASHED: &str = "csi-";
@@ -16,7 +16,7 @@ const UNFINISHED: &str = "csi-new-";
 const GROUP: &str = "group-";
 const HASH_DIGITS: usize = 32;
 
-/// The name of the volume, or of the snapshot behind the `@`, for a name of the cluster.
+/// Returns the name of a volume, or of a snapshot after the `@`, for a name from the cluster.
 pub(crate) fn own_name(name: &str) -> Result<String, Status> {
     if name.is_empty() {
         return Err(Status::invalid_argument("the request has no name"));
@@ -31,22 +31,22 @@ pub(crate) fn own_name(name: &str) -> Result<String, Status> {
     Ok(if is_own(name) && !is_taken { name.to_owned() } else { hashed(HASHED, name) })
 }
 
-/// The name behind the `@` of all snapshots of a group, for a name of the cluster.
+/// Returns the name after the `@` of a group's snapshots, for a name from the cluster.
 pub(crate) fn group_name(name: &str) -> Result<String, Status> {
     own_name(name).map(|_| hashed(GROUP, name))
 }
 
-/// Returns whether snapshots of this name behind the `@` are of a group.
+/// Returns whether a name after the `@` belongs to a group snapshot.
 pub(crate) fn is_group(own_name: &str) -> bool {
     own_name.strip_prefix(GROUP).is_some_and(|hash| hash.len() == HASH_DIGITS)
 }
 
-/// The name of a volume until it has all that belongs to it.
+/// Returns the temporary name of a volume until it is complete.
 pub(crate) fn unfinished_name(own_name: &str) -> String {
     hashed(UNFINISHED, own_name)
 }
 
-/// Returns whether a volume of this name is one that was begun and not finished.
+/// Returns whether a volume has a temporary name, and so is incomplete.
 pub(crate) fn is_unfinished(own_name: &str) -> bool {
     own_name.starts_with(UNFINISHED)
 }

@@ -1,7 +1,7 @@
-//! The sockets: gRPC over HTTP/2 for the kubelet and the provisioner, bounded in number.
+//! gRPC server on the CSI socket and the kubelet's registration socket, with bounded concurrency.
 //!
-//! Each call runs on a thread that may block. Who asked is told after a time that it did not come
-//! to an end; the call goes on, and a repeated one finds it under way or over.
+//! Each call runs on a thread that may block. After a time limit the caller gets an error, but the
+//! call continues. A repeated call finds it in progress or completed.
 
 use std::convert::Infallible;
 use std::fs::Permissions;
@@ -31,22 +31,22 @@ use crate::driver::{Driver, NAME};
 use crate::options::Options;
 use crate::wire::{Nothing, Registration, RegistrationStatus};
 
-/// Connections beyond so many wait to be accepted.
+/// Maximum number of connections. Others wait to be accepted.
 const CONNECTION_COUNT_MAX: usize = 32;
 
-/// Calls of one connection that are under way at once.
+/// Maximum number of concurrent calls per connection.
 const CALL_COUNT_MAX: u32 = 64;
 
-/// How long a call is waited for: less than the kubelet does.
+/// Time limit for the response to a call. Shorter than the kubelet's.
 const CALL_TIME_MAX: Duration = Duration::from_secs(110);
 
-/// The versions of the interface that this driver speaks, by their major one.
+/// Supported versions of the registration interface.
 const VERSIONS: &str = "1.0.0";
 
-/// Where the driver is found.
+/// Socket paths.
 pub(crate) struct Sockets {
     csi: PathBuf,
-    /// The socket at which the kubelet asks for the path of the other one.
+    /// Registration socket, on which the kubelet asks for the path of the CSI socket.
     registration: Option<PathBuf>,
     told_to_kubelet: PathBuf,
 }
@@ -63,7 +63,7 @@ impl Sockets {
     }
 }
 
-/// Serves until the program is asked to end.
+/// Serves until the process is asked to stop.
 pub(crate) async fn run(sockets: &Sockets, driver: &Arc<Driver>) -> anyhow::Result<()> {
     let signals = Signals::listen_to_stop()?;
     let csi = bind(&sockets.csi)?;
@@ -130,7 +130,7 @@ where
         .await
 }
 
-/// Makes the socket, which is for root alone. Clients find the old one or the new one.
+/// Creates a socket for root only, and replaces the old one atomically.
 fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
     let folder = path.parent().with_context(|| doing("find the folder of"))?;
@@ -141,7 +141,7 @@ fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     })
 }
 
-/// Paths of gRPC to functions of the driver.
+/// Dispatches gRPC paths to functions of the driver.
 macro_rules! answered {
     ($driver:expr, $request:expr, { $($path:literal => $function:expr,)* }) => {
         match $request.uri().path() {
@@ -230,10 +230,10 @@ where
     Grpc::new(ProstCodec::<A, Q>::default()).unary(call, request).await
 }
 
-/// One call of one function.
+/// A call of one function.
 struct Call<Q, A, F> {
     driver: Arc<Driver>,
-    /// Taken by the only request.
+    /// Taken by the first and only request.
     function: Option<F>,
     name: String,
     types: std::marker::PhantomData<fn(Q) -> A>,

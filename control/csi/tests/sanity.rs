@@ -1,4 +1,4 @@
-//! The driver before Kubernetes' own judge, `csi-sanity`, with a real daemon and kernel.
+//! The driver under Kubernetes' conformance test `csi-sanity`, with a real daemon and kernel.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use system::{Ability, Background, Daemon, DaemonOptions, Tool, missing, product,
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Fewer would mean that something is not asked any more.
+/// Minimum number of passed tests. Fewer would mean that some are no longer run.
 const PASSED_MIN: usize = 81;
 
-/// Reasons of the judge to leave something out: what the driver does not claim.
+/// Reasons for which `csi-sanity` skips tests: capabilities that the driver does not claim.
 const NOT_CLAIMED: &[&str] = &[
     "Controller Publish, UnpublishVolume not supported",
     "ControllerListVolumeHealth not supported",

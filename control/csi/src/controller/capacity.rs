@@ -1,4 +1,5 @@
-//! Room for volumes of a class: what the daemon would give now, asked for before it is given.
+//! Available capacity for volumes of a class, reported by `GetCapacity` and checked before
+//! creation.
 
 use api::{Capacity, Pool};
 use tonic::Status;
@@ -8,13 +9,13 @@ use crate::class::Class;
 use crate::driver::Driver;
 use crate::wire::{GetCapacityAnswer, GetCapacityRequest, Number};
 
-/// Sizes are told in steps, so that what is claimed beside the blocks fits too.
+/// Capacity is rounded down to this unit, which leaves room for the metadata of the blocks.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// A guaranteed volume claims one part in so many for its map, twice.
+/// Divisor: a guaranteed volume reserves 1/240 of its size for its map, which is counted twice.
 const MAP_PART: u64 = 240;
 
-/// And so much whatever its size.
+/// Additional reservation for the map of each guaranteed volume.
 const MAP_BYTES_MIN: u64 = 4 << 20;
 
 impl Driver {
@@ -34,7 +35,7 @@ impl Driver {
         })
     }
 
-    /// Refuses a volume that is larger than what is left for its class.
+    /// Fails if a volume is larger than the space left for its class.
     pub(super) fn check_room(&self, class: &Class, size_bytes: u64) -> Result<(), Status> {
         let room_bytes = room_bytes(&self.daemon.pool()?, class);
         if size_bytes <= room_bytes {
@@ -48,7 +49,7 @@ impl Driver {
     }
 }
 
-/// The largest volume of the class that the pool takes.
+/// Size of the largest volume of the class that fits the pool.
 fn room_bytes(pool: &Pool, class: &Class) -> u64 {
     let taken = pool.used_bytes.saturating_add(pool.guaranteed_bytes);
     let rest = pool.max_memory_bytes.saturating_sub(taken.saturating_add(pool.reserve_bytes));

@@ -1,7 +1,7 @@
-//! A volume for a claim: empty, or a copy of a volume or a snapshot.
+//! Volume creation for a claim: empty, or a copy of a volume or a snapshot.
 //!
-//! It is made under another name and gets its own as the last step, so that whatever is found under
-//! that is whole. What was begun and not finished is deleted by the next call for the same claim.
+//! A volume is created under a temporary name and renamed as the last step, so a volume with its
+//! final name is complete. An incomplete volume is deleted by the next call for the same claim.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ use crate::wire::{
     CapacityRange, ContentSource, CreateVolumeRequest, VolumeAnswer, VolumeCapability,
 };
 
-/// The size of a volume for which none is asked.
+/// Default size, if a claim requests none.
 const SIZE_BYTES_DEFAULT: u64 = 1 << 30;
 
-/// A volume as it is asked for.
+/// A requested volume.
 struct Wanted<'a> {
-    /// The name that the cluster gives.
+    /// Name given by the external-provisioner.
     given_name: &'a str,
     name: String,
     class: Class,
@@ -33,7 +33,7 @@ struct Wanted<'a> {
     source: Option<Source>,
 }
 
-/// A volume or snapshot to copy.
+/// Volume or snapshot to copy.
 struct Source {
     id: String,
     size_bytes: u64,
@@ -61,7 +61,7 @@ impl Driver {
         let found = self.daemon.volume(&name)?;
         let source = match (&request.volume_content_source, &found) {
             (None, _) => None,
-            // What it was made of may be gone by now.
+            // The source may have been deleted since.
             (Some(source), Some(_)) => Some(Source { id: id_of(source)?, size_bytes: 0 }),
             (Some(source), None) => Some(self.source(source)?),
         };
@@ -76,7 +76,7 @@ impl Driver {
     }
 
     fn make(&self, wanted: &Wanted<'_>) -> Result<Volume, Status> {
-        // A copy shares the memory of its source; what it claims of its own the daemon checks.
+        // A copy shares the memory of its source. The daemon checks what it needs in addition.
         let copied_bytes = wanted.source.as_ref().map_or(0, |source| source.size_bytes);
         self.check_room(&wanted.class, wanted.size_bytes.saturating_sub(copied_bytes))?;
         let name = unfinished_name(&wanted.name);
@@ -132,7 +132,8 @@ impl Driver {
         )
     }
 
-    /// Nobody was told of it, and the daemon's users know whose it is by its name.
+    /// Deletes an incomplete volume. This is safe: no caller knows it yet, and its name marks it as
+    /// temporary.
     pub(super) fn delete_unfinished(&self, name: &str) -> Result<(), Status> {
         if let Some(volume) = self.daemon.volume(name)? {
             self.give_up(&volume)?;
@@ -140,12 +141,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Deletes a volume that nobody uses, although it belongs to the driver.
+    /// Deletes an unused volume of the driver.
     pub(super) fn give_up(&self, volume: &Volume) -> Result<(), Status> {
         let name = &volume.name;
         let owned_by =
             |owner: &str| VolumePatch { owner: Some(owner.to_owned()), ..VolumePatch::default() };
-        // Force would end the connections of clients, too, who are a reason to refuse.
+        // The force option is not used, because it would disconnect clients. Connected clients must
+        // prevent the deletion.
         if volume.owner.as_deref() == Some(OWNER) {
             self.daemon.change(name, &owned_by(""))?;
         }
@@ -160,7 +162,7 @@ impl Driver {
         })
     }
 
-    /// Refuses a volume that is to be reached from other nodes only.
+    /// Rejects a volume that must be accessible from other nodes only.
     fn check_reachable(&self, request: &CreateVolumeRequest) -> Result<(), Status> {
         let required = request.accessibility_requirements.as_ref().map(|it| &it.requisite);
         match required {
@@ -217,7 +219,7 @@ fn labels(wanted: &Wanted<'_>) -> BTreeMap<String, String> {
     labels
 }
 
-/// The volume, if it is what is asked for.
+/// Returns the existing volume if it matches the request.
 fn check_same(volume: Volume, wanted: &Wanted<'_>) -> Result<Volume, Status> {
     let differs = |what: &str| {
         let name = &volume.name;
@@ -238,7 +240,7 @@ fn check_same(volume: Volume, wanted: &Wanted<'_>) -> Result<Volume, Status> {
     }
 }
 
-/// The smallest size that satisfies the range, and holds what is copied and a file system.
+/// Returns the smallest size in the range that holds the source's contents and a file system.
 fn size_bytes(
     range: &CapacityRange,
     source: Option<&Source>,
@@ -265,7 +267,7 @@ fn size_bytes(
     Ok(size)
 }
 
-/// The file system that the claim asks for, or else the class.
+/// Returns the file system that the claim requests, or the class's default.
 fn filesystem_of(
     class: &Class,
     capabilities: &[VolumeCapability],

@@ -1,11 +1,11 @@
-//! Volumes in answers.
+//! Volume descriptions in responses.
 
 use api::Volume;
 
 use crate::driver::Driver;
 use crate::wire::{ContentSource, SourceId};
 
-/// The label that says of what a volume is a copy.
+/// Label with the source of a cloned volume.
 pub(super) const SOURCE_LABEL: &str = "csi/source";
 
 impl Driver {
@@ -20,7 +20,7 @@ impl Driver {
     }
 }
 
-/// The source that a volume says that it is a copy of.
+/// Returns the source of a cloned volume, as recorded in its labels.
 fn content_source(volume: &Volume) -> Option<ContentSource> {
     let id = volume.labels.get(SOURCE_LABEL)?.clone();
     let is_snapshot = id.contains('@');

@@ -1,4 +1,4 @@
-//! Snapshots of several volumes at one instant: one name behind the `@` for all of them.
+//! Group snapshots: consistent snapshots of several volumes, which share the name after the `@`.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ impl Driver {
         Ok(answer(&name, &snapshots))
     }
 
-    /// Deletes all snapshots of a group; those that are gone are deleted.
+    /// Deletes all snapshots of a group. Missing ones are ignored.
     pub(crate) fn delete_group(&self, request: GroupId) -> Result<Nothing, Status> {
         let name = named(&request)?;
         let _guard = self.busy.begin(&format!("@{name}"))?;
@@ -68,7 +68,7 @@ impl Driver {
         Ok(snapshots)
     }
 
-    /// The snapshots of a group, of which the request names no others.
+    /// Returns the snapshots of a group. Fails if the request lists other snapshots.
     fn checked_members(&self, request: &GroupId) -> Result<Vec<api::Snapshot>, Status> {
         let name = &request.group_snapshot_id;
         let suffix = format!("@{name}");

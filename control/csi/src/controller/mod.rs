@@ -1,4 +1,4 @@
-//! Volumes and snapshots: made, described and deleted by asking the daemon.
+//! Controller service: creates, describes and deletes volumes and snapshots through the daemon.
 
 mod capacity;
 mod create;

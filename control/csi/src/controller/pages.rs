@@ -1,8 +1,9 @@
-//! Lists in pages: a page begins at a name, so that what is made or deleted meanwhile shifts none.
+//! Pagination. A page token is a name, so that concurrent creations and deletions do not shift
+//! pages.
 
 use tonic::Status;
 
-/// A page of `list`, whose names ascend, and the token of the next one.
+/// Returns a page of `list`, which must be sorted by name, and the token of the next page.
 pub(super) fn page<T>(
     list: Vec<T>,
     name_of: impl Fn(&T) -> &str,

@@ -1,4 +1,4 @@
-//! Snapshots: `VOLUME@SNAPSHOT` of the daemon, by names that follow from the cluster's.
+//! Snapshots. Their ids are the daemon's `VOLUME@SNAPSHOT`, with names derived from the cluster's.
 
 use tonic::Status;
 
@@ -38,7 +38,7 @@ impl Driver {
         Ok(SnapshotAnswer { snapshot: Some(describe(&snapshot)) })
     }
 
-    /// Deletes a snapshot that nobody uses; one that is gone is deleted.
+    /// Deletes an unused snapshot. Succeeds if it does not exist.
     pub(crate) fn delete_snapshot(&self, request: SnapshotId) -> Result<Nothing, Status> {
         let name = named(&request)?;
         let _guard = self.busy.begin(name)?;
@@ -72,7 +72,7 @@ impl Driver {
         Ok(ListSnapshotsAnswer { entries: snapshots.iter().map(entry).collect(), next_token })
     }
 
-    /// Snapshots of the volumes that the driver made, by whomever.
+    /// Returns the snapshots of the driver's volumes, including those that other tools took.
     pub(super) fn snapshots_of_driver(&self) -> Result<Vec<api::Snapshot>, Status> {
         let volumes = self.daemon.volumes()?;
         let is_known = |name: &String| volumes.binary_search_by(|it| it.name.cmp(name)).is_ok();
@@ -81,8 +81,8 @@ impl Driver {
         Ok(snapshots)
     }
 
-    /// Has the kernel write what it holds of a volume's file system, so that a copy has what was
-    /// written before it, whether it was flushed or not.
+    /// Writes the kernel's dirty pages of a volume's file system to the volume, so that a snapshot
+    /// or clone contains all earlier writes, flushed or not.
     pub(super) fn write_back(&self, volume: &str) -> Result<(), Status> {
         let volume = self.daemon.volume(volume)?.ok_or_else(|| no_volume(volume))?;
         match volume.device {

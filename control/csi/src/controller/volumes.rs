@@ -1,4 +1,4 @@
-//! Volumes that are there: listed, judged, grown and deleted.
+//! Existing volumes: list, validate, expand and delete.
 
 use api::Volume;
 use tonic::Status;
@@ -36,7 +36,7 @@ impl Driver {
         Ok(capabilities(&kinds))
     }
 
-    /// Deletes a volume that nobody uses and that has no snapshots; one that is gone is deleted.
+    /// Deletes an unused volume without snapshots. Succeeds if it does not exist.
     pub(crate) fn delete_volume(&self, request: VolumeId) -> Result<Nothing, Status> {
         let name = request.volume_id;
         if name.is_empty() {
@@ -60,7 +60,8 @@ impl Driver {
                 snapshots.count()
             )));
         }
-        // One that was staged by a kubelet that is no more; refused while it is mounted.
+        // Staged by a kubelet that no longer exists. The daemon rejects this while the device is
+        // mounted.
         if volume.device.is_some() {
             self.daemon.detach(&name)?;
         }
@@ -117,7 +118,7 @@ impl Driver {
         self.health_of(&volume, None)
     }
 
-    /// Enlarges a volume, while it is used too; one that is large enough already stays.
+    /// Expands a volume, also while it is in use. A volume that is large enough is not changed.
     pub(crate) fn expand_volume(&self, request: ExpandRequest) -> Result<ExpandAnswer, Status> {
         let range = request.capacity_range.unwrap_or_default();
         if range.required_bytes <= 0 && range.limit_bytes <= 0 || range.required_bytes < 0 {

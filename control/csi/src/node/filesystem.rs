@@ -1,7 +1,7 @@
-//! File systems of volumes: made on what was never written, and on nothing else.
+//! File systems on volumes: creation, mount and growth. Only volumes without data are formatted.
 //!
-//! The daemon knows whether a volume was ever written. A file system that is being made is noted
-//! there first, so that one whose making was broken off is made anew, and no other is.
+//! The daemon knows whether a volume was ever written. Before formatting, the driver records it in
+//! a label of the volume. If formatting was interrupted, the label permits to repeat it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,26 +15,26 @@ use super::programs::{Held, failed};
 use crate::class::Filesystem;
 use crate::driver::Driver;
 
-/// The label of a volume whose file system is being made.
+/// Label of a volume that is being formatted.
 const MAKING_LABEL: &str = "csi/making";
 
-/// The first bytes of an XFS, and two bytes at an offset of an ext4.
+/// Magic of XFS at the start of the device, and of ext4 at an offset.
 const XFS_MAGIC: &[u8] = b"XFSB";
 const EXT4_MAGIC: [u8; 2] = [0x53, 0xef];
 const EXT4_MAGIC_OFFSET: usize = 1024 + 56;
 const SUPERBLOCK_BYTES: usize = 2048;
 
-/// The number with which e2fsck ends when it mended something and all is well.
+/// Exit code of e2fsck after it corrected all errors.
 const E2FSCK_MENDED: i32 = 1;
 
-/// The flag of an ext4 whose count of blocks has an upper half.
+/// ext4 feature flag `64bit`: the block count has an upper half.
 const EXT4_64_BITS: u64 = 0x80;
 
 impl Driver {
-    /// Makes the file system on the device of a volume that has none.
+    /// Formats the device of a volume that has no file system.
     ///
     /// # Errors
-    /// The volume holds something else.
+    /// The volume contains other data.
     pub(super) fn make_filesystem(
         &self,
         volume: &Volume,
@@ -70,7 +70,7 @@ impl Driver {
             }
             Filesystem::Xfs => held.run("mkfs.xfs", ["-q", "-f", "-s", "size=4096", device])?,
         }
-        // Nothing may come after the note that it is there.
+        // The file system must be durable before the label is removed.
         super::write_back(device)?;
         self.note_making(name, "")
     }
@@ -81,13 +81,13 @@ impl Driver {
     }
 }
 
-/// A file system as its first block describes it.
+/// File system and size, as read from a superblock.
 struct Found {
     filesystem: Filesystem,
     size_bytes: u64,
 }
 
-/// The file system that a device holds, of those that are known.
+/// Detects ext4 or XFS on a device.
 fn found_on(device: &Path) -> Result<Option<Found>, Status> {
     let mut start = [0; SUPERBLOCK_BYTES];
     let read = File::open(device).and_then(|file| file.read_exact_at(&mut start, 0));
@@ -102,14 +102,14 @@ fn found_on(device: &Path) -> Result<Option<Found>, Status> {
     })
 }
 
-/// Behind the magic: the size of a block and the count of them, the largest byte first.
+/// Reads an XFS size: block size and block count, big endian, after the magic.
 fn xfs_bytes(start: &[u8; SUPERBLOCK_BYTES]) -> u64 {
     let block_bytes = u32::from_be_bytes(field(start, 4));
     u64::from_be_bytes(field(start, 8)).saturating_mul(u64::from(block_bytes))
 }
 
-/// The count of blocks in two halves, of which old ones have the first alone, and the power of two
-/// of a block's size in KiB.
+/// Reads an ext4 size: the block count, whose upper half exists only with the `64bit` feature, and
+/// the block size as a binary logarithm in KiB.
 fn ext4_bytes(start: &[u8; SUPERBLOCK_BYTES]) -> u64 {
     let number = |offset: usize| u64::from(u32::from_le_bytes(field(start, 1024 + offset)));
     let upper = if number(96) & EXT4_64_BITS == 0 { 0 } else { number(336) };
@@ -121,7 +121,7 @@ fn field<const LENGTH: usize>(start: &[u8; SUPERBLOCK_BYTES], offset: usize) -> 
     start[offset..][..LENGTH].try_into().expect("a range has the length that it was made with")
 }
 
-/// Mounts it. A copy of an XFS has the id of the original, which may be mounted too.
+/// Mounts a volume. A cloned XFS has the same UUID as its source, which may be mounted as well.
 pub(super) fn mount(
     held: &Held,
     filesystem: Filesystem,
@@ -133,7 +133,7 @@ pub(super) fn mount(
         Filesystem::Ext4 => vec![],
         Filesystem::Xfs => vec!["nouuid"],
     };
-    // What is deleted gives its memory back.
+    // With `discard`, deleted files release memory.
     options.push("discard");
     options.extend(flags.iter().map(String::as_str));
     let options = options.join(",");
@@ -141,8 +141,8 @@ pub(super) fn mount(
     held.run("mount", ["-t", filesystem.word(), "-o", &options, device, &point])
 }
 
-/// Lets a file system that is not mounted have all of its device, where that can be done then: an
-/// ext4 is checked first, as after a loss of power.
+/// Grows an unmounted file system to the size of its device, if its type supports that. ext4 is
+/// checked first, as after a power loss.
 pub(super) fn grow_unmounted(held: &Held, volume: &Volume, device: &str) -> Result<(), Status> {
     match found_on(Path::new(device))? {
         Some(found)
@@ -155,7 +155,7 @@ pub(super) fn grow_unmounted(held: &Held, volume: &Volume, device: &str) -> Resu
     }
 }
 
-/// The same of one that is mounted.
+/// Grows a mounted file system to the size of its device.
 pub(super) fn grow(held: &Held, volume: &Volume, device: &str, point: &Path) -> Result<(), Status> {
     match found_on(Path::new(device))? {
         Some(found) if found.size_bytes < volume.size_bytes => match found.filesystem {

@@ -1,7 +1,8 @@
-//! The group that a pod's files belong to.
+//! Group ownership of a volume's files (fsGroup).
 //!
-//! All files are given to it once, the folder at the top last: while that one belongs to the group,
-//! nothing is looked at. Links are not followed, as programs in pods may change them meanwhile.
+//! All files are changed once, the top folder last. If the top folder already belongs to the group,
+//! nothing is scanned. Symbolic links are not followed, because programs in pods may replace them
+//! concurrently.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -16,14 +17,14 @@ use tonic::Status;
 
 use super::programs::failed;
 
-/// Folders below folders beyond this depth are refused: each takes a descriptor.
+/// Maximum depth of folders. Each level takes a descriptor.
 const DEPTH_MAX: usize = 512;
 
-/// What the group may do with files, and with folders, in which new files get it.
+/// Permissions of the group. Folders get the setgid bit, so that new files inherit the group.
 const FILE_BITS: u32 = 0o060;
 const FOLDER_BITS: u32 = 0o2070;
 
-/// Gives everything below `top` to the group of this name or number, unless that was done.
+/// Gives all files below `top` to the group, unless that has been done.
 pub(super) fn give(top: &Path, group: &str) -> Result<(), Status> {
     let number = group.parse().map_err(|_| {
         Status::invalid_argument(format!("invalid fsGroup {group:?}: not a number"))
@@ -40,7 +41,7 @@ pub(super) fn give(top: &Path, group: &str) -> Result<(), Status> {
     give_one(&folder, gid, &found).map_err(io)
 }
 
-/// A folder whose entries are being given.
+/// A folder whose entries are being changed.
 struct Level {
     folder: OwnedFd,
     entries: Dir,
@@ -52,7 +53,7 @@ fn give_below(top: &OwnedFd, gid: Gid) -> Result<(), Errno> {
     while let Some(last) = levels.last_mut() {
         let Some(entry) = last.entries.read() else {
             let done = levels.pop().expect("there is a last one");
-            // The one at the top comes last of all.
+            // The top folder is changed last.
             if !levels.is_empty() {
                 give_one(&done.folder, gid, &done.found)?;
             }
@@ -78,14 +79,14 @@ fn level(folder: OwnedFd) -> Result<Level, Errno> {
     Ok(Level { folder, entries, found })
 }
 
-/// Gives one file; a folder is returned.
+/// Changes one file. A folder is returned instead, for the caller to descend into.
 fn give_entry(folder: &OwnedFd, name: CString, gid: Gid) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(folder, &name, flags, Mode::empty()) {
         Ok(file) => file,
-        // It was deleted meanwhile.
+        // The file was deleted concurrently.
         Err(Errno::NOENT) => return Ok(None),
-        // A link, a socket or a device.
+        // A symbolic link, socket or device.
         Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => {
             return match chownat(folder, &name, None, Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => Ok(None),
@@ -136,7 +137,7 @@ mod tests {
         fs::write(&file, "x").expect("a file");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its mode");
         symlink(&outside, top.join("a/link")).expect("a link");
-        // Whoever runs the test may give files to groups of their own.
+        // Any user may give files to groups of which it is a member.
         let own = rustix::process::getegid().as_raw();
         give(&top, &own.to_string()).expect("it is given");
         assert_eq!(group_and_mode(&file), (own, 0o660));

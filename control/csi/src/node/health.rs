@@ -1,4 +1,4 @@
-//! Health of volumes and of their mounts.
+//! Health of volumes and their mounts.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ impl Driver {
         }
     }
 
-    /// Faults of a volume, and of its mount at a path; none when all is well.
+    /// Returns the faults of a volume and of its mount at a path. Empty if healthy.
     pub(crate) fn health_of(
         &self,
         volume: &Volume,

@@ -1,7 +1,6 @@
-//! Volumes on this node: staged once for each volume, published to each pod.
+//! Node service: stages each volume once, and publishes it to each pod.
 //!
-//! What is mounted is asked of the kernel each time. A mount that is there and not what is wanted,
-//! or dead, is replaced.
+//! Mounts are looked up in the kernel's table each time. A mount that is wrong or dead is replaced.
 
 mod filesystem;
 mod group;

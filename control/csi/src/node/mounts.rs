@@ -1,4 +1,4 @@
-//! The kernel's table of mounts, and changes of it.
+//! Mounts: the kernel's table, unmounting, flushing.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,23 +12,23 @@ use super::programs::{failed, run};
 
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// A path below which so many mounts lie on top of each other is not touched.
+/// Maximum number of mounts stacked on one path.
 const STACKED_MAX: usize = 65_536;
 
-/// One mount.
+/// An entry of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     pub(super) point: PathBuf,
-    /// The device of its file system, as `major:minor`.
+    /// Device of the file system, as `major:minor`.
     pub(super) device: String,
-    /// The kind of its file system.
+    /// Type of the file system.
     pub(super) kind: String,
     pub(super) is_read_only: bool,
-    /// The file system itself takes no writes, as after an error.
+    /// The superblock is read-only, as after a file system error.
     pub(super) is_stopped: bool,
 }
 
-/// All mounts, the topmost of each path last.
+/// Lists all mounts. Of those on one path, the topmost comes last.
 pub(super) fn mounts() -> Result<Vec<Mount>, Status> {
     let table = fs::read(TABLE).map_err(|error| failed("read", Path::new(TABLE), &error))?;
     let lines = table.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
@@ -39,7 +39,7 @@ fn unreadable(line: &[u8]) -> Status {
     Status::internal(format!("cannot parse line {:?} of {TABLE}", String::from_utf8_lossy(line)))
 }
 
-/// `36 35 98:0 /root /point rw,noatime master:1 - ext4 /dev/loop0 rw`.
+/// Parses a line such as `36 35 98:0 /root /point rw,noatime master:1 - ext4 /dev/loop0 rw`.
 fn parsed(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
@@ -53,7 +53,7 @@ fn parsed(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Blanks and backslashes are there as `\040`.
+/// Decodes escapes such as `\040` for a space.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     let mut rest = field;
@@ -74,7 +74,8 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The path as the kernel's table has it; what lies there is not looked at, as it may be dead.
+/// Resolves the parent of `path`. The last component is not accessed, because a mount there may be
+/// dead.
 pub(super) fn resolved(path: &Path) -> Result<PathBuf, Status> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Status::invalid_argument(format!("{} is not a mount target", path.display())));
@@ -86,12 +87,12 @@ pub(super) fn resolved(path: &Path) -> Result<PathBuf, Status> {
     }
 }
 
-/// The topmost mount at a resolved path.
+/// Returns the topmost mount on a resolved path.
 pub(super) fn at(path: &Path) -> Result<Option<Mount>, Status> {
     Ok(mounts()?.into_iter().rfind(|mount| mount.point == path))
 }
 
-/// Takes away all mounts at a resolved path, however many lie on top of each other.
+/// Unmounts everything on a resolved path, including stacked mounts.
 pub(super) fn unmount_all(path: &Path) -> Result<(), Status> {
     for _ in 0..STACKED_MAX {
         if at(path)?.is_none() {
@@ -102,7 +103,7 @@ pub(super) fn unmount_all(path: &Path) -> Result<(), Status> {
     Err(Status::internal(format!("too many mounts on {}", path.display())))
 }
 
-/// The same of mounts that are dead or in use: they are gone from the path at once.
+/// Lazily unmounts everything on a path. For mounts that are dead or in use.
 pub(super) fn unmount_stale(path: &Path) -> Result<(), Status> {
     for _ in 0..STACKED_MAX {
         if at(path)?.is_none() {
@@ -113,19 +114,19 @@ pub(super) fn unmount_stale(path: &Path) -> Result<(), Status> {
     Err(Status::internal(format!("too many mounts on {}", path.display())))
 }
 
-/// Returns whether what is mounted there answers no reads any more.
+/// Returns whether the file system mounted there fails reads.
 pub(super) fn is_dead(point: &Path) -> bool {
     fs::read_dir(point).and_then(|mut entries| entries.next().transpose()).is_err()
 }
 
-/// The number of a block device, as `major:minor`; `None` if the path is none.
+/// Returns the `major:minor` of a block device, or `None` if `path` is none.
 pub(super) fn device_at(path: &Path) -> Option<String> {
     let found = fs::metadata(path).ok().filter(|found| found.file_type().is_block_device())?;
     let number = found.rdev();
     Some(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
 }
 
-/// The number of the device of a volume.
+/// Returns the `major:minor` of a volume's device.
 pub(super) fn device_number(device: &str) -> Result<String, Status> {
     device_at(Path::new(device)).ok_or_else(|| {
         Status::internal(format!(
@@ -135,7 +136,7 @@ pub(super) fn device_number(device: &str) -> Result<String, Status> {
     })
 }
 
-/// Has the kernel write what it holds of a device and of the file system on it.
+/// Writes dirty pages of a device and of its file system to the device.
 pub(crate) fn write_back(device: &str) -> Result<(), Status> {
     let number = device_number(device)?;
     let flushed = |path: &Path, flush: fn(&File) -> io::Result<()>| {

@@ -6,7 +6,7 @@ use tonic::Status;
 
 use super::mounts::resolved;
 
-/// A path of a request, resolved.
+/// Validates and resolves a path in a request.
 pub(super) fn target(path: &str, field: &str) -> Result<PathBuf, Status> {
     match Path::new(path) {
         path if path.is_absolute() => resolved(path),
@@ -17,7 +17,7 @@ pub(super) fn target(path: &str, field: &str) -> Result<PathBuf, Status> {
     }
 }
 
-/// Refuses a path that is left out.
+/// Rejects a missing path.
 pub(super) fn check_path(path: &str, field: &str) -> Result<(), Status> {
     match path.is_empty() {
         true => Err(Status::invalid_argument(format!("the request has no {field}"))),
@@ -25,7 +25,7 @@ pub(super) fn check_path(path: &str, field: &str) -> Result<(), Status> {
     }
 }
 
-/// A path at which a volume is said to be.
+/// Resolves the path of a published volume. A relative path is `NOT_FOUND`.
 pub(super) fn published(path: &str) -> Result<PathBuf, Status> {
     match Path::new(path) {
         path if path.is_absolute() => resolved(path),

@@ -1,8 +1,9 @@
-//! Programs that mount, make and grow file systems, run to their end. The call that runs one is
-//! waited for with a limit.
+//! Runs mount, mkfs and resize programs to completion. The gRPC call that runs one has a time
+//! limit; the program has none.
 //!
-//! A driver that is killed leaves its program behind. So that the next driver does not begin the
-//! same beside it, the program holds the lock of the volume's device as long as it lives.
+//! If the driver is killed, its program keeps running. To prevent the next driver from starting
+//! another one for the same volume, the program inherits a lock on the device and holds it until it
+//! exits.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,15 +15,14 @@ use std::time::Duration;
 
 use tonic::Status;
 
-/// Where distributions keep programs for administrators.
+/// Search path for administrative programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How often the lock of a device is asked for, and the time between. The host's udev takes it for
-/// moments.
+/// Attempts to lock a device, and the pause between them. The host's udev holds the lock briefly.
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// A block device that nobody else works on: neither another driver's program nor udev.
+/// Exclusive lock on a block device, against other driver processes and udev.
 pub(super) struct Held(File);
 
 impl Held {
@@ -38,7 +38,7 @@ impl Held {
         Err(Status::aborted(format!("mkfs or mount of {device} is still running; retry later")))
     }
 
-    /// A program that must succeed, and that holds the device as long as it lives.
+    /// Runs a program that must succeed. The program holds the lock until it exits.
     pub(super) fn run<A: AsRef<OsStr>>(
         &self,
         program: &str,
@@ -47,7 +47,7 @@ impl Held {
         self.check(program, arguments, 0)
     }
 
-    /// The same of one that has also done well when it ends with this number.
+    /// Runs a program that may also exit with `good_code`.
     pub(super) fn check<A: AsRef<OsStr>>(
         &self,
         program: &str,
@@ -60,7 +60,7 @@ impl Held {
     }
 }
 
-/// A program that must succeed; its complaint is the error.
+/// Runs a program that must succeed. Its standard error becomes the error message.
 pub(super) fn run<A: AsRef<OsStr>>(
     program: &str,
     arguments: impl IntoIterator<Item = A>,

@@ -1,4 +1,4 @@
-//! Publishing: what is staged, at a path of one pod.
+//! Publishing: bind-mounts a staged volume at the target path of a pod.
 
 use std::fs;
 use std::io;
@@ -16,13 +16,13 @@ use crate::capability::usable;
 use crate::driver::Driver;
 use crate::wire::{Nothing, PublishRequest, UnpublishRequest, access};
 
-/// A volume's device and where it is wanted.
+/// A volume and the target to publish it at.
 struct Wanted<'a> {
     volume: &'a Volume,
-    /// The device's number.
+    /// `major:minor` of the device.
     number: String,
     held: Held,
-    /// What is bound to the target.
+    /// Source of the bind mount.
     source: &'a Path,
     target: &'a Path,
     is_block: bool,
@@ -66,7 +66,7 @@ impl Driver {
         Ok(Nothing {})
     }
 
-    /// Takes a volume away from a pod. Neither the daemon nor the volume need be there.
+    /// Unpublishes a volume from a pod. Works even if the volume or the daemon is unavailable.
     pub(crate) fn unpublish(&self, request: UnpublishRequest) -> Result<Nothing, Status> {
         if request.volume_id.is_empty() {
             return Err(Status::invalid_argument("the request has no volume id"));
@@ -89,7 +89,7 @@ impl Driver {
 }
 
 impl Wanted<'_> {
-    /// Binds the target, unless it is; what is stale there goes.
+    /// Bind-mounts the target unless it is mounted correctly. Stale mounts are removed.
     fn bind(&self) -> Result<(), Status> {
         if let Some(mounted) = at(self.target)? {
             let is_same = match self.is_block {
@@ -114,7 +114,7 @@ impl Wanted<'_> {
         let (options, source) = (Path::new(options), self.source);
         let bound = self.held.run("mount", [Path::new("-o"), options, source, self.target]);
         bound.inspect_err(|_| {
-            // What is half bound would be taken for whole.
+            // A partial bind mount would be mistaken for a complete one.
             if let Err(status) = unmount_all(self.target) {
                 tracing::warn!("cannot clean up a mount that failed: {}", status.message());
             }
@@ -131,10 +131,10 @@ impl Wanted<'_> {
         fs::OpenOptions::new().create(true).append(true).open(self.target).map(drop)
     }
 
-    /// Refuses while the volume is published elsewhere.
+    /// Fails if the volume is published at another target.
     fn check_alone(&self, staging: &Path) -> Result<(), Status> {
         let is_of_volume = |point: &Path, device: &String| match self.is_block {
-            // Mounts of single devices, not of a whole /dev.
+            // Bind mounts of a single device, not of a whole /dev.
             true => device_at(point).as_ref() == Some(&self.number),
             false => *device == self.number && point != staging,
         };

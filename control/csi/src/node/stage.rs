@@ -1,4 +1,4 @@
-//! Staging: the volume's device, and its file system mounted at one place of the node.
+//! Staging: attaches a volume, and formats and mounts it at the staging path of the node.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ impl Driver {
         }
         self.make_filesystem(volume, device, &held, filesystem)?;
         std::fs::create_dir_all(staging).map_err(|error| failed("make", staging, &error))?;
-        // A copy may be larger than its original.
+        // A clone may be larger than its source.
         grow_unmounted(&held, volume, device)?;
         mount(&held, filesystem, device, staging, &wanted.mount_flags)?;
         grow(&held, volume, device, staging)
@@ -70,14 +70,14 @@ impl Driver {
         }
         let _guard = self.busy.begin(name)?;
         unmount_all(&staging)?;
-        // A volume that is gone, as after a loss of memory, keeps no pod from ending.
+        // Missing volumes, as after a loss of memory, must not block the termination of pods.
         if self.daemon.volume(name)?.is_some_and(|volume| volume.device.is_some()) {
             self.daemon.detach(name)?;
         }
         Ok(Nothing {})
     }
 
-    /// Lets the file system of a volume that has grown, or is to grow now, have all of it.
+    /// Grows the file system of a volume to the volume's size, and the volume itself if requested.
     pub(crate) fn grow_filesystem(
         &self,
         request: NodeExpandRequest,

@@ -1,4 +1,4 @@
-//! Abilities of the node, and how full volumes are.
+//! Capabilities of the node, and usage statistics of volumes.
 
 use rustix::fs::{StatVfs, statvfs};
 use tonic::Status;

@@ -1,10 +1,10 @@
-//! Identity of the driver, and its registration with the kubelet.
+//! Messages of the identity service and of the registration with the kubelet.
 
 use std::collections::BTreeMap;
 
 use prost::Message;
 
-/// A request that says nothing.
+/// An empty message.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Nothing {}
 
@@ -24,7 +24,7 @@ pub(crate) struct PluginCapabilities {
     pub(crate) capabilities: Vec<PluginCapability>,
 }
 
-/// One of both is there.
+/// Exactly one field is set.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct PluginCapability {
     #[prost(message, optional, tag = "1")]
@@ -51,7 +51,7 @@ pub(crate) struct Flag {
     pub(crate) value: bool,
 }
 
-/// Answer to the kubelet of where and what the driver is.
+/// Reply to the kubelet: name and socket of the driver.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Registration {
     #[prost(string, tag = "1")]

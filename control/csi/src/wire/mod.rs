@@ -1,8 +1,8 @@
-//! Messages of the Container Storage Interface 1.13, and of the kubelet's registration, by the
-//! numbers of their fields: those that this driver reads or writes, others are passed over.
+//! Messages of the Container Storage Interface 1.13 and of the kubelet's plugin registration. Only
+//! the fields that this driver uses are declared; others are ignored.
 //!
-//! Enumerations are numbers, and of the alternatives of one field at most one is there, as on the
-//! wire.
+//! Enumerations are plain numbers. Alternatives (`oneof`) are separate optional fields, of which at
+//! most one is set.
 
 mod identity;
 mod numbers;

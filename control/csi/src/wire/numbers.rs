@@ -1,6 +1,6 @@
-//! Numbers of enumerations.
+//! Enumeration values.
 
-/// Services and abilities of a plugin.
+/// Services and capabilities of a plugin.
 pub(crate) mod plugin {
     pub(crate) const CONTROLLER_SERVICE: i32 = 1;
     pub(crate) const VOLUME_ACCESSIBILITY_CONSTRAINTS: i32 = 2;
@@ -8,7 +8,7 @@ pub(crate) mod plugin {
     pub(crate) const ONLINE_EXPANSION: i32 = 1;
 }
 
-/// Requests that a controller answers.
+/// Capabilities of the controller service.
 pub(crate) mod controller {
     pub(crate) const CREATE_DELETE_VOLUME: i32 = 1;
     pub(crate) const LIST_VOLUMES: i32 = 3;
@@ -23,12 +23,12 @@ pub(crate) mod controller {
     pub(crate) const GET_VOLUME_HEALTH: i32 = 16;
 }
 
-/// Requests that a controller of groups answers.
+/// Capabilities of the group controller service.
 pub(crate) mod group {
     pub(crate) const CREATE_DELETE_GET: i32 = 1;
 }
 
-/// Requests that a node answers.
+/// Capabilities of the node service.
 pub(crate) mod node {
     pub(crate) const STAGE_UNSTAGE_VOLUME: i32 = 1;
     pub(crate) const GET_VOLUME_STATS: i32 = 2;
@@ -38,7 +38,7 @@ pub(crate) mod node {
     pub(crate) const GET_VOLUME_HEALTH: i32 = 7;
 }
 
-/// Modes of access.
+/// Access modes.
 pub(crate) mod access {
     pub(crate) const SINGLE_NODE_WRITER: i32 = 1;
     pub(crate) const SINGLE_NODE_READER_ONLY: i32 = 2;
@@ -46,14 +46,14 @@ pub(crate) mod access {
     pub(crate) const SINGLE_NODE_MULTI_WRITER: i32 = 7;
 }
 
-/// Health of a volume.
+/// Volume health states.
 pub(crate) mod health {
     pub(crate) const DEGRADED: i32 = 1;
     pub(crate) const INACCESSIBLE: i32 = 2;
     pub(crate) const DATA_LOSS: i32 = 3;
 }
 
-/// Units of what is used.
+/// Units of volume usage.
 pub(crate) mod unit {
     pub(crate) const BYTES: i32 = 1;
     pub(crate) const INODES: i32 = 2;

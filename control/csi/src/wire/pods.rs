@@ -1,4 +1,4 @@
-//! Volumes on the node: staged once, published to each pod.
+//! Messages of the node service.
 
 use std::collections::BTreeMap;
 

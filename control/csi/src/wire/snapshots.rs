@@ -1,4 +1,4 @@
-//! Snapshots of one volume, and of several at one instant.
+//! Messages for snapshots and group snapshots.
 
 use prost::Message;
 
@@ -28,12 +28,12 @@ pub(crate) struct Snapshot {
     pub(crate) creation_time: Option<Instant>,
     #[prost(bool, tag = "5")]
     pub(crate) ready_to_use: bool,
-    /// Empty for one that is of no group.
+    /// Empty if the snapshot is not part of a group.
     #[prost(string, tag = "6")]
     pub(crate) group_snapshot_id: String,
 }
 
-/// Time since 1970.
+/// Timestamp since 1970.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Instant {
     #[prost(int64, tag = "1")]

@@ -1,4 +1,4 @@
-//! Volumes: made, described, deleted, grown.
+//! Messages for volumes.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(crate) struct CreateVolumeRequest {
     pub(crate) mutable_parameters: BTreeMap<String, String>,
 }
 
-/// One of both is there.
+/// Exactly one field is set.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ContentSource {
     #[prost(message, optional, tag = "1")]
@@ -45,7 +45,7 @@ pub(crate) struct VolumeAnswer {
     pub(crate) volume: Option<Volume>,
 }
 
-/// Either `block` or `mount` is there.
+/// Either `block` or `mount` is set.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct VolumeCapability {
     #[prost(message, optional, tag = "1")]
@@ -182,7 +182,7 @@ pub(crate) struct Number {
     pub(crate) value: i64,
 }
 
-/// Kinds of requests that a service answers.
+/// Capabilities of a service.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Capabilities {
     #[prost(message, repeated, tag = "1")]

@@ -1,4 +1,4 @@
-//! Room that the driver tells of is room that there is.
+//! Reported capacity matches what can be created.
 
 use anyhow::{Result, ensure};
 use system::DaemonOptions;
@@ -28,7 +28,7 @@ fn room_for_thin_volumes_is_what_the_pool_has_left() -> Result<()> {
     fixture.snapshot(&volume, "snap-1")?;
     let after = fixture.capacity(&[])?;
     ensure!(after < before - 64 * MIB, "96 MiB of noise leave {after} of {before}");
-    // What is told of can be had, and no more.
+    // The reported capacity can be claimed, but no more.
     let words = fixture.refused(
         "Controller/CreateVolume",
         &claim("pvc-2", after + 64 * MIB),
@@ -100,7 +100,7 @@ fn a_claim_that_cannot_be_is_refused_and_one_that_differs_too() -> Result<()> {
     ] {
         fixture.refused("Controller/CreateVolume", &other, crate::fixture::ALREADY_EXISTS)?;
     }
-    // Volumes of others are neither taken nor deleted.
+    // Volumes of other owners are neither adopted nor deleted.
     fixture.daemon.memlane("volume create mine --size 64MiB")?;
     fixture.refused(
         "Controller/CreateVolume",

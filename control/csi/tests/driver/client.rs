@@ -1,4 +1,4 @@
-//! Calls of the driver as the kubelet and the provisioner make them: gRPC over its socket.
+//! gRPC client over the driver's socket, in place of the kubelet and the provisioner.
 
 use std::path::Path;
 
@@ -10,20 +10,20 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixStream;
 
-/// The flag of a message that is not compressed, and its length.
+/// Length of a message prefix: compression flag and length.
 const HEAD_BYTES: usize = 5;
 
-/// Refusal of a call: its code and words.
+/// Error status of a call: code and message.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: i32,
     pub(crate) words: String,
 }
 
-/// One call, on a connection of its own.
+/// Makes one call on a new connection.
 ///
 /// # Errors
-/// The driver does not answer.
+/// The driver does not respond.
 pub(crate) fn call<Q: Message, A: Message + Default>(
     socket: &Path,
     path: &str,

@@ -1,4 +1,4 @@
-//! Snapshots that can be restored, and clones.
+//! Snapshots, their restoration, and clones.
 
 use std::fs;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::wire::{
 
 const POOL: DaemonOptions = DaemonOptions { pool_size: "2GiB", flags: "" };
 
-/// Groups that are taken while their volumes are written.
+/// Number of group snapshots that are taken during writes.
 const WRITTEN_GROUP_COUNT: usize = 5;
 
-/// Writes that nobody flushed are in a snapshot, and a copy may be larger than its original.
+/// Goal: a snapshot contains unflushed writes, and a restored volume may be larger.
 #[test]
 fn a_snapshot_is_restored_while_its_volume_goes_on_and_after_its_claim_is_gone() -> Result<()> {
     let Some(fixture) = Fixture::start(POOL)? else { return Ok(()) };
@@ -35,7 +35,7 @@ fn a_snapshot_is_restored_while_its_volume_goes_on_and_after_its_claim_is_gone()
     ensure!(snapshot == fixture.snapshot(&volume, "snapshot-1")?, "another one is taken");
     fs::write(&file, "after")?;
     fixture.unstage(&volume)?;
-    // The claim is deleted, and the volume goes when its snapshots do.
+    // The claim is deleted. The volume can be deleted once its snapshots are.
     let words = fixture.refused("Controller/DeleteVolume", &named(&volume), FAILED_PRECONDITION)?;
     ensure!(words.contains(&snapshot.snapshot_id), "{words}");
     let restored = copy("pvc-2", 128 * MIB, &snapshot.snapshot_id);
@@ -98,7 +98,7 @@ fn copies_that_cannot_be_are_refused_and_half_ones_are_begun_anew() -> Result<()
         &copy("pvc-2", 64 * MIB, &snapshot),
         ALREADY_EXISTS,
     )?;
-    // Begun by a driver that was killed: under the name that a volume has until it is whole.
+    // A leftover of a killed driver, under the temporary name of an incomplete volume.
     let begun = format!("csi-new-{}", &blake3::hash(b"pvc-3").to_hex()[..32]);
     fixture.daemon.memlane(&format!("volume create {begun} --size 4KiB"))?;
     let made = fixture.create(&copy("pvc-3", 96 * MIB, &snapshot))?;
@@ -132,9 +132,9 @@ fn a_copy_is_made_in_a_pool_that_does_not_hold_it_twice() -> Result<()> {
     fixture.finish()
 }
 
-/// Writes each number to the first of two volumes and then to the second, and so on.
+/// Writes ascending numbers, each to the first of two volumes and then to the second.
 struct TurnWriter {
-    /// The last number that both have.
+    /// The last number written to both volumes.
     written: AtomicU64,
     is_over: AtomicBool,
 }
@@ -212,7 +212,7 @@ fn snapshots_of_a_group_are_of_one_instant() -> Result<()> {
     ensure!(taken.snapshots.len() == 2 && taken.snapshots.iter().all(is_member), "{taken:?}");
     let fewer = CreateGroupRequest { source_volume_ids: vec![first.clone()], ..request };
     fixture.refused(&create, &fewer, ALREADY_EXISTS)?;
-    // None is taken where one cannot be.
+    // If one snapshot of a group is impossible, none is taken.
     let half = CreateGroupRequest {
         name: "group-2".to_owned(),
         source_volume_ids: vec![first, "pvc-3".to_owned()],

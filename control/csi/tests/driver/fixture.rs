@@ -1,4 +1,4 @@
-//! A node: a daemon, the driver, and folders that stand for the kubelet's.
+//! A node: a daemon, the driver, and folders in place of the kubelet's.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) const MIB: i64 = 1 << 20;
 
-/// Codes of gRPC.
+/// gRPC status codes.
 pub(crate) const NOT_FOUND: i32 = 5;
 pub(crate) const ALREADY_EXISTS: i32 = 6;
 pub(crate) const RESOURCE_EXHAUSTED: i32 = 8;
@@ -34,7 +34,7 @@ const PROGRAMS: [Ability; 5] = [
     Ability::Program("xfs_growfs"),
 ];
 
-/// One node. Its folders lie in the daemon's, which looks for leftovers in the end.
+/// One node. Its folders are inside the daemon's, which checks for leftovers at the end.
 pub(crate) struct Fixture {
     pub(crate) daemon: Daemon,
     driver: Mutex<Option<Background>>,
@@ -42,7 +42,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// `None`, and the reason printed, where a node cannot be had.
+    /// Returns `None`, after printing the reason, if the host lacks what a node needs.
     pub(crate) fn start(options: DaemonOptions) -> Result<Option<Self>> {
         if let Some(reason) = missing(&PROGRAMS) {
             eprintln!("skipped: {reason}");
@@ -83,7 +83,7 @@ impl Fixture {
         self.daemon.folder().join(name)
     }
 
-    /// End of a call of a service; an error when the driver does not answer.
+    /// Calls a service. Fails if the driver does not respond.
     pub(crate) fn try_call<Q: Message, A: Message + Default>(
         &self,
         name: &str,
@@ -101,7 +101,7 @@ impl Fixture {
         answered.map_err(|refusal| anyhow!("{name} {request:?}: {refusal:?}"))
     }
 
-    /// The words of a call that is refused with this code.
+    /// Returns the message of a call that must fail with `code`.
     pub(crate) fn refused<Q: Message + Debug>(
         &self,
         name: &str,
@@ -154,7 +154,7 @@ impl Fixture {
         }
     }
 
-    /// Publishes the volume to a pod, and returns where.
+    /// Publishes the volume to a pod. Returns the target path.
     pub(crate) fn publish(
         &self,
         volume: &str,
@@ -189,21 +189,21 @@ impl Fixture {
         Ok(taken.snapshot.unwrap_or_default())
     }
 
-    /// Room for volumes of a class.
+    /// Available capacity for volumes of a class.
     pub(crate) fn capacity(&self, class: &[(&str, &str)]) -> Result<i64> {
         let request = GetCapacityRequest { parameters: map(class), ..Default::default() };
         let told: GetCapacityAnswer = self.call("Controller/GetCapacity", &request)?;
         Ok(told.available_capacity)
     }
 
-    /// Mounts at a path.
+    /// Number of mounts on a path.
     pub(crate) fn mount_count(&self, path: &Path) -> Result<usize> {
         let table = fs::read_to_string("/proc/self/mounts")?;
         let path = path.display().to_string();
         Ok(table.lines().filter(|line| line.split(' ').nth(1) == Some(&path)).count())
     }
 
-    /// Ends the driver and the daemon, of which nothing may be left.
+    /// Stops the driver and the daemon, and checks for leftovers.
     pub(crate) fn finish(self) -> Result<()> {
         if let Some(mut driver) = self.driver().take() {
             let ended = driver.end(Signal::TERM, TIME_LIMIT)?;
@@ -222,7 +222,7 @@ pub(crate) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, word)| ((*key).to_owned(), (*word).to_owned())).collect()
 }
 
-/// A request for a volume of so many bytes.
+/// Request for a volume of `size_bytes`.
 pub(crate) fn claim(name: &str, size_bytes: i64) -> CreateVolumeRequest {
     CreateVolumeRequest {
         name: name.to_owned(),
@@ -232,7 +232,7 @@ pub(crate) fn claim(name: &str, size_bytes: i64) -> CreateVolumeRequest {
     }
 }
 
-/// The same as a copy.
+/// Request for a copy of a volume or snapshot.
 pub(crate) fn copy(name: &str, size_bytes: i64, source: &str) -> CreateVolumeRequest {
     let id = Some(SourceId { id: source.to_owned() });
     let source = match source.contains('@') {
@@ -256,7 +256,7 @@ pub(crate) fn block(mode: i32) -> VolumeCapability {
     VolumeCapability { block: Some(Nothing {}), mount: None, access_mode }
 }
 
-/// So many bytes that neither repeat nor shrink.
+/// Incompressible bytes without duplicates.
 pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     Random::new(1).fill(&mut bytes);

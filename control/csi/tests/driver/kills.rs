@@ -1,4 +1,4 @@
-//! Kills of the driver and of the daemon at any moment: calls that come again find their way.
+//! Kills of the driver and the daemon at random times: repeated calls succeed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::wire::{CreateVolumeRequest, Nothing, SnapshotId};
 
 const ROUNDS: u64 = 6;
 
-/// The driver lives so long at most.
+/// Maximum lifetime of a driver process.
 const PAUSE_MS_MAX: u64 = 300;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
@@ -45,7 +45,7 @@ fn a_pod_sees_nothing_of_kills_of_the_driver_and_of_the_daemon() -> Result<()> {
     fixture.finish()
 }
 
-/// A node that is started again has lost its memory, and its pods come back.
+/// Goal: after a restart of the node, its memory is lost and its pods are started again.
 #[test]
 fn a_durable_claim_is_staged_again_after_a_loss_of_memory() -> Result<()> {
     let Some(mut fixture) = Fixture::start(DaemonOptions { pool_size: "512MiB", flags: "" })?
@@ -72,7 +72,7 @@ fn a_durable_claim_is_staged_again_after_a_loss_of_memory() -> Result<()> {
     ensure!(found == "flushed", "the volume holds {found:?}");
     let labels = fixture.daemon.volume(&volume)?.labels;
     ensure!(labels["kubernetes/claim"] == "data", "{labels:?}");
-    // Nothing empty takes the place of what was in memory alone.
+    // A lost volume is not replaced by an empty one.
     let words =
         fixture.refused("Node/NodeStageVolume", &fixture.staging(&lost, &ext4()), NOT_FOUND)?;
     ensure!(words.contains("pvc-2"), "{words}");
@@ -80,7 +80,7 @@ fn a_durable_claim_is_staged_again_after_a_loss_of_memory() -> Result<()> {
     fixture.finish()
 }
 
-/// The life of a volume and of a copy, each call repeated until it is answered well.
+/// Creates, uses and deletes a volume and a copy, and repeats each call until it succeeds.
 #[test]
 fn calls_are_carried_out_once_however_often_the_driver_is_killed() -> Result<()> {
     let Some(fixture) = Fixture::start(DaemonOptions { pool_size: "1GiB", flags: "" })? else {
@@ -129,7 +129,7 @@ fn live(fixture: &Fixture, round: u64) -> Result<()> {
     until(|| fixture.delete(&volume))
 }
 
-/// Repeats a call as the kubelet does.
+/// Repeats a call until it succeeds, as the kubelet does.
 fn until<T>(call: impl Fn() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + TIME_LIMIT;
     loop {

@@ -1,5 +1,5 @@
-//! The driver as a program, with a real daemon and kernel: what users of other drivers complain of,
-//! and kills of both programs.
+//! The driver program with a real daemon and kernel: common complaints about other drivers, and
+//! kills of both programs.
 
 mod capacity;
 mod client;

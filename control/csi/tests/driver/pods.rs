@@ -1,4 +1,4 @@
-//! Volumes of pods: staged, published, grown, and taken away.
+//! Volumes of pods: stage, publish, expand, and the reverse.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -26,7 +26,7 @@ fn calls_that_come_again_change_nothing_and_stale_mounts_are_replaced() -> Resul
         "mounts pile up"
     );
     fs::write(pod.join("file"), "kept")?;
-    // Somebody else's mounts lie above, as after a crash, one on top of the other.
+    // Foreign mounts are stacked on top, as after a crash.
     for path in [&pod, &pod, &staged] {
         Tool::new("mount -t tmpfs other").arg(path).check()?;
     }
@@ -48,7 +48,7 @@ fn calls_that_come_again_change_nothing_and_stale_mounts_are_replaced() -> Resul
     fixture.finish()
 }
 
-/// What a node is drained by, and what a pod ends by, asks for neither volume nor daemon.
+/// Goal: draining a node and terminating a pod need neither the volume nor the daemon.
 #[test]
 fn a_pod_ends_although_its_volume_is_gone() -> Result<()> {
     let Some(mut fixture) = Fixture::start(POOL)? else { return Ok(()) };
@@ -92,7 +92,7 @@ fn a_volume_for_one_pod_is_published_to_no_other() -> Result<()> {
 #[test]
 fn a_block_device_and_a_file_system_grow_while_they_are_used() -> Result<()> {
     let Some(fixture) = Fixture::start(POOL)? else { return Ok(()) };
-    // An ext4 grows while it is mounted for those alone who may go past limits (CAP_SYS_RESOURCE).
+    // Growing a mounted ext4 beyond limits requires CAP_SYS_RESOURCE.
     let uses = [block(access::SINGLE_NODE_WRITER), mounted("xfs", access::SINGLE_NODE_WRITER)];
     for (number, capability) in uses.iter().enumerate() {
         let request = CreateVolumeRequest {
@@ -111,7 +111,7 @@ fn a_block_device_and_a_file_system_grow_while_they_are_used() -> Result<()> {
         let grown = ExpandRequest { volume_id: volume.clone(), capacity_range: Some(range) };
         let told: ExpandAnswer = fixture.call("Controller/ControllerExpandVolume", &grown)?;
         ensure!(told.capacity_bytes == 400 * MIB && told.node_expansion_required, "{told:?}");
-        // A node grows a volume, too, where no controller was asked.
+        // A node also expands a volume that the controller was not asked to expand.
         for size_bytes in [400 * MIB, 440 * MIB] {
             let grown = NodeExpandRequest {
                 volume_id: volume.clone(),
@@ -151,7 +151,7 @@ fn no_file_system_is_made_on_what_holds_something() -> Result<()> {
     let staging = fixture.staging(&volume, &ext4());
     let words = fixture.refused("Node/NodeStageVolume", &staging, FAILED_PRECONDITION)?;
     ensure!(words.contains("neither ext4 nor XFS"), "{words}");
-    // A file system of another kind is not replaced either.
+    // A file system of another type is not replaced either.
     let volume = fixture.create(&claim("pvc-2", 320 * MIB))?;
     fixture.stage(&volume, &ext4())?;
     fs::write(fixture.staged(&volume).join("file"), "kept")?;
@@ -181,7 +181,7 @@ fn files_belong_to_the_group_of_the_pod() -> Result<()> {
         let found = fs::metadata(pod.join(name))?;
         ensure!(found.gid() == 2000, "{name:?} belongs to the group {}", found.gid());
     }
-    // The second time nothing is looked at, however many files there are.
+    // The second time, no file is scanned.
     std::os::unix::fs::chown(pod.join("old"), None, Some(0))?;
     fixture.publish(&volume, "pod", &capability)?;
     ensure!(fs::metadata(pod.join("old"))?.gid() == 0, "all files were looked at again");

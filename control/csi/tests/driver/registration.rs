@@ -1,4 +1,4 @@
-//! Registration with the kubelet, in the bytes that the kubelet sends.
+//! Registration with the kubelet, byte by byte as the kubelet sends it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::wire::{Nothing, Registration, RegistrationStatus};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Kinds of frames.
+/// HTTP/2 frame types.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const END_OF_STREAM: u8 = 3;
@@ -26,7 +26,7 @@ const FLAG_END_HEADERS: u8 = 4;
 
 const SERVICE: &str = "/pluginregistration.Registration/";
 
-/// The path of the socket as the kubelet puts it where the name of a host belongs.
+/// Socket path in the place of a host name, as the kubelet sends it.
 const AUTHORITY: &str = "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fcsi.memlane-reg.sock";
 
 #[test]
@@ -41,7 +41,7 @@ fn the_kubelet_registers_the_driver_although_its_requests_have_no_valid_authorit
     let told: Registration = kubelet.ask(1, "GetInfo", &Nothing {})?;
     ensure!(told.name == "csi.memlane" && told.kind == "CSIPlugin", "{told:?}");
     ensure!(told.supported_versions == ["1.0.0"], "{told:?}");
-    // The second request names the authority by its place in the table of fields.
+    // The second request refers to the authority by its index in the dynamic table.
     let status = RegistrationStatus { plugin_registered: true, error: String::new() };
     let _: Nothing = kubelet.ask(3, "NotifyRegistrationStatus", &status)?;
     drop(kubelet);
@@ -97,10 +97,10 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Result<Vec<u8>> {
     Ok([&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat())
 }
 
-/// Fields of a request as the encoder of Go writes them: those with values enter a table, the
-/// latest first, and are named by their place there the next time.
+/// Encodes request fields as Go's HPACK encoder does: fields with values are added to the dynamic
+/// table, newest first, and later referred to by index.
 fn fields(path: &str, stream: u8) -> Result<Vec<u8>> {
-    // A POST over http, and a path, which is never sent again.
+    // `:method` POST, `:scheme` http, and `:path`, which is not indexed.
     let mut fields = vec![0x83, 0x86, 0x04];
     add_text(&mut fields, path)?;
     if stream == 1 {
@@ -117,7 +117,7 @@ fn fields(path: &str, stream: u8) -> Result<Vec<u8>> {
     Ok(fields)
 }
 
-/// Adds a text that is not compressed.
+/// Appends a string without Huffman coding.
 fn add_text(fields: &mut Vec<u8>, text: &str) -> Result<()> {
     ensure!(text.len() < 0x7f, "{text} is long");
     fields.push(u8::try_from(text.len())?);
