@@ -1,4 +1,5 @@
-//! Description of a machine in libvirt's XML, ours or that of others. It is read, never passed on.
+//! Parser of libvirt's domain XML, created here or by other tools. The XML is only read, never
+//! passed on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,31 +11,31 @@ use quick_xml::{NsReader, XmlVersion};
 
 use crate::template::NAMESPACE;
 
-/// Elements within elements, far more than libvirt's XML has.
+/// Maximum nesting depth of XML elements, far more than libvirt uses.
 const DEPTH_MAX: usize = 64;
 
-/// Where the daemon's volumes are found.
+/// Socket paths by which the daemon's volumes are recognized.
 #[derive(Clone, Debug)]
 pub(crate) struct Sockets {
-    /// The folder of one socket for each volume.
+    /// Folder with one vhost-user socket for each volume.
     pub(crate) vhost_folder: PathBuf,
     pub(crate) nbd: PathBuf,
     pub(crate) ring: PathBuf,
 }
 
-/// A machine as XML has it.
+/// A machine as its domain XML describes it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Description {
-    /// It has the element that [`crate::template`] gives machines.
+    /// The XML contains the metadata element that [`crate::template`] adds.
     pub(crate) is_own: bool,
     pub(crate) is_emulated: bool,
     pub(crate) disks: Vec<MachineDisk>,
     pub(crate) has_serial: bool,
-    /// One that VNC shows.
+    /// A VNC display.
     pub(crate) has_screen: bool,
 }
 
-/// libvirt's answer is no XML as it should be.
+/// Error for XML from libvirt that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot parse the domain XML from libvirt: {0}")]
 pub(crate) struct Unreadable(String);
@@ -85,7 +86,8 @@ impl Description {
         self.disks.iter().filter_map(|disk| disk.volume.clone()).collect()
     }
 
-    /// Gives the disks whose sockets tell a volume's number its name, where `name_of` knows it.
+    /// Sets the volume names of disks whose socket paths contain a volume id. `name_of` maps ids to
+    /// names.
     pub(crate) fn name_volumes<E>(
         &mut self,
         mut name_of: impl FnMut(u64) -> Result<Option<String>, E>,
@@ -102,13 +104,13 @@ impl Description {
     }
 }
 
-/// A disk whose elements have not all come.
+/// A disk element that is being parsed.
 #[derive(Debug, Default)]
 struct DiskParts {
     kind: String,
     target: String,
     source: BTreeMap<String, String>,
-    /// Of an NBD server.
+    /// Socket of an NBD server.
     socket: Option<String>,
 }
 

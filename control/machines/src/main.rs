@@ -1,4 +1,4 @@
-//! `memlane-machines`: virtual machines of libvirt whose disks are volumes.
+//! `memlane-machines`: libvirt virtual machines whose disks are volumes.
 //!
 //! ```text
 //! memlane vm ─▶ http ─▶ service ─┬─▶ template: the XML of a machine
@@ -8,9 +8,9 @@
 //!                                └─▶ rest-client: clones and exports of the daemon
 //! ```
 //!
-//! It alone speaks to libvirt, and tells it only what the template makes: who may ask it gets
-//! machines on volumes, not files of the host. It holds no state; machines say themselves what they
-//! were made with.
+//! Only this program speaks to libvirt, and only with XML from the template. Its clients can
+//! therefore create machines on volumes, but not access files of the host. It keeps no state: the
+//! configuration of a machine is in its domain XML.
 #![forbid(unsafe_code)]
 
 mod description;
@@ -32,7 +32,7 @@ use crate::http::Access;
 use crate::options::Options;
 use crate::service::Service;
 
-/// Operations that are under way at once; others wait for a thread.
+/// Maximum number of concurrent operations. Others wait for a thread.
 const BLOCKING_THREAD_COUNT_MAX: usize = 8;
 
 const GROUPS_PATH: &str = "/etc/group";
@@ -65,7 +65,7 @@ fn start(options: Options) -> anyhow::Result<()> {
     program::block_on(BLOCKING_THREAD_COUNT_MAX, running)
 }
 
-/// The number of a group that is given by name or number.
+/// Returns the gid of a group given by name or number.
 fn gid_of(group: &str) -> anyhow::Result<u32> {
     if let Ok(number) = group.parse() {
         return Ok(number);

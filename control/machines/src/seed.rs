@@ -1,30 +1,30 @@
-//! Instructions for cloud-init in a guest, on a disk as its source `NoCloud` finds it: a FAT file
-//! system with a label of its own and two or three files.
+//! cloud-init seed disk for the data source `NoCloud`: a FAT file system labelled `CIDATA` with two
+//! or three files.
 //!
-//! Names longer than 8 letters need the library's feature `alloc`.
+//! File names longer than 8 characters require the feature `alloc` of the library `fatfs`.
 
 use std::io::{self, Cursor, Write};
 
 use fatfs::{FileSystem, FormatVolumeOptions, FsOptions};
 
-/// The size of the disk: room for the longest files, and as little as FAT is made for.
+/// Size of the disk. It has room for the longest files, and is close to FAT's minimum.
 pub(crate) const SEED_BYTES: usize = 1 << 20;
 
 const LABEL: [u8; 11] = *b"CIDATA     ";
 
-/// Instructions for the guest.
+/// cloud-init data of a guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seed<'a> {
-    /// The guest's name.
+    /// Host name of the guest.
     pub(crate) name: &'a str,
-    /// cloud-init does its work once for each.
+    /// Instance id. cloud-init runs once for each id.
     pub(crate) instance: &'a str,
     pub(crate) user_data: &'a str,
     pub(crate) network_config: Option<&'a str>,
 }
 
 impl Seed<'_> {
-    /// The bytes of the disk.
+    /// Returns the bytes of the disk.
     pub(crate) fn image(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; SEED_BYTES];
         let mut disk = Cursor::new(bytes.as_mut_slice());

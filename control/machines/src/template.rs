@@ -1,41 +1,43 @@
-//! The XML of a machine. Nothing but this makes XML: who asks for a machine names values, never
-//! elements, and each value is escaped.
+//! Template of a machine's domain XML. No other code generates XML. Requests supply only values,
+//! never elements, and every value is escaped.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use api::MachineNetwork;
 
-/// The namespace of the element that says that a machine was made here.
+/// XML namespace of the metadata element that marks machines created by this program.
 pub(crate) const NAMESPACE: &str = "urn:memlane:machine:1";
 
-/// The channel of QEMU's guest agent.
+/// Name of the virtio channel of QEMU's guest agent.
 pub(crate) const AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
 
-/// The namespace of words for QEMU's command line.
+/// XML namespace of additional QEMU arguments.
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
-/// The first slot of network devices that libvirt does not know. It counts from 1 up itself.
+/// First PCI slot for network devices that libvirt does not know about. libvirt itself assigns
+/// slots from 1 up.
 const CLOSED_NETWORK_SLOT: usize = 0x10;
 
-/// Ports for disks that are added while the machine runs.
+/// Number of PCIe ports reserved for hot-plugged disks.
 const SPARE_PORT_COUNT: usize = 4;
 
-/// Ports that libvirt's USB controller and balloon take, and that of the agent's channel.
+/// Number of PCIe ports that libvirt uses for its USB controller, the balloon and the agent's
+/// channel.
 const TAKEN_PORT_COUNT: usize = 3;
 
-/// How long QEMU holds requests of a disk over NBD while the daemon is away, in seconds.
+/// Time for which QEMU queues requests of an NBD disk while the daemon is unavailable, in seconds.
 const NBD_RECONNECT_S_MAX: u32 = 3600;
 
-/// Accelerator of machines.
+/// Virtualization type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accelerator {
     Kvm,
-    /// QEMU interprets the guest's instructions.
+    /// Emulation (TCG) without hardware support.
     Emulated,
 }
 
-/// A kernel to start in the place of what is on the disk.
+/// Kernel for direct boot, instead of the disk's boot loader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Boot {
     pub(crate) kernel: PathBuf,
@@ -43,7 +45,7 @@ pub(crate) struct Boot {
     pub(crate) arguments: String,
 }
 
-/// A volume as a disk.
+/// A disk on a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Disk {
     VhostUser { socket: String, queues: u16 },
@@ -51,7 +53,7 @@ pub(crate) enum Disk {
 }
 
 impl Disk {
-    /// The disk as libvirt is told of it, under a name such as `vda`.
+    /// Returns the XML of the disk, with a target name such as `vda`.
     pub(crate) fn xml(&self, target: &str) -> String {
         let target = escaped(target);
         match self {
@@ -77,12 +79,12 @@ impl Disk {
     }
 }
 
-/// The names of disks in libvirt, in their order.
+/// Target names of disks, in order.
 pub(crate) fn targets() -> impl Iterator<Item = String> {
     ('a'..='z').map(|letter| format!("vd{letter}"))
 }
 
-/// A machine to be made.
+/// Configuration of a new machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) name: String,
@@ -94,12 +96,12 @@ pub(crate) struct Plan {
     pub(crate) cdrom: Option<PathBuf>,
     pub(crate) networks: Vec<MachineNetwork>,
     pub(crate) has_screen: bool,
-    /// File that keeps what the guest writes to its serial port.
+    /// Log file of the guest's serial output.
     pub(crate) console_log: PathBuf,
 }
 
 impl Plan {
-    /// The machine as libvirt is told of it.
+    /// Returns the domain XML.
     pub(crate) fn xml(&self) -> String {
         let (kind, cpu) = match self.accelerator {
             Accelerator::Kvm => ("kvm", "<cpu mode='host-passthrough'/>"),
@@ -121,8 +123,8 @@ impl Plan {
         )
     }
 
-    /// QEMU's own networks, of which libvirt cannot say that they are to lead nowhere: by default
-    /// the guest reaches whatever listens on the host's loopback, at 10.0.2.2.
+    /// Adds user-mode networks with `restrict=on`, which libvirt cannot express. Without it, the
+    /// guest could reach services on the host's loopback interface at 10.0.2.2.
     fn closed_networks(&self) -> String {
         let is_own = |network: &&MachineNetwork| **network == MachineNetwork::User;
         let mut words = String::new();
@@ -153,7 +155,7 @@ impl Plan {
                 let initrd = boot.initrd.as_ref();
                 let initrd = initrd.map(|path| format!("<initrd>{}</initrd>", escaped_path(path)));
                 let (kernel, arguments) = (escaped_path(&boot.kernel), escaped(&boot.arguments));
-                // Writing to a text cannot fail.
+                // Writing to a string cannot fail.
                 let _ = write!(
                     os,
                     "<kernel>{kernel}</kernel>{}<cmdline>{arguments}</cmdline>",
@@ -179,7 +181,7 @@ impl Plan {
             escaped_path(&self.console_log)
         );
         if self.has_screen {
-            // Nobody can connect to it: clients are handed to QEMU one by one.
+            // The display has no listening socket. Clients are passed to QEMU as file descriptors.
             devices += "<graphics type='vnc'><listen type='none'/></graphics>\
                         <video><model type='vga'/></video><input type='tablet' bus='usb'/>";
         }
@@ -195,7 +197,7 @@ fn cdrom_xml(image: &Path) -> String {
     )
 }
 
-/// `None` for QEMU's own.
+/// Returns `None` for a user-mode network.
 fn network_xml(network: &MachineNetwork) -> Option<String> {
     let (kind, name) = match network {
         MachineNetwork::User => return None,
@@ -211,7 +213,7 @@ fn escaped_path(path: &Path) -> String {
     escaped(&path.to_string_lossy())
 }
 
-/// Text that XML takes for text, also in an attribute.
+/// Escapes text for XML content and attributes.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! Results of operations, as answers.
+//! Conversion of results into HTTP responses.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Json, Response};
 
 use crate::service::Service;
 
-/// A problem as an answer.
+/// A problem as an HTTP response.
 pub(super) struct Refusal(pub(super) Problem);
 
 impl From<Problem> for Refusal {
@@ -36,7 +36,7 @@ impl IntoResponse for Refusal {
 pub(super) type Answer = Result<Response, Refusal>;
 pub(super) type Shared = State<Arc<Service>>;
 
-/// Does what may block on a thread for that.
+/// Runs a blocking operation on a thread for such operations.
 pub(super) async fn blocking<T: Send + 'static>(
     operation: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {

@@ -1,5 +1,6 @@
-//! Connections that become a machine's terminal or screen: a request with `Upgrade: tcp`, as other
-//! programs have it for terminals of containers. After the answer 101 bytes pass as they are.
+//! Consoles over HTTP. A request with `Upgrade: tcp` turns its connection into a machine's terminal
+//! or VNC display, as container runtimes do for terminals. After the response 101, bytes pass
+//! unchanged.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,24 +20,25 @@ use super::answer::{Answer, Shared, blocking};
 use crate::libvirt::{Console, Takeover};
 use crate::service::Service;
 
-/// Terminals and screens that are open at once.
+/// Maximum number of open terminals and displays.
 const CONSOLE_COUNT_MAX: usize = 64;
 
-/// How long libvirt may take to notice that a terminal was given up, and how often it is asked.
+/// Time limit for libvirt to notice that a terminal was closed, and the interval of retries.
 const HANDOVER_TIME_MAX: Duration = Duration::from_secs(5);
 const HANDOVER_PAUSE: Duration = Duration::from_millis(20);
 
 static PERMITS: LazyLock<Arc<Semaphore>> =
     LazyLock::new(|| Arc::new(Semaphore::new(CONSOLE_COUNT_MAX)));
 
-/// Open terminals by machine. Who is notified ends.
+/// Open terminals by machine. Notifying an entry ends its terminal.
 static TERMINALS: LazyLock<Mutex<HashMap<String, Arc<Notify>>>> = LazyLock::new(Mutex::default);
 
 fn terminals() -> MutexGuard<'static, HashMap<String, Arc<Notify>>> {
     TERMINALS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Entry of an open terminal, removed when it is dropped unless another one took its place.
+/// Registration of an open terminal. Dropping it removes the entry, unless another terminal has
+/// replaced it.
 struct Terminal {
     machine: String,
     end: Arc<Notify>,
@@ -84,8 +86,8 @@ pub(super) async fn serial(
     }))
 }
 
-/// Opens the terminal of a machine. One of this process that is taken over ends first: libvirtd
-/// (9.0) may crash when it takes a terminal from a client that uses it.
+/// Opens the terminal of a machine. With a takeover, this process first ends its own terminal of
+/// the machine, because libvirtd 9.0 may crash if it disconnects a client that is using it.
 async fn open_terminal(
     service: Arc<Service>,
     name: String,
@@ -125,7 +127,7 @@ pub(super) async fn screen(
     Ok(switching(upgrade, permit, passing))
 }
 
-/// The upgrade that was asked for, before anything is opened.
+/// Extracts the upgrade request. Called before anything is opened.
 fn asked(mut request: Request) -> Result<(OnUpgrade, OwnedSemaphorePermit), Problem> {
     let protocol = request.headers().get(header::UPGRADE).and_then(|it| it.to_str().ok());
     let is_asked_for = protocol == Some(CONSOLE_PROTOCOL);
@@ -143,7 +145,7 @@ fn asked(mut request: Request) -> Result<(OnUpgrade, OwnedSemaphorePermit), Prob
     Ok((upgrade, permit))
 }
 
-/// The answer after which the connection is the console.
+/// Returns the response 101. After it, the connection is the console.
 fn switching<P, F>(upgrade: OnUpgrade, permit: OwnedSemaphorePermit, passing: P) -> Response
 where
     P: FnOnce(TokioIo<Upgraded>) -> F + Send + 'static,

@@ -1,4 +1,4 @@
-//! The socket: connections bounded in number and in time, of processes that may speak.
+//! Listening socket: access control, and limits on connections and time.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -19,13 +19,13 @@ use tokio::net::{UnixListener, UnixStream};
 use super::routes;
 use crate::service::Service;
 
-/// Connections that are served at a time. Beyond it those end that are asked for nothing.
+/// Maximum number of connections. At the limit, idle connections are closed.
 const CONNECTION_COUNT_MAX: usize = 32;
 
-/// How long a connection may take to send the head of its next request. Idle ones are closed.
+/// Time limit for the head of the next request. Idle connections are closed.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Who may speak: root, the program's own user, and members of the group, where there is one.
+/// Access control: root, the program's own user, and members of the group, if one is configured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
     pub(crate) gid: Option<u32>,
@@ -33,7 +33,7 @@ pub(crate) struct Access {
 
 impl Access {
     fn admits(self, connection: &UnixStream) -> bool {
-        // A failure to ask means that the peer is gone.
+        // If the peer's credentials are unavailable, it has disconnected.
         Peer::of(connection).is_ok_and(|peer| self.admits_peer(&peer))
     }
 
@@ -42,7 +42,7 @@ impl Access {
     }
 }
 
-/// Serves at `socket` until the program is asked to end.
+/// Serves on `socket` until the process is asked to stop.
 pub(crate) async fn run(socket: &Path, access: Access, service: Service) -> anyhow::Result<()> {
     let listener = bind(socket, access)?;
     let signals = Signals::listen_to_stop()?;

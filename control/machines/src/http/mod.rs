@@ -1,4 +1,4 @@
-//! The REST interface over a Unix socket: who may speak, JSON in and out, paths to operations.
+//! REST interface over a Unix socket: access control, JSON encoding, routing.
 
 mod answer;
 mod consoles;

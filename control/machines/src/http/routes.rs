@@ -1,4 +1,4 @@
-//! Paths to operations of the service, each on a thread that may block.
+//! Routing of requests to operations, each on a thread that may block.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use super::answer::{Answer, Refusal, Shared, blocking};
 use super::consoles;
 use crate::service::{Service, Volumes};
 
-/// Longer than the longest text for cloud-init with each letter escaped.
+/// Limit on request bodies: more than the longest cloud-init text with every character escaped.
 const BODY_BYTES_MAX: usize = 1 << 20;
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// For those who may ask.
+/// Routes for authorized clients.
 pub(super) fn router(service: Arc<Service>) -> Router {
     Router::new()
         .route(api::MACHINES_PATH, get(list).post(create))
@@ -39,7 +39,7 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
-/// For everybody else.
+/// Response to all other clients.
 pub(super) fn forbidding_router() -> Router {
     Router::new().fallback(async || {
         let detail =
@@ -71,7 +71,7 @@ async fn create(State(service): Shared, body: Body) -> Answer {
     Ok((StatusCode::CREATED, Json(made)).into_response())
 }
 
-/// The body of a request.
+/// Parses the body of a request.
 async fn parsed<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
     let arriving = to_bytes(body, BODY_BYTES_MAX);
     let arrived = tokio::time::timeout(BODY_TIME_MAX, arriving).await.map_err(|_| {

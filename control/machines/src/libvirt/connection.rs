@@ -1,10 +1,10 @@
-//! One connection to libvirt: calls that go out one after the other, each with its answer.
+//! Connection to libvirt: calls in sequence, each followed by its reply.
 //!
 //! ```text
 //! length (with itself) │ program │ version │ procedure │ kind │ serial │ status │ XDR …
 //! ```
 //!
-//! A descriptor comes with a byte of its own, behind the answer that announces it.
+//! A file descriptor is sent with one byte of its own, after the reply that announces it.
 
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -26,22 +26,22 @@ const KIND_REPLY_WITH_DESCRIPTORS: u32 = 5;
 pub(super) const STATUS_OK: u32 = 0;
 pub(super) const STATUS_ERROR: u32 = 1;
 
-/// The longest message of the protocol.
+/// Maximum length of a message in the protocol.
 pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
-/// How long libvirt may take to answer a call: starting a machine, the longest, takes seconds.
+/// Time limit for a call. The longest one, starting a machine, takes seconds.
 const CALL_TIME_MAX: Duration = Duration::from_secs(60);
 
 const OPEN: u32 = 1;
 const AUTH_LIST: u32 = 66;
 const AUTH_NONE: u32 = 0;
 
-/// libvirt's numbers of the errors that callers tell apart.
+/// libvirt error codes that callers distinguish.
 pub(super) const CODE_NO_DOMAIN: u32 = 42;
 pub(super) const CODE_OPERATION_INVALID: u32 = 55;
 const CODE_OPERATION_FAILED: u32 = 9;
 
-/// Why libvirt did not do what it was asked.
+/// Error of a libvirt call.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibvirtError {
     #[error("cannot reach libvirt at {0}: {1}; is libvirtd running?")]
@@ -57,7 +57,7 @@ pub(crate) enum LibvirtError {
     Late,
     #[error("invalid reply from libvirt: protocol error")]
     Malformed,
-    /// Its own words, and its number for the kind.
+    /// libvirt's message and error code.
     #[error("libvirt: {message}")]
     Refused { code: u32, message: String },
 }
@@ -77,18 +77,18 @@ impl LibvirtError {
         self.has_code(CODE_NO_DOMAIN)
     }
 
-    /// Tells whether a console is taken: somebody has it.
+    /// Returns whether a console cannot be opened because another client has it open.
     pub(crate) fn is_taken(&self) -> bool {
         self.has_code(CODE_OPERATION_FAILED)
     }
 
-    /// The machine is not in a state for it: running, or off.
+    /// Returns whether the machine's state does not permit the operation.
     pub(crate) fn is_wrong_state(&self) -> bool {
         self.has_code(CODE_OPERATION_INVALID)
     }
 }
 
-/// A connection to libvirt's driver of QEMU.
+/// Connection to libvirt's QEMU driver.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: UnixStream,
@@ -113,13 +113,13 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends a call and waits for its answer.
+    /// Makes a call and waits for its reply.
     pub(super) fn call(&mut self, procedure: u32, body: Writer) -> Result<Vec<u8>, LibvirtError> {
         let deadline = Instant::now() + CALL_TIME_MAX;
         self.call_until(procedure, body, KIND_REPLY, deadline)
     }
 
-    /// The same where the answer brings a descriptor.
+    /// Makes a call whose reply passes a file descriptor.
     pub(super) fn call_for_descriptor(
         &mut self,
         procedure: u32,
@@ -144,8 +144,7 @@ impl Connection {
         descriptor.ok_or(LibvirtError::Malformed)
     }
 
-    /// Socket that is left of the connection after its last call, which opened a stream: the socket
-    /// and that call's number.
+    /// Returns the socket and the serial of the last call. For a call that has opened a stream.
     pub(super) fn into_parts(self) -> (UnixStream, u32) {
         (self.stream, self.serial)
     }
@@ -174,7 +173,7 @@ impl Connection {
                 head.word()?,
                 head.word()?,
             ];
-            // Others are events, and the question whether this end is alive.
+            // Other messages are events and keepalive requests.
             let is_reply = [KIND_REPLY, KIND_REPLY_WITH_DESCRIPTORS].contains(&kind);
             if program != PROGRAM || !is_reply || serial != self.serial {
                 continue;
@@ -187,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// The next message, without its length.
+    /// Receives the next message, without its length.
     fn receive(&mut self, deadline: Instant) -> Result<Vec<u8>, LibvirtError> {
         let mut length = [0; 4];
         self.fill(&mut length, deadline)?;
@@ -221,7 +220,7 @@ impl Connection {
     }
 }
 
-/// The beginning of libvirt's `remote_error`: code, domain, message.
+/// Parses the start of libvirt's `remote_error`: code, domain, message.
 fn refusal(mut body: Reader<'_>) -> Result<LibvirtError, Malformed> {
     let (code, _domain) = (body.word()?, body.word()?);
     let message = body.optional_text()?.unwrap_or_else(|| format!("error {code}"));
@@ -234,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// What opening comes to when the other end sends `answer` to the first call.
+    /// Returns the error of opening a connection if the server replies `answer` to the first call.
     fn open_against(answer: Vec<u8>) -> LibvirtError {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         let socket = folder.path().join("socket");
@@ -243,7 +242,7 @@ mod tests {
             let (mut stream, _) = listener.accept().expect("a client comes");
             let mut call = [0; HEAD_BYTES];
             stream.read_exact(&mut call).expect("a call comes");
-            // The client may have seen enough already.
+            // The client may have disconnected already.
             let _ = stream.write_all(&answer);
         });
         let error = Connection::open(&socket).expect_err("that is no good answer");

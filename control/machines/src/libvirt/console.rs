@@ -1,8 +1,8 @@
-//! The terminal at a machine's serial port: a stream within the connection that opened it, in
-//! messages with the number of that call.
+//! Terminal on a machine's serial port: a libvirt stream on the connection that opened it. Its
+//! messages have the serial of that call.
 //!
-//! Nothing is read from one end before the other has taken what was read last: who is slow is
-//! waited for, and little is held.
+//! Bytes are read from one side only after the other side has accepted the previous ones. So a slow
+//! side delays the other one, and little is buffered.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -17,13 +17,13 @@ use super::xdr::{Malformed, Reader, Writer};
 const KIND_STREAM: u32 = 3;
 const STATUS_CONTINUE: u32 = 2;
 
-/// What is sent to the guest in one message.
+/// Maximum number of bytes sent to the guest in one message.
 const CHUNK_BYTES: usize = 4096;
 
-/// How long the guest may take for what was typed last.
+/// Time limit for the guest to process the last input.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// A terminal that was opened.
+/// An open terminal.
 #[derive(Debug)]
 pub(crate) struct Console {
     pub(super) stream: UnixStream,
@@ -32,7 +32,7 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Passes bytes between the terminal and `client` until one of them ends.
+    /// Copies bytes between the terminal and `client` until one of them closes.
     pub(crate) async fn pass(self, client: impl AsyncRead + AsyncWrite) -> io::Result<()> {
         self.stream.set_nonblocking(true)?;
         let stream = tokio::net::UnixStream::from_std(self.stream)?;
@@ -43,7 +43,7 @@ impl Console {
         tokio::select! {
             ended = &mut receiving => ended,
             sent = send(from_client, to_guest, self.procedure, self.serial) => {
-                // Held until then, as libvirt drops the stream with the connection.
+                // Keep the connection open until then, because libvirt ends the stream with it.
                 let _to_guest = sent?;
                 let finished = tokio::time::timeout(FINISH_TIME_MAX, receiving).await;
                 finished.unwrap_or(Ok(()))
@@ -52,7 +52,7 @@ impl Console {
     }
 }
 
-/// What the guest writes.
+/// Copies output from the guest to the client.
 async fn receive(mut from: OwnedReadHalf, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
     let mut message = Vec::new();
     loop {
@@ -70,7 +70,7 @@ async fn receive(mut from: OwnedReadHalf, mut to: impl AsyncWrite + Unpin) -> io
     }
 }
 
-/// What the client types, and that it types no more.
+/// Copies input from the client to the guest, then ends the stream.
 async fn send(
     mut from: impl AsyncRead + Unpin,
     mut to: OwnedWriteHalf,
@@ -95,11 +95,11 @@ async fn send(
 enum Part<'a> {
     Data(&'a [u8]),
     End,
-    /// An event.
+    /// An event or another message that is not for the stream.
     Other,
 }
 
-/// What a message without its length is to the stream.
+/// Classifies a message, given without its length.
 fn part_of(message: &[u8]) -> Result<Part<'_>, Malformed> {
     let mut head = Reader::of(message);
     let (program, _version, _procedure) = (head.word()?, head.word()?, head.word()?);
@@ -108,7 +108,7 @@ fn part_of(message: &[u8]) -> Result<Part<'_>, Malformed> {
         return Ok(Part::Other);
     }
     match status {
-        // The guest's end has gone, with the machine: libvirt says so by data without a byte.
+        // When a machine stops, libvirt ends its stream with an empty data message.
         STATUS_CONTINUE if message.len() == HEAD_BYTES - 4 => Ok(Part::End),
         STATUS_CONTINUE => Ok(Part::Data(&message[HEAD_BYTES - 4..])),
         STATUS_OK | STATUS_ERROR => Ok(Part::End),

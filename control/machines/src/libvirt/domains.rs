@@ -1,4 +1,4 @@
-//! Procedures on domains, as libvirt calls machines.
+//! Calls on domains, as libvirt names machines.
 
 use std::os::fd::OwnedFd;
 
@@ -26,21 +26,21 @@ const OPEN_GRAPHICS_FD: u32 = 343;
 const DEFINE_XML_FLAGS: u32 = 350;
 
 const UUID_BYTES: usize = 16;
-/// Refuse XML that does not fit the schema.
+/// `VIR_DOMAIN_DEFINE_VALIDATE`: reject XML that violates the schema.
 const DEFINE_VALIDATE: u32 = 1;
-/// Of `virDomainXMLFlags`.
+/// Flag of `virDomainXMLFlags`.
 const XML_INACTIVE: u32 = 2;
-/// Of `virDomainDeviceModifyFlags`.
+/// Flags of `virDomainDeviceModifyFlags`.
 const AFFECT_LIVE: u32 = 1;
 const AFFECT_CONFIG: u32 = 2;
-/// Of `virDomainConsoleFlags`.
+/// Flag of `virDomainConsoleFlags`.
 const CONSOLE_FORCE: u32 = 1;
-/// Of `virDomainOpenGraphicsFlags`: who may use our socket needs no password.
+/// Flag of `virDomainOpenGraphicsFlags`: skip the VNC password. Access to our socket is sufficient.
 const GRAPHICS_SKIP_LOGIN: u32 = 1;
-/// What a connection lists at most, as libvirt has it.
+/// libvirt's limit on the length of domain lists.
 const DOMAIN_COUNT_MAX: u32 = 16_384;
 
-/// A machine, as libvirt names it.
+/// Reference to a machine, as libvirt encodes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Domain {
     pub(crate) name: String,
@@ -59,23 +59,23 @@ impl Domain {
     }
 }
 
-/// One of a machine's two descriptions.
+/// One of a machine's two configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The machine that runs.
+    /// Configuration of the running machine.
     Live,
-    /// The one that will be started.
+    /// Persistent configuration, which the next start uses.
     Config,
 }
 
-/// Treatment of who has a console already.
+/// Handling of a console that another client has open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takeover {
     Refused,
     Forced,
 }
 
-/// Description of a machine by libvirt at any time.
+/// Current state and size of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DomainInfo {
     pub(crate) state: MachineState,
@@ -109,12 +109,13 @@ impl Connection {
         Ok(DomainInfo { state, memory_bytes, cpus: reader.word()? })
     }
 
-    /// The machine in libvirt's XML: as it runs, or as it will start.
+    /// Returns the domain XML: the live configuration if the machine is running, otherwise the
+    /// persistent one.
     pub(crate) fn xml(&mut self, domain: &Domain) -> Result<String, LibvirtError> {
         self.xml_with(domain, 0)
     }
 
-    /// The machine as it will be started next.
+    /// Returns the persistent domain XML, which the next start uses.
     pub(crate) fn config_xml(&mut self, domain: &Domain) -> Result<String, LibvirtError> {
         self.xml_with(domain, XML_INACTIVE)
     }
@@ -134,7 +135,8 @@ impl Connection {
         self.call(ATTACH_DEVICE_FLAGS, body).map(drop)
     }
 
-    /// Where the machine runs the guest is asked for the device, and may take its time.
+    /// Detaches a device. If the machine is running, the guest is asked to release the device and
+    /// may take time.
     pub(crate) fn detach(
         &mut self,
         domain: &Domain,
@@ -145,7 +147,7 @@ impl Connection {
         self.call(DETACH_DEVICE_FLAGS, body).map(drop)
     }
 
-    /// Has the guest's agent write all file systems out, and hold who writes to them.
+    /// Freezes the guest's file systems through its agent: flushes them and blocks writes.
     pub(crate) fn freeze(&mut self, domain: &Domain) -> Result<(), LibvirtError> {
         self.call(FSFREEZE, domain.write().word(0).word(0)).map(drop)
     }
@@ -154,7 +156,7 @@ impl Connection {
         self.call(FSTHAW, domain.write().word(0).word(0)).map(drop)
     }
 
-    /// Becomes the terminal at the machine's first serial port.
+    /// Opens the terminal on the machine's first serial port.
     pub(crate) fn into_console(
         mut self,
         domain: &Domain,
@@ -169,13 +171,13 @@ impl Connection {
         Ok(Console { stream, procedure: OPEN_CONSOLE, serial })
     }
 
-    /// A new client's connection to the machine's screen, at which VNC is spoken.
+    /// Opens a new client connection to the machine's VNC display.
     pub(crate) fn screen(&mut self, domain: &Domain) -> Result<OwnedFd, LibvirtError> {
         let body = domain.write().word(0).word(GRAPHICS_SKIP_LOGIN);
         self.call_for_descriptor(OPEN_GRAPHICS_FD, body)
     }
 
-    /// Returns whether this host can run machines of the kind, such as `kvm`.
+    /// Returns whether this host supports a virtualization type, such as `kvm`.
     pub(crate) fn can_run(&mut self, kind: &str) -> Result<bool, LibvirtError> {
         let body = Writer::default().optional_text(None).optional_text(None);
         let body = body.optional_text(None).optional_text(Some(kind)).word(0);
@@ -186,7 +188,7 @@ impl Connection {
         }
     }
 
-    /// Makes a machine that stays after it was off.
+    /// Defines a persistent machine.
     pub(crate) fn define(&mut self, xml: &str) -> Result<Domain, LibvirtError> {
         let answer =
             self.call(DEFINE_XML_FLAGS, Writer::default().text(xml).word(DEFINE_VALIDATE))?;
@@ -201,12 +203,12 @@ impl Connection {
         self.call(CREATE, domain.write()).map(drop)
     }
 
-    /// Asks the guest to shut down, and does not wait for that.
+    /// Asks the guest to shut down. Does not wait until it has.
     pub(crate) fn shut_down(&mut self, domain: &Domain) -> Result<(), LibvirtError> {
         self.call(SHUTDOWN, domain.write()).map(drop)
     }
 
-    /// Takes the machine's power.
+    /// Powers the machine off.
     pub(crate) fn kill(&mut self, domain: &Domain) -> Result<(), LibvirtError> {
         self.call(DESTROY, domain.write()).map(drop)
     }
@@ -220,7 +222,7 @@ fn flags_of(sides: &[Side]) -> u32 {
     sides.iter().map(flag).fold(0, |flags, flag| flags | flag)
 }
 
-/// `virDomainState`.
+/// Decodes `virDomainState`.
 fn state_of(number: u32) -> MachineState {
     match number {
         1 | 2 => MachineState::Running,

@@ -1,5 +1,5 @@
-//! The few procedures of libvirt's protocol that machines need, over its Unix socket. Each
-//! operation has a connection of its own, and no wait is without a limit.
+//! Minimal client of libvirt's protocol over its Unix socket. Each operation uses its own
+//! connection, and every wait has a time limit.
 
 mod connection;
 mod console;

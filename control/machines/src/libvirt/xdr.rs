@@ -1,11 +1,11 @@
-//! XDR (RFC 4506), as far as libvirt's protocol uses it: big-endian words, and bytes that are
-//! padded to a whole word. What comes from the socket is checked before it is believed.
+//! XDR (RFC 4506) as libvirt's protocol uses it: big-endian words, and bytes padded to whole words.
+//! Input from the socket is validated.
 
-/// Message that is not what the protocol says.
+/// Error for a message that violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// A message in the making.
+/// Encoder of a message.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ impl Writer {
         self
     }
 
-    /// Bytes whose number both ends know.
+    /// Writes bytes without a length, for fields of fixed size.
     pub(super) fn fixed(mut self, bytes: &[u8]) -> Self {
         self.bytes.extend(bytes);
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
@@ -41,7 +41,7 @@ impl Writer {
     }
 }
 
-/// A message that is read from its beginning to its end.
+/// Decoder of a message.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],

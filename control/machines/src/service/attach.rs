@@ -1,4 +1,4 @@
-//! Disks that come and go, also while the machine runs.
+//! Attaching and detaching disks, also while the machine is running.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::description::Description;
 use crate::libvirt::{Connection, Domain, Side};
 use crate::template::{Disk, targets};
 
-/// How long a guest may take to give a disk up.
+/// Time limit for the guest to release a disk.
 const DETACH_TIME_MAX: Duration = Duration::from_secs(30);
 const DETACH_PAUSE: Duration = Duration::from_millis(50);
 
@@ -45,8 +45,8 @@ impl Service {
         self.shown(&mut libvirt, &domain)
     }
 
-    /// Detaches a disk; a guest that does not give it up in time goes on to be asked: the request
-    /// can be repeated.
+    /// Detaches a disk. If the guest does not release it in time, the request fails and can be
+    /// repeated.
     pub(crate) fn detach(&self, name: &str, request: &DiskDetach) -> Result<Machine, Problem> {
         let volume = &request.volume;
         let (mut libvirt, domain) = self.found(name)?;
@@ -60,7 +60,7 @@ impl Service {
             return Err(Problem::new(ProblemKind::NotFound, detail).in_field("volume"));
         };
         let kind = disk.kind;
-        // libvirt knows the disk by its name alone.
+        // libvirt identifies the disk by its target name alone.
         let device = Disk::VhostUser { socket: String::new(), queues: 1 }.xml(&disk.target);
         if config.is_some() {
             let detached = libvirt.detach(&domain, &device, Side::Config);
@@ -97,7 +97,7 @@ impl Service {
         Ok(())
     }
 
-    /// A machine whose disks may be changed here.
+    /// Returns the machine. Fails if it is not managed by this program.
     fn shown_own(&self, libvirt: &mut Connection, domain: &Domain) -> Result<Machine, Problem> {
         let machine = self.shown(libvirt, domain)?;
         match machine.is_own {

@@ -1,4 +1,4 @@
-//! Rules for requests. All of it is checked before anything is made.
+//! Validation of requests. Everything is checked before anything is created.
 
 use std::path::{Path, PathBuf};
 
@@ -14,19 +14,20 @@ const MEMORY_BYTES_MIN: u64 = 32 << 20;
 const MEMORY_BYTES_MAX: u64 = 4 << 40;
 const KERNEL_ARGS_BYTES_MAX: usize = 1024;
 const NETWORK_COUNT_MAX: usize = 8;
-/// The names of bridges, as the kernel has them.
+/// Maximum length of a bridge name, as in the kernel.
 const BRIDGE_BYTES_MAX: usize = 15;
-/// What cloud-init is told, in all.
+/// Limit on the total length of cloud-init texts.
 const SEED_TEXT_BYTES_MAX: usize = 128 << 10;
 
-/// Suffix of a machine's name for the volume with the instructions for cloud-init.
+/// Suffix that makes a machine's name the name of its seed volume.
 pub(super) const SEED_SUFFIX: &str = "-seed";
 
 fn invalid(field: &str, detail: impl Into<String>) -> Problem {
     Problem::new(ProblemKind::InvalidField, detail).in_field(field)
 }
 
-/// Letters, digits and `._-`, and no dot, line or dash first: it becomes a part of paths.
+/// Checks a name: letters, digits and `._-`, starting with a letter or digit. It becomes part of
+/// paths.
 pub(super) fn check_name(field: &str, name: &str) -> Result<(), Problem> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let is_good = name.len() <= NAME_BYTES_MAX
@@ -44,7 +45,7 @@ pub(super) fn check_name(field: &str, name: &str) -> Result<(), Problem> {
     }
 }
 
-/// The names of all machines that are asked for.
+/// Returns the names of all requested machines.
 pub(super) fn names(request: &MachineCreate) -> Result<Vec<String>, Problem> {
     let names: Vec<String> = match request.count {
         None => vec![request.name.clone()],
@@ -75,12 +76,12 @@ pub(super) fn check_sizes(request: &MachineCreate) -> Result<(), Problem> {
         )),
         DiskSource::Volume(volume) => check_name("volume", volume),
         DiskSource::CloneOf(source) => check_source("clone_of", source),
-        // The daemon judges it.
+        // The daemon validates it.
         DiskSource::Empty(_) => Ok(()),
     }
 }
 
-/// Source of a machine's first disk.
+/// Source of a machine's boot disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DiskSource<'a> {
     Volume(&'a str),
@@ -102,7 +103,7 @@ pub(super) fn disk(request: &MachineCreate) -> Result<DiskSource<'_>, Problem> {
     }
 }
 
-/// A volume, or VOLUME@SNAPSHOT.
+/// Checks a source: `VOLUME` or `VOLUME@SNAPSHOT`.
 fn check_source(field: &str, source: &str) -> Result<(), Problem> {
     let (volume, snapshot) = source.split_once('@').unwrap_or((source, "none"));
     check_name(field, volume)?;
@@ -132,7 +133,7 @@ pub(super) fn check_networks(request: &MachineCreate) -> Result<(), Problem> {
     })
 }
 
-/// Returns whether the machines get something for cloud-init, on a volume of that name.
+/// Validates cloud-init data and the names of the seed volumes.
 pub(super) fn check_seed(request: &MachineCreate, names: &[String]) -> Result<(), Problem> {
     let Some(user_data) = &request.user_data else {
         return match request.network_config {
@@ -151,14 +152,14 @@ pub(super) fn check_seed(request: &MachineCreate, names: &[String]) -> Result<()
     names.iter().try_for_each(|name| check_name("name", &format!("{name}{SEED_SUFFIX}")))
 }
 
-/// The CD-ROM image, where one is asked for.
+/// Returns the path of the CD-ROM image, if one is requested.
 pub(super) fn cdrom(folder: &Path, request: &MachineCreate) -> Result<Option<PathBuf>, Problem> {
     let name = request.cdrom.as_ref();
     name.map(|name| boot_file(folder, "cdrom", name)).transpose()
 }
 
-/// The kernel, where one is asked for. Only names in `folder` can be given: libvirt would open any
-/// file of the host.
+/// Returns the kernel to boot, if one is requested. Only names in `folder` are accepted, because
+/// libvirt would open any file of the host.
 pub(super) fn boot(folder: &Path, request: &MachineCreate) -> Result<Option<Boot>, Problem> {
     let Some(kernel) = &request.kernel else {
         return match request.initrd.is_some() || request.kernel_args.is_some() {

@@ -1,13 +1,13 @@
-//! Result that cloud-init would make of its instructions, as far as that can be seen from outside:
-//! it says nothing of what it cannot read but in a log inside the guest.
+//! Validation of cloud-init data. cloud-init itself reports data that it cannot parse only in a log
+//! inside the guest.
 
 use saphyr_parser::{Event, Parser, Tag};
 
-/// Where cloud-init looks for the words of a MIME message.
+/// Length of the text in which cloud-init searches for a MIME header.
 const MIME_HEAD_BYTES: usize = 4096;
 const MIME_WORD: &str = "mime-version:";
 
-/// What the first line begins with, in capitals or not: the formats that cloud-init knows.
+/// Formats that cloud-init recognizes by the first line, case-insensitively.
 const FORMATS: [(&str, Format); 9] = [
     ("#cloud-config-archive", Format::Yaml(Shape::List)),
     ("#cloud-config-jsonp", Format::Other),
@@ -23,7 +23,7 @@ const FORMATS: [(&str, Format); 9] = [
 #[derive(Clone, Copy)]
 enum Format {
     Yaml(Shape),
-    /// It is read by others, or only there.
+    /// A format that is not validated here.
     Other,
 }
 
@@ -44,10 +44,10 @@ impl Shape {
     }
 }
 
-/// Checks what a guest is to do.
+/// Validates user data.
 ///
 /// # Errors
-/// A sentence that says why cloud-init would not do it.
+/// A sentence that says why cloud-init would reject it.
 pub(super) fn check_user_data(text: &str) -> Result<(), String> {
     let start = text.trim_start().to_lowercase();
     let Some((name, format)) = FORMATS.iter().find(|it| start.starts_with(it.0)) else {
@@ -67,15 +67,15 @@ pub(super) fn check_user_data(text: &str) -> Result<(), String> {
         Some(found) if found != *wanted => {
             Err(format!("the content after {name} is {}, not {}", found.name(), wanted.name()))
         }
-        // Nothing but the first line asks for nothing.
+        // Without content after the first line, there is nothing to do.
         _ => Ok(()),
     }
 }
 
-/// Checks a guest's network.
+/// Validates a network configuration.
 ///
 /// # Errors
-/// A sentence that says why cloud-init would not use it.
+/// A sentence that says why cloud-init would reject it.
 pub(super) fn check_network_config(text: &str) -> Result<(), String> {
     let outline = Outline::of(text)?;
     match outline.shape {
@@ -95,17 +95,17 @@ pub(super) fn check_network_config(text: &str) -> Result<(), String> {
     }
 }
 
-/// A document of YAML: what it is, and the scalars of its first two levels.
+/// Structure of a YAML document: its type, and the scalars of its top two levels.
 #[derive(Debug, Default)]
 struct Outline {
-    /// `None`: nothing is in it.
+    /// `None` if the document is empty.
     shape: Option<Shape>,
     scalars: Vec<(String, String)>,
 }
 
 impl Outline {
     /// # Errors
-    /// The text is no document of YAML, is several, or has tags of a program's own.
+    /// The text is not one YAML document, or has non-standard tags.
     fn of(text: &str) -> Result<Self, String> {
         let mut outline = Self::default();
         let mut reading = Reading::default();
@@ -138,11 +138,10 @@ impl Outline {
     }
 }
 
-/// Where a reader is.
+/// State of the parser.
 #[derive(Default)]
 struct Reading {
-    /// Of mappings and lists that are open: what stands before the colon in each mapping, once that
-    /// was read.
+    /// Open mappings and lists. A mapping has its current key, once that was read.
     open: Vec<(Shape, Option<String>)>,
 }
 
@@ -181,7 +180,7 @@ impl Reading {
         self.end_value();
     }
 
-    /// What was read is a value, or a key that is no text.
+    /// Marks the end of a value, or of a key that is not a scalar.
     fn end_value(&mut self) {
         if let Some((Shape::Mapping, key)) = self.open.last_mut() {
             *key = match key {
@@ -201,7 +200,7 @@ fn tag_of<'a>(event: &'a Event<'_>) -> Option<&'a Tag> {
     }
 }
 
-/// The tags of YAML itself, and the one that says that there is none.
+/// Returns whether a tag is one of YAML's own, or the non-specific tag `!`.
 fn is_standard(tag: &Tag) -> bool {
     tag.handle == "tag:yaml.org,2002:" || tag.handle.is_empty() && tag.suffix == "!"
 }

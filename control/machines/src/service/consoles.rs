@@ -1,4 +1,4 @@
-//! Terminals and screens of machines that run.
+//! Terminals and displays of running machines.
 
 use std::os::unix::net::UnixStream;
 
@@ -19,7 +19,7 @@ impl Service {
         })
     }
 
-    /// A connection at which VNC is spoken.
+    /// Opens a VNC connection to the machine's display.
     pub(crate) fn screen(&self, name: &str) -> Result<UnixStream, Problem> {
         let (mut libvirt, domain) = self.found(name)?;
         if !self.described(&mut libvirt, &domain)?.has_screen {

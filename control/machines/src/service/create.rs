@@ -1,5 +1,4 @@
-//! Making machines: all that were asked for, or none. What was made before a step that fails is
-//! taken back.
+//! Machine creation: all requested machines or none. If a step fails, the earlier ones are undone.
 
 use std::path::PathBuf;
 
@@ -14,7 +13,7 @@ use crate::template::{Accelerator, Boot, Disk, Plan};
 const NO_KVM: &str =
     "KVM is not available (/dev/kvm): machines are emulated and several times slower";
 
-/// What all machines of a request have in alike.
+/// Properties that all machines of a request share.
 struct Alike<'a> {
     request: &'a MachineCreate,
     disk: DiskSource<'a>,

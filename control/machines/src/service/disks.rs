@@ -1,4 +1,4 @@
-//! Volumes as disks of machines: exports of the daemon, rights to volumes, and the volumes.
+//! Volumes as disks of machines: volumes, exports and access rights.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,25 @@ use crate::libvirt::{Connection, Domain};
 use crate::seed::{SEED_BYTES, Seed};
 use crate::template::Disk;
 
-/// What a disk of vhost-user has at most.
+/// Maximum number of queues of a vhost-user disk.
 const QUEUE_COUNT_MAX: u32 = 16;
 
-/// What is written to a volume at once, and left out where it is zeros.
+/// Size of the blocks in which a seed volume is written. Zero blocks are skipped.
 const BLOCK_BYTES: usize = 4096;
 
-/// A step that was done, and is undone when a later one fails.
+/// A completed step, which is undone if a later one fails.
 pub(super) enum Done {
-    /// A volume was made.
+    /// Created volume.
     Made(String),
     Exported(String),
-    /// QEMU's user may use the volume.
+    /// QEMU's user was added to the volume's users.
     Allowed(String),
     Defined(Domain),
     Started(Domain),
 }
 
 impl Service {
-    /// Makes a volume ready to be a disk of a machine of so many processors.
+    /// Prepares a volume as a disk of a machine with `cpus` processors.
     pub(super) fn ready_disk(
         &self,
         volume: &str,
@@ -54,7 +54,7 @@ impl Service {
         }
     }
 
-    /// Takes back what [`Self::ready_disk`] did, from a volume that is no disk any more.
+    /// Undoes [`Self::ready_disk`] for a detached volume.
     pub(super) fn release_disk(&self, volume: &str, kind: DiskKind) -> Result<(), Problem> {
         match kind {
             DiskKind::VhostUser => unless_gone(self.delete_export(volume)),
@@ -63,7 +63,7 @@ impl Service {
         }
     }
 
-    /// Takes steps back, the last one first.
+    /// Undoes steps in reverse order.
     pub(super) fn undo(&self, libvirt: &mut Connection, done: Vec<Done>) {
         for step in done.into_iter().rev() {
             let undone = match &step {
@@ -83,7 +83,7 @@ impl Service {
         }
     }
 
-    /// Refuses a volume that is a disk of any machine.
+    /// Fails if a machine uses the volume as a disk.
     pub(super) fn check_unused(
         &self,
         libvirt: &mut Connection,
@@ -99,8 +99,8 @@ impl Service {
         Ok(())
     }
 
-    /// Gives a volume a socket that QEMU's user may open: QEMU waits for one that it may not open,
-    /// and libvirt with it.
+    /// Exports a volume on a socket that QEMU's user may open. If QEMU were not permitted to open
+    /// it, QEMU and libvirt would wait forever.
     fn export(&self, volume: &str, cpus: u32) -> Result<Export, Problem> {
         let request = ExportCreate {
             volume: volume.to_owned(),
@@ -120,7 +120,7 @@ impl Service {
         self.daemon.delete(&path).map_err(daemon_problem)
     }
 
-    /// Makes QEMU's user one of the volume's users.
+    /// Adds QEMU's user to the volume's users.
     fn allow(&self, volume: &str) -> Result<(), Problem> {
         let mut users = self.volume(volume)?.users;
         if !users.contains(&self.machine_user) {
@@ -163,7 +163,7 @@ impl Service {
         made.map(drop).map_err(daemon_problem)
     }
 
-    /// Makes an empty volume for what cloud-init is told, which lasts as long as `beside`.
+    /// Creates an empty seed volume with the durability class of the volume `beside`.
     pub(super) fn create_seed(&self, name: &str, beside: &str) -> Result<(), Problem> {
         let durability = self.volume(beside)?.durability;
         let request = volume_request(name, ByteSize(SEED_BYTES as u64));
@@ -214,7 +214,7 @@ fn volume_request(name: &str, size: ByteSize) -> VolumeCreate {
     }
 }
 
-/// The path of an export that the daemon serves now.
+/// Returns the socket of an export. Fails if the daemon does not currently serve it.
 pub(super) fn socket_of(export: &Export) -> Result<String, Problem> {
     export.socket.clone().ok_or_else(|| {
         let detail = format!(

@@ -1,4 +1,4 @@
-//! Finding machines, and saying what they are.
+//! Lookup and description of machines.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ impl Service {
         let mut machines = Vec::new();
         for domain in domains {
             match self.shown(libvirt, &domain) {
-                // It was deleted meanwhile.
+                // The machine was deleted concurrently.
                 Err(problem) if problem.kind == ProblemKind::NotFound => {}
                 machine => machines.push(machine?),
             }
@@ -42,7 +42,7 @@ impl Service {
         Ok(machines)
     }
 
-    /// Description of a machine by libvirt now.
+    /// Returns the current description of a machine.
     pub(super) fn shown(
         &self,
         libvirt: &mut Connection,
@@ -82,7 +82,7 @@ impl Service {
         Ok(description)
     }
 
-    /// The name of a volume or snapshot, if there is one.
+    /// Returns the name of the volume or snapshot with this id, if it exists.
     fn name_of_volume(&self, id: u64) -> Result<Option<String>, Problem> {
         let snapshots: Vec<Snapshot> =
             self.daemon.get(api::SNAPSHOTS_PATH).map_err(daemon_problem)?;

@@ -1,11 +1,11 @@
-//! Machines that are there: shown, started, stopped, deleted.
+//! Existing machines: list, start, stop, delete.
 
 use api::{DiskKind, Export, Machine, Problem, ProblemKind};
 
 use super::disks::socket_of;
 use super::{Service, daemon_problem, libvirt_problem, unless_gone};
 
-/// Treatment of the disks of a deleted machine.
+/// Handling of the disks of a deleted machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Volumes {
     Keep,
@@ -13,7 +13,7 @@ pub(crate) enum Volumes {
 }
 
 impl Service {
-    /// All machines of this host, by name.
+    /// Lists all machines of this host, sorted by name.
     pub(crate) fn machines(&self) -> Result<Vec<Machine>, Problem> {
         let mut machines = self.all_shown(&mut self.libvirt()?)?;
         machines.sort_by(|one, other| one.name.cmp(&other.name));
@@ -22,7 +22,7 @@ impl Service {
 
     pub(crate) fn start(&self, name: &str) -> Result<Machine, Problem> {
         let (mut libvirt, domain) = self.found(name)?;
-        // QEMU would wait for a daemon that is not there, and libvirt for QEMU.
+        // Without the daemon, QEMU would wait for the socket, and libvirt for QEMU.
         for disk in self.shown(&mut libvirt, &domain)?.disks {
             if let (DiskKind::VhostUser, Some(volume)) = (disk.kind, disk.volume) {
                 let path = api::path_of(api::EXPORT_PATH, &volume);
@@ -34,21 +34,22 @@ impl Service {
         self.shown(&mut libvirt, &domain)
     }
 
-    /// Asks the guest to shut down. One that does not listen goes on.
+    /// Asks the guest to shut down. The guest may ignore the request.
     pub(crate) fn shut_down(&self, name: &str) -> Result<Machine, Problem> {
         let (mut libvirt, domain) = self.found(name)?;
         libvirt.shut_down(&domain).map_err(libvirt_problem(name))?;
         self.shown(&mut libvirt, &domain)
     }
 
-    /// Takes a machine's power.
+    /// Powers a machine off.
     pub(crate) fn kill(&self, name: &str) -> Result<Machine, Problem> {
         let (mut libvirt, domain) = self.found(name)?;
         libvirt.kill(&domain).map_err(libvirt_problem(name))?;
         self.shown(&mut libvirt, &domain)
     }
 
-    /// Deletes a machine that is off and was made here, its exports, and its volumes if wanted.
+    /// Deletes a stopped machine that this program created, its exports, and optionally its
+    /// volumes.
     pub(crate) fn delete(&self, name: &str, volumes: Volumes) -> Result<(), Problem> {
         let (mut libvirt, domain) = self.found(name)?;
         let machine = self.shown(&mut libvirt, &domain)?;
@@ -63,18 +64,18 @@ impl Service {
             let detail = format!("machine {name:?} is running; stop or kill it first");
             return Err(Problem::new(ProblemKind::InUse, detail));
         }
-        // The machine goes last: a deletion that fails can be repeated.
+        // The machine is deleted last, so that a failed deletion can be repeated.
         for disk in &machine.disks {
             let Some(volume) = &disk.volume else { continue };
             self.release_disk(volume, disk.kind)?;
-            // A snapshot is not the machine's.
+            // Snapshots do not belong to the machine.
             if volumes == Volumes::Delete && !volume.contains('@') {
                 unless_gone(self.delete_volume(volume))?;
             }
         }
         libvirt.undefine(&domain).map_err(libvirt_problem(name))?;
         if let Err(error) = std::fs::remove_file(self.console_log(name)) {
-            // A machine that never ran has none.
+            // A machine that never ran has no log.
             tracing::debug!(%error, name, "no console log was removed");
         }
         Ok(())

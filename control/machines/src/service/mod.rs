@@ -1,5 +1,5 @@
-//! Operations on machines. Each operation is one connection to libvirt and requests to the daemon;
-//! none keeps anything in memory, so what others change is seen.
+//! Operations on machines. Each one uses its own connection to libvirt, and requests to the daemon.
+//! Nothing is cached, so changes by other tools are seen.
 
 mod attach;
 mod checks;
@@ -21,16 +21,16 @@ use rest_client::{Client, RestError};
 use crate::description::Sockets;
 use crate::libvirt::LibvirtError;
 
-/// Where things are.
+/// Paths and addresses that operations use.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) libvirt_socket: PathBuf,
     pub(crate) daemon: Client,
     pub(crate) sockets: Sockets,
-    /// Kernels and initial RAM disks that machines may start from.
+    /// Folder of kernels and initial RAM disks that machines may boot.
     pub(crate) boot_folder: PathBuf,
     pub(crate) console_folder: PathBuf,
-    /// The user that QEMU runs as, who needs the right to the disks' sockets.
+    /// User as which QEMU runs, who must have access to the disks' sockets.
     pub(crate) machine_user: String,
 }
 
@@ -41,7 +41,7 @@ fn daemon_problem(error: RestError) -> Problem {
     }
 }
 
-/// What is not there needs not be taken away.
+/// Ignores the error that an object to delete does not exist.
 fn unless_gone(result: Result<(), Problem>) -> Result<(), Problem> {
     match result {
         Err(problem) if problem.kind == ProblemKind::NotFound => Ok(()),

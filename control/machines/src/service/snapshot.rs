@@ -1,7 +1,7 @@
-//! Snapshots of all volumes of a machine at one instant.
+//! Consistent snapshots of all volumes of a machine.
 //!
-//! A guest whose file systems are frozen is thawed whatever becomes of the snapshot. Were this
-//! program killed between both it would stay frozen, until `virsh domfsthaw`.
+//! Frozen file systems of the guest are thawed whether or not the snapshot succeeds. If this
+//! program is killed in between, they stay frozen until `virsh domfsthaw`.
 
 use api::{
     MachineSnapshot, MachineSnapshotCreate, MachineState, Method, Problem, ProblemKind, Snapshot,
@@ -19,7 +19,7 @@ impl Service {
         let (mut libvirt, domain) = self.found(name)?;
         let machine = self.shown(&mut libvirt, &domain)?;
         let mut volumes = machine.volumes;
-        // Snapshots among its disks do not change.
+        // Disks that are snapshots themselves are skipped, because they cannot change.
         volumes.retain(|volume| !volume.contains('@'));
         if volumes.is_empty() {
             let detail = format!("machine {name:?} has no disk on a volume");

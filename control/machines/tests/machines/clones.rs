@@ -1,4 +1,4 @@
-//! Many machines of one template.
+//! Many machines from one template.
 
 use std::time::Instant;
 
@@ -11,18 +11,18 @@ use crate::fixture::{FROM_SCRIPT, Fixture, PLAIN, lacks};
 
 const COUNT: u32 = 20;
 
-/// How many of them are booted: an emulated guest takes seconds of a core.
+/// Number of machines that are booted. An emulated guest takes seconds of CPU time.
 const BOOTED_VARIABLE: &str = "MEMLANE_BOOTED_CLONES";
 const BOOTED: usize = 2;
 
-/// What each guest does: it comes as far as a login would.
+/// Script of each guest: boots as far as a login prompt.
 const SCRIPT: &str = "echo READY >/dev/console\nwhile true; do sleep 60; done\n";
 
-/// What the template holds, none of which can be reduced.
+/// Size of the template, whose contents are incompressible.
 const TEMPLATE_BYTES: usize = 64 << 20;
 const WRITE_BYTES: usize = 1 << 20;
 
-/// What the disks of all may take, of what the template takes.
+/// Limit on the memory of all disks, in percent of the template's memory.
 const PERCENT_MAX: u64 = 110;
 
 #[test]
@@ -75,7 +75,7 @@ fn boot(fixture: &Fixture, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the template, of bytes that look random behind its script.
+/// Creates the template: pseudo-random bytes after the script.
 fn fill(fixture: &Fixture) -> Result<()> {
     fixture.daemon.memlane("volume create golden --size 64MiB")?;
     let mut client = NbdClient::connect(&fixture.daemon.nbd_socket(), "golden")?;

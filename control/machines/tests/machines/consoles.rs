@@ -1,5 +1,5 @@
-//! Consoles, screens and other parts of machines beside disks of volumes: a terminal, a screen, a
-//! network, a CD-ROM, and what cloud-init reads.
+//! Devices of machines other than disks on volumes: terminal, display, network, CD-ROM and
+//! cloud-init seed.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ const CONTENTS: ImageContents = ImageContents {
     modules: &["vfat", "nls_cp437", "nls_ascii", "ahci", "sr_mod", "virtio_net", "af_packet"],
 };
 
-/// Tells what it finds, and then what is typed.
+/// Prints what the guest finds, then echoes input.
 const SCRIPT: &str = r#"
 mkdir -p /tmp/seed
 mount -t vfat -o ro /dev/vdb /tmp/seed
@@ -46,7 +46,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 const TYPED_COUNT_MAX: usize = 6;
 const HEAD_BYTES_MAX: usize = 4096;
 
-/// How answers begin to say that a path or a method is not there.
+/// Start of error responses for an unknown path or method.
 const UNSERVED: [&str; 2] = [r#""kind":"unknown_path""#, r#""kind":"method_not_allowed""#];
 
 #[test]
@@ -55,7 +55,7 @@ fn a_machine_has_a_terminal_a_screen_a_network_a_disc_and_a_seed() -> Result<()>
         return Ok(());
     }
     let fixture = Fixture::start(CONTENTS)?;
-    // It listens on the host's loopback, as a broker does that asks for no password there.
+    // A service on the host's loopback interface, such as a broker without authentication.
     let host = TcpListener::bind("127.0.0.1:0")?;
     let port = host.local_addr()?.port().to_string();
     thread::spawn(move || host.incoming().flatten().try_for_each(|mut it| it.write_all(b"secret")));
@@ -93,7 +93,7 @@ fn a_machine_has_a_terminal_a_screen_a_network_a_disc_and_a_seed() -> Result<()>
     fixture.finish()
 }
 
-/// One types, another may not, a third takes the terminal, a fourth leaves it.
+/// One client types, a second is refused, a third takes the terminal over, a fourth detaches.
 fn terminal(fixture: &Fixture) -> Result<()> {
     let mut first = typing(fixture, &["console", "web"], "first")?;
     ensure!(fixture.refusal(&["console", "web"])? == "in_use", "somebody has it");
@@ -105,8 +105,8 @@ fn terminal(fixture: &Fixture) -> Result<()> {
     wait_for("the third one to end", TIME_LIMIT, || Ok(third.has_ended()?.is_some()))
 }
 
-/// Somebody who types a word and sees the guest's answer. Types it anew on a terminal of its own
-/// when no answer comes: libvirt may still read for the terminal that was taken over.
+/// Opens a terminal, types a word and waits for the guest's echo. Without an echo it retries on a
+/// new terminal, because libvirt may still read for the terminal that was taken over.
 fn typing(fixture: &Fixture, words: &[&str], word: &str) -> Result<Background> {
     let (typed, seen) = (fixture.folder().join("typed"), fixture.folder().join(word));
     fs::write(&typed, format!("{word}\n"))?;
@@ -127,7 +127,7 @@ fn typing(fixture: &Fixture, words: &[&str], word: &str) -> Result<Background> {
     }
 }
 
-/// Speaks RFB as far as the question how to log in.
+/// Speaks RFB up to the negotiation of authentication.
 fn screen(fixture: &Fixture) -> Result<()> {
     let mut stream = UnixStream::connect(fixture.socket())?;
     stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
@@ -188,7 +188,7 @@ fn every_operation_of_the_document_is_served() -> Result<()> {
     fixture.finish()
 }
 
-/// The body of the answer to a request without one.
+/// Returns the response body of a request without a body.
 fn answer(fixture: &Fixture, method: &str, path: &str) -> Result<String> {
     let mut stream = UnixStream::connect(fixture.socket())?;
     stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;

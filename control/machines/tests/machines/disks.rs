@@ -1,11 +1,11 @@
-//! Disks that come and go while the machine runs, and snapshots of all of them.
+//! Disks that are attached and detached while the machine runs, and snapshots of all of them.
 
 use anyhow::{Result, ensure};
 use api::{DiskKind, Export, Machine, MachineSnapshot, MachinesCreated};
 
 use crate::fixture::{FROM_SCRIPT, Fixture, PLAIN, lacks};
 
-/// Tells which disks come, what they begin with, and which go; reads one of them all the time.
+/// Reports attached and detached disks and their first bytes. Reads one of the disks continuously.
 const SCRIPT: &str = r#"
 cd /tmp
 echo UP >/dev/console
@@ -79,7 +79,7 @@ fn disks_come_and_go_and_are_snapshotted_together() -> Result<()> {
     ensure!(exports.len() == 1 && exports[0].volume == "web", "{exports:?}");
 
     fixture.vm(&["kill", "web"]).check()?;
-    // One that is off has the disk when it is started.
+    // A stopped machine has the disk at its next start.
     let machine: Machine = fixture.ask(&["attach", "web", "data"])?;
     ensure!(machine.volumes == ["web", "data"], "{machine:?}");
     a_snapshot_of_a_long_name_is_a_disk_like_others(&fixture)?;
@@ -87,7 +87,7 @@ fn disks_come_and_go_and_are_snapshotted_together() -> Result<()> {
     fixture.finish()
 }
 
-/// Its socket does not have its name, as that is too long for a path of a socket.
+/// A snapshot whose name is too long for the path of a socket. Its socket has another name.
 fn a_snapshot_of_a_long_name_is_a_disk_like_others(fixture: &Fixture) -> Result<()> {
     let volume = "v".repeat(63);
     let name = format!("{volume}@{}", "s".repeat(63));

@@ -1,4 +1,4 @@
-//! Snapshots of a guest whose agent holds its file systems meanwhile.
+//! Snapshots of a guest whose file systems are frozen by its agent.
 
 use std::fs::File;
 
@@ -12,7 +12,7 @@ use crate::fixture::{FROM_SCRIPT, Fixture, TIME_LIMIT, lacks};
 const CONTENTS: ImageContents =
     ImageContents { products: &[], programs: &["qemu-ga"], modules: &["virtio_console", "ext4"] };
 
-/// Writes to a file system all the time, beside the agent.
+/// Runs the agent, and writes to a file system continuously.
 const SCRIPT: &str = r#"
 mount -t ext4 /dev/vdb /mnt && echo MOUNTED >/dev/console
 for name in /sys/class/virtio-ports/*/name; do
@@ -30,7 +30,8 @@ done
 
 const DISK_BYTES: u64 = 32 << 20;
 
-/// `s_feature_incompat` of ext4's superblock, and the flag of a journal that is to be replayed.
+/// `s_feature_incompat` in the ext4 superblock, and its flag `needs_recovery` (journal replay
+/// required).
 const FEATURES_OFFSET: usize = 0x60;
 const NEEDS_RECOVERY: u8 = 4;
 const SUPERBLOCK_OFFSET: usize = 1024;

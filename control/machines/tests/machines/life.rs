@@ -1,4 +1,4 @@
-//! Machines from their making to their end.
+//! Life cycle of machines.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use system::wait_for;
 
 use crate::fixture::{FROM_SCRIPT, Fixture, PLAIN, TIME_LIMIT, lacks};
 
-/// Writes blocks and reads them back past the guest's cache, again and again; ends when the power
-/// button is pressed.
+/// Writes blocks and reads them back past the guest's cache, repeatedly, until the power button is
+/// pressed.
 const SCRIPT: &str = r#"
 for input in /dev/input/event*; do
     (head -c 24 $input >/tmp/pressed && echo POWER-BUTTON >/dev/console && poweroff -f) &
@@ -70,7 +70,7 @@ fn a_machine_works_on_a_clone_through_a_kill_of_the_daemon() -> Result<()> {
     })?;
 
     fixture.vm(&["start", "web"]).check()?;
-    // Its log begins anew.
+    // The console log starts anew.
     fixture.wait_for_console("web", "DISK-32768", 1)?;
     let killed: Vec<Machine> = fixture.ask(&["kill", "web"])?;
     ensure!(killed[0].state == MachineState::Off, "{killed:?}");
@@ -94,7 +94,7 @@ fn several_machines_are_made_at_once_or_none() -> Result<()> {
     ensure!(made.machines.len() == 5, "{made:?}");
     ensure!(fixture.daemon.volumes()?.len() == 6, "each has a clone");
 
-    // The third volume of the name is there, so that the first two are taken back.
+    // The third volume name is taken, so the first two clones are undone.
     fixture.daemon.memlane("volume create taken-3 --size 16MiB")?;
     ensure!(fixture.refusal(&create("taken", "golden", "4"))? == "already_exists", "a volume is");
     ensure!(fixture.refusal(&create("node", "golden", "2"))? == "already_exists", "a machine is");

@@ -1,4 +1,4 @@
-//! Machines on volumes from outside, by the command line: with a real libvirt, QEMU and daemon.
+//! End-to-end tests of machines with the command line, and a real libvirt, QEMU and daemon.
 
 mod clones;
 mod consoles;

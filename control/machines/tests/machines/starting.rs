@@ -1,4 +1,4 @@
-//! Starts by the firmware: a disk, and a disc while nothing on the disk can be started.
+//! Boot order: the disk, or the CD-ROM if the disk is not bootable.
 
 use anyhow::{Result, ensure};
 use api::MachinesCreated;
@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, PLAIN, lacks};
 const SECTOR_BYTES: usize = 512;
 const DISC_SECTOR_BYTES: usize = 2048;
 
-/// The disc's sectors, as El Torito has them: two descriptors, their end, the catalogue, the code.
+/// Sectors of the disc as in El Torito: two descriptors, the terminator, the catalogue, the code.
 const DISC_DESCRIPTOR: u8 = 16;
 const DISC_BOOT_RECORD: u8 = 17;
 const DISC_END: u8 = 18;
@@ -17,7 +17,7 @@ const DISC_CATALOGUE: u8 = 19;
 const DISC_CODE: u8 = 20;
 const DISC_SECTORS: usize = 64;
 
-/// A boot sector that writes to the first serial port, and then waits for ever.
+/// A boot sector that writes to the first serial port and then halts.
 fn boot_sector(text: &str) -> Vec<u8> {
     // mov dx, 0x3f8
     let mut code = vec![0xba, 0xf8, 0x03];
@@ -32,7 +32,7 @@ fn boot_sector(text: &str) -> Vec<u8> {
     code
 }
 
-/// The image of a disc that starts with the code.
+/// A bootable CD-ROM image with the code.
 fn disc(code: &[u8]) -> Vec<u8> {
     let mut disc = vec![0; DISC_SECTORS * DISC_SECTOR_BYTES];
     let mut put = |sector: u8, at: usize, bytes: &[u8]| {
@@ -43,10 +43,10 @@ fn disc(code: &[u8]) -> Vec<u8> {
     put(DISC_BOOT_RECORD, 0, b"\x00CD001\x01EL TORITO SPECIFICATION");
     put(DISC_BOOT_RECORD, 0x47, &[DISC_CATALOGUE, 0, 0, 0]);
     put(DISC_END, 0, b"\xffCD001\x01");
-    // All words of this entry add up to zero.
+    // The words of the validation entry add up to zero.
     put(DISC_CATALOGUE, 0, &[1]);
     put(DISC_CATALOGUE, 0x1c, &[0xaa, 0x55, 0x55, 0xaa]);
-    // Without emulation, four sectors of 512 bytes, where the code is.
+    // Default entry: no emulation, four sectors of 512 bytes at the sector of the code.
     put(DISC_CATALOGUE, 0x20, &[0x88, 0, 0, 0, 0, 0, 4, 0, DISC_CODE, 0, 0, 0]);
     put(DISC_CODE, 0, code);
     disc
