@@ -1,4 +1,4 @@
-//! Where a daemon is.
+//! Addresses of daemons.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 use crate::console::Console;
 use crate::url::{host_and_port, refused};
 
-/// Where the daemon is.
+/// Address of a daemon.
 #[derive(Clone, Debug)]
 pub enum Address {
     Socket(PathBuf),
-    /// Host and port.
+    /// Host and port of the daemon.
     Tcp(String),
-    /// A console that stands before the daemon.
+    /// A console in front of the daemon.
     Console(Arc<Console>),
 }
 
 impl Address {
-    /// Address that a URL of the form `http://HOST:PORT` names. Those of consoles ask for more:
-    /// [`Console::new`].
+    /// Parses a URL of the form `http://HOST:PORT` or `unix:///PATH`. Consoles need more than a
+    /// URL, see [`Console::new`].
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the URL.
+    /// A sentence that says why the URL is invalid.
     pub fn of_url(url: &str) -> Result<Self, String> {
         if let Some(path) = url.strip_prefix("unix://") {
             return Ok(Self::Socket(path.into()));

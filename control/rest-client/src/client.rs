@@ -1,4 +1,4 @@
-//! One request and its answer.
+//! Client that sends one request and reads its response.
 
 use std::fmt::Display;
 use std::os::unix::net::UnixStream as UnixSocket;
@@ -22,17 +22,17 @@ use crate::error::{ConsoleRefusal, RestError};
 use crate::exchange::{Answer, Broken, converse, upgrade_request};
 use crate::session::Session;
 
-/// How long a connection may take, and then the handshake of TLS.
+/// Time limit for the connection, and again for the TLS handshake.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long a console may take to answer, which itself waits for the daemon and not for so long. A
-/// daemon on the same host is waited for: it ends or it answers.
+/// Time limit for the response of a console. It exceeds the console's own time limit for the
+/// daemon. A daemon on the same host has no limit: it responds or exits.
 const CONSOLE_ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// Far more than the longest answer: a list of thousands of volumes.
+/// Limit on the length of a response: far more than a list of thousands of volumes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Speaks to one daemon.
+/// Client of one daemon.
 #[derive(Debug)]
 pub struct Client {
     pub address: Address,
@@ -47,7 +47,7 @@ impl Client {
         self.send(Method::Delete, path, &NOTHING).map(|_| ())
     }
 
-    /// Sends `body` and reads the answer.
+    /// Sends `body` and decodes the response.
     pub fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -61,7 +61,7 @@ impl Client {
         })
     }
 
-    /// Sends `body` and returns that of the answer.
+    /// Sends `body` and returns the body of the response.
     pub fn send(
         &self,
         method: Method,
@@ -71,10 +71,11 @@ impl Client {
         self.answer(method, path, body).map(|answer| answer.body)
     }
 
-    /// The same console within a session, which `login` begins at `path`.
+    /// Logs in at a console: sends `login` to `path`, and returns a client that uses the new
+    /// session.
     ///
     /// # Errors
-    /// It is no console, or refuses the login.
+    /// The address is not a console, or the console rejects the login.
     pub fn log_in(&self, path: &str, login: &impl Serialize) -> Result<Self, RestError> {
         let Address::Console(console) = &self.address else {
             return Err(RestError::Other("one logs in at a console alone".to_owned()));
@@ -115,8 +116,8 @@ impl Client {
             .block_on(self.exchange(request))
     }
 
-    /// Asks for `path` to become a connection of `protocol`: the socket after the answer, and what
-    /// has come behind it already. For sockets alone.
+    /// Upgrades a connection to `protocol`. Returns the socket, and bytes that were received after
+    /// the response. Works on Unix sockets only.
     pub fn upgrade(&self, path: &str, protocol: &str) -> Result<(UnixSocket, Bytes), RestError> {
         let Address::Socket(socket) = &self.address else {
             return Err(RestError::Other(
@@ -183,7 +184,7 @@ async fn upgrade_over(
     Ok((stream, parts.read_buf))
 }
 
-/// The body of requests that have none.
+/// An empty request body.
 const NOTHING: Option<()> = None;
 
 async fn connect<T>(
@@ -220,7 +221,7 @@ async fn exchange_over(
     }
 }
 
-/// What any problem says, also one of a kind that daemons do not have.
+/// Any problem, including kinds that only consoles report.
 #[derive(serde::Deserialize)]
 struct AnyProblem {
     kind: String,

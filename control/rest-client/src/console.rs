@@ -1,4 +1,4 @@
-//! A console before a daemon: where it is, how it is known, and how it knows who asks.
+//! A console in front of a daemon: address, certificate, credentials.
 
 use std::path::PathBuf;
 
@@ -13,57 +13,57 @@ use crate::token::Token;
 use crate::trust::{Pin, Trust};
 use crate::url::{host_and_port, refused};
 
-/// Where hosts keep the authorities that they believe: as Debian has it, and as Fedora.
+/// CA bundles of the host: paths of Debian and Fedora.
 const AUTHORITIES: [&str; 2] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
 const SCHEME: &str = "https://";
 const PORT_DEFAULT: u16 = 443;
 
-/// Identity of a console.
+/// Verification of a console's certificate.
 #[derive(Clone, Debug)]
 pub enum ConsoleTrust {
-    /// By the fingerprint of its certificate, whatever else that says.
+    /// Certificate pinning by fingerprint. Nothing else in the certificate is checked.
     Pinned(Pin),
-    /// By a certificate for its name that is in this file, or that one in it signed.
+    /// A certificate for the console's name that is in this file or signed by one in it.
     Signed(PathBuf),
-    /// By one that an authority of this host signed.
+    /// A certificate signed by an authority that this host trusts.
     Host,
 }
 
-/// A console, and who asks it.
+/// A console, and the client's credentials.
 #[derive(Debug)]
 pub struct Console {
-    /// An IPv6 address has its brackets.
+    /// With brackets if it is an IPv6 address.
     host: String,
     port: u16,
     name: ServerName<'static>,
     trust: Trust,
-    /// The authorities are those of the host.
+    /// The trusted authorities are those of the host.
     is_host_trust: bool,
     proof: Proof,
 }
 
-/// Proof to a console of who asks.
+/// Credentials of the client.
 #[derive(Debug)]
 pub enum Proof {
     Token(Token),
-    /// Of a login by a password.
+    /// Session after a password login.
     Session(Session),
-    /// Not at all: whoever asks may log in, and no more.
+    /// No credentials, which only permits to log in.
     Nothing,
 }
 
 impl Console {
-    /// Returns whether the URL is one of a console.
+    /// Returns whether the URL is that of a console (`https`).
     pub fn is_named_by(url: &str) -> bool {
         url.starts_with(SCHEME)
     }
 
-    /// The console at `https://HOST:PORT`.
+    /// Creates a console from `https://HOST:PORT`.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the URL or with a file of certificates.
+    /// A sentence that says why the URL or a certificate file is invalid.
     pub fn new(url: &str, trust: &ConsoleTrust, proof: Proof) -> Result<Self, String> {
         let authority = url.strip_prefix(SCHEME);
         let authority = authority.ok_or_else(|| refused(url, "write https://HOST:PORT"))?;
@@ -80,7 +80,7 @@ impl Console {
         Ok(Self { host, port, name, trust, is_host_trust, proof })
     }
 
-    /// Host and port as a URL has them.
+    /// Host and port as in a URL.
     pub(crate) fn authority(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
@@ -89,7 +89,7 @@ impl Console {
         (self.host.trim_start_matches('[').trim_end_matches(']'), self.port)
     }
 
-    /// The same console, which knows by a session who asks.
+    /// Returns this console with a session as credentials.
     pub(crate) fn within(&self, session: Session) -> Self {
         let Self { host, port, name, trust, is_host_trust, .. } = self;
         let (name, trust) = (name.clone(), trust.clone());
@@ -97,7 +97,7 @@ impl Console {
         Self { host, port: *port, name, trust, is_host_trust: *is_host_trust, proof }
     }
 
-    /// The headers that say who asks.
+    /// Returns the headers that carry the credentials.
     pub(crate) fn proof(&self) -> Vec<(HeaderName, HeaderValue)> {
         match &self.proof {
             Proof::Token(token) => vec![(header::AUTHORIZATION, token.authorization())],
@@ -106,7 +106,7 @@ impl Console {
         }
     }
 
-    /// Encrypts the connection, whose other end has to prove who it is.
+    /// Performs a TLS handshake and verifies the console's certificate.
     pub(crate) async fn encrypt(
         &self,
         stream: TcpStream,

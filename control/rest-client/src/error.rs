@@ -1,38 +1,38 @@
-//! Why requests fail.
+//! Request errors.
 
 use api::Problem;
 
-/// Why a request was not served.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum RestError {
-    /// No daemon answers, or it is of another version.
+    /// The daemon cannot be reached, or has an incompatible version.
     #[error("{0}")]
     Unreachable(String),
-    /// The daemon answered with a problem.
+    /// The daemon responded with a problem.
     #[error("{}", .0.detail)]
     Refused(Problem),
-    /// The console before the daemon has a problem of its own.
+    /// The console in front of the daemon rejected the request.
     #[error("{detail}")]
     RefusedByConsole { kind: ConsoleRefusal, detail: String },
     #[error("{0}")]
     Other(String),
 }
 
-/// Refusals of a console that daemons do not have.
+/// Kinds of problems that only consoles report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsoleRefusal {
-    /// The token is not known, has expired, or was taken back.
+    /// The token is unknown, expired or revoked.
     Unauthorized,
-    /// The project's quota is used up.
+    /// The project's quota is exhausted.
     OverQuota,
-    /// Too many attempts failed: later ones may succeed.
+    /// Too many failed attempts. Retry later.
     TooManyAttempts,
-    /// The console answers, and the daemon behind it does not.
+    /// The console cannot reach the daemon.
     DaemonAway,
 }
 
 impl ConsoleRefusal {
-    /// The one that has this word in JSON.
+    /// Returns the refusal with this kind in JSON.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
         match word {
             "unauthorized" => Some(Self::Unauthorized),

@@ -1,5 +1,4 @@
-//! One request of HTTP on a connection that was just made, for programs that do other things
-//! meanwhile.
+//! One HTTP request on a new connection, as an async function.
 
 use std::error::Error;
 
@@ -11,31 +10,31 @@ use hyper::{HeaderMap, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Answer of a server.
+/// An HTTP response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// Bytes both ways from now on, where the connection was asked for and is given.
+    /// The upgraded connection, if the server accepted an upgrade.
     pub upgraded: Option<TokioIo<Upgraded>>,
 }
 
-/// Cause of an answer that did not come.
+/// Error of an exchange.
 #[derive(Debug, thiserror::Error)]
 pub enum Broken {
-    /// The connection ended before the answer began.
+    /// The connection ended before the response started.
     #[error("{0}")]
     Ended(hyper::Error),
-    /// The answer is not whole, or too long.
+    /// The response is incomplete or too long.
     #[error("{0}")]
     Cut(Box<dyn Error + Send + Sync>),
 }
 
-/// Request to a program of this host that the connection become one of `protocol`.
+/// Returns a request to upgrade the connection to `protocol`, for a server on this host.
 ///
 /// # Panics
-/// The path is none.
+/// If the path is invalid.
 pub fn upgrade_request(path: &str, protocol: &str) -> Request<Full<Bytes>> {
     Request::builder()
         .uri(path)
@@ -46,7 +45,8 @@ pub fn upgrade_request(path: &str, protocol: &str) -> Request<Full<Bytes>> {
         .expect("paths of the interface are quoted")
 }
 
-/// Sends a request as it is, with the header `Host`. An answer of more than `bytes_max` is none.
+/// Sends a request, which must have a `Host` header. Fails if the response body exceeds
+/// `bytes_max`.
 pub async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
@@ -71,7 +71,7 @@ pub async fn converse(
     tokio::pin!(answering, connection);
     tokio::select! {
         answer = &mut answering => answer,
-        // The connection may end with the last byte of the answer, or as it is handed over.
+        // The server may close the connection with the last byte of the response, or hand it over.
         _ = &mut connection => answering.await,
     }
 }

@@ -1,5 +1,5 @@
-//! Requests to a daemon over its REST interface, one connection for each: for programs that wait
-//! for the answer. [`converse`] is for those that do other things meanwhile, over any connection.
+//! REST client of the daemon, with one connection for each request. [`Client`] blocks until the
+//! response has arrived. [`converse`] is asynchronous and works on any connection.
 //!
 //! ```text
 //! Client ── Address ── a socket, or a port of this host: the daemon itself
@@ -7,8 +7,8 @@
 //!                      console whose certificate is believed
 //! ```
 //!
-//! It holds no connection and no state between requests. A token is sent to nobody before the other
-//! end has proved who it is.
+//! The crate keeps no connection and no state between requests. A token is sent only after the
+//! server has proved its identity.
 #![forbid(unsafe_code)]
 
 mod address;

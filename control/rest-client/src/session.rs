@@ -1,4 +1,5 @@
-//! A login at a console by a password, for what no token may: it ends when its user says so.
+//! Session of a password login at a console, for operations that tokens do not permit. It ends when
+//! the user logs out.
 
 use std::fmt;
 
@@ -11,13 +12,13 @@ use crate::token::hidden;
 
 const CSRF: HeaderName = HeaderName::from_static("x-memlane-csrf");
 
-/// What the answer to a login says.
+/// Body of the response to a login.
 #[derive(Deserialize)]
 struct Begun {
     csrf: String,
 }
 
-/// A session. It shows itself nowhere but in the headers that it is for.
+/// A session. Its secrets are visible only in the headers of requests.
 #[derive(Clone)]
 pub struct Session {
     cookie: HeaderValue,
@@ -25,7 +26,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// The one that the answer to a login began.
+    /// Extracts the session from the response to a login.
     pub(crate) fn begun_by(headers: &HeaderMap, body: &[u8]) -> Result<Self, RestError> {
         let cookie = headers.get(header::SET_COOKIE).map(HeaderValue::as_bytes);
         let pair = cookie.and_then(|it| it.split(|byte| *byte == b';').next()).and_then(hidden);

@@ -1,4 +1,4 @@
-//! The secret that says who asks.
+//! API tokens of a console.
 
 use std::fmt;
 use std::fs::File;
@@ -8,28 +8,28 @@ use std::path::Path;
 
 use hyper::header::HeaderValue;
 
-/// Far more than a token has.
+/// Limit on the length of a token, far more than one has.
 const TOKEN_BYTES_MAX: usize = 1024;
 
-/// What any user of the host may do with a file.
+/// Permission bits of other users.
 const FOR_OTHERS: u32 = 0o007;
 
-/// A token of a console. It shows itself nowhere but in the header that it is for.
+/// A token of a console. It is visible only in the `Authorization` header.
 #[derive(Clone)]
 pub struct Token(HeaderValue);
 
 impl Token {
-    /// Reads the first line of the file, which other users must not be able to read.
+    /// Reads the first line of the file, which other users must not be able to access.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the file; it holds nothing of the file's contents.
+    /// A sentence that says what is wrong with the file. It does not quote the file's contents.
     pub fn of_file(path: &Path) -> Result<Self, String> {
         let refuse = |why: &str| Err(format!("cannot take a token from {}: {why}", path.display()));
         let mut file = match File::open(path) {
             Ok(file) => file,
             Err(error) => return refuse(&error.to_string()),
         };
-        // Of what was opened: a name may stand for another file the next moment.
+        // Check the opened file, because the path may refer to another file later.
         let mode = match file.metadata() {
             Ok(status) if status.is_dir() => return refuse("it is a folder"),
             Ok(status) => status.permissions().mode(),
@@ -65,7 +65,7 @@ impl Token {
     }
 }
 
-/// A header that is shown nowhere; `None`: no header can hold that.
+/// Returns a header value marked as sensitive, or `None` if the bytes are not valid in a header.
 pub(crate) fn hidden(value: &[u8]) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_bytes(value).ok()?;
     value.set_sensitive(true);

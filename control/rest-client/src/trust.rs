@@ -1,4 +1,4 @@
-//! Certificates that are trusted: one by its fingerprint, or those that an authority signed.
+//! Trusted certificates: one by its fingerprint, or those signed by an authority.
 
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 
 const PIN_BYTES: usize = 32;
 
-/// The SHA-256 of a certificate.
+/// SHA-256 fingerprint of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin([u8; PIN_BYTES]);
 
@@ -34,7 +34,7 @@ impl Pin {
 impl FromStr for Pin {
     type Err = String;
 
-    /// 64 hexadecimal digits, with or without colons between the bytes.
+    /// Parses 64 hexadecimal digits, with or without colons between the bytes.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is no SHA-256 of a certificate: it has 64 digits, 0 to f");
         let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b':').collect();
@@ -51,7 +51,7 @@ impl FromStr for Pin {
     }
 }
 
-/// As browsers show it.
+/// Formats the fingerprint as browsers do.
 impl fmt::Display for Pin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, byte) in self.0.iter().enumerate() {
@@ -64,7 +64,7 @@ impl fmt::Display for Pin {
     }
 }
 
-/// Certificates with which a server's is compared.
+/// Trusted certificates.
 #[derive(Clone, Debug)]
 pub(crate) struct Trust(Arc<Believed>);
 
@@ -75,13 +75,13 @@ enum Believed {
 }
 
 impl Trust {
-    /// Exactly the certificate with this fingerprint, whatever it says.
+    /// Trusts only the certificate with this fingerprint, whatever its contents.
     pub(crate) fn pinned(pin: Pin) -> Self {
         Self(Arc::new(Believed::Pinned(pin)))
     }
 
-    /// Certificates that one in this file signed for the host, and those in the file that are for
-    /// the host, as those are that sign themselves.
+    /// Trusts certificates for the host that are in this file (such as self-signed ones) or signed
+    /// by one in it.
     pub(crate) fn signed(path: &Path) -> Result<Self, String> {
         let unusable =
             |why: &str| format!("cannot use the certificates in {}: {why}", path.display());
@@ -89,7 +89,7 @@ impl Trust {
             CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
         let own = certificates.map_err(|error| unusable(&error.to_string()))?;
         let mut roots = RootCertStore::empty();
-        // A host's list of authorities may hold some that are not understood.
+        // The host's CA bundle may contain certificates that cannot be parsed.
         let (understood, _) = roots.add_parsable_certificates(own.iter().cloned());
         if understood == 0 {
             return Err(unusable("the file holds no certificate"));
@@ -99,7 +99,7 @@ impl Trust {
         Ok(Self(Arc::new(Believed::Signed { authorities, own })))
     }
 
-    /// A connector that asks for one connection, and what it will have seen.
+    /// Returns a connector for one connection, and a record of the certificate that it rejects.
     pub(crate) fn connector(&self) -> (TlsConnector, Arc<Seen>) {
         let seen = Arc::new(Seen::default());
         let verifier = Verifier { trust: self.clone(), crypto: crypto(), seen: Arc::clone(&seen) };
@@ -117,7 +117,7 @@ fn crypto() -> Arc<CryptoProvider> {
     Arc::new(provider::default_provider())
 }
 
-/// The certificate that a server showed and that was not believed.
+/// Fingerprint of the certificate that was rejected.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Mutex<Option<Pin>>);
 
@@ -127,7 +127,7 @@ impl Seen {
     }
 }
 
-/// Believes as [`Trust`] says. That the server has the certificate's key is proved either way.
+/// Verifier for [`Trust`]. In any case the server must prove that it has the certificate's key.
 #[derive(Debug)]
 struct Verifier {
     trust: Trust,

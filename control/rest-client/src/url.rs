@@ -1,10 +1,10 @@
-//! Hosts and ports in URLs.
+//! Host and port in URLs.
 
 pub(crate) fn refused(url: &str, why: &str) -> String {
     format!("the URL {url:?} cannot be used: {why}")
 }
 
-/// Host and port behind the scheme; the host of an IPv6 address keeps its brackets.
+/// Splits host and port. An IPv6 address keeps its brackets.
 pub(crate) fn host_and_port(
     url: &str,
     authority: &str,
@@ -16,7 +16,7 @@ pub(crate) fn host_and_port(
         return Err(refused(url, "it names more than a host and a port"));
     }
     match authority.rsplit_once(':') {
-        // The colons of an address in brackets are before its end.
+        // An IPv6 address without port has colons inside its brackets only.
         Some((host, port)) if !port.contains(']') => match port.parse() {
             Ok(port) if !host.is_empty() => Ok((host.to_owned(), port)),
             _ => Err(refused(url, "its port is no number")),
