@@ -7,12 +7,12 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AttachAs {
-    /// The best that this host offers.
+    /// The best driver that this host supports.
     #[default]
     Auto,
-    /// A device of the kernel's ublk driver; Linux 6.1 or later, with the driver loaded.
+    /// The kernel's ublk driver. Requires Linux 6.1 or later, with the driver loaded.
     Ublk,
-    /// A loop device over a file of the daemon's own file system.
+    /// A loop device over a file in the daemon's FUSE file system.
     Loop,
 }
 

@@ -1,4 +1,4 @@
-//! The OpenAPI documents, made from the tables of endpoints and the types.
+//! OpenAPI documents, generated from the endpoint tables and the types.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ use crate::endpoints::ENDPOINTS;
 use crate::machine_endpoints::MACHINE_ENDPOINTS;
 use crate::problem::{PROBLEM_CONTENT_TYPE, Problem};
 
-/// What a document describes.
+/// Contents of a document.
 struct Interface {
     title: &'static str,
     description: &'static str,
     endpoints: &'static [Endpoint],
-    /// Description of a name in a path.
+    /// Description of the name parameter in paths.
     names: &'static str,
 }
 
@@ -43,12 +43,12 @@ const MACHINES: Interface = Interface {
     names: "Name of a virtual machine",
 };
 
-/// The OpenAPI document of the daemon as indented JSON.
+/// Returns the daemon's OpenAPI document as indented JSON.
 pub fn openapi_json() -> String {
     json_of(&DAEMON)
 }
 
-/// The OpenAPI document of `memlane-machines` as indented JSON.
+/// Returns the OpenAPI document of `memlane-machines` as indented JSON.
 pub fn machines_openapi_json() -> String {
     json_of(&MACHINES)
 }
@@ -75,7 +75,7 @@ fn json_of(interface: &Interface) -> String {
         + "\n"
 }
 
-/// Those of requests and answers, and all that they refer to.
+/// Collects the schemas of requests and responses, with all schemas that they refer to.
 fn schemas(endpoints: &[Endpoint]) -> ComponentsBuilder {
     let of_answer = |endpoint: &Endpoint| match endpoint.answer {
         Answer::One(schema) | Answer::Many(schema) => Some(schema),
@@ -181,7 +181,7 @@ fn reference(schema: SchemaOf) -> RefOr<Schema> {
     RefOr::Ref(Ref::from_schema_name((schema.name)()))
 }
 
-/// Description of a response by its status code, which is one of success.
+/// Returns the description of a success status code.
 pub const fn success_words(status: u16) -> &'static str {
     match status {
         101 => "Switching protocols",
@@ -218,7 +218,7 @@ fn success(endpoint: &Endpoint) -> Response {
     .build()
 }
 
-/// One response for each status code, naming its kinds of problem.
+/// Returns a response for each error status code, with its kinds of problem.
 fn problem_responses(endpoint: &Endpoint) -> BTreeMap<u16, Response> {
     let mut kinds_by_status: BTreeMap<u16, Vec<String>> = BTreeMap::new();
     let of_body = if endpoint.request.is_some() { BODY_PROBLEMS } else { &[] };
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::problem::ProblemKind;
 
-    /// To accept a change: `UPDATE_OPENAPI=1 cargo test -p api`, and look at the difference.
+    /// To accept a change, run `UPDATE_OPENAPI=1 cargo test -p api` and review the diff.
     #[test]
     fn the_committed_documents_are_what_the_code_says() {
         let documents =

@@ -1,4 +1,4 @@
-//! Cost of a loss of power, and what stands against it.
+//! Data at risk in a power loss, and the state of journal, images and encryption.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -63,11 +63,11 @@ pub struct EncryptionStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalState {
-    /// It takes them.
+    /// Flushes succeed.
     Ok,
-    /// They wait until the disk takes them again; `cause` says why.
+    /// Flushes wait until the disk accepts writes again; `cause` says why.
     Waiting,
-    /// They fail, and volumes of the class `journal` take no writes; `cause` says why.
+    /// Flushes fail, and volumes of the class `journal` reject writes; `cause` says why.
     ReadOnly,
 }
 

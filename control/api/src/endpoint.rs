@@ -1,4 +1,4 @@
-//! One method of one path, as an entry of the tables has it.
+//! An entry of the endpoint tables: one method of one path.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::problem::ProblemKind::{
 };
 use crate::task::Task;
 
-/// The method of an endpoint.
+/// HTTP method of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     Get,
@@ -31,15 +31,15 @@ impl Method {
     }
 }
 
-/// The schema of a type.
+/// Schema of a type.
 #[derive(Clone, Copy, Debug)]
 pub struct SchemaOf {
     pub name: fn() -> Cow<'static, str>,
-    /// Adds it, and those that it refers to.
+    /// Adds the schema, and the schemas that it refers to.
     pub add_to: fn(&mut Vec<(String, RefOr<Schema>)>),
 }
 
-/// That of `T`.
+/// Returns the schema of `T`.
 pub const fn schema<T: ToSchema>() -> SchemaOf {
     SchemaOf { name: T::name, add_to: add_schema::<T> }
 }
@@ -49,31 +49,31 @@ fn add_schema<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     T::schemas(schemas);
 }
 
-/// Body of an answer.
+/// Response body.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
     /// One object.
     One(SchemaOf),
     /// An array of objects.
     Many(SchemaOf),
-    /// A JSON document of a schema that others define.
+    /// A JSON document whose schema is defined elsewhere.
     Json,
     /// Plain text.
     Text,
     Nothing,
 }
 
-/// One `T`.
+/// A response of one `T`.
 pub(crate) const fn one<T: ToSchema>() -> Answer {
     Answer::One(schema::<T>())
 }
 
-/// Any number of `T`.
+/// A response of an array of `T`.
 pub(crate) const fn many<T: ToSchema>() -> Answer {
     Answer::Many(schema::<T>())
 }
 
-/// A parameter after the `?` of a path, which may be left out.
+/// An optional query parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
     pub name: &'static str,
@@ -87,23 +87,23 @@ impl Query {
     }
 }
 
-/// Type of a parameter.
+/// Type of a query parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryKind {
     Text,
-    /// Not negative.
+    /// A non-negative integer.
     Number,
     /// `true` or `false`.
     Flag,
 }
 
-/// Entity tag of the settings that a path stands for.
+/// Use of entity tags for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     Without,
-    /// Answers carry it as `ETag`.
+    /// Responses have an `ETag` header.
     Shown,
-    /// As `Shown`, and the request may name it as `If-Match`.
+    /// Responses have an `ETag` header, and requests may have an `If-Match` header.
     Matched,
 }
 
@@ -111,26 +111,25 @@ pub enum Tag {
 #[derive(Clone, Copy, Debug)]
 pub struct Endpoint {
     pub method: Method,
-    /// With a placeholder at most, as in [`VOLUME_PATH`].
+    /// Path with at most one placeholder, as in [`VOLUME_PATH`].
     pub path: &'static str,
     pub query: &'static [Query],
     pub tag: Tag,
-    /// A name for generated clients.
+    /// Operation id, a name for generated clients.
     pub operation: &'static str,
-    /// Rights that it takes of users of the console.
+    /// Permission that console users need.
     pub permission: Permission,
     pub summary: &'static str,
-    /// The schema of the request's body.
+    /// Schema of the request body.
     pub request: Option<SchemaOf>,
-    /// The status code of success.
+    /// Status code of success.
     pub status: u16,
     pub answer: Answer,
-    /// The refusals that belong to this endpoint. Those of every endpoint are in
-    /// [`GENERAL_PROBLEMS`].
+    /// Kinds of problems specific to this endpoint, in addition to [`GENERAL_PROBLEMS`].
     pub problems: &'static [ProblemKind],
 }
 
-/// The refusals that any endpoint may answer with.
+/// Kinds of problems that every endpoint may return.
 pub(crate) const GENERAL_PROBLEMS: &[ProblemKind] = &[
     ProblemKind::Forbidden,
     ProblemKind::Standby,
@@ -171,7 +170,7 @@ impl Endpoint {
         Self { method: Method::Post, status: 201, ..this }
     }
 
-    /// A request that something be begun: the answer is the task to watch.
+    /// An endpoint that starts a task and returns it.
     pub(crate) const fn begin(
         path: &'static str,
         operation: &'static str,
@@ -223,6 +222,6 @@ impl Endpoint {
     }
 }
 
-/// The refusals that any endpoint with a body may answer with.
+/// Kinds of problems that every endpoint with a request body may return.
 pub(crate) const BODY_PROBLEMS: &[ProblemKind] =
     &[InvalidRequest, InvalidField, UnknownField, BodyTooLarge, Timeout];

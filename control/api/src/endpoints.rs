@@ -1,5 +1,5 @@
-//! Every operation of the daemon: one table for the server's tests, the clients, the console's
-//! check of rights, its page and the OpenAPI document.
+//! Table of all operations of the daemon. The server's tests, the clients, the console's
+//! authorization and web page, and the OpenAPI document are based on it.
 
 use crate::attachment::{Attachment, AttachmentCreate};
 use crate::endpoint::{Answer, Endpoint, Query, QueryKind, Tag, many, one, schema};
@@ -55,7 +55,7 @@ pub const READINESS_PATH: &str = "/readyz";
 pub const METRICS_PATH: &str = "/metrics";
 pub const OPENAPI_PATH: &str = "/openapi.json";
 
-/// A request that is made in spite of clients.
+/// Proceeds although clients are connected.
 const FORCE: Query = Query::new(
     "force",
     QueryKind::Flag,
@@ -63,7 +63,7 @@ const FORCE: Query = Query::new(
      still has to be detached first",
 );
 
-/// A request that is made in spite of the volume's owner.
+/// Proceeds although the volume has an owner.
 const OVERRULE: Query =
     Query::new("force", QueryKind::Flag, "Restore the volume although it has an owner");
 

@@ -1,4 +1,4 @@
-//! Events: what happened lately that operators may want to know.
+//! Recent events that may concern operators.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,9 +8,9 @@ use utoipa::ToSchema;
 #[serde(rename_all = "lowercase")]
 pub enum EventLevel {
     Info,
-    /// The operator should look at it.
+    /// The operator should investigate.
     Warning,
-    /// Data is lost or not as safe as it should be.
+    /// Data are lost, or less durable than configured.
     Error,
 }
 

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExportProtocol {
-    /// A disk of its own for one virtual machine, over shared memory.
+    /// One disk of one virtual machine, over shared memory.
     VhostUser,
 }
 
@@ -57,11 +57,11 @@ pub struct Export {
 }
 
 impl Export {
-    /// The words that give the disk to a machine of QEMU, in lines for a shell.
+    /// Returns the QEMU command-line arguments for the disk, formatted for a shell.
     pub fn qemu_words(&self) -> String {
         let (id, socket) = (self.id(), self.socket.as_deref().unwrap_or_default());
         let queues = self.queues;
-        // A comma ends a value, two stand for one.
+        // In QEMU's option syntax, a comma inside a value is doubled.
         let path = socket.replace(',', ",,");
         format!(
             "-object memory-backend-memfd,id=mem,size=2G,share=on -machine memory-backend=mem \\\n\
@@ -70,7 +70,7 @@ impl Export {
         )
     }
 
-    /// The elements that give the disk to a machine of libvirt.
+    /// Returns the libvirt XML elements for the disk.
     pub fn libvirt_xml(&self) -> String {
         let socket = self.socket.as_deref().unwrap_or_default();
         let path = socket.replace('&', "&amp;").replace('\'', "&apos;").replace('<', "&lt;");
@@ -86,7 +86,7 @@ impl Export {
         )
     }
 
-    /// A name that QEMU takes for an id.
+    /// Returns a valid id for QEMU.
     fn id(&self) -> String {
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-._".contains(letter);
         let plain = |letter| if is_plain(letter) { letter } else { '-' };
@@ -94,13 +94,13 @@ impl Export {
     }
 }
 
-/// The name of a volume's socket, without `.sock`, where the volume's own is too long for a path of
-/// a socket, as names of snapshots can be. No volume's name begins like that.
+/// Name of a volume's socket (without `.sock`), used if the volume's own name is too long for a
+/// socket path, as names of snapshots can be. Names of volumes do not start with `@`.
 pub fn numbered_socket(volume_id: u64) -> String {
     format!("@{volume_id:x}")
 }
 
-/// The volume whose socket [`numbered_socket`] named so.
+/// Returns the id of the volume whose socket has this name from [`numbered_socket`].
 pub fn volume_of_socket(name: &str) -> Option<u64> {
     let volume_id = u64::from_str_radix(name.strip_prefix('@')?, 16).ok()?;
     (numbered_socket(volume_id) == name).then_some(volume_id)

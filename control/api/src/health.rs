@@ -1,4 +1,4 @@
-//! Readiness of the daemon, for watchers.
+//! Readiness of the daemon, for monitoring.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,10 +7,10 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// It opens its pool, or restores it.
+    /// Opening or restoring the pool.
     Starting,
     Serving,
-    /// It ends its exports and saves a last image.
+    /// Closing exports and saving a last image.
     Stopping,
 }
 

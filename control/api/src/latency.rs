@@ -1,4 +1,4 @@
-//! Time that requests to volumes take.
+//! Latency of requests to volumes.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -44,8 +44,8 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Percentiles of `counts`, which has one entry more than `bounds_us`. They are estimated
-    /// within a bound and never above the longest time.
+    /// Computes percentiles from a histogram. `counts` has one entry more than `bounds_us`.
+    /// Percentiles are interpolated within a bucket, and never exceed the maximum.
     pub fn of(bounds_us: &[u64], counts: &[u64], sum_ns: u64, max_ns: u64) -> Self {
         let timed = counts.iter().sum();
         if timed == 0 {
@@ -65,7 +65,8 @@ impl Latency {
     }
 }
 
-/// The bounds, each with how many requests took no longer; beyond all bounds at infinity.
+/// Returns the cumulative histogram: each bound with the number of requests at or below it. The
+/// last bound is infinity.
 pub fn reached(bounds_us: &[u64], counts: impl IntoIterator<Item = u64>) -> Vec<(f64, f64)> {
     let bounds = bounds_us.iter().map(|it| *it as f64).chain([f64::INFINITY]);
     let mut sum = 0;
@@ -76,9 +77,9 @@ pub fn reached(bounds_us: &[u64], counts: impl IntoIterator<Item = u64>) -> Vec<
     bounds.zip(counts).map(pair).collect()
 }
 
-/// Time within which `share` of all requests were done; `None`: there were none. `reached` has
-/// rising bounds, each with how many requests took no longer. Within a bound requests are taken to
-/// lie evenly; beyond the last one, at it.
+/// Estimates a quantile of a cumulative histogram such as [`reached`] returns. `share` is between 0
+/// and 1. Interpolates linearly within a bucket, and returns the last finite bound beyond it.
+/// Returns `None` if there were no requests.
 pub fn quantile(reached: &[(f64, f64)], share: f64) -> Option<f64> {
     let total = reached.last().map(|it| it.1).filter(|total| *total > 0.0)?;
     let wanted = share * total;
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn percentiles_lie_within_the_bounds_of_the_counts() {
-        // Half of 100 requests took 1 to 5 us, the others 5 to 10.
+        // 50 requests took 1 to 5 us, 50 took 5 to 10 us.
         let latency = Latency::of(&BOUNDS_US, &[0, 50, 50, 0], 400_000, 9_950);
         assert_eq!((latency.timed, latency.mean_us, latency.max_us), (100, Some(4.0), Some(9.95)));
         assert_eq!((latency.p50_us, latency.p99_us), (Some(5.0), Some(9.9)));

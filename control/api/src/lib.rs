@@ -1,7 +1,7 @@
-//! The REST interface of the daemon, as data: what is sent, what is answered, how it is described.
+//! REST interface of the daemon as data: requests, responses, endpoints and their documentation.
 //!
-//! The daemon, the console, the command line and the OpenAPI document are made from the one
-//! definition here. This crate does no I/O and knows nothing of the engine.
+//! The daemon, the console, the command line and the OpenAPI document are all based on this
+//! definition. The crate does no I/O and does not depend on the engine.
 //!
 //! ```text
 //! method, URI ─▶ Operation: an entry of the tables, a name, parameters ─▶ Permission: role, reach

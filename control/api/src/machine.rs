@@ -1,5 +1,5 @@
-//! Virtual machines whose disks are volumes: what `memlane-machines` is asked and answers. The
-//! daemon knows nothing of them.
+//! Virtual machines whose disks are volumes: requests and responses of `memlane-machines`. The
+//! daemon does not know about machines.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -22,13 +22,13 @@ pub enum MachineState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskKind {
-    /// A volume over memory that the machine shares with the daemon.
+    /// A volume over vhost-user.
     VhostUser,
     /// A volume, or a disk of another server, over NBD.
     Nbd,
     /// A file of this host, such as a CD-ROM image.
     File,
-    /// Something else that libvirt knows.
+    /// Any other type of libvirt disk.
     Other,
 }
 
@@ -36,10 +36,10 @@ pub enum DiskKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskProtocol {
-    /// Over memory that the machine shares with the daemon: the fastest.
+    /// vhost-user, over memory shared with the daemon. The fastest protocol.
     #[default]
     VhostUser,
-    /// Over the daemon's Unix socket of NBD.
+    /// NBD, over the daemon's Unix socket.
     Nbd,
 }
 

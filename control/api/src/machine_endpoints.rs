@@ -1,4 +1,4 @@
-//! Every path and method of `memlane-machines`.
+//! Table of all operations of `memlane-machines`.
 
 use crate::endpoint::{Answer, Endpoint, Query, QueryKind, many, one, schema};
 use crate::endpoints::OPENAPI_PATH;
@@ -25,10 +25,10 @@ pub const MACHINE_SNAPSHOT_PATH: &str = "/v1/machines/{name}/snapshot";
 pub const MACHINE_SERIAL_PATH: &str = "/v1/machines/{name}/serial";
 pub const MACHINE_VNC_PATH: &str = "/v1/machines/{name}/vnc";
 
-/// The protocol that consoles ask to upgrade a connection to: bytes both ways.
+/// Protocol of the HTTP upgrade for consoles: a plain byte stream.
 pub const CONSOLE_PROTOCOL: &str = "tcp";
 
-/// The answer after which a connection is a console: 101 Switching Protocols.
+/// Status code after which the connection is a console: 101 Switching Protocols.
 pub const CONSOLE_STATUS: u16 = 101;
 
 const MACHINE: Answer = one::<Machine>();
@@ -39,7 +39,8 @@ const FORCE: &[Query] =
 const VOLUMES: &[Query] =
     &[Query::new("volumes", QueryKind::Text, "Action for its volumes: keep (default) or delete")];
 
-/// Endpoints of `memlane-machines`. Where libvirt or the daemon fails, that is `host_failed`.
+/// Endpoints of `memlane-machines`. Failures of libvirt or the daemon are reported as
+/// `host_failed`.
 pub const MACHINE_ENDPOINTS: &[Endpoint] = &[
     Endpoint::get(MACHINES_PATH, "list_machines", Viewer.on(Everything), many::<Machine>())
         .about("List all virtual machines of this host, sorted by name")

@@ -1,7 +1,8 @@
-//! A request's method and URI, recognized.
+//! Matching of requests to operations.
 //!
-//! A path is taken apart, compared with the tables of the daemon and of `memlane-machines`, and put
-//! together again from what was understood: they never see a path that the check did not.
+//! The path of a request is parsed, looked up in the tables of the daemon and of
+//! `memlane-machines`, and rebuilt from the parsed parts. So a path that was not checked is never
+//! forwarded.
 
 use http::{Method, Uri};
 
@@ -11,32 +12,32 @@ use crate::machine_endpoints::{MACHINE_ENDPOINTS, MACHINES_PATH};
 use crate::path::{path_of, with_query};
 use crate::permission::Permission;
 
-/// Why a request asks for no operation.
+/// Reason for which a request matches no operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unrecognized {
-    /// Nothing has this path.
+    /// Unknown path.
     Path,
-    /// The path has no such method.
+    /// Unknown method of a known path.
     Method,
-    /// The parameters cannot be read, or one is not known: a sentence.
+    /// Invalid or unknown query parameters, with a message.
     Query(String),
 }
 
-/// An operation that was recognized.
+/// A request that matches an endpoint.
 #[derive(Clone, Debug)]
 pub struct Operation {
     pub endpoint: &'static Endpoint,
-    /// Name in the place of the path's placeholder.
+    /// Decoded name in place of the path's placeholder.
     pub name: Option<String>,
-    /// Names that the endpoint has, decoded, with their values.
+    /// Decoded query parameters and their values.
     pub query: Vec<(String, String)>,
 }
 
 impl Operation {
-    /// The operation that a request asks for.
+    /// Matches a request to an operation.
     ///
     /// # Errors
-    /// Where it asks for none.
+    /// The request matches none.
     pub fn of(method: &Method, uri: &Uri) -> Result<Self, Unrecognized> {
         let segments = segments(uri.path()).ok_or(Unrecognized::Path)?;
         let fitting = |it: &&Endpoint| matches_path(it.path, &segments);
@@ -44,7 +45,7 @@ impl Operation {
         if of_path.peek().is_none() {
             return Err(Unrecognized::Path);
         }
-        // Paths without a placeholder come first: they name what they are.
+        // Literal paths take precedence over paths with a placeholder.
         let of_method = of_path.filter(|it| method.as_str() == it.method.name());
         let endpoint = of_method.min_by_key(|it| it.path.contains('{'));
         let endpoint = endpoint.ok_or(Unrecognized::Method)?;
@@ -59,13 +60,13 @@ impl Operation {
         Ok(Self { endpoint, name, query })
     }
 
-    /// Returns whether it is one of `memlane-machines`. Where both have a path, it is the daemon's
-    /// here.
+    /// Returns whether the operation belongs to `memlane-machines`. A path that both servers have
+    /// belongs to the daemon.
     pub fn is_of_machines(&self) -> bool {
         self.endpoint.path.starts_with(MACHINES_PATH)
     }
 
-    /// The path for whom it is of.
+    /// Rebuilds the path and query for the server of the operation.
     pub fn path(&self) -> String {
         let path = match &self.name {
             Some(name) => path_of(self.endpoint.path, name),
@@ -83,7 +84,7 @@ fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
     ENDPOINTS.iter().chain(MACHINE_ENDPOINTS)
 }
 
-/// Rights for the operation of this name in the OpenAPI documents; `None`: nobody may.
+/// Returns the permission that the operation with this id needs, or `None` if the id is unknown.
 pub fn permission(operation: &str) -> Option<Permission> {
     endpoints().find(|it| it.operation == operation).map(|it| it.permission)
 }
@@ -96,8 +97,8 @@ fn matches_path(template: &str, segments: &[String]) -> bool {
     fits && wanted.next().is_none()
 }
 
-/// The parts between slashes, decoded; `None` where one is empty, a dot or two, or would hold a
-/// slash or what no name has.
+/// Splits a path at slashes and decodes the segments. Returns `None` if a segment is empty, `.` or
+/// `..`, or contains a slash or another character that names cannot contain.
 fn segments(path: &str) -> Option<Vec<String>> {
     let mut segments = Vec::new();
     for (index, part) in path.split('/').enumerate() {
@@ -124,7 +125,7 @@ fn query_of(query: &str) -> Result<Vec<(String, String)>, Unrecognized> {
         .collect()
 }
 
-/// Text with `%XX` for bytes; `None` if it is none.
+/// Decodes percent-encoding. Returns `None` if the encoding is invalid.
 pub fn decode(text: &str, plus_is_space: bool) -> Option<String> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
@@ -195,7 +196,7 @@ mod tests {
         }
     }
 
-    /// To accept a change: `UPDATE_OPENAPI=1 cargo test -p api`, and look at the difference.
+    /// To accept a change, run `UPDATE_OPENAPI=1 cargo test -p api` and review the diff.
     #[test]
     fn the_page_knows_the_least_role_of_each_operation() {
         let mut lines: Vec<_> = endpoints()

@@ -1,7 +1,7 @@
-//! Paths with names and parameters in them.
+//! Construction of paths with names and query parameters.
 
-/// The path of one thing: `template` with its placeholder replaced by `name`,
-/// quoted so that any text is one segment. A template without one is a path already.
+/// Replaces the placeholder of `template` with `name`, percent-encoded so that it is one segment. A
+/// template without a placeholder is returned unchanged.
 pub fn path_of(template: &str, name: &str) -> String {
     let Some((before, (_placeholder, after))) =
         template.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
@@ -11,7 +11,7 @@ pub fn path_of(template: &str, name: &str) -> String {
     format!("{before}{}{after}", quoted(name))
 }
 
-/// A path with parameters after it.
+/// Appends query parameters to a path.
 pub fn with_query(path: &str, parameters: &[(&str, &str)]) -> String {
     let pair = |(name, value): &(&str, &str)| format!("{name}={}", quoted(value));
     format!("{path}?{}", parameters.iter().map(pair).collect::<Vec<_>>().join("&"))

@@ -1,4 +1,4 @@
-//! Rights that operations take: a role, and the volumes that are concerned.
+//! Permissions of operations: the required role, and the volumes concerned.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,16 +7,16 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Looks.
+    /// Reads only.
     Viewer,
-    /// Makes, changes and deletes volumes, and what goes with them.
+    /// Creates, changes and deletes volumes, snapshots and other objects.
     Operator,
-    /// Does what concerns all volumes, and says who may do what.
+    /// Administers all volumes and the access of users.
     Administrator,
 }
 
 impl Role {
-    /// Its word in JSON.
+    /// Name of the role in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -24,41 +24,41 @@ impl Role {
             Self::Administrator => "administrator",
         }
     }
-    /// The right to do something to `reach`, which this role and those after it have.
+    /// Permission that requires at least this role for `reach`.
     pub(crate) const fn on(self, reach: Reach) -> Permission {
         Permission { role: self, reach }
     }
 }
 
-/// Rights that an operation takes.
+/// Permission that an operation requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permission {
-    /// The least role.
+    /// Minimum role.
     pub role: Role,
     pub reach: Reach,
 }
 
-/// The volumes that an operation concerns, by which users of projects are limited.
+/// Volumes that an operation concerns. Users of projects are restricted to some volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// All, or the host: refused to who is limited.
+    /// All volumes, or the host. Denied to restricted users.
     Everything,
     /// No volume.
     Nothing,
-    /// The one in the path: `VOLUME`, or `VOLUME@SNAPSHOT`.
+    /// The volume or snapshot in the path.
     Named,
-    /// The one in the path; the query's `to` names another.
+    /// The volume in the path, and the one in the query parameter `to`.
     Compared,
-    /// A list, each of whose entries has the volume in this field.
+    /// A list, whose entries have the volume in this field.
     Listed(&'static str),
-    /// The body's `name` and `size`: a new volume.
+    /// A new volume, with `name` and `size` in the body.
     Created,
-    /// The one in the path; the body may have a new `name` and `size`.
+    /// The volume in the path, with an optional new `name` and `size` in the body.
     Changed,
-    /// The one in the path is copied to the body's `name`.
+    /// The volume in the path, which is cloned to `name` in the body.
     Cloned,
-    /// The volume of the snapshot in the path, which gets its size.
+    /// The volume of the snapshot in the path, which gets the snapshot's size.
     Restored,
-    /// The body's list `volumes`.
+    /// The volumes in the body's list `volumes`.
     Several,
 }

@@ -1,4 +1,4 @@
-//! The pool as a thing with settings: how much memory it may take, and for how long that lasts.
+//! Settings and state of the pool: memory limits, fill level and forecast.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -36,10 +36,10 @@ pub struct Pool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FillState {
-    /// It was watched for too short a time, or was emptied just now.
+    /// The observation period is too short, or the pool was emptied recently.
     #[default]
     Unknown,
-    /// It did not grow lately, or so slowly that it would not be full within a year.
+    /// The pool has not grown recently, or would not be full within a year.
     Steady,
     Filling,
 }

@@ -1,14 +1,14 @@
-//! Refusals and failures, as RFC 9457 problem details.
+//! Errors as RFC 9457 problem details.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The media type of a problem.
+/// Media type of a problem.
 pub const PROBLEM_CONTENT_TYPE: &str = "application/problem+json";
 
-/// Defines each kind with its word in JSON, its HTTP status code, and one sentence on it.
+/// Defines each kind with its name in JSON, its HTTP status code and its title.
 macro_rules! problem_kinds {
     ($($(#[$about:meta])* $kind:ident = ($name:literal, $status:literal, $title:literal),)*) => {
         /// The class of a problem: stable words to match on.
@@ -31,13 +31,13 @@ macro_rules! problem_kinds {
 }
 
 problem_kinds! {
-    /// The body is not the expected JSON.
+    /// The body is not valid JSON of the expected form.
     InvalidRequest = ("invalid_request", 400, "The request is malformed"),
-    /// The field that `field` names has an invalid value.
+    /// The field named by `field` has an invalid value.
     InvalidField = ("invalid_field", 422, "A field has an invalid value"),
-    /// The field that `field` names does not exist.
+    /// The field named by `field` does not exist.
     UnknownField = ("unknown_field", 422, "The request has an unknown field"),
-    /// The value is understood, but not available in this version or on this host.
+    /// The value is valid, but not supported by this version or host.
     NotSupported = ("not_supported", 422, "The request is not supported"),
     /// The caller is neither root, the daemon's own user, nor in the group `memlane`.
     Forbidden = ("forbidden", 403, "The caller may not use this socket"),
@@ -51,7 +51,7 @@ problem_kinds! {
     InUse = ("in_use", 409, "The object is in use"),
     /// Another operation is running; `detail` says which.
     Busy = ("busy", 409, "Another operation is running"),
-    /// The daemon follows another: its volumes are read-only until it is promoted.
+    /// The daemon is a standby: its volumes are read-only until it is promoted.
     Standby = ("standby", 409, "The daemon is a standby"),
     /// The object has changed since the caller read it (`If-Match`).
     PreconditionFailed = ("precondition_failed", 412, "The object has changed since it was read"),
@@ -59,7 +59,7 @@ problem_kinds! {
     DataBehindNewEnd = ("data_behind_new_end", 409, "The new size would cut off data"),
     /// The pool or the image store is full.
     NoSpace = ("no_space", 507, "No space left"),
-    /// The pool holds as many volumes as it can, or as many durable ones; `detail` says which.
+    /// The maximum number of volumes, or of durable volumes, is reached; `detail` says which.
     TooManyVolumes = ("too_many_volumes", 409, "The limit on the number of volumes is reached"),
     BodyTooLarge = ("body_too_large", 413, "The request body is too large"),
     /// The body did not arrive in time.
@@ -75,17 +75,17 @@ problem_kinds! {
 }
 
 impl ProblemKind {
-    /// The word that stands for the kind in JSON.
+    /// Name of the kind in JSON.
     pub const fn name(self) -> &'static str {
         self.parts().0
     }
 
-    /// The HTTP status code that goes with the kind.
+    /// HTTP status code of the kind.
     pub const fn status(self) -> u16 {
         self.parts().1
     }
 
-    /// One sentence on the kind, the same for every problem of it.
+    /// Title of the kind, the same for all its problems.
     pub const fn title(self) -> &'static str {
         self.parts().2
     }
@@ -132,13 +132,13 @@ impl Problem {
         }
     }
 
-    /// The same problem, with the field that is to blame.
+    /// Adds the invalid field to the problem.
     #[must_use]
     pub fn in_field(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
 
-    /// The same problem, with the running task that is to end first.
+    /// Adds the running task that must end first.
     #[must_use]
     pub fn behind_task(self, id: u64) -> Self {
         Self { task: Some(id), ..self }

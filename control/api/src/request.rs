@@ -1,13 +1,12 @@
-//! Bodies of requests, read so that a refusal names the field that is to blame.
+//! Parsing of request bodies, with errors that name the invalid field.
 
 use serde::de::DeserializeOwned;
 
 use crate::problem::{Problem, ProblemKind};
 
-/// Reads the body of a request. Fields that are not known are refused: a misspelt option must not
-/// pass in silence.
+/// Parses the body of a request. Unknown fields are rejected, because a typo must not be ignored.
 pub fn parse_request<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // Serde would also read an array as the fields in order.
+    // Serde would also accept an array with the fields in order.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(Problem::new(ProblemKind::InvalidRequest, "the body is not a JSON object"));
     }
@@ -20,7 +19,7 @@ pub fn parse_request<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     Ok(request)
 }
 
-/// `path` is `.` for the request as a whole.
+/// Converts a parse error. `path` is `.` for the whole body.
 fn problem_of(path: &str, error: &serde_json::Error) -> Problem {
     let message = without_position(&error.to_string());
     if !error.is_data() {
@@ -40,12 +39,12 @@ fn problem_of(path: &str, error: &serde_json::Error) -> Problem {
     Problem::new(ProblemKind::InvalidField, message).in_field(path)
 }
 
-/// The message without the place in the text, which says nothing to callers that made no text.
+/// Removes the position in the text, which does not help callers that use a client library.
 fn without_position(message: &str) -> String {
     message.split(" at line ").next().unwrap_or(message).to_owned()
 }
 
-/// The first word between backquotes.
+/// Returns the first word in backquotes.
 fn quoted(message: &str) -> Option<&str> {
     message.split('`').nth(1)
 }

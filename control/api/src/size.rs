@@ -1,7 +1,7 @@
-//! Sizes as people write them: `4KiB`, `10GiB`, `10G`, `4096`.
+//! Sizes as text: `4KiB`, `10GiB`, `10G`, `4096`.
 //!
-//! All units are powers of 1024 and `G` means GiB. Decimal units (`GB`) are refused rather than
-//! guessed at: people mean both things by them.
+//! All units are powers of 1024, and `G` means GiB. Decimal units (`GB`) are ambiguous in practice
+//! and therefore rejected.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,13 +18,15 @@ use utoipa::{PartialSchema, ToSchema};
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// For people: three significant digits in the largest unit that fits, `1.53 GiB`.
+    /// Formats the size for people: three significant digits in the largest unit that fits, such as
+    /// `1.53 GiB`.
     pub fn rounded(self) -> String {
         units::three_digits(self.0)
     }
 }
 
-/// Exact: the largest unit that divides the size, so that the text reads back as the same size.
+/// Formats the size exactly, in the largest unit that divides it, so that the text parses to the
+/// same size.
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let divides = |shift: u32| self.0 != 0 && self.0.trailing_zeros() >= shift;
@@ -35,7 +37,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Why a text is no size.
+/// Error for an invalid size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     #[error("invalid size {0:?}; use a whole number and a unit, for example 4KiB, 512M or 10GiB")]

@@ -1,4 +1,4 @@
-//! Snapshots and clones: copies that share memory with what they were made of.
+//! Snapshots and clones, which share memory with their source.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! A daemon that follows the image store which another daemon writes to.
+//! Standby: a daemon that follows the image store of another daemon.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,13 +7,13 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StandbyState {
-    /// The store has no image yet.
+    /// The store contains no image yet.
     Waiting,
-    /// The newest image is not complete in memory yet.
+    /// The newest image is still being loaded into memory.
     Fetching,
-    /// Volumes can be read as the newest image has them.
+    /// Volumes are readable as of the newest image.
     Following,
-    /// The store cannot be followed; `cause` says why. It is tried again.
+    /// The store cannot be followed; `cause` says why. The daemon retries.
     Failing,
 }
 

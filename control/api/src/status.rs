@@ -1,4 +1,4 @@
-//! The state of the daemon and its pool.
+//! State of the daemon and its pool.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,9 +10,9 @@ use crate::standby::Standby;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RecoveryState {
-    /// Nothing is left to do.
+    /// Recovery is complete.
     Complete,
-    /// Leaked pages are being searched for; everything is served meanwhile.
+    /// Leaked pages are being collected in the background.
     Sweeping,
 }
 
@@ -166,13 +166,13 @@ pub struct CpuLatencyStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuLatencyState {
-    /// To stay quick to wake: traffic is recent.
+    /// Low wake-up latency, because of recent traffic.
     Low,
-    /// Nothing: there was no traffic lately.
+    /// No request, because there was no recent traffic.
     Any,
-    /// Nothing, ever: the configuration says so.
+    /// No request, by configuration.
     Unmanaged,
-    /// Nothing, as the host does not let it.
+    /// No request, because the host does not permit it.
     Unavailable,
 }
 

@@ -1,5 +1,5 @@
-//! Tasks: operations that take longer than a client should wait for an answer. A task goes on when
-//! the client that started it has gone.
+//! Tasks: operations that are too long to wait for a response. A task continues when the client
+//! that started it disconnects.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,12 +11,12 @@ use crate::problem::Problem;
 #[serde(rename_all = "snake_case")]
 pub enum TaskKind {
     ImageSave,
-    /// Fetches the contents of restored volumes, which are served meanwhile.
+    /// Fetches the contents of restored volumes in the background.
     ImageFetch,
     ImageVerify,
-    /// Measures how fast the store takes an image, and saves none.
+    /// Measures the throughput of the image store without saving an image.
     ImageRehearse,
-    /// Gives the pool more memory, or less.
+    /// Resizes the pool.
     PoolResize,
 }
 
@@ -27,7 +27,7 @@ pub enum TaskState {
     Running,
     Done,
     Failed,
-    /// It was cancelled; nothing half-done is left.
+    /// Cancelled. Partial results were removed.
     Cancelled,
 }
 

@@ -1,4 +1,4 @@
-//! Volumes in requests and answers.
+//! Volumes in requests and responses.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::size::ByteSize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Reduction {
-    /// Duplicates are shared, the rest is compressed.
+    /// Deduplication and compression.
     #[default]
     Full,
     Compress,
@@ -25,12 +25,12 @@ pub enum Reduction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Written data survives the death of the daemon, not the loss of power.
+    /// Written data survives a crash of the daemon, but not a power loss.
     #[default]
     Ram,
-    /// As `ram`, and up to the last image over a loss of power.
+    /// Data up to the last image survives a power loss, otherwise as `ram`.
     Image,
-    /// What was flushed survives the loss of power.
+    /// Flushed data survives a power loss.
     Journal,
 }
 
@@ -38,10 +38,10 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Capacity {
-    /// New data fails with "no space".
+    /// Writes of new data fail with "no space".
     #[default]
     Thin,
-    /// Nothing fails: the full size is set aside when the volume is made.
+    /// Writes never fail for lack of space, because the full size is reserved at creation.
     Guaranteed,
 }
 

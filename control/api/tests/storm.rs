@@ -1,4 +1,4 @@
-//! Random requests: those that are recognized go on as what was understood.
+//! Random requests: matched requests are forwarded only as parsed.
 
 mod support {
     pub(crate) mod storm;
@@ -9,7 +9,7 @@ use http::{Method, Uri};
 use proptest::prelude::*;
 use support::storm;
 
-/// Parts of paths, with tricks among them.
+/// Path segments, including malicious ones.
 fn part() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("v1".to_owned()),
@@ -51,7 +51,7 @@ proptest! {
     }
 }
 
-/// The storm would be worth nothing if it recognized nothing.
+/// Goal: the random test would be meaningless if no request matched.
 #[test]
 fn each_endpoint_is_recognized_by_its_path() {
     for endpoint in ENDPOINTS.iter().chain(MACHINE_ENDPOINTS) {

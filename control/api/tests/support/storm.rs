@@ -1,9 +1,9 @@
-//! Requests of all kinds, and what must hold of each that is recognized.
+//! Arbitrary requests, and the properties of every request that matches an operation.
 
 use api::{Endpoint, Method as ApiMethod, Operation};
 use http::{Method, Uri};
 
-/// One request: the first byte draws its method, the rest is its path and query.
+/// Checks one request: the first byte selects its method, the rest is its path and query.
 pub(crate) fn request(bytes: &[u8]) {
     let Some((&draw, target)) = bytes.split_first() else { return };
     let Ok(uri) = Uri::try_from(target) else { return };
@@ -11,7 +11,7 @@ pub(crate) fn request(bytes: &[u8]) {
     check(&methods[usize::from(draw) % methods.len()], &uri);
 }
 
-/// Checks that what goes on to the daemon was understood.
+/// Checks that the forwarded request contains only parsed parts.
 pub(crate) fn check(method: &Method, uri: &Uri) {
     let Ok(operation) = Operation::of(method, uri) else { return };
     let endpoint = operation.endpoint;
@@ -27,7 +27,7 @@ pub(crate) fn check(method: &Method, uri: &Uri) {
     assert_eq!(read.path(), path, "{uri}");
 }
 
-/// As many parts as the endpoint has, and none that a reader of paths could take for another.
+/// Checks the number of segments, and that no segment has a special meaning in paths.
 fn check_shape(endpoint: &Endpoint, path: &str) {
     let (wanted, parts) = (endpoint.path.split('/'), path.split('/'));
     assert_eq!(wanted.clone().count(), parts.clone().count(), "{path}");
@@ -42,7 +42,7 @@ fn check_shape(endpoint: &Endpoint, path: &str) {
             assert!(!part.contains(hidden), "{path}");
         }
     }
-    // A path that is another endpoint's own is never a name in this one's.
+    // A path that is another endpoint's literal path is never matched as a name.
     let is_name = endpoint.path.contains('{');
     let mut others = api::ENDPOINTS.iter().chain(api::MACHINE_ENDPOINTS);
     let own = others.find(|it| it.method == endpoint.method && it.path == path);
