@@ -1,4 +1,4 @@
-//! Puts the page, where it was built, into the program: a list of its files.
+//! Embeds the built web page into the program, as a list of its files.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
     let folder = PathBuf::from(variable("CARGO_MANIFEST_DIR")?).join("../web/dist");
-    // Cargo runs this again and again as long as what it watches is missing. Where the folder
-    // cannot be made, that is all that happens.
+    // Cargo reruns this script as long as a watched path is missing. If the folder cannot be
+    // created, there is no other effect.
     let _ = fs::create_dir_all(&folder);
     println!("cargo::rerun-if-changed={}", folder.display());
     let mut list = String::from("&[\n");

@@ -1,5 +1,5 @@
-//! A REST interface of this host, over its socket: the daemon's, or that of `memlane-machines`. One
-//! connection for each request.
+//! Client of a REST interface on this host, the daemon's or that of `memlane-machines`. Each
+//! request uses its own connection.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,24 +12,25 @@ use tokio::sync::Semaphore;
 
 use crate::exchange::{Asked, exchange};
 
-/// Each serves 64 connections; the rest is for those who use its socket.
+/// Maximum number of concurrent requests. Each server accepts 64 connections; the rest is for
+/// direct clients.
 const REQUESTS_AT_ONCE_MAX: usize = 32;
 
-/// What takes long is a task of the daemon, which it answers at once.
+/// Time limit for the daemon. Long operations are tasks, which it answers at once.
 const DAEMON_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Machines are made and deleted while the answer is waited for.
+/// Time limit for `memlane-machines`, which answers only after a machine is created or deleted.
 const MACHINES_TIME_MAX: Duration = Duration::from_secs(150);
 
-/// Far more than the longest answer: a list of thousands of volumes.
+/// Limit on the length of a response: far more than a list of thousands of volumes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Why there is no answer.
+/// Reason for a missing response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
-    /// Nobody is at the socket, or the console may not use it.
+    /// The socket cannot be connected to.
     Unreachable(String),
-    /// The connection broke, or the answer is too long.
+    /// The connection broke, or the response is too long.
     Broken(String),
     Late(Duration),
 }
@@ -43,7 +44,7 @@ impl std::fmt::Display for NoAnswer {
     }
 }
 
-/// Where a program is, and how many ask it at a time.
+/// A server, with a limit on concurrent requests.
 #[derive(Debug)]
 pub(crate) struct Backend {
     name: &'static str,
@@ -53,12 +54,12 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// The daemon at its socket.
+    /// The daemon.
     pub(crate) fn daemon(socket: PathBuf) -> Self {
         Self::at("the daemon", socket, DAEMON_TIME_MAX)
     }
 
-    /// Virtual machines, at the socket of their program.
+    /// The server for virtual machines.
     pub(crate) fn machines(socket: PathBuf) -> Self {
         Self::at("memlane-machines", socket, MACHINES_TIME_MAX)
     }
@@ -68,7 +69,7 @@ impl Backend {
         Self { name, socket, answer_time_max, turns }
     }
 
-    /// Asks once. What changes something is not asked again: it may have been done.
+    /// Sends a request once. It is not retried, because a change may have been made.
     pub(crate) async fn ask(&self, asked: Asked<'_>) -> Result<Answer, NoAnswer> {
         let exchange = async {
             let _turn = self.turns.acquire().await.map_err(|_| self.late())?;
@@ -79,7 +80,7 @@ impl Backend {
         self.in_time(exchange).await
     }
 
-    /// Answer to GET, as JSON.
+    /// Sends a GET request and decodes the JSON response.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, NoAnswer> {
         let answer = self.ask(Asked::get(path)).await?;
         if !answer.status.is_success() {
@@ -91,7 +92,8 @@ impl Backend {
         })
     }
 
-    /// A connection that becomes a console's, or the answer that refuses it.
+    /// Upgrades a connection to a machine's console. Returns the response, also if the server
+    /// refuses.
     pub(crate) async fn upgrade(&self, path: &str) -> Result<Answer, NoAnswer> {
         let connecting = async {
             let stream = self.connect().await?;

@@ -1,8 +1,8 @@
-//! The time of the host.
+//! Wall clock.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Seconds since 1970.
+/// Current time in seconds since 1970.
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
 }

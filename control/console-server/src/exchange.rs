@@ -1,4 +1,4 @@
-//! One request to a program of this host, on a connection of its own.
+//! HTTP request to a server on this host, on its own connection.
 
 use axum::body::Bytes;
 use axum::http::{Method, Request, header};
@@ -6,13 +6,13 @@ use http_body_util::Full;
 use rest_client::{Answer, converse};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A request to a program of this host.
+/// A request to a server on this host.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) method: Method,
-    /// With its query.
+    /// Path and query.
     pub(crate) path: &'a str,
-    /// The entity tag that the thing must have.
+    /// Entity tag for `If-Match`.
     pub(crate) if_match: Option<&'a header::HeaderValue>,
     pub(crate) body: Bytes,
 }
@@ -23,8 +23,8 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Asks over a connection that was just made. An answer that is longer than `bytes_max` is none;
-/// the error says what broke.
+/// Sends a request on a new connection. Fails, with a message, if the connection breaks or the
+/// response exceeds `bytes_max`.
 pub(crate) async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     asked: Asked<'_>,

@@ -1,7 +1,7 @@
-//! Requests that go on to the daemon or to `memlane-machines`, after the permission check.
+//! Forwarding of requests to the daemon and `memlane-machines`, after authorization.
 //!
-//! Which operation a request asks for and what that takes is the business of `api`; here is who
-//! has it, and what projects allow.
+//! The crate `api` matches requests to operations and their permissions. This module checks the
+//! caller's role and restriction to projects.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,14 +23,14 @@ use crate::backend::{Backend, NoAnswer};
 use crate::exchange::Asked;
 use crate::refusal::{Kind, Refusal};
 
-/// Headers of answers that go on to the caller.
+/// Response headers that are forwarded.
 const ANSWERED: &[HeaderName] =
     &[header::CONTENT_TYPE, header::ETAG, header::LOCATION, header::RETRY_AFTER];
 
-/// Requests of one user that are passed on at a time: a fraction of those of all.
+/// Maximum number of concurrent requests per user, a fraction of the total.
 const AT_ONCE_OF_USER_MAX: usize = 8;
 
-/// Queues of requests by name. Each admits so many at a time, and exists while it has requests.
+/// Concurrency limits by name. A limit exists only while requests use it.
 #[derive(Debug)]
 struct RequestQueues {
     at_once_max: usize,
@@ -56,19 +56,20 @@ impl RequestQueues {
     }
 }
 
-/// Passes requests on.
+/// Forwards authorized requests.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     daemon: Arc<Backend>,
     machines: Option<Backend>,
     accounts: Arc<Accounts>,
-    /// Volumes of a project are made and grown one after the other, so that a quota holds.
+    /// Serializes creation and growth of volumes in a project, so that concurrent requests cannot
+    /// exceed its quota.
     project_queues: RequestQueues,
-    /// What one user asks waits for what they asked before: others have the rest.
+    /// Limits concurrent requests per user, so that users do not block each other.
     user_queues: RequestQueues,
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
     pub(crate) method: &'a Method,
@@ -77,7 +78,7 @@ pub(crate) struct Incoming<'a> {
     pub(crate) body: Bytes,
 }
 
-/// What of a body the check looks at; the daemon reads it as a whole.
+/// Fields of a body that authorization needs. The daemon parses the whole body.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Named {
@@ -98,7 +99,7 @@ impl Gateway {
         Self { daemon, machines, accounts, project_queues, user_queues }
     }
 
-    /// Has it done, where the caller may.
+    /// Authorizes and forwards a request.
     pub(crate) async fn pass(
         &self,
         caller: &Caller,
@@ -121,8 +122,8 @@ impl Gateway {
         Ok(shown(answer))
     }
 
-    /// Resource at a path that is to be changed, where the caller may see it and it is the
-    /// daemon's.
+    /// Returns the object at a path before it is changed. Null if the caller may not see it, or it
+    /// belongs to `memlane-machines`.
     pub(crate) async fn before(&self, caller: &Caller, uri: &Uri) -> Value {
         let Ok(operation) = Operation::of(&Method::GET, uri) else { return Value::Null };
         let may_look = check_role(caller, operation.endpoint.permission.role).is_ok();
@@ -134,7 +135,7 @@ impl Gateway {
         self.daemon.get(&operation.path()).await.unwrap_or_default()
     }
 
-    /// Refuses where there is no such volume, or the caller may not see it.
+    /// Fails if the volume does not exist or the caller may not see it.
     pub(crate) async fn check_volume(&self, caller: &Caller, name: &str) -> Result<(), Refusal> {
         check_role(caller, role_of("show_volume")?)?;
         if caller.is_limited() {
@@ -151,7 +152,8 @@ impl Gateway {
         }
     }
 
-    /// Opens a console of a machine, by its endpoint and name; [`check_console`] says who may.
+    /// Opens a console of a machine, by path template and name. The caller must have passed
+    /// [`check_console`].
     pub(crate) async fn open_console(
         &self,
         (path, name): (&str, &str),
@@ -161,7 +163,7 @@ impl Gateway {
         self.machines()?.upgrade(&path).await.map_err(machines_unanswered)
     }
 
-    /// Asks whether the daemon is there, for anybody.
+    /// Forwards a health check, without authentication.
     pub(crate) async fn pass_health(
         &self,
         method: &Method,
@@ -173,7 +175,7 @@ impl Gateway {
         self.daemon.ask(Asked::get(path)).await.map(shown).map_err(unanswered)
     }
 
-    /// As somebody who is limited to projects.
+    /// Forwards a request of a caller restricted to projects.
     async fn pass_limited(
         &self,
         caller: &Caller,
@@ -218,7 +220,7 @@ impl Gateway {
                 _ => Ok(answer),
             };
         }
-        // Of the project that gets more, and alone: nobody waits for two.
+        // Locks the project that grows. A request never waits for two projects.
         let target = match needed.reach {
             Reach::Several => body.volumes.first().map(String::as_str),
             Reach::Created | Reach::Cloned => body.name.as_deref(),
@@ -235,7 +237,7 @@ impl Gateway {
         self.ask(operation, incoming).await
     }
 
-    /// Whether the projects have room for what a request makes or grows.
+    /// Checks that a new or growing volume fits the quota of its project.
     async fn check_quota(
         &self,
         limits: &Limits,
@@ -246,7 +248,7 @@ impl Gateway {
         let size_of =
             |name: &str| volumes.iter().find(|it| it.name == name).map(|it| it.size_bytes);
         let source = operation.name.as_deref().unwrap_or_default();
-        // The volume that will be there, and the one that it takes the place of.
+        // The resulting volume, and the volume that it replaces.
         let (target, replaced) = match reach {
             Reach::Created | Reach::Cloned => (body.name.as_deref().unwrap_or_default(), None),
             Reach::Restored => {
@@ -268,7 +270,7 @@ impl Gateway {
         let Some(quota) = project.quota_bytes else { return Ok(()) };
         let old_bytes = replaced.filter(|it| it.starts_with(&project.prefix)).and_then(size_of);
         if old_bytes.is_some_and(|old_bytes| size_bytes <= old_bytes) {
-            // What is too much already may shrink.
+            // A volume above the quota may still shrink.
             return Ok(());
         }
         let inside = volumes.iter().filter(|it| it.name.starts_with(&project.prefix));
@@ -285,7 +287,7 @@ impl Gateway {
         Err(Refusal::new(Kind::OverQuota, &what))
     }
 
-    /// Whether the projects have room for a snapshot of each of these.
+    /// Checks that the projects may have a further snapshot of each volume.
     async fn check_snapshot_count(&self, limits: &Limits, named: &[String]) -> Result<(), Refusal> {
         let volumes: Vec<Volume> = self.daemon.get(api::VOLUMES_PATH).await.map_err(unanswered)?;
         for project in &limits.projects {
@@ -297,7 +299,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Whether a project may have so many volumes and snapshots more: a host has some 1,000.
+    /// Checks that a project may have `more` volumes and snapshots. A host supports about 1,000.
     async fn check_count(
         &self,
         project: &Project,
@@ -321,7 +323,8 @@ impl Gateway {
         Err(Refusal::new(Kind::OverQuota, &what))
     }
 
-    /// The size of a snapshot. One that is not there is the daemon's to refuse.
+    /// Returns the size of a snapshot, or 0 if it does not exist; then the daemon will reject the
+    /// request.
     async fn snapshot_bytes(&self, name: &str) -> Result<u64, Refusal> {
         let path = api::path_of(api::SNAPSHOT_PATH, name);
         let answer = self.daemon.ask(Asked::get(&path)).await.map_err(unanswered)?;
@@ -349,12 +352,12 @@ impl Gateway {
     }
 }
 
-/// Returns whether a caller may open a console of a machine, by the operation's name.
+/// Checks that a caller may open a console of a machine. `operation` is the operation id.
 pub(crate) fn check_console(caller: &Caller, operation: &str) -> Result<(), Refusal> {
     check_unlimited(caller, role_of(operation)?)
 }
 
-/// Returns whether a caller may do what concerns no project: topics, consoles of machines.
+/// Checks that a caller may use what belongs to no project: topics and consoles of machines.
 pub(crate) fn check_unlimited(caller: &Caller, least: Role) -> Result<(), Refusal> {
     check_role(caller, least)?;
     match caller.is_limited() {
@@ -363,7 +366,7 @@ pub(crate) fn check_unlimited(caller: &Caller, least: Role) -> Result<(), Refusa
     }
 }
 
-/// The least role for the operation of this name.
+/// Returns the minimum role for an operation id.
 fn role_of(operation: &str) -> Result<Role, Refusal> {
     let needed = permission(operation).map(|it| it.role);
     needed.ok_or_else(|| Refusal::forbidden("the console does not offer this operation"))
@@ -380,13 +383,13 @@ fn beyond_projects() -> Refusal {
     Refusal::forbidden("you are limited to projects, and this is not part of them")
 }
 
-/// Volumes that somebody may see, by their names.
+/// Returns a predicate for the names of volumes that the caller may see.
 pub(crate) fn may_see(accounts: &Accounts, caller: &Caller) -> impl Fn(&str) -> bool + use<> {
     let limits = caller.is_limited().then(|| Limits::of(accounts, caller));
     move |volume| limits.as_ref().is_none_or(|it| it.project_of(volume).is_some())
 }
 
-/// The projects of somebody who is limited.
+/// Projects of a restricted caller.
 #[derive(Debug)]
 struct Limits {
     projects: Vec<Project>,
@@ -399,7 +402,7 @@ impl Limits {
         Self { projects }
     }
 
-    /// The project of a volume, or of a snapshot of it.
+    /// Returns the project of a volume or snapshot.
     fn project_of(&self, name: &str) -> Option<&Project> {
         let volume = name.split('@').next().unwrap_or(name);
         self.projects.iter().find(|it| volume.starts_with(&it.prefix))
@@ -424,7 +427,7 @@ impl Limits {
         name.is_some_and(|name| self.project_of(name).is_some())
     }
 
-    /// The entries of a list that are inside.
+    /// Removes the entries of a list that are outside the projects.
     fn filter(&self, answer: Answer, field: &str) -> Result<Answer, Refusal> {
         if !answer.status.is_success() {
             return Ok(answer);
@@ -476,7 +479,7 @@ fn shown(answer: Answer) -> Response {
     response
 }
 
-/// The paths that the daemon serves, as far as they are not under `/v1`.
+/// Returns whether the daemon serves the path, under `/v1` or elsewhere.
 pub(crate) fn is_the_daemons(path: &str) -> bool {
     let is_it = |it: &&Endpoint| it.method == ApiMethod::Get && it.path == path;
     path == "/v1" || path.starts_with("/v1/") || ENDPOINTS.iter().any(|it| is_it(&it))

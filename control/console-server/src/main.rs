@@ -1,4 +1,5 @@
-//! `memlane-console`: users, tokens and TLS before the daemon's REST interface, and the page.
+//! `memlane-console`: HTTPS gateway with users, tokens and TLS in front of the daemon's REST
+//! interface, and web page.
 //!
 //! ```text
 //! browser, script ─TLS─▶ http ─┬─▶ access: who is it, and what may they do
@@ -10,8 +11,8 @@
 //!                              └─▶ page: the files of the page
 //! ```
 //!
-//! It needs no right but that of the daemon's socket, maps no pool and holds no volume. What it
-//! knows lies in its state folder; the daemon knows nothing of it.
+//! The console needs access only to the daemon's socket; it maps no pool and opens no volume. Its
+//! own state is in its state folder. The daemon does not know about the console.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -66,7 +67,8 @@ fn start(options: &Options) -> anyhow::Result<()> {
     runtime.block_on(http::run(options))
 }
 
-/// Each connection is one, and so is each request to the daemon: shells allow fewer unless asked.
+/// Raises the limit on file descriptors. Each connection and each request to the daemon takes one,
+/// and the default of shells is too low.
 fn raise_descriptors() {
     const DESCRIPTORS_MAX: u64 = 16 << 10;
     let mut limit = getrlimit(Resource::Nofile);

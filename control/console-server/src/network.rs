@@ -1,9 +1,9 @@
-//! Networks of the internet protocol, as options name them.
+//! IP networks in options.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// All addresses that begin with the same bits.
+/// All addresses with the same prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     address: IpAddr,

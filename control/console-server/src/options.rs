@@ -11,15 +11,15 @@ use crate::broker::HttpPlace;
 use crate::network::Network;
 use crate::sign_on::SignOnOptions;
 
-/// Requests wait for the daemon, not for processors.
+/// Number of threads. Requests wait for the daemon, not for CPU time.
 pub(crate) const THREAD_COUNT: usize = 2;
 
-/// The beginning of all addresses of the page: a scheme, a host, and a port where it has one.
+/// Public URL of the page: scheme, host, and optional port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicUrl(pub(crate) String);
 
 impl PublicUrl {
-    /// The host alone, as a certificate names it.
+    /// Host name, as in a certificate.
     pub(crate) fn host(&self) -> String {
         let url: Result<axum::http::Uri, _> = self.0.parse();
         let host = url.ok().and_then(|it| it.host().map(str::to_owned)).unwrap_or_default();
@@ -39,7 +39,7 @@ impl FromStr for PublicUrl {
         if !is_plain {
             return Err(wrong());
         }
-        // Browsers leave the usual port out.
+        // Browsers omit the default port.
         Ok(Self(url.strip_suffix(":443").unwrap_or(&url).to_owned()))
     }
 }
@@ -156,7 +156,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The broker's user that the console is, and the file of the password.
+    /// Returns the broker user of the console, and the file with its password.
     pub(crate) fn broker_login(&self) -> Option<(&str, &Path)> {
         self.broker_user.as_deref().zip(self.broker_password_file.as_deref())
     }

@@ -1,5 +1,4 @@
-//! The files of the page: those that were built into the program, or of a folder. All are read, and
-//! compressed, when the console starts.
+//! Files of the web page, built-in or from a folder. All are read and compressed at startup.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,14 +14,14 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use ring::digest::{SHA256, digest};
 
-/// By their paths from the page's root.
+/// Built-in files by path.
 const BUILT_IN: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/page_files.rs"));
 
-/// A page has far fewer and smaller files.
+/// Limits on the files of a page, far above actual pages.
 const FILES_MAX: usize = 1_000;
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Names of files under this folder say what is in them, and never mean anything else.
+/// Folder of files with content hashes in their names, which can be cached forever.
 const LASTING_FOLDER: &str = "/assets/";
 
 const NO_PAGE: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -33,7 +32,7 @@ const NO_PAGE: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"ut
     memlane-console again, or start it with <code>--page control/web/dist</code>.</p></body>\
     </html>";
 
-/// Returns whether a page was built into the program.
+/// Returns whether the program contains a page.
 pub(crate) fn is_built_in() -> bool {
     BUILT_IN.iter().any(|(name, _)| *name == "index.html")
 }
@@ -53,7 +52,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The page of a folder; without one that which was built in, if any was.
+    /// Loads the page from a folder, or the built-in one.
     pub(crate) fn load(folder: Option<&Path>) -> anyhow::Result<Self> {
         let mut files = BTreeMap::new();
         match folder {
@@ -73,7 +72,7 @@ impl Page {
         Ok(Self { files })
     }
 
-    /// The file at a path; `None`: there is none.
+    /// Returns the file at a path, or `None` if there is none.
     pub(crate) fn answer(
         &self,
         method: &Method,

@@ -1,4 +1,4 @@
-//! Refusals as problem details (RFC 9457), as the daemon's are.
+//! Errors of the console as problem details (RFC 9457), in the daemon's format.
 
 use api::PROBLEM_CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,10 +8,10 @@ use serde_json::json;
 use crate::access::AccountError;
 use crate::shares::Full;
 
-/// When those may try again who found no place.
+/// `Retry-After` if all slots are taken.
 const FULL_WAIT_SECONDS: u64 = 5;
 
-/// Kind of the failure: a word to match on, and its status code.
+/// Kind of an error: a stable name and a status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Invalid,
@@ -19,27 +19,27 @@ pub(crate) enum Kind {
     TooLarge,
     /// The body did not arrive in time.
     Slow,
-    /// Nobody is logged in, or what was shown is not valid.
+    /// The credentials are missing or invalid.
     Unauthorized,
     Forbidden,
     /// The rules let the user do nothing but enable a second factor.
     MustEnrol,
-    /// The request may come from another page.
+    /// The request may come from another site (CSRF).
     Forged,
     NotFound,
     NoMethod,
     Exists,
     Conflict,
-    /// It is not what If-Match names.
+    /// The object does not have the entity tag in `If-Match`.
     Changed,
     OverQuota,
     TooManyAttempts,
-    /// Others, or who asks, have taken all places.
+    /// All slots are taken, by the caller or others.
     Busy,
-    /// The console was not told of one.
+    /// No broker is configured.
     NoBroker,
     BrokerDown,
-    /// The console was not told of virtual machines.
+    /// Virtual machines are not configured.
     NoMachines,
     MachinesDown,
     DaemonDown,
@@ -76,7 +76,7 @@ impl Kind {
         Self::Internal,
     ];
 
-    /// The word in JSON, the status code, and one sentence.
+    /// Returns name in JSON, status code and title.
     pub(crate) const fn parts(self) -> (&'static str, u16, &'static str) {
         match self {
             Self::Invalid => ("invalid_request", 400, "The request is malformed"),
@@ -113,7 +113,7 @@ impl Kind {
     }
 }
 
-/// Why something was not done.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     kind: Kind,
@@ -123,7 +123,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// `detail` says what is wrong and what to do.
+    /// Creates an error. `detail` says what is wrong and what to do.
     pub(crate) fn new(kind: Kind, detail: &str) -> Self {
         Self { kind, detail: detail.to_owned(), field: None, retry_after_seconds: None }
     }
@@ -141,12 +141,12 @@ impl Refusal {
         Self { retry_after_seconds: Some(seconds), ..refusal }
     }
 
-    /// Nothing is wrong with the request but its time.
+    /// Creates a temporary error: the request may be repeated later.
     pub(crate) fn busy(detail: &str, seconds: u64) -> Self {
         Self { retry_after_seconds: Some(seconds), ..Self::new(Kind::Busy, detail) }
     }
 
-    /// So many `things` there are already: of who asks, or altogether.
+    /// Creates an error for a full limit on `things`, of the caller or in total.
     pub(crate) fn full(things: &str, full: Full) -> Self {
         let what = match full {
             Full::OfOne(count) => format!("you already have {count} {things}; close one first"),

@@ -1,8 +1,7 @@
-//! Places of which there are few, and of which everybody gets a share: streams of events, queries,
-//! terminals, passwords that are hashed.
+//! Fair sharing of limited slots among users: event streams, queries, terminals, password hashing.
 //!
-//! Nobody holds more than a share. Where all places are taken, who holds fewer than somebody else
-//! takes the place that the other has held longest: what one uses up, another still has.
+//! Each user has a limit. If all slots are taken, a user with fewer slots than another one takes
+//! over the oldest slot of the user with the most. So no user can exhaust the slots.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -10,16 +9,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Why there is no place.
+/// Reason for which no slot is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// Who asks holds as many as anybody may.
+    /// The caller has reached the limit per user.
     OfOne(usize),
-    /// All are taken, and nobody holds more than who asks.
+    /// All slots are taken, and no other user has more than the caller.
     OfAll(usize),
 }
 
-/// The places of one kind.
+/// Slots of one kind.
 #[derive(Debug)]
 pub(crate) struct Shares<K: Eq + Hash + Clone> {
     places_max: usize,
@@ -31,11 +30,11 @@ pub(crate) struct Shares<K: Eq + Hash + Clone> {
 struct Held<K> {
     next_id: u64,
     count: usize,
-    /// The oldest place of each first. What is dropped here tells its holder.
+    /// Slots of each user, oldest first. Dropping a sender revokes the slot.
     of: HashMap<K, BTreeMap<u64, oneshot::Sender<()>>>,
 }
 
-/// A place, until it is dropped.
+/// A slot, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place<K: Eq + Hash + Clone> {
     shares: Arc<Shares<K>>,
@@ -50,7 +49,7 @@ impl<K: Eq + Hash + Clone> Shares<K> {
         Arc::new(Self { places_max, of_one_max, held: Mutex::new(held) })
     }
 
-    /// A place for `key`. It never waits.
+    /// Takes a slot for `key`. Never blocks.
     pub(crate) fn enter(self: &Arc<Self>, key: &K) -> Result<Place<K>, Full> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let own = held.of.get(key).map_or(0, BTreeMap::len);
@@ -85,9 +84,9 @@ impl<K: Eq + Hash> Held<K> {
 }
 
 impl<K: Eq + Hash + Clone> Place<K> {
-    /// Returns when somebody else has taken the place.
+    /// Returns when the slot is revoked.
     pub(crate) async fn taken(&mut self) {
-        // Nothing is ever sent: the other end is dropped.
+        // Carries no messages. Revoking drops the sender.
         let _dropped = (&mut self.taken).await;
     }
 }

@@ -1,4 +1,5 @@
-//! The console from outside, over HTTPS, before a real daemon: rights, sessions, limits, deaths.
+//! Black-box tests of the console over HTTPS, with a real daemon: permissions, sessions, limits,
+//! crashes.
 
 mod command_line;
 mod evidence;
@@ -21,10 +22,10 @@ use system::wait_for;
 
 use crate::fixture::{Answer, Client, Fixture, PASSWORD};
 
-/// What anybody may ask.
+/// Operations without authentication.
 const FOR_EVERYBODY: &[&str] = &["health", "readiness"];
 
-/// What no table has.
+/// Requests that match no endpoint.
 const UNKNOWN: &[(&str, &str)] = &[
     ("GET", "/v1/nothing"),
     ("PUT", "/v1/volumes"),
@@ -33,7 +34,7 @@ const UNKNOWN: &[(&str, &str)] = &[
     ("GET", "/v2/volumes"),
 ];
 
-/// What changes something of the console's own, and what it is told.
+/// Requests that change the console's own state, with their bodies.
 const OWN_CHANGES: &[(&str, &str, &str)] = &[
     ("POST", "users", r#"{"name": "eve", "password": "four words are long", "role": "viewer"}"#),
     ("PATCH", "users/ann", r#"{"role": "administrator"}"#),
@@ -57,16 +58,16 @@ const OWN_CHANGES: &[(&str, &str, &str)] = &[
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Of one password, at once.
+/// Number of concurrent logins with wrong passwords.
 const GUESSES: usize = 20;
 
-/// The console's clock has whole seconds.
+/// Resolution of the console's clock.
 const CLOCK_STEP: Duration = Duration::from_secs(1);
 
-/// Requests whose head is too long.
+/// Number of requests whose head is too long.
 const LONG_HEADS: usize = 20;
 
-/// More than the console serves at a time.
+/// More than the console's limit.
 const IDLE_CONNECTIONS: usize = 3_000;
 
 #[track_caller]
@@ -75,7 +76,7 @@ fn check(answer: &Answer, status: u16, kind: &str) {
     assert_eq!(answer.kind().expect("a problem"), kind, "{answer:?}");
 }
 
-/// A request of the endpoint about things that are not there.
+/// Sends a request of the endpoint for objects that do not exist.
 fn try_endpoint(fixture: &Fixture, client: &Client, endpoint: &Endpoint) -> Result<Answer> {
     let path = match endpoint.path.contains("{number}") || endpoint.path.contains("{id}") {
         true => api::path_of(endpoint.path, "4000000"),
@@ -115,7 +116,7 @@ fn each_operation_of_the_daemon_takes_a_login_and_its_role() -> Result<()> {
         }
     }
     eprintln!("{asked} requests to {} operations", ENDPOINTS.len());
-    // Without a daemon it shows that the console refuses what it does not know by itself.
+    // Without a daemon, the console itself must reject unknown requests.
     fixture.daemon.kill()?;
     check(&fixture.get(&administrator, "/v1/volumes")?, 503, "daemon_down");
     for (method, path) in UNKNOWN {
@@ -170,7 +171,7 @@ fn a_login_begins_a_session_of_its_own_that_ends_with_the_logout() -> Result<()>
     }
     check(&fixture.get(&before, "/v1/volumes")?, 401, "unauthorized");
     let client = fixture::client_of(&answer)?;
-    // Who logs in again in the same browser leaves no session behind.
+    // A second login in the same browser ends the first session.
     let again = Client { headers: client.headers[..1].to_vec() };
     let second = fixture.post(&again, "/console/v1/session", &login)?;
     assert_eq!(second.status, 200);
@@ -233,7 +234,7 @@ fn tricks_with_paths_lead_nowhere() -> Result<()> {
         assert!([400, 403, 404].contains(&answer.status), "{path}: {answer:?}");
         assert!(!answer.body.contains("size_bytes") && !answer.body.contains("root:"), "{path}");
     }
-    // A name that is decoded is the same name.
+    // A percent-encoded name is the same name.
     check(&fixture.get(&limited, "/v1/volumes/%73ecret")?, 403, "forbidden");
     Ok(())
 }
@@ -243,7 +244,8 @@ fn what_is_too_large_or_takes_too_long_is_refused_and_others_are_served() -> Res
     let (fixture, administrator) = Fixture::with_administrator()?;
     let body = json!({"name": "x".repeat(300 << 10), "size": "1MiB"});
     check(&fixture.post(&administrator, "/v1/volumes", &body)?, 413, "body_too_large");
-    // The answer comes before all of it is read, and must not be overtaken by the end.
+    // The response is sent before the request is read, and must not be lost when the connection
+    // closes.
     let long = administrator.with(&format!("X-Long: {}", "x".repeat(120 << 10)));
     for _ in 0..LONG_HEADS {
         assert_eq!(fixture.get(&long, "/v1/volumes")?.status, 431);
@@ -261,13 +263,13 @@ fn what_is_too_large_or_takes_too_long_is_refused_and_others_are_served() -> Res
     let idle: Vec<_> = (0..IDLE_CONNECTIONS)
         .map(|_| TcpStream::connect(fixture.address()).context("a connection"))
         .collect::<Result<_>>()?;
-    // They have but half of the room, and those that say nothing are closed.
+    // Idle connections take at most half of the slots, and time out.
     assert_eq!(fixture.get(&administrator, "/v1/volumes")?.status, 200);
     eprintln!("served behind {} idle connections", idle.len());
     Ok(())
 }
 
-/// So many files may be open at once besides those of the test itself.
+/// Raises the limit on open files for `count` connections.
 fn allow_descriptors(count: usize) -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     let needed = u64::try_from(count)? + 500;
@@ -285,7 +287,7 @@ fn who_guesses_passwords_waits() -> Result<()> {
     let retry_after = |answer: &Answer| -> Option<u64> {
         answer.head.lines().find_map(|it| it.strip_prefix("retry-after: "))?.parse().ok()
     };
-    // Until a wait is long enough for a slow host to come within it.
+    // Repeat until the delay is long enough for a slow host.
     let mut failures = 0;
     wait_for("a long wait", TIME_LIMIT, || {
         let answer = fixture.try_log_in("bob", "not his password")?;
@@ -294,7 +296,7 @@ fn who_guesses_passwords_waits() -> Result<()> {
     })?;
     assert!(failures > 5, "{failures}");
     let late = |password: &str| fixture.try_log_in("bob", password);
-    // The right password comes too early as well, until the wait is over.
+    // The correct password is delayed as well.
     check(&late(PASSWORD)?, 429, "too_many_attempts");
     assert_eq!(fixture.try_log_in("ann", PASSWORD)?.status, 200);
     wait_for("the end of the wait", TIME_LIMIT, || Ok(late(PASSWORD)?.status == 200))?;
@@ -305,8 +307,8 @@ fn who_guesses_passwords_waits() -> Result<()> {
     Ok(())
 }
 
-/// All entries, the newest first: attempts that come too early are entries too, more of them than
-/// one answer has.
+/// Returns all audit entries, newest first. Refused attempts are entries as well, so there are more
+/// than one response holds.
 fn whole_audit(fixture: &Fixture, administrator: &Client) -> Result<Vec<Value>> {
     let mut entries: Vec<Value> = Vec::new();
     loop {
@@ -333,7 +335,7 @@ fn many_guesses_at_once_are_no_more_than_one_after_the_other() -> Result<()> {
     })?;
     let count = |status| statuses.iter().filter(|it| **it == status).count();
     assert_eq!(count(401) + count(429), GUESSES, "{statuses:?}");
-    // On a slow host waits, of 2 s and twice as long with each more, are over before the last came.
+    // On a slow host, earlier delays (2 s, doubling) may have passed before the last attempt.
     let mut over = 0;
     while Duration::from_secs((2 << (over + 1)) - 2) <= begin.elapsed() + CLOCK_STEP {
         over += 1;
@@ -423,7 +425,7 @@ fn a_new_password_ends_the_other_sessions_of_its_user() -> Result<()> {
     let changed = change(&olga, PASSWORD, "another long one")?;
     assert_eq!(changed.json()?, json!({"sessions_ended": 1, "tokens": 1}), "{changed:?}");
     ensure!(goes_on(&olga)? && !goes_on(&other)? && goes_on(&administrator)?, "{changed:?}");
-    // An administrator who gives themselves one stays; all sessions of others end.
+    // Changing one's own password keeps the current session. All sessions of other users end.
     let second = fixture.log_in("ann", PASSWORD)?;
     let patch = Some(r#"{"password": "words and more words"}"#);
     for name in ["ann", "olga"] {
@@ -434,7 +436,7 @@ fn a_new_password_ends_the_other_sessions_of_its_user() -> Result<()> {
     Ok(())
 }
 
-/// An operator who is limited to volumes that begin with `shop-`.
+/// Creates an operator restricted to volumes with the prefix `shop-`.
 fn limited_user(fixture: &Fixture, administrator: &Client, quota_bytes: u64) -> Result<Client> {
     let project = json!({"name": "shop", "prefix": "shop-", "quota_bytes": quota_bytes});
     let made = fixture.post(administrator, "/console/v1/projects", &project)?;
@@ -472,7 +474,7 @@ fn who_is_limited_to_a_project_sees_and_touches_nothing_else() -> Result<()> {
     check(&ask("POST", "/v1/snapshots/shop-a%40b/restore", json!({}))?, 409, "over_quota");
     let host_users = json!({"users": ["root"]});
     check(&ask("PATCH", "/v1/volumes/shop-a", host_users)?, 403, "forbidden");
-    // What has become too much by itself may shrink, and be deleted.
+    // Volumes above a lowered quota may still be shrunk and deleted.
     let less = Some(r#"{"quota_bytes": 1048576}"#);
     assert_eq!(
         fixture.ask(&administrator, "PATCH", "/console/v1/projects/shop", less)?.status,
@@ -537,7 +539,7 @@ fn deaths_of_the_daemon_and_the_console_lose_nothing_but_sessions() -> Result<()
     Ok(())
 }
 
-/// Users, projects and tokens, none of which is empty, but for when tokens were used last.
+/// Returns users, projects and tokens without the time of last use. None of the lists is empty.
 fn kept_lists(fixture: &Fixture, administrator: &Client) -> Result<Vec<Value>> {
     let mut kept = Vec::new();
     for path in ["users", "projects", "tokens"] {

@@ -1,7 +1,7 @@
-//! Users, tokens and projects, in one file that is replaced as a whole.
+//! Users, tokens and projects, in one file that is replaced atomically.
 //!
-//! A change is on disk before it is answered. There is always an administrator who may log in, once
-//! there was one.
+//! A change is on disk before the response is sent. Once there was an administrator who can log in,
+//! there always is one.
 
 mod codes;
 mod rules;
@@ -29,56 +29,56 @@ const FILE_NAME: &str = "accounts.json";
 
 const USERS_MAX: usize = 1_000;
 
-/// Of one user: what one makes takes no room of others.
+/// Maximum number of tokens per user, so that users do not exhaust each other's quota.
 const TOKENS_OF_USER_MAX: usize = 50;
 
-/// From where a user logged in last, networks that they are known by.
+/// Maximum number of networks remembered per user from earlier logins.
 const NETWORKS_OF_USER_MAX: usize = 16;
 
 const PROJECTS_MAX: usize = 1_000;
 const NAME_BYTES_MAX: usize = 64;
 
-/// Tokens end: after ten years at the latest.
+/// Maximum lifetime of a token: ten years.
 const TOKEN_SECONDS_MAX: u64 = 10 * 365 * 24 * 60 * 60;
 
-/// When a token was last used is kept to this exactness.
+/// Resolution of the time at which a token was last used.
 const LAST_USED_SECONDS: u64 = 60;
 
-/// Why a change was not made.
+/// Reason for which a change was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AccountError {
-    /// The field, and what is wrong with it.
+    /// The invalid field, and what is wrong with it.
     Invalid(&'static str, String),
     NotFound(String),
     Exists(String),
-    /// What would be broken by it.
+    /// Rule that the change would violate.
     Conflict(String),
     NotStored(String),
-    /// It is not what the caller saw any more.
+    /// The object has changed since the caller read it.
     Changed(String),
 }
 
 type Result<T> = std::result::Result<T, AccountError>;
 
-/// Somebody who may log in.
+/// A user who may log in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct User {
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// Names of projects that all is limited to; none: no limit.
+    /// Projects to which the user is restricted. Empty means unrestricted.
     pub(crate) projects: Vec<String>,
     pub(crate) disabled: bool,
     pub(crate) password: PasswordHash,
-    /// From where they have logged in; the last one is the newest.
+    /// Networks of earlier logins, the most recent last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     networks: Vec<IpAddr>,
-    /// Asked for after the password.
+    /// Second factor, if enabled. Its code is required after the password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) second_factor: Option<SecondFactor>,
 }
 
-/// A secret that a program shows in the place of its owner.
+/// API token: a secret with which a program authenticates in place of its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Token {
@@ -141,7 +141,7 @@ pub(crate) struct NewToken {
 #[derive(Debug, Default)]
 pub(crate) struct ProjectPatch {
     pub(crate) prefix: Option<String>,
-    /// `Some(None)`: no limit any more.
+    /// `Some(None)` removes the limit.
     pub(crate) quota_bytes: Option<Option<u64>>,
     pub(crate) quota_volumes: Option<u64>,
 }
@@ -160,12 +160,12 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Accounts {
     file: Mutex<StateFile<State>>,
-    /// Whether a token was used, or a user came from elsewhere, since the file was written.
+    /// Set if the file lacks the latest use of a token or network of a login.
     is_used: AtomicBool,
 }
 
 impl Accounts {
-    /// Reads the file in the state folder; without one there is nobody yet.
+    /// Reads the file in the state folder. Without a file there are no users.
     pub(crate) fn open(folder: &Path) -> std::io::Result<Self> {
         let file = StateFile::open_or_default(folder.join(FILE_NAME))?;
         Ok(Self { file: Mutex::new(file), is_used: AtomicBool::new(false) })
@@ -187,20 +187,20 @@ impl Accounts {
         self.lock().state().projects.clone()
     }
 
-    /// The tokens of a user; `None`: all.
+    /// Returns the tokens of a user, or all tokens.
     pub(crate) fn tokens(&self, owner: Option<&str>) -> Vec<Token> {
         let file = self.lock();
         let is_theirs = |it: &&Token| owner.is_none_or(|owner| it.owner == owner);
         file.state().tokens.iter().filter(is_theirs).cloned().collect()
     }
 
-    /// Who a user is now; `None` where they may not log in.
+    /// Returns the user as a caller with current rights, or `None` if the user may not log in.
     pub(crate) fn caller_of_user(&self, name: &str) -> Option<Caller> {
         let user = self.user(name).filter(|it| !it.disabled)?;
         Some(Caller { user: user.name, token: None, role: user.role, projects: user.projects })
     }
 
-    /// Who shows a token: never with more rights than its owner has now.
+    /// Authenticates a token. Its rights never exceed the current rights of its owner.
     pub(crate) fn caller_of_token(&self, secret: &Secret, now: u64) -> Option<Caller> {
         let hash = secret.hash();
         let mut file = self.lock();
@@ -209,7 +209,7 @@ impl Accounts {
         if token.expires <= now || owner.disabled {
             return None;
         }
-        // It may have been limited since the token was made.
+        // The owner may have been restricted since the token was created.
         let projects = match (owner.projects.is_empty(), token.projects.is_empty()) {
             (true, _) => token.projects.clone(),
             (false, true) => owner.projects.clone(),
@@ -234,8 +234,8 @@ impl Accounts {
         Some(Caller { user: token.owner, token: Some(token.id), role, projects })
     }
 
-    /// Notes from where a user has logged in, for [`Accounts::keep`] to store. Returns whether that
-    /// is new.
+    /// Records the network of a login, for [`Accounts::keep`] to store. Returns whether it differs
+    /// from the user's latest one.
     pub(crate) fn note_login(&self, name: &str, address: IpAddr) -> bool {
         let network = network_of(address);
         let mut file = self.lock();
@@ -254,8 +254,8 @@ impl Accounts {
         is_new
     }
 
-    /// Stores when tokens were used last, and from where users logged in, if there is something new
-    /// since the last time. Waits for the disk.
+    /// Stores the latest uses of tokens and networks of logins, if there are new ones. Blocks on
+    /// the disk.
     pub(crate) fn keep(&self) {
         if !self.is_used.swap(false, Ordering::Relaxed) {
             return;
@@ -266,7 +266,7 @@ impl Accounts {
         }
     }
 
-    /// Makes the first administrator, where there is nobody.
+    /// Creates the first administrator, if there are no users.
     pub(crate) fn make_first(&self, name: String, password: PasswordHash) -> Result<()> {
         check_name("name", &name)?;
         self.change(|state| {
@@ -294,7 +294,8 @@ impl Accounts {
         })
     }
 
-    /// Changes a user, and tells what it was before. `expected`: the tag that it has to have.
+    /// Changes a user. Returns the user before and after. `expected` is the entity tag that the
+    /// user must have.
     pub(crate) fn change_user(
         &self,
         name: &str,
@@ -317,7 +318,7 @@ impl Accounts {
         })
     }
 
-    /// Removes a user, and their tokens.
+    /// Deletes a user with all tokens.
     pub(crate) fn remove_user(&self, name: &str) -> Result<User> {
         self.change(|state| {
             let index = find_user(state, name)?;
@@ -375,7 +376,7 @@ impl Accounts {
         Ok((token, secret))
     }
 
-    /// Removes a token; `owner`: only where it is theirs.
+    /// Deletes a token. With `owner`, only if it belongs to that user.
     pub(crate) fn remove_token(&self, id: &str, owner: Option<&str>) -> Result<Token> {
         self.change(|state| {
             let is_it = |it: &Token| it.id == id && owner.is_none_or(|owner| it.owner == owner);
@@ -400,7 +401,8 @@ impl Accounts {
         })
     }
 
-    /// Changes a project, and tells what it was before. `expected`: the tag that it has to have.
+    /// Changes a project. Returns the project before and after. `expected` is the entity tag that
+    /// the project must have.
     pub(crate) fn change_project(
         &self,
         name: &str,
@@ -422,7 +424,7 @@ impl Accounts {
         })
     }
 
-    /// Removes a project that limits nobody.
+    /// Deletes a project to which no user or token is restricted.
     pub(crate) fn remove_project(&self, name: &str) -> Result<Project> {
         self.change(|state| {
             let index = state.projects.iter().position(|it| it.name == name);
@@ -447,7 +449,7 @@ impl Accounts {
     }
 
     fn lock(&self) -> MutexGuard<'_, StateFile<State>> {
-        // A change is made in a copy: what is here is whole.
+        // Changes are made on a copy, so the state is consistent even after a panic.
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -469,12 +471,12 @@ impl User {
         Self { name, role, projects, disabled: false, password, networks, second_factor }
     }
 
-    /// Returns whether they have logged in from this network before.
+    /// Returns whether the user has logged in from this network before.
     pub(crate) fn is_known_at(&self, address: IpAddr) -> bool {
         self.networks.contains(&network_of(address))
     }
 
-    /// View of it for administrators.
+    /// Returns the JSON that administrators see.
     pub(crate) fn shown(&self) -> Value {
         let Self { name, role, projects, disabled, .. } = self;
         let second_factor = self.second_factor.is_some();
@@ -499,7 +501,7 @@ pub(crate) struct ShownUser<'a> {
     second_factor: bool,
 }
 
-/// The tag of what somebody sees: another one as soon as they would see something else.
+/// Entity tag of an object as clients see it. It changes whenever the JSON does.
 pub(crate) fn tag_of(shown: &Value) -> String {
     Secret::shown(&shown.to_string()).hash()
 }
@@ -522,7 +524,7 @@ fn find_user(state: &State, name: &str) -> Result<usize> {
     index.ok_or_else(|| not_found("user", name))
 }
 
-/// Returns whether a user could have this name.
+/// Returns whether this is a valid user name.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-_.@".contains(&it);
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
@@ -547,7 +549,7 @@ fn check_prefix(prefix: &str) -> Result<()> {
     Err(AccountError::Invalid("prefix", what))
 }
 
-/// No volume is in two projects: quotas count each once.
+/// Rejects overlapping prefixes, because quotas must count each volume once.
 fn check_overlaps(state: &State) -> Result<()> {
     for (index, one) in state.projects.iter().enumerate() {
         for other in &state.projects[index + 1..] {

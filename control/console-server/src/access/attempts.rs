@@ -1,37 +1,39 @@
-//! Failed logins: after some of them a name has to wait at the address where they came from, and
-//! so has the address.
+//! Rate limit of failed logins. After several failures, logins for the user name from that address
+//! are delayed, and so are all logins from the address.
 //!
-//! Elsewhere the name does not wait: who does not know a password keeps nobody out who does.
+//! Logins for the name from other addresses are not delayed, so attackers cannot lock a user out.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// So many failures are nothing special.
+/// Number of failures before a user name is delayed at an address.
 const FAILURES_FREE: u32 = 5;
 
-/// Wrong codes of one user, from those who know the password: from one network where the user was
-/// before, or from all others together.
+/// Number of wrong second-factor codes before a user is delayed. Counted separately for each
+/// network that the user has logged in from, and together for all other networks.
 const CODE_FAILURES_FREE: u32 = 10;
 
-/// From an address come the failures of all who are behind it.
+/// Number of failures before an address is delayed. Higher, because many users may share an
+/// address.
 const ADDRESS_FAILURES_FREE: u32 = 20;
 
-/// The wait after the first failure too many; it doubles with each more.
+/// First delay. It doubles with each further failure.
 const WAIT_SECONDS_MIN: u64 = 2;
 const WAIT_SECONDS_MAX: u64 = 15 * 60;
 
-/// Who has not failed for so long begins anew.
+/// Time without failures after which they are forgotten.
 const FORGOTTEN_AFTER_SECONDS: u64 = 60 * 60;
 
-/// More than this are not remembered: the ones that failed longest ago go.
+/// Maximum number of entries in each table. The ones with the oldest failures are dropped.
 const REMEMBERED_MAX: usize = 4_096;
 
-/// What one host has of the addresses of IPv6.
+/// Prefix length of the IPv6 network that one host typically has.
 const NETWORK_BITS: u32 = 64;
 
-/// The address, or for IPv6 the network: a host has as many addresses there as it likes.
+/// Returns the IPv4 address, or the IPv6 network, because a host can use any address in its
+/// network.
 pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -60,18 +62,18 @@ impl Failures {
 struct Remembered {
     names: HashMap<(String, IpAddr), Failures>,
     addresses: HashMap<IpAddr, Failures>,
-    /// `None`: from networks where the user was never before.
+    /// The network, or `None` for networks that the user has not logged in from.
     codes: HashMap<(String, Option<IpAddr>), Failures>,
 }
 
-/// The failures that are remembered, in memory alone.
+/// Recent failures, in memory only.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<Remembered>);
 
 impl Attempts {
-    /// Begins an attempt, which counts as failed until [`Attempts::succeeded`] or
-    /// [`Attempts::not_made`]: so many at once are no more than one after the other. An error is
-    /// how many seconds this name, from this address, has to wait; then nothing was begun.
+    /// Starts an attempt. It counts as failed until [`Attempts::succeeded`] or
+    /// [`Attempts::not_made`], so that concurrent attempts are limited as well. If the name or the
+    /// address is delayed, fails with the delay in seconds, and no attempt is counted.
     pub(crate) fn begin(&self, name: &str, address: IpAddr, now: u64) -> Result<(), u64> {
         let address = network_of(address);
         let key = (name.to_owned(), address);
@@ -89,8 +91,8 @@ impl Attempts {
         }
     }
 
-    /// Forgets the failures of a name that has shown its password, here, and this attempt of its
-    /// address.
+    /// Resets the failures of the name at this address after a correct password, and removes this
+    /// attempt from the address's count.
     pub(crate) fn succeeded(&self, name: &str, address: IpAddr) {
         let address = network_of(address);
         let mut remembered = self.lock();
@@ -98,10 +100,10 @@ impl Attempts {
         give_back(&mut remembered.addresses, &address, 1);
     }
 
-    /// Begins a look at a code of a second factor, after the password was right. It counts as
-    /// failed until [`Attempts::code_succeeded`]; the password alone makes up for none. `known`:
-    /// the address, where the user has logged in from there before. Returns whether the code may
-    /// be looked at.
+    /// Starts the verification of a second-factor code, after the password was correct. It counts
+    /// as failed until [`Attempts::code_succeeded`]; a correct password does not reset it. `known`
+    /// is the address, if the user has logged in from its network before. Returns whether the code
+    /// may be verified.
     pub(crate) fn begin_code(&self, name: &str, known: Option<IpAddr>, now: u64) -> bool {
         let key = (name.to_owned(), known.map(network_of));
         let codes = &mut self.lock().codes;
@@ -116,7 +118,7 @@ impl Attempts {
         self.lock().codes.remove(&(name.to_owned(), known.map(network_of)));
     }
 
-    /// Takes back an attempt at which nobody looked.
+    /// Removes an attempt whose password was not verified from the counts.
     pub(crate) fn not_made(&self, name: &str, address: IpAddr) {
         let address = network_of(address);
         let mut remembered = self.lock();
@@ -124,8 +126,7 @@ impl Attempts {
         give_back(&mut remembered.addresses, &address, 1);
     }
 
-    /// Forgets all failures of a name, wherever they came from: an administrator has decided about
-    /// it.
+    /// Resets all failures of a name, from any address, after an administrator intervened.
     pub(crate) fn forget(&self, name: &str) {
         let mut remembered = self.lock();
         let Remembered { names, addresses, codes } = &mut *remembered;

@@ -1,4 +1,5 @@
-//! The audit log: who asked for what from where, and what came of it. A line of JSON for each.
+//! Audit log: user, request, client address and status code of each request, one JSON object per
+//! line.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,34 +15,36 @@ use utoipa::ToSchema;
 use crate::access::attempts::network_of;
 use crate::access::audit_sink::AuditSink;
 
-/// What callers did who are known, and what was tried by others: in files of their own, so that
-/// nobody who is not known can push out what others did. The second of each is of older consoles.
+/// Files for authenticated requests, and for failed authentication. They are separate, so that
+/// unauthenticated clients cannot displace entries of users. The second name of each pair is that
+/// of older versions.
 const FILES: [(&str, &str); 2] =
     [("audit.jsonl", "audit.old.jsonl"), ("attempts.jsonl", "attempts.old.jsonl")];
 
-/// Of each file, some 80,000 lines. One that is full is written anew with half of that: the oldest
-/// entries go of those who have most, so that nobody pushes out what others did.
+/// Size limit of each file, about 80,000 lines. A full file is rewritten with half of that. The
+/// oldest entries of users with the most entries are dropped first, so that users cannot displace
+/// each other's entries.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Longer paths are cut off, and so are the values of changes that are longer as a whole.
+/// Limit on paths, which are truncated, and on the JSON of a change, whose values are truncated.
 const PATH_CHARACTERS_MAX: usize = 512;
 const CHANGE_BYTES_MAX: usize = 4 << 10;
 
-/// The field of a change that was shortened: its length in bytes before. It takes no more than so
-/// many bytes.
+/// Field that a truncated change gets, with its original length in bytes, and the space reserved
+/// for it.
 const TRUNCATED: &str = "truncated_bytes";
 const TRUNCATED_BYTES: usize = 64;
 
-/// Stands where something was cut off, and takes so much with what separates it.
+/// Marks truncated text. The space includes separators.
 const CUT: &str = "…";
 const CUT_BYTES: usize = 16;
 
-/// Of what was refused to one user, or at one address, with one status, so many have an entry of
-/// their own within this time; the rest become counts.
+/// Number of refusals per user or address and status code that are logged individually in the
+/// period. Further ones are merged.
 const REFUSALS_SHOWN: u64 = 20;
 const REFUSALS_SECONDS: u64 = 60 * 60;
 
-/// Those of more than this are told, and counted anew.
+/// Maximum number of merged entries. Beyond it they are written and counting restarts.
 const COUNTED_MAX: usize = 4_096;
 
 /// A request in the audit log. It contains no secrets.
@@ -72,7 +75,7 @@ const fn one() -> u64 {
 }
 
 impl AuditEntry {
-    /// Whose it is, of those who share a file: who is not known may give any name.
+    /// Returns the user, or the network of unauthenticated clients, because they may give any name.
     fn owner(&self, by: By) -> String {
         match (by, &self.user) {
             (By::Known, Some(user)) => user.clone(),
@@ -84,12 +87,12 @@ impl AuditEntry {
     }
 }
 
-/// Refusals that have no entry yet.
+/// Refusals that are merged into one entry.
 #[derive(Debug)]
 struct Counted {
     since: u64,
     shown: u64,
-    /// The last one, which stands for all.
+    /// The latest refusal, which will stand for all.
     rest: Option<AuditEntry>,
 }
 
@@ -106,21 +109,21 @@ struct Written {
     bytes: u64,
 }
 
-/// Authentication of who made the request.
+/// Authentication state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum By {
     Known,
     Unknown,
 }
 
-/// Filter of the entries to see.
+/// Filter of audit entries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AuditFilter {
-    /// Only older ones, by their ids.
+    /// Only entries with a lower id.
     pub(crate) before: Option<u64>,
     pub(crate) user: Option<String>,
     pub(crate) method: Option<String>,
-    /// Text that their paths contain.
+    /// Substring of the path.
     pub(crate) path: Option<String>,
     pub(crate) status: Option<u16>,
     /// Unix seconds.
@@ -140,11 +143,11 @@ impl AuditFilter {
     }
 }
 
-/// The files that are written, and those before.
+/// The audit log's files.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     folder: PathBuf,
-    /// Another place for all entries, which nobody can change by the console.
+    /// Second destination of all entries, outside the console's control.
     sink: Option<AuditSink>,
     open: Mutex<Open>,
 }
@@ -167,7 +170,7 @@ impl AuditLog {
             let mut file = append_to(&path)?;
             let mut bytes = file.metadata()?.len();
             if bytes > 0 {
-                // A line that a crash cut off is ended, and passed over by readers.
+                // Terminate a line that a crash has cut. Readers skip it.
                 file.write_all(b"\n")?;
                 bytes += 1;
             }
@@ -178,7 +181,7 @@ impl AuditLog {
         Ok(Self { folder: folder.to_owned(), sink, open: Mutex::new(open) })
     }
 
-    /// Adds an entry, whose id it chooses. Where that fails, the console's own log says so.
+    /// Appends an entry and sets its id. Errors go to the program log.
     pub(crate) fn add(&self, by: By, entry: AuditEntry) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let written = match entry.status < 400 {
@@ -190,7 +193,7 @@ impl AuditLog {
         }
     }
 
-    /// The first refusals are written, those that follow are counted.
+    /// Writes the first refusals individually and merges the rest.
     fn count(&self, open: &mut Open, by: By, entry: AuditEntry) -> io::Result<()> {
         let key = (by, entry.owner(by), entry.status);
         let now = entry.time;
@@ -213,7 +216,7 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Writes an entry for the refusals of each that have none yet.
+    /// Writes the merged entries.
     fn tell_counted(&self, open: &mut Open) -> io::Result<()> {
         let told = open.counted.iter_mut();
         let told: Vec<_> = told.filter_map(|(key, it)| Some((key.0, it.rest.take()?))).collect();
@@ -244,13 +247,13 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Opens the other place anew, which may have been moved away.
+    /// Reopens the second destination, whose file may have been rotated.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         self.sink.as_ref().map_or(Ok(()), AuditSink::reopen)
     }
 
-    /// The newest entries first that the filter takes, `count` at most. Reads the files: not for
-    /// threads that serve others.
+    /// Returns the newest entries that match the filter, at most `count`, newest first. Reads the
+    /// files, so it must not be called on a thread that serves others.
     pub(crate) fn newest(&self, filter: &AuditFilter, count: usize) -> io::Result<Vec<AuditEntry>> {
         self.tell_counted(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))?;
         let mut entries = Vec::new();
@@ -273,7 +276,7 @@ impl Drop for AuditLog {
     }
 }
 
-/// A change with what of its values there is room for, and its length where that is not all.
+/// Truncates the values of a change that is too long, and adds its original length.
 fn shortened(mut change: Value) -> Value {
     let length = length_of(&change);
     if length <= CHANGE_BYTES_MAX {
@@ -291,8 +294,8 @@ fn length_of(value: &Value) -> usize {
     value.to_string().len()
 }
 
-/// Cuts a value down to so many bytes of JSON. Of what is in a list or an object each takes half of
-/// the room that is left at most, and the last one all of it, so that what is short stays whole.
+/// Truncates a value to `room` bytes of JSON. Each element of a list or object may use half of the
+/// remaining space, and the last one all of it, so that short elements stay intact.
 fn cut(value: &mut Value, room: usize) {
     if length_of(value) <= room {
         return;
@@ -321,12 +324,13 @@ fn cut(value: &mut Value, room: usize) {
                 fields.insert(CUT.to_owned(), Value::Null);
             }
         }
-        // Numbers and words are as long as they are.
+        // Numbers, booleans and null are not truncated.
         _ => {}
     }
 }
 
-/// Cuts a part, and takes its room; `false`: there is none, for it and for what follows.
+/// Truncates an element and reserves its space. Returns `false` if there is no space for it and the
+/// following ones.
 fn takes(part: &mut Value, more: usize, is_last: bool, left: &mut usize) -> bool {
     let share = if is_last { *left } else { *left / 2 };
     cut(part, share.saturating_sub(more));
@@ -338,7 +342,7 @@ fn takes(part: &mut Value, more: usize, is_last: bool, left: &mut usize) -> bool
 
 fn cut_text(text: &mut String, room: usize) {
     let mut end = room.min(text.len());
-    // Some characters are longer in JSON.
+    // Some characters take more bytes in JSON.
     while end > 0 && (!text.is_char_boundary(end) || length_of(&text[..end].into()) > room) {
         end -= 1 + usize::from(text.is_char_boundary(end)) * (end / 8);
     }
@@ -346,7 +350,7 @@ fn cut_text(text: &mut String, room: usize) {
     text.push_str(CUT);
 }
 
-/// As many of the newest entries of each as all have room for in half a file.
+/// Returns the newest entries of each user or network, with fair shares of half a file.
 fn fair_half(by: By, entries: Vec<AuditEntry>) -> Vec<AuditEntry> {
     let bytes_of = |it: &AuditEntry| serde_json::to_vec(it).map_or(0, |line| line.len() + 1);
     let mut of_each: HashMap<String, usize> = HashMap::new();
@@ -362,7 +366,7 @@ fn fair_half(by: By, entries: Vec<AuditEntry>) -> Vec<AuditEntry> {
         .rev()
         .filter(|it| {
             let taken = taken.entry(it.owner(by)).or_default();
-            // Each has one entry, however small a share is; of too many of those the newest stay.
+            // Each owner keeps at least one entry, but the total is limited to the newest ones.
             let is_kept = *taken < share && kept_bytes < half + half / 2;
             let bytes = bytes_of(it);
             *taken += bytes;
@@ -374,7 +378,7 @@ fn fair_half(by: By, entries: Vec<AuditEntry>) -> Vec<AuditEntry> {
     kept
 }
 
-/// How much each may have of `room`, where who has less than that leaves the rest to others.
+/// Returns the max-min fair share of `room`: unused parts of small shares go to others.
 fn share_of(mut room: usize, mut sums: Vec<usize>) -> usize {
     sums.sort_unstable();
     for (index, sum) in sums.iter().enumerate() {
@@ -494,7 +498,7 @@ mod tests {
         log.add(By::Unknown, AuditEntry { address: elsewhere, ..entry("bob", "/v1/volumes") });
         for number in 0..FILE_BYTES_MAX / 512 {
             log.add(By::Known, entry("eve", &format!("/{number}/{long}")));
-            // Who is not known may give another name each time.
+            // Unauthenticated clients may use a different name each time.
             log.add(By::Unknown, entry(&format!("eve{number}"), &format!("/{number}/{long}")));
         }
         let kept = all(&log);

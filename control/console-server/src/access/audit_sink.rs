@@ -1,5 +1,5 @@
-//! Another place for the audit log: a file, or the system's journal. What has gone there, nobody
-//! changes by the console.
+//! Second destination of the audit log: a file or the systemd journal. The console cannot change
+//! entries there.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use anyhow::Context;
 
 const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Where a console is told to send its audit log as well.
+/// Configured destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AuditPlace {
     Journal(PathBuf),
@@ -35,11 +35,11 @@ impl FromStr for AuditPlace {
     }
 }
 
-/// An open place.
+/// An open destination.
 #[derive(Debug)]
 pub(crate) enum AuditSink {
     Journal(UnixDatagram, PathBuf),
-    /// A line of JSON for each entry.
+    /// File with one JSON object per line.
     File(Mutex<File>, PathBuf),
 }
 
@@ -48,7 +48,8 @@ impl AuditSink {
         match place {
             AuditPlace::Journal(path) => {
                 let socket = UnixDatagram::unbound().context("no socket")?;
-                // Whoever reads it may hang: an entry is then missing there, and the log says so.
+                // Non-blocking, because the journal may hang. An entry is then dropped, which is
+                // logged.
                 socket.set_nonblocking(true).context("no socket")?;
                 Ok(Self::Journal(socket, path.clone()))
             }
@@ -60,7 +61,7 @@ impl AuditSink {
         }
     }
 
-    /// Opens a file anew that was moved away.
+    /// Reopens a rotated file.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         if let Self::File(file, path) = self {
             *file.lock().unwrap_or_else(PoisonError::into_inner) = append_to(path)?;
@@ -68,7 +69,7 @@ impl AuditSink {
         Ok(())
     }
 
-    /// Adds an entry: JSON without an end of a line.
+    /// Appends an entry, given as JSON without a line end.
     pub(super) fn add(&self, entry: &[u8]) {
         let added = match self {
             Self::Journal(socket, path) => {

@@ -1,15 +1,15 @@
-//! Who asks.
+//! The authenticated caller.
 
 use api::Role;
 
-/// Who asks, and what they may do at this moment.
+/// The authenticated caller, with current rights.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) user: String,
-    /// The id of the token that was shown; `None`: a session.
+    /// Id of the API token, or `None` for a session.
     pub(crate) token: Option<String>,
     pub(crate) role: Role,
-    /// The names of projects that all is limited to; none: no limit.
+    /// Projects to which the caller is restricted. Empty means unrestricted.
     pub(crate) projects: Vec<String>,
 }
 

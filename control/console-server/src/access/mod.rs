@@ -1,5 +1,5 @@
-//! Who asks, and what they may do: users, tokens and projects, sessions, passwords, failed logins,
-//! and the audit log. Nothing here speaks HTTP.
+//! Authentication and authorization: users, tokens, projects, sessions, passwords, failed logins,
+//! and the audit log. This module does not depend on HTTP.
 
 mod accounts;
 mod attempts;

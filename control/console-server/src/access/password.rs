@@ -1,4 +1,4 @@
-//! Passwords, as Argon2id (RFC 9106) keeps them.
+//! Password hashes with Argon2id (RFC 9106).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,26 +14,27 @@ use tokio::sync::Semaphore;
 use crate::access::attempts::network_of;
 use crate::shares::Shares;
 
-/// The second choice of RFC 9106 with less memory: OWASP's 19 MiB and two passes, one lane.
+/// Argon2id parameters that OWASP recommends: 19 MiB, two passes, one lane. Less memory than the
+/// second recommended option of RFC 9106.
 const MEMORY_KIB: u32 = 19 << 10;
 const PASSES: u32 = 2;
 
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
 
-/// Shorter ones can be tried.
+/// Minimum length, against brute force.
 const PASSWORD_CHARACTERS_MIN: usize = 10;
 
-/// Longer ones are no better, and cost time.
+/// Maximum length. Longer passwords add no security but cost time.
 const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// Of strangers so many are hashed at a time; so many more wait for that, of which one asker has a
-/// share. With a network for each they can take all of it.
+/// Limits for unauthenticated clients: concurrent hashes, queued ones, and queued ones per network.
+/// An attacker with many networks can fill the queue.
 const HASHED_AT_ONCE_MAX: usize = 2;
 const WAITING_MAX: usize = 32;
 const WAITING_OF_ONE_MAX: usize = 8;
 
-/// The same for those who are known, whom strangers keep out of nothing.
+/// Limits for users and returning clients, which unauthenticated clients do not affect.
 const HASHED_OF_KNOWN_MAX: usize = 1;
 const WAITING_OF_KNOWN_MAX: usize = 16;
 const WAITING_OF_ONE_KNOWN_MAX: usize = 8;
@@ -44,7 +45,7 @@ const WAITING_OF_ONE_KNOWN_MAX: usize = 8;
 pub(crate) struct PasswordHash {
     memory_kib: u32,
     passes: u32,
-    /// Both in base64.
+    /// Salt and hash, in base64.
     salt: String,
     hash: String,
 }
@@ -84,12 +85,12 @@ fn argon2id(
     Ok(hash)
 }
 
-/// Who has passwords hashed.
+/// Client on whose behalf a password is hashed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Asker {
-    /// Who is not known yet, by their network.
+    /// An unauthenticated client, by network.
     Stranger(IpAddr),
-    /// A name that has logged in from this network before.
+    /// A user name that has logged in from this network before.
     Returning(String, IpAddr),
     User(String),
 }
@@ -104,7 +105,7 @@ impl Asker {
     }
 }
 
-/// Those who wait for the same turns.
+/// A queue with its concurrency limit.
 #[derive(Debug)]
 struct Lane {
     turns: Arc<Semaphore>,
@@ -120,12 +121,13 @@ impl Lane {
     }
 }
 
-/// Hashes passwords, a few at a time: each takes tens of milliseconds and 19 MiB.
+/// Password hashing with limited concurrency: each hash takes tens of milliseconds and 19 MiB.
 #[derive(Debug)]
 pub(crate) struct Passwords {
     of_strangers: Lane,
     of_known: Lane,
-    /// Verified where there is no such user, so that an answer takes as long.
+    /// Dummy hash, verified for unknown users so that response times do not reveal which users
+    /// exist.
     nobody: PasswordHash,
 }
 
@@ -142,10 +144,10 @@ impl Passwords {
         })
     }
 
-    /// Hash to keep of a new password.
+    /// Hashes a new password.
     ///
     /// # Errors
-    /// It is too short or too long, in words for its owner; or too many wait already.
+    /// The password is too short or too long, with a message for the user; or the queue is full.
     pub(crate) async fn hash(
         &self,
         asker: &Asker,
@@ -155,10 +157,10 @@ impl Passwords {
         self.in_turn(asker, move || PasswordHash::of(&password)).await
     }
 
-    /// Returns whether it is the password of which `kept` is known; `None`: of nobody, and never.
+    /// Verifies a password. Without a hash (an unknown user) the result is always `false`.
     ///
     /// # Errors
-    /// Too many wait already.
+    /// The queue is full.
     pub(crate) async fn verify(
         &self,
         asker: &Asker,
@@ -199,12 +201,12 @@ impl Passwords {
     }
 }
 
-/// Why a password was not hashed.
+/// Reason for which a password was not hashed.
 #[derive(Debug)]
 pub(crate) enum NotHashed {
-    /// It is no password, in words for its owner.
+    /// Invalid password, with a message for the user.
     Refused(String),
-    /// Too many wait.
+    /// The queue is full.
     Busy,
     Failed(anyhow::Error),
 }
@@ -223,8 +225,8 @@ fn check(password: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Argon2id of RFC 9106 as the reference implementation's command line gives it:
-    /// `echo -n password | argon2 somesalt -id -t 2 -m 16 -p 1 -l 32`.
+    /// Reference value from the Argon2 command line: `echo -n password | argon2 somesalt -id -t 2
+    /// -m 16 -p 1 -l 32`.
     #[test]
     fn hashes_are_those_of_the_reference_implementation() {
         let hash = argon2id("password", b"somesalt", (1 << 16, 2)).expect("it is hashed");

@@ -1,5 +1,5 @@
-//! The second factor of a user: codes of an authenticator, each of which counts once, and recovery
-//! codes for whom it was lost. Its place is the file of accounts.
+//! Second factor of a user: one-time codes of an authenticator app, and recovery codes. It is
+//! stored in the file of accounts.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,41 +12,41 @@ use crate::access::totp::{TotpSecret, base32};
 
 const RECOVERY_CODES: usize = 10;
 
-/// So many random bits cannot be guessed: a plain hash of them is enough.
+/// Size of a recovery code. It has enough entropy for a plain hash without salt.
 const RECOVERY_BYTES: usize = 10;
 const RECOVERY_GROUP_LETTERS: usize = 4;
 
-/// Longer ones are no codes.
+/// Maximum length of an entered code.
 const CODE_BYTES_MAX: usize = 64;
 
-/// An enrolment that was begun waits so long for its first code.
+/// Time limit for entering the first code of an enrolment.
 const ENROLMENT_SECONDS_MAX: u64 = 10 * 60;
 
-/// A second factor that is on.
+/// An enabled second factor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SecondFactor {
     secret: TotpSecret,
-    /// Step of the last code that counted: those up to it count no more.
+    /// Time step of the last accepted code. Codes of this step and earlier ones are rejected.
     used_step: u64,
-    /// Hashes of those that were not used.
+    /// Hashes of unused recovery codes.
     recovery_codes: Vec<String>,
 }
 
-/// Kind of a code that counted.
+/// Type of an accepted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CodeKind {
     OfAuthenticator,
-    /// So many are left.
+    /// A recovery code, with the number of unused ones.
     Recovery(usize),
 }
 
 impl SecondFactor {
-    /// Turns one on by its first code; `None`: it is no code of the secret. Tells the recovery
-    /// codes, which are kept as hashes alone.
+    /// Enables a second factor after its first code. Returns `None` if the code is wrong. The
+    /// recovery codes are returned once; only their hashes are kept.
     ///
     /// # Errors
-    /// The secret is damaged, or the system gives no random bytes.
+    /// The secret is corrupt, or the system provides no random bytes.
     pub(crate) fn confirm(
         secret: TotpSecret,
         code: &str,
@@ -58,10 +58,10 @@ impl SecondFactor {
         Ok(Some((Self { secret, used_step, recovery_codes }, codes)))
     }
 
-    /// Uses up a code; `None`: it is none that counts now.
+    /// Verifies and consumes a code. Returns `None` if it is not valid now.
     ///
     /// # Errors
-    /// The secret is damaged.
+    /// The secret is corrupt.
     pub(crate) fn take(&mut self, code: &str, now: u64) -> anyhow::Result<Option<CodeKind>> {
         if code.len() > CODE_BYTES_MAX {
             return Ok(None);
@@ -78,7 +78,7 @@ impl SecondFactor {
         Ok(Some(CodeKind::Recovery(self.recovery_codes.len())))
     }
 
-    /// Number of recovery codes that are left.
+    /// Number of unused recovery codes.
     pub(crate) fn recovery_codes_left(&self) -> usize {
         self.recovery_codes.len()
     }
@@ -97,25 +97,25 @@ fn hash_of(code: &str) -> String {
     Secret::shown(&plain(code)).hash()
 }
 
-/// A code without what people put between its digits or letters.
+/// Normalizes an entered code: removes spaces and hyphens, converts to lower case.
 fn plain(code: &str) -> String {
     let kept = code.chars().filter(|it| !it.is_whitespace() && *it != '-');
     kept.map(|it| it.to_ascii_lowercase()).collect()
 }
 
-/// Enrolments that wait for their first code, in memory alone: one of each user.
+/// Pending enrolments, at most one per user, in memory only.
 #[derive(Debug, Default)]
 pub(crate) struct Enrolments(Mutex<HashMap<String, (TotpSecret, u64)>>);
 
 impl Enrolments {
-    /// Begins one, in the place of an older one of the user.
+    /// Starts an enrolment, which replaces an earlier one of the user.
     pub(crate) fn begin(&self, user: &str, secret: TotpSecret, now: u64) {
         let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         begun.retain(|_, (_, since)| now < *since + ENROLMENT_SECONDS_MAX);
         begun.insert(user.to_owned(), (secret, now));
     }
 
-    /// The secret of the one that was begun.
+    /// Returns the secret of the user's pending enrolment.
     pub(crate) fn begun(&self, user: &str, now: u64) -> Option<TotpSecret> {
         let begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (secret, since) = begun.get(user)?;
@@ -131,7 +131,7 @@ impl Enrolments {
 mod tests {
     use super::*;
 
-    /// Of RFC 6238, appendix B, in base64.
+    /// Secret of RFC 6238, appendix B, in base64.
     const SECRET: &str = "\"MTIzNDU2Nzg5MDEyMzQ1Njc4OTA\"";
 
     fn secret() -> TotpSecret {

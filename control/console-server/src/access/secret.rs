@@ -1,4 +1,4 @@
-//! Random secrets, of which the console keeps hashes alone.
+//! Random secrets. Only their hashes are stored.
 
 use anyhow::Context;
 use base64::Engine;
@@ -6,40 +6,40 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use subtle::ConstantTimeEq;
 
-/// So many random bytes cannot be guessed, which is why a plain hash of them is enough.
+/// Size of a secret. It has enough entropy for a plain hash without salt.
 const SECRET_BYTES: usize = 32;
 
-/// A secret that is given away once.
+/// A secret, which is shown to its owner once.
 #[derive(Clone)]
 pub(crate) struct Secret(String);
 
 impl Secret {
-    /// A new one.
+    /// Generates a secret.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     pub(crate) fn make() -> anyhow::Result<Self> {
         let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes).context("the system gives no random bytes")?;
         Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// Secret that somebody showed.
+    /// Wraps a secret that a client presented.
     pub(crate) fn shown(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// The secret itself, for the one it belongs to.
+    /// Returns the secret itself, for its owner.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Hash to keep of it: SHA-256.
+    /// Returns the SHA-256 hash, for storage.
     pub(crate) fn hash(&self) -> String {
         URL_SAFE_NO_PAD.encode(digest(&SHA256, self.0.as_bytes()))
     }
 
-    /// Returns whether it is the other one; takes as long where it is not.
+    /// Compares secrets in constant time.
     pub(crate) fn is(&self, other: &str) -> bool {
         let other = Self::shown(other).hash();
         self.hash().as_bytes().ct_eq(other.as_bytes()).into()

@@ -1,4 +1,4 @@
-//! Sessions of browsers, in memory alone: a new console asks everybody to log in again.
+//! Browser sessions, in memory only: after a restart of the console, users log in again.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use utoipa::ToSchema;
 use crate::access::caller::Caller;
 use crate::access::secret::Secret;
 
-/// A session ends when it was not used for so long, and at the latest after the second one.
+/// Idle timeout and maximum age of a session.
 const IDLE_SECONDS_MAX: u64 = 30 * 60;
 const AGE_SECONDS_MAX: u64 = 12 * 60 * 60;
 
-/// With more than so many of a user, and of all, one ends: that user's, or of the one who has most,
-/// the session that was used longest ago.
+/// Maximum number of sessions per user, and in total. At the limit, the least recently used session
+/// ends: of the user, or of the user with the most sessions.
 const SESSIONS_OF_USER_MAX: usize = 32;
 const SESSIONS_MAX: usize = 4_096;
 
@@ -23,12 +23,12 @@ const ID_CHARACTERS: usize = 12;
 
 #[derive(Debug)]
 struct Session {
-    /// By which it is listed and ended; tells nothing of its secret.
+    /// Id for listing and ending the session. It reveals nothing about the secret.
     id: String,
-    /// Where it was begun.
+    /// Client address at login.
     address: IpAddr,
     user: String,
-    /// Whom a provider named, with the rights that it gave them.
+    /// User of an identity provider, with the rights that it granted.
     foreign: Option<Caller>,
     csrf: Secret,
     begun: u64,
@@ -53,23 +53,23 @@ pub(crate) struct Listed {
     pub(crate) used: u64,
 }
 
-/// Session that goes on.
+/// A valid session.
 #[derive(Clone, Debug)]
 pub(crate) struct Login {
     pub(crate) user: String,
-    /// Whom a provider named; `None`: a user of the console.
+    /// User of an identity provider, or `None` for a user of the console.
     pub(crate) foreign: Option<Caller>,
     pub(crate) csrf: Secret,
-    /// When it ends unless it is used: Unix seconds.
+    /// Time of expiry if the session is not used again, in Unix seconds.
     pub(crate) expires: u64,
 }
 
-/// All sessions, by the hash of the secret in the browser's cookie.
+/// All sessions, by the hash of the secret in the cookie.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions(Mutex<HashMap<String, Session>>);
 
 impl Sessions {
-    /// Begins one. Its secret is new, whatever the browser had before.
+    /// Creates a session with a new secret, regardless of the browser's earlier session.
     pub(crate) fn begin(
         &self,
         user: &str,
@@ -79,7 +79,8 @@ impl Sessions {
         self.begin_as((user, address), None, now)
     }
 
-    /// Begins one of somebody whom a provider named. They keep these rights as long as it goes on.
+    /// Creates a session for a user of an identity provider, whose rights stay fixed for the
+    /// session.
     pub(crate) fn begin_for(
         &self,
         caller: &Caller,
@@ -116,7 +117,7 @@ impl Sessions {
         Ok((secret, Login { expires, ..login }))
     }
 
-    /// The session of a secret, which is used by that.
+    /// Returns the session of a secret, and resets its idle timeout.
     pub(crate) fn find(&self, secret: &Secret, now: u64) -> Option<Login> {
         let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let session = sessions.get_mut(&secret.hash()).filter(|it| it.expires() > now)?;
@@ -130,7 +131,7 @@ impl Sessions {
         })
     }
 
-    /// Returns whether a session goes on; it is not used by that.
+    /// Returns whether a session is valid, without resetting its idle timeout.
     pub(crate) fn goes_on(&self, secret: &Secret, now: u64) -> bool {
         let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.get(&secret.hash()).is_some_and(|it| it.expires() > now)
@@ -140,7 +141,7 @@ impl Sessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&secret.hash());
     }
 
-    /// Those that go on, of a user or of all, the one that was used last first.
+    /// Lists the valid sessions of a user, or all, most recently used first.
     pub(crate) fn list(&self, user: Option<&str>, now: u64) -> Vec<Listed> {
         let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let theirs = sessions.values().filter(|it| user.is_none_or(|user| it.user == user));
@@ -158,7 +159,8 @@ impl Sessions {
         listed
     }
 
-    /// Ends the session of an id; `user`: only where it is theirs. `None`: there is none.
+    /// Ends the session with this id. With `user`, only if it belongs to that user. Returns its
+    /// user.
     pub(crate) fn end_listed(&self, id: &str, user: Option<&str>) -> Option<String> {
         let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |it: &Session| it.id == id && user.is_none_or(|user| it.user == user);
@@ -166,7 +168,7 @@ impl Sessions {
         sessions.remove(&hash).map(|it| it.user)
     }
 
-    /// Ends all sessions of a user but the one of `kept`, and tells how many went on until then.
+    /// Ends all sessions of a user except `kept`. Returns the number of those that were valid.
     pub(crate) fn end_all_of(&self, user: &str, kept: Option<&Secret>, now: u64) -> usize {
         let kept = kept.map(Secret::hash);
         let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);

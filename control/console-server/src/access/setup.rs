@@ -1,4 +1,4 @@
-//! The one-time code with which the first administrator is made.
+//! One-time code for creating the first administrator.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use anyhow::Context;
 
 use crate::access::secret::Secret;
 
-/// Holds the link as long as nobody has used it; only its owner may read it.
+/// File with the setup link until it is used. Only its owner may read it.
 const FILE_NAME: &str = "setup-link";
 
-/// The code of this start, until it is used.
+/// Setup code of this start, until it is used.
 #[derive(Debug)]
 pub(crate) struct Setup {
     path: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// With a new code, whose link lies in a file of the state folder.
+    /// Generates a code and writes its link to a file in the state folder.
     pub(crate) fn offer(folder: &Path, origin: &str) -> anyhow::Result<(Self, String)> {
         let (path, code) = (folder.join(FILE_NAME), Secret::make()?);
         let link = format!("{origin}/#/setup/{}", code.reveal());
@@ -28,7 +28,7 @@ impl Setup {
         Ok((Self { path, code: Mutex::new(Some(code)) }, link))
     }
 
-    /// Where there are users.
+    /// State without a code, for a console that has users.
     pub(crate) fn none(folder: &Path) -> Self {
         let setup = Self { path: folder.join(FILE_NAME), code: Mutex::new(None) };
         setup.remove_file();
@@ -39,13 +39,13 @@ impl Setup {
         &self.path
     }
 
-    /// Returns whether it is the code, and nobody has used it.
+    /// Returns whether this is the code and it is unused.
     pub(crate) fn is(&self, shown: &str) -> bool {
         let code = self.code.lock().unwrap_or_else(PoisonError::into_inner);
         code.as_ref().is_some_and(|it| it.is(shown))
     }
 
-    /// The first administrator is there.
+    /// Invalidates the code once the first administrator exists.
     pub(crate) fn end(&self) {
         *self.code.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.remove_file();
@@ -54,7 +54,7 @@ impl Setup {
     fn remove_file(&self) {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                // The code in it is worth nothing any more.
+                // The code in it is no longer valid.
                 tracing::warn!(path = %self.path.display(), %error, "the file of the link stays");
             }
             _ => {}

@@ -1,5 +1,5 @@
-//! One-time passwords by time (RFC 6238): SHA-1, six digits, steps of 30 s, as authenticator
-//! programs expect where nothing else is said.
+//! Time-based one-time passwords (TOTP, RFC 6238): SHA-1, six digits, steps of 30 s, the defaults
+//! of authenticator apps.
 
 use anyhow::Context;
 use base64::Engine;
@@ -11,53 +11,53 @@ use subtle::ConstantTimeEq;
 const STEP_SECONDS: u64 = 30;
 const DIGITS: u32 = 6;
 
-/// Clocks may differ by so many steps.
+/// Tolerated clock skew, in steps.
 const SKEW_STEPS: u64 = 1;
 
-/// As long as what SHA-1 gives (RFC 4226, 4).
+/// Length of a SHA-1 digest, as RFC 4226, section 4, recommends.
 const SECRET_BYTES: usize = 20;
 
-/// Of base32 (RFC 4648, 6).
+/// Base32 alphabet (RFC 4648, section 6).
 const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 const LETTER_BITS: usize = 5;
 
-/// The secret that the console and an authenticator share, in base64.
+/// Secret shared with an authenticator app, in base64.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TotpSecret(String);
 
 impl TotpSecret {
-    /// A new one.
+    /// Generates a secret.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     pub(crate) fn make() -> anyhow::Result<Self> {
         let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes).context("the system gives no random bytes")?;
         Ok(Self(STANDARD_NO_PAD.encode(bytes)))
     }
 
-    /// The secret as people type it into an authenticator: base32.
+    /// Returns the secret in base32, for manual entry into an app.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The secret is corrupt.
     pub(crate) fn reveal(&self) -> anyhow::Result<String> {
         Ok(base32(&self.bytes()?))
     }
 
-    /// Address that an authenticator reads, for a user of the console at `host`.
+    /// Returns the `otpauth` URI for a QR code, for a user of the console at `host`.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The secret is corrupt.
     pub(crate) fn uri(&self, user: &str, host: &str) -> anyhow::Result<String> {
         let (issuer, user) = (escaped(&format!("Memlane {host}")), escaped(user));
         let secret = self.reveal()?;
         Ok(format!("otpauth://totp/{issuer}:{user}?secret={secret}&issuer={issuer}"))
     }
 
-    /// The step whose code it is, of those after `used`; `None`: of none.
+    /// Returns the time step whose code this is, if it is valid and later than `used`.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The secret is corrupt.
     pub(crate) fn step_of(
         &self,
         code: &str,
@@ -74,7 +74,7 @@ impl TotpSecret {
     }
 
     /// # Errors
-    /// It is damaged, so that every code would be as good as known.
+    /// The secret is corrupt, for example empty, which would make every code predictable.
     fn bytes(&self) -> anyhow::Result<Vec<u8>> {
         let bytes = STANDARD_NO_PAD.decode(&self.0).context("a second factor is damaged")?;
         anyhow::ensure!(bytes.len() == SECRET_BYTES, "a second factor is damaged");
@@ -97,7 +97,7 @@ fn code_at(secret: &[u8], step: u64) -> String {
     format!("{:06}", number % 10_u32.pow(DIGITS))
 }
 
-/// Without padding: of bytes whose bits are full letters.
+/// Encodes base32 without padding. The number of bits must be a multiple of 5.
 pub(super) fn base32(bytes: &[u8]) -> String {
     let bit = |at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
     let letter = |first: usize| {
@@ -122,7 +122,7 @@ mod tests {
 
     const OF_THE_RFC: &[u8; SECRET_BYTES] = b"12345678901234567890";
 
-    /// Appendix B of RFC 6238, the last six of its eight digits.
+    /// Test vectors of RFC 6238, appendix B: the last six of eight digits.
     #[test]
     fn codes_are_those_of_the_rfc_and_count_for_a_step_before_and_after_and_once() {
         let secret = TotpSecret(STANDARD_NO_PAD.encode(OF_THE_RFC));

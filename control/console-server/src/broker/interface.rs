@@ -1,4 +1,4 @@
-//! The broker's HTTP interface, which changes nothing: one connection for each request.
+//! Client of the broker's read-only HTTP interface. Each request uses its own connection.
 
 use std::time::Duration;
 
@@ -19,18 +19,18 @@ const GROUP_PATH: &str = "/v1/groups/{name}";
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// How long all who ask are told the same: the broker is asked once for all browsers.
+/// Time for which a response is cached, so that the broker is queried once for all browsers.
 const KEPT: Duration = Duration::from_millis(900);
 
 /// Overview of topics and groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Overview {
     pub(crate) topics: Value,
-    /// `None`: the coordinator of groups had no time.
+    /// `None` if the group coordinator timed out.
     pub(crate) groups: Option<Value>,
 }
 
-/// Where it is, and what it told last.
+/// The broker's interface, with the cached overview.
 #[derive(Debug)]
 pub(crate) struct Interface {
     place: HttpPlace,
@@ -42,7 +42,7 @@ impl Interface {
         Self { place, told: Mutex::new(None) }
     }
 
-    /// Topics and groups, or why they are not known.
+    /// Returns topics and groups, or a message that says why they are unavailable.
     pub(crate) async fn overview(&self) -> Result<Overview, String> {
         let mut told = self.told.lock().await;
         if let Some((at, known)) = &*told
@@ -55,12 +55,13 @@ impl Interface {
         overview
     }
 
-    /// Description of a topic by the broker; `None`: there is none.
+    /// Returns the broker's description of a topic, or `None` if it does not exist.
     pub(crate) async fn topic(&self, name: &str) -> Result<Option<Value>, String> {
         self.one(&api::path_of(TOPIC_PATH, name)).await
     }
 
-    /// Description of a group by the broker, with its lag in each partition; `None`: there is none.
+    /// Returns the broker's description of a group, with its lag in each partition, or `None` if it
+    /// does not exist.
     pub(crate) async fn group(&self, name: &str) -> Result<Option<Value>, String> {
         self.one(&api::path_of(GROUP_PATH, name)).await
     }

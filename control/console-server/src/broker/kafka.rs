@@ -1,7 +1,7 @@
-//! Resets of offsets and deletions of topics, over Kafka's protocol.
+//! Offset resets and topic deletions, over Kafka's protocol.
 //!
-//! The connection is that of the user whom the console logs in as: the broker's access list says
-//! what that user may. Whatever the broker advertises, nothing goes to another host.
+//! The console connects as a broker user, whose access the broker's ACLs determine. Advertised
+//! listeners are ignored, so that no data goes to another host.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -21,32 +21,32 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 const CHANGE_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Metadata of a broker's topics and offsets of a group are shorter.
+/// Limit on responses, such as topic metadata and group offsets.
 const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
-/// Why nothing was changed.
+/// Reason for which a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KafkaError {
     NotFound(String),
-    /// The broker's access list is against it.
+    /// The broker's ACLs deny it.
     Denied(String),
-    /// The group has members, or the broker does not do it for another reason.
+    /// The group has members, or the broker rejects the request for another reason.
     Refused(String),
-    /// Nobody answers, or not as the console needs it: it may have been done.
+    /// No response, or an unexpected one. The change may have been made.
     Broken(String),
 }
 
-/// The broker as Kafka's clients see it.
+/// Kafka client of the broker.
 #[derive(Debug)]
 pub(crate) struct Kafka {
     client: Client,
 }
 
 impl Kafka {
-    /// `login`: the user, and the file of the password.
+    /// `login` is the broker user and the file with its password.
     ///
     /// # Errors
-    /// The address is not of this host, or the file cannot be used.
+    /// The address is on another host, or the file is unusable.
     pub(crate) fn at(address: SocketAddr, login: Option<(&str, &Path)>) -> anyhow::Result<Self> {
         check_host(address).map_err(anyhow::Error::msg)?;
         let sasl = login.map(|(user, file)| {
@@ -66,8 +66,8 @@ impl Kafka {
         Ok(Self { client: Client::new(address.to_string(), settings) })
     }
 
-    /// Moves a group to the offsets that `spec` gives in topics; without topics, in all that it has
-    /// offsets of.
+    /// Resets a group's offsets to `spec` in `topics`, or in all topics with committed offsets if
+    /// `topics` is empty.
     pub(crate) async fn reset(
         &self,
         group: &str,
@@ -95,7 +95,7 @@ impl Kafka {
         }
     }
 
-    /// Deletes a topic with its records, and with what groups have committed of it.
+    /// Deletes a topic with its records and the committed offsets of groups.
     pub(crate) async fn delete_topic(&self, topic: &str) -> Result<(), KafkaError> {
         let deleted = tokio::time::timeout(CHANGE_TIME_MAX, self.client.delete_topic(topic)).await;
         let deleted = deleted.map_err(|_| {

@@ -1,6 +1,6 @@
-//! The broker behind the console: topics and groups by its HTTP interface, queries and records to
-//! be written by SQL, resets of offsets and deletions of topics by Kafka's protocol. It decides
-//! about no caller.
+//! Access to the broker: topics and groups through its HTTP interface, queries and inserts through
+//! SQL, offset resets and topic deletions through Kafka's protocol. This module does not authorize
+//! callers.
 
 mod interface;
 mod kafka;

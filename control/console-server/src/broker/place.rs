@@ -1,11 +1,12 @@
-//! Where the broker's interface is: on this host, as it knows neither passwords nor TLS.
+//! Address of the broker's HTTP interface. It must be on this host, because the interface has
+//! neither authentication nor TLS.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A socket of this host.
+/// Unix socket, or TCP address on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HttpPlace {
     Socket(PathBuf),
@@ -36,7 +37,7 @@ impl fmt::Display for HttpPlace {
     }
 }
 
-/// Refuses to send unencrypted text beyond this host.
+/// Rejects addresses on other hosts, because the connection is not encrypted.
 pub(super) fn check_host(address: SocketAddr) -> Result<(), String> {
     match address.ip().is_loopback() {
         true => Ok(()),

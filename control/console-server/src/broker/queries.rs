@@ -1,12 +1,12 @@
-//! Queries over topics, by SQL: one connection for each, which ends with it.
+//! SQL queries over topics. Each query has its own connection.
 //!
-//! A query only reads: its first word is SELECT, SUBSCRIBE or EXPLAIN, the broker takes one
-//! statement alone, and it is told with the login that the connection changes nothing, so that no
-//! function does either. A broker that does not know what is said with a login passes over it: so
-//! the console looks whether it is in force before it sends a query. What it may read is up to the
-//! broker, by the access list of the user that the console logs in as and, where the console says
-//! for whom it asks, by that of the user of that name too. Rows are taken from the broker as fast
-//! as the reader takes them.
+//! Queries are read-only. The console accepts only SELECT, SUBSCRIBE and EXPLAIN, and the broker
+//! accepts only one statement. The session is started with `default_transaction_read_only=on`, so
+//! that functions cannot write either. A broker that does not know a startup parameter ignores it;
+//! therefore the console checks that it is in effect before it sends a query. The broker's ACLs
+//! determine which topics can be read: those of the broker user that the console logs in as and, if
+//! the console states on whose behalf it asks, also those of the broker user with the console
+//! user's name. Rows are read from the broker no faster than the browser reads them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -28,60 +28,60 @@ use tokio_postgres::{
 use crate::broker::place::check_host;
 use crate::shares::{Full, Place, Shares};
 
-/// Each broker has this one database.
+/// The broker's only database.
 const DATABASE: &str = "memlane";
 
-/// The name to go by where nobody has to log in.
+/// User name for brokers without authentication.
 const USER_DEFAULT: &str = "console";
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 const PLAN_TIME_MAX: Duration = Duration::from_secs(30);
 const CANCEL_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What a query that ends may take; live ones go on as long as they are read.
+/// Limits on finite queries. Live queries run as long as they are read.
 const QUERY_TIME_MAX: Duration = Duration::from_secs(60);
 const ROWS_MAX: usize = 10_000;
 const BYTES_MAX: usize = 8 << 20;
 
-/// Of all, and of one user of the console.
+/// Maximum number of concurrent queries, in total and per console user.
 const QUERIES_MAX: usize = 32;
 const QUERIES_OF_USER_MAX: usize = 4;
 
-/// The longest text of a query, and of a cell that is shown; more of a cell is left out.
+/// Limits on the text of a query, and on a displayed cell, which is truncated.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 const CELL_CHARS_MAX: usize = 4_096;
 
-/// Rows that are told together, as far as they are there.
+/// Maximum number of rows per message.
 const ROWS_TOGETHER: usize = 200;
 
-/// Something is told so often at least: a browser that has gone is found by that.
+/// Interval of keepalive messages, which detect disconnected browsers.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// Said with each login, so that nothing that is run afterwards takes it back.
+/// Startup option that makes the session read-only. Later statements cannot undo it.
 const READS_ONLY: &str = "-c default_transaction_read_only=on";
 
-/// What is in force of that, and who the connection is.
+/// Query that reads back the effective settings and the current user.
 const IN_FORCE: &str = "SELECT current_user, current_setting('default_transaction_read_only')";
 
-/// For whom a query is asked.
+/// Identity on whose behalf queries run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AskedFor {
-    /// The console: all users see the same.
+    /// The console. All users see the same topics.
     Console,
-    /// The user, by name: the broker gives what its user of that name may, too.
+    /// The console user: the broker also applies the ACLs of its user with that name.
     User,
 }
 
-/// Purpose of a connection.
+/// Type of access of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Whatever is asked by it changes nothing.
+    /// Read-only.
     Reads,
     /// One record is written.
     Writes,
 }
 
-/// Where the broker serves SQL, and as whom it is asked.
+/// Address and login of the broker's SQL interface.
 #[derive(Clone, Debug)]
 pub(crate) struct SqlPlace {
     config: Config,
@@ -89,10 +89,10 @@ pub(crate) struct SqlPlace {
 }
 
 impl SqlPlace {
-    /// `login`: the user, and the file of the password.
+    /// `login` is the broker user and the file with its password.
     ///
     /// # Errors
-    /// The address is not of this host, or the file cannot be used.
+    /// The address is on another host, or the file is unusable.
     pub(crate) fn new(
         address: SocketAddr,
         login: Option<(&str, &Path)>,
@@ -115,7 +115,7 @@ impl SqlPlace {
             options.push(READS_ONLY.to_owned());
         }
         if self.asked_for == AskedFor::User {
-            // Names of users have neither spaces nor backslashes.
+            // User names contain neither spaces nor backslashes.
             options.push(format!("-c memlane.on_behalf_of={user}"));
         }
         let mut config = self.config.clone();
@@ -123,7 +123,7 @@ impl SqlPlace {
         config
     }
 
-    /// A connection for a user, which ends with its line.
+    /// Opens a connection for a user. It closes when the returned line is dropped.
     pub(super) async fn connect(
         &self,
         user: &str,
@@ -132,14 +132,14 @@ impl SqlPlace {
         let config = self.config_for(user, access);
         let (client, connection) = config.connect(NoTls).await.map_err(|error| broken(&error))?;
         let connection = tokio::spawn(async move {
-            // An error of the connection is one of the statement that waits for it.
+            // Connection errors are reported by the statement that waits.
             let _ended = connection.await;
         });
         let line = Line { cancel: client.cancel_token(), connection: connection.abort_handle() };
         Ok((client, line))
     }
 
-    /// Looks whether the broker keeps to what was said with the login.
+    /// Checks that the startup parameters are in effect.
     pub(super) async fn check_in_force(
         &self,
         client: &Client,
@@ -181,18 +181,18 @@ pub(super) fn password(file: &Path) -> anyhow::Result<String> {
     Ok(password.to_owned())
 }
 
-/// Why there are no rows.
+/// Reason for which a query fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QueryError {
-    /// The query is none, or the broker refuses it.
+    /// Invalid query, or rejected by the broker.
     Refused(String),
-    /// Too many run already.
+    /// Too many concurrent queries.
     Busy(String),
-    /// Nobody answers, or not as the console needs it.
+    /// No response, or an unexpected one.
     Broken(String),
 }
 
-/// All queries that run.
+/// All running queries.
 #[derive(Debug)]
 pub(crate) struct Queries {
     pub(super) place: SqlPlace,
@@ -204,7 +204,7 @@ impl Queries {
         Self { place, running: Shares::new(QUERIES_MAX, QUERIES_OF_USER_MAX) }
     }
 
-    /// Begins a query of a user. It ends, also at the broker, when what is returned is dropped.
+    /// Starts a query of a user. Dropping the result cancels it, also in the broker.
     pub(crate) async fn begin(&self, user: &str, text: &str) -> Result<Running, QueryError> {
         let kind = Kind::of(text)?;
         let turn = self.enter(user)?;
@@ -230,7 +230,7 @@ impl Queries {
         })
     }
 
-    /// The place of one more statement of a user.
+    /// Reserves a slot for another statement of a user.
     pub(super) fn enter(&self, user: &str) -> Result<Place<String>, QueryError> {
         self.running.enter(&user.to_owned()).map_err(|full| {
             QueryError::Busy(match full {
@@ -245,9 +245,9 @@ impl Queries {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Has an end.
+    /// Finite.
     Select,
-    /// Gives changes as they come.
+    /// Returns changes until it is cancelled.
     Live,
 }
 
@@ -260,7 +260,7 @@ impl Kind {
         let is_letter = |letter: char| letter.is_ascii_alphabetic();
         let word: String = text.trim_start().chars().take_while(|it| is_letter(*it)).collect();
         match word.to_ascii_uppercase().as_str() {
-            // What is explained is a SELECT, which the broker sees to.
+            // EXPLAIN is only valid for SELECT, which the broker checks.
             "SELECT" | "EXPLAIN" => Ok(Self::Select),
             "SUBSCRIBE" => Ok(Self::Live),
             _ => {
@@ -272,7 +272,7 @@ impl Kind {
     }
 }
 
-/// Names and types of the columns, and the rows.
+/// Starts a query. Returns names and types of the columns, and the stream of rows.
 async fn start(
     client: &Client,
     kind: Kind,
@@ -282,7 +282,7 @@ async fn start(
         Some(it) => QueryError::Refused(format!("{} ({})", it.message(), it.code().code())),
         None => broken(&error),
     };
-    // Only one statement can be prepared, and this alone tells types.
+    // Only a single statement can be prepared. Only preparing returns the column types.
     let prepared = client.prepare(text).await.map_err(refused)?;
     if !prepared.params().is_empty() {
         let what = "parameters such as $1 are not supported; write the values into the query";
@@ -305,7 +305,7 @@ pub(super) fn broken(error: &tokio_postgres::Error) -> QueryError {
     QueryError::Broken(format!("cannot query the broker by SQL: {error}{why}"))
 }
 
-/// Dropped, it has the broker end what runs, and then closes the connection.
+/// Connection of a query. Dropping it cancels the query, then closes the connection.
 pub(super) struct Line {
     cancel: CancelToken,
     connection: AbortHandle,
@@ -318,16 +318,16 @@ impl Drop for Line {
             return connection.abort();
         };
         runtime.spawn(async move {
-            // Where that fails, the end of the connection does the same.
+            // If cancelling fails, closing the connection ends the query.
             let _told = tokio::time::timeout(CANCEL_TIME_MAX, cancel.cancel_query(NoTls)).await;
             connection.abort();
         });
     }
 }
 
-/// A query that runs.
+/// A running query.
 pub(crate) struct Running {
-    /// Until they are told.
+    /// Columns, until they are sent.
     columns: Option<Value>,
     kind: Kind,
     messages: Pin<Box<SimpleQueryStream>>,
@@ -336,15 +336,14 @@ pub(crate) struct Running {
     byte_count: usize,
     is_over: bool,
     _line: Line,
-    /// The connection lives as long as it does.
+    /// Keeps the connection open.
     _client: Client,
     turn: Place<String>,
 }
 
 impl Running {
-    /// Next message for the reader; `None`: the query has ended. In this order: `columns` and
-    /// `live`; `rows`, again and again, or `alive` where none came; `end`, with the reason, or
-    /// `error`.
+    /// Returns the next message, or `None` after the end. The order is: `columns` with `live`; then
+    /// `rows` repeatedly, or `alive` if there were none; then `end` with a reason, or `error`.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         if let Some(columns) = self.columns.take() {
             return Some(json!({"columns": columns, "live": self.kind == Kind::Live}));

@@ -1,7 +1,7 @@
-//! Records that somebody writes to a topic: one INSERT each, by a connection of its own.
+//! Writing of records to topics: one INSERT each, on its own connection.
 //!
-//! The statement is written here, and what was asked for goes with it as parameters. What may be
-//! written is up to the broker, as with queries.
+//! The statement is fixed, and the record's fields are its parameters. The broker's ACLs apply, as
+//! for queries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,36 +15,36 @@ use crate::broker::queries::{Access, Queries, QueryError, broken};
 
 const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Columns of a topic that a record says, with a parameter for each.
+/// Types of the statement's parameters.
 const TYPES: [Type; 4] = [Type::TEXT, Type::TEXT, Type::TEXT, Type::INT4];
 
-/// A record to be.
+/// A record to write.
 #[derive(Clone, Debug)]
 pub(crate) struct NewRecord {
     pub(crate) key: Option<String>,
-    /// `None`: it deletes its key.
+    /// `None` writes a tombstone, which deletes the key.
     pub(crate) value: Option<String>,
     pub(crate) headers: BTreeMap<String, String>,
-    /// `None`: the key chooses.
+    /// `None`: chosen by the key.
     pub(crate) partition: Option<i32>,
 }
 
-/// Why a record was not written.
+/// Reason for which a record was not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteError {
     NoTopic(String),
-    /// The broker's access list is against it.
+    /// The broker's ACLs deny it.
     Denied(String),
-    /// A field of the record is to blame.
+    /// Invalid field of the record.
     Field(&'static str, String),
-    /// The topic takes no such record.
+    /// The topic rejects the record.
     Refused(String),
-    /// Nobody answers, or too much is asked.
+    /// No response, or too many concurrent statements.
     Unasked(QueryError),
 }
 
 impl Queries {
-    /// Appends a record to a topic, acknowledged as durable as the topic's class says.
+    /// Appends a record to a topic. Returns once it is as durable as the topic's class requires.
     pub(crate) async fn write(
         &self,
         user: &str,
@@ -76,7 +76,7 @@ async fn insert(
     record: &NewRecord,
 ) -> Result<(), tokio_postgres::Error> {
     let table = topic.replace('"', "\"\"");
-    // Where the column is named, a partition is asked for.
+    // The partition column is only listed if a partition is requested.
     let (column, parameter, count) = match record.partition {
         Some(_) => (", partition", ", $4", TYPES.len()),
         None => ("", "", TYPES.len() - 1),

@@ -1,4 +1,4 @@
-//! Users, projects, tokens and the audit log.
+//! Endpoints for users, projects, tokens and the audit log.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::sign_on::is_foreign;
 type Shared = State<Arc<Console>>;
 type Answer = Result<Response, Refusal>;
 
-/// A token ends after this, where nothing else is asked for.
+/// Default lifetime of a token.
 const TOKEN_SECONDS_DEFAULT: u64 = 90 * 24 * 60 * 60;
 
 const AUDIT_ENTRIES_MAX: usize = 1_000;
@@ -83,7 +83,7 @@ pub(super) struct AuditQuery {
     status: Option<u16>,
     since: Option<u64>,
     until: Option<u64>,
-    /// All entries at once, a line of JSON for each.
+    /// Return all entries, one JSON object per line.
     export: Option<bool>,
 }
 
@@ -95,7 +95,7 @@ pub(super) async fn users(_: Administrator, State(console): Shared) -> Json<Vec<
     Json(console.accounts.users().iter().map(|it| with_tag(shown_user(it))).collect())
 }
 
-/// One user, with the tag that a change may name in If-Match.
+/// Returns one user, with an entity tag for `If-Match`.
 pub(super) async fn user(
     _: Administrator,
     State(console): Shared,
@@ -118,8 +118,8 @@ pub(super) async fn add_user(
     Ok(Change::to(&shown).told((StatusCode::CREATED, Json(shown.clone())).into_response()))
 }
 
-/// Changes a user. With a new password all their sessions end, but for the one that asks; once they
-/// are disabled, all.
+/// Changes a user. A new password ends all the user's sessions except the current one; disabling
+/// the user ends all.
 pub(super) async fn change_user(
     Administrator(known): Administrator,
     State(console): Shared,
@@ -164,7 +164,7 @@ pub(super) async fn remove_user(
     Ok(Change::from(&shown_user(&old)).told(StatusCode::NO_CONTENT.into_response()))
 }
 
-/// All projects for administrators, one's own for others who are limited.
+/// Lists all projects for administrators, and their own projects for others.
 pub(super) async fn projects(known: Known, State(console): Shared) -> Json<Vec<Value>> {
     let Caller { role, projects, .. } = known.caller;
     let mut shown = console.accounts.projects();
@@ -206,13 +206,13 @@ pub(super) async fn remove_project(
     Ok(Change::from(&json!(old)).told(StatusCode::NO_CONTENT.into_response()))
 }
 
-/// All tokens for administrators, one's own for others.
+/// Lists all tokens for administrators, and their own tokens for others.
 pub(super) async fn tokens(known: Known, State(console): Shared) -> Json<Vec<Value>> {
     let tokens = console.accounts.tokens(owner_of(&known.caller));
     Json(tokens.iter().map(shown_token).collect())
 }
 
-/// Makes a token. Its secret is in this answer alone.
+/// Creates a token. Its secret is returned only here.
 pub(super) async fn add_token(
     known: Known,
     State(console): Shared,
@@ -222,7 +222,7 @@ pub(super) async fn add_token(
         return Err(Refusal::forbidden("a token cannot create tokens; log in with a password"));
     }
     if is_foreign(&known.caller.user) {
-        // What it may would go on when the provider has taken the role away.
+        // A token would remain valid after the provider revoked the role.
         let what = "users of single sign-on cannot create tokens; use a user of the console";
         return Err(Refusal::forbidden(what));
     }
@@ -244,12 +244,12 @@ pub(super) async fn remove_token(
     Ok(Change::from(&shown_token(&old)).told(StatusCode::NO_CONTENT.into_response()))
 }
 
-/// All sessions for administrators, one's own for others.
+/// Lists all sessions for administrators, and their own sessions for others.
 pub(super) async fn sessions(known: Known, State(console): Shared) -> Json<Vec<Listed>> {
     Json(console.sessions.list(owner_of(&known.caller), unix_seconds()))
 }
 
-/// Ends a session, also one that a provider's login began.
+/// Ends a session, including those of single sign-on.
 pub(super) async fn end_session(
     known: Known,
     State(console): Shared,
@@ -292,7 +292,7 @@ pub(super) async fn audit(
     Ok((headers, lines).into_response())
 }
 
-/// The tag that If-Match names: of what somebody saw before they changed it.
+/// Returns the entity tag in `If-Match`, if any.
 pub(super) fn expected(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();
@@ -305,7 +305,7 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     }
 }
 
-/// An entry of a list, with the tag that a change may name.
+/// Adds the entity tag to an entry of a list.
 fn with_tag(mut shown: Value) -> Value {
     shown["etag"] = tag_of(&shown).into();
     shown
@@ -320,7 +320,7 @@ fn asker(known: &Known) -> Asker {
     Asker::User(known.caller.user.clone())
 }
 
-/// Whose tokens somebody sees; `None`: everybody's.
+/// Returns the owner whose tokens the caller may see, or `None` for all.
 fn owner_of(caller: &Caller) -> Option<&str> {
     (caller.role != Role::Administrator).then_some(caller.user.as_str())
 }

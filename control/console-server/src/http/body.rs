@@ -1,4 +1,4 @@
-//! Bodies of requests.
+//! Request bodies.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use serde::de::DeserializeOwned;
 
 use crate::refusal::{Kind, Refusal};
 
-/// Longer bodies are refused: the longest that anybody needs is a list of volumes.
+/// Limit on request bodies. The longest useful one is a list of volumes.
 pub(super) const BODY_BYTES_MAX: usize = 256 << 10;
 
-/// Who takes longer to send one keeps others out.
+/// Time limit for receiving a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// A body that is a JSON object with the fields of `T`, and no others.
+/// A JSON object with the fields of `T` and no others.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
@@ -30,7 +30,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
-/// The whole body.
+/// Reads the whole body, within its limits.
 pub(super) async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Refusal> {
     let reading = Bytes::from_request(request, state);
     let Ok(read) = tokio::time::timeout(BODY_TIME_MAX, reading).await else {

@@ -1,4 +1,4 @@
-//! Who asks: a browser with the cookie of a session, or a program with a token.
+//! Authentication of requests: session cookies of browsers, and tokens of programs.
 
 use std::sync::Arc;
 
@@ -14,45 +14,45 @@ use crate::refusal::{Kind, Refusal};
 
 pub(super) const SESSION_PATH: &str = "/console/v1/session";
 
-/// With this prefix a cookie is sent over TLS alone, and to this host alone.
+/// Session cookie. The prefix `__Host-` restricts it to TLS and to this host.
 pub(super) const COOKIE: &str = "__Host-memlane-session";
 
-/// Repeats what the session was told, which another page cannot know.
+/// Header with the session's CSRF token, which other sites cannot know.
 pub(super) const CSRF_HEADER: HeaderName = HeaderName::from_static("x-memlane-csrf");
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// A session that a browser has shown, and who it is of.
+/// A valid session that a browser presented, and its user.
 pub(super) struct InSession {
     pub(super) secret: Secret,
     pub(super) login: Login,
     pub(super) caller: Caller,
 }
 
-/// Credential by which somebody showed who they are.
+/// Credentials with which a request was authenticated.
 #[derive(Clone, Debug)]
 pub(super) enum Proof {
     Session(Secret),
-    /// A session of somebody whom a provider named.
+    /// Session of a user of an identity provider.
     Foreign(Secret),
     Token(Secret),
 }
 
-/// Somebody who may look at least, with the proof of it.
+/// An authenticated caller with at least the role viewer.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) caller: Caller,
     pub(super) proof: Proof,
 }
 
-/// A session whose user may do more than enable a second factor.
+/// A session whose user has the required second factor, if any.
 pub(super) struct Enrolled(pub(super) InSession);
 
-/// Somebody who may administer the console.
+/// An authenticated administrator.
 pub(super) struct Administrator(pub(super) Known);
 
 impl Known {
-    /// Somebody who may do more than enable a second factor.
+    /// Authenticates a caller, who must have the required second factor.
     pub(super) fn of(
         console: &Console,
         method: &Method,
@@ -65,8 +65,9 @@ impl Known {
         Ok(known)
     }
 
-    /// Finds out who asks, whatever they may. Requests that change something must come from the
-    /// console's own page, where a cookie says who it is: browsers send those by themselves.
+    /// Authenticates a caller, whatever the rights. Requests that change something need a CSRF
+    /// token if they are authenticated by a cookie, because browsers send cookies with cross-site
+    /// requests.
     pub(super) fn identified(
         console: &Console,
         method: &Method,
@@ -74,7 +75,7 @@ impl Known {
     ) -> Result<Self, Refusal> {
         let now = unix_seconds();
         if let Some(value) = headers.get(header::AUTHORIZATION) {
-            // The name of a scheme is the same in capitals and in small letters (RFC 9110, 11.1).
+            // The name of the authentication scheme is case-insensitive (RFC 9110, section 11.1).
             let parts = value.to_str().ok().and_then(|it| it.trim().split_once(' '));
             let bearer = parts.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
             let secret = Secret::shown(bearer.map_or("", |(_, secret)| secret).trim());
@@ -92,13 +93,13 @@ impl Known {
         Ok(Self { caller: session.caller, proof })
     }
 
-    /// Returns whether they are still known, as what they are.
+    /// Returns whether the credentials are still valid and the rights unchanged.
     pub(super) fn still_is(&self, console: &Console) -> bool {
         let caller = self.now(console);
         caller.is_some_and(|it| it.projects == self.caller.projects && it.role >= Role::Viewer)
     }
 
-    /// Caller with the rights of this moment; `None`: they are not known any more.
+    /// Returns the caller with current rights, or `None` if the credentials are no longer valid.
     pub(super) fn now(&self, console: &Console) -> Option<Caller> {
         let now = unix_seconds();
         match &self.proof {
@@ -108,7 +109,7 @@ impl Known {
                 None
             }
             Proof::Foreign(_) => Some(self.caller.clone()),
-            // Rules may have changed.
+            // The rules may have changed.
             Proof::Session(_) if console.accounts.must_enrol(&self.caller.user) => None,
             Proof::Session(_) => console.accounts.caller_of_user(&self.caller.user),
             Proof::Token(secret) => console.accounts.caller_of_token(secret, now),
@@ -140,14 +141,14 @@ impl InSession {
         Ok(Self { secret, login, caller })
     }
 
-    /// Returns whether the rules let the user do nothing but enable a second factor. Users of a
-    /// provider have theirs there.
+    /// Returns whether the user must enable a second factor before doing anything else. Users of an
+    /// identity provider have theirs at the provider.
     pub(super) fn must_enrol(&self, console: &Console) -> bool {
         self.login.foreign.is_none() && console.accounts.must_enrol(&self.caller.user)
     }
 }
 
-/// Refuses users of the console's own who have to enable a second factor first.
+/// Rejects users of the console who must enable a second factor first.
 fn check_enrolled(console: &Console, caller: &Caller) -> Result<(), Refusal> {
     if console.accounts.must_enrol(&caller.user) {
         let what = "all users of this console have two-factor login: enable yours, in the browser \
@@ -157,11 +158,10 @@ fn check_enrolled(console: &Console, caller: &Caller) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks the origin that a browser states for a request. Programs say nothing.
+/// Checks the `Origin` of a request. Programs send none.
 ///
-/// Here is the host that the request names, or the public URL. A proxy may name another host: then
-/// the browser's own word counts that the page and the request have one origin, which no page can
-/// write.
+/// It must match the `Host` header or the public URL. Behind a proxy with another host name, the
+/// browser's `Sec-Fetch-Site: same-origin` is sufficient, because pages cannot set that header.
 pub(super) fn check_origin(console: &Console, headers: &HeaderMap) -> Result<(), Refusal> {
     let site = headers.get(FETCH_SITE).map(|it| it.as_bytes());
     let origin = headers.get(header::ORIGIN).and_then(|it| it.to_str().ok());
@@ -183,7 +183,7 @@ fn cookie(headers: &HeaderMap) -> Option<Secret> {
     cookie_named(headers, COOKIE).map(|value| Secret::shown(&value))
 }
 
-/// The cookie of a session that was begun.
+/// Returns the `Set-Cookie` value of a new session.
 pub(super) fn session_cookie(secret: &Secret) -> HeaderValue {
     let secret = secret.reveal();
     let cookie = format!("{COOKIE}={secret}; Path=/; Secure; HttpOnly; SameSite=Strict");

@@ -1,4 +1,4 @@
-//! The certificate: a given one, or one that is made at the first start.
+//! TLS certificate: a configured one, or a self-signed one created at the first start.
 
 use std::fmt::Write;
 use std::fs;
@@ -19,8 +19,8 @@ const CERTIFICATE_NAME: &str = "certificate.pem";
 const KEY_NAME: &str = "key.pem";
 const MADE_NAME: &str = "certificate.json";
 
-/// The files of the certificate; makes them in the state folder where none are given and none are
-/// there.
+/// Returns the certificate files. Creates them in the state folder if none are configured and none
+/// exist.
 pub(super) fn files(
     given: Option<(&Path, &Path)>,
     folder: &Path,
@@ -37,7 +37,7 @@ pub(super) fn load(files: &TlsFiles) -> anyhow::Result<TlsSettings> {
     TlsSettings::load(files).context("no TLS")
 }
 
-/// SHA-256 of the certificate, as browsers show it.
+/// SHA-256 fingerprint of the certificate, as browsers show it.
 pub(super) fn fingerprint(path: &Path) -> anyhow::Result<String> {
     let der = der(path)?;
     let mut shown = String::new();
@@ -58,19 +58,19 @@ fn der(path: &Path) -> anyhow::Result<Vec<u8>> {
     STANDARD.decode(base64).with_context(unreadable)
 }
 
-/// What was made: browsers refuse certificates that are valid for longer than some two years.
+/// Lifetime of a created certificate. Browsers reject more than about two years.
 const VALID_SECONDS: u64 = 820 * 24 * 60 * 60;
 
-/// Made anew at a start so long before its end.
+/// Time before expiry from which a start renews the certificate.
 const RENEWED_SECONDS: u64 = 30 * 24 * 60 * 60;
 
-/// Clocks of clients may be behind.
+/// Start of validity in the past, because clocks of clients may be slow.
 const BEHIND_SECONDS: u64 = 24 * 60 * 60;
 
-/// What rcgen calls who has no name: the certificates that older consoles made have it.
+/// Default subject name of rcgen, which marks certificates of older versions.
 const MADE_BY_US: &[u8] = b"rcgen self signed cert";
 
-/// For which names a certificate was made, and until when.
+/// Names and expiry of the created certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Made {
@@ -94,7 +94,7 @@ fn own(folder: &Path, host_names: &[String]) -> anyhow::Result<(PathBuf, PathBuf
         let is_ours = made.fingerprint == fingerprint(&certificate)?;
         let is_good = unix_seconds() + RENEWED_SECONDS < made.expires
             && host_names.iter().all(|it| made.names.contains(it));
-        // One that somebody put there stays.
+        // A certificate that the administrator placed there is kept.
         if is_good || !(is_ours || is_of_older_console(&certificate)?) {
             return Ok((certificate, key));
         }
@@ -111,7 +111,7 @@ fn own(folder: &Path, host_names: &[String]) -> anyhow::Result<(PathBuf, PathBuf
         state_file::replace_private_file(path, text.as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))
     };
-    // A key that is alone belongs to nothing, and is made again with the certificate.
+    // A key without certificate is useless, and recreated together with the certificate.
     if certificate.exists() {
         fs::remove_file(&certificate).context("cannot remove the old certificate")?;
     }
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(before.len(), 32 * 3 - 1);
         let again = files(None, folder.path(), &names).expect("it is there");
         assert_eq!(fingerprint(&again.certificate).expect("it is read"), before);
-        // For another name it is made again, and one of somebody else's stays as it is.
+        // A created certificate is renewed for a new name. The administrator's own is kept.
         let more = [&names[..], &["console.example".to_owned()]].concat();
         let another = files(None, folder.path(), &more).expect("it is made again");
         let fits = fingerprint(&another.certificate).expect("it is read");

@@ -1,4 +1,4 @@
-//! Connections, and whose they are: of strangers by where they come from, of users by their names.
+//! Accounting of connections: by client network before authentication, by user afterwards.
 //!
 //! ```text
 //! accepted ─▶ stranger at an address ─▶ user, once a request showed who it is of
@@ -7,8 +7,9 @@
 //!                closed                     closed
 //! ```
 //!
-//! Who comes is never refused and never waits: another connection ends for it. Strangers end those
-//! of strangers, so that nobody who has logged in is cut off by who has not.
+//! New connections are never refused and never wait. At a limit, another connection is closed
+//! instead. Unauthenticated connections only displace other unauthenticated ones, never those of
+//! users.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -18,19 +19,19 @@ use tokio::sync::oneshot;
 
 use crate::access::network_of;
 
-/// All connections.
+/// Maximum number of connections.
 const CONNECTIONS_MAX: usize = 1_024;
 
-/// Of strangers at one address.
+/// Maximum number of unauthenticated connections per network.
 const OF_ADDRESS_MAX: usize = 512;
 
-/// Of one user, and of all users: strangers who want to log in have the rest.
+/// Maximum number of connections per user, and of all users. The rest is for clients that log in.
 const OF_USER_MAX: usize = 256;
 const OF_USERS_MAX: usize = 768;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Group {
-    /// An address, or for IPv6 the network that one host has.
+    /// Unauthenticated clients in a network: an IPv4 address or an IPv6 /64.
     Strangers(IpAddr),
     User(String),
 }
@@ -40,7 +41,7 @@ struct Open {
     next_id: u64,
     count: usize,
     of_users: usize,
-    /// The oldest of each first. What is dropped here ends its connection.
+    /// Connections of each group, oldest first. Dropping a sender closes its connection.
     of: HashMap<Group, BTreeMap<u64, oneshot::Sender<()>>>,
 }
 
@@ -48,7 +49,7 @@ struct Open {
 #[derive(Debug, Default)]
 pub(super) struct Connections(Mutex<Open>);
 
-/// One of them, which counts until it is dropped.
+/// An accounted connection, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Connection {
     all: Arc<Connections>,
@@ -57,7 +58,7 @@ pub(super) struct Connection {
 }
 
 impl Connections {
-    /// A new one, and what ends when it is to be closed.
+    /// Registers a new connection. The receiver ends when the connection must be closed.
     pub(super) fn enter(
         self: &Arc<Self>,
         address: IpAddr,
@@ -85,7 +86,7 @@ impl Connections {
 }
 
 impl Connection {
-    /// Counts as its user's from now on, or as a stranger's at an address.
+    /// Moves the connection to its user, or to the unauthenticated ones of a network.
     pub(super) fn is_of(&self, user: Option<&str>, address: IpAddr) {
         let new = match user {
             Some(user) => Group::User(user.to_owned()),
@@ -96,7 +97,7 @@ impl Connection {
             return;
         }
         let mut open = self.all.lock();
-        // One that is ended already belongs to nobody.
+        // A connection that is being closed no longer belongs to a group.
         let Some(keep) = open.remove(&group, self.id) else { return };
         if user.is_some() {
             if open.count_of(&new) >= OF_USER_MAX {
@@ -145,7 +146,8 @@ impl Open {
         oldest.and_then(|id| self.remove(group, id));
     }
 
-    /// Ends the oldest of the group with the most; of groups with as many, the oldest of all.
+    /// Closes the oldest connection of the largest group. Of equally large groups, the one with the
+    /// oldest connection is chosen.
     fn end_oldest_of_most(&mut self, is_meant: impl Fn(&Group) -> bool) {
         let meant = self.of.iter().filter(|(group, _)| is_meant(group));
         let age = |places: &BTreeMap<u64, _>| places.keys().next().map(|id| u64::MAX - id);

@@ -1,4 +1,4 @@
-//! All that requests are served from.
+//! State shared by all request handlers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::shares::Shares;
 use crate::sign_on::SignOn;
 use crate::watch::{History, Told, VolumeHistory, Watch};
 
-/// Browsers that are told of changes at a time, and those of one user.
+/// Maximum number of open event streams, in total and per user.
 const WATCHERS_MAX: usize = 256;
 const WATCHERS_OF_USER_MAX: usize = 32;
 
-/// Consoles of machines that are open at a time, and those of one user.
+/// Maximum number of open machine consoles, in total and per user.
 const CONSOLES_MAX: usize = 32;
 const CONSOLES_OF_USER_MAX: usize = 16;
 
-/// The console. One for the whole process.
+/// State of the console, one for the process.
 #[derive(Debug)]
 pub(crate) struct Console {
     pub(crate) accounts: Arc<Accounts>,
@@ -45,7 +45,7 @@ pub(crate) struct Console {
     pub(crate) busiest: Arc<Told>,
     pub(crate) volumes: Arc<VolumeHistory>,
     pub(crate) page: Page,
-    /// Where browsers see the page, if that was said.
+    /// Public URL, if configured.
     pub(crate) public_url: Option<String>,
     pub(crate) proxies: Vec<Network>,
 }
@@ -55,7 +55,7 @@ impl Console {
         Shares::new(CONSOLES_MAX, CONSOLES_OF_USER_MAX)
     }
 
-    /// The broker, or that the console was told of none.
+    /// Returns the broker's HTTP interface, or an error if none is configured.
     pub(crate) fn known_broker(&self) -> Result<&Interface, Refusal> {
         let nowhere = || {
             Refusal::new(Kind::NoBroker, "no broker is configured; start the console with --broker")
@@ -63,14 +63,14 @@ impl Console {
         self.broker.as_ref().ok_or_else(nowhere)
     }
 
-    /// The broker over Kafka's protocol, or that the console was not told of it.
+    /// Returns the broker's Kafka client, or an error if none is configured.
     pub(crate) fn known_kafka(&self) -> Result<&Kafka, Refusal> {
         let what = "the broker's Kafka listener is not configured; start the console with \
                     --broker-kafka";
         self.kafka.as_ref().ok_or_else(|| Refusal::new(Kind::NoBroker, what))
     }
 
-    /// Word for an operation that takes an address of the broker and a role.
+    /// Returns the availability of an operation that needs a broker address and a role.
     pub(crate) fn told_right(is_configured: bool, is_allowed: bool) -> &'static str {
         match (is_configured, is_allowed) {
             (false, _) => "not_configured",
@@ -79,7 +79,7 @@ impl Console {
         }
     }
 
-    /// The description of a topic or group that the broker was asked for, by its kind and name.
+    /// Unwraps the broker's description of a topic or group.
     pub(crate) fn found(
         told: Result<Option<Value>, String>,
         kind: &str,
@@ -94,6 +94,6 @@ impl Console {
     }
 }
 
-/// Where a request comes from.
+/// Client address of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);

@@ -1,11 +1,11 @@
-//! Passwords that are shown or chosen, and attempts that are counted.
+//! Verification of passwords, with counting of failed attempts.
 
 use crate::access::{Asker, NotHashed, PasswordHash};
 use crate::clock::unix_seconds;
 use crate::http::console::{Console, Peer};
 use crate::refusal::{Kind, Refusal};
 
-/// When those may try again who came while too many logged in.
+/// `Retry-After` if the queue for password hashing is full.
 const BUSY_WAIT_SECONDS: u64 = 2;
 
 pub(super) async fn new_password(
@@ -38,7 +38,7 @@ pub(super) fn begin_attempt(console: &Console, name: &str, peer: Peer) -> Result
     })
 }
 
-/// Returns whether it is the password. An attempt at which nobody could look is none.
+/// Verifies a password. An attempt that could not be verified is not counted.
 pub(super) async fn verify(
     console: &Console,
     (name, peer): (&str, Peer),

@@ -1,5 +1,5 @@
-//! The OpenAPI document of the console's own interface, made of the table that its router is made
-//! of and of the types of requests and answers.
+//! OpenAPI document of the console's own interface, generated from the endpoint table and the types
+//! of requests and responses.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::http::caller::COOKIE;
 use crate::http::endpoint::{Answer, Endpoint, Method, Who};
 use crate::refusal::Kind;
 
-/// What any request with a body may meet, and any request.
+/// Problems of requests with a body, and of all requests.
 const BODY_PROBLEMS: &[Kind] = &[Kind::Invalid, Kind::TooLarge, Kind::Slow];
 const GENERAL_PROBLEMS: &[Kind] = &[Kind::Internal];
 
-/// Added to the name of a schema whose objects have an `etag`, too.
+/// Suffix for schema names of objects with an `etag`.
 const TAGGED: &str = "Tagged";
 
-/// The document of these endpoints as indented JSON.
+/// Returns the document of these endpoints as indented JSON.
 pub(super) fn json_of(endpoints: &[Endpoint]) -> String {
     let mut paths = Map::new();
     for endpoint in endpoints {
@@ -133,7 +133,7 @@ fn responses(endpoint: &Endpoint) -> Value {
     responses.into()
 }
 
-/// One line for each kind of problem, by status code.
+/// Returns a line for each kind of problem, by status code.
 fn problems(endpoint: &Endpoint) -> BTreeMap<u16, Vec<String>> {
     let changes = endpoint.method != Method::Get;
     let of_caller: &[Kind] = match (endpoint.who, changes) {
@@ -169,7 +169,7 @@ fn tagged_reference(schema: SchemaOf) -> Value {
     json!({"$ref": format!("#/components/schemas/{}{TAGGED}", (schema.name)())})
 }
 
-/// Those of requests and answers, and all that they refer to.
+/// Collects the schemas of requests and responses, with all schemas that they refer to.
 fn schemas(endpoints: &[Endpoint]) -> Value {
     let mut named = Map::new();
     let mut add = |schema: SchemaOf| {
@@ -202,7 +202,7 @@ fn schemas(endpoints: &[Endpoint]) -> Value {
     }
     add(schema::<Problem>());
     named.extend(tagged);
-    // Its kinds are the console's, with more words than the daemon's.
+    // The console has more kinds of problems than the daemon.
     let words: Vec<_> = Kind::ALL.iter().map(|it| it.parts().0).collect();
     named["Problem"]["properties"]["kind"] = json!({"type": "string", "enum": words});
     named.remove("ProblemKind");

@@ -1,5 +1,4 @@
-//! One method of a path of the console's own interface: who serves it, and what the OpenAPI
-//! document says of it.
+//! An entry of the endpoint table: method, path, handler, and OpenAPI description.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use axum::routing::MethodRouter;
 use crate::http::console::Console;
 use crate::refusal::Kind;
 
-/// A method. Those but GET change something, or may.
+/// HTTP method. All methods except GET may change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     Get,
@@ -29,34 +28,34 @@ impl Method {
     }
 }
 
-/// Who may ask.
+/// Required authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
-    /// Those, too, who are not known.
+    /// No authentication.
     Everybody,
-    /// Who is logged in, also those who have to enable a second factor first; no token will do.
+    /// A session, also of users who must enable a second factor first. Tokens are rejected.
     Session,
-    /// Who is logged in and has the second factor that the rules want; no token will do.
+    /// A session with the required second factor. Tokens are rejected.
     Enrolled,
-    /// Who is logged in or shows a token; the summary says where that is not enough.
+    /// A session or a token. The summary mentions further conditions.
     Known,
-    /// Known administrators.
+    /// A session or token of an administrator.
     Administrator,
 }
 
-/// Body of the answer.
+/// Response body.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
     One(SchemaOf),
     Many(SchemaOf),
-    /// As `One` and `Many`, with an `etag` that a change may name in If-Match.
+    /// Like `One` and `Many`, with an `etag` for `If-Match`.
     Tagged(SchemaOf),
     ManyTagged(SchemaOf),
-    /// JSON that the broker, or the history, is written in.
+    /// JSON of the broker or of the history.
     Json,
-    /// Something of this media type that goes on for as long as it is read.
+    /// A stream of this media type.
     Stream(&'static str),
-    /// The browser goes elsewhere.
+    /// A redirect.
     Redirect,
     /// A WebSocket.
     Upgrade,
@@ -66,7 +65,7 @@ pub(super) enum Answer {
 pub(super) struct Endpoint {
     pub(super) method: Method,
     pub(super) path: &'static str,
-    /// Name of the call in generated clients.
+    /// Operation id, a name for generated clients.
     pub(super) operation: &'static str,
     pub(super) summary: &'static str,
     pub(super) who: Who,
@@ -74,12 +73,12 @@ pub(super) struct Endpoint {
     pub(super) request: Option<SchemaOf>,
     pub(super) status: u16,
     pub(super) answer: Answer,
-    /// Besides those of who may ask, and of bodies.
+    /// Problems in addition to those of authentication and bodies.
     pub(super) refuses: &'static [Kind],
     pub(super) served_by: fn() -> MethodRouter<Arc<Console>>,
 }
 
-/// What serves an endpoint.
+/// Handler of an endpoint.
 type ServedBy = fn() -> MethodRouter<Arc<Console>>;
 
 impl Endpoint {

@@ -1,5 +1,4 @@
-//! Every path and method of the console's own interface: one table for the router and for the
-//! OpenAPI document.
+//! Table of all endpoints of the console's own interface, for the router and the OpenAPI document.
 
 use api::{Query, QueryKind, schema};
 use axum::http::header;
@@ -318,8 +317,7 @@ mod tests {
 
     use super::*;
 
-    /// To accept a change: `UPDATE_OPENAPI=1 cargo test -p console-server`, and look at the
-    /// difference.
+    /// To accept a change, run `UPDATE_OPENAPI=1 cargo test -p console-server` and review the diff.
     #[test]
     fn the_committed_document_is_what_the_code_says() {
         let document = document::json_of(ENDPOINTS);

@@ -1,4 +1,4 @@
-//! Groups of the broker: how far behind they are in each partition, and resets of their offsets.
+//! Endpoints for the broker's groups: lag in each partition, and offset resets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(super) struct OffsetChange {
     to: i64,
 }
 
-/// A group with its offsets, and whether who asks may reset them.
+/// Returns a group with its offsets, and whether the caller may reset them.
 pub(super) async fn show(
     known: Known,
     State(console): State<Arc<Console>>,
@@ -73,7 +73,7 @@ pub(super) async fn show(
     Ok(Json(group))
 }
 
-/// Resets the offsets of a group that has no members.
+/// Resets the offsets of a group without members.
 pub(super) async fn reset(
     known: Known,
     State(console): State<Arc<Console>>,
@@ -84,7 +84,7 @@ pub(super) async fn reset(
     let spec = spec_of(&asked)?;
     let moves = console.known_kafka()?.reset(&name, spec, &asked.topics).await;
     let moves = moves.map_err(refusal_of_kafka)?;
-    // Who reset the wrong group finds here where it was.
+    // The audit log has the old offsets, for undoing a wrong reset.
     let change = Change { old: before(&moves), new: json!(asked) };
     let change_of = |it: OffsetMove| {
         let OffsetMove { topic, partition, from, to } = it;
@@ -107,7 +107,7 @@ fn spec_of(asked: &OffsetsReset) -> Result<OffsetSpec, Refusal> {
     }
 }
 
-/// The committed offsets that were there, by topic and partition.
+/// Returns the old committed offsets by topic and partition.
 fn before(moves: &[OffsetMove]) -> Value {
     let mut topics = BTreeMap::<&str, BTreeMap<String, i64>>::new();
     for it in moves {

@@ -1,11 +1,11 @@
-//! Headers of each answer: what a browser may do with it.
+//! Security headers of responses.
 
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-/// Nothing from elsewhere, nothing that stands in the page itself, and no frame around it.
+/// Content security policy: no resources from other origins, no inline scripts, no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
                       img-src 'self' data:; connect-src 'self'; font-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -20,7 +20,7 @@ const ALWAYS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Adds them. What says nothing of caching is not kept by anybody.
+/// Adds the headers. Responses without `Cache-Control` must not be cached.
 pub(super) async fn add(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();

@@ -1,9 +1,9 @@
-//! Closing so that the last answer arrives.
+//! Lingering close of connections, so that the last response arrives.
 //!
-//! A socket that is closed with unread bytes resets its connection, and the reset overtakes an
-//! answer that the client has not read yet: of a request that is refused before its end, the client
-//! would see no reason. So the way out is closed first, and what still comes in is read and
-//! dropped, for a bounded time and up to a bounded size (RFC 9112, section 9.6).
+//! Closing a socket with unread data resets the connection, and the client may lose a response that
+//! it has not read, such as an error for a request that is still being sent. Therefore the write
+//! side is closed first, and remaining input is read and dropped, up to a limit of time and size
+//! (RFC 9112, section 9.6).
 
 use std::io;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A client that goes on sending after its answer is cut off after so long, or so much.
+/// Limits on the time and size of input that is dropped.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 1 << 20;
 
-/// A connection that lingers when it is shut down.
+/// A connection that lingers on shutdown.
 pub(crate) struct Lingering<S> {
     stream: S,
     rest: Option<Rest>,
 }
 
-/// What may still be dropped before the connection is closed.
+/// Input that may still be dropped.
 struct Rest {
     bytes: usize,
     end: Pin<Box<Sleep>>,
@@ -81,7 +81,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
             let mut dropped = [0; 4 << 10];
             let mut buffer = ReadBuf::new(&mut dropped);
             let read = ready!(Pin::new(&mut this.stream).poll_read(context, &mut buffer));
-            // A client that has gone needs no answer any more.
+            // The client has disconnected.
             if read.is_err() || buffer.filled().is_empty() {
                 break;
             }
@@ -99,7 +99,7 @@ mod tests {
 
     const ANSWER: &[u8] = b"refused";
 
-    /// What a client reads that sends so much after its answer.
+    /// Returns what a client reads that sends `size` bytes after the response.
     async fn answer_to(size: usize) -> Vec<u8> {
         let (mut client, server) = tokio::io::duplex(64 << 10);
         let serving = tokio::spawn(async move {
@@ -108,7 +108,7 @@ mod tests {
             server.shutdown().await.expect("the end");
         });
         let rest = vec![0; size];
-        // Beyond the bound the server has gone.
+        // Beyond the limit, the server has closed the connection.
         let sent = client.write_all(&rest).await;
         assert_eq!(sent.is_ok(), size <= LINGER_BYTES_MAX, "{size}");
         drop(sent);

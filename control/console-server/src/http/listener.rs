@@ -1,4 +1,4 @@
-//! The start, the listener with its limits, and the end.
+//! Startup, listening socket with its limits, and shutdown.
 
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -35,23 +35,23 @@ use crate::page::Page;
 use crate::sign_on::SignOn;
 use crate::watch::{self, History, Told, VolumeHistory, Watch};
 
-/// A connection that does not get so far with TLS, or with the head of a request, is closed.
+/// Time limits for the TLS handshake, and for the head of a request.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 const HEAD_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// The longest head of a request.
+/// Maximum length of the head of a request.
 const CONNECTION_BUFFER_BYTES: usize = 32 << 10;
 
-/// How often it is stored when tokens were used last.
+/// Interval at which the latest uses of tokens are stored.
 const KEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Answers that are on their way when the console is told to end have so long.
+/// Time for responses in progress at shutdown.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Serves until a signal says to end.
+/// Serves until a signal stops the process.
 pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     let folder = &options.state_dir;
-    // What is written is the owner's alone.
+    // Files are created for the owner only.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     prepare(folder)?;
     let _lock = lock(folder)?;
@@ -96,14 +96,14 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     drop(listener);
     end.send_replace(true);
     accounts.keep();
-    // Browsers that watch never end by themselves.
+    // Event streams never end by themselves.
     if tokio::time::timeout(DRAIN_TIME_MAX, end.closed()).await.is_err() {
         tracing::debug!("closed connections that did not end in time");
     }
     Ok(())
 }
 
-/// The state folder is its owner's alone.
+/// Creates the state folder, accessible to its owner only.
 fn prepare(folder: &std::path::Path) -> anyhow::Result<()> {
     let unusable = || format!("cannot use the state directory {}", folder.display());
     if !folder.exists() {
@@ -119,7 +119,7 @@ fn prepare(folder: &std::path::Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two consoles would write over each other's accounts.
+/// Locks the state folder, because two consoles would overwrite each other's accounts.
 fn lock(folder: &std::path::Path) -> anyhow::Result<fs::File> {
     let path = folder.join("lock");
     let unusable = || format!("cannot lock {}", path.display());
@@ -197,8 +197,8 @@ fn kafka(options: &Options) -> anyhow::Result<Option<Kafka>> {
     kafka.context("--broker-kafka cannot be used").map(Some)
 }
 
-/// The link is shown to who started the console by hand, and lies in a file otherwise: logs are
-/// read by more people.
+/// Prints the setup link if the console was started in a terminal. Otherwise the link is only in a
+/// file, because logs have more readers.
 fn offer_setup(folder: &std::path::Path, origin: &str) -> anyhow::Result<Setup> {
     let (setup, link) = Setup::offer(folder, origin)?;
     let path = setup.path().display();
@@ -241,7 +241,8 @@ async fn accept_all(
         tokio::spawn(async move {
             tokio::select! {
                 () = serving => {}
-                // Nothing is ever sent: the other end is dropped for one who has come since.
+                // Carries no messages. Its sender is dropped when a newer connection displaces this
+                // one.
                 _ = ended => tracing::debug!(%peer, "too many connections; closed the oldest of \
                                                      the user or address with most connections"),
             }
@@ -249,7 +250,8 @@ async fn accept_all(
     }
 }
 
-/// Serves a connection until it ends or becomes another, or until its last answer after `end`.
+/// Serves a connection until it closes or is upgraded. After `end`, the current response is the
+/// last one.
 async fn serve(
     stream: tokio_rustls::server::TlsStream<Paced<TcpStream>>,
     router: Router,
@@ -258,7 +260,7 @@ async fn serve(
     let connection = program::http1_limited(HEAD_TIME_MAX)
         .max_buf_size(CONNECTION_BUFFER_BYTES)
         .serve_connection(TokioIo::new(Lingering::new(stream)), TowerToHyperService::new(router))
-        // Consoles of machines are WebSockets.
+        // Machine consoles are WebSockets.
         .with_upgrades();
     let mut connection = pin!(connection);
     tokio::select! {
@@ -269,7 +271,7 @@ async fn serve(
     connection.await
 }
 
-/// Stores now and then when tokens were used.
+/// Stores the latest uses of tokens periodically.
 async fn keep(accounts: &Arc<Accounts>) {
     loop {
         tokio::time::sleep(KEEP_INTERVAL).await;
@@ -280,8 +282,8 @@ async fn keep(accounts: &Arc<Accounts>) {
     }
 }
 
-/// Returns at a signal to end. At SIGHUP the certificate is read again, and the audit log's other
-/// place opened again.
+/// Handles signals. SIGHUP reloads the certificate and reopens the second audit destination.
+/// Returns at a signal to stop.
 async fn heed(tls: &RwLock<TlsSettings>, files: &TlsFiles, audit: &AuditLog) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     while signals.next().await == Wish::Reload {

@@ -1,4 +1,4 @@
-//! Set-up, login, logout, and one's own password.
+//! Setup, login, logout, and changes of one's own password.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::http::recorded::Actor;
 use crate::http::second_factor::{Looked, look_at_code};
 use crate::refusal::{Kind, Refusal};
 
-/// Under this name failed set-ups wait. No user has it.
+/// Name under which failed setups are counted. It is not a valid user name.
 const SETUP_NAME: &str = "(set-up)";
 
 #[derive(Deserialize, ToSchema)]
@@ -69,7 +69,7 @@ pub(super) struct PasswordChanged {
     tokens: usize,
 }
 
-/// Makes the first administrator, and logs them in.
+/// Creates the first administrator and logs in.
 pub(super) async fn set_up(
     State(console): State<Arc<Console>>,
     Extension(peer): Extension<Peer>,
@@ -77,7 +77,7 @@ pub(super) async fn set_up(
     Body(asked): Body<SetupRequest>,
 ) -> Result<Response, Refusal> {
     check_origin(&console, &headers)?;
-    // Nobody else is kept from it by wrong codes: those cannot be guessed.
+    // Setups from different addresses do not delay each other. Codes cannot be guessed.
     let attempt = format!("{SETUP_NAME} {}", peer.0);
     begin_attempt(&console, &attempt, peer)?;
     if !console.setup.is(&asked.code) {
@@ -93,8 +93,8 @@ pub(super) async fn set_up(
     begin(&console, &asked.name, peer)
 }
 
-/// Logs in. The session is a new one, whatever the browser has shown. A refusal does not tell
-/// which of name, password and code was wrong: who guesses passwords learns nothing without codes.
+/// Logs in with a new session, regardless of the browser's earlier one. The error does not reveal
+/// which of name, password and code is wrong, so passwords cannot be guessed separately from codes.
 pub(super) async fn log_in(
     State(console): State<Arc<Console>>,
     Extension(peer): Extension<Peer>,
@@ -102,7 +102,7 @@ pub(super) async fn log_in(
     Body(asked): Body<LoginRequest>,
 ) -> Result<Response, Refusal> {
     check_origin(&console, &headers)?;
-    // What is no name may be a password in the wrong field: it is not kept.
+    // An invalid name may be a password in the wrong field, so it is not logged.
     let name = if is_name(&asked.name) { asked.name.as_str() } else { "" };
     begin_attempt(&console, name, peer)?;
     let user = console.accounts.user(name).filter(|it| !it.disabled);
@@ -129,7 +129,7 @@ pub(super) async fn log_in(
     })
 }
 
-/// The same answer whatever was wrong; the audit log says more.
+/// Returns the same response for all causes. The audit log has the cause.
 fn refused(name: &str, looked: Option<&Looked>) -> Response {
     let what = "wrong name, password or code";
     let mut response = Refusal::new(Kind::Unauthorized, what).into_response();
@@ -153,8 +153,8 @@ pub(super) async fn log_out(State(console): State<Arc<Console>>, session: InSess
     (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response()
 }
 
-/// Changes one's own password. Other sessions of the user end; tokens go on, and it is said how
-/// many.
+/// Changes the caller's own password. Other sessions of the user end. Tokens stay valid, and their
+/// number is returned.
 pub(super) async fn change_password(
     State(console): State<Arc<Console>>,
     Extension(peer): Extension<Peer>,
@@ -188,7 +188,8 @@ fn begin(console: &Console, name: &str, peer: Peer) -> Result<Response, Refusal>
     let begun = console.sessions.begin(name, peer.0, unix_seconds());
     let (secret, login) = begun.map_err(|error| Refusal::internal(&error))?;
     if console.accounts.note_login(name, peer.0) {
-        // Nobody waits for the disk: what is lost with it is a place in a line.
+        // Do not wait for the disk. If the record is lost, only the user's priority for password
+        // hashing is.
         let accounts = Arc::clone(&console.accounts);
         tokio::task::spawn_blocking(move || accounts.keep());
     }

@@ -1,8 +1,8 @@
-//! Terminals and screens of virtual machines as WebSockets (RFC 6455): each binary message holds
-//! bytes of the one or the other, both ways.
+//! Terminals and displays of virtual machines as WebSockets (RFC 6455). Each binary message carries
+//! raw bytes, in both directions.
 //!
-//! A page cannot read why a WebSocket was refused. So what is refused for want of rights is an
-//! answer, as elsewhere, and what fails behind the console closes a WebSocket with its reason.
+//! Pages cannot read the error response of a WebSocket. Therefore only authorization errors are
+//! HTTP responses; later failures close the WebSocket with a reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,33 +26,33 @@ use crate::http::console::Console;
 use crate::refusal::{Kind, Refusal};
 use crate::shares;
 
-/// Far more than a browser sends at once.
+/// Maximum length of a message, far more than browsers send at once.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// By their names in the table of operations.
+/// Operation ids.
 const SERIAL: &str = "serial_console";
 const SCREEN: &str = "graphical_console";
 
 const READ_BYTES: usize = 16 << 10;
 
-/// A browser or a machine that takes nothing for so long is left.
+/// Time limit for writes to the browser or the machine.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long the end of a WebSocket may take.
+/// Time limit for the closing handshake.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// How often it is asked whether the session still goes on.
+/// Interval at which the session is checked.
 const SESSION_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The longest reason that fits into the frame that closes a WebSocket.
+/// Maximum length of the reason in a WebSocket close frame.
 const REASON_BYTES_MAX: usize = 123;
 
-/// Why a WebSocket is closed. The codes from 4000 on are those of applications.
+/// Reason for closing a WebSocket. Codes from 4000 on are for applications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
-    /// The machine ended it, or was ended.
+    /// The machine closed the console, or has stopped.
     Machine,
-    /// The browser has gone.
+    /// The browser has disconnected.
     Browser,
     Failed(String),
     Session,
@@ -64,7 +64,7 @@ pub(super) struct SerialQuery {
     force: Option<bool>,
 }
 
-/// A request for a console: whose, and the WebSocket, if it is one.
+/// A request for a machine console: the caller, and the WebSocket upgrade if it is one.
 pub(super) struct Asked {
     known: Known,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -78,7 +78,7 @@ impl FromRequestParts<Arc<Console>> for Asked {
         console: &Arc<Console>,
     ) -> Result<Self, Refusal> {
         let known = Known::of(console, &parts.method, &parts.headers)?;
-        // Any page may open a WebSocket, and browsers send the cookie with it.
+        // Any site can open a WebSocket, and browsers send cookies with it.
         check_origin(console, &parts.headers)?;
         let upgrade = WebSocketUpgrade::from_request_parts(parts, console).await;
         Ok(Self { known, upgrade })
@@ -108,7 +108,7 @@ pub(super) async fn screen(
     open(asked, console, Place { operation: SCREEN, path: MACHINE_VNC_PATH, name, query })
 }
 
-/// Where a console is, at `memlane-machines`.
+/// Console of a machine, as `memlane-machines` addresses it.
 struct Place {
     operation: &'static str,
     path: &'static str,
@@ -145,7 +145,7 @@ async fn serve(
         Err(refusal) => End::Failed(refusal.detail().to_owned()),
     };
     let (code, reason) = match end {
-        // Its wish to close is answered with the next read.
+        // The next read answers the browser's close frame.
         End::Browser => return drop(timeout(CLOSE_TIME_MAX, socket.recv()).await),
         End::Machine => (1000, "the machine closed the console".to_owned()),
         End::Failed(why) => (4000, why),
@@ -153,16 +153,16 @@ async fn serve(
     };
     let frame = CloseFrame { code, reason: shortened(&reason).into() };
     let closing = async {
-        // A browser that has gone meanwhile needs no reason.
+        // The browser may have disconnected.
         if socket.send(Message::Close(Some(frame))).await.is_ok() {
             while let Some(Ok(_)) = socket.recv().await {}
         }
     };
-    // One that does not answer is left.
+    // Do not wait for a browser that does not respond.
     let _answered = timeout(CLOSE_TIME_MAX, closing).await;
 }
 
-/// Passes bytes both ways until one side ends, or the session.
+/// Copies bytes in both directions until one side closes or the session ends.
 async fn pass(
     socket: &mut WebSocket,
     mut machine: impl AsyncRead + AsyncWrite + Unpin,
@@ -205,7 +205,7 @@ async fn pass(
     }
 }
 
-/// What a problem says, or that there is none.
+/// Returns the detail of a problem.
 fn detail_of(body: &[u8]) -> String {
     let problem = serde_json::from_slice::<Problem>(body);
     problem.map_or_else(|_| "refused without a reason".to_owned(), |it| it.detail)

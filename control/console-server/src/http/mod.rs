@@ -1,4 +1,4 @@
-//! HTTPS: connections, who asks, and what is served at which path.
+//! HTTPS server: connections, authentication, routing and handlers.
 
 mod accounts;
 mod body;

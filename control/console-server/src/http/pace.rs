@@ -1,4 +1,4 @@
-//! A time for what is written: who asks and never reads holds a connection for a bounded time.
+//! Write timeout of connections, against clients that never read.
 
 use std::io;
 use std::pin::Pin;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A client that takes not one byte for so long is left.
+/// Time limit for a write without progress.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// A connection whose writes fail when its other end takes nothing.
+/// A connection whose writes time out.
 pub(super) struct Paced<S> {
     stream: S,
-    /// When the write that waits fails.
+    /// Deadline of the pending write.
     late: Option<Pin<Box<Sleep>>>,
 }
 
@@ -23,7 +23,7 @@ impl<S> Paced<S> {
         Self { stream, late: None }
     }
 
-    /// What is written or an error is passed on; what waits does so until it is late.
+    /// Applies the timeout to the result of a write.
     fn within_time<T>(
         &mut self,
         written: Poll<io::Result<T>>,

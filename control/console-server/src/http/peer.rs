@@ -1,4 +1,4 @@
-//! Where a request comes from: the other end of the connection, or whom a trusted proxy names.
+//! Client address of a request: that of the connection, or the one that a trusted proxy reports.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::network::Network;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The connection of a request.
+/// Connection of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) address: IpAddr,
     pub(super) connection: Arc<Connection>,
 }
 
-/// Says in each request where it comes from.
+/// Adds the client address to each request.
 pub(super) async fn identify(
     State(console): State<Arc<Console>>,
     mut request: Request,
@@ -35,7 +35,8 @@ pub(super) async fn identify(
     next.run(request).await
 }
 
-/// Each proxy adds the address that it sees at the end: the last one that is no trusted proxy's.
+/// Returns the last address in `X-Forwarded-For` that is not a trusted proxy. Each proxy appends
+/// the address that it sees.
 fn client_of(address: IpAddr, headers: &HeaderMap, proxies: &[Network]) -> IpAddr {
     let is_proxy = |address| proxies.iter().any(|it| it.holds(address));
     let lists = headers.get_all(FORWARDED_FOR).iter().filter_map(|it| it.to_str().ok());

@@ -1,5 +1,4 @@
-//! Requests that go into the audit log: what changes something, logins, and refusals for want of
-//! rights.
+//! Recording of requests in the audit log: changes, logins, and denied requests.
 
 use std::sync::Arc;
 
@@ -14,11 +13,11 @@ use crate::http::caller::{Known, SESSION_PATH};
 use crate::http::console::{Console, Peer};
 use crate::http::peer::Line;
 
-/// Who it was, where the request does not say so by itself: a login, a set-up.
+/// User name of a request that does not authenticate itself: a login or setup.
 #[derive(Clone, Debug)]
 pub(super) struct Actor(pub(super) String);
 
-/// Change, for the audit log: values before, and values since.
+/// Values before and after a change, for the audit log.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) old: Value,
@@ -34,7 +33,7 @@ impl Change {
         Self { old: old.clone(), new: Value::Null }
     }
 
-    /// The fields whose values differ.
+    /// Returns the fields whose values differ.
     pub(super) fn between(old: &Value, new: &Value) -> Self {
         let differing = |one: &Value, other: &Value| -> Value {
             let fields = one.as_object().into_iter().flatten();
@@ -44,7 +43,8 @@ impl Change {
         Self { old: differing(old, new), new: differing(new, old) }
     }
 
-    /// A request's fields, and what those were before; where it has none, all that was there.
+    /// Returns the fields of a request with their old values, or all old values if the request has
+    /// none.
     pub(super) fn of_daemon(mut old: Value, new: Value) -> Self {
         if let (Some(old), Some(new)) = (old.as_object_mut(), new.as_object()) {
             let is_asked = |name: &str| new.contains_key(name.trim_end_matches("_bytes"));
@@ -53,7 +53,7 @@ impl Change {
         Self { old, new }
     }
 
-    /// Goes with an answer to the audit log.
+    /// Attaches the change to a response, for the audit log.
     pub(super) fn told(self, mut response: Response) -> Response {
         response.extensions_mut().insert(self);
         response
@@ -64,7 +64,7 @@ impl Change {
     }
 }
 
-/// Status codes that are recorded for GET, too: refusals, and consoles of machines (101).
+/// Status codes that are also recorded for GET: denied requests, and machine consoles (101).
 const RECORDED: &[u16] = &[101, 401, 403, 429];
 
 pub(super) async fn record(
@@ -82,7 +82,7 @@ pub(super) async fn record(
     }
     let response = next.run(request).await;
     let status = response.status().as_u16();
-    // Who has no session yet asks for it: that is how a page learns so.
+    // The page requests the session to learn whether the user is logged in, so a 401 is normal.
     let asks_for_session = status == 401 && path == SESSION_PATH;
     let is_login = response.extensions().get::<Actor>().is_some();
     if method.is_safe() && !is_login && (!RECORDED.contains(&status) || asks_for_session) {
@@ -103,7 +103,7 @@ pub(super) async fn record(
         count: 1,
     };
     let audit = Arc::clone(&console.audit);
-    // The file is written by a thread that may wait; an answer never comes before its entry.
+    // The entry is written before the response, on a thread that may block.
     if let Err(error) = tokio::task::spawn_blocking(move || audit.add(by, entry)).await {
         tracing::error!(%error, "cannot write the audit log");
     }

@@ -1,4 +1,4 @@
-//! Handlers by path.
+//! Router.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::http::recorded::Change;
 use crate::http::{headers, peer, recorded};
 use crate::refusal::{Kind, Refusal};
 
-/// These say whether programs run, and nothing else: watchers ask without a token.
+/// Health checks, which monitoring uses without a token. They reveal only whether the programs run.
 const FOR_EVERYBODY: &[&str] = &[api::HEALTH_PATH, api::READINESS_PATH];
 
 pub(super) fn router(console: Arc<Console>) -> Router {
@@ -37,7 +37,7 @@ pub(super) fn router(console: Arc<Console>) -> Router {
         .with_state(console)
 }
 
-/// The daemon's interface, or a file of the page.
+/// Forwards a request to the daemon, or serves a file of the web page.
 async fn other(State(console): State<Arc<Console>>, request: Request) -> Result<Response, Refusal> {
     let path = request.uri().path().to_owned();
     if !is_the_daemons(&path) {
@@ -51,7 +51,7 @@ async fn other(State(console): State<Arc<Console>>, request: Request) -> Result<
     }
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let mut headers = request.headers().clone();
-    // Before the body is read: who may not ask sends nothing.
+    // Authenticates before the body is read.
     let known = Known::of(&console, &method, &headers)?;
     headers.remove(header::COOKIE);
     let body = body::read(request, &()).await?;
@@ -64,7 +64,7 @@ async fn other(State(console): State<Arc<Console>>, request: Request) -> Result<
     let answer = console.gateway.pass(&known.caller, incoming).await?;
     Ok(match !method.is_safe() && !path.starts_with(api::MACHINES_PATH) {
         true => Change::of_daemon(old, new).told(answer),
-        // What a machine is given at its first start may hold secrets.
+        // Creation of a machine may contain secrets (cloud-init), so its body is not logged.
         false => answer,
     })
 }

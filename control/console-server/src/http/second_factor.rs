@@ -1,7 +1,7 @@
-//! The second factor of users of the console: enrolment, an end of it, its codes at logins, and the
-//! rule that all users have one.
+//! Endpoints for second factors: enrolment, disabling, verification at login, and the rule that
+//! requires them.
 //!
-//! Who logs in by a provider has none here: the provider asks for what it likes.
+//! Users of an identity provider have no second factor here; the provider may require one.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::http::credentials::{begin_attempt, verify};
 use crate::http::recorded::Change;
 use crate::refusal::{Kind, Refusal};
 
-/// Field of the audit log's changes.
+/// Field name in changes of the audit log.
 const FIELD: &str = "second_factor";
 
 #[derive(Deserialize, ToSchema)]
@@ -72,18 +72,18 @@ pub(super) struct SecondFactorEnabled {
     sessions_ended: usize,
 }
 
-/// Result of a look at a code.
+/// Result of the verification of a code.
 pub(super) enum Looked {
     /// The user has no second factor.
     NotNeeded,
     Counts(CodeKind),
     Wrong,
-    /// Too many were wrong: this one was not looked at.
+    /// Too many wrong codes: this one was not verified.
     Refused,
 }
 
 impl Looked {
-    /// Entry of the audit log, of what is not everyday.
+    /// Returns the change to record in the audit log, if the result is unusual.
     pub(super) fn change(&self) -> Option<Change> {
         let said = match self {
             Self::NotNeeded | Self::Counts(CodeKind::OfAuthenticator) => return None,
@@ -95,8 +95,7 @@ impl Looked {
     }
 }
 
-/// Looks at the code of somebody who has shown the password, and uses it up. The answer comes when
-/// that is on disk.
+/// Verifies and consumes a code, after the password was correct. Returns once that is on disk.
 pub(super) async fn look_at_code(
     console: &Console,
     (name, peer): (&str, Peer),
@@ -107,8 +106,8 @@ pub(super) async fn look_at_code(
         return Ok(Looked::NotNeeded);
     };
     let now = unix_seconds();
-    // Who knows the password and comes from many places guesses no faster, and keeps nobody out
-    // where the user was before.
+    // An attacker who knows the password gains nothing from many addresses, and does not delay the
+    // user at known networks.
     let known = user.is_known_at(peer.0).then_some(peer.0);
     if !console.attempts.begin_code(name, known, now) {
         return Ok(Looked::Refused);
@@ -141,7 +140,7 @@ pub(super) async fn show(
     Json(SecondFactorState { enabled: factor.is_some(), available, recovery_codes_left })
 }
 
-/// Begins an enrolment. Nothing changes before its first code.
+/// Starts an enrolment. Nothing changes until the first code is confirmed.
 pub(super) async fn begin(
     State(console): State<Arc<Console>>,
     Extension(peer): Extension<Peer>,
@@ -165,8 +164,8 @@ pub(super) async fn begin(
     Ok(Change::to(&json!({FIELD: "enrolment begun"})).told(Json(shown).into_response()))
 }
 
-/// Turns the second factor on by the first code. Other sessions of the user end: they were begun
-/// without one.
+/// Enables the second factor with its first code. Other sessions of the user end, because they were
+/// started without it.
 pub(super) async fn confirm(
     State(console): State<Arc<Console>>,
     Extension(peer): Extension<Peer>,
@@ -194,7 +193,7 @@ pub(super) async fn confirm(
     Ok(change.told(Json(shown).into_response()))
 }
 
-/// Turns it off, for who shows both factors.
+/// Disables the caller's second factor. Requires the password and a code.
 pub(super) async fn disable(
     State(console): State<Arc<Console>>,
     Extension(peer): Extension<Peer>,
@@ -218,7 +217,7 @@ pub(super) async fn disable(
     Ok(change.told(StatusCode::NO_CONTENT.into_response()))
 }
 
-/// Takes the second factor of another user away, and ends their sessions.
+/// Removes another user's second factor, and ends the user's sessions.
 pub(super) async fn reset(
     Administrator(known): Administrator,
     State(console): State<Arc<Console>>,
@@ -239,7 +238,7 @@ pub(super) async fn rules(_: Administrator, State(console): State<Arc<Console>>)
     tagged(&json!(console.accounts.rules()))
 }
 
-/// Sets the rules. Who has no second factor then keeps the session, in which they can enable one.
+/// Changes the rules. Sessions of users without a second factor stay valid, for enabling one.
 pub(super) async fn change_rules(
     Administrator(known): Administrator,
     State(console): State<Arc<Console>>,
@@ -272,8 +271,7 @@ fn own_name(session: &InSession) -> Result<String, Refusal> {
     Ok(session.caller.user.clone())
 }
 
-/// Checks the password of who is logged in. The attempt counts as failed until somebody says
-/// otherwise.
+/// Verifies the caller's password. The attempt counts as failed until it is marked as successful.
 async fn check_password(
     console: &Console,
     (name, peer): (&str, Peer),

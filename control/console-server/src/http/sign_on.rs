@@ -1,4 +1,4 @@
-//! Login by the provider, where one was named: the way there, and the way back.
+//! Endpoints for single sign-on: redirect to the identity provider, and its callback.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::http::recorded::Actor;
 use crate::refusal::{Kind, Refusal};
 use crate::sign_on::SignOn;
 
-/// What a login that was begun is known by. Browsers send it along when the provider sends them
-/// back, which they would not do with a strict one.
+/// Cookie of a pending login. It is `SameSite=Lax`, because browsers do not send strict cookies
+/// with the provider's redirect.
 const COOKIE: &str = "__Host-memlane-sign-on";
 const COOKIE_SECONDS: u64 = 10 * 60;
 
-/// Parameters that the provider sends; more are not looked at.
+/// Maximum number of query parameters in the callback.
 const PARAMETERS_MAX: usize = 16;
 
 /// Ways to log in.
@@ -32,12 +32,12 @@ pub(super) struct Ways {
     provider: bool,
 }
 
-/// Ways to log in. It is for everybody: the page asks before it knows who.
+/// Returns the available ways to log in. Needs no authentication, because the login page uses it.
 pub(super) async fn ways(State(console): State<Arc<Console>>) -> Json<Ways> {
     Json(Ways { password: true, provider: console.sign_on.is_some() })
 }
 
-/// Sends the browser to the provider.
+/// Redirects the browser to the provider.
 pub(super) async fn begin(State(console): State<Arc<Console>>) -> Response {
     let begun = match sign_on_of(&console) {
         Ok(sign_on) => sign_on.begin(unix_seconds()).await,
@@ -58,8 +58,7 @@ pub(super) async fn begin(State(console): State<Arc<Console>>) -> Response {
     }
 }
 
-/// Begins a session for whom the provider has sent back, and never tells a browser more than that
-/// it did not.
+/// Handles the provider's callback and starts a session. On failure, the browser gets no details.
 pub(super) async fn finish(
     State(console): State<Arc<Console>>,
     Extension(peer): Extension<Peer>,
@@ -113,7 +112,7 @@ fn sign_on_of(console: &Console) -> Result<&SignOn, Refusal> {
     console.sign_on.as_ref().ok_or_else(nowhere)
 }
 
-/// A page of its own: a browser came here by itself, not a script.
+/// Returns an HTML page, because the request is a navigation, not a script's.
 fn told(status: StatusCode, what: &str) -> Response {
     let text = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Memlane</title>\
@@ -122,7 +121,7 @@ fn told(status: StatusCode, what: &str) -> Response {
     (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
 }
 
-/// Names and values; `None`: they are no UTF-8, or too many.
+/// Parses query parameters. Returns `None` if they are not UTF-8 or too many.
 fn parameters(query: &str) -> Option<Vec<(String, String)>> {
     let pairs: Vec<_> = query.split('&').filter(|it| !it.is_empty()).collect();
     if pairs.len() > PARAMETERS_MAX {

@@ -1,5 +1,4 @@
-//! Topics and groups of the broker, queries over topics, records that are written to them, and
-//! topics that are deleted.
+//! Endpoints for the broker's topics: list, queries, writing records, and deletion.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,14 +22,14 @@ use crate::http::console::Console;
 use crate::http::recorded::Change;
 use crate::refusal::{Kind, Refusal};
 
-/// Role for a look at topics, and those for what reads or changes their contents: who queries reads
-/// them, as who attaches a volume does.
+/// Roles for viewing topics, and for reading or changing their contents. Reading contents takes the
+/// same role as attaching a volume.
 const LOOK: Role = Role::Viewer;
 const QUERY: Role = Role::Operator;
 const PRODUCE: Role = Role::Operator;
 const DELETE: Role = Role::Operator;
 
-/// A line of JSON for each thing that is told.
+/// Media type of query results: one JSON object per line.
 const LINES: &str = "application/x-ndjson";
 
 #[derive(Deserialize, ToSchema)]
@@ -51,7 +50,7 @@ pub(super) struct RecordCreate {
     partition: Option<i32>,
 }
 
-/// Topics and groups, or why there are none; and whether who asks may query and delete topics.
+/// Lists topics and groups, or the reason for their absence, and the caller's permissions.
 pub(super) async fn list(
     known: Known,
     State(console): State<Arc<Console>>,
@@ -78,7 +77,7 @@ pub(super) async fn list(
     }))
 }
 
-/// A topic with its partitions and settings.
+/// Returns a topic with its partitions and configuration.
 pub(super) async fn show(
     known: Known,
     State(console): State<Arc<Console>>,
@@ -97,13 +96,13 @@ pub(super) async fn delete(
 ) -> Result<Response, Refusal> {
     check_unlimited(&known.caller, DELETE)?;
     let kafka = console.known_kafka()?;
-    // The log says what went: how many partitions, how large, and up to which offsets.
+    // The audit log has the topic's partitions, size and last offsets.
     let told = console.known_broker()?.topic(&name).await.ok().flatten().unwrap_or_default();
     kafka.delete_topic(&name).await.map_err(refusal_of_kafka)?;
     Ok(Change::from(&told).told(StatusCode::NO_CONTENT.into_response()))
 }
 
-/// Runs a query until it ends, its reader goes, or who asked may not ask any more.
+/// Runs a query until it ends, the client disconnects, or the caller loses the permission.
 pub(super) async fn query(
     known: Known,
     State(console): State<Arc<Console>>,
@@ -137,7 +136,7 @@ pub(super) async fn produce(
     check_unlimited(&known.caller, PRODUCE)?;
     let value_bytes = asked.value.as_ref().map(String::len);
     let headers: Vec<_> = asked.headers.keys().collect();
-    // What a record holds may be for few eyes: the log says how much it was.
+    // Records may be confidential, so the audit log has only their size.
     let change = Change::to(&json!({
         "key": asked.key,
         "value_bytes": value_bytes,

@@ -1,4 +1,4 @@
-//! Events that browsers are sent, and the histories.
+//! Endpoints for the event stream and the histories.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,7 +33,8 @@ pub(super) struct ChartsQuery {
 
 const HISTORY_SECONDS_DEFAULT: u64 = 60 * 60;
 
-/// The daemon's state, its pool, volumes and tasks, each second, until the session ends.
+/// Streams the state of the daemon, its pool, volumes and tasks every second, until the session
+/// ends.
 pub(super) async fn events(
     known: Known,
     State(console): State<Arc<Console>>,
@@ -56,12 +57,12 @@ pub(super) async fn events(
         };
         Some((Ok::<_, Infallible>(events), (watcher, place, known, console)))
     });
-    // Something is told each second: no line is ever silent for long.
+    // There is an event every second, so that no connection stays idle.
     let content_type = [(header::CONTENT_TYPE, "text/event-stream")];
     Ok((content_type, Body::from_stream(told)).into_response())
 }
 
-/// All series of the history, as a page with charts shows them.
+/// Returns all series of the history, for charts.
 pub(super) async fn charts(
     known: Known,
     State(console): State<Arc<Console>>,
@@ -78,7 +79,7 @@ pub(super) async fn charts(
     Ok(([(header::CONTENT_TYPE, "application/json")], written).into_response())
 }
 
-/// The volumes to which most requests come.
+/// Returns the volumes with the highest request rates.
 pub(super) async fn busiest(
     known: Known,
     State(console): State<Arc<Console>>,
@@ -92,7 +93,7 @@ pub(super) async fn busiest(
     Ok((content_type, console.busiest.written()).into_response())
 }
 
-/// The volumes whose requests took longest in the last minute.
+/// Returns the volumes with the highest latencies in the last minute.
 pub(super) async fn slowest(
     known: Known,
     State(console): State<Arc<Console>>,
@@ -104,7 +105,7 @@ pub(super) async fn slowest(
     Ok((content_type, console.volumes.slowest()).into_response())
 }
 
-/// The last hour of a volume.
+/// Returns the last hour of a volume.
 pub(super) async fn volume(
     known: Known,
     State(console): State<Arc<Console>>,
@@ -117,7 +118,7 @@ pub(super) async fn volume(
     Ok(Json(console.volumes.shown(&name, seconds)))
 }
 
-/// The names of all series, or the points of one.
+/// Returns the names of all series, or the points of one.
 pub(super) async fn history(
     known: Known,
     State(console): State<Arc<Console>>,

@@ -1,4 +1,4 @@
-//! Requests to the provider, over TLS alone. A redirect is not followed.
+//! HTTPS requests to the identity provider. Redirects are not followed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 const PORT_DEFAULT: u16 = 443;
 
-/// Where hosts keep the authorities that they believe: as Debian has it, and as Fedora.
+/// CA bundles of the host: paths of Debian and Fedora.
 const AUTHORITIES: [&str; 2] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
-/// Asks servers whose certificates are believed.
+/// HTTPS client.
 pub(super) struct Fetch(TlsConnector);
 
 impl Fetch {
-    /// `authorities`: a file of those who are believed; `None`: those of the host.
+    /// `authorities` is a CA file, or `None` for the authorities of the host.
     pub(super) fn new(authorities: Option<&Path>) -> anyhow::Result<Self> {
         let path = match authorities {
             Some(path) => path.to_owned(),
@@ -53,7 +53,7 @@ impl Fetch {
         self.ask(url, Request::get(path_of(url)?), Bytes::new()).await
     }
 
-    /// `authorization`: the header, where there is one.
+    /// Sends a form. `authorization` is an optional header.
     pub(super) async fn post_form(
         &self,
         url: &str,
@@ -102,13 +102,13 @@ impl Fetch {
             .body(Full::new(body))?;
         let answer = converse(stream, request, ANSWER_BYTES_MAX).await;
         let answer = answer.map_err(|broken| anyhow::anyhow!("{url}: {broken}"))?;
-        // What a refusal says may hold what was sent: it is not shown on.
+        // The error body may repeat secrets that were sent, so it is not included.
         ensure!(answer.status.as_u16() == 200, "{url} answered {}", answer.status);
         serde_json::from_slice(&answer.body).with_context(|| format!("{url} did not return JSON"))
     }
 }
 
-/// A URL of https with a host, and without a user.
+/// Parses an https URL without user information.
 pub(super) fn https(url: &str) -> anyhow::Result<Uri> {
     let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a valid URL"))?;
     let has_user = uri.authority().is_none_or(|it| it.as_str().contains('@'));

@@ -1,7 +1,7 @@
-//! One login: what is remembered of it while the browser is at the provider, and who comes back.
+//! State of a login at the identity provider, and its completion.
 //!
-//! It is remembered in a cookie of the browser, under a seal: who begins many logins takes no
-//! memory, and a code that another browser was given is of no use.
+//! The state is in a cookie of the browser, signed with HMAC-SHA256. So pending logins take no
+//! memory, and a code that was issued to another browser is useless.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,16 +21,16 @@ use super::options::SignOnOptions;
 use super::provider::{Code, Provider, encoded, texts};
 use crate::access::{Caller, Secret, is_name};
 
-/// Where the provider sends browsers back to.
+/// Path of the callback.
 pub(crate) const CALLBACK_PATH: &str = "/console/v1/oidc/callback";
 
-/// How long a login at the provider may take.
+/// Time limit for a login at the provider.
 const LOGIN_SECONDS_MAX: u64 = 10 * 60;
 
-/// No name of a user of the console has a colon.
+/// Prefix of users of the provider. Names of console users contain no colon.
 const NAME_PREFIX: &str = "sso:";
 
-/// Logins by the provider.
+/// Single sign-on with an OpenID Connect provider.
 #[derive(Debug)]
 pub(crate) struct SignOn {
     provider: Provider,
@@ -42,16 +42,16 @@ pub(crate) struct SignOn {
     seal: hmac::Key,
 }
 
-/// A login that was begun.
+/// A started login.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    /// Where the browser goes.
+    /// URL to redirect the browser to.
     pub(crate) url: String,
-    /// Cookie that it is to bring back.
+    /// Cookie to set, which the callback needs.
     pub(crate) cookie: String,
 }
 
-/// What the cookie holds.
+/// Contents of the cookie.
 #[derive(Debug, Serialize, Deserialize)]
 struct Pending {
     state: String,
@@ -61,7 +61,7 @@ struct Pending {
 }
 
 impl SignOn {
-    /// `origin`: of the console, as browsers see it. `None`: no provider was named.
+    /// Returns `None` if no provider is configured. `origin` is the public origin of the console.
     pub(crate) fn new(options: &SignOnOptions, origin: &str) -> anyhow::Result<Option<Self>> {
         let named = options.oidc_issuer.clone().zip(options.oidc_client.clone());
         let Some((issuer, client)) = named else { return Ok(None) };
@@ -101,10 +101,10 @@ impl SignOn {
         Ok(Begun { url: format!("{endpoint}{separator}{query}"), cookie: self.sealed(&pending)? })
     }
 
-    /// Who came back with this cookie and these parameters.
+    /// Completes a login with the cookie and the callback's query parameters. Returns the caller.
     ///
     /// # Errors
-    /// It cannot be told beyond doubt, or the provider gives them no role here.
+    /// A check fails, or the provider's claims give the user no role here.
     pub(crate) async fn finish(
         &self,
         cookie: &str,
@@ -125,7 +125,7 @@ impl SignOn {
             Secret::shown(&pending.state).is(state),
             "the provider's response belongs to another login"
         );
-        // RFC 9207: a provider that says who it is must be the one.
+        // RFC 9207: if the response names an issuer, it must be the provider.
         let issuer = one("iss")?;
         ensure!(
             issuer.is_none_or(|it| it == self.provider.issuer),
@@ -176,7 +176,7 @@ impl SignOn {
     }
 }
 
-/// Returns whether somebody is known by the provider, not by the console.
+/// Returns whether a user name belongs to the provider.
 pub(crate) fn is_foreign(user: &str) -> bool {
     user.starts_with(NAME_PREFIX)
 }

@@ -1,4 +1,4 @@
-//! Claims of an ID token, once its signature and claims were checked (OpenID Connect Core 3.1.3.7).
+//! Verification of ID tokens (OpenID Connect Core, section 3.1.3.7).
 
 use anyhow::{Context, bail, ensure};
 use base64::Engine;
@@ -9,13 +9,13 @@ use ring::signature::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// How far clocks may be apart.
+/// Tolerated clock skew.
 const SKEW_SECONDS: u64 = 60;
 
-/// A token was made for this login, and not longer ago than one may take.
+/// Maximum age of a token, which equals the time limit for a login.
 const AGE_SECONDS_MAX: u64 = 10 * 60;
 
-/// Providers have a few.
+/// Maximum number of keys. Providers have a few.
 const KEYS_MAX: usize = 64;
 
 const COORDINATE_BYTES: usize = 32;
@@ -23,7 +23,7 @@ const UNCOMPRESSED: u8 = 4;
 
 pub(super) type Claims = Map<String, Value>;
 
-/// Claims that a token must have.
+/// Values that a token's claims must have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected<'a> {
     pub(super) issuer: &'a str,
@@ -33,7 +33,7 @@ pub(super) struct Expected<'a> {
     pub(super) now: u64,
 }
 
-/// Of a token. Other members are ignored, as the standard has it; `crit` must be understood.
+/// JWT header. Unknown members are ignored as the standard demands, but `crit` is rejected.
 #[derive(Debug, Deserialize)]
 struct Header {
     alg: String,
@@ -41,7 +41,7 @@ struct Header {
     crit: Option<Value>,
 }
 
-/// A public key of RFC 7517.
+/// A JSON Web Key (RFC 7517).
 #[derive(Debug, Deserialize)]
 struct Key {
     kty: String,
@@ -56,10 +56,10 @@ struct Key {
     y: Option<String>,
 }
 
-/// The claims of a token that one of `keys` signed and that is meant for this login.
+/// Verifies a token's signature with `keys` and its claims. Returns the claims.
 ///
 /// # Errors
-/// Anything is missing, doubtful or wrong.
+/// Anything is missing, ambiguous or wrong.
 pub(super) fn verify(token: &str, keys: &Value, expected: Expected<'_>) -> anyhow::Result<Claims> {
     let mut parts = token.split('.');
     let (Some(head), Some(body), Some(signature), None) =
@@ -79,7 +79,7 @@ pub(super) fn verify(token: &str, keys: &Value, expected: Expected<'_>) -> anyho
     Ok(claims)
 }
 
-/// The one key that the token can be signed with.
+/// Returns the only key that matches the token's header.
 fn key_for(header: &Header, keys: &Value) -> anyhow::Result<Key> {
     let kind = match header.alg.as_str() {
         "RS256" => "RSA",
@@ -90,7 +90,7 @@ fn key_for(header: &Header, keys: &Value) -> anyhow::Result<Key> {
     };
     let keys = keys["keys"].as_array().context("invalid key set of the provider")?;
     let keys = keys.iter().take(KEYS_MAX);
-    // Keys of kinds that are not known here may look otherwise.
+    // Keys of unknown types may have other members.
     let keys = keys.filter_map(|it| serde_json::from_value::<Key>(it.clone()).ok());
     let mut fitting: Vec<_> = keys
         .filter(|it| it.kty == kind)
@@ -132,7 +132,7 @@ fn check_signature(
     verified.map_err(|_| anyhow::anyhow!("invalid signature of the ID token"))
 }
 
-/// Numbers have no zeros in front for the library.
+/// Removes leading zeros, which the library does not accept.
 fn trimmed(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|it| **it == 0).count();
     &number[zeros..]
@@ -171,10 +171,10 @@ fn check_claims(claims: &Claims, expected: Expected<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Unix seconds; the standard allows fractions.
+/// Parses a time in Unix seconds. The standard allows fractions.
 fn seconds(claim: &Value) -> anyhow::Result<u64> {
     let whole = claim.as_u64();
-    // Cut off: `as` saturates, and times beyond 2^53 are none.
+    // Truncates. `as` saturates, and such large times are invalid anyway.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     let cut = || claim.as_f64().filter(|it| *it >= 0.0).map(|it| it as u64);
     whole.or_else(cut).context("a time in the ID token is not a number")

@@ -1,8 +1,8 @@
-//! Login by a provider of OpenID Connect: the authorization code flow with PKCE.
+//! Single sign-on with OpenID Connect: authorization code flow with PKCE.
 //!
-//! It says who somebody is and which role the provider's claims give them; it begins no session.
-//! Nothing that the provider or a browser sends is believed before it was checked, and where
-//! anything is in doubt the login is refused.
+//! This module determines the user and the role from the provider's claims. It does not create
+//! sessions. All input from the provider and the browser is verified; in doubt, the login is
+//! rejected.
 
 mod fetch;
 mod flow;

@@ -1,4 +1,4 @@
-//! The provider: its endpoints, its keys, and the token that it gives for a code.
+//! The identity provider: endpoints, keys, and the exchange of codes for tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::access::Secret;
 
 const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
 
-/// How long endpoints are believed to stay, and how long after a failure they are asked for anew.
+/// Time for which discovered endpoints are cached, and time for which a failure is.
 const KEPT: Duration = Duration::from_secs(10 * 60);
 const KEPT_FAILURE: Duration = Duration::from_secs(5);
 
-/// Codes that are redeemed at a time.
+/// Maximum number of concurrent code exchanges.
 const REDEEMED_AT_ONCE_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
@@ -30,10 +30,10 @@ struct Endpoints {
     keys: String,
 }
 
-/// When it was asked for its endpoints last, and what came of it.
+/// Time and result of the last discovery.
 type Discovered = (Instant, Result<Endpoints, Arc<anyhow::Error>>);
 
-/// A provider that was named when the console was started.
+/// The configured identity provider.
 pub(super) struct Provider {
     pub(super) issuer: String,
     pub(super) client: String,
@@ -43,7 +43,7 @@ pub(super) struct Provider {
     turns: tokio::sync::Semaphore,
 }
 
-/// A code that a browser brought, and what the console alone knows of its login.
+/// Authorization code from the browser, with the secrets of its login.
 pub(super) struct Code<'a> {
     pub(super) code: &'a str,
     pub(super) verifier: &'a str,
@@ -64,12 +64,12 @@ impl Provider {
         Ok(Self { issuer, client, secret, fetch, known: Mutex::new(None), turns })
     }
 
-    /// Where browsers are sent to.
+    /// Returns the authorization endpoint.
     pub(super) async fn authorization(&self) -> anyhow::Result<String> {
         Ok(self.endpoints().await?.authorization)
     }
 
-    /// Identity of who brought the code, by the provider.
+    /// Exchanges a code for an ID token. Returns its verified claims.
     pub(super) async fn redeem(&self, code: Code<'_>) -> anyhow::Result<Claims> {
         let _turn = self.turns.try_acquire().context("too many logins in progress; retry")?;
         let endpoints = self.endpoints().await?;
@@ -91,7 +91,8 @@ impl Provider {
         verify(token, &keys, Expected { issuer, client, nonce: code.nonce, now: code.now })
     }
 
-    /// As RFC 6749 2.3.1 has it: both are encoded as in a form, and then as in RFC 7617.
+    /// Returns the HTTP Basic credentials of the client, form-encoded first as RFC 6749, section
+    /// 2.3.1, requires.
     fn basic(&self, secret: &Secret) -> String {
         let quoted = |text: &str| encoded(&[("", text)])[1..].to_owned();
         let pair = format!("{}:{}", quoted(&self.client), quoted(secret.reveal()));
@@ -137,12 +138,12 @@ impl std::fmt::Debug for Provider {
     }
 }
 
-/// A form, or the query of a URL.
+/// Encodes parameters as a form or query.
 pub(super) fn encoded(pairs: &[(&str, &str)]) -> String {
     api::with_query("", pairs)[1..].to_owned()
 }
 
-/// A text of a claim, or all texts of a list.
+/// Returns the string of a claim, or all strings of a list.
 pub(super) fn texts<'a>(claims: &'a Claims, name: &str) -> Vec<&'a str> {
     match claims.get(name) {
         Some(Value::String(one)) => vec![one],

@@ -1,6 +1,6 @@
-//! Volumes to which most requests come, from the counts in the daemon's metrics.
+//! Volumes with the highest request rates, from the daemon's metrics.
 //!
-//! Of all volumes the counts at the last look are held, of the busiest what is told.
+//! Keeps the previous counts of all volumes.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -11,10 +11,10 @@ const REQUESTS: &str = "memlane_volume_requests_total{";
 const BYTES: [&str; 2] = ["memlane_volume_read_bytes_total{", "memlane_volume_write_bytes_total{"];
 const VOLUME: &str = "volume=\"";
 
-/// More are not told: who is busy is asked for, not all who exist.
+/// Maximum length of the list.
 const TOLD_MAX: usize = 10;
 
-/// Volume with its requests over the last look.
+/// A volume with its rates since the previous sample.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct BusyVolume {
     volume: String,
@@ -29,14 +29,15 @@ struct Counts {
     bytes: f64,
 }
 
-/// Counts at the last look.
+/// Counts of the previous sample.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     before: Option<(Instant, HashMap<String, Counts>)>,
 }
 
 impl Traffic {
-    /// The busiest first; nothing at the first look. A volume that is new has no rate yet.
+    /// Returns the busiest volumes, busiest first. Empty for the first sample; new volumes are left
+    /// out.
     pub(super) fn busiest(
         &mut self,
         samples: &HashMap<&str, f64>,
@@ -76,7 +77,7 @@ impl Traffic {
     }
 }
 
-/// The family of a sample of one volume, and that volume. Names hold neither quotes nor commas.
+/// Returns metric family and volume of a sample. Names contain neither quotes nor commas.
 fn kind_and_volume(sample: &str) -> Option<(&'static str, &str)> {
     let kind = [REQUESTS, BYTES[0], BYTES[1]].into_iter().find(|it| sample.starts_with(it))?;
     let labels = sample.strip_prefix(kind)?;

@@ -1,4 +1,4 @@
-//! Series of figures: an hour by the second in memory, two weeks by the minute on disk.
+//! Time series: one hour per second in memory, two weeks per minute on disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -13,23 +13,23 @@ const SECONDS_KEPT: usize = 60 * 60;
 const MINUTES_KEPT: usize = 14 * 24 * 60;
 const MINUTE: u64 = 60;
 
-/// More points than a chart shows are not sent.
+/// Maximum number of points in a response, more than charts show.
 const POINTS_MAX: usize = 4_000;
 
-/// The console's own series are fewer.
+/// Maximum number of series. The console has fewer.
 const SERIES_MAX: usize = 64;
 
-/// Pages ask for fewer spans of time; what is written of more is not kept.
+/// Maximum number of cached responses. Pages request fewer time ranges.
 const WRITTEN_MAX: usize = 8;
 
-/// A figure at a time: Unix seconds.
+/// Time in Unix seconds, and value.
 type Point = (u64, f64);
 
 #[derive(Clone, Debug, Default)]
 struct Series {
     seconds: VecDeque<Point>,
     minutes: VecDeque<Point>,
-    /// Of the minute that is not over: its number, the sum and the count.
+    /// Current minute: its number, the sum and count of its values.
     open: (u64, f64, u32),
 }
 
@@ -51,12 +51,12 @@ impl Series {
         }
     }
 
-    /// The points over the last `seconds`, and the time between two of them. By the second where
-    /// those reach so far, else by the minute.
+    /// Returns the step and the points of the last `seconds`: per second if these reach back far
+    /// enough, otherwise per minute.
     fn points(&self, seconds: u64) -> (u64, Vec<Point>) {
         let newest = self.seconds.back().or(self.minutes.back()).map_or(0, |it| it.0);
         let from = newest.saturating_sub(seconds);
-        // After a start the seconds do not reach as far back as the minutes do.
+        // After a restart, the points per second reach back less far than those per minute.
         let first = self.seconds.front().map_or(u64::MAX, |it| it.0);
         let has_older = self.minutes.iter().any(|it| it.0 > from && it.0 + MINUTE <= first);
         let is_fine = seconds <= SECONDS_KEPT as u64 && !has_older;
@@ -75,13 +75,13 @@ fn push(points: &mut VecDeque<Point>, point: Point, count_max: usize) {
     points.push_back(point);
 }
 
-/// What lies on disk: the points by the minute.
+/// File contents: points per minute.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Stored {
     minutes: BTreeMap<String, VecDeque<Point>>,
 }
 
-/// A series as it is shown.
+/// A series in a response.
 #[derive(Debug, Serialize)]
 struct Shown<'a> {
     series: &'a str,
@@ -92,7 +92,7 @@ struct Shown<'a> {
 #[derive(Debug, Default)]
 struct State {
     series: BTreeMap<String, Series>,
-    /// What was told of all of them, by the seconds that were asked for, until figures come.
+    /// Cached responses by time range, until the next values arrive.
     written: BTreeMap<u64, Bytes>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Reads what was stored. What cannot be read is gone: it begins anew, and says so.
+    /// Reads the file. If it is unreadable, starts a new history and logs that.
     pub(crate) fn open(folder: &Path) -> Self {
         let path = folder.join(FILE_NAME);
         let stored = match std::fs::read(&path) {
@@ -126,7 +126,7 @@ impl History {
         Self { path, state: Mutex::new(state) }
     }
 
-    /// Adds figures of one time.
+    /// Adds values of one time.
     pub(crate) fn add(&self, time: u64, figures: &[(String, f64)]) {
         let State { series, written } = &mut *self.lock();
         written.clear();
@@ -137,7 +137,8 @@ impl History {
         }
     }
 
-    /// Stores the points by the minute. Writes a file: not for threads that serve others.
+    /// Writes the points per minute to the file. Blocks, so it must not be called on a thread that
+    /// serves others.
     pub(crate) fn store(&self) -> std::io::Result<()> {
         let state = self.lock();
         let minutes = state.series.iter().map(|(name, it)| (name.clone(), it.minutes.clone()));
@@ -150,13 +151,12 @@ impl History {
         self.lock().series.keys().cloned().collect()
     }
 
-    /// The points of a series over the last `seconds`, and the time between two of them.
+    /// Returns the step and the points of a series in the last `seconds`.
     pub(crate) fn points(&self, name: &str, seconds: u64) -> Option<(u64, Vec<Point>)> {
         self.lock().series.get(name).map(|it| it.points(seconds))
     }
 
-    /// All series over the last `seconds` as JSON. It is written once for all who ask before the
-    /// next figures come.
+    /// Returns all series of the last `seconds` as JSON. It is cached until the next values arrive.
     pub(crate) fn written(&self, seconds: u64) -> serde_json::Result<Bytes> {
         let State { series, written } = &mut *self.lock();
         if let Some(known) = written.get(&seconds) {

@@ -1,5 +1,5 @@
-//! Latencies of requests since the last look, from the daemon's histograms: of all volumes together
-//! and of single ones.
+//! Latency quantiles since the previous sample, from the daemon's histograms: of all volumes
+//! together, and of each volume.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use api::{VolumeLatencies, quantile, reached};
 
 const BUCKETS: &str = "memlane_request_seconds_bucket{";
 
-/// Requests of a kind, and the names of its series.
+/// Kinds of requests, and the names of their series.
 const KINDS: &[(&str, [&str; 2])] = &[
     ("read", ["read_latency_p50_us", "read_latency_p99_us"]),
     ("write", ["write_latency_p50_us", "write_latency_p99_us"]),
@@ -16,18 +16,18 @@ const KINDS: &[(&str, [&str; 2])] = &[
 
 const SHARES: [f64; 2] = [0.5, 0.99];
 
-/// Bounds in seconds, rising, each with how many requests took no longer.
+/// Cumulative histogram: ascending bounds in seconds, with the number of requests at or below each.
 type Buckets = Vec<(f64, f64)>;
 
-/// Counts of the histograms at the last look.
+/// Histograms of the previous sample.
 #[derive(Debug, Default)]
 pub(super) struct Latencies {
     before: HashMap<&'static str, Buckets>,
 }
 
 impl Latencies {
-    /// Microseconds of kinds that had requests since the last look, all classes of durability
-    /// together.
+    /// Returns latencies in microseconds of all kinds with requests since the previous sample, over
+    /// all durability classes.
     pub(super) fn figures(&mut self, samples: &HashMap<&str, f64>) -> Vec<(String, f64)> {
         let mut figures = Vec::new();
         for (kind, series) in KINDS {
@@ -64,27 +64,26 @@ fn buckets_of(kind: &str, samples: &HashMap<&str, f64>) -> Buckets {
     buckets
 }
 
-/// The daemon's values of these labels have neither commas nor quotes.
+/// Returns the value of a label. The daemon's values contain neither commas nor quotes.
 fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
     let pairs = labels.trim_end_matches('}').split(',').filter_map(|it| it.split_once('='));
     let mut values = pairs.filter(|(it, _)| *it == name).map(|(_, value)| value);
     values.next().map(|it| it.trim_matches('"'))
 }
 
-/// `None`: the daemon counts anew.
+/// Returns the difference of two histograms, or `None` if the daemon has restarted.
 fn difference(now: &Buckets, before: &Buckets) -> Option<Buckets> {
     let is_same = now.len() == before.len()
         && now.iter().zip(before).all(|(now, before)| now.0 == before.0 && now.1 >= before.1);
     is_same.then(|| now.iter().zip(before).map(|(now, it)| (now.0, now.1 - it.1)).collect())
 }
 
-/// Latencies of single volumes over a time, in microseconds, by the kinds and shares of [`SERIES`];
-/// NaN where nothing was timed.
+/// Latencies of a volume in microseconds, in the order of [`SERIES`]. NaN without timed requests.
 pub(super) type OfVolume = [f32; SERIES.len()];
 
 pub(super) const NO_LATENCIES: OfVolume = [f32::NAN; SERIES.len()];
 
-/// Series of a volume's latencies: p50 and p99 of each kind.
+/// Series of a volume: p50 and p99 of each kind.
 pub(super) const SERIES: [&str; 6] = [
     "read_latency_p50_us",
     "read_latency_p99_us",
@@ -94,18 +93,18 @@ pub(super) const SERIES: [&str; 6] = [
     "flush_latency_p99_us",
 ];
 
-/// Kinds of the series, two of each.
+/// Kinds of requests, with two series each.
 pub(super) const OF_KIND: [&str; 3] = ["read", "write", "flush"];
 
-/// Times of each volume at the last look.
+/// Histograms of each volume in the previous sample.
 #[derive(Debug, Default)]
 pub(super) struct VolumeTimes {
     before: Option<HashMap<u64, VolumeLatencies>>,
 }
 
 impl VolumeTimes {
-    /// Latencies since the last look, by the names of volumes of which some were timed; nothing at
-    /// the first look. `told`: what the daemon says now.
+    /// Returns latencies since the previous sample by volume name, for volumes with timed requests.
+    /// Empty for the first sample. `told` is the current sample.
     pub(super) fn passed(&mut self, told: Vec<VolumeLatencies>) -> HashMap<String, OfVolume> {
         let now: HashMap<_, _> = told.into_iter().map(|it| (it.id, it)).collect();
         let Some(before) = self.before.replace(now) else { return HashMap::new() };
@@ -118,13 +117,13 @@ impl VolumeTimes {
     }
 }
 
-/// An estimate, of which seven digits are kept: there are many.
+/// Stored as `f32`, because there are many values and they are estimates.
 #[expect(clippy::cast_possible_truncation, reason = "the bounds are far within an f32")]
 fn kept(us: f64) -> f32 {
     us as f32
 }
 
-/// A volume of which nothing had been timed `before` may be new or not: all of it has passed since.
+/// Returns the latencies of a volume. Without a previous histogram, all counts are recent.
 fn of_volume(now: &VolumeLatencies, before: Option<&VolumeLatencies>) -> OfVolume {
     let kinds = |it: &VolumeLatencies| {
         [it.reads.counts.clone(), it.writes.counts.clone(), it.flushes.counts.clone()]

@@ -1,4 +1,4 @@
-//! One look at the daemon each second, for all browsers together, and none when nobody looks.
+//! Snapshots of the daemon every second, shared by all browsers, and none without browsers.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::backend::Backend;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What an answer takes at most, to all that is asked.
+/// Time limit for a snapshot.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Snapshot of the daemon, as server-sent events: written once, however many watch.
+/// Snapshot of the daemon as server-sent events, formatted once for all browsers.
 #[derive(Debug)]
 pub(crate) struct Seen {
     everything: Bytes,
     state: &'static str,
-    /// Their names, and what is told of each; `None`: the daemon is down.
+    /// Names of volumes and their JSON, or `None` if the daemon is down.
     volumes: Option<Vec<(String, String)>>,
 }
 
@@ -43,12 +43,12 @@ impl Seen {
         seen
     }
 
-    /// Events for those who may see everything.
+    /// Events for unrestricted users.
     pub(crate) fn everything(&self) -> Bytes {
         self.everything.clone()
     }
 
-    /// Events for those who may see some volumes, and nothing of the whole.
+    /// Events for users restricted to projects: only their volumes.
     pub(crate) fn volumes(&self, may_see: impl Fn(&str) -> bool) -> Bytes {
         self.text_of(may_see).into()
     }
@@ -65,16 +65,16 @@ impl Seen {
     }
 }
 
-/// An event of the HTML standard's `text/event-stream`; JSON as it is written here is one line.
+/// Appends a server-sent event (`text/event-stream`). The JSON has no line breaks.
 fn add_event(text: &mut String, name: &str, data: &str) {
     write!(text, "event: {name}\ndata: {data}\n\n").expect("a string takes all");
 }
 
-/// Looks while somebody watches.
+/// Takes snapshots while there are watchers.
 #[derive(Debug)]
 pub(crate) struct Watch(Sender<Arc<Seen>>);
 
-/// One who watches.
+/// A watcher of snapshots.
 #[derive(Debug)]
 pub(crate) struct Watcher(Receiver<Arc<Seen>>);
 
@@ -91,7 +91,7 @@ impl Watch {
 }
 
 impl Watcher {
-    /// Next snapshot; `None` when the console ends.
+    /// Returns the next snapshot, or `None` at shutdown.
     pub(crate) async fn next(&mut self) -> Option<Arc<Seen>> {
         self.0.changed().await.ok()?;
         Some(Arc::clone(&self.0.borrow_and_update()))
@@ -106,13 +106,13 @@ async fn look(daemon: Arc<Backend>, told: Sender<Arc<Seen>>) {
         if told.receiver_count() == 0 {
             continue;
         }
-        // A daemon that hangs is as good as down.
+        // A daemon that does not respond counts as down.
         let seen = tokio::time::timeout(LOOK_TIME_MAX, see(&daemon)).await.ok().flatten();
         told.send_replace(Arc::new(seen.unwrap_or_else(Seen::nothing)));
     }
 }
 
-/// `None`: something was not answered.
+/// Takes a snapshot. Returns `None` if a request failed.
 async fn see(daemon: &Backend) -> Option<Seen> {
     let pool: Value = daemon.get(api::POOL_PATH).await.ok()?;
     let volumes: Vec<Value> = daemon.get(api::VOLUMES_PATH).await.ok()?;

@@ -1,4 +1,4 @@
-//! The daemon, watched each second: for browsers as long as one looks, and for the history.
+//! Sampling of the daemon every second: for browsers while there are any, and for the history.
 
 mod busiest;
 mod history;

@@ -1,4 +1,4 @@
-//! Asks the daemon for its metrics each second, and keeps what charts show of them.
+//! Samples the daemon's metrics every second, and records them for charts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,16 +16,17 @@ use crate::watch::told::Told;
 use crate::watch::volumes::VolumeHistory;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// In seconds: what a console that is killed loses. The file has some megabytes at last.
+/// Interval of storing the history, in seconds. A killed console loses that much. The file grows to
+/// some megabytes.
 const STORED_EVERY: u32 = 10 * 60;
 
-/// Figures that are what they are, and the series that they become: all samples together.
+/// Gauges and their series. All samples of a metric are added up.
 const GAUGES: &[(&str, &str)] = &[
     ("memlane_pool_used_bytes", "pool_used_bytes"),
     ("memlane_pool_written_bytes", "pool_written_bytes"),
 ];
 
-/// Counts of which a series shows the change in a second. Several make one.
+/// Counters whose rate becomes a series. Several counters may share a series.
 const COUNTERS: &[(&str, &str)] = &[
     ("memlane_nbd_requests_total{kind=\"read\"}", "read_iops"),
     ("memlane_ring_requests_total{kind=\"read\"}", "read_iops"),
@@ -45,7 +46,7 @@ const COUNTERS: &[(&str, &str)] = &[
     ("memlane_device_written_bytes_total", "write_bytes_per_second"),
 ];
 
-/// What was counted at the last look.
+/// State of the previous sample.
 #[derive(Debug, Default)]
 struct Before {
     at: Option<Instant>,
@@ -54,7 +55,7 @@ struct Before {
     traffic: Traffic,
 }
 
-/// Goes on as long as the console.
+/// Runs as long as the console.
 pub(crate) async fn record(
     daemon: Arc<Backend>,
     history: Arc<History>,
@@ -73,13 +74,12 @@ pub(crate) async fn record(
                 history.add(unix_seconds(), &before.figures(&samples, now));
                 busiest.tell(&before.traffic.busiest(&samples, now));
                 if volumes.is_due(now) {
-                    // Requests and bytes are kept also where the daemon does not say how long
-                    // requests took.
+                    // Request and byte rates are recorded even if latencies are unavailable.
                     let latencies = daemon.get(api::LATENCIES_PATH).await.unwrap_or_default();
                     volumes.look(unix_seconds(), &samples, latencies, now);
                 }
             }
-            // A daemon that comes back counts anew.
+            // After a restart of the daemon, counters start anew.
             _ => {
                 before = Before::default();
                 volumes.interrupt();
@@ -126,7 +126,7 @@ impl Before {
     }
 }
 
-/// The figures of the daemon's metrics by their names and labels.
+/// Parses the daemon's metrics: values by name and labels.
 fn samples_of(text: &str) -> HashMap<&str, f64> {
     text.lines()
         .filter(|line| !line.starts_with('#'))
@@ -135,7 +135,7 @@ fn samples_of(text: &str) -> HashMap<&str, f64> {
         .collect()
 }
 
-/// How many bytes were written for each that they take; nothing where nothing was written.
+/// Returns written bytes per used byte, if anything was written.
 fn reduction(figures: &[(String, f64)]) -> Option<(String, f64)> {
     let of = |name: &str| figures.iter().find(|it| it.0 == name).map(|it| it.1);
     let (written, used) = (of("pool_written_bytes")?, of("pool_used_bytes")?);

@@ -1,11 +1,11 @@
-//! A list that the console tells, written once for all who ask.
+//! A JSON response that is formatted once for all clients.
 
 use std::sync::{Mutex, PoisonError};
 
 use axum::body::Bytes;
 use serde::Serialize;
 
-/// The list as JSON: what was told last.
+/// The latest list as JSON.
 #[derive(Debug)]
 pub(crate) struct Told(Mutex<Bytes>);
 

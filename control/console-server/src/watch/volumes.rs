@@ -1,8 +1,8 @@
-//! Requests to each volume over the last hour, and how long they took.
+//! Request rates and latencies of each volume over the last hour.
 //!
-//! It is kept in memory alone, for the volumes that had requests last: some 20 MiB at most. Of
-//! those that had none for an hour nothing is kept, as they had no requests. Where figures were
-//! dropped for want of room nothing is told of that time, so that nobody takes it for idle.
+//! Kept in memory only, for the volumes with the most recent requests: at most some 20 MiB. Volumes
+//! without requests in that hour take no memory. If values were dropped for lack of space, that
+//! period is not reported, so that it is not mistaken for idleness.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,18 +15,18 @@ use serde::Serialize;
 use crate::watch::latencies::{NO_LATENCIES, OF_KIND, OfVolume, SERIES, VolumeTimes};
 use crate::watch::told::Told;
 
-/// Seconds between two points.
+/// Sampling interval.
 const STEP: Duration = Duration::from_secs(5);
-/// An hour of them.
+/// Number of samples kept: one hour.
 const STEPS_KEPT: usize = 720;
-/// Volumes whose figures are kept.
+/// Maximum number of volumes with values.
 const VOLUMES_KEPT: usize = 256;
-/// A minute of steps, over which volumes are compared.
+/// Number of samples in the minute over which volumes are compared.
 const STEPS_COMPARED: usize = 12;
-/// More are not told: who is slow is asked for, not all who exist.
+/// Maximum length of the list of slow volumes.
 const SLOWEST_MAX: usize = 10;
 
-/// Counters of a volume, and the series of their changes in a second.
+/// Counters of a volume, and the series of their rates.
 const COUNTERS: [(&str, &str, &str); 6] = [
     ("memlane_volume_requests_total{", "kind=\"read\"", "read_iops"),
     ("memlane_volume_requests_total{", "kind=\"write\"", "write_iops"),
@@ -39,7 +39,7 @@ const VOLUME: &str = "volume=\"";
 
 type Figures = [f64; COUNTERS.len()];
 
-/// A series as it is shown: times are Unix seconds.
+/// A series in a response. Times are Unix seconds.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Shown {
     series: &'static str,
@@ -47,16 +47,16 @@ pub(crate) struct Shown {
     points: Vec<(u64, f64)>,
 }
 
-/// A volume with the kind of its requests that took longest in the last minute.
+/// A volume, with its slowest kind of requests in the last minute.
 #[derive(Debug, PartialEq, Serialize)]
 struct SlowVolume {
     volume: String,
     kind: &'static str,
-    /// 99 % took no longer, in the step in which they took longest.
+    /// 99th percentile in the slowest sample.
     p99_us: f32,
 }
 
-/// What is kept of a volume of one step.
+/// Values of a volume in one sample.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     time: u64,
@@ -68,11 +68,11 @@ struct Step {
 struct State {
     before: Option<(Instant, HashMap<String, Figures>)>,
     times: VolumeTimes,
-    /// When there was a look.
+    /// Times of the samples.
     steps: VecDeque<u64>,
-    /// Of the steps in which a volume had requests.
+    /// Samples in which a volume had requests.
     volumes: HashMap<String, VecDeque<Step>>,
-    /// The newest step of which figures were dropped for want of room.
+    /// Time of the newest sample from which values were dropped for lack of space.
     dropped: u64,
 }
 
@@ -84,13 +84,13 @@ pub(crate) struct VolumeHistory {
 }
 
 impl VolumeHistory {
-    /// Returns whether a step has passed since the last look.
+    /// Returns whether the sampling interval has passed.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         let state = self.lock();
         state.before.as_ref().is_none_or(|(at, _)| now.duration_since(*at) >= STEP)
     }
 
-    /// Takes the daemon's samples of now, and what it says of how long requests took.
+    /// Adds a sample: the daemon's metrics and latencies.
     pub(super) fn look(
         &self,
         time: u64,
@@ -110,21 +110,20 @@ impl VolumeHistory {
         }
     }
 
-    /// Begins anew with the next look: a daemon that comes back counts anew.
+    /// Restarts after an interruption, because a restarted daemon starts counting anew.
     pub(super) fn interrupt(&self) {
         let mut state = self.lock();
         state.before = None;
         state.times = VolumeTimes::default();
     }
 
-    /// JSON: the volumes whose requests took longest in the last minute, the slowest first; what
-    /// was told last while the daemon is away.
+    /// Returns the JSON list of the slowest volumes in the last minute, slowest first. While the
+    /// daemon is down, it stays unchanged.
     pub(crate) fn slowest(&self) -> Bytes {
         self.slowest.written()
     }
 
-    /// Requests and bytes of a volume in a second, and latencies where some were timed, over the
-    /// last `seconds`.
+    /// Returns rates of a volume, and latencies where requests were timed, over the last `seconds`.
     pub(crate) fn shown(&self, volume: &str, seconds: u64) -> Vec<Shown> {
         let state = self.lock();
         let newest = state.steps.back().copied().unwrap_or(0);
@@ -159,7 +158,7 @@ impl VolumeHistory {
 }
 
 impl State {
-    /// What changed in a second since the last look; `None`: that is not known.
+    /// Returns the rates since the previous sample, or `None` if they are unknown.
     fn rates(
         &self,
         counts: &HashMap<String, Figures>,
@@ -169,7 +168,7 @@ impl State {
         let seconds = passed.filter(|it| !it.is_zero())?.as_secs_f64();
         let mut rates = HashMap::new();
         for (volume, now) in counts {
-            // What has come since has no rate yet.
+            // New volumes have no rate yet.
             let Some(before) = before.get(volume) else { continue };
             if now.iter().zip(before).any(|(now, before)| now < before) {
                 return None;
@@ -193,7 +192,7 @@ impl State {
             self.steps.pop_front();
         }
         let oldest = self.steps.front().copied().unwrap_or(time);
-        // A volume that has gone, or has another name now, leaves nothing to one of its name.
+        // A deleted or renamed volume leaves no history to a later one with its name.
         self.volumes.retain(|volume, kept| {
             kept.retain(|it| it.time >= oldest && it.time < time);
             rates.contains_key(volume) && !kept.is_empty()
@@ -208,7 +207,7 @@ impl State {
         }
     }
 
-    /// Volumes of which requests were timed in the last minute, the slowest first.
+    /// Returns volumes with timed requests in the last minute, slowest first.
     fn slowest(&self) -> Vec<SlowVolume> {
         let before = self.steps.len().saturating_sub(STEPS_COMPARED);
         let first = self.steps.get(before).copied().unwrap_or(0);
@@ -230,7 +229,7 @@ impl State {
         slowest
     }
 
-    /// Drops the volume that had requests longest ago.
+    /// Drops the volume whose latest requests are the oldest.
     fn make_room_for(&mut self, volume: &str) {
         if self.volumes.len() < VOLUMES_KEPT || self.volumes.contains_key(volume) {
             return;
@@ -249,7 +248,7 @@ fn counts_of(samples: &HashMap<&str, f64>) -> HashMap<String, Figures> {
             name.strip_prefix(it.0).is_some_and(|labels| labels.contains(it.1))
         };
         let Some(index) = COUNTERS.iter().position(|it| is_it(&it)) else { continue };
-        // Names hold neither quotes nor commas.
+        // Names contain neither quotes nor commas.
         let volume = name.split_once(VOLUME).and_then(|(_, rest)| rest.split_once('"'));
         let Some((volume, _)) = volume else { continue };
         match counts.get_mut(volume) {
@@ -271,7 +270,7 @@ mod tests {
     const NOW: u64 = 1_800_000_000;
     const HOUR: u64 = 3_600;
 
-    /// Looks at a daemon whose volumes have had so many reads of 4 KiB, a step apart.
+    /// Feeds samples with given numbers of 4 KiB reads, one interval apart.
     struct Looks {
         history: VolumeHistory,
         start: Instant,
@@ -320,7 +319,7 @@ mod tests {
         assert_eq!(looks.history.shown("a", 5)[0].points, [(NOW + 10, 0.0)]);
     }
 
-    /// A volume of which so many reads took 1 to 10 us, and so many flushes 10 us to 1 ms.
+    /// A volume with `reads` of 1 to 10 us, and `flushes` of 10 us to 1 ms.
     fn timed(volume: &str, id: u64, reads: u64, flushes: u64) -> VolumeLatencies {
         let bounds_us = vec![1, 10, 1_000];
         let of = |counts: [u64; 4]| api::Latency::of(&bounds_us, &counts, 0, 1_000_000);

@@ -1,5 +1,5 @@
-//! `memlane --url https://…`: the command line of another host, with a token and a certificate that
-//! it knows.
+//! `memlane --url https://…`: the command line on another host, with a token and a trusted
+//! certificate.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -15,10 +15,10 @@ use crate::fixture::{Client, Fixture, PASSWORD};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Somebody on another host, who has what the administrator of the console gave out.
+/// Another host, with the credentials that the administrator gave out.
 struct Host {
     url: String,
-    /// As the console logged it.
+    /// Fingerprint of the certificate, from the console's log.
     pin: String,
     folder: tempfile::TempDir,
 }
@@ -35,7 +35,7 @@ impl Host {
         })
     }
 
-    /// A file with a token of this role.
+    /// Creates a token of this role, and writes it to a file.
     fn token(
         &self,
         fixture: &Fixture,
@@ -57,7 +57,7 @@ impl Host {
         Ok(path)
     }
 
-    /// Runs `memlane` with a token and these options about the certificate.
+    /// Runs `memlane` with a token file and options for the certificate.
     fn run(&self, token: &Path, trust: &[&str], words: &str) -> Result<ToolOutput> {
         let tool = product("memlane").args(["--url", &self.url, "--token-file"]).arg(token);
         tool.args(trust).args(words.split_whitespace()).run()
@@ -105,7 +105,7 @@ fn commands_reach_the_daemon_from_another_host() -> Result<()> {
     assert_eq!(shown["size_bytes"], 16 << 20, "{shown}");
     assert_eq!(fixture.daemon.volumes()?.len(), 1, "the clone is gone");
     check(&host.run(&token, &trust, "volume show nothing")?, 3, &["nothing"]);
-    // A task is watched to its end.
+    // The command waits for the task to end.
     check(&host.run(&token, &trust, "image save db")?, 0, &[]);
     check(&host.run(&token, &trust, "run -- /bin/true")?, 2, &["the daemon's host"]);
     let audit = fixture.get(&administrator, "/console/v1/audit")?.body;
@@ -173,7 +173,7 @@ fn users_projects_tokens_and_sessions_are_administered_by_commands() -> Result<(
     Ok(())
 }
 
-/// Somebody who makes tokens by a password, as commands do.
+/// Creates tokens by password login, as the commands do.
 struct Maker<'a> {
     fixture: &'a Fixture,
     administrator: &'a Client,
@@ -204,7 +204,7 @@ impl<'a> Maker<'a> {
         Ok(listed.as_array().context("a list")?.len())
     }
 
-    /// All that may not have a secret in it.
+    /// Returns all output that must not contain a secret.
     fn told(&self) -> Result<String> {
         let get = |path: &str| self.fixture.get(self.administrator, path).map(|it| it.body);
         Ok(get("/console/v1/tokens")? + &get("/console/v1/audit")? + &self.fixture.log())
@@ -222,7 +222,7 @@ fn a_token_is_made_by_a_command_that_logs_in_and_its_secret_is_told_once() -> Re
     );
     let before = maker.count("sessions")?;
 
-    // The secret alone is printed, so that a script can keep it.
+    // Standard output has only the secret, so that scripts can store it.
     let made = maker.make("console token create ci --role operator --user ann --expires 2h")?;
     check(&made, 0, &[]);
     let secret = made.stdout.trim();
@@ -305,7 +305,7 @@ fn what_is_needed_comes_from_the_environment_too() -> Result<()> {
     let socket = fixture.daemon.api_socket();
     let local = format!("--socket {} volume create db --size 1MiB", socket.display());
     check(&in_environment(("MEMLANE_PIN", &by_pin), &local)?, 0, &[]);
-    // A viewer looks, and no more.
+    // A viewer can only read.
     let refused = in_environment(("MEMLANE_PIN", &by_pin), "--json volume rm db")?;
     let refused_json: Value = serde_json::from_str(&refused.stdout)?;
     assert_eq!(refused_json["error"]["kind"], "forbidden", "{refused:?}");
@@ -337,7 +337,7 @@ fn nothing_is_sent_to_who_cannot_prove_to_be_the_console() -> Result<()> {
     assert!(fixture.daemon.volumes()?.is_empty());
     let after = fixture.get(&administrator, "/console/v1/tokens")?.json()?;
     assert_eq!(before, after, "the token was shown to somebody");
-    // One that is for another name is not believed for this one.
+    // A certificate for another name is rejected.
     let port = fixture.address().port().to_string();
     let ca = fixture.state_dir().join("certificate.pem");
     let tool = product("memlane").arg("--ca").arg(&ca).arg("--token-file").arg(&token);

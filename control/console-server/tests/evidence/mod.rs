@@ -1,4 +1,4 @@
-//! Evidence of what was done, and what a change expects to find.
+//! The audit log, conditional changes, API documents and histories.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn the_audit_log_says_what_was_changed_and_goes_to_a_second_place() -> Result<()
     let expected = json!({"old": {"size_bytes": 1 << 20}, "new": {"size": "2MiB"}});
     assert_eq!(resized[0]["change"], expected);
     assert_eq!(audit("path=/v1/volumes&method=POST")?[0]["change"]["new"], volume);
-    // As who rotates files does.
+    // Rotate the file as logrotate does.
     std::fs::rename(&path, folder.path().join("audit.1"))?;
     fixture.signal_console(Signal::HUP)?;
     system::wait_for("the file", crate::TIME_LIMIT, || Ok(path.exists()))?;
@@ -120,7 +120,7 @@ fn it_outlives_a_console_when_a_token_was_used() -> Result<()> {
     let body = json!({"name": "t", "role": "operator"});
     let made = fixture.post(&administrator, "/console/v1/tokens", &body)?.json()?;
     let secret = made["secret"].as_str().context("no secret")?;
-    // The name of a scheme is the same in capitals and in small letters.
+    // The authentication scheme is case-insensitive.
     for scheme in ["Bearer", "bearer", "BEARER"] {
         let token = Client::nobody().with(&format!("Authorization: {scheme} {secret}"));
         assert_eq!(fixture.get(&token, "/v1/volumes")?.status, 200, "{scheme}");
@@ -128,7 +128,7 @@ fn it_outlives_a_console_when_a_token_was_used() -> Result<()> {
     fixture.end_console(Signal::TERM)?;
     fixture.start_console()?;
     let token = Client::with_token(secret);
-    // This request itself is seen by the next.
+    // This use of the token is visible in the next response.
     let kept = std::fs::read_to_string(fixture.state_dir().join("accounts.json"))?;
     assert!(!kept.contains("\"last_used\": null"), "{kept}");
     assert_eq!(fixture.get(&token, "/console/v1/tokens")?.status, 200);
@@ -163,7 +163,7 @@ fn a_proxy_may_name_another_host_and_says_where_clients_are() -> Result<()> {
     Ok(())
 }
 
-/// Complains of what a value has that its schema does not allow, or lacks.
+/// Checks a value against its schema: no unknown and no missing members.
 fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) -> Result<()> {
     if let Some(reference) = schema["$ref"].as_str() {
         let found = document.pointer(reference.trim_start_matches('#'));
@@ -233,7 +233,7 @@ fn the_last_hour_of_a_volume_is_told_to_who_may_see_the_volume() -> Result<()> {
         "invalid_request",
     );
     let mut client = NbdClient::connect(&fixture.daemon.nbd_socket(), "shop-a")?;
-    // The largest point of a series; none where it has no points.
+    // Returns the highest point of a series, or none if it is empty.
     let highest = |client: &Client, name: &str, series: &str| -> Result<Option<f64>> {
         let told = fixture.get(client, &path(name))?.json()?;
         let told = told.as_array().context("a list")?;
@@ -241,7 +241,7 @@ fn the_last_hour_of_a_volume_is_told_to_who_may_see_the_volume() -> Result<()> {
         let points = points.and_then(|it| it["points"].as_array()).into_iter().flatten();
         Ok(points.filter_map(|it| it[1].as_f64()).reduce(f64::max))
     };
-    // Requests go on until a look has seen some: the first look only counts.
+    // Send requests until a sample has seen some. The first sample only initializes the counters.
     wait_for("rates of the volume", TIME_LIMIT, || {
         for _ in 0..64 {
             client.ask(&Request::Read { offset: 0, length: 4096 })?;

@@ -1,4 +1,5 @@
-//! Every limit × two users: what one uses up, the other still has; and strangers keep nobody out.
+//! Limits with two users: a user at a limit does not affect the other one, and unauthenticated
+//! clients do not lock users out.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,16 +20,16 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use crate::fixture::{Client, Fixture, PASSWORD};
 use crate::{allow_descriptors, check, whole_audit};
 
-/// As many as the console serves at a time.
+/// Maximum number of connections of the console.
 const HOSTILE_CONNECTIONS: usize = 1_024;
 
-/// Requests of a connection that reads no answer. The page's script has 250 KB: the answers are
-/// more than the kernel buffers for a connection (4 MiB, `tcp_wmem`).
+/// Requests on a connection that reads no response. The page's script has 250 KB, so the responses
+/// exceed the kernel's send buffer (4 MiB, `tcp_wmem`).
 const REQUESTS_UNREAD: usize = 40;
 
 const RECEIVE_BUFFER_BYTES: u32 = 4 << 10;
 
-/// Of one user; see `WATCHERS_OF_USER_MAX`, `TOKENS_OF_USER_MAX`, `SESSIONS_OF_USER_MAX`,
+/// Limits per user; see `WATCHERS_OF_USER_MAX`, `TOKENS_OF_USER_MAX`, `SESSIONS_OF_USER_MAX`,
 /// `QUOTA_VOLUMES_DEFAULT`.
 const WATCHERS: usize = 32;
 const TOKENS: usize = 50;
@@ -37,15 +38,16 @@ const VOLUMES: usize = 100;
 
 const REFUSALS: usize = 300;
 
-/// At a time, each from a network of its own: more than may wait for a password to be looked at.
+/// Number of concurrent attackers, each in its own network. More than fit the queue for password
+/// hashing.
 const GUESSERS: usize = 60;
-/// Fewer than a network has to wait after.
+/// Below the number of failures that delay a network.
 const GUESSES_OF_NETWORK: usize = 15;
 const LOGINS: usize = 8;
 
 type Secured = TlsStream<TcpStream>;
 
-/// TLS as a browser speaks it, with connections from an address of choice.
+/// TLS client that connects from a given address.
 struct Dialer {
     tls: TlsConnector,
     to: SocketAddr,
@@ -68,7 +70,7 @@ impl Dialer {
         Ok(self.tls.connect(name, stream).await?)
     }
 
-    /// Tries a password, and returns the status of the answer.
+    /// Tries a password. Returns the status code.
     async fn guess(&self, from: &str, name: &str) -> Result<u16> {
         let mut stream = self.dial(from).await?;
         let body = json!({"name": name, "password": "nobody has this"}).to_string();
@@ -81,7 +83,7 @@ impl Dialer {
         Ok(String::from_utf8_lossy(&status[9..]).parse()?)
     }
 
-    /// Asks for a path, and returns with the status of the answer.
+    /// Requests a path. Returns the status code and the connection.
     async fn ask(&self, client: &Client, path: &str) -> Result<(u16, Secured)> {
         let mut stream = self.dial("127.0.0.3").await?;
         stream.write_all(request(client, path).as_bytes()).await?;
@@ -104,14 +106,14 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-/// The path of the page's script.
+/// Path of the page's script.
 fn script_path(fixture: &Fixture) -> Result<String> {
     let page = fixture.get(&Client::nobody(), "/")?.body;
     let mut paths = page.split('"').filter(|it| it.starts_with("/assets/") && it.ends_with(".js"));
     Ok(paths.next().context("the page has no script")?.to_owned())
 }
 
-/// Opens as many as there may be, that ask for a path and never read.
+/// Opens the maximum number of connections, which request a path and never read.
 async fn besiege(
     dialer: &Dialer,
     addresses: &[&str],
@@ -124,7 +126,7 @@ async fn besiege(
         let address = addresses[number % addresses.len()];
         let mut stream = dialer.dial(address).await?;
         let writing = stream.write_all(asked.as_bytes());
-        // What does not fit waits for answers to be read.
+        // Writes that do not fit the buffers time out.
         let _unread = tokio::time::timeout(std::time::Duration::from_millis(1), writing).await;
         held.push(stream);
     }
@@ -137,7 +139,7 @@ fn strangers_who_ask_and_never_read_keep_nobody_out() -> Result<()> {
     allow_descriptors(4 * HOSTILE_CONNECTIONS)?;
     let dialer = Dialer::of(&fixture)?;
     let (runtime, path) = (runtime()?, script_path(&fixture)?);
-    // From two addresses, and from the one where users are.
+    // From two other addresses, and from that of the users.
     for addresses in [&["127.0.0.3", "127.0.0.4"][..], &["127.0.0.2"]] {
         let _held = runtime.block_on(besiege(&dialer, addresses, &Client::nobody(), &path))?;
         let begun = std::time::Instant::now();
@@ -148,8 +150,8 @@ fn strangers_who_ask_and_never_read_keep_nobody_out() -> Result<()> {
     Ok(())
 }
 
-/// Guesses passwords from one network after the other, until it is told to stop; counts the guesses
-/// for which there was no place.
+/// Guesses passwords from one network after another until stopped. Counts the guesses that were
+/// refused as too many.
 async fn guess(dialer: &Dialer, place: usize, is_over: &AtomicBool, refused: &AtomicUsize) {
     for network in 0.. {
         let from = format!("127.0.{}.{}", 10 + network % 200, 1 + place);
@@ -157,7 +159,7 @@ async fn guess(dialer: &Dialer, place: usize, is_over: &AtomicBool, refused: &At
             if is_over.load(Ordering::Relaxed) {
                 return;
             }
-            // A connection may have been ended for another.
+            // The connection may have been closed in favour of another.
             if dialer.guess(&from, &format!("user{name}")).await.is_ok_and(|it| it == 429) {
                 refused.fetch_add(1, Ordering::Relaxed);
             }
@@ -165,7 +167,7 @@ async fn guess(dialer: &Dialer, place: usize, is_over: &AtomicBool, refused: &At
     }
 }
 
-/// Logs in while passwords are guessed until strangers are refused as busy, again and again.
+/// Logs in repeatedly while attackers fill the queue for password hashing.
 fn check_logins_besieged(fixture: &Fixture) -> Result<()> {
     allow_descriptors(4 * HOSTILE_CONNECTIONS)?;
     let dialer = Arc::new(Dialer::of(fixture)?);
@@ -262,7 +264,7 @@ fn tokens_and_sessions_of_one_user_take_no_room_of_others() -> Result<()> {
     Ok(())
 }
 
-/// An operator of a project of the same name.
+/// Creates an operator restricted to a project with the same name.
 fn operator_of(fixture: &Fixture, administrator: &Client, name: &str) -> Result<Client> {
     let project = json!({"name": name, "prefix": format!("{name}-"), "quota_bytes": 1 << 30});
     assert_eq!(fixture.post(administrator, "/console/v1/projects", &project)?.status, 201);
@@ -330,7 +332,7 @@ fn wrong_passwords_keep_nobody_out_who_comes_from_elsewhere() -> Result<()> {
         ensure!(statuses.len() < 60, "nobody waits: {statuses:?}");
     }
     fixture.log_in("bob", PASSWORD)?;
-    // A wait that is longer than what follows takes, until an administrator ends it.
+    // A delay longer than the rest of the test, until an administrator resets it.
     system::wait_for("a long wait", crate::TIME_LIMIT, || {
         let answer = from_elsewhere()?;
         let seconds = answer.head.lines().find_map(|it| it.strip_prefix("retry-after: "));

@@ -1,5 +1,5 @@
-//! Virtual machines by the console: who may do what with them. That they work is shown where there
-//! is a libvirt; here there is none behind `memlane-machines`.
+//! Permissions on virtual machines. `memlane-machines` runs without libvirt here; other tests cover
+//! its function.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::{check, try_endpoint};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a browser sends to open a WebSocket (RFC 6455, section 4.1).
+/// WebSocket request headers (RFC 6455, section 4.1).
 const WEB_SOCKET: [&str; 4] = [
     "Connection: Upgrade",
     "Upgrade: websocket",
@@ -26,9 +26,9 @@ const WEB_SOCKET: [&str; 4] = [
     "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
 ];
 
-/// A console with `memlane-machines` behind it, which finds no libvirt.
+/// A console with `memlane-machines`, which finds no libvirt.
 struct Together {
-    // The order is that of dropping.
+    // Fields are dropped in this order.
     fixture: Fixture,
     administrator: Client,
     machines: Background,
@@ -63,7 +63,7 @@ fn start_machines(folder: &Path, socket: &Path) -> Result<Background> {
     Ok(machines)
 }
 
-/// An operator who is limited to a project.
+/// Creates an operator restricted to a project.
 fn limited_operator(fixture: &Fixture, administrator: &Client) -> Result<Client> {
     let project = json!({"name": "shop", "prefix": "shop-", "quota_bytes": null});
     assert_eq!(fixture.post(administrator, "/console/v1/projects", &project)?.status, 201);
@@ -91,7 +91,7 @@ fn each_operation_of_machines_takes_a_login_and_its_role() -> Result<()> {
             let answer = try_endpoint(fixture, client, endpoint)?;
             match may && !is_console {
                 false => check(&answer, 403, "forbidden"),
-                // They came to memlane-machines, which finds no libvirt, or an empty body.
+                // The request reached memlane-machines, which finds no libvirt or an empty body.
                 true => {
                     let kind = answer.kind()?;
                     let is_theirs = ["host_failed", "invalid_field"].contains(&kind.as_str());
@@ -124,7 +124,7 @@ fn a_console_opens_for_operators_on_the_consoles_own_page() -> Result<()> {
         }
         let foreign = open(&operator, what, &["Origin: https://evil.example"])?;
         check(&foreign, 403, "forged");
-        // memlane-machines opens it, and says in it that it finds no libvirt.
+        // memlane-machines opens it, and reports the missing libvirt in it.
         let opened = open(&operator, what, &[])?;
         assert!(opened.status == 101 && opened.body.contains("libvirt"), "{opened:?}");
         let plain = fixture.get(administrator, &format!("/console/v1/machines/web/{what}"))?;

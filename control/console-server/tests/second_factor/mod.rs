@@ -1,4 +1,4 @@
-//! The second factor, from outside: what a login needs, and what attackers try.
+//! Black-box tests of the second factor: login and attacks.
 
 mod rule;
 
@@ -18,14 +18,14 @@ use crate::fixture::{Answer, Client, Fixture, PASSWORD, client_of};
 const STEP_SECONDS: u64 = 30;
 const WRONG: &str = "000000";
 
-/// Logins with one code, at once.
+/// Concurrent logins with one code.
 const LOGINS: usize = 8;
 
-/// An authenticator, by the text that people type into it.
+/// Authenticator app, set up by the base32 secret.
 #[derive(Debug)]
 struct Authenticator {
     key: Vec<u8>,
-    /// Step of the code that was shown last.
+    /// Time step of the latest generated code.
     shown: u64,
 }
 
@@ -51,16 +51,16 @@ impl Authenticator {
         format!("{:06}", (u32::from_be_bytes(bytes) & 0x7fff_ffff) % 1_000_000)
     }
 
-    /// The next code that was not shown: of a step that the console takes by now.
+    /// Generates the next unused code, once the console accepts it.
     fn code(&mut self) -> Result<String> {
         let next = self.shown + 1;
         wait_for("the time of the next code", TIME_LIMIT, || Ok(now_step()? + 1 >= next))?;
-        // The oldest that still counts a step later, so that a slow host is in time.
+        // The oldest code that stays valid for another step, so that a slow host is in time.
         self.shown = next.max(now_step()?);
         Ok(self.code_of(self.shown))
     }
 
-    /// A code that was never one.
+    /// Returns a code that is wrong at all times near now.
     fn wrong(&self) -> Result<String> {
         let step = now_step()?;
         let near: Vec<_> = (step - 3..step + 10).map(|it| self.code_of(it)).collect();
@@ -86,7 +86,7 @@ fn state_of(fixture: &Fixture, client: &Client) -> Result<Value> {
     fixture.get(client, "/console/v1/second-factor")?.json()
 }
 
-/// Turns it on, and tells the recovery codes.
+/// Enables the second factor. Returns the recovery codes.
 fn enrol(fixture: &Fixture, client: &Client) -> Result<(Authenticator, Vec<String>)> {
     let begun = own(fixture, client, "", &json!({"password": PASSWORD}))?;
     ensure!(begun.status == 200, "{begun:?}");
@@ -116,7 +116,7 @@ fn a_login_takes_a_code_once_the_second_factor_is_on_and_each_code_once() -> Res
     let state = json!({"enabled": true, "available": true, "recovery_codes_left": 10});
     assert_eq!(state_of(&fixture, &bob)?, state);
     assert_eq!(fixture.get(&token, "/v1/volumes")?.status, 200);
-    // The code of the enrolment, none, and a wrong one are answered as a wrong password is.
+    // A used code, no code and a wrong code have the same response as a wrong password.
     let wrong = fixture.try_log_in("bob", "not his password")?.json()?;
     let used = authenticator.code_of(authenticator.shown);
     for refused in [log_in(&fixture, "bob", &used)?, fixture.try_log_in("bob", PASSWORD)?] {
@@ -125,7 +125,7 @@ fn a_login_takes_a_code_once_the_second_factor_is_on_and_each_code_once() -> Res
     }
     let code = authenticator.code()?;
     assert_eq!(log_in(&fixture, "bob", &code)?.status, 200);
-    // Also of a console that was killed right after its answer.
+    // Also after the console was killed right after its response.
     fixture.end_console(Signal::KILL)?;
     fixture.start_console()?;
     check(&log_in(&fixture, "bob", &code)?, 401, "unauthorized");
@@ -134,7 +134,7 @@ fn a_login_takes_a_code_once_the_second_factor_is_on_and_each_code_once() -> Res
     assert_eq!(after.status, 200, "{after:?}");
     check(&log_in(&fixture, "bob", &recovery[0])?, 401, "unauthorized");
     assert_eq!(state_of(&fixture, &client_of(&after)?)?["recovery_codes_left"], 9);
-    // Those who have none are asked for none.
+    // Users without a second factor need no code.
     assert_eq!(fixture.try_log_in("ann", PASSWORD)?.status, 200);
     let stored = std::fs::read_to_string(fixture.state_dir().join("accounts.json"))?;
     let told = stored + &fixture.log();
@@ -173,7 +173,7 @@ fn codes_of_others_and_guesses_get_nobody_in_and_are_in_the_audit_log() -> Resul
     check(&log_in(&fixture, "bob", &recovery_of_eve[0])?, 401, "unauthorized");
     assert_eq!(log_in(&fixture, "bob", &code)?.status, 200, "it was not used up by eve");
     assert_eq!(log_in(&fixture, "bob", &recovery_of_bob[0])?.status, 200);
-    // The right password before each guess makes up for no wrong code.
+    // A correct password before each guess does not reset the count of wrong codes.
     let guess = |address: &str| -> Result<u16> {
         let body = json!({"name": "bob", "password": PASSWORD, "code": of_bob.wrong()?});
         Ok(fixture.ask_from(address, "/console/v1/session", &body.to_string())?.status)
@@ -190,9 +190,9 @@ fn codes_of_others_and_guesses_get_nobody_in_and_are_in_the_audit_log() -> Resul
     };
     let refused = told("ignored: too many wrong codes");
     assert!(told("wrong code") >= 10 && refused > 0, "{refused} refused: {entries:?}");
-    // Where bob was before, he gets in.
+    // From a known network, the user can log in.
     assert_eq!(log_in(&fixture, "bob", &recovery_of_bob[1])?.status, 200);
-    // From elsewhere also the right code is not looked at now, nor used up.
+    // From other networks, even a correct code is neither verified nor consumed now.
     let elsewhere = json!({"name": "bob", "password": PASSWORD, "code": recovery_of_bob[2]});
     let answer = fixture.ask_from("127.0.0.60", "/console/v1/session", &elsewhere.to_string())?;
     if answer.status == 401 {
@@ -210,7 +210,7 @@ fn a_stolen_session_neither_enrols_nor_disables_and_an_administrator_resets() ->
     check(&own(&fixture, &bob, "/confirm", &json!({"code": WRONG}))?, 409, "conflict");
     let both = json!({"password": PASSWORD, "code": WRONG});
     check(&own(&fixture, &bob, "/disable", &both)?, 409, "conflict");
-    // Nothing is on before the first code.
+    // Nothing is enabled before the first code.
     let begun = own(&fixture, &bob, "", &json!({"password": PASSWORD}))?.json()?;
     let authenticator = Authenticator::new(begun["secret"].as_str().context("no secret")?);
     let wrong = json!({"code": authenticator.wrong()?});

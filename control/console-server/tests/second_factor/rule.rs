@@ -1,4 +1,4 @@
-//! The rule that all users have a second factor: what those can do who have none.
+//! The rule that all users need a second factor, and users who have none.
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -12,7 +12,7 @@ const RULES: &str = "/console/v1/rules";
 const CONFIRM: &str = "/console/v1/second-factor/confirm";
 const REFUSED: &str = "second_factor_required";
 
-/// Operations of a session whose user has to enrol, besides those that anybody has.
+/// Operations available to users who must enrol, besides those without authentication.
 const LEFT: &[&str] = &[
     "show_own_session",
     "log_out",
@@ -27,7 +27,7 @@ fn require(fixture: &Fixture, client: &Client, is_required: bool) -> Result<Answ
     fixture.ask(client, "PATCH", RULES, Some(&rules))
 }
 
-/// An administrator with a second factor requires one of all.
+/// An administrator with a second factor, who has enabled the rule.
 fn required() -> Result<(Fixture, Client)> {
     let (fixture, administrator) = Fixture::with_administrator()?;
     enrol(&fixture, &administrator)?;
@@ -80,7 +80,7 @@ fn who_has_no_second_factor_can_only_enrol_until_they_have() -> Result<()> {
     assert_eq!(require(&fixture, &administrator, true)?.status, 200);
     let begun = fixture.try_log_in("bob", PASSWORD)?;
     assert_eq!(begun.json()?["must_enrol"], true, "{begun:?}");
-    // A session that was begun before is limited as well.
+    // Sessions from before the rule are restricted as well.
     for bob in [&early, &client_of(&begun)?] {
         check(&fixture.get(bob, "/v1/volumes")?, 403, REFUSED);
         let volume = json!({"name": "db", "size": "1MiB"});
@@ -89,7 +89,7 @@ fn who_has_no_second_factor_can_only_enrol_until_they_have() -> Result<()> {
         assert_eq!(fixture.get(bob, "/console/v1/second-factor")?.json()?["enabled"], false);
     }
     assert_eq!(fixture.get(&token, "/v1/volumes")?.status, 200, "tokens are for programs");
-    // It is kept by a console that is killed.
+    // The rule survives a kill of the console.
     fixture.end_console(Signal::KILL)?;
     fixture.start_console()?;
     let administrator = client_of(&log_in(&fixture, "ann", &of_ann.code()?)?)?;
@@ -101,7 +101,7 @@ fn who_has_no_second_factor_can_only_enrol_until_they_have() -> Result<()> {
     let entries = whole_audit(&fixture, &administrator)?;
     let is_bobs = |it: &&Value| it["user"] == "bob" && it["path"] == CONFIRM && it["status"] == 200;
     assert_eq!(entries.iter().filter(is_bobs).count(), 1, "it is told who enrolled");
-    // Whoever turns it off, for another authenticator, can only enrol again.
+    // A user who disables the factor, to change the authenticator, can only enrol again.
     let both = json!({"password": PASSWORD, "code": authenticator.code()?});
     assert_eq!(own(&fixture, &bob, "/disable", &both)?.status, 204);
     check(&fixture.get(&bob, "/v1/volumes")?, 403, REFUSED);
@@ -111,7 +111,7 @@ fn who_has_no_second_factor_can_only_enrol_until_they_have() -> Result<()> {
 #[test]
 fn without_the_rule_everything_is_as_before() -> Result<()> {
     let (fixture, administrator) = required()?;
-    // A user who is new has to enrol, too.
+    // New users must enrol, too.
     let bob = fixture.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
     check(&fixture.get(&bob, "/v1/volumes")?, 403, REFUSED);
     let stored = || std::fs::read_to_string(fixture.state_dir().join("accounts.json"));

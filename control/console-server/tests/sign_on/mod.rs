@@ -1,4 +1,4 @@
-//! Logins by a provider of OpenID Connect: who gets in, as what, and who does not.
+//! Single sign-on with OpenID Connect: accepted and rejected logins, and roles.
 
 mod provider;
 
@@ -15,7 +15,7 @@ use crate::fixture::{Answer, Client, Fixture, client_of};
 const LOGIN: &str = "/console/v1/oidc/login";
 const CALLBACK: &str = "/console/v1/oidc/callback";
 
-/// Names and values of a query or a form, decoded.
+/// Decodes the parameters of a query or form.
 fn pairs(text: &str) -> HashMap<String, String> {
     let pairs = text.split('&').filter_map(|it| it.split_once('='));
     pairs.map(|(name, value)| (decoded(name), decoded(value))).collect()
@@ -42,7 +42,7 @@ struct Together {
     _folder: tempfile::TempDir,
 }
 
-/// A login that a browser has begun.
+/// A login in progress at the provider.
 struct Begun {
     asked: Asked,
     browser: Client,
@@ -85,7 +85,7 @@ impl Together {
         Ok(Begun { asked: pairs(query), browser: Client { headers: vec![cookie] } })
     }
 
-    /// The provider sends the browser back.
+    /// Follows the provider's redirect back to the console.
     fn back(&self, begun: &Begun, case: Case) -> Result<Answer> {
         let code = self.provider.approve(&begun.asked, case);
         self.come(&begun.browser, &format!("code={code}&state={}", begun.asked["state"]))
@@ -99,7 +99,7 @@ impl Together {
         self.back(&self.begin()?, case)
     }
 
-    /// Who the browser is, whose session a login has begun.
+    /// Returns the client whose session the login has started.
     fn client(&self, answer: &Answer) -> Result<Client> {
         ensure!(answer.status == 303 && header(answer, "location")? == "/", "{answer:?}");
         ensure!(answer.head.contains("SameSite=Strict"), "{answer:?}");
@@ -178,7 +178,7 @@ fn a_login_by_the_provider_gives_the_role_that_its_claims_are_mapped_to() -> Res
 fn sessions_that_the_provider_began_are_listed_and_ended_one_by_one() -> Result<()> {
     let together = Together::start()?;
     let fixture = &together.fixture;
-    // Identifiers of the sessions of that name in the list that a client sees, and of all.
+    // Returns the ids of the sessions of that user in a client's list, and of all in it.
     let listed = |client: &Client| -> Result<[BTreeSet<String>; 2]> {
         let list = fixture.get(client, "/console/v1/sessions")?.json()?;
         let ids = |of: &dyn Fn(&Value) -> bool| {
@@ -257,7 +257,7 @@ fn only_the_browser_that_began_a_login_ends_it_and_once() -> Result<()> {
     let state = &begun.asked["state"];
     let right = format!("code={code}&state={state}");
     for (browser, query) in [
-        // Somebody who is led to the answer to another one's login.
+        // A browser that is tricked into another user's callback.
         (&Client::nobody(), right.clone()),
         (&other.browser, right.clone()),
         (&begun.browser, format!("code={code}&state={}", other.asked["state"])),
@@ -275,7 +275,7 @@ fn only_the_browser_that_began_a_login_ends_it_and_once() -> Result<()> {
     let answer = together.come(&begun.browser, &format!("{right}&iss={issuer}"))?;
     together.client(&answer)?;
     together.refuses(&together.come(&begun.browser, &right)?)?;
-    // A code that was given for another login.
+    // A code that was issued for another login.
     let code = together.provider.approve(&other.asked, Case::right());
     let third = together.begin()?;
     let query = format!("code={code}&state={}", third.asked["state"]);

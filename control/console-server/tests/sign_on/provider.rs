@@ -1,5 +1,5 @@
-//! A provider of OpenID Connect in the test: real TLS, real keys, and tokens that it signs. What it
-//! says wrongly is what a case asks for.
+//! OpenID Connect provider for tests, with real TLS, keys and signed tokens. A case selects its
+//! faults.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -33,15 +33,15 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 pub(crate) const CLIENT: &str = "memlane console";
 pub(crate) const SECRET: &str = "a secret: 100%";
 
-/// Variant of a token.
+/// Variant of an ID token.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) header: Value,
-    /// Instead of those that are right; null: without it.
+    /// Claims to replace; null removes a claim.
     pub(crate) claims: Value,
-    /// In the place of the signature.
+    /// Replacement of the signature.
     pub(crate) signature: Option<&'static str>,
-    /// Signed by a key that nobody knows.
+    /// Signed with an unknown key.
     pub(crate) is_forged: bool,
 }
 
@@ -63,7 +63,7 @@ impl Case {
     }
 }
 
-/// A login that was begun, as the browser brought it.
+/// Parameters of an authorization request.
 pub(crate) type Asked = HashMap<String, String>;
 
 struct Inside {
@@ -71,15 +71,15 @@ struct Inside {
     own: EcdsaKeyPair,
     forged: EcdsaKeyPair,
     rsa: RsaKeyPair,
-    /// Codes that were given, each for one use.
+    /// Issued codes, each for one use.
     codes: Mutex<HashMap<String, (Asked, Case)>>,
 }
 
-/// It serves until the process of the test ends.
+/// Serves until the test process ends.
 pub(crate) struct Provider(Arc<Inside>);
 
 impl Provider {
-    /// Its certificate is put into `folder`.
+    /// Starts a provider, and writes its certificate to `folder`.
     pub(crate) fn start(folder: &Path) -> Result<Self> {
         let address = free_address()?;
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
@@ -98,7 +98,7 @@ impl Provider {
             .arg(&rsa)
             .check()?;
         let rsa = std::fs::read(rsa)?;
-        // Versions of openssl write one or the other.
+        // Versions of openssl write either format.
         let rsa = RsaKeyPair::from_pkcs8(&rsa).or_else(|_| RsaKeyPair::from_der(&rsa));
         let inside = Arc::new(Inside {
             issuer: format!("https://{address}"),
@@ -129,7 +129,7 @@ impl Provider {
         &self.0.issuer
     }
 
-    /// Address to which the provider sends the browser back, once somebody has logged in there.
+    /// Returns the redirect after a successful login at the provider.
     pub(crate) fn approve(&self, asked: &Asked, case: Case) -> String {
         let code = format!("code-{}", asked["state"]);
         let mut codes = self.0.codes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +144,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, router: Router) {
         tokio::spawn(async move {
             let Ok(stream) = acceptor.accept(stream).await else { return };
             let service = TowerToHyperService::new(router);
-            // A client that goes is none of the provider's trouble.
+            // The client may disconnect.
             let _ended =
                 http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
@@ -178,7 +178,7 @@ async fn keys(State(inside): State<Arc<Inside>>) -> Json<Value> {
     ]}))
 }
 
-/// As RFC 6749 and RFC 7636 have it: each refusal is the same.
+/// Token endpoint of RFC 6749 and RFC 7636. All errors have the same response.
 async fn token(State(inside): State<Arc<Inside>>, headers: HeaderMap, body: String) -> Response {
     token_for(&inside, &headers, &body).map_or_else(
         || (StatusCode::BAD_REQUEST, Json(json!({"error": "invalid_grant"}))).into_response(),

@@ -1,4 +1,4 @@
-//! Topics that are deleted by the console.
+//! Deletion of topics through the console.
 
 use anyhow::{Context, Result};
 use serde_json::json;

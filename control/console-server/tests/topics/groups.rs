@@ -1,4 +1,4 @@
-//! Offsets of groups: what is told of them, and their resets.
+//! Offsets of groups: display and resets.
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -12,10 +12,10 @@ use crate::fixture::{Answer, Client};
 const GROUP: &str = "/console/v1/groups/readers";
 const RESET: &str = "/console/v1/groups/readers/offsets";
 
-/// The offset that a partition is reset to, by its end.
+/// Expected offset after a reset, as a function of the partition's end.
 type OfEnd = fn(i64) -> i64;
 
-/// The committed offsets of the group `readers`, of the partitions of `orders`.
+/// Returns the committed offsets of group `readers` in topic `orders`, by partition.
 fn offsets(together: &Together) -> Result<Vec<i64>> {
     let group = together.fixture.get(&together.administrator, GROUP)?.json()?;
     let partitions = group["topics"][0]["partitions"].as_array().context(group.to_string())?;

@@ -1,4 +1,4 @@
-//! Topics, groups and queries of a real broker, by the console.
+//! Topics, groups and queries through the console, with a real broker.
 
 mod deletions;
 mod groups;
@@ -23,12 +23,12 @@ const QUERY: &str = "/console/v1/query";
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Rows of a topic; their square is more than the console tells of one query.
+/// Number of rows in a topic. Its square exceeds the limit on the rows of a query.
 const ROWS: usize = 150;
-/// What it tells at most, give or take those that it tells together.
+/// Range of the number of rows until the limit stops a query, which depends on batching.
 const ROWS_TOLD: std::ops::Range<usize> = 10_000..10_201;
 
-/// A console with a broker behind it, in whose topic `orders` three records are.
+/// A console with a broker, whose topic `orders` has three records.
 struct Together {
     broker: Broker,
     sql: String,
@@ -73,7 +73,7 @@ impl Together {
         self.fixture.post(client, QUERY, &json!({"query": query}))
     }
 
-    /// How many queries the broker runs.
+    /// Number of queries that the broker is running.
     fn running(&self) -> Result<usize> {
         let listed = self.tool().args(["--json", "query", "list"]).check()?;
         let listed: Value = serde_json::from_str(&listed)?;
@@ -90,7 +90,7 @@ impl Together {
 
 fn lines(answer: &Answer) -> Result<Vec<Value>> {
     ensure!(answer.status == 200, "{answer:?}");
-    // The body is chunked, and curl takes that apart.
+    // curl has decoded the chunked body.
     answer.body.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
@@ -98,7 +98,7 @@ fn rows(lines: &[Value]) -> Vec<Value> {
     lines.iter().filter_map(|it| it["rows"].as_array()).flatten().cloned().collect()
 }
 
-/// A query whose answer is read as it comes.
+/// A query whose response is read as it arrives.
 struct Reader {
     curl: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -118,7 +118,7 @@ impl Reader {
         Ok(Self { curl, lines })
     }
 
-    /// The next line that says something.
+    /// Returns the next line that is not a keepalive.
     fn next(&mut self) -> Result<Value> {
         loop {
             let line: Value = serde_json::from_str(&self.lines.next().context("no line")??)?;
@@ -131,7 +131,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.curl.kill();
         let _ = self.curl.wait();
     }
@@ -295,7 +295,7 @@ fn a_query_ends_nothing_that_others_run() -> Result<()> {
         let told = together.query(&oleg, &query)?;
         ensure!(told.body.contains("25006"), "{told:?}");
     }
-    // All run as one user of this broker: the audit log says whose a query was.
+    // All queries run as one broker user. The audit log has the console user.
     let audit = together.fixture.get(&together.administrator, "/console/v1/audit?user=oleg")?;
     ensure!(audit.body.contains("SELECT pg_cancel_backend(pid)"), "{audit:?}");
     together.sql("INSERT INTO orders (key, value) VALUES ('d', '4')")?;
@@ -378,10 +378,10 @@ fn a_record_is_written_as_it_was_asked_for_and_by_operators_alone() -> Result<()
     Ok(())
 }
 
-/// A console that logs in to a broker with users, access lists and the topics `open` and `closed`.
+/// A console in front of a broker with users, ACLs, and the topics `open` and `closed`.
 struct Guarded {
     broker: Broker,
-    /// Of the broker's users and lists.
+    /// Folder of the broker's users and ACLs.
     _folder: tempfile::TempDir,
     fixture: Fixture,
     administrator: Client,
@@ -392,8 +392,8 @@ impl Guarded {
         Self::start_through(more, |sql| Ok(sql.to_owned()))
     }
 
-    /// The same, where the console reaches SQL through what stands at another address. `BROKER` in
-    /// `more` is where the broker serves Kafka's clients.
+    /// Starts both, with SQL connections through another address. `BROKER` in `more` is replaced by
+    /// the broker's Kafka address.
     fn start_through(more: &str, way: impl Fn(&str) -> Result<String>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name);
@@ -458,7 +458,7 @@ fn with_broker_users_a_query_reads_what_its_user_may_read_at_the_broker_too() ->
     assert_eq!(rows(&lines(&count("open")?)?), [json!(["0"])]);
     check(&count("closed")?, 422, "invalid_field");
     check(&guarded.ask(&olga, "SUBSCRIBE TO closed")?, 422, "invalid_field");
-    // A role of the console is none of the broker's.
+    // Roles of the console give no rights in the broker.
     check(&guarded.ask(&guarded.administrator, "SELECT count(*) FROM open")?, 422, "invalid_field");
     let who = guarded.ask(&olga, "SELECT current_user, session_user")?;
     assert_eq!(rows(&lines(&who)?), [json!(["olga", "console"])]);
@@ -484,14 +484,14 @@ fn a_record_is_written_where_the_broker_lets_the_console_and_who_asks() -> Resul
     let written = write("open")?;
     ensure!(written.status == 204, "{written:?}");
     assert_eq!(rows(&lines(&guarded.ask(&olga, "SELECT key FROM open")?)?), [json!(["a"])]);
-    // The right of the console's user alone is not enough.
+    // The console's broker user alone having the right is not sufficient.
     guarded.as_admin("acl add console write --topic closed")?;
     check(&write("closed")?, 403, "forbidden");
     Ok(())
 }
 
-/// An address that leads to a broker's SQL, where some words of what clients say with their login
-/// are passed over, as brokers and pools of connections do that do not know them.
+/// Starts a proxy for the broker's SQL that drops some startup parameters, as old brokers and
+/// connection poolers do.
 fn passing_over(sql: &str, forgotten: &'static [&'static str]) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();
@@ -519,7 +519,7 @@ fn pass_over(mut client: TcpStream, sql: &str, forgotten: &[&str]) -> io::Result
     let (mut answers, mut reader) = (server.try_clone()?, client.try_clone()?);
     let back = thread::spawn(move || {
         let copied = io::copy(&mut answers, &mut reader);
-        // Either end may have gone by itself.
+        // Either side may have closed already.
         let _ = reader.shutdown(Shutdown::Both);
         copied
     });
@@ -553,7 +553,7 @@ fn nothing_is_asked_of_a_broker_that_passes_over_what_the_login_says() -> Result
             ensure!(detail.contains(said) && detail.contains("memlane-broker"), "{detail}");
         }
     }
-    // What is in force is asked for and found.
+    // The console asks for the effective settings, and finds them.
     let guarded = Guarded::start_through("--broker-users", |sql| passing_over(sql, &[]))?;
     let olga = json!({"name": "olga", "role": "operator"});
     let olga = guarded.fixture.user(&guarded.administrator, &olga)?;

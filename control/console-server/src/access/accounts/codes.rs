@@ -1,12 +1,12 @@
-//! Second factors of users, in the file of accounts: a code that was used is on disk before it is
-//! answered, so that no start of the console and no other request finds it unused.
+//! Second factors in the file of accounts. A used code is on disk before the response is sent, so
+//! that it cannot be used again after a crash or by a concurrent request.
 
 use super::{AccountError, Accounts, Result, find_user};
 use crate::access::second_factor::{CodeKind, SecondFactor};
 
 impl Accounts {
-    /// Uses up a code of a user's second factor. One that does not count now is invalid, and costs
-    /// no write: an answer does not tell by its time that a code was looked at.
+    /// Verifies and consumes a code of a user's second factor. A code that is not valid now fails
+    /// as invalid and causes no write, so the response time does not reveal that it was verified.
     pub(crate) fn take_code(&self, name: &str, code: &str, now: u64) -> Result<CodeKind> {
         self.change(|state| {
             let index = find_user(state, name)?;
@@ -19,7 +19,7 @@ impl Accounts {
         })
     }
 
-    /// Turns on the second factor of a user who has none.
+    /// Enables a second factor for a user who has none.
     pub(crate) fn enable_second_factor(&self, name: &str, factor: SecondFactor) -> Result<()> {
         self.change(|state| {
             let index = find_user(state, name)?;
@@ -54,7 +54,7 @@ mod tests {
     use crate::access::accounts::{FILE_NAME, NewUser};
     use crate::access::{PasswordHash, TotpSecret};
 
-    /// Of RFC 6238, appendix B, in base64.
+    /// Secret of RFC 6238, appendix B, in base64.
     const SECRET: &str = "\"MTIzNDU2Nzg5MDEyMzQ1Njc4OTA\"";
 
     #[test]

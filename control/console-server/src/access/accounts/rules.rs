@@ -1,4 +1,4 @@
-//! Rules that all users of the console follow, in the file of accounts.
+//! Rules for all users of the console, in the file of accounts.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -25,7 +25,7 @@ impl Accounts {
         self.lock().state().rules
     }
 
-    /// Returns whether the rules let a user do nothing but enable a second factor.
+    /// Returns whether a user must enable a second factor before doing anything else.
     pub(crate) fn must_enrol(&self, name: &str) -> bool {
         let file = self.lock();
         let state = file.state();
@@ -34,9 +34,9 @@ impl Accounts {
         state.rules.second_factor_required && has_none()
     }
 
-    /// Changes the rules for the user `by`, and tells what they were before. `expected`: the tag
-    /// that they have to have. Who requires a second factor has one: nobody finds out by this that
-    /// it is another page that they can see no more.
+    /// Changes the rules on behalf of the user `by`. Returns the old rules. `expected` is the
+    /// entity tag that the rules must have. To require second factors, the user must have one, so
+    /// that nobody locks themselves out by accident.
     pub(crate) fn change_rules(
         &self,
         by: &str,

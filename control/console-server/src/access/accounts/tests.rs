@@ -1,4 +1,4 @@
-//! Changes of accounts, and refusals.
+//! Tests of account changes and of their rejection.
 
 use super::*;
 
@@ -14,7 +14,7 @@ struct Fixture {
     accounts: Accounts,
 }
 
-/// With an administrator `ann`, and projects `shop` and `bank`.
+/// Accounts with an administrator `ann`, and projects `shop` and `bank`.
 fn fixture() -> Fixture {
     let folder = tempfile::tempdir().expect("a folder");
     let accounts = Accounts::open(folder.path()).expect("nothing is there");
