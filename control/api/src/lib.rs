@@ -4,21 +4,21 @@
 //! definition. The crate does no I/O and does not depend on the engine.
 //!
 //! ```text
-//! method, URI ─▶ Operation: an entry of the tables, a name, parameters ─▶ Permission: role, reach
+//! method, URI ─▶ Operation: endpoint, name, query parameters ─▶ Permission: role, reach
 //! ```
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
-//! | [`endpoints`](ENDPOINTS) | every path and method that is served, and the right it takes |
-//! | `volume`, `snapshot`, `image` and others | the bodies of requests and answers |
-//! | `latency` | times that requests to volumes take, and percentiles of such times |
-//! | `machine` | virtual machines, which are not the daemon's |
-//! | [`machine_endpoints`](MACHINE_ENDPOINTS) | every path and method of `memlane-machines` |
-//! | `operation` | the entry that a request asks for, which is all that passes the console |
-//! | `task` | operations that take long, and how far they are |
-//! | `problem` | refusals, as RFC 9457 problem details |
-//! | `size` | sizes as people write them |
-//! | `document` | the OpenAPI documents of all this |
+//! | [`endpoints`](ENDPOINTS) | all endpoints of the daemon, with their permissions |
+//! | `volume`, `snapshot`, `image` and others | bodies of requests and responses |
+//! | `latency` | latencies of requests to volumes, and their percentiles |
+//! | `machine` | virtual machines, which the daemon does not know |
+//! | [`machine_endpoints`](MACHINE_ENDPOINTS) | all endpoints of `memlane-machines` |
+//! | `operation` | matching of requests to endpoints; the console forwards only matched ones |
+//! | `task` | long operations and their progress |
+//! | `problem` | errors as RFC 9457 problem details |
+//! | `size` | sizes as text |
+//! | `document` | OpenAPI documents |
 #![forbid(unsafe_code)]
 
 mod attachment;

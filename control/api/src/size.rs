@@ -13,7 +13,7 @@ use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, SchemaFo
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// A number of bytes. In JSON it is written as a number, and read as a number or as text.
+/// A size in bytes. Serialized to JSON as a number; parsed from a number or a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 

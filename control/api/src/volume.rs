@@ -45,8 +45,8 @@ pub enum Capacity {
     Guaranteed,
 }
 
-/// The logical sector that a volume shows: 512 or 4096 bytes. Physical sectors have 4096 bytes
-/// either way, where the kind of export can say so.
+/// Logical sector size of a volume: 512 or 4096 bytes. The physical sector size is 4096 bytes in
+/// both cases, if the protocol of the export can express it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub enum SectorBytes {

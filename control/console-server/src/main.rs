@@ -2,13 +2,13 @@
 //! interface, and web page.
 //!
 //! ```text
-//! browser, script ─TLS─▶ http ─┬─▶ access: who is it, and what may they do
-//!                              ├─▶ sign_on: logins by a provider, where one is named
-//!                              ├─▶ gateway ─▶ backend: the daemon, and memlane-machines where it
-//!                              │               is, on sockets of this host
-//!                              ├─▶ broker: topics, groups and queries, where there is one
-//!                              ├─▶ watch: what browsers are told each second, and the history
-//!                              └─▶ page: the files of the page
+//! browser, script ─TLS─▶ http ─┬─▶ access: authentication and authorization
+//!                              ├─▶ sign_on: logins at an OpenID Connect provider, if configured
+//!                              ├─▶ gateway ─▶ backend: the daemon, and memlane-machines if
+//!                              │               configured, on Unix sockets of this host
+//!                              ├─▶ broker: topics, groups and queries, if a broker is configured
+//!                              ├─▶ watch: events for browsers every second, and the history
+//!                              └─▶ page: files of the web page
 //! ```
 //!
 //! The console needs access only to the daemon's socket; it maps no pool and opens no volume. Its

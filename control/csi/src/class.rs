@@ -1,4 +1,4 @@
-//! Parameters of a StorageClass.
+//! StorageClass parameters.
 
 use std::collections::BTreeMap;
 

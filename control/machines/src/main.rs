@@ -1,10 +1,10 @@
 //! `memlane-machines`: libvirt virtual machines whose disks are volumes.
 //!
 //! ```text
-//! memlane vm ─▶ http ─▶ service ─┬─▶ template: the XML of a machine
-//!                                ├─▶ description: what libvirt's XML says of machines
-//!                                ├─▶ libvirt: its socket, the right of which is root's in effect
-//!                                ├─▶ seed: a disk for cloud-init
+//! memlane vm ─▶ http ─▶ service ─┬─▶ template: domain XML of a new machine
+//!                                ├─▶ description: parser of libvirt's domain XML
+//!                                ├─▶ libvirt: its socket, access to which amounts to root access
+//!                                ├─▶ seed: seed disk for cloud-init
 //!                                └─▶ rest-client: clones and exports of the daemon
 //! ```
 //!

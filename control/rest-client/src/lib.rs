@@ -2,9 +2,9 @@
 //! response has arrived. [`converse`] is asynchronous and works on any connection.
 //!
 //! ```text
-//! Client ── Address ── a socket, or a port of this host: the daemon itself
-//!                  └── Console: HTTPS, with a token or a session that says who asks, to a
-//!                      console whose certificate is believed
+//! Client ── Address ── Unix socket or TCP port of the daemon
+//!                  └── Console: HTTPS to a console with a verified certificate, with a token
+//!                      or a session as credentials
 //! ```
 //!
 //! The crate keeps no connection and no state between requests. A token is sent only after the

@@ -3,7 +3,7 @@
 //! ```text
 //! greeting ─▶ client flags ─▶ option, option, … ─▶ EXPORT_NAME or GO ─▶ transmission
 //!                               │      ▲
-//!                               └▶ STARTTLS: everything agreed so far is forgotten
+//!                               └▶ STARTTLS: discards everything negotiated so far
 //! ```
 //!
 //! A state machine over two buffers, without I/O. Unknown, malformed and overlong options are

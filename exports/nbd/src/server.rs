@@ -22,8 +22,8 @@ use crate::transport::Socket;
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Path of a Unix socket to which every process may connect; [`Exports`] decides what it may
-    /// use. A socket left by a dead process is replaced.
+    /// Path of a Unix socket to which any process may connect; [`Exports`] authorizes it. A socket
+    /// left by a dead process is replaced.
     pub unix_path: PathBuf,
     /// TCP address. Without TLS, only loopback addresses are accepted.
     pub tcp: Option<SocketAddr>,

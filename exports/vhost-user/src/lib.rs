@@ -3,7 +3,7 @@
 //! ```text
 //! guest's driver ── rings in its memory ── worker ── Server ── BlockDevice
 //!                                             │
-//! QEMU ── socket ── Connection ── Front       └── LateWork: flushes, data that are away
+//! QEMU ── socket ── Connection ── Front       └── LateWork: flushes, data not in memory
 //!         vhost-user, one at a time   memory, rings, features
 //! ```
 //!

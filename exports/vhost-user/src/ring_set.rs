@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! worker ── holds the rings ──▶ serves, spins, sleeps
-//! control thread ── RingSet::visit ──▶ has the worker step aside for a moment
-//! late work ── RingSet::hand_in ──▶ leaves answers, which the worker gives to the driver
+//! control thread ── RingSet::visit ──▶ pauses the worker
+//! late work ── RingSet::hand_in ──▶ passes answers, which the worker delivers
 //! ```
 //!
 //! The worker holds the lock unless another thread visits, also while it sleeps, so a request takes

@@ -1,10 +1,10 @@
 //! Accounting of connections: by client network before authentication, by user afterwards.
 //!
 //! ```text
-//! accepted ─▶ stranger at an address ─▶ user, once a request showed who it is of
-//!                  │ all places taken: the oldest of the address with the most ends
-//!                  ▼                          ▼ users hold too many: the oldest of who has most
-//!                closed                     closed
+//! accepted ─▶ unauthenticated, by network ─▶ of a user, once a request is authenticated
+//!                  │ limit of all connections: the oldest of the network with the most
+//!                  ▼                              ▼ limit of users: the oldest of the user
+//!                closed                         closed            with the most
 //! ```
 //!
 //! New connections are never refused and never wait. At a limit, another connection is closed
