@@ -26,8 +26,8 @@ pub enum OptionFileError {
     #[error("unknown key `{key}` in the configuration file {}", file.display())]
     UnknownKey { key: String, file: PathBuf },
     #[error(
-        "invalid value of `{key}` in the configuration file {}: use a text, a number, true, \
-         false, or a list of these", file.display()
+        "invalid value of `{key}` in the configuration file {}: use a string, a number, true, \
+         false, or an array of these", file.display()
     )]
     NoValue { key: String, file: PathBuf },
 }

@@ -62,7 +62,7 @@ impl Client {
             .with_topics(vec![topic.with_assignments(None)])
             .with_timeout_ms(self.time_max_ms());
         let response = self.ask(&request).await?;
-        let attempt = format!("give topic {name:?} {count} partitions");
+        let attempt = format!("increase topic {name:?} to {count} partitions");
         let result = response.results.first().ok_or_else(|| no_result(&attempt))?;
         check(result.error_code, result.error_message.as_deref(), attempt)
     }
@@ -116,5 +116,5 @@ impl Client {
 
 /// The response lacks the entry that was requested.
 pub(crate) fn no_result(attempt: &str) -> ClientError {
-    ClientError::protocol(format!("cannot {attempt}: the broker's answer does not mention it"))
+    ClientError::protocol(format!("cannot {attempt}: the broker's response does not contain it"))
 }

@@ -53,7 +53,7 @@ impl ScramCredential {
         let mut salt = vec![0; sasl::SALT_BYTES];
         SystemRandom::new()
             .fill(&mut salt)
-            .map_err(|_| unusable().because("the system gives no random bytes"))?;
+            .map_err(|_| unusable().because("cannot get random bytes"))?;
         let algorithm = match hash {
             ScramHash::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
             ScramHash::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,

@@ -56,8 +56,8 @@ impl Client {
     ) -> Result<T, RestError> {
         let answer = self.send(method, path, body)?;
         serde_json::from_slice(&answer).map_err(|error| {
-            let detail = "are memlane and memlaned of the same version?";
-            RestError::Other(format!("the answer of the daemon cannot be read: {error}; {detail}"))
+            let detail = "check that memlane and memlaned have the same version";
+            RestError::Other(format!("cannot parse the daemon's response: {error}; {detail}"))
         })
     }
 
@@ -78,7 +78,7 @@ impl Client {
     /// The address is not a console, or the console rejects the login.
     pub fn log_in(&self, path: &str, login: &impl Serialize) -> Result<Self, RestError> {
         let Address::Console(console) = &self.address else {
-            return Err(RestError::Other("one logs in at a console alone".to_owned()));
+            return Err(RestError::Other("only a console supports login".to_owned()));
         };
         let answer = self.answer(Method::Post, path, login)?;
         let session = Session::begun_by(&answer.headers, &answer.body)?;
@@ -121,14 +121,14 @@ impl Client {
     pub fn upgrade(&self, path: &str, protocol: &str) -> Result<(UnixSocket, Bytes), RestError> {
         let Address::Socket(socket) = &self.address else {
             return Err(RestError::Other(
-                "a terminal is opened on the host of the machine, or on the console's page"
+                "terminals can be opened only on the machine's host or in the web console"
                     .to_owned(),
             ));
         };
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| RestError::Other(format!("cannot wait for an answer: {error}")))?
+            .map_err(|error| RestError::Other(format!("cannot wait for the response: {error}")))?
             .block_on(upgrade_over(socket, path, protocol))
     }
 
@@ -154,14 +154,15 @@ async fn exchange_with(
 ) -> Result<Answer, RestError> {
     let place = format!("https://{}", console.authority());
     let late = |what: &str, limit: Duration| {
-        RestError::Unreachable(format!("{place} {what} in {} s", limit.as_secs()))
+        RestError::Unreachable(format!("{place} {what} within {} s", limit.as_secs()))
     };
     let stream = connect(TcpStream::connect(console.socket_address()), &place).await?;
     let encrypted = tokio::time::timeout(CONNECT_TIME_MAX, console.encrypt(stream)).await;
-    let encrypted = encrypted.map_err(|_| late("speaks no TLS", CONNECT_TIME_MAX))??;
+    let encrypted =
+        encrypted.map_err(|_| late("did not complete the TLS handshake", CONNECT_TIME_MAX))??;
     let answering = exchange_over(encrypted, &place, request);
     let answer = tokio::time::timeout(CONSOLE_ANSWER_TIME_MAX, answering).await;
-    answer.map_err(|_| late("does not answer", CONSOLE_ANSWER_TIME_MAX))?
+    answer.map_err(|_| late("did not respond", CONSOLE_ANSWER_TIME_MAX))?
 }
 
 async fn upgrade_over(
@@ -170,7 +171,9 @@ async fn upgrade_over(
     protocol: &str,
 ) -> Result<(UnixSocket, Bytes), RestError> {
     let place = socket.display().to_string();
-    let lost = |error: &dyn Display| RestError::Unreachable(format!("{place} broke off: {error}"));
+    let lost = |error: &dyn Display| {
+        RestError::Unreachable(format!("lost the connection to {place}: {error}"))
+    };
     let stream = connect(UnixStream::connect(socket), &place).await?;
     let answer = converse(stream, upgrade_request(path, protocol), ANSWER_BYTES_MAX).await;
     let answer = answer.map_err(|error| lost(&error))?;
@@ -178,7 +181,7 @@ async fn upgrade_over(
         return Err(failure_of(answer.status, &answer.body));
     };
     let parts = upgraded.into_inner().downcast::<TokioIo<UnixStream>>();
-    let parts = parts.map_err(|_| RestError::Other(format!("{place} is no socket")))?;
+    let parts = parts.map_err(|_| RestError::Other(format!("{place} is not a socket")))?;
     let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
     stream.set_nonblocking(false).map_err(|error| lost(&error))?;
     Ok((stream, parts.read_buf))
@@ -195,7 +198,7 @@ async fn connect<T>(
         |why: String| RestError::Unreachable(format!("cannot reach the daemon at {place}: {why}"));
     match tokio::time::timeout(CONNECT_TIME_MAX, connecting).await {
         Ok(connected) => connected.map_err(|error| unreachable(error.to_string())),
-        Err(_) => Err(unreachable(format!("no answer in {} s", CONNECT_TIME_MAX.as_secs()))),
+        Err(_) => Err(unreachable(format!("no response within {} s", CONNECT_TIME_MAX.as_secs()))),
     }
 }
 
@@ -208,10 +211,10 @@ async fn exchange_over(
     let answer = answer.map_err(|broken| {
         RestError::Unreachable(match &broken {
             Broken::Ended(error) => {
-                format!("the daemon at {place} ended the connection: {error}")
+                format!("the daemon at {place} closed the connection: {error}")
             }
             Broken::Cut(error) => {
-                format!("the answer of the daemon at {place} broke off: {error}")
+                format!("incomplete response of the daemon at {place}: {error}")
             }
         })
     })?;
@@ -238,7 +241,7 @@ fn failure_of(status: StatusCode, body: &[u8]) -> RestError {
             None => RestError::Other(detail),
         },
         Err(_) => RestError::Other(format!(
-            "the daemon answered {status} and said {:?}",
+            "the daemon responded with {status}: {:?}",
             String::from_utf8_lossy(body)
         )),
     }

@@ -70,7 +70,7 @@ impl Console {
         let (host, port) = host_and_port(url, authority, PORT_DEFAULT)?;
         let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(bare);
-        let name = name.map_err(|_| refused(url, "it names no host"))?;
+        let name = name.map_err(|_| refused(url, "its host is not a valid name or address"))?;
         let is_host_trust = matches!(trust, ConsoleTrust::Host);
         let trust = match trust {
             ConsoleTrust::Pinned(pin) => Trust::pinned(*pin),
@@ -115,7 +115,9 @@ impl Console {
         connector.connect(self.name.clone(), stream).await.map_err(|error| {
             let place = format!("https://{}", self.authority());
             let Some(pin) = seen.unbelieved() else {
-                return RestError::Unreachable(format!("no TLS with {place}: {error}"));
+                return RestError::Unreachable(format!(
+                    "TLS handshake with {place} failed: {error}"
+                ));
             };
             let advice = match self.is_host_trust {
                 true => {
@@ -135,7 +137,7 @@ impl Console {
 fn authorities_of_host() -> Result<PathBuf, String> {
     let found = AUTHORITIES.iter().map(PathBuf::from).find(|path| path.exists());
     found.ok_or_else(|| {
-        "this host has no list of authorities; name the console's certificate with --pin or --ca"
+        "found no CA certificates on this host; name the console's certificate with --pin or --ca"
             .to_owned()
     })
 }

@@ -33,7 +33,7 @@ impl Session {
         let begun = serde_json::from_slice::<Begun>(body).ok();
         let csrf = begun.and_then(|it| hidden(it.csrf.as_bytes()));
         let (cookie, csrf) = pair.zip(csrf).ok_or_else(|| {
-            let what = "the console's answer to a login cannot be read; is it of this version?";
+            let what = "cannot parse the console's response to the login; check its version";
             RestError::Other(what.to_owned())
         })?;
         Ok(Self { cookie, csrf })

@@ -24,22 +24,23 @@ impl Token {
     /// # Errors
     /// A sentence that says what is wrong with the file. It does not quote the file's contents.
     pub fn of_file(path: &Path) -> Result<Self, String> {
-        let refuse = |why: &str| Err(format!("cannot take a token from {}: {why}", path.display()));
+        let refuse =
+            |why: &str| Err(format!("cannot use the token file {}: {why}", path.display()));
         let mut file = match File::open(path) {
             Ok(file) => file,
             Err(error) => return refuse(&error.to_string()),
         };
         // Check the opened file, because the path may refer to another file later.
         let mode = match file.metadata() {
-            Ok(status) if status.is_dir() => return refuse("it is a folder"),
+            Ok(status) if status.is_dir() => return refuse("it is a directory"),
             Ok(status) => status.permissions().mode(),
             Err(error) => return refuse(&error.to_string()),
         };
         if mode & FOR_OTHERS != 0 {
             let path = path.display();
             return refuse(&format!(
-                "every user of this host may use it (mode {:o}); chmod 600 {path}, and make \
-                 another token if somebody may have read this one",
+                "other users can access it (mode {:o}); run chmod 600 {path}, and create a new \
+                 token if others may have read this one",
                 mode & 0o777
             ));
         }

@@ -36,7 +36,7 @@ impl FromStr for Pin {
 
     /// Parses 64 hexadecimal digits, with or without colons between the bytes.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no SHA-256 of a certificate: it has 64 digits, 0 to f");
+        let wrong = || format!("{text:?} is not a SHA-256 fingerprint; use 64 hexadecimal digits");
         let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b':').collect();
         if digits.len() != 2 * PIN_BYTES {
             return Err(wrong());

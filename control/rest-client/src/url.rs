@@ -19,7 +19,7 @@ pub(crate) fn host_and_port(
         // An IPv6 address without port has colons inside its brackets only.
         Some((host, port)) if !port.contains(']') => match port.parse() {
             Ok(port) if !host.is_empty() => Ok((host.to_owned(), port)),
-            _ => Err(refused(url, "its port is no number")),
+            _ => Err(refused(url, "its port is not a number")),
         },
         _ => Ok((authority.to_owned(), port_default)),
     }

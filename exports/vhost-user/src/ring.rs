@@ -303,7 +303,7 @@ impl Ring {
     /// Disables kicks from the driver.
     pub(crate) fn stop_listening(&mut self) {
         if !self.is_broken && self.queue.disable_notification(self.ram.mapped()).is_err() {
-            self.break_off("its memory is gone");
+            self.break_off("its memory is no longer shared");
         }
     }
 

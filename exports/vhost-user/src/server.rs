@@ -35,7 +35,7 @@ impl Status {
     /// Writes the status byte. If the guest's memory is gone, the status is dropped.
     pub(crate) fn put(self, ram: &Ram, address: GuestAddress) {
         if let Err(error) = ram.write_obj(self.code(), address) {
-            tracing::debug!(%error, "a status has no place in the guest's memory any more");
+            tracing::debug!(%error, "cannot write the status of a request");
         }
     }
 }

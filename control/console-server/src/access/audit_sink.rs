@@ -47,10 +47,10 @@ impl AuditSink {
     pub(crate) fn open(place: &AuditPlace) -> anyhow::Result<Self> {
         match place {
             AuditPlace::Journal(path) => {
-                let socket = UnixDatagram::unbound().context("no socket")?;
+                let socket = UnixDatagram::unbound().context("cannot create a socket")?;
                 // Non-blocking, because the journal may hang. An entry is then dropped, which is
                 // logged.
-                socket.set_nonblocking(true).context("no socket")?;
+                socket.set_nonblocking(true).context("cannot create a socket")?;
                 Ok(Self::Journal(socket, path.clone()))
             }
             AuditPlace::File(path) => {

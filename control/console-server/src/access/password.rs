@@ -53,7 +53,7 @@ pub(crate) struct PasswordHash {
 impl PasswordHash {
     fn of(password: &str) -> anyhow::Result<Self> {
         let mut salt = [0; SALT_BYTES];
-        getrandom::fill(&mut salt).context("the system gives no random bytes")?;
+        getrandom::fill(&mut salt).context("cannot get random bytes")?;
         let hash = argon2id(password, &salt, (MEMORY_KIB, PASSES))?;
         Ok(Self {
             memory_kib: MEMORY_KIB,
@@ -64,8 +64,8 @@ impl PasswordHash {
     }
 
     fn is_of(&self, password: &str) -> anyhow::Result<bool> {
-        let salt = STANDARD_NO_PAD.decode(&self.salt).context("a salt is damaged")?;
-        let kept = STANDARD_NO_PAD.decode(&self.hash).context("a hash is damaged")?;
+        let salt = STANDARD_NO_PAD.decode(&self.salt).context("a salt is corrupt")?;
+        let kept = STANDARD_NO_PAD.decode(&self.hash).context("a hash is corrupt")?;
         let hash = argon2id(password, &salt, (self.memory_kib, self.passes))?;
         Ok(hash.as_slice().ct_eq(&kept).into())
     }

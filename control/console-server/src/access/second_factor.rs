@@ -86,7 +86,7 @@ impl SecondFactor {
 
 fn recovery_code() -> anyhow::Result<String> {
     let mut bytes = [0; RECOVERY_BYTES];
-    getrandom::fill(&mut bytes).context("the system gives no random bytes")?;
+    getrandom::fill(&mut bytes).context("cannot get random bytes")?;
     let letters = base32(&bytes).to_ascii_lowercase();
     let groups: Vec<_> = letters.as_bytes().chunks(RECOVERY_GROUP_LETTERS).collect();
     let groups = groups.iter().map(|it| String::from_utf8_lossy(it).into_owned());

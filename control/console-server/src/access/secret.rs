@@ -20,7 +20,7 @@ impl Secret {
     /// The system provides no random bytes.
     pub(crate) fn make() -> anyhow::Result<Self> {
         let mut bytes = [0; SECRET_BYTES];
-        getrandom::fill(&mut bytes).context("the system gives no random bytes")?;
+        getrandom::fill(&mut bytes).context("cannot get random bytes")?;
         Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
     }
 

@@ -55,7 +55,7 @@ impl Setup {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 // The code in it is no longer valid.
-                tracing::warn!(path = %self.path.display(), %error, "the file of the link stays");
+                tracing::warn!(path = %self.path.display(), %error, "cannot remove the setup link");
             }
             _ => {}
         }

@@ -32,7 +32,7 @@ impl TotpSecret {
     /// The system provides no random bytes.
     pub(crate) fn make() -> anyhow::Result<Self> {
         let mut bytes = [0; SECRET_BYTES];
-        getrandom::fill(&mut bytes).context("the system gives no random bytes")?;
+        getrandom::fill(&mut bytes).context("cannot get random bytes")?;
         Ok(Self(STANDARD_NO_PAD.encode(bytes)))
     }
 
@@ -76,8 +76,8 @@ impl TotpSecret {
     /// # Errors
     /// The secret is corrupt, for example empty, which would make every code predictable.
     fn bytes(&self) -> anyhow::Result<Vec<u8>> {
-        let bytes = STANDARD_NO_PAD.decode(&self.0).context("a second factor is damaged")?;
-        anyhow::ensure!(bytes.len() == SECRET_BYTES, "a second factor is damaged");
+        let bytes = STANDARD_NO_PAD.decode(&self.0).context("a second factor is corrupt")?;
+        anyhow::ensure!(bytes.len() == SECRET_BYTES, "a second factor is corrupt");
         Ok(bytes)
     }
 }

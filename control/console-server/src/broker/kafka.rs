@@ -57,7 +57,7 @@ impl Kafka {
         let settings = Settings {
             client_id: "memlane-console".to_owned(),
             addresses: Addresses::First,
-            sasl: sasl.transpose().context("nobody can be logged in")?,
+            sasl: sasl.transpose().context("cannot log in to the broker")?,
             connect_time_max: CONNECT_TIME_MAX,
             request_time_max: REQUEST_TIME_MAX,
             response_bytes_max: RESPONSE_BYTES_MAX,

@@ -34,7 +34,7 @@ pub(super) fn files(
 }
 
 pub(super) fn load(files: &TlsFiles) -> anyhow::Result<TlsSettings> {
-    TlsSettings::load(files).context("no TLS")
+    TlsSettings::load(files).context("cannot set up TLS")
 }
 
 /// SHA-256 fingerprint of the certificate, as browsers show it.

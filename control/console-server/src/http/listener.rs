@@ -231,7 +231,7 @@ async fn accept_all(
             let shaking = TlsAcceptor::from(config).accept(Paced::new(stream));
             let shaken = tokio::time::timeout(HANDSHAKE_TIME_MAX, shaking).await;
             let Ok(Ok(stream)) = shaken else {
-                tracing::debug!(%peer, "no TLS");
+                tracing::debug!(%peer, "TLS handshake failed");
                 return;
             };
             if let Err(error) = serve(stream, router, end).await {

@@ -99,7 +99,9 @@ pub(super) async fn slowest(
     State(console): State<Arc<Console>>,
 ) -> Result<Response, Refusal> {
     if known.caller.is_limited() {
-        return Err(Refusal::forbidden("it concerns more than your projects"));
+        return Err(Refusal::forbidden(
+            "you are limited to projects, and this is not part of them",
+        ));
     }
     let content_type = [(header::CONTENT_TYPE, "application/json")];
     Ok((content_type, console.volumes.slowest()).into_response())

@@ -70,7 +70,7 @@ impl SignOn {
         let provider = Provider::new(issuer, client, secret, fetch)?;
         let scopes: Vec<_> = options.oidc_scope.iter().map(String::as_str).collect();
         let mut key = [0; 32];
-        getrandom::fill(&mut key).context("the system gives no random bytes")?;
+        getrandom::fill(&mut key).context("cannot get random bytes")?;
         Ok(Some(Self {
             provider,
             roles: options.oidc_role.clone(),

@@ -30,7 +30,7 @@ pub(super) fn give(top: &Path, group: &str) -> Result<(), Status> {
         Status::invalid_argument(format!("invalid fsGroup {group:?}: not a number"))
     })?;
     let gid = Gid::from_raw(number);
-    let io = |error: Errno| failed("give to the pod's group", top, &error.into());
+    let io = |error: Errno| failed("change the group of", top, &error.into());
     let folder = File::open(top).map_err(|error| failed("open", top, &error))?;
     let found = fstat(&folder).map_err(io)?;
     if found.st_gid == number && found.st_mode & FOLDER_BITS == FOLDER_BITS {
