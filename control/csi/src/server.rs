@@ -40,7 +40,7 @@ const CALL_COUNT_MAX: u32 = 64;
 /// Time limit for the response to a call. Shorter than the kubelet's.
 const CALL_TIME_MAX: Duration = Duration::from_secs(110);
 
-/// Supported versions of the registration interface.
+/// CSI version that the driver reports to the kubelet. Only its major part matters.
 const VERSIONS: &str = "1.0.0";
 
 /// Socket paths.

@@ -209,8 +209,8 @@ impl Handshake {
         }
     }
 
-    /// `EXPORT_NAME`, the oldstyle way to select an export. It can report an error only by
-    /// disconnecting.
+    /// Handles `EXPORT_NAME`, the deprecated option to select an export. It can report an error
+    /// only by disconnecting.
     fn export_name(&mut self, payload: &[u8], output: &mut Output) -> Next {
         let found = wire::text(payload)
             .and_then(|name| Some((name, self.exports.find(name, &self.client)?)));
