@@ -1,4 +1,4 @@
-//! The client's side of an exchange.
+//! Client side of an exchange, as a state machine.
 
 use std::fmt;
 
@@ -11,22 +11,23 @@ use crate::mechanism::{Mechanism, ScramHash};
 use crate::messages::{Nonce, auth_message, text_of};
 use crate::text::{check_name, check_secret, escape};
 
-/// "No channel binding, no other name to act for", and what the last message repeats of it.
+/// GS2 header: no channel binding, no authorization identity. The client-final message repeats it.
 const GS2_HEADER: &str = "n,,";
 
-/// Next step of a client after the server's answer.
+/// Next step of the client after a message of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientStep {
-    /// Send these bytes and hand in the answer.
+    /// Send these bytes, then pass the server's answer to [`ClientExchange::answer`].
     Send(Vec<u8>),
-    /// The login is done. With SCRAM the server has proved that it knows the user, too.
+    /// The login is complete. With SCRAM, the server has proved that it knows the user's keys.
     Done,
 }
 
 /// A login in progress. Holds the secret until the keys are derived.
 ///
-/// [`ClientExchange::first_message`] is sent first; each answer of the server goes to
-/// [`ClientExchange::answer`], until it is done or fails. After a failure begin anew.
+/// Send [`ClientExchange::first_message`] first, and pass each answer of the server to
+/// [`ClientExchange::answer`] until it returns `Done` or fails. A failed exchange cannot be
+/// resumed.
 pub struct ClientExchange {
     first: Vec<u8>,
     state: State,
@@ -49,7 +50,7 @@ enum State {
 }
 
 impl ClientExchange {
-    /// `nonce` serves SCRAM alone and must be new for each exchange.
+    /// Starts an exchange. `nonce` is used by SCRAM only and must be new for each exchange.
     pub fn new(
         mechanism: Mechanism,
         name: &str,
@@ -72,7 +73,8 @@ impl ClientExchange {
         &self.first
     }
 
-    /// Takes the server's answer. With SCRAM the first one costs as much as deriving the keys.
+    /// Processes a message of the server. With SCRAM, the first one takes as long as deriving the
+    /// keys.
     pub fn answer(&mut self, message: &[u8]) -> Result<ClientStep, SaslError> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::PlainSent if message.is_empty() => Ok(ClientStep::Done),
@@ -100,14 +102,14 @@ impl ClientExchange {
     }
 }
 
-/// Without the secret.
+/// Omits the secret.
 impl fmt::Debug for ClientExchange {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("ClientExchange").finish_non_exhaustive()
     }
 }
 
-/// The server's first message, which must extend the client's nonce.
+/// Parsed server-first message. Its nonce must extend the client's.
 struct Challenge<'a> {
     text: &'a str,
     nonce: &'a str,

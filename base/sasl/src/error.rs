@@ -1,25 +1,25 @@
-//! Why an exchange ends without a login.
+//! Reasons for which an exchange fails.
 
-/// The class of a failure.
+/// Kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaslErrorKind {
-    /// The other side's message does not follow the mechanism's grammar, or comes out of turn.
+    /// A message of the peer does not follow the mechanism's grammar, or arrives out of turn.
     Malformed,
-    /// The other side asks for what is not offered: channel binding or a mandatory extension.
+    /// The peer requires an unsupported feature: channel binding or a mandatory extension.
     Unsupported,
-    /// A name or secret holds what is not allowed, or is too long.
+    /// A name or secret is too long or contains characters that are not allowed.
     Text,
-    /// Salt, iterations or keys are outside of their bounds.
+    /// Salt, iteration count or key length is out of bounds.
     Keys,
-    /// The server refuses the login.
+    /// The server rejected the login.
     Refused,
-    /// The server has not proved that it knows the user's keys.
+    /// The server did not prove that it knows the user's keys.
     ServerUnproven,
-    /// The system gives no random bytes.
+    /// The system's random number generator failed.
     Randomness,
 }
 
-/// A failed exchange or an unusable key. Never holds a secret.
+/// A failed exchange or an unusable key. Never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct SaslError {

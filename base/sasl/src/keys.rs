@@ -1,4 +1,4 @@
-//! The keys that a server keeps of a user, from which the secret cannot be had.
+//! Salted keys that a server stores for a user. The secret cannot be recovered from them.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -12,21 +12,20 @@ use subtle::ConstantTimeEq;
 use crate::error::{SaslError, SaslErrorKind};
 use crate::mechanism::ScramHash;
 
-/// Fewest iterations (RFC 7677, section 4; Kafka asks for as many).
+/// Minimum iteration count (RFC 7677, section 4; Kafka has the same minimum).
 pub const ITERATIONS_MIN: u32 = 4096;
 pub const ITERATIONS_DEFAULT: u32 = 8192;
-/// Most iterations: bounds the time that a server can have a client spend.
+/// Maximum iteration count. Bounds the CPU time that a server can demand from a client.
 pub const ITERATIONS_MAX: u32 = 1_000_000;
 
-/// Length of a new user's salt.
+/// Length of the salt of a new user.
 pub const SALT_BYTES: usize = 16;
 pub const SALT_BYTES_MIN: usize = 8;
 pub const SALT_BYTES_MAX: usize = 64;
 
-/// Salt, iterations, StoredKey and ServerKey of one user and one hash (RFC 5802, section 3).
+/// Salt, iteration count, StoredKey and ServerKey of one user and hash (RFC 5802, section 3).
 ///
-/// As text it has PostgreSQL's form: `SCRAM-SHA-256$ITERATIONS:SALT$STORED-KEY:SERVER-KEY`, in
-/// base64.
+/// The text form is PostgreSQL's: `SCRAM-SHA-256$ITERATIONS:SALT$STORED-KEY:SERVER-KEY`, in base64.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ScramKeys {
     hash: ScramHash,
@@ -37,7 +36,8 @@ pub struct ScramKeys {
 }
 
 impl ScramKeys {
-    /// The keys of `secret`. Takes `iterations` times two hashes: milliseconds.
+    /// Derives the keys of `secret`. Computes two hashes for each iteration, which takes
+    /// milliseconds.
     pub fn derive(
         hash: ScramHash,
         secret: &[u8],
@@ -55,7 +55,7 @@ impl ScramKeys {
         })
     }
 
-    /// The keys of a secret that the client salted itself (RFC 5802, section 3: SaltedPassword).
+    /// Derives the keys from a SaltedPassword that the client computed (RFC 5802, section 3).
     pub fn of_salted_password(
         hash: ScramHash,
         salted_password: &[u8],
@@ -73,8 +73,8 @@ impl ScramKeys {
         Ok(Self { hash, iterations, salt: salt.to_vec(), stored_key, server_key })
     }
 
-    /// Keys that no secret belongs to, for the answer to a name that is not known: a client takes
-    /// them for a user's, and no proof fits.
+    /// Returns keys that match no secret, for the answer to an unknown user name. A client cannot
+    /// distinguish them from a user's keys, and no proof is accepted for them.
     pub fn without_secret(
         hash: ScramHash,
         salt: &[u8],
@@ -99,13 +99,13 @@ impl ScramKeys {
     }
 
     /// Returns whether these are the keys of `secret`. Takes as long as [`ScramKeys::derive`],
-    /// whatever the answer.
+    /// independent of the result.
     pub fn are_of(&self, secret: &[u8]) -> bool {
         let derived = ClientKeys::derive(self.hash, secret, &self.salt, self.iterations);
         derived.is_ok_and(|derived| derived.stored_key.ct_eq(&self.stored_key).into())
     }
 
-    /// Returns whether `proof` shows that the client knows the secret, and is for these messages.
+    /// Verifies the ClientProof for `auth_message`. It proves that the client knows the secret.
     pub fn accept_proof(&self, auth_message: &[u8], proof: &[u8]) -> bool {
         if proof.len() != self.hash.key_bytes() {
             return false;
@@ -117,7 +117,8 @@ impl ScramKeys {
         stored_key.as_ref().ct_eq(&self.stored_key).into()
     }
 
-    /// Proof to the client that the server knows the user's keys.
+    /// Computes the ServerSignature, which proves to the client that the server knows the user's
+    /// keys.
     pub fn server_signature(&self, auth_message: &[u8]) -> Vec<u8> {
         sign(self.hash, &self.server_key, auth_message)
     }
@@ -183,7 +184,7 @@ fn check_bounds(salt: &[u8], iterations: u32) -> Result<(), SaslError> {
     Ok(())
 }
 
-/// Without the keys.
+/// Omits the keys.
 impl fmt::Debug for ScramKeys {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -211,7 +212,7 @@ impl fmt::Display for ScramKeys {
 impl FromStr for ScramKeys {
     type Err = SaslError;
 
-    /// Never repeats the text, which may end in a log.
+    /// Parses PostgreSQL's form. Errors never contain the text, as they may be logged.
     fn from_str(text: &str) -> Result<Self, SaslError> {
         let wrong = || {
             let form = "SCRAM-SHA-256$ITERATIONS:SALT$STORED-KEY:SERVER-KEY";

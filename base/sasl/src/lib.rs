@@ -9,10 +9,10 @@
 //!   answer        ◀── server-final ──────────  server_final
 //! ```
 //!
-//! Nothing here reads from a network, waits, or keeps a secret: of a user there are salted keys.
-//! Channel binding is not offered. Names and secrets are printable ASCII, which SASLprep
-//! (RFC 4013) leaves as it is; Kafka's own clients send other text without preparing it, so that
-//! one secret typed on two systems could give different keys.
+//! The crate does no network I/O, never blocks, and stores no secret: users are represented by
+//! salted keys. Channel binding is not supported. Names and secrets are printable ASCII, which
+//! SASLprep (RFC 4013) leaves unchanged. Kafka's own clients send other characters without
+//! SASLprep, so the same secret, typed on two systems, could result in different keys.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -1,8 +1,8 @@
-//! The mechanisms, by their registered names.
+//! Supported SASL mechanisms and their registered names.
 
 use ring::{digest, hmac, pbkdf2};
 
-/// A way to log in.
+/// A SASL mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mechanism {
     Plain,
@@ -10,11 +10,11 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// From the most to the least wanted.
+    /// All mechanisms, in descending order of preference.
     pub const ALL: [Self; 3] =
         [Self::Scram(ScramHash::Sha512), Self::Scram(ScramHash::Sha256), Self::Plain];
 
-    /// The name in IANA's registry.
+    /// Returns the name in IANA's registry.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "PLAIN",

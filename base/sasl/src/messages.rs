@@ -1,4 +1,4 @@
-//! The messages of both mechanisms: what a server reads and writes, and the nonces in them.
+//! Messages of both mechanisms: parsers and encoders for servers, and nonces.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -8,26 +8,26 @@ use crate::error::{SaslError, SaslErrorKind};
 use crate::keys::ScramKeys;
 use crate::text::{self, NAME_BYTES_MAX, SECRET_BYTES_MAX};
 
-/// Longest message that is looked at.
+/// Maximum length of a message.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// Random bytes of a nonce before they become text.
+/// Number of random bytes of a nonce, before encoding.
 const NONCE_BYTES: usize = 24;
 
-/// Longest nonce of one side, in characters.
+/// Maximum length of one side's nonce, in characters.
 const NONCE_CHARS_MAX: usize = 256;
 
-/// One side's share of the nonce that ties the messages of an exchange together.
+/// Nonce of one side. Both nonces together bind the messages of an exchange to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nonce(String);
 
 impl Nonce {
-    /// From bytes that nothing can foresee.
+    /// Encodes random bytes, which must be unpredictable.
     pub fn from_bytes(bytes: [u8; NONCE_BYTES]) -> Self {
         Self(BASE64.encode(bytes))
     }
 
-    /// From bytes of the system's generator.
+    /// Generates a nonce with the system's random number generator.
     pub fn random() -> Result<Self, SaslError> {
         let mut bytes = [0; NONCE_BYTES];
         SystemRandom::new().fill(&mut bytes).map_err(|_| {
@@ -37,7 +37,7 @@ impl Nonce {
         Ok(Self::from_bytes(bytes))
     }
 
-    /// Parses the name as clients may choose it: printable ASCII without a comma.
+    /// Parses a nonce of a client: printable ASCII without a comma.
     pub fn from_text(text: &str) -> Result<Self, SaslError> {
         let is_allowed = |byte| matches!(byte, b'!'..=b'~') && byte != b',';
         if text.is_empty() || text.len() > NONCE_CHARS_MAX || !text.bytes().all(is_allowed) {
@@ -53,9 +53,9 @@ impl Nonce {
     }
 }
 
-/// The one message of PLAIN.
+/// The only message of PLAIN.
 pub struct PlainLogin<'a> {
-    /// On behalf of whom, if that is named.
+    /// Authorization identity, if the client sent one.
     pub authorization: Option<&'a str>,
     pub name: &'a str,
     pub secret: &'a [u8],
@@ -83,28 +83,27 @@ impl<'a> PlainLogin<'a> {
     }
 }
 
-/// The client's first message of SCRAM.
+/// The client-first message of SCRAM.
 #[derive(Debug)]
 pub struct ClientFirst {
-    /// On behalf of whom, if that is named.
+    /// Authorization identity, if the client sent one.
     pub authorization: Option<String>,
     pub name: String,
     pub nonce: Nonce,
-    /// What the client's last message must repeat.
+    /// GS2 header, which the client-final message must repeat.
     gs2_header: String,
-    /// The part that is signed.
+    /// The client-first-message-bare, which is part of the AuthMessage.
     bare: String,
 }
 
 impl ClientFirst {
-    /// Optional extensions are ignored, as RFC 5802 asks for; mandatory ones are refused.
+    /// Parses the message. Optional extensions are ignored (RFC 5802), mandatory ones are rejected.
     pub fn parse(message: &[u8]) -> Result<Self, SaslError> {
         Self::parse_named(message, None)
     }
 
-    /// Parses as [`ClientFirst::parse`] does, where the client said its name before: what it says
-    /// here counts for nothing, and may be empty. Source: PostgreSQL's documentation, "SASL
-    /// Authentication".
+    /// Parses the message of a client whose user name is already known. The name in the message is
+    /// ignored and may be empty. Source: PostgreSQL's documentation, "SASL Authentication".
     pub fn parse_of(message: &[u8], name: &str) -> Result<Self, SaslError> {
         Self::parse_named(message, Some(name))
     }
@@ -144,19 +143,19 @@ impl ClientFirst {
         })
     }
 
-    /// Joins `message` and the others to the text that both sides sign.
+    /// Returns the AuthMessage, which both sides sign.
     pub fn auth_message(&self, server_first: &str, message: &ClientFinal) -> Vec<u8> {
         auth_message(&self.bare, server_first, &message.without_proof)
     }
 }
 
-/// The server's first message of SCRAM: both nonces, salt and iterations.
+/// Encodes the server-first message of SCRAM: both nonces, salt and iteration count.
 pub fn server_first(client: &Nonce, server: &Nonce, keys: &ScramKeys) -> String {
     let salt = BASE64.encode(keys.salt());
     format!("r={}{},s={salt},i={}", client.0, server.0, keys.iterations())
 }
 
-/// The client's last message of SCRAM.
+/// The client-final message of SCRAM.
 #[derive(Debug)]
 pub struct ClientFinal {
     pub proof: Vec<u8>,
@@ -184,11 +183,11 @@ impl ClientFinal {
         })
     }
 
-    /// Returns whether it belongs to this exchange: it repeats both nonces and the header of the
-    /// first message, so that nothing on the way has taken channel binding out.
+    /// Returns whether the message belongs to this exchange. It must repeat both nonces and the GS2
+    /// header of the client-first message, which detects a removed request for channel binding.
     ///
-    /// More may stand before the nonces, as Apache Kafka allows it too: librdkafka 2.0 sends its
-    /// own one twice. The proof is over what the client sent in any case.
+    /// Text before the nonces is accepted, as by Apache Kafka: librdkafka 2.0 sends its own nonce
+    /// twice. The proof covers the message as the client sent it.
     pub fn follows(&self, first: &ClientFirst, server: &Nonce) -> bool {
         let own = self.nonce.strip_suffix(server.as_str());
         own.is_some_and(|own| own.ends_with(first.nonce.as_str()))
@@ -196,17 +195,17 @@ impl ClientFinal {
     }
 }
 
-/// The server's last message of SCRAM: its signature.
+/// Encodes the server-final message of SCRAM: the ServerSignature.
 pub fn server_final(keys: &ScramKeys, auth_message: &[u8]) -> String {
     format!("v={}", BASE64.encode(keys.server_signature(auth_message)))
 }
 
-/// Text that both sides sign: all messages without the proof.
+/// Builds the AuthMessage: all messages except the proof.
 pub(crate) fn auth_message(client_first: &str, server_first: &str, client_final: &str) -> Vec<u8> {
     format!("{client_first},{server_first},{client_final}").into_bytes()
 }
 
-/// The message as text, if it is not too long.
+/// Returns the message as text, or an error if it is too long or not UTF-8.
 pub(crate) fn text_of(message: &[u8]) -> Result<&str, SaslError> {
     if message.len() > MESSAGE_BYTES_MAX {
         return Err(SaslError::malformed(format!(
@@ -217,7 +216,8 @@ pub(crate) fn text_of(message: &[u8]) -> Result<&str, SaslError> {
     str::from_utf8(message).map_err(|_| SaslError::malformed("a SASL message is not UTF-8"))
 }
 
-/// A letter other than `m`, which would be mandatory, `=` and a value.
+/// Returns whether an attribute is an optional extension: a letter except `m` (mandatory), `=`,
+/// value.
 fn is_extension(attribute: &str) -> bool {
     let mut chars = attribute.chars();
     let letter = chars.next().is_some_and(|it| it.is_ascii_alphabetic() && it != 'm');

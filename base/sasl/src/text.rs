@@ -1,20 +1,19 @@
-//! Names and secrets that are allowed, and SCRAM's way to write a name.
+//! Validation of names and secrets, and SCRAM's escaping of names.
 
 use crate::error::{SaslError, SaslErrorKind};
 
-/// Longest name of a user.
+/// Maximum length of a user name.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Longest secret of a user.
+/// Maximum length of a secret.
 pub const SECRET_BYTES_MAX: usize = 1024;
 
-/// Returns whether `name` can be a user's name: 1 to [`NAME_BYTES_MAX`] printable ASCII characters.
+/// Validates a user name: 1 to [`NAME_BYTES_MAX`] printable ASCII characters.
 pub fn check_name(name: &str) -> Result<(), SaslError> {
     check("the user's name", name, NAME_BYTES_MAX)
 }
 
-/// Returns whether `secret` can be a user's secret: 1 to [`SECRET_BYTES_MAX`] printable ASCII
-/// characters.
+/// Validates a secret: 1 to [`SECRET_BYTES_MAX`] printable ASCII characters.
 pub fn check_secret(secret: &str) -> Result<(), SaslError> {
     check("the secret", secret, SECRET_BYTES_MAX)
 }
@@ -35,12 +34,12 @@ fn check(what: &str, text: &str, bytes_max: usize) -> Result<(), SaslError> {
     Ok(())
 }
 
-/// A name as SCRAM's messages hold it (saslname): `,` and `=` are escaped.
+/// Escapes a name for SCRAM's messages (saslname): `,` and `=` are replaced.
 pub(crate) fn escape(name: &str) -> String {
     name.replace('=', "=3D").replace(',', "=2C")
 }
 
-/// The name that an escaped one stands for. A `=` that begins neither escape is an error.
+/// Unescapes a saslname. A `=` that begins no escape sequence is an error.
 pub(crate) fn unescape(escaped: &str) -> Result<String, SaslError> {
     let wrong = |what: &str| Err(SaslError::malformed(what));
     let mut parts = escaped.split('=');

@@ -1,4 +1,4 @@
-//! The example of RFC 7677, from both sides, and what each side refuses.
+//! The example of RFC 7677, from both sides, and messages that each side rejects.
 #![forbid(unsafe_code)]
 
 use sasl::{
