@@ -1,7 +1,7 @@
-//! The codecs of batches.
+//! Compression codecs of batches.
 //!
-//! What does not decode is told apart from an empty result; no input makes more than the caller
-//! allows.
+//! Undecodable input is an error, never an empty result. The decompressed size is bounded by the
+//! caller's limit.
 
 use std::io::{Read, Write};
 
@@ -14,29 +14,29 @@ use ruzstd::decoding::errors::ReadFrameHeaderError::SkipFrame;
 use ruzstd::decoding::{FrameDecoder as ZstdDecoder, StreamingDecoder};
 use ruzstd::encoding::CompressionLevel;
 
-/// Begins a frame of LZ4.
+/// Magic number of an LZ4 frame.
 const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
 
-/// Flags of a frame of LZ4.
+/// Flags in the descriptor of an LZ4 frame.
 const LZ4_INDEPENDENT_BLOCKS: u8 = 1 << 5;
 const LZ4_BLOCK_CHECKSUMS: u8 = 1 << 4;
 const LZ4_CONTENT_SIZE: u8 = 1 << 3;
 
-/// Bit in the length of a block that is not compressed.
+/// Bit in the length of an LZ4 block that marks it as uncompressed.
 const LZ4_AS_IT_IS: u32 = 1 << 31;
 
-/// What snappy's blocks have before them in the form that Java clients write (xerial's
-/// snappy-java): a magic number, the version and the lowest version that reads it.
+/// Header before Snappy's blocks in the framing of Java clients (xerial's snappy-java): a magic
+/// number, the version and the lowest compatible version.
 const SNAPPY_MAGIC: [u8; 8] = *b"\x82SNAPPY\0";
 const SNAPPY_HEADER: [u8; 16] = *b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01";
 
-/// Bytes that one of snappy's blocks is made of.
+/// Uncompressed bytes of one Snappy block.
 const SNAPPY_BLOCK_BYTES: usize = 32 << 10;
 
-/// A block of snappy makes so many times its bytes at most: three of them copy 64.
+/// Maximum expansion of a Snappy block: an element of three bytes copies at most 64.
 const SNAPPY_GROWTH_MAX: usize = 22;
 
-/// Compression of a batch's records: the three lowest bits of its attributes.
+/// Compression codec of a batch's records: the three lowest bits of its attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
     #[default]
@@ -47,7 +47,7 @@ pub enum Codec {
     Zstd,
 }
 
-/// Why the records of a batch cannot be read.
+/// Error while decoding the records of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecodable {
     #[error("the records of a batch take more than {0} bytes")]
@@ -62,14 +62,14 @@ pub enum Undecodable {
     Records,
 }
 
-/// Where a batch's attributes name the codec.
+/// Bits of a batch's attributes that contain the codec.
 const ATTRIBUTE_BITS: i16 = 7;
 
 impl Codec {
-    /// In the order of their numbers.
+    /// All codecs, ordered by number.
     pub const ALL: [Self; 5] = [Self::None, Self::Gzip, Self::Snappy, Self::Lz4, Self::Zstd];
 
-    /// The word in Kafka's settings.
+    /// Returns the name of the codec in Kafka's configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -80,12 +80,12 @@ impl Codec {
         }
     }
 
-    /// Its bits in a batch's attributes.
+    /// Returns the codec's bits in a batch's attributes.
     pub const fn bits(self) -> i16 {
         self as i16
     }
 
-    /// `None` for numbers that no codec has.
+    /// Returns the codec of a batch's attributes, or `None` if the number is unknown.
     pub fn of(attributes: i16) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.bits() == attributes & ATTRIBUTE_BITS)
     }
@@ -101,7 +101,7 @@ impl Codec {
             }
             Self::Snappy => compress_snappy(bytes),
             Self::Lz4 => {
-                // Java clients read no blocks that need those before them.
+                // Java clients cannot read linked blocks.
                 let info = FrameInfo::new().block_mode(BlockMode::Independent);
                 let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
                 encoder.write_all(bytes).expect(TO_MEMORY);
@@ -111,8 +111,8 @@ impl Codec {
         }
     }
 
-    /// Refuses what decodes here and with some clients, but not with Java's: of LZ4 a frame of
-    /// blocks that need those before them, and one without its end.
+    /// Rejects LZ4 frames that Java clients cannot read, though this crate and some other clients
+    /// can: frames with linked blocks, and frames without an end mark.
     pub fn check_frame(self, bytes: &[u8]) -> Result<(), Undecodable> {
         match self {
             Self::Lz4 => check_lz4(bytes).ok_or(Undecodable::Broken),
@@ -120,14 +120,14 @@ impl Codec {
         }
     }
 
-    /// The records, of which there must not be more than `bytes_max` bytes.
+    /// Decompresses the records. Fails if they exceed `bytes_max` bytes.
     pub fn decompress(self, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, Undecodable> {
         let mut decoded = Vec::new();
         self.decompress_into(bytes, bytes_max, &mut decoded)?;
         Ok(decoded)
     }
 
-    /// Decompresses as [`Codec::decompress`] does, in place of what `decoded` holds.
+    /// Decompresses as [`Codec::decompress`] does, and replaces the contents of `decoded`.
     pub fn decompress_into(
         self,
         bytes: &[u8],
@@ -149,7 +149,7 @@ impl Codec {
     }
 }
 
-/// Appends what the decoder gives, so that there are `bytes_max` bytes at most.
+/// Appends the decoder's output. Fails if `decoded` exceeds `bytes_max` bytes.
 fn read_all(
     decoder: impl Read,
     bytes_max: usize,
@@ -160,14 +160,14 @@ fn read_all(
     if decoded.len() > bytes_max { Err(Undecodable::TooLong(bytes_max)) } else { Ok(()) }
 }
 
-/// Walks over one frame, to the mark of its end. Source: the LZ4 frame format, version 1.6.
+/// Walks over one frame up to its end mark. Source: LZ4 Frame Format Description, version 1.6.
 fn check_lz4(bytes: &[u8]) -> Option<()> {
     let flags = *bytes.strip_prefix(&LZ4_MAGIC)?.first()?;
     let has = |flag: u8| flags & flag != 0;
     if !has(LZ4_INDEPENDENT_BLOCKS) {
         return None;
     }
-    // Its flags, the size of blocks, that of the contents, and a checksum of these.
+    // Flags, block size, optional content size, and header checksum.
     let header_bytes = LZ4_MAGIC.len() + if has(LZ4_CONTENT_SIZE) { 11 } else { 3 };
     let mut rest = bytes.get(header_bytes..)?;
     loop {
@@ -181,8 +181,8 @@ fn check_lz4(bytes: &[u8]) -> Option<()> {
     }
 }
 
-/// One frame after the other, as encoders that flush write them, and between them frames of other
-/// things, which decoders pass over.
+/// Decompresses concatenated frames, which encoders that flush write, and skips skippable frames
+/// between them.
 fn decompress_zstd(
     mut bytes: &[u8],
     bytes_max: usize,
@@ -190,13 +190,13 @@ fn decompress_zstd(
 ) -> Result<(), Undecodable> {
     loop {
         let begin = decoded.len();
-        // The decoder refuses windows of more than 128 MiB.
+        // The decoder rejects windows of more than 128 MiB.
         match StreamingDecoder::new(&mut bytes) {
             Ok(mut decoder) => {
                 read_all(&mut decoder, bytes_max, decoded)?;
                 check_zstd(&decoder.decoder, decoded.len() - begin)?;
             }
-            // The decoder has read its header, of eight bytes.
+            // The decoder has consumed the header of the skippable frame, of eight bytes.
             Err(FrameDecoderError::ReadFrameHeaderError(SkipFrame { length, .. })) => {
                 let length = usize::try_from(length).map_err(|_| Undecodable::Broken)?;
                 bytes = bytes.get(length..).ok_or(Undecodable::Broken)?;
@@ -209,11 +209,11 @@ fn decompress_zstd(
     }
 }
 
-/// Holds a frame that was decoded against what it says of itself, as the decoders of consumers do.
+/// Verifies the checksum and content size of a decoded frame, as the decoders of consumers do.
 fn check_zstd(decoder: &ZstdDecoder, decoded_bytes: usize) -> Result<(), Undecodable> {
     let said = decoder.get_checksum_from_data();
     let is_intact = said.is_none_or(|said| decoder.get_calculated_checksum() == Some(said));
-    // 0 where it does not say.
+    // 0 if the frame does not declare its content size.
     let said_bytes = decoder.content_size();
     let is_complete = said_bytes == 0 || said_bytes == decoded_bytes as u64;
     if is_intact && is_complete { Ok(()) } else { Err(Undecodable::Broken) }
@@ -229,7 +229,7 @@ fn compress_snappy(bytes: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// With xerial's header or, as some clients write it, one block alone.
+/// Decompresses data with xerial's header or, as some clients write it, a single raw block.
 fn decompress_snappy(
     bytes: &[u8],
     bytes_max: usize,
@@ -249,8 +249,8 @@ fn decompress_snappy(
     Ok(())
 }
 
-/// Appends what a block holds, so that there are `bytes_max` bytes at most. Takes no memory for a
-/// block that says it holds more than it can.
+/// Appends the contents of a block. Fails if `into` exceeds `bytes_max` bytes. A declared length
+/// that the block cannot expand to is rejected before memory is allocated.
 fn decompress_snappy_block(
     block: &[u8],
     bytes_max: usize,
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_block_of_snappy_that_cannot_hold_what_it_says_takes_no_memory() {
-        // 2^27 bytes, in a literal of one.
+        // Declares 2^27 bytes, but contains a literal of one byte.
         let lie = [0x80, 0x80, 0x80, 0x40, 0, b'x'];
         let mut decoded = Vec::new();
         let refused = decompress_snappy_block(&lie, 1 << 27, &mut decoded);
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_frame_of_zstd_whose_checksum_or_length_is_wrong_is_broken() {
-        // A frame of one segment that says its length and has a checksum: three bytes as they are.
+        // A single-segment frame with content size and checksum, and a raw block of three bytes.
         let (header, block) = ([0x28, 0xB5, 0x2F, 0xFD, 0x24, 3], [0x19, 0, 0, b'a', b'b', b'c']);
         let checksum = [0x99, 0x09, 0x77, 0xAD];
         let frame = [&header[..], &block, &checksum].concat();

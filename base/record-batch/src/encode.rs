@@ -1,4 +1,4 @@
-//! New batches.
+//! Encoding of new batches.
 
 use bytes::Bytes;
 
@@ -6,25 +6,25 @@ use crate::compression::Codec;
 use crate::header::{BatchHeader, HEADER_BYTES, IS_TRANSACTIONAL};
 use crate::varint::{length_of, put_bytes, put_varint};
 
-/// A header of a record. Several may have one name.
+/// Header of a record. Several headers of a record may have the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     pub name: String,
     pub value: Option<Bytes>,
 }
 
-/// A record to be sent.
+/// A record to encode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewRecord {
     pub key: Option<Bytes>,
-    /// `None` deletes the key in a compacted topic.
+    /// `None` is a tombstone: it deletes the key in a compacted topic.
     pub value: Option<Bytes>,
     pub headers: Vec<Header>,
-    /// Milliseconds since 1970.
+    /// Unix milliseconds.
     pub timestamp_ms: i64,
 }
 
-/// Who sends a batch, for a broker that drops repetitions.
+/// Producer id, epoch and sequence of a batch, with which a broker detects duplicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchProducer {
     pub id: i64,
@@ -37,14 +37,14 @@ pub struct BatchProducer {
 pub struct BatchOptions {
     pub compression: Codec,
     pub producer: Option<BatchProducer>,
-    /// Its records are seen when the producer's transaction is committed.
+    /// The batch belongs to a transaction: its records become visible when that is committed.
     pub is_transactional: bool,
 }
 
-/// Of the records of a batch, so that its length is a number of 32 bits with a sign.
+/// Maximum size of a batch's records: the length field is a signed 32-bit number.
 const LENGTH_MAX: usize = i32::MAX as usize - HEADER_BYTES;
 
-/// Why records make no batch.
+/// Reason for which records cannot be encoded as a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unencodable {
     #[error("a batch has one record at least")]
@@ -53,7 +53,7 @@ pub enum Unencodable {
     TooLong,
 }
 
-/// One batch of `records`, which must not be empty.
+/// Encodes `records`, which must not be empty, as one batch.
 pub fn encode_batch(records: &[NewRecord], options: &BatchOptions) -> Result<Bytes, Unencodable> {
     let count = i32::try_from(records.len()).map_err(|_| Unencodable::TooLong)?;
     let Some(first) = records.first() else { return Err(Unencodable::Empty) };

@@ -1,4 +1,4 @@
-//! The fixed part of a batch, its checksum, and the few fields that a log fills in.
+//! Header of a batch, its checksum, and the fields that a log sets.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use crc_fast::CrcAlgorithm;
 
 use crate::compression::Codec;
 
-/// Bytes before the records.
+/// Size of the header, which precedes the records.
 pub const HEADER_BYTES: usize = 61;
 
-/// Bytes before those that the length counts.
+/// End of the length field. The length counts the bytes after it.
 pub(crate) const LENGTH_END: usize = 12;
 
 const BASE_OFFSET: Range<usize> = 0..8;
@@ -26,7 +26,7 @@ const PRODUCER_EPOCH: Range<usize> = 51..53;
 const BASE_SEQUENCE: Range<usize> = 53..57;
 const RECORD_COUNT: Range<usize> = 57..61;
 
-/// Bits of the attributes; the three lowest are the codec.
+/// Bits of the attributes. The three lowest contain the codec.
 const CODEC: i16 = 7;
 
 const TIMESTAMP_IS_OF_APPEND: i16 = 1 << 3;
@@ -35,25 +35,25 @@ const IS_CONTROL: i16 = 1 << 5;
 pub(crate) const MARKER_ATTRIBUTES: i16 = IS_TRANSACTIONAL | IS_CONTROL;
 const HAS_DELETE_HORIZON: i16 = 1 << 6;
 
-/// Size of the batch at the start of `bytes`, as its length says; `None` where that is not there
-/// yet. A length below zero counts as none, and no batch is so short.
+/// Returns the size of the batch at the start of `bytes` according to its length field, or `None`
+/// if the field is incomplete. A negative length counts as 0, which is too short for any batch.
 pub fn declared_size(bytes: &[u8]) -> Option<usize> {
     let length = i32::from_be_bytes(bytes.get(LENGTH)?.try_into().ok()?);
     Some(usize::try_from(length).unwrap_or(0) + LENGTH_END)
 }
 
-/// The fixed part of a batch.
+/// Header of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
     pub base_offset: i64,
-    /// Size of the whole batch, from its first byte on.
+    /// Size of the whole batch, including the header.
     pub size_bytes: usize,
     pub epoch: i32,
     pub attributes: i16,
     pub last_offset_delta: i32,
     pub base_timestamp: i64,
     pub max_timestamp: i64,
-    /// -1 where the producer has none.
+    /// -1 if the producer has no id.
     pub producer_id: i64,
     pub producer_epoch: i16,
     pub base_sequence: i32,
@@ -61,8 +61,8 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
-    /// Reads the header at the start of `bytes`, which may end anywhere after it. `None` where
-    /// there is no batch of this version: zeros are none.
+    /// Parses the header at the start of `bytes`, which need not contain the whole batch. Returns
+    /// `None` if there is no batch of version 2: zeros are none.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let header = bytes.get(..HEADER_BYTES)?;
         let size_bytes = declared_size(header)?;
@@ -85,12 +85,12 @@ impl BatchHeader {
         (header.last_offset_delta >= 0 && header.base_offset >= 0).then_some(header)
     }
 
-    /// The offset of the last record.
+    /// Returns the offset of the last record.
     pub fn last_offset(&self) -> i64 {
         self.base_offset.saturating_add(i64::from(self.last_offset_delta))
     }
 
-    /// The offset of the record after the last one.
+    /// Returns the offset after the last record.
     pub fn next_offset(&self) -> i64 {
         self.last_offset().saturating_add(1)
     }
@@ -99,40 +99,40 @@ impl BatchHeader {
         self.attributes & IS_TRANSACTIONAL != 0
     }
 
-    /// Returns whether its record is a marker of the log's own instead of a client's data.
+    /// Returns whether this is a control batch: it contains a marker instead of data of a client.
     pub fn is_control(&self) -> bool {
         self.attributes & IS_CONTROL != 0
     }
 
-    /// Returns whether all of its records have the time of their append.
+    /// Returns whether the timestamp of all records is the time of their append (LogAppendTime).
     pub fn has_append_time(&self) -> bool {
         self.attributes & TIMESTAMP_IS_OF_APPEND != 0
     }
 
-    /// When its tombstones, or the marker that it holds, may go: Unix milliseconds. `None` where no
-    /// compaction has met them. Source: KIP-534.
+    /// Returns the delete horizon: the Unix time in milliseconds from which compaction may remove
+    /// tombstones or the marker in the batch. `None` before the first compaction. Source: KIP-534.
     pub fn delete_horizon_ms(&self) -> Option<i64> {
         self.has_delete_horizon().then_some(self.base_timestamp)
     }
 
-    /// Returns whether compaction has noted when its tombstones may go; a producer does not.
+    /// Returns whether compaction has set a delete horizon. Producers never set one.
     pub fn has_delete_horizon(&self) -> bool {
         self.attributes & HAS_DELETE_HORIZON != 0
     }
 
-    /// The horizon takes the place of the first timestamp: those of the records are counted from
-    /// it.
+    /// Sets the delete horizon, which replaces the base timestamp. The records' timestamp deltas
+    /// must then be relative to it.
     pub fn with_delete_horizon(&self, horizon_ms: i64) -> Self {
         let attributes = self.attributes | HAS_DELETE_HORIZON;
         Self { attributes, base_timestamp: horizon_ms, ..*self }
     }
 
-    /// The same batch, whose records are to be compressed by another codec.
+    /// Returns the header with another codec in the attributes.
     pub fn with_codec(&self, codec: Codec) -> Self {
         Self { attributes: self.attributes & !CODEC | codec.bits(), ..*self }
     }
 
-    /// The same batch, all of whose records were taken out.
+    /// Returns the header of the same batch after all its records were removed.
     pub fn without_records(&self) -> Self {
         let attributes = self.attributes & !(CODEC | HAS_DELETE_HORIZON);
         Self { attributes, base_timestamp: -1, record_count: 0, ..*self }
@@ -142,12 +142,13 @@ impl BatchHeader {
         self.producer_id >= 0
     }
 
-    /// The number of the last record in the producer's count, which goes from `i32::MAX` to 0.
+    /// Returns the sequence number of the last record. Sequence numbers wrap from `i32::MAX` to 0.
     pub fn last_sequence(&self) -> i32 {
         sequence_after(self.base_sequence, self.last_offset_delta)
     }
 
-    /// The batch of this header, but for its size, and of records as its codec leaves them.
+    /// Encodes a batch of this header and of `records`, compressed by its codec. Size and checksum
+    /// are computed.
     pub fn with_records(&self, records: &[u8]) -> Vec<u8> {
         let mut batch = vec![0; HEADER_BYTES];
         batch.extend_from_slice(records);
@@ -169,7 +170,7 @@ impl BatchHeader {
     }
 }
 
-/// The headers of all batches that lie one after the other.
+/// Iterates over the headers of consecutive batches.
 pub fn headers(bytes: &[u8]) -> impl Iterator<Item = BatchHeader> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -179,25 +180,26 @@ pub fn headers(bytes: &[u8]) -> impl Iterator<Item = BatchHeader> + '_ {
     })
 }
 
-/// `count` numbers after `sequence`.
+/// Adds `count` to a sequence number, which wraps from `i32::MAX` to 0.
 pub fn sequence_after(sequence: i32, count: i32) -> i32 {
     let sum = i64::from(sequence) + i64::from(count);
     i32::try_from(sum % (i64::from(i32::MAX) + 1)).unwrap_or(0)
 }
 
-/// Writes the checksum of a whole batch into it.
+/// Computes and writes the checksum of a whole batch.
 pub fn seal(batch: &mut [u8]) {
     let crc = crc32c(&batch[ATTRIBUTES.start..]);
     batch[CRC].copy_from_slice(&crc.to_be_bytes());
 }
 
-/// Gives a batch its place in a log. The checksum stays.
+/// Sets base offset and leader epoch of a batch. The checksum does not cover them.
 pub fn set_place(batch: &mut [u8], base_offset: i64, epoch: i32) {
     batch[BASE_OFFSET].copy_from_slice(&base_offset.to_be_bytes());
     batch[EPOCH].copy_from_slice(&epoch.to_be_bytes());
 }
 
-/// Says when a whole batch was appended, Unix milliseconds, instead of when its records were made.
+/// Sets the append time of a whole batch in Unix milliseconds, which overrides its records'
+/// timestamps.
 pub fn set_append_time(batch: &mut [u8], unix_ms: i64) {
     let attributes = i16::from_be_bytes(field(batch, ATTRIBUTES)) | TIMESTAMP_IS_OF_APPEND;
     batch[ATTRIBUTES].copy_from_slice(&attributes.to_be_bytes());
@@ -205,18 +207,18 @@ pub fn set_append_time(batch: &mut [u8], unix_ms: i64) {
     seal(batch);
 }
 
-/// Says which of a batch's records is the newest, Unix milliseconds.
+/// Sets the maximum timestamp of a batch, Unix milliseconds.
 pub fn set_max_timestamp(batch: &mut [u8], unix_ms: i64) {
     batch[MAX_TIMESTAMP].copy_from_slice(&unix_ms.to_be_bytes());
     seal(batch);
 }
 
-/// Returns whether the checksum of a whole batch fits.
+/// Verifies the checksum of a whole batch.
 pub fn has_valid_checksum(batch: &[u8]) -> bool {
     u32::from_be_bytes(field(batch, CRC)) == crc32c(&batch[ATTRIBUTES.start..])
 }
 
-/// Returns whether a whole and undamaged batch names a last record before its first.
+/// Returns whether a whole and undamaged batch has a negative last offset delta.
 pub fn counts_backwards(batch: &[u8]) -> bool {
     batch.len() >= HEADER_BYTES
         && batch[MAGIC] == 2

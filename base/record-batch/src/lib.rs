@@ -1,4 +1,4 @@
-//! Record batches of version 2: what producers send, logs keep and consumers get.
+//! Record batches of version 2, as producers send, logs store and consumers fetch them.
 //!
 //! ```text
 //! byte  0 base offset         i64      23 last offset delta  i32      57 record count  i32
@@ -9,10 +9,10 @@
 //!      21 attributes          i16      53 base sequence      i32
 //! ```
 //!
-//! Numbers are big-endian. The checksum leaves out the first 21 bytes, so a log gives offsets and
-//! epochs without computing it again. A record has a length, attributes, its distances in time and
-//! offset from the first one, key, value and headers; numbers in it are of variable length as
-//! Protocol Buffers write them, zigzag. Source: Apache Kafka, "Message Format".
+//! Numbers are big-endian. The checksum excludes the first 21 bytes, so a log sets base offset and
+//! leader epoch without computing it again. A record consists of length, attributes, timestamp and
+//! offset deltas, key, value and headers. Its numbers are zigzag-encoded varints, as in Protocol
+//! Buffers. Source: Apache Kafka, "Message Format".
 #![forbid(unsafe_code)]
 
 mod compression;

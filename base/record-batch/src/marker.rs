@@ -1,9 +1,9 @@
-//! The batches that end transactions.
+//! Control batches that end transactions.
 
 use crate::header::{BatchHeader, HEADER_BYTES, MARKER_ATTRIBUTES};
 use crate::varint::take_varint;
 
-/// End of a transaction.
+/// Outcome of a transaction, as its end marker records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
     Abort,
@@ -11,9 +11,9 @@ pub enum Marker {
 }
 
 impl Marker {
-    /// The marker in a control batch; `None` for control records of other kinds.
+    /// Parses the marker of a control batch. Returns `None` for other types of control records.
     pub fn read(batch: &[u8]) -> Option<Self> {
-        // One record: length, attributes, time and offset deltas, then the length of the key.
+        // One record: length, attributes, timestamp and offset deltas, then the length of the key.
         let mut rest = batch.get(HEADER_BYTES..)?;
         take_varint(&mut rest)?;
         rest = rest.get(1..)?;
@@ -27,14 +27,14 @@ impl Marker {
         }
     }
 
-    /// The control batch that ends a producer's transaction, as consumers expect it.
+    /// Encodes the control batch that ends a producer's transaction.
     pub fn to_batch(self, end: TransactionEnd) -> Vec<u8> {
         let kind: i16 = match self {
             Self::Abort => 0,
             Self::Commit => 1,
         };
-        // Key: version 0 and kind. Value: version 0 and the coordinator's epoch. Lengths of less
-        // than 64 are one byte, twice the number.
+        // Key: version 0 and type. Value: version 0 and the coordinator's epoch. Zigzag encodes a
+        // length below 64 as one byte of twice its value.
         let mut record = vec![0, 0, 0, 4 * 2, 0, 0];
         record.extend(kind.to_be_bytes());
         record.extend([6 * 2, 0, 0]);
@@ -59,7 +59,7 @@ impl Marker {
     }
 }
 
-/// The producer whose transaction ends, and when.
+/// Producer and time of a transaction's end marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionEnd {
     pub producer_id: i64,

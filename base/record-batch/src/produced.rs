@@ -1,21 +1,21 @@
-//! Records as producers send them, each looked at once before the batch is kept.
+//! Validation of produced records, each of which is read once before its batch is stored.
 
 use crate::compression::Undecodable;
 use crate::header::BatchHeader;
 use crate::varint::{from_zigzag, take_zigzag};
 
-/// Facts of a record that decide whether a log takes it.
+/// Properties of a record that determine whether a log accepts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducedRecord {
-    /// Place in the batch, from 0 on.
+    /// Index in the batch, from 0.
     pub index: i32,
-    /// When it was made, Unix milliseconds; -1 where the producer does not say.
+    /// Timestamp, Unix milliseconds; -1 if the producer set none.
     pub timestamp_ms: i64,
     pub has_key: bool,
 }
 
-/// Shows each record of `records`, which are those of a new batch, decompressed. Fails where they
-/// are not exactly as many as the header says, or not numbered from 0 on without gaps, as Kafka's
+/// Calls `visit` for each of `records`, the decompressed records of a new batch. Fails if their
+/// number differs from the header's or their offset deltas are not consecutive from 0, as Kafka's
 /// `LogValidator` does.
 pub fn each_produced(
     header: &BatchHeader,
@@ -31,10 +31,10 @@ pub fn each_produced(
     if at == records.len() { Ok(()) } else { Err(Undecodable::Records) }
 }
 
-/// Reads the record that begins at `at`. Returns it with the place where it ends.
+/// Reads the record at position `at`. Returns it and the position of its end.
 ///
-/// Each record of each batch is read so before it is appended: numbers stay in their zigzag form
-/// where that is enough, and places are counted from the start of the batch.
+/// This function runs for every record of every produced batch. For speed, numbers remain
+/// zigzag-encoded where possible, and positions are relative to the start of the records.
 #[inline(always)]
 fn read(
     header: &BatchHeader,
@@ -44,7 +44,7 @@ fn read(
 ) -> Option<(ProducedRecord, usize)> {
     let (length, at) = take_zigzag(records, at)?;
     let end = at.checked_add(length_of(length)?).filter(|end| *end <= records.len())?;
-    // One byte of attributes, of which none is defined.
+    // Skips one byte of attributes, none of which is defined.
     let (delta, at) = take_zigzag(records, at + 1)?;
     let timestamp_ms = header.base_timestamp.wrapping_add(from_zigzag(delta));
     let (number, at) = take_zigzag(records, at)?;
@@ -61,7 +61,7 @@ fn read(
     (at == end).then_some((ProducedRecord { index, timestamp_ms, has_key }, end))
 }
 
-/// Passes over the headers of a record, which ends where `record` does.
+/// Skips the headers of a record, which ends where `record` does.
 fn pass_headers(record: &[u8], mut at: usize, count: usize) -> Option<usize> {
     for _ in 0..count {
         let (has_name, value) = pass_bytes(record, at)?;
@@ -73,8 +73,8 @@ fn pass_headers(record: &[u8], mut at: usize, count: usize) -> Option<usize> {
     Some(at)
 }
 
-/// Passes over bytes behind their length. Returns whether there are any, which is not the same as
-/// no bytes, and where they end: that may be behind `records`, where nothing can be taken.
+/// Skips a byte string with a length prefix. Returns whether it is non-null, and the position of
+/// its end. The position may be beyond `records`: reading there fails.
 #[inline(always)]
 fn pass_bytes(records: &[u8], at: usize) -> Option<(bool, usize)> {
     let (length, at) = take_zigzag(records, at)?;
@@ -84,10 +84,10 @@ fn pass_bytes(records: &[u8], at: usize) -> Option<(bool, usize)> {
     Some((true, at.checked_add(length_of(length)?)?))
 }
 
-/// The length -1 in zigzag form.
+/// Length -1 in zigzag encoding: null.
 const NO_BYTES: u64 = 1;
 
-/// The length in zigzag form, if it is not negative.
+/// Decodes a zigzag-encoded length. Returns `None` if it is negative.
 #[inline(always)]
 fn length_of(zigzag: u64) -> Option<usize> {
     if zigzag & 1 == 0 { usize::try_from(zigzag >> 1).ok() } else { None }
@@ -144,7 +144,7 @@ mod tests {
         }
         let longer = [records, &[0]].concat();
         assert_eq!(looked_at(&header, &longer), Err(Undecodable::Records));
-        // The offset of the second record.
+        // The offset delta of the second record.
         let first = usize::from(records[0] >> 1) | usize::from(records[1]) << 6;
         let second = if records[0] & 0x80 == 0 { usize::from(records[0] >> 1) + 1 } else { first };
         let mut renumbered = records.to_vec();
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_record_does_not_reach_into_the_next() {
-        // Length, attributes, time, offset, key, value, headers; then a second record.
+        // Length, attributes, timestamp, offset, key, value, headers; then a second record.
         let second = [14, 0, 0, 2, 1, 2, 7, 0];
         let header = |record_count| BatchHeader {
             record_count,
@@ -171,7 +171,7 @@ mod tests {
             first[place] = byte;
             assert_eq!(both(first), Err(Undecodable::Records), "{byte} at {place}");
         }
-        // As many headers as fit a number: the end of the record ends the search.
+        // The maximum number of headers: reading stops at the end of the record.
         let many = [&[34, 0, 0, 0, 1, 2, 7][..], &[0xFE; 9], &[1, 0]].concat();
         assert_eq!(looked_at(&header(1), &many), Err(Undecodable::Records));
     }

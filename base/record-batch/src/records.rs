@@ -1,4 +1,4 @@
-//! The records that a client put into a batch.
+//! Reading of a batch's records.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use crate::compression::{Codec, Undecodable};
 use crate::header::{BatchHeader, HEADER_BYTES, has_valid_checksum};
 use crate::varint::{length_of, put_varint, take_bytes, take_varint};
 
-/// The records of one batch, decompressed.
+/// Decompressed records of one batch.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     header: BatchHeader,
@@ -14,8 +14,8 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Decodes the records of a whole batch, `bytes_max` of them at most. The checksum is verified;
-    /// records that are broken, or not as many as the header says, show while they are read.
+    /// Decodes the records of a whole batch. Fails if the checksum is wrong or the records exceed
+    /// `bytes_max` bytes. Malformed records and a wrong record count are reported by the iterator.
     pub fn decode(
         header: &BatchHeader,
         batch: &'a [u8],
@@ -34,7 +34,7 @@ impl<'a> Records<'a> {
         Ok(Self { header: *header, bytes })
     }
 
-    /// In order; ends behind an error.
+    /// Iterates over the records in order. An error ends the iteration.
     pub fn iter(&self) -> impl Iterator<Item = Result<Record<'_>, Undecodable>> {
         Iter {
             header: self.header,
@@ -44,12 +44,12 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The batch that they were in, compressed by this codec.
+    /// Encodes the batch again, compressed by `codec`.
     pub fn to_batch(&self, codec: Codec) -> Vec<u8> {
         self.header.with_codec(codec).with_records(&codec.compress(&self.bytes))
     }
 
-    /// Reads all of them once.
+    /// Validates all records by reading them once.
     pub fn check(&self) -> Result<(), Undecodable> {
         self.iter().try_for_each(|record| record.map(drop))
     }
@@ -59,7 +59,7 @@ struct Iter<'a> {
     header: BatchHeader,
     rest: &'a [u8],
     count: i32,
-    /// Of the record before.
+    /// Offset delta of the previous record; -1 at the start.
     offset_delta: i64,
 }
 
@@ -88,27 +88,27 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-/// One record, where it lies.
+/// A record, borrowed from the decompressed batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     pub offset: i64,
-    /// When it was made, or appended where the batch says so: Unix milliseconds.
+    /// Timestamp, or append time if the batch has one: Unix milliseconds.
     pub timestamp_ms: i64,
     pub key: Option<&'a [u8]>,
-    /// A record without one deletes its key: a tombstone.
+    /// `None` is a tombstone: it deletes the key.
     pub value: Option<&'a [u8]>,
     pub headers: Headers<'a>,
-    /// With its length.
+    /// The encoded record, including its length.
     bytes: &'a [u8],
     attributes: u8,
     timestamp_delta: i64,
     offset_delta: i64,
-    /// From the offset delta on.
+    /// Encoded fields from the offset delta on.
     after_timestamp: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// Takes the first record off; `None` where there is none.
+    /// Takes the first record from `bytes`. Returns `None` if it is malformed.
     fn take(bytes: &mut &'a [u8], batch: &BatchHeader) -> Option<Self> {
         let all = *bytes;
         let length = usize::try_from(take_varint(bytes)?).ok()?;
@@ -140,7 +140,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Appends the record with another distance from the batch's first timestamp.
+    /// Appends the encoded record with another timestamp delta.
     pub fn put(&self, timestamp_delta: i64, into: &mut Vec<u8>) {
         if timestamp_delta == self.timestamp_delta {
             into.extend_from_slice(self.bytes);
@@ -153,23 +153,23 @@ impl<'a> Record<'a> {
         into.extend_from_slice(self.after_timestamp);
     }
 
-    /// From the batch's first timestamp, in milliseconds.
+    /// Returns the difference to the batch's base timestamp, in milliseconds.
     pub fn timestamp_delta(&self) -> i64 {
         self.timestamp_delta
     }
 
-    /// Size of the record with its length, in a batch that is not compressed.
+    /// Returns the size of the uncompressed record, including its length.
     pub fn size_bytes(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// A record's headers, in their order: names, of which several may be equal, and values.
+/// Headers of a record, in order. Several may have the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers<'a>(&'a [u8]);
 
 impl<'a> Headers<'a> {
-    /// All that is left of a record; `None` where that is anything else.
+    /// Parses the headers, which must extend to the end of the record. Returns `None` otherwise.
     fn take(mut rest: &'a [u8]) -> Option<Self> {
         let count = take_varint(&mut rest).filter(|count| *count >= 0)?;
         let headers = Self(rest);
@@ -187,7 +187,7 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// Name and value of one header after the other.
+/// Iterator over names and values of headers.
 #[derive(Clone, Debug)]
 pub struct HeaderIter<'a>(&'a [u8]);
 

@@ -1,6 +1,6 @@
-//! Numbers of variable length as Protocol Buffers write them, zigzag.
+//! Zigzag-encoded numbers of variable length (varints), as in Protocol Buffers.
 
-/// Takes a number off the front; `None` where it is cut or has more than ten bytes.
+/// Takes a number from the front. Returns `None` if it is truncated or longer than ten bytes.
 #[inline]
 pub(crate) fn take_varint(rest: &mut &[u8]) -> Option<i64> {
     let (number, end) = take_zigzag(rest, 0)?;
@@ -8,11 +8,11 @@ pub(crate) fn take_varint(rest: &mut &[u8]) -> Option<i64> {
     Some(from_zigzag(number))
 }
 
-/// Takes the number at `at` in its zigzag form, with the place where it ends; `None` where it is
-/// cut or has more than ten bytes.
+/// Reads the number at `at` without decoding zigzag. Returns it and the position of its end, or
+/// `None` if it is truncated or longer than ten bytes.
 #[inline(always)]
 pub(crate) fn take_zigzag(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
-    // Most numbers of a record take one byte, lengths of values two.
+    // Fast path: most numbers in a record take one byte, lengths of values two.
     let low = *bytes.get(at)?;
     if low < 0x80 {
         return Some((u64::from(low), at + 1));
@@ -51,8 +51,8 @@ pub(crate) fn put_varint(number: i64, into: &mut Vec<u8>) {
     into.push(rest.to_le_bytes()[0]);
 }
 
-/// Takes bytes behind their length off the front; `Some(None)` where there are none, which is not
-/// the same as no bytes.
+/// Takes a byte string with a length prefix from the front. `Some(None)` is null, which differs
+/// from an empty string.
 #[inline]
 pub(crate) fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     let length = take_varint(rest)?;
