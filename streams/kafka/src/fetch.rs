@@ -1,59 +1,59 @@
-//! Fetch, versions 4 to 16: requests are shown to a visitor partition by partition, and responses
-//! are written in pieces, so that records go out from where they were read.
+//! Fetch, versions 4 to 16. Requests are parsed partition by partition into a visitor. Responses
+//! are written in pieces, so records are sent from where they were read, without a copy.
 
 use crate::WireError;
 use crate::wire::{Reader, Writer};
 
-/// The first version with lengths of variable size.
+/// First flexible version (KIP-482).
 const FLEXIBLE_FROM: i16 = 12;
 
-/// The first version that names topics by id (KIP-516).
+/// First version that identifies topics by id (KIP-516).
 const IDS_FROM: i16 = 13;
 
-/// Fields of a request beside its partitions.
+/// Fields of a request except its partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchStart {
     pub max_wait_ms: i32,
     pub min_bytes: i32,
     pub max_bytes: i32,
-    /// True if records of open and aborted transactions stay out (`read_committed`).
+    /// Isolation level `read_committed`: records of open and aborted transactions are excluded.
     pub is_committed_only: bool,
-    /// 0 where there is none (KIP-227).
+    /// Id of the fetch session (KIP-227); 0 without a session.
     pub session_id: i32,
-    /// -1: no session; 0: a new one; else the session goes on.
+    /// -1: no session; 0: open a session; otherwise: continue the session.
     pub session_epoch: i32,
     /// True if topics are named by their ids.
     pub is_by_id: bool,
 }
 
-/// Reference of a request to a topic.
+/// Topic of a request, by name or id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicRef<'a> {
     Name(&'a str),
     Id([u8; 16]),
 }
 
-/// Range that is wanted of one partition.
+/// Requested range of one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchPartition {
     pub index: i32,
-    /// -1 where the client does not know.
+    /// Current leader epoch; -1 if the client does not know it.
     pub leader_epoch: i32,
     pub offset: i64,
-    /// The epoch of the record before `offset`; -1 where the client does not know (KIP-595).
+    /// Epoch of the record before `offset`; -1 if the client does not know it (KIP-595).
     pub last_fetched_epoch: i32,
     pub max_bytes: i32,
 }
 
-/// Is shown what a request names.
+/// Receiver of the parsed partitions of a request.
 pub trait FetchVisitor {
-    /// A partition is wanted, from now on if there is a session.
+    /// Adds a partition, in a session also to subsequent requests.
     fn want(&mut self, topic: TopicRef<'_>, partition: FetchPartition);
-    /// A partition is no longer part of the session.
+    /// Removes a partition from the session.
     fn forget(&mut self, topic: TopicRef<'_>, index: i32);
 }
 
-/// Reads the body of a request.
+/// Parses the body of a request.
 pub fn read(
     body: &[u8],
     version: i16,
@@ -121,14 +121,14 @@ fn read_partition(reader: &mut Reader<'_>, version: i16) -> Result<FetchPartitio
     Ok(FetchPartition { index, leader_epoch, offset, last_fetched_epoch, max_bytes })
 }
 
-/// A transaction whose records a client is to leave out.
+/// An aborted transaction, whose records a `read_committed` client must skip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbortedTransaction {
     pub producer_id: i64,
     pub first_offset: i64,
 }
 
-/// Answer for one partition, but for the records.
+/// Response for one partition, without its records.
 #[derive(Clone, Copy, Debug)]
 pub struct Fetched<'a> {
     pub index: i32,
@@ -136,24 +136,24 @@ pub struct Fetched<'a> {
     pub high_watermark: i64,
     pub last_stable_offset: i64,
     pub log_start_offset: i64,
-    /// `None` unless only committed records are asked for.
+    /// Aborted transactions in the range. `None` with isolation level `read_uncommitted`.
     pub aborted: Option<&'a [AbortedTransaction]>,
     pub records_bytes: usize,
 }
 
-/// Answer before the first topic.
+/// Fields of a response before its first topic.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FetchBegin {
-    /// Time that the client is to wait before its next request (KIP-219).
+    /// Time that the client must wait before its next request (KIP-219).
     pub throttle_time_ms: i32,
-    /// 0, or the code of an error of the whole request.
+    /// 0, or the error code of the whole request.
     pub error_code: i16,
-    /// 0 where there is none.
+    /// 0 without a session.
     pub session_id: i32,
     pub topic_count: usize,
 }
 
-/// Writes the body of a response from its beginning to its end.
+/// Writes the body of a response sequentially.
 #[derive(Debug)]
 pub struct FetchWriter<'a> {
     writer: Writer<'a>,
@@ -174,7 +174,8 @@ impl<'a> FetchWriter<'a> {
         self.writer.count(begin.topic_count);
     }
 
-    /// Begins a topic. `name` and `id` are those of the request, whichever it has.
+    /// Begins a topic. `name` and `id` are those of the request; the version determines which is
+    /// sent.
     pub fn begin_topic(&mut self, name: &str, id: [u8; 16], partition_count: usize) {
         match self.version >= IDS_FROM {
             true => self.writer.uuid(id),
@@ -183,7 +184,8 @@ impl<'a> FetchWriter<'a> {
         self.writer.count(partition_count);
     }
 
-    /// Begins a partition; its records go out after this, and then [`Self::end_partition`].
+    /// Begins a partition. The caller sends its records next and then calls
+    /// [`Self::end_partition`].
     pub fn begin_partition(&mut self, fetched: &Fetched<'_>) {
         let writer = &mut self.writer;
         writer.i32(fetched.index);

@@ -1,4 +1,4 @@
-//! Frames: a length of 4 bytes and a request, which begins with its header.
+//! Framing: each request has a length prefix of 4 bytes and begins with its header.
 
 use std::ops::RangeInclusive;
 
@@ -7,19 +7,19 @@ use kafka_protocol::messages::ApiKey;
 use crate::wire::{Reader, Writer};
 use crate::{WireError, versions};
 
-/// The bytes of a frame's length.
+/// Size of the length prefix of a frame.
 pub const LENGTH_BYTES: usize = 4;
 
-/// The shortest request: a header of version 1 without a client's id, and no body.
+/// Minimum size of a request: a header of version 1 without client id, and an empty body.
 const REQUEST_BYTES_MIN: usize = 10;
 
-/// Length of the frame that begins with `bytes`, its length field included. `None` where fewer than
-/// 4 bytes are there. A length that no request has, or above `bytes_max`, is refused.
+/// Returns the size of the frame at the start of `bytes`, including its length prefix, or `None` if
+/// `bytes` has fewer than 4 bytes. Lengths that are invalid or exceed `bytes_max` are errors.
 pub fn frame_bytes(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, WireError> {
     bytes_of(bytes, REQUEST_BYTES_MIN..=bytes_max)
 }
 
-/// The same for a message of a login that began with SaslHandshake 0, which has no header.
+/// Same as [`frame_bytes`] for headerless SASL messages, which follow SaslHandshake version 0.
 pub fn bare_message_bytes(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, WireError> {
     bytes_of(bytes, 0..=bytes_max)
 }
@@ -34,21 +34,21 @@ fn bytes_of(bytes: &[u8], lengths: RangeInclusive<usize>) -> Result<Option<usize
     }
 }
 
-/// The header of a request.
+/// Header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader<'a> {
-    /// Key as it came; it may be of no request that there is.
+    /// API key as received, which may be unknown.
     pub api_key: i16,
     pub api_version: i16,
     pub correlation_id: i32,
     pub client_id: &'a str,
-    /// Where the body begins.
+    /// Position at which the body begins.
     pub body_at: usize,
 }
 
 impl<'a> RequestHeader<'a> {
-    /// Reads the header of a request without its length. Where key or version are not served, only
-    /// the first three fields are read.
+    /// Parses the header of a request that follows its length prefix. For unsupported keys and
+    /// versions, only the first three fields are parsed.
     pub fn read(request: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(request, false);
         let (api_key, api_version) = (reader.i16()?, reader.i16()?);
@@ -58,7 +58,7 @@ impl<'a> RequestHeader<'a> {
         let Some(key) = header.key().filter(|key| versions::is_served(*key, api_version)) else {
             return Ok(header);
         };
-        // The client's id has its old form in all versions of the header.
+        // All versions of the header encode the client id as a non-compact string.
         header.client_id = reader.string()?.unwrap_or_default();
         header.body_at = reader.position();
         if key.request_header_version(api_version) >= 2 {
@@ -74,7 +74,7 @@ impl<'a> RequestHeader<'a> {
     }
 }
 
-/// Begins the frame of a response: room for its length, and its header.
+/// Begins the frame of a response: reserves its length prefix and writes its header.
 pub fn begin_response(key: ApiKey, version: i16, correlation_id: i32, into: &mut Vec<u8>) {
     into.extend([0; LENGTH_BYTES]);
     let is_flexible = key.response_header_version(version) >= 1;
@@ -83,8 +83,8 @@ pub fn begin_response(key: ApiKey, version: i16, correlation_id: i32, into: &mut
     writer.no_tags();
 }
 
-/// Fills in the length of a frame that begins at `start` and goes on for `more_bytes` after what
-/// the buffer holds.
+/// Sets the length prefix of `frame`, which is followed by `more_bytes` bytes that are sent
+/// separately.
 pub fn end_response(frame: &mut [u8], more_bytes: usize) {
     let length = frame.len() - LENGTH_BYTES + more_bytes;
     let length = i32::try_from(length).expect("responses have limits");

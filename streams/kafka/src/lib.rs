@@ -1,5 +1,5 @@
-//! Kafka's wire protocol as a broker needs it: frames, the versions that are served, and Produce
-//! and Fetch without a copy. All other requests are those of `kafka-protocol`.
+//! Server side of Kafka's wire protocol: frames, supported API versions, and zero-copy parsing and
+//! encoding of Produce and Fetch. All other requests use the crate `kafka-protocol`.
 #![forbid(unsafe_code)]
 
 pub mod fetch;
@@ -14,7 +14,7 @@ pub use frame::{
 };
 pub use versions::{SERVED, Served, is_served};
 
-/// Fault in the bytes of a request.
+/// Malformed bytes in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     #[error("a frame's length is not that of a request, or above the limit")]

@@ -1,5 +1,5 @@
-//! Produce, versions 3 to 11: read where it lies, answered while it is read. The records of each
-//! partition are handed to the caller in place, and nothing is allocated for one partition.
+//! Produce, versions 3 to 12, parsed in place. The records of each partition are passed to the
+//! caller without a copy, the response is written meanwhile, and partitions need no allocation.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,14 +7,14 @@ use std::ops::Range;
 use crate::WireError;
 use crate::wire::{Reader, Writer};
 
-/// The first version with lengths of variable size.
+/// First flexible version (KIP-482).
 const FLEXIBLE_FROM: i16 = 9;
 
 /// Fields of a request before its topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProduceStart<'a> {
     pub transactional_id: Option<&'a str>,
-    /// 0: no answer; 1 and -1: once the batch is stable.
+    /// 0: no response; 1 and -1: response once the batch is stable.
     pub acks: i16,
     pub timeout_ms: i32,
     topics_at: usize,
@@ -29,21 +29,21 @@ impl<'a> ProduceStart<'a> {
     }
 }
 
-/// Is given a topic's name, the number of a partition and the records for it.
+/// Callback for a topic's name, a partition's number and its records.
 pub type Visit<'a> = dyn FnMut(&str, i32, Option<&[u8]>) + 'a;
 
-/// Form of a request whose body is well-formed from its beginning to its end.
+/// Parsed form of a request whose whole body is well-formed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
     version: i16,
     topics_at: usize,
-    /// Places of partitions in the request that are named again later, in ascending order.
+    /// Indexes of partition entries that a later entry supersedes, in ascending order.
     replaced: Vec<usize>,
 }
 
 impl Checked {
-    /// Goes over the body that begins with `start` once, shows each partition to `visit`, also one
-    /// that is named again later, and refuses a body that is not well-formed.
+    /// Parses the whole body that begins with `start`, and passes each partition entry to `visit`,
+    /// including superseded ones. Fails if the body is malformed.
     pub fn read(
         body: &[u8],
         version: i16,
@@ -71,21 +71,21 @@ impl Checked {
         Ok(Self { version, topics_at, replaced: named.replaced })
     }
 
-    /// Number of replaced partitions among these places.
+    /// Returns the number of superseded entries in a range of indexes.
     fn replaced_among(&self, places: &Range<usize>) -> usize {
         let before = |place| self.replaced.partition_point(|it| *it < place);
         before(places.end) - before(places.start)
     }
 }
 
-/// Partitions up to here are looked for one by one, which takes no memory.
+/// Up to this number, partitions are searched linearly, without an allocation.
 const FEW: usize = 8;
 
-/// The partitions that were named so far, and where for the last time.
+/// Partitions seen so far, with the index of the last entry of each.
 #[derive(Default)]
 struct Named<'a> {
     few: [(&'a str, i32); FEW],
-    /// In use once there are more, or one of the few is named again.
+    /// Used from the ninth partition or the first duplicate on.
     many: HashMap<(&'a str, i32), usize>,
     count: usize,
     replaced: Vec<usize>,
@@ -108,26 +108,26 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Outcome for the records of one partition.
+/// Result of an append to one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Produced {
-    /// 0, or an error's code.
+    /// 0, or an error code.
     pub error_code: i16,
     /// -1 after an error.
     pub base_offset: i64,
-    /// -1 unless the topic has the time of the append.
+    /// -1 unless the topic uses LogAppendTime.
     pub log_append_time_ms: i64,
-    /// -1 where a batch was refused before its log was looked at.
+    /// -1 if the batch was rejected before its log was accessed.
     pub log_start_offset: i64,
     pub message: Option<String>,
-    /// The records for which the batch was refused.
+    /// Records because of which the batch was rejected.
     pub record_errors: Vec<RecordError>,
 }
 
-/// Why a record is refused (KIP-467).
+/// Reason for which a record was rejected (KIP-467).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordError {
-    /// Its place in the batch.
+    /// Index of the record in the batch.
     pub index: i32,
     pub message: String,
 }
@@ -145,11 +145,11 @@ impl Produced {
     }
 }
 
-/// Takes the records of the partitions of a request.
+/// Appends the records of a request's partitions.
 pub trait Appender {
-    /// Appends the batches for a partition of a topic. `records` is `None` where the client sent
-    /// null. `error_at` is where the answer's error code will be in the response's buffer, for
-    /// errors that show later.
+    /// Appends the batches of one partition. `records` is `None` if the client sent null.
+    /// `error_at` is the position of the partition's error code in the response buffer, so that
+    /// later failures can be written there.
     fn append(
         &mut self,
         topic: &str,
@@ -158,14 +158,14 @@ pub trait Appender {
         error_at: usize,
     ) -> Produced;
 
-    /// How long the client is to wait before its next request, in milliseconds (KIP-219). Asked
-    /// once, when the last partition was appended.
+    /// Returns the time in milliseconds that the client must wait before its next request
+    /// (KIP-219). Called once, after the last partition was appended.
     fn throttle_time_ms(&mut self) -> i32;
 }
 
-/// Hands each partition's records to `appender` and writes the answer's body to `into`. `body` is
-/// that which was checked. As in Kafka, of a partition that is named more than once the last
-/// records count, and are answered alone.
+/// Passes each partition's records to `appender` and writes the response's body to `into`. `body`
+/// must be the one that was checked. As in Kafka, if a partition occurs more than once, only its
+/// last entry is appended and answered.
 pub fn serve(
     body: &mut [u8],
     checked: &Checked,
@@ -176,7 +176,7 @@ pub fn serve(
     let is_flexible = version >= FLEXIBLE_FROM;
     let mut seen_count = 0;
     let mut writer = Writer::new(into, is_flexible);
-    // Positions are kept instead of a reader, since the records are changed in place.
+    // Positions are kept instead of a reader because the records are modified in place.
     let (topic_count, next) = step(body, at, is_flexible, Reader::count)?;
     at = next;
     writer.count(topic_count);
@@ -200,7 +200,7 @@ pub fn serve(
             }
             writer.i32(index);
             let error_at = writer.into.len();
-            // The name lies before the records, which alone are lent for changes.
+            // The name precedes the records, and only the records are borrowed mutably.
             let (before, rest) = body.split_at_mut(next);
             let (name, _) = step(before, name_at, is_flexible, Reader::string)?;
             let records = records.map(|range| &mut rest[range]);
@@ -235,8 +235,8 @@ fn write_partition(writer: &mut Writer<'_>, version: i16, produced: &Produced) {
     writer.no_tags();
 }
 
-/// Reads one thing at a position of the body; returns it and the position after it. Ranges count
-/// from the position given.
+/// Parses one item at a position of the body. Returns it and the position after it. Ranges in the
+/// item are relative to the given position.
 fn step<'a, T>(
     body: &'a [u8],
     at: usize,

@@ -1,12 +1,12 @@
-//! The requests that are served, and in which versions.
+//! Supported requests and versions.
 
 use kafka_protocol::messages::ApiKey;
 
-/// A request, its lowest and its highest version.
+/// API key, minimum version and maximum version.
 pub type Served = (ApiKey, i16, i16);
 
-/// All requests that are served. What is announced for Produce begins with 0, though 3 is the
-/// lowest that is served: librdkafka stops compressing otherwise (KAFKA-18659).
+/// Supported requests. ApiVersions announces Produce from version 0 on, though 3 is the lowest
+/// supported version: otherwise librdkafka disables compression (KAFKA-18659).
 pub const SERVED: &[Served] = &[
     (ApiKey::Produce, 3, 12),
     (ApiKey::Fetch, 4, 16),
@@ -62,7 +62,7 @@ pub const SERVED: &[Served] = &[
     (ApiKey::DescribeTopicPartitions, 0, 0),
 ];
 
-/// Returns whether a request of this version is served.
+/// Returns whether this version of a request is supported.
 pub fn is_served(key: ApiKey, version: i16) -> bool {
     let found = SERVED.iter().find(|(served, ..)| *served == key);
     found.is_some_and(|(_, lowest, highest)| (*lowest..=*highest).contains(&version))

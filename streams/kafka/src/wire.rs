@@ -1,12 +1,12 @@
-//! The primitive types of Kafka's protocol, read from and written to bytes. Numbers are big-endian;
-//! *flexible* versions have lengths of variable size and end each structure with tagged fields.
-//! Source: Apache Kafka, "Protocol guide"; KIP-482.
+//! Primitive types of Kafka's protocol. Numbers are big-endian. *Flexible* versions encode lengths
+//! as varints and end each structure with tagged fields. Source: Apache Kafka, "Protocol guide";
+//! KIP-482.
 
 use std::ops::Range;
 
 use crate::WireError;
 
-/// Reads from the front of a request. Positions count from its first byte.
+/// Reads a request sequentially. Positions are relative to its first byte.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -19,7 +19,7 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0, is_flexible }
     }
 
-    /// Number of bytes that were read.
+    /// Returns the number of bytes read so far.
     pub(crate) fn position(&self) -> usize {
         self.at
     }
@@ -40,13 +40,13 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// Any 16 bytes, such as the id of a topic.
+    /// Reads 16 arbitrary bytes, such as a topic id.
     pub(crate) fn uuid(&mut self) -> Result<[u8; 16], WireError> {
         self.array()
     }
 
-    /// The number of elements of an array; null counts as none. Each element has a byte at least,
-    /// so more than there are bytes left are refused.
+    /// Reads the number of elements of an array; null counts as 0. Each element takes at least one
+    /// byte, so a count above the number of remaining bytes is rejected.
     pub(crate) fn count(&mut self) -> Result<usize, WireError> {
         let count = match self.is_flexible {
             true => self.varint()?.saturating_sub(1),
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         if count > self.bytes.len() - self.at { Err(WireError::Length) } else { Ok(count) }
     }
 
-    /// A string; `None` is null.
+    /// Reads a string; `None` is null.
     pub(crate) fn string(&mut self) -> Result<Option<&'a str>, WireError> {
         let length = match self.is_flexible {
             true => self.compact_length()?,
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(&self.bytes[bytes]).map(Some).map_err(|_| WireError::Text)
     }
 
-    /// Where bytes lie; `None` is null.
+    /// Reads a byte string and returns its range in the request; `None` is null.
     pub(crate) fn bytes(&mut self) -> Result<Option<Range<usize>>, WireError> {
         let length = match self.is_flexible {
             true => self.compact_length()?,
@@ -76,8 +76,7 @@ impl<'a> Reader<'a> {
         length.map(|length| self.take(length)).transpose()
     }
 
-    /// Leaves out the tagged fields at the end of a structure; versions that are not flexible have
-    /// none.
+    /// Skips the tagged fields at the end of a structure. Versions that are not flexible have none.
     pub(crate) fn skip_tags(&mut self) -> Result<(), WireError> {
         if !self.is_flexible {
             return Ok(());
@@ -90,7 +89,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Refuses bytes that are left.
+    /// Fails if bytes remain.
     pub(crate) fn end(&self) -> Result<(), WireError> {
         if self.at == self.bytes.len() { Ok(()) } else { Err(WireError::Length) }
     }
@@ -127,7 +126,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes a response to the end of a buffer.
+/// Appends a response to a buffer.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     pub(crate) into: &'a mut Vec<u8>,
@@ -180,12 +179,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The length of bytes that the caller sends after what is written so far.
+    /// Writes the length of a byte string that the caller sends separately.
     pub(crate) fn bytes_length(&mut self, length: usize) {
         self.count(length);
     }
 
-    /// An array that is null.
+    /// Writes a null array.
     pub(crate) fn null_array(&mut self) {
         match self.is_flexible {
             true => self.varint(0),
@@ -193,7 +192,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// No tagged fields.
+    /// Writes an empty tagged section.
     pub(crate) fn no_tags(&mut self) {
         if self.is_flexible {
             self.into.push(0);

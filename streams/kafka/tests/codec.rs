@@ -1,5 +1,5 @@
-//! Produce and Fetch against another implementation of the protocol: what it encodes is read, and
-//! it decodes what is written, in all versions that are served.
+//! Interoperability of Produce and Fetch with `kafka-protocol`: requests that it encodes are
+//! parsed, and it decodes the responses, in all supported versions.
 
 use bytes::{Bytes, BytesMut};
 use kafka::fetch::{
@@ -30,7 +30,7 @@ fn encode(message: &impl Encodable, version: i16) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// Notes what it is given, and changes it.
+/// Records the arguments of `append`, and modifies the records.
 #[derive(Default)]
 struct Recorder {
     seen: Vec<(String, i32, Option<Vec<u8>>)>,
@@ -62,7 +62,7 @@ impl Appender for Recorder {
     }
 }
 
-/// Checks a request and serves it.
+/// Checks and serves a request.
 fn serve(
     body: &mut [u8],
     version: i16,
@@ -112,7 +112,7 @@ fn produce_is_read_in_place_and_answered() {
         ];
         assert_eq!(recorder.seen, expected, "version {version}");
 
-        // An error that shows later finds its place.
+        // Overwrites the error code of a partition after the response was written.
         let late = recorder.error_places[1];
         response[late..late + 2].copy_from_slice(&56_i16.to_be_bytes());
         let mut bytes = Bytes::from(response);
@@ -140,7 +140,8 @@ fn produce_is_read_in_place_and_answered() {
 
 #[test]
 fn of_a_partition_that_is_named_again_the_last_records_count_and_are_answered_alone() {
-    // Few and many, at the bound between them, and again in the same topic and in another entry.
+    // Numbers of partitions below, at and above the bound of the linear search, with duplicates in
+    // the same topic entry and in another one.
     for (count, again) in [(1, 1), (2, 0), (7, 3), (8, 8), (9, 1), (9, 9), (40, 17)] {
         let partition = |number: i32, records: u8| {
             let records = Some(Bytes::copy_from_slice(&[records]));

@@ -1,4 +1,4 @@
-//! The descriptions of requests against the decoders that they protect.
+//! Compares the descriptions of requests with the decoders that they protect.
 
 #[path = "support/bodies.rs"]
 mod bodies;
@@ -24,19 +24,19 @@ use storm::ELEMENTS_MAX;
 
 const SEED_COUNT: u64 = 80;
 
-/// Each takes all lies about one body for each version.
+/// Each seed tests all wrong lengths in one body for each version.
 const SEED_COUNT_OF_LIES: u64 = 8;
 
-/// What a process under a limit may take beside what it has. A reservation that fails ends it.
+/// Additional memory that a limited process may allocate. Exceeding it aborts the process.
 const MORE_BYTES_MAX: u64 = 16 << 20;
 
-/// Set in the environment of the process that is limited.
+/// Environment variable that is set for the limited process.
 const LIMITED: &str = "MEMLANE_TEST_LIMITED";
 
-/// Metadata of version 1 for 2^31 - 1 topics.
+/// Metadata request of version 1 for 2^31 - 1 topics.
 const MANY_TOPICS: [u8; 4] = [0x7F, 0xFF, 0xFF, 0xFF];
 
-/// Random bodies of every version of every request.
+/// Calls `test` with random bodies of every version of every request.
 fn for_each_body(command: &str, test: impl Fn(&RequestShape, i16, &Body)) {
     for_each_seed(command, SEED_COUNT, |seed| {
         let mut random = Random::new(seed);
@@ -63,7 +63,7 @@ fn what_is_described_is_decoded_and_encoded_to_the_same_bytes() {
     });
 }
 
-/// The fields of a version that have a length or a count, those of structures too.
+/// Returns the fields of a version that have a length or a count, including nested ones.
 fn fields_with_lengths(fields: &'static [Field], version: i16) -> Vec<&'static Field> {
     let mut found = Vec::new();
     for field in fields.iter().filter(|it| it.is_in(version)) {
@@ -77,7 +77,7 @@ fn fields_with_lengths(fields: &'static [Field], version: i16) -> Vec<&'static F
     found
 }
 
-/// Decoders take null in every version where it is allowed in one.
+/// Decoders accept null in every version if any version allows it.
 #[test]
 fn null_is_refused_where_decoders_refuse_it() {
     let mut random = Random::new(1);
@@ -116,7 +116,7 @@ fn a_body_that_is_cut_is_refused_and_bytes_behind_it_are_let_be() {
     });
 }
 
-/// Bytes of which many are 0 or 1, as in most requests.
+/// Returns random bytes, most of which are 0 or 1, as in typical requests.
 fn arbitrary_bytes(random: &mut Random) -> Vec<u8> {
     let mut bytes = vec![0; random.index(200)];
     random.fill(&mut bytes);
@@ -131,8 +131,7 @@ fn arbitrary_bytes_never_surprise_the_decoder() {
     for_each_seed(command, 2000, |seed| storm::request(&arbitrary_bytes(&mut Random::new(seed))));
 }
 
-/// Frames of requests that are there, with a header, a client's id, and either a good body or
-/// arbitrary bytes.
+/// Frames of known requests with a header and a client id, whose bodies are either valid or random.
 #[test]
 fn frames_and_headers_are_read_as_others_read_them() {
     let command = "cargo test -p kafka --test shapes frames_and_headers";
@@ -224,7 +223,7 @@ fn tagged_sections_that_are_broken_are_refused() {
     check(&[5, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0], ShapeFault::TooManyElements { elements_max: 4 });
 }
 
-/// A Fetch request without topics, before its tagged section.
+/// Returns a Fetch request without topics, followed by `section`.
 fn fetch_body(version: i16, section: &[u8]) -> Vec<u8> {
     let fixed_count = if version <= 14 { 25 } else { 21 };
     let mut body = vec![0; fixed_count];
@@ -262,7 +261,7 @@ fn elements_are_counted_over_all_arrays() {
     assert_eq!(check(ApiKey::DeleteRecords, 0, &body, 7), Err(expected));
 }
 
-/// Runs one test of this program again, where it finds [`LIMITED`].
+/// Runs one test of this program in a process with [`LIMITED`] set.
 fn run_limited(test: &str) -> ExitStatus {
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", test, "--nocapture"])
@@ -279,7 +278,7 @@ fn is_limited() -> bool {
     std::env::var_os(LIMITED).is_some()
 }
 
-/// Limits what is private and writable: room that an allocator only reserves does not count.
+/// Limits private writable memory. Address space that an allocator only reserves does not count.
 fn limit_memory() {
     let counts = std::fs::read_to_string("/proc/self/statm").expect("the kernel tells");
     let pages = counts.split(' ').nth(5).and_then(|it| it.parse::<u64>().ok()).expect("a number");
@@ -291,7 +290,7 @@ fn limit_memory() {
     setrlimit(Resource::Core, none).expect("limits can be lowered");
 }
 
-/// Bodies that lie: each length is replaced, and each byte is where the body ends.
+/// Tests a body with each length replaced, and truncated at each byte.
 fn judge_lies(shape: &RequestShape, version: i16, body: &Body) {
     let judge = |bytes: &[u8]| storm::judge(shape.api_key, version, bytes);
     for length in &body.lengths {

@@ -1,19 +1,20 @@
-//! Walks a body by its description. Every byte is visited once, and nothing is reserved.
+//! Validation of a body against its description. Reads each byte at most once and allocates
+//! nothing.
 
 use kafka_protocol::messages::ApiKey;
 
 use super::requests::describe;
 use super::schema::{Count, Field, Kind};
 
-/// A body that is not a request of its kind and version.
+/// A body that is malformed for its request and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{api_key:?} request of version {version} is malformed at byte {offset}, in {field}")]
 pub struct ShapeError {
     pub api_key: ApiKey,
     pub version: i16,
-    /// The name of the field that was read, as Kafka's schemas have it.
+    /// Name of the field that was being read, as in Kafka's schemas.
     pub field: &'static str,
-    /// Number of bytes of the body that were read.
+    /// Number of bytes of the body read so far.
     pub offset: usize,
     #[source]
     pub fault: ShapeFault,
@@ -44,13 +45,13 @@ pub enum ShapeFault {
     TagSize(u32),
 }
 
-/// Checks the lengths and counts in the body of a request, which follows the request's header.
+/// Validates the lengths and counts in the body of a request, which follows the request's header.
 ///
-/// - `elements_max` bounds the elements of all arrays together, tagged fields counted as elements:
-///   it bounds what the decoder reserves beside the body.
-/// - A body that passes is decoded, or refused for a string that is no UTF-8.
-/// - Bytes that follow the body are let be, as Apache Kafka does: librdkafka sends three of them in
-///   requests for the metadata of all topics.
+/// - `elements_max` bounds the elements of all arrays together, where tagged fields count as
+///   elements. This bounds the memory that the decoder allocates in addition to the body.
+/// - The decoder accepts a valid body, unless a string in it is not UTF-8.
+/// - Trailing bytes are ignored, as in Apache Kafka: librdkafka appends three to requests for the
+///   metadata of all topics.
 /// - Takes time proportional to the body. Fails at the first fault.
 pub fn check(
     api_key: ApiKey,
@@ -83,7 +84,7 @@ struct Walk<'body> {
     left: &'body [u8],
     elements_max: usize,
     elements_left: usize,
-    /// Where it is, for errors.
+    /// Name of the current field, for errors.
     field: &'static str,
 }
 
@@ -138,8 +139,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Tags stand in ascending order, each once, with the size of what follows (KIP-482). Decoders
-    /// do not look at the size of a field that they know, so it has to be right.
+    /// Validates a tagged section: tags are unique and ascending, each with the size of its value
+    /// (KIP-482). The size must be correct because decoders ignore it for fields that they know.
     fn tagged_section(&mut self, fields: &[Field]) -> Result<(), ShapeFault> {
         self.field = "a tagged section";
         let count = self.compact_number()?;
@@ -172,7 +173,7 @@ impl Walk<'_> {
         }
     }
 
-    /// An element has a byte at least.
+    /// Subtracts `count` elements from the limit. Each takes at least one byte.
     fn claim_elements(&mut self, count: usize) -> Result<(), ShapeFault> {
         self.has(count)?;
         let elements_max = self.elements_max;
@@ -183,7 +184,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The length of bytes or of an array, or null.
+    /// Reads the length of a byte string or array; `None` is null.
     fn length(&mut self, may_be_null: bool) -> Result<Option<usize>, ShapeFault> {
         if self.is_flexible {
             return self.compact_length(may_be_null);
@@ -200,7 +201,7 @@ impl Walk<'_> {
         classic_length(i32::from(length), may_be_null)
     }
 
-    /// One more than the length, or zero for null.
+    /// Reads a compact length: the length plus one, or 0 for null.
     fn compact_length(&mut self, may_be_null: bool) -> Result<Option<usize>, ShapeFault> {
         match self.compact_number()?.checked_sub(1) {
             Some(length) => Ok(Some(to_usize(length))),
@@ -209,7 +210,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Seven bits in each byte, the lowest first; the highest bit says that more follow.
+    /// Reads an unsigned varint: seven bits per byte, least significant first. The high bit marks
+    /// that more bytes follow.
     fn compact_number(&mut self) -> Result<u32, ShapeFault> {
         let mut number = 0;
         for shift in [0, 7, 14, 21] {

@@ -1,4 +1,4 @@
-//! Requests about connections, users, configuration and the cluster.
+//! Descriptions of requests about connections, users, configuration and the cluster.
 
 use kafka_protocol::messages::ApiKey;
 
@@ -7,7 +7,7 @@ use super::schema::{
     strings,
 };
 
-/// Which ACLs are described or deleted.
+/// Filter of the ACLs to describe or delete.
 const ACL_FILTER: &[Field] = &[
     int8("resource_type_filter"),
     string("resource_name_filter").or_null(),

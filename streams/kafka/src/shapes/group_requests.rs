@@ -1,4 +1,4 @@
-//! Requests about groups of consumers and the offsets that they commit.
+//! Descriptions of requests about consumer groups and committed offsets.
 
 use kafka_protocol::messages::ApiKey;
 

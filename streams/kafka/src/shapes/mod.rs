@@ -1,13 +1,13 @@
-//! The shape of a request's body: which lengths and counts it may claim, before it is decoded.
+//! Validation of the lengths and counts in a request's body, before it is decoded.
 //!
 //! Decoders of `kafka-protocol` reserve memory for as many elements as a count on the wire claims:
-//! 20 bytes that claim 2^31 topics end the process. [`check`] walks a body by the description of
-//! its request and refuses what claims more than is there. It reserves nothing, and it recurses no
-//! deeper than the descriptions are nested. What strings say is not looked at: UTF-8 is left to the
-//! decoder.
+//! 20 bytes that claim 2^31 topics abort the process. [`check`] validates a body against the
+//! description of its request, and rejects counts and lengths that exceed the body. It allocates no
+//! memory, and its recursion is bounded by the nesting of the descriptions. Contents of strings are
+//! not checked: the decoder validates UTF-8.
 //!
-//! The descriptions follow Apache Kafka's message schemas, and KIP-482 for flexible versions. A
-//! body that passes is consumed whole by the decoder.
+//! The descriptions follow Apache Kafka's message schemas, and KIP-482 for flexible versions. The
+//! decoder consumes exactly the bytes that were validated.
 
 mod check;
 mod cluster_requests;

@@ -1,4 +1,4 @@
-//! Finding the description of a request.
+//! Lookup of the description of a request.
 
 use kafka_protocol::messages::ApiKey;
 
@@ -11,12 +11,12 @@ use super::transaction_requests::TRANSACTION_REQUESTS;
 const TABLES: [&[RequestShape]; 4] =
     [TOPIC_REQUESTS, GROUP_REQUESTS, TRANSACTION_REQUESTS, CLUSTER_REQUESTS];
 
-/// All descriptions, each of another request.
+/// Iterates over all descriptions, one for each API key.
 pub fn requests() -> impl Iterator<Item = &'static RequestShape> {
     TABLES.into_iter().flatten()
 }
 
-/// The description of a request, if `version` of it is described.
+/// Returns the description of a request, or `None` if it does not cover `version`.
 pub fn describe(api_key: ApiKey, version: i16) -> Option<&'static RequestShape> {
     requests().find(|it| it.api_key == api_key).filter(|it| it.versions().contains(&version))
 }

@@ -1,8 +1,8 @@
-//! The words that requests are described with, after Kafka's message schemas.
+//! Constructors for descriptions of requests, modelled on Kafka's message schemas.
 
 use kafka_protocol::messages::ApiKey;
 
-/// The fields of one request's body, with the versions that have them.
+/// Description of one request's body: its fields, and the versions that have them.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestShape {
     pub api_key: ApiKey,
@@ -11,13 +11,13 @@ pub struct RequestShape {
     fields: &'static [Field],
 }
 
-/// A field of a request or of a structure in it.
+/// A field of a request or of a nested structure.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
     pub name: &'static str,
     pub kind: Kind,
     pub count: Count,
-    /// The number of a field that stands in the tagged section of flexible versions.
+    /// Tag of a field in the tagged section of flexible versions.
     pub tag: Option<u32>,
     versions: Versions,
     null_since: i16,
@@ -38,7 +38,7 @@ pub enum Kind {
     Structure(&'static [Field]),
 }
 
-/// Number of values that a field holds: one or an array.
+/// Multiplicity of a field: a single value or an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     One,
@@ -51,11 +51,11 @@ struct Versions {
     last: i16,
 }
 
-/// No version is as high.
+/// Greater than any version.
 const NEVER: i16 = i16::MAX;
 
 impl RequestShape {
-    /// The described versions, the first and the last.
+    /// Returns the described versions.
     pub fn versions(&self) -> std::ops::RangeInclusive<i16> {
         self.versions.first..=self.versions.last
     }
@@ -65,7 +65,7 @@ impl RequestShape {
         version >= self.flexible_since
     }
 
-    /// The fields of all versions, in the order of the wire.
+    /// Returns the fields of all versions, in the order on the wire.
     pub fn fields(&self) -> &'static [Field] {
         self.fields
     }
@@ -85,7 +85,7 @@ impl Field {
         self.versions.first <= version && version <= self.versions.last
     }
 
-    /// Returns whether `version` allows null in place of the value or the array.
+    /// Returns whether `version` allows null for the value or the array.
     pub fn may_be_null(&self, version: i16) -> bool {
         version >= self.null_since
     }
@@ -110,13 +110,13 @@ impl Field {
         Self { tag: Some(tag), ..self }
     }
 
-    /// Makes it a structure, or an array of structures, of these fields.
+    /// Turns the field into a structure, or an array of structures, with these fields.
     pub(super) const fn of(self, fields: &'static [Field]) -> Self {
         Self { kind: Kind::Structure(fields), ..self }
     }
 }
 
-/// A request in the versions from `first` to `last`, none of them flexible, without fields.
+/// Describes a request without fields, in versions `first` to `last`, none of which is flexible.
 pub(super) const fn request(api_key: ApiKey, first: i16, last: i16) -> RequestShape {
     let versions = Versions { first, last };
     RequestShape { api_key, versions, flexible_since: NEVER, fields: &[] }

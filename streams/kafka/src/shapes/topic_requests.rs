@@ -1,4 +1,4 @@
-//! Requests about topics and what is in them.
+//! Descriptions of requests about topics and their records.
 
 use kafka_protocol::messages::ApiKey;
 

@@ -1,4 +1,4 @@
-//! Requests about transactions and the ids of producers.
+//! Descriptions of requests about transactions and producer ids.
 
 use kafka_protocol::messages::ApiKey;
 

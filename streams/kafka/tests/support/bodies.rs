@@ -1,14 +1,15 @@
-//! Random bodies of requests, made from their descriptions, and the places of their lengths.
+//! Random bodies of requests, generated from their descriptions, with the positions of their
+//! lengths.
 
 use std::ops::Range;
 
 use kafka::shapes::{Count, Field, Kind, RequestShape};
 use model::Random;
 
-/// An array has fewer elements, and a tagged section fewer unknown fields.
+/// Exclusive upper bound of an array's elements, and of unknown fields in a tagged section.
 const COUNT_LIMIT: usize = 4;
 
-/// Longer strings need two bytes for their compact length.
+/// Exclusive upper bound of short strings. Long ones need two bytes for their compact length.
 const SHORT_CHARS_LIMIT: usize = 12;
 const LONG_CHARS_LIMIT: usize = 300;
 
@@ -36,7 +37,7 @@ pub(crate) enum LengthForm {
 }
 
 impl LengthForm {
-    /// The value as it stands on the wire, or its lowest bits.
+    /// Encodes the value, truncated to the size of its type.
     pub(crate) fn encode(self, value: i64) -> Vec<u8> {
         let bytes = value.to_be_bytes();
         match self {
@@ -55,7 +56,7 @@ impl Body {
         writer.body
     }
 
-    /// A body in which `null_field`, and no other field, is null wherever it stands.
+    /// Generates a body in which every occurrence of `null_field` is null, and no other field is.
     pub(crate) fn with_null(
         shape: &RequestShape,
         version: i16,
@@ -68,7 +69,7 @@ impl Body {
         writer.body
     }
 
-    /// The bytes with another value in place of a length.
+    /// Returns the bytes with one length replaced.
     pub(crate) fn with_length(&self, length: &Length, value: i64) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         bytes.splice(length.range.clone(), length.form.encode(value));
@@ -79,7 +80,7 @@ impl Body {
 struct BodyWriter<'test> {
     version: i16,
     is_flexible: bool,
-    /// Drawn for each field unless one is chosen here. No array is empty then.
+    /// If set, only this field is null and no array is empty. Otherwise nulls are random.
     null_field: Option<&'test Field>,
     random: &'test mut Random,
     body: Body,
@@ -121,7 +122,7 @@ impl<'test> BodyWriter<'test> {
 
     fn value(&mut self, field: &Field, is_null: bool) {
         match field.kind {
-            // A decoder takes any byte but 0 for true.
+            // Decoders accept any byte except 0 as true.
             Kind::Bool => self.body.bytes.push(u8::from(self.random.one_in(2))),
             Kind::Int8 => self.fill(1),
             Kind::Int16 => self.fill(2),
@@ -141,7 +142,7 @@ impl<'test> BodyWriter<'test> {
         }
     }
 
-    /// A string, or bytes that are one.
+    /// Writes a random string, or a byte string that contains one.
     fn text(&mut self, form: LengthForm, is_null: bool) {
         if is_null {
             return self.length(form, None);
@@ -160,8 +161,8 @@ impl<'test> BodyWriter<'test> {
         self.random.fill(&mut self.body.bytes[start..]);
     }
 
-    /// Some of the fields that the version knows, in other than their usual values, which encoders
-    /// leave out; and some that no version knows.
+    /// Writes a random subset of the known tagged fields with non-default values, because encoders
+    /// omit defaults, and some unknown fields.
     fn tagged_section(&mut self, fields: &[Field]) {
         let mut known: Vec<&Field> =
             fields.iter().filter(|it| it.tag.is_some() && it.is_in(self.version)).collect();
@@ -198,7 +199,7 @@ impl<'test> BodyWriter<'test> {
         self.body.lengths.extend(inner.lengths.into_iter().map(moved));
     }
 
-    /// A length, which has another form in flexible versions. `None` is null.
+    /// Writes a length, which flexible versions encode as a compact one. `None` is null.
     fn length(&mut self, classic: LengthForm, length: Option<usize>) {
         let length = length.map_or(-1, |it| i64::try_from(it).expect("it is in memory"));
         match self.is_flexible {
@@ -215,7 +216,7 @@ impl<'test> BodyWriter<'test> {
     }
 }
 
-/// Seven bits in each byte, the lowest first. Of a negative number the lowest 32 bits.
+/// Encodes an unsigned varint. Negative numbers are truncated to 32 bits.
 fn encode_compact(value: i64) -> Vec<u8> {
     let mut left = value & i64::from(u32::MAX);
     let mut bytes = Vec::new();

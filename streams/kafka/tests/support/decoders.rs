@@ -1,13 +1,13 @@
-//! The decoders of `kafka-protocol`, chosen by a request's key.
+//! Decoders of `kafka-protocol`, selected by API key.
 
 use kafka_protocol::messages::{self, ApiKey};
 use kafka_protocol::protocol::{Decodable, Encodable};
 
-/// Contents that a decoder made of a body.
+/// Result of decoding a body.
 pub(crate) struct Decoded {
-    /// The bytes that it left.
+    /// Number of bytes that the decoder did not consume.
     pub(crate) left_count: usize,
-    /// Encoded bytes of the request.
+    /// The decoded request, encoded again.
     pub(crate) encoded: Vec<u8>,
 }
 
@@ -20,7 +20,7 @@ macro_rules! decode_by_key {
     };
 }
 
-/// Decodes a body and encodes what came out.
+/// Decodes a body and encodes the result.
 pub(crate) fn decode(api_key: ApiKey, version: i16, body: &[u8]) -> anyhow::Result<Decoded> {
     decode_by_key!(
         api_key,

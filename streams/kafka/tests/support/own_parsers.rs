@@ -1,12 +1,12 @@
-//! The crate's own parsers of Produce and Fetch beside the decoders of `kafka-protocol`: what those
-//! find in a body, these find too. They may take more, such as null for an empty name.
+//! Compares the crate's parsers of Produce and Fetch with the decoders of `kafka-protocol`. The
+//! parsers must return the same contents, but may accept more, such as null for an empty name.
 
 use kafka::fetch::{self, FetchVisitor, TopicRef};
 use kafka::produce::{self, Appender, Checked, ProduceStart, Produced};
 use kafka_protocol::messages::{FetchRequest, ProduceRequest, ProduceResponse};
 use kafka_protocol::protocol::Decodable;
 
-/// The records of one partition of a topic.
+/// Topic, partition and records.
 type Records = (String, i32, Option<Vec<u8>>);
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Appender for Recorder {
         _error_at: usize,
     ) -> Produced {
         self.appended.push((topic.to_owned(), partition, records.as_deref().map(<[u8]>::to_vec)));
-        // Whatever is done to them changes nothing of what follows.
+        // Modified records must not affect the following partitions.
         records.into_iter().for_each(|it| it.fill(0xFF));
         Produced::error(0)
     }
@@ -33,7 +33,7 @@ impl Appender for Recorder {
     }
 }
 
-/// Serves a Produce request; `decoded` is what the other decoder made of the body, if it did.
+/// Serves a Produce request. `decoded` is the result of `kafka-protocol`, if decoding succeeded.
 pub(crate) fn produce(version: i16, body: &[u8], decoded: Option<&ProduceRequest>) {
     let mut recorder = Recorder::default();
     let (mut own_body, mut response) = (body.to_vec(), Vec::new());
@@ -63,7 +63,7 @@ pub(crate) fn produce(version: i16, body: &[u8], decoded: Option<&ProduceRequest
     assert_eq!(recorder.appended, expected);
 }
 
-/// The response names each partition of the request, in its order.
+/// Checks that the response contains each partition of the request, in order.
 fn check_response(version: i16, response: &[u8], appended: &[Records]) {
     let mut left = response;
     let response = ProduceResponse::decode(&mut left, version).expect("a good response");
@@ -78,10 +78,10 @@ fn check_response(version: i16, response: &[u8], appended: &[Records]) {
     assert!(expected.next().is_none(), "each partition is answered");
 }
 
-/// A topic as Fetch names it, in bytes.
+/// Name or id of a topic in bytes.
 type Name = Vec<u8>;
 
-/// A partition, the epoch of its leader, the offset, the epoch before it, and the bytes wanted.
+/// Topic, partition, leader epoch, offset, last fetched epoch, and maximum bytes.
 type Wanted = (Name, i32, i32, i64, i32, i32);
 
 #[derive(Default)]
@@ -114,10 +114,10 @@ impl FetchVisitor for Visited {
     }
 }
 
-/// The first version of Fetch that names topics by id.
+/// First version of Fetch that identifies topics by id.
 const IDS_FROM: i16 = 13;
 
-/// Reads a Fetch request; `decoded` is what the other decoder made of the body, if it did.
+/// Parses a Fetch request. `decoded` is the result of `kafka-protocol`, if decoding succeeded.
 pub(crate) fn fetch(version: i16, body: &[u8], decoded: Option<&FetchRequest>) {
     let mut visited = Visited::default();
     let read = fetch::read(body, version, &mut visited);

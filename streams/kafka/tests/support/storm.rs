@@ -1,4 +1,4 @@
-//! Requests from clients that send anything at all. Shared with the fuzzer, which declares the same
+//! Arbitrary requests, as from malicious clients. Shared with the fuzzer, which declares the same
 //! modules.
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
@@ -12,13 +12,13 @@ use kafka_protocol::protocol::{Decodable, Encodable};
 use crate::decoders::decode;
 use crate::own_parsers;
 
-/// The limit of elements in one request.
+/// Maximum number of elements in one request.
 pub(crate) const ELEMENTS_MAX: usize = 10_000;
 
-/// The limit of bytes in one request.
+/// Maximum size of one request in bytes.
 const REQUEST_BYTES_MAX: usize = 1 << 16;
 
-/// The first bytes choose a request and its version, the others are its body.
+/// Tests one request. The first two bytes select its key and version, the others are its body.
 pub(crate) fn request(bytes: &[u8]) {
     let Some(([request, version], body)) = bytes.split_first_chunk() else { return };
     let shapes: Vec<_> = requests().collect();
@@ -27,7 +27,7 @@ pub(crate) fn request(bytes: &[u8]) {
     judge(shape.api_key, versions[usize::from(*version) % versions.len()], body);
 }
 
-/// Frames, one after the other, as a broker takes them apart.
+/// Tests consecutive frames, split as by a broker.
 pub(crate) fn frames(mut bytes: &[u8]) {
     while let Ok(Some(frame_count)) = frame_bytes(bytes, REQUEST_BYTES_MAX) {
         assert!((LENGTH_BYTES..=LENGTH_BYTES + REQUEST_BYTES_MAX).contains(&frame_count));
@@ -37,7 +37,7 @@ pub(crate) fn frames(mut bytes: &[u8]) {
     }
 }
 
-/// A request that begins with its header.
+/// Tests a request with a header.
 fn headed(request: &[u8]) {
     let read = RequestHeader::read(request);
     let Some((numbers, _)) = request.split_first_chunk() else { return };
@@ -53,7 +53,7 @@ fn headed(request: &[u8]) {
         let (head, _) = request.split_at(request.len() - body.len());
         let header = match read {
             Ok(header) => header,
-            // The other decoder takes numbers that go on for more than 32 bits.
+            // The decoder of `kafka-protocol` accepts varints of more than 32 bits.
             Err(_) if !is_canonical(&expected, header_version, head) => return,
             Err(error) => panic!("{error:?}: {request:?}"),
         };
@@ -65,20 +65,20 @@ fn headed(request: &[u8]) {
     }
 }
 
-/// Whether a header is there as it is encoded.
+/// Returns whether encoding the header again results in the same bytes.
 fn is_canonical(header: &messages::RequestHeader, version: i16, head: &[u8]) -> bool {
     let mut encoded = Vec::new();
     header.encode(&mut encoded, version).is_ok() && encoded == head
 }
 
-/// A body that passes is decoded, but for a string that is no UTF-8. Encoding it makes nothing of
-/// what was not there, and the crate's own parsers find the same in it.
+/// Tests that a body that passes the check is decoded unless a string is not UTF-8, that encoding
+/// it again adds no bytes, and that the crate's own parsers agree with the decoder.
 pub(crate) fn judge(api_key: ApiKey, version: i16, body: &[u8]) {
     let mut body = body;
     let is_decoded = check(api_key, version, body, ELEMENTS_MAX).is_ok()
         && match decode(api_key, version, body) {
             Ok(decoded) => {
-                // What follows a body is no part of it.
+                // Trailing bytes are not part of the body.
                 body = &body[..body.len() - decoded.left_count];
                 let encoded = decoded.encoded;
                 assert!(encoded.len() <= body.len(), "{api_key:?} {version}: {body:?} {encoded:?}");
