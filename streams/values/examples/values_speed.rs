@@ -1,11 +1,11 @@
-//! Memory and speed of current values of many keys, on a pool of this process: keys of 16 bytes,
-//! values of 300, 100 records to a batch.
+//! Benchmark of memory and speed of current values of many keys, on a pool in this process: keys of
+//! 16 bytes, values of 300 bytes, 100 records per batch.
 //!
 //! ```sh
 //! cargo run --release -p values --example values_speed [KEYS] [SECONDS]
 //! ```
 //!
-//! Rates are by the thread's CPU time: other work on the machine takes caches from it, and no time.
+//! Rates are per second of thread CPU time. Other load on the machine affects only the CPU caches.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const VALUE_BYTES: usize = 300;
 const BATCH_RECORDS: u64 = 100;
 const SECRET: Secret = Secret([5; 16]);
 
-/// What a follower reads at a time.
+/// Maximum bytes that a follower reads in one call.
 const FOLLOW_BYTES: usize = 1 << 20;
 
 fn main() {
@@ -75,7 +75,7 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-/// One record for each key. Returns the last batch.
+/// Publishes one record for each key. Returns the last batch.
 fn publish(topic: &Topic, partition: &Partition, key_count: u64) -> Vec<u8> {
     let mut random = Random::new(1);
     let (mut value, mut batch) = (vec![0; VALUE_BYTES], Vec::new());
@@ -102,7 +102,7 @@ fn append(partition: &Partition, bytes: &mut [u8]) {
     partition.append(&mut batch, 0).expect("there is room");
 }
 
-/// What a producer's batch costs the log alone: what following adds to it is to be compared.
+/// Measures the cost of appending a batch without a follower, as the baseline.
 fn measure_produce(partition: &Partition, mut batch: Vec<u8>, duration: Duration) {
     let (begin, mut records) = (thread_time(), 0);
     while thread_time() - begin < duration && records < 2_000_000 {
@@ -167,14 +167,14 @@ fn show(what: &str, count: usize, time: Duration) {
     eprintln!("{what:<24} {rate:8.3} M/s a core");
 }
 
-/// What this thread has run on a processor.
+/// Returns the CPU time of this thread.
 fn thread_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
     let nanoseconds = stat.split_whitespace().next().expect("the first number");
     Duration::from_nanos(nanoseconds.parse().expect("a number"))
 }
 
-/// Memory of this process that is present, without what is shared with the pool's file.
+/// Returns the resident memory of this process, without memory shared with the pool's file.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
     let pages: Vec<u64> =

@@ -1,8 +1,8 @@
-//! Values at an earlier offset, as far as the log tells, and what has changed them since.
+//! Reconstruction of the values at an earlier offset, as far as the log still contains them.
 //!
-//! A key whose value now is older than the offset had it then already. The values that other keys
-//! had are found by reading the log up to there. So memory is needed for keys that have changed, or
-//! lost their value, since, and time to read the log once.
+//! A key whose current value is older than the offset had the same value then. The values of other
+//! keys are found by reading the log up to the offset. Therefore memory is needed for keys that
+//! have changed or lost their value since, and time for one read of the log.
 
 use std::sync::Arc;
 
@@ -16,41 +16,42 @@ use crate::replay::{NO_VALUE, Replay};
 use crate::snapshot::Snapshot;
 use crate::values::Values;
 
-/// One step reads so many bytes of the log, or one batch.
+/// Maximum bytes of the log that one step reads. A larger batch is read whole.
 const STEP_BYTES: usize = 1 << 20;
 
-/// The search for the values of an earlier offset, in steps.
+/// Incremental search for the values at an earlier offset.
 #[derive(Debug)]
 pub struct AsOf {
     values: Arc<Values>,
     offset: i64,
     bytes_max: usize,
     snapshot: Snapshot,
-    /// Keys that have changed since, with their values of then as far as they are found.
+    /// Keys changed since the offset, with the values at the offset found so far.
     changed: Index,
-    /// The log was read up to here.
+    /// The log was read up to this offset.
     next: i64,
     buffer: Vec<u8>,
 }
 
 impl AsOf {
-    /// Begins to look for the values that all committed records before `offset` made. `bytes_max`
-    /// is what the keys that have changed since may take: 20 to 27 bytes each. The offset must be
-    /// one that the log tells: not before its start, nor before what compaction has seen. Values
-    /// that went with the start of the log are not among those that are found.
+    /// Starts a search for the values that result from all committed records before `offset`.
+    /// `bytes_max` bounds the memory for keys that have changed since: 20 to 27 bytes each. The
+    /// offset must not be before the start of the log or before the end of its compacted part.
+    /// Values that were deleted with the start of the log are not found.
     pub fn begin(values: &Arc<Values>, offset: i64, bytes_max: usize) -> Result<Self, ValuesError> {
         Self::begin_before(values, values.snapshot()?, offset, bytes_max)
     }
 
-    /// The same, before a snapshot of these values: what is found tells of the changes up to there,
-    /// see [`Snapshot::take_replay`].
+    /// Same as [`AsOf::begin`], relative to a snapshot of these values. The result also contains a
+    /// replay of the changes up to the snapshot, see [`Snapshot::take_replay`].
     pub fn begin_before(
         values: &Arc<Values>,
         mut snapshot: Snapshot,
         offset: i64,
         bytes_max: usize,
     ) -> Result<Self, ValuesError> {
-        // After the log was pinned: all that compaction took out of it counts.
+        // Read after the log was pinned, so it covers all that compaction has removed from the
+        // pinned log.
         let compacted_before = values.partition.compacted_before();
         let (first, last) = (snapshot.log.start_offset().max(compacted_before), snapshot.applied);
         if !(first..=last).contains(&offset) {
@@ -64,8 +65,8 @@ impl AsOf {
         Ok(Self { values, offset, bytes_max, snapshot, changed, next, buffer })
     }
 
-    /// Reads a mebibyte of the log, or one batch. Returns the values when they are found; it is
-    /// over then.
+    /// Reads up to a mebibyte of the log, or one batch. Returns `Found` when the search is
+    /// complete.
     pub fn step(mut self) -> Result<AsOfStep, ValuesError> {
         if self.next >= self.offset {
             return Ok(self.end());
@@ -79,12 +80,13 @@ impl AsOf {
         Ok(AsOfStep::More(self))
     }
 
-    /// Notes the values of keys that have changed since, and returns up to where.
+    /// Collects the values of keys that have changed since. Returns the offset up to which was
+    /// read.
     fn read(&mut self) -> Result<i64, ValuesError> {
         let (from, end, log) = (self.next, self.offset, &self.snapshot.log);
         let mut batches = log.committed(from..end, STEP_BYTES, &mut self.buffer)?;
         for (header, batch) in &mut batches {
-            // As the follower does: a batch that cannot be read gives no values.
+            // As in the follower, a batch that cannot be decoded contributes no values.
             let Ok(records) = Records::decode(&header, batch, RECORDS_BYTES_MAX) else { continue };
             if records.check().is_err() {
                 continue;
@@ -115,7 +117,7 @@ impl AsOf {
             buffer: Vec::new(),
         };
         for offset in self.changed.offsets().filter(|it| *it != NO_VALUE) {
-            // The time of the oldest is for sweeps, which snapshots have none of.
+            // Only sweeps use the oldest time, and snapshots are not swept.
             snapshot.live.insert(offset, i64::MIN);
         }
         snapshot.applied = self.offset;

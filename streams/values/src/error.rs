@@ -1,45 +1,44 @@
-//! Errors of current values, in the classes that a caller can act on.
+//! Errors of current values, classified by how a caller can react.
 
 use block_device::DeviceError;
 use record_log::LogError;
 
-/// A refused or failed request.
+/// A rejected or failed request.
 #[derive(Debug, thiserror::Error)]
 pub enum ValuesError {
-    /// The values are being read from the log. The request may be repeated.
+    /// The values are still being read from the log. The request can be retried.
     #[error(
         "the current values of partition {partition} are not there yet: its log is read up to \
          offset {applied} of {needed}"
     )]
     NotReady { partition: u32, applied: i64, needed: i64 },
 
-    /// Compaction took a record out before the one that replaces it was followed. The request may
-    /// be repeated.
+    /// Compaction removed a record before its successor was followed. The request can be retried.
     #[error(
         "the value at offset {offset} of partition {partition} was replaced, and what replaces it \
          is not followed yet"
     )]
     Overtaken { partition: u32, offset: i64 },
 
-    /// The log does not tell what the values were at that offset.
+    /// The log does not contain the values at that offset.
     #[error(
         "the values of partition {partition} at offset {offset} are not known: its log tells them \
          from offset {first} to {last}"
     )]
     OutOfReach { partition: u32, offset: i64, first: i64, last: i64 },
 
-    /// More keys have changed since than the caller's memory holds.
+    /// More keys have changed since the offset than fit into the caller's memory limit.
     #[error(
         "the values of partition {partition} at offset {offset} take more than {bytes_max} bytes \
          to find: ask for a later offset, or allow more memory"
     )]
     TooMuchMemory { partition: u32, offset: i64, bytes_max: usize },
 
-    /// A batch that was read before cannot be read now.
+    /// A batch can no longer be decoded, though the follower had decoded it.
     #[error("the batch from offset {offset} on of partition {partition} is damaged")]
     Damaged { partition: u32, offset: i64 },
 
-    /// The checkpoint was not written; the one before it counts.
+    /// The checkpoint was not written. The previous one remains valid.
     #[error("cannot write a checkpoint of current values")]
     Checkpoint(#[source] DeviceError),
 
@@ -48,7 +47,7 @@ pub enum ValuesError {
 }
 
 impl ValuesError {
-    /// Returns whether the same request may succeed a little later.
+    /// Returns whether the same request may succeed shortly afterwards.
     pub fn may_be_repeated(&self) -> bool {
         matches!(self, Self::NotReady { .. } | Self::Overtaken { .. })
     }

@@ -1,4 +1,4 @@
-//! Takes committed records of a partition into its current values.
+//! Applies the committed records of a partition to its current values.
 
 mod checkpoint;
 mod sweep;
@@ -22,49 +22,50 @@ use self::sweep::Sweep;
 pub use self::checkpoint::{CheckpointStep, Opening};
 pub use self::sweep::SweepStep;
 
-/// Work of one call.
+/// Result of one call of [`Follower::follow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
     pub record_count: usize,
-    /// There is more to do at once.
+    /// More work is available immediately.
     pub is_behind: bool,
 }
 
-/// The one that changes the values of a partition, for one thread. As long as it is there,
-/// compaction stays behind it. Of several on a partition one writes checkpoints.
+/// Writer of the current values of a partition, for one thread. While it exists, compaction stays
+/// behind the offset that it has reached. If a partition has several followers, only one of them
+/// may write checkpoints.
 #[derive(Debug)]
 pub struct Follower {
     values: Arc<Values>,
     hold: CompactionHold,
-    /// The log as it was when its start last moved, for each time; the last is what is followed.
-    /// Values that go with the start are told from those before.
+    /// Pinned logs from before each move of the log's start. The last one is followed. Values that
+    /// were deleted with the start of the log are read from the earlier ones.
     pins: VecDeque<PinnedLog>,
     leaving: Option<Picker>,
     sweep: Sweep,
     checkpoints: Checkpoints,
-    /// Up to there the parts of a checkpoint are brought to agree with each other.
+    /// Offset at which the parts of a loaded checkpoint become consistent. `None` afterwards.
     live_from: Option<i64>,
     undecodable_count: u64,
     buffer: Vec<u8>,
     entries: Vec<Entry>,
 }
 
-/// Of one record with a key.
+/// A record with a key, prepared for the index.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     hash: KeyHash,
     offset: i64,
     timestamp_ms: i64,
     is_tombstone: bool,
-    /// Where the value was.
+    /// Offset of the key's previous value.
     old: Option<i64>,
 }
 
 impl Follower {
-    /// Takes the newest checkpoint that fits the log, or begins at the start of the log. `secret`
-    /// is used where there is no checkpoint, which has its own.
+    /// Loads the newest checkpoint that matches the log, or starts at the start of the log.
+    /// `secret` is used if there is no checkpoint. A checkpoint contains its own secret.
     pub fn open(partition: Arc<Partition>, secret: Secret) -> Result<(Self, Opening), ValuesError> {
-        // First: what is pinned then is compacted no further than all that is followed.
+        // First, so that the log pinned below is not compacted beyond the follower's position.
         let hold = partition.hold_compaction(partition.start_offset());
         let serves_from = partition.last_stable_offset();
         let pin = partition.pin();
@@ -94,31 +95,31 @@ impl Follower {
         Ok((follower, opening))
     }
 
-    /// Values that the follower changes, for readers.
+    /// Returns the values that the follower maintains, for readers.
     pub fn values(&self) -> &Arc<Values> {
         &self.values
     }
 
-    /// Batches whose records could not be read, and give no values, since the opening.
+    /// Returns the number of undecodable batches since the opening. They contribute no values.
     pub fn undecodable_count(&self) -> u64 {
         self.undecodable_count
     }
 
-    /// Reads committed records once, `bytes_max` of them or one batch at most, and takes them in.
-    /// Changes are told once readers are served. To be called every few seconds also where nothing
-    /// comes: between calls, memory of segments that were deleted is held.
+    /// Reads committed records, up to `bytes_max` bytes or one batch, and applies them. Changes are
+    /// passed to `on_change` once readers are served. Must be called every few seconds even without
+    /// new records: between calls, the follower holds the memory of deleted segments.
     pub fn follow(
         &mut self,
         bytes_max: usize,
         mut on_change: Option<OnChange<'_>>,
     ) -> Result<Followed, ValuesError> {
-        // First: the log that is pinned then holds all before it.
+        // Read first, so that the log pinned below contains all records before it.
         let mut end = self.values.partition.last_stable_offset();
         self.check_agreement();
         match self.values.ready().map(drop) {
             Ok(()) => self.pin(),
-            // Compaction may go on that was begun before: as it was at the opening, the log has
-            // for each value the tombstone after it.
+            // A compaction that started before the opening may still run. The log pinned at the
+            // opening has a tombstone after each value that it deletes.
             Err(_) => end = self.values.state().serves_from,
         }
         let is_retiring = self.retire(&mut on_change)?;
@@ -137,7 +138,7 @@ impl Follower {
         Ok(Followed { record_count, is_behind })
     }
 
-    /// Returns how many records were taken in.
+    /// Applies the records of a range. Returns the number of records applied.
     fn take_in(
         &mut self,
         offsets: Range<i64>,
@@ -168,7 +169,7 @@ impl Follower {
         Ok(record_count)
     }
 
-    /// Notes the records from an offset on that have a key; `false` where one cannot be read.
+    /// Collects records with a key from an offset on. Returns `false` if a record is malformed.
     fn note_entries(&mut self, records: &Records<'_>, from: i64) -> bool {
         self.entries.clear();
         for record in records.iter() {
@@ -212,8 +213,8 @@ impl Follower {
         }
     }
 
-    /// Where a checkpoint's parts come to be of one offset they must agree; if they do not, all is
-    /// read from the log.
+    /// Checks that the parts of a checkpoint agree where they become consistent. If they do not,
+    /// the values are rebuilt from the start of the log.
     fn check_agreement(&mut self) {
         let values = Arc::clone(&self.values);
         let mut state = values.state_to_change();
@@ -230,17 +231,17 @@ impl Follower {
         }
     }
 
-    /// Returns whether a checkpoint was begun and not written to its end.
+    /// Returns whether a checkpoint is being written.
     pub fn is_writing_checkpoint(&self) -> bool {
         self.checkpoints.is_writing()
     }
 
-    /// The run of live offsets that a sweep is reading.
+    /// Returns the run of live offsets that a sweep is reading.
     fn swept_run(&self) -> Option<i64> {
         self.sweep.visited_run()
     }
 
-    /// Sees what the log is now.
+    /// Pins the current log. Earlier pins are kept if the start of the log has moved.
     fn pin(&mut self) {
         let pin = self.values.partition.pin();
         let is_same = self.pinned().start_offset() == pin.start_offset();
@@ -254,8 +255,8 @@ impl Follower {
         self.pins.back().expect("one is always there")
     }
 
-    /// Takes values out whose records went with the start of the log, one read of them. Returns
-    /// whether there are more.
+    /// Removes values whose records were deleted with the start of the log, in one read. Returns
+    /// whether more remain.
     fn retire(&mut self, on_change: &mut Option<OnChange<'_>>) -> Result<bool, ValuesError> {
         let is_idle = self.pins.len() < 2 || self.is_writing_checkpoint();
         if is_idle || self.live_from.is_some() {
@@ -282,7 +283,8 @@ impl Follower {
     }
 }
 
-/// Takes a value out that is the one of its key. Returns the offset up to which all was followed.
+/// Removes a value if it is still the current one of its key. Returns the offset up to which was
+/// applied.
 fn delete(values: &Values, record: &Record<'_>) -> Option<i64> {
     let hash = KeyHash::of(&values.secret, record.key?);
     let mut state = values.state_to_change();

@@ -1,5 +1,6 @@
-//! Index of the last record of each key: 256 shards by the first byte of the keys' hashes, each of
-//! which grows by itself, so that no growth stops the world or takes much memory twice.
+//! Index of the last record of each key: 256 shards, selected by the first byte of the key's hash.
+//! Shards grow independently, so growth causes neither long pauses nor a second copy of the whole
+//! index.
 
 use crate::key_hash::KeyHash;
 use crate::shard::Shard;
@@ -32,14 +33,14 @@ impl Index {
         self.shards[usize::from(hash.shard)].get(hash.rest)
     }
 
-    /// Returns the offset that the key had.
+    /// Inserts a key. Returns its previous offset.
     pub(crate) fn insert(&mut self, hash: KeyHash, offset: i64) -> Option<i64> {
         let old = self.shards[usize::from(hash.shard)].insert(hash.rest, offset);
         self.count += usize::from(old.is_none());
         old
     }
 
-    /// Returns the offset that the key had.
+    /// Removes a key. Returns its offset.
     pub(crate) fn remove(&mut self, hash: KeyHash) -> Option<i64> {
         let old = self.shards[usize::from(hash.shard)].remove(hash.rest);
         self.count -= usize::from(old.is_some());
@@ -56,7 +57,7 @@ impl Index {
         self.count -= old.count();
     }
 
-    /// Takes out the keys whose records are not to be kept.
+    /// Removes the keys for whose offsets `keep` returns false.
     pub(crate) fn retain(&mut self, keep: impl Fn(i64) -> bool) {
         self.shards.iter_mut().for_each(|shard| shard.retain(&keep));
         self.count = self.shards.iter().map(Shard::count).sum();

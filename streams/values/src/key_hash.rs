@@ -1,13 +1,13 @@
-//! Hashes by which keys are known in memory: by a keyed hash, of which 104 bits count.
+//! Keyed hashes of 104 bits, which represent keys in memory.
 //!
-//! Two keys of one hash would pass for one. With a thousand million keys that happens once in
-//! 10^13 logs, and the secret keeps producers from making it happen.
+//! Two keys with equal hashes would be treated as one. With a thousand million keys, that happens
+//! in one of 10^13 logs. The secret prevents producers from constructing collisions.
 
 use std::fmt;
 
 use siphasher::sip128::SipHasher13;
 
-/// Random, and told to no client.
+/// Random key of the hash. Never revealed to clients.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret(pub [u8; 16]);
 
@@ -17,7 +17,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The order of hashes inside a shard is that of their `rest`.
+/// Hash of a key: the number of its shard, and the rest, by which a shard is ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash {
     pub(crate) shard: u8,

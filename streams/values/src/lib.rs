@@ -1,5 +1,5 @@
-//! The current value of each key of a partition: the last committed record of each key, where that
-//! is no tombstone and has not expired. Values stay in the log; memory holds where they are.
+//! Current value of each key of a partition: its last committed record, unless that is a tombstone
+//! or has expired. Values stay in the log. Memory contains only their offsets.
 //!
 //! ```text
 //! log ──▶ Follower ──▶ Values ──▶ get, snapshot, as of
@@ -9,14 +9,14 @@
 //!            └──▶ checkpoints, on the topic's volume
 //! ```
 //!
-//! The log is the only truth, and all this is derived from it. One thread follows; any thread
-//! reads. Reads see the values at one offset, [`Values::applied`], and a snapshot keeps seeing them
-//! while the log goes on: with the changes from its offset on it has no gap and nothing twice. A
-//! batch is taken in as a whole, and a transaction once it is committed, in as many pieces as it
-//! has batches.
+//! All state is derived from the log, which is authoritative. One thread follows the log, any
+//! thread reads. Reads see the values at one offset, [`Values::applied`]. A snapshot continues to
+//! show them while the log grows. A snapshot and the changes from its offset on contain no gap and
+//! no duplicate. A batch is applied atomically. A transaction is applied once it is committed,
+//! batch by batch.
 //!
-//! It reads no clock, draws no randomness, starts no thread and knows no network. Lock order: state
-//! of the values, then those of the log.
+//! The crate reads no clock, draws no randomness, starts no threads and does no network I/O. Lock
+//! order: state of the values, then locks of the log.
 #![forbid(unsafe_code)]
 
 mod as_of;

@@ -1,9 +1,9 @@
-//! The offsets of all current values: what a reader needs to walk them in the order of the log,
-//! each batch read once.
+//! Offsets of all current values, with which a reader scans them in log order and reads each batch
+//! once.
 //!
-//! Runs of 65,536 offsets, of which each is a list (2 bytes for each value) or a row of bits (8
-//! KiB), whichever is shorter, as in Roaring bitmaps (Lemire and others, 2016). Runs are shared
-//! with copies until one changes, so a copy is cheap and stays as it is.
+//! Offsets are divided into runs of 65,536. Each run is a sorted list (2 bytes per value) or a
+//! bitmap (8 KiB), whichever is shorter, as in Roaring bitmaps (Lemire and others, 2016). Runs are
+//! copied on write, so a copy of the whole set is cheap and immutable.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,10 +14,10 @@ const RUN_OFFSETS: i64 = 1 << RUN_BITS;
 
 const WORD_COUNT: usize = 1 << (RUN_BITS - 6);
 
-/// A list of more entries is longer than the bits.
+/// Maximum entries of a list. A longer one would be larger than a bitmap.
 const LIST_MAX: usize = 4096;
 
-/// Bits become a list when there are so few.
+/// Number of offsets at which a bitmap is converted back to a list.
 const LIST_AGAIN: usize = 3072;
 
 #[derive(Clone, Debug, Default)]
@@ -26,11 +26,11 @@ pub(crate) struct Live {
     count: usize,
 }
 
-/// Offsets inside one run.
+/// Offsets in one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) offsets: Offsets,
-    /// No value of the run is older: Unix milliseconds.
+    /// Lower bound of the timestamps of the run's values: Unix milliseconds.
     pub(crate) oldest_ms: i64,
 }
 
@@ -45,9 +45,9 @@ impl Live {
         self.count
     }
 
-    /// Size of its own memory, shared or not.
+    /// Returns the memory size, including runs shared with copies.
     pub(crate) fn size_bytes(&self) -> usize {
-        // A node of the map is two thirds full on average.
+        // Nodes of the map are assumed to be two thirds full.
         let each = 2 * size_of::<usize>() + size_of::<Run>() + 3 * size_of::<(i64, usize)>() / 2;
         self.runs.values().map(|run| each + run.offsets.size_bytes()).sum()
     }
@@ -59,7 +59,7 @@ impl Live {
         self.count += usize::from(run.offsets.insert(within));
     }
 
-    /// Returns whether it was there.
+    /// Removes an offset. Returns whether it was present.
     pub(crate) fn remove(&mut self, offset: i64) -> bool {
         let (number, within) = split(offset);
         let Some(run) = self.runs.get_mut(&number) else { return false };
@@ -75,7 +75,7 @@ impl Live {
         true
     }
 
-    /// The first one from `offset` on.
+    /// Returns the first offset from `offset` on.
     pub(crate) fn next(&self, offset: i64) -> Option<i64> {
         let (number, within) = split(offset);
         if let Some(found) = self.runs.get(&number).and_then(|run| run.offsets.next(within)) {
@@ -85,7 +85,7 @@ impl Live {
         run.offsets.next(0).map(|found| number * RUN_OFFSETS + i64::from(found))
     }
 
-    /// The part of it that has runs with these offsets.
+    /// Returns a copy of the runs that contain these offsets.
     pub(crate) fn part(&self, offsets: Range<i64>) -> Self {
         let numbers = split(offsets.start).0..=split(offsets.end - 1).0;
         let runs: BTreeMap<i64, Arc<Run>> =
@@ -94,7 +94,7 @@ impl Live {
         Self { runs, count }
     }
 
-    /// Takes out all outside of a run of offsets.
+    /// Removes all offsets outside a range.
     pub(crate) fn limit(&mut self, offsets: Range<i64>) {
         let (first, last) = (split(offsets.start).0, split(offsets.end).0);
         self.runs.retain(|number, _| (first..=last).contains(number));
@@ -114,12 +114,12 @@ impl Live {
         self.runs.len()
     }
 
-    /// By number, from one on.
+    /// Iterates over runs in ascending order, starting at a number.
     pub(crate) fn runs_from(&self, number: i64) -> impl Iterator<Item = (i64, &Run)> {
         self.runs.range(number..).map(|(number, run)| (*number, &**run))
     }
 
-    /// The first run from a number on that has a value which may be as old as this.
+    /// Returns the first run from `number` on that may contain a value at least this old.
     pub(crate) fn next_run_as_old(&self, number: i64, unix_ms: i64) -> Option<i64> {
         let mut runs = self.runs.range(number..);
         runs.find(|(_, run)| run.oldest_ms <= unix_ms).map(|(number, _)| *number)
@@ -132,7 +132,7 @@ impl Live {
         }
     }
 
-    /// Puts a run in; `false` where there is one, or where it is empty.
+    /// Inserts a run. Returns `false` if it is empty or its number is already present.
     pub(crate) fn put_run(&mut self, number: i64, run: Run) -> bool {
         let count = run.offsets.count();
         self.count += count;
@@ -140,7 +140,7 @@ impl Live {
     }
 }
 
-/// The offsets of a run.
+/// Returns the range of offsets of a run.
 pub(crate) fn offsets_of_run(number: i64) -> Range<i64> {
     number * RUN_OFFSETS..(number + 1) * RUN_OFFSETS
 }
@@ -157,7 +157,7 @@ impl Default for Run {
 }
 
 impl Offsets {
-    /// In ascending order.
+    /// Builds a run from offsets in ascending order.
     pub(crate) fn from_sorted(list: Vec<u16>) -> Self {
         if list.len() <= LIST_MAX {
             return Self::List(list);
@@ -193,12 +193,12 @@ impl Offsets {
         }
     }
 
-    /// Returns whether it was not there.
+    /// Inserts an offset. Returns whether it was absent.
     fn insert(&mut self, within: u16) -> bool {
         match self {
             Self::List(list) => {
                 let place = match list.last() {
-                    // Most come at the end.
+                    // Fast path: most offsets are appended.
                     Some(last) if *last < within => list.len(),
                     _ => match list.binary_search(&within) {
                         Ok(_) => return false,
@@ -224,7 +224,7 @@ impl Offsets {
         }
     }
 
-    /// Takes one out that is there.
+    /// Removes an offset, which must be present.
     fn remove(&mut self, within: u16) {
         match self {
             Self::List(list) => {
@@ -244,7 +244,7 @@ impl Offsets {
         }
     }
 
-    /// The first one from `within` on.
+    /// Returns the first offset from `within` on.
     fn next(&self, within: u16) -> Option<u16> {
         match self {
             Self::List(list) => list.get(list.partition_point(|it| *it < within)).copied(),

@@ -1,4 +1,4 @@
-//! Walks chosen records of a log in order, and reads each batch once.
+//! Reads selected records of a log in order, and each batch once.
 
 use std::ops::Range;
 
@@ -8,26 +8,27 @@ use record_log::{PinnedLog, RECORDS_BYTES_MAX};
 use crate::error::ValuesError;
 use crate::live::Live;
 
-/// Enough for a batch of usual length, or the way to it from the place that the log's index knows.
+/// Initial read size: fits a typical batch, or the distance from the nearest entry of the log's
+/// index.
 pub(crate) const FIRST_BYTES: usize = 24 << 10;
 
-/// Where records that are wanted lie close together, reads become longer up to this.
+/// Maximum read size. Reads grow up to it while wanted records are close together.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Offsets between two reads that count as close.
+/// Maximum distance in offsets between two reads that counts as close.
 const CLOSE_OFFSETS: i64 = 4_096;
 
 /// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Picked {
     pub(crate) is_done: bool,
-    /// The first of the records that are in the log no more.
+    /// Offset of the first wanted record that is no longer in the log.
     pub(crate) missing: Option<i64>,
-    /// That were read.
+    /// Number of bytes read.
     pub(crate) bytes: usize,
 }
 
-/// A walk, and the buffer for it.
+/// State of a scan, and its buffer.
 #[derive(Debug)]
 pub(crate) struct Picker {
     next: i64,
@@ -42,7 +43,8 @@ impl Picker {
         Self { next, end, bytes_max: FIRST_BYTES, buffer: Vec::new() }
     }
 
-    /// Reads once, a mebibyte or one batch at most, and shows the records whose offsets `live` has.
+    /// Reads once, up to a mebibyte or one batch, and passes records whose offsets are in `live` to
+    /// `visit`.
     pub(crate) fn step(
         &mut self,
         log: &PinnedLog,
@@ -58,7 +60,7 @@ impl Picker {
         let range = log.read(wanted, self.bytes_max, &mut self.buffer)?;
         let mut bytes = &self.buffer[range];
         if bytes.is_empty() {
-            // All records from there on were taken out.
+            // All records from this offset on were removed.
             return Ok(Picked { missing: Some(wanted), ..picked });
         }
         picked.bytes = bytes.len();
@@ -106,13 +108,13 @@ impl Picker {
         Ok(picked)
     }
 
-    /// Records before it were shown.
+    /// Returns the offset before which all records were passed on.
     pub(crate) fn position(&self) -> i64 {
         self.next
     }
 }
 
-/// Reads one record of a log, and shows it; `None` where it is there no more. `buffer` is reused.
+/// Passes one record of a log to `show`. Returns `None` if it no longer exists. `buffer` is reused.
 pub fn read_record<T>(
     log: &PinnedLog,
     offset: i64,
@@ -126,8 +128,8 @@ pub fn read_record<T>(
     show_record(log.partition(), &buffer[range], offset, show)
 }
 
-/// Shows the record of an offset in batches that were read from there on; `None` where it was taken
-/// out.
+/// Passes the record at an offset to `show`. `batches` were read from this offset on. Returns
+/// `None` if the record was removed.
 pub(crate) fn show_record<T>(
     partition: u32,
     batches: &[u8],
@@ -147,7 +149,7 @@ pub(crate) fn show_record<T>(
     Ok(None)
 }
 
-/// Returns whether a record is older than values become.
+/// Returns whether a record has exceeded the time to live.
 pub(crate) fn has_expired(record: &Record<'_>, ttl_ms: Option<i64>, now_ms: i64) -> bool {
     ttl_ms.is_some_and(|ttl_ms| record.timestamp_ms.saturating_add(ttl_ms) <= now_ms)
 }

@@ -1,4 +1,4 @@
-//! Changes of current values that are past, told again.
+//! Replay of past changes of current values.
 
 use std::fmt;
 
@@ -10,27 +10,27 @@ use crate::error::ValuesError;
 use crate::index::Index;
 use crate::key_hash::{KeyHash, Secret};
 
-/// One step reads so many bytes of the log, or one batch.
+/// Maximum bytes of the log that one step reads. A larger batch is read whole.
 const STEP_BYTES: usize = 1 << 20;
 
-/// In the place of an offset: the key had no value.
+/// Placeholder for an offset: the key had no value.
 pub(crate) const NO_VALUE: i64 = i64::MAX;
 
-/// The changes by the records between an earlier offset and a snapshot, as they were told then.
-/// What expired or went with the start of the log meanwhile is not told of.
+/// Changes made by the records between an earlier offset and a snapshot. Expiries, and deletions
+/// with the start of the log, are not replayed.
 #[derive(Clone)]
 pub struct Replay {
     pub(crate) log: PinnedLog,
     pub(crate) secret: Secret,
     pub(crate) next: i64,
     pub(crate) end: i64,
-    /// Values of keys that have changed, as far as was told.
+    /// Values of changed keys at the position of the replay.
     pub(crate) values: Index,
     pub(crate) buffer: Vec<u8>,
 }
 
 impl Replay {
-    /// Reads a mebibyte of the log, or one batch. Returns whether there is more.
+    /// Reads up to a mebibyte of the log, or one batch. Returns whether more remains.
     pub fn step(&mut self, on_change: OnChange<'_>) -> Result<bool, ValuesError> {
         let (from, end) = (self.next, self.end);
         if from >= end {

@@ -1,30 +1,30 @@
-//! A part of the index: hashes and offsets, 20 bytes each, in order of the hashes.
+//! Shard of the index: hashes and offsets, 20 bytes each, ordered by hash.
 //!
-//! An ordered hash table (Amble and Knuth, 1974): each entry lies at the place that its hash says,
-//! or behind it where earlier hashes have taken that, and no entry is before one of a smaller hash.
-//! So a search for what is not there ends early, also where nine of ten places are taken, and a
-//! table that comes from a checkpoint is laid down in one walk.
+//! An ordered hash table with linear probing (Amble and Knuth, 1974). Each entry is stored at the
+//! home slot of its hash or, if that is occupied, behind it, and entries are in ascending order of
+//! their hashes. Therefore unsuccessful searches end early even at a load factor of 90 %, and a
+//! table is built from a checkpoint in one pass.
 
-/// Nine of ten places are taken at most, and three of four at least once there are more than a few.
+/// Maximum load factor in tenths, and the load factor in quarters below which a table shrinks.
 const FULL_TENTHS: usize = 9;
 const SPARSE_QUARTERS: usize = 3;
 
-/// A new table has room for a quarter more than there is.
+/// A new table has room for a quarter more entries.
 const GROWTH_DIVISOR: usize = 4;
 
-/// Places behind the last one that a hash can say.
+/// Overflow slots behind the last home slot.
 const TAIL_MAX: usize = 32;
 
 const NO_OFFSET: [u32; 2] = [u32::MAX; 2];
 const EMPTY: Entry = Entry { hash: [0; 3], offset: NO_OFFSET };
 
-/// Bytes of one entry, in memory and in a checkpoint.
+/// Size of one entry, in memory and in a checkpoint.
 pub(crate) const ENTRY_BYTES: usize = size_of::<Entry>();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     hash: [u32; 3],
-    /// High word and low word.
+    /// High and low word.
     offset: [u32; 2],
 }
 
@@ -48,19 +48,19 @@ impl Entry {
 pub(crate) struct Shard {
     places: Vec<Entry>,
     count: usize,
-    /// Places that a hash can say; the others are the tail.
+    /// Number of home slots. The remaining slots are overflow.
     home_count: usize,
 }
 
-/// Where a hash is, or belongs.
+/// Slot of a hash, or the slot at which it would be inserted.
 enum Found {
     At(usize),
     Missing(usize),
 }
 
 impl Shard {
-    /// Entries in order of their hashes, as a walk over another shard gives them. `None` where they
-    /// are not in order.
+    /// Builds a shard from entries in ascending order of their hashes, as [`Shard::entries`]
+    /// returns them. Returns `None` if they are not in order.
     pub(crate) fn from_sorted(entries: &[([u32; 3], i64)]) -> Option<Self> {
         if !entries.is_sorted_by(|one, next| one.0 < next.0) {
             return None;
@@ -76,7 +76,7 @@ impl Shard {
         self.places.capacity() * ENTRY_BYTES
     }
 
-    /// In order of the hashes.
+    /// Iterates over entries in order of their hashes.
     pub(crate) fn entries(&self) -> impl Iterator<Item = ([u32; 3], i64)> {
         self.taken().map(|it| (it.hash, it.offset()))
     }
@@ -88,7 +88,7 @@ impl Shard {
         }
     }
 
-    /// Returns the offset that the hash had.
+    /// Inserts a hash. Returns its previous offset.
     pub(crate) fn insert(&mut self, hash: [u32; 3], offset: i64) -> Option<i64> {
         let new = Entry::new(hash, offset);
         if let Found::At(place) = self.find(hash) {
@@ -104,7 +104,7 @@ impl Shard {
         None
     }
 
-    /// Returns the offset that the hash had.
+    /// Removes a hash. Returns its offset.
     pub(crate) fn remove(&mut self, hash: [u32; 3]) -> Option<i64> {
         let Found::At(place) = self.find(hash) else { return None };
         let offset = self.places[place].offset();
@@ -112,7 +112,7 @@ impl Shard {
             let entry = &self.places[at];
             !entry.is_empty() && home(entry.hash, self.home_count) < at
         };
-        // Those behind it move up as long as they lie behind where they belong.
+        // Displaced entries behind the removed one move forward by one slot.
         let end = (place + 1..self.places.len()).find(|at| !is_displaced(*at));
         let end = end.unwrap_or(self.places.len());
         self.places.copy_within(place + 1..end, place);
@@ -127,7 +127,7 @@ impl Shard {
         Some(offset)
     }
 
-    /// Takes out those that are not to be kept.
+    /// Removes the entries for whose offsets `keep` returns false.
     pub(crate) fn retain(&mut self, keep: impl Fn(i64) -> bool) {
         let kept: Vec<Entry> = self.taken().filter(|it| keep(it.offset())).copied().collect();
         if kept.len() < self.count {
@@ -152,7 +152,7 @@ impl Shard {
         Found::Missing(self.places.len())
     }
 
-    /// Whether there was room for an entry that is not there.
+    /// Inserts an entry that is not present. Returns `false` if there is no room.
     fn put_new(&mut self, new: Entry) -> bool {
         if 10 * (self.count + 1) > FULL_TENTHS * self.places.len() {
             return false;
@@ -166,7 +166,7 @@ impl Shard {
         true
     }
 
-    /// Lays entries down that come in order, with room for more.
+    /// Builds a table from entries in order, with spare slots.
     fn build(count: usize, entries: impl Iterator<Item = Entry> + Clone) -> Self {
         let mut more = 0;
         loop {
@@ -178,7 +178,7 @@ impl Shard {
         }
     }
 
-    /// `None` where the tail is too short.
+    /// Fills a table. Returns `None` if there are too few overflow slots.
     fn lay_down(room: Room, entries: impl Iterator<Item = Entry>) -> Option<Self> {
         let mut places = vec![EMPTY; room.total()];
         let (mut next, mut count) = (0, 0);
@@ -203,21 +203,21 @@ impl Room {
     }
 }
 
-/// For so many entries, one more, and a quarter.
+/// Returns the number of slots for `count` entries: one more, plus a quarter.
 fn room_for(count: usize, more_tail: usize) -> Room {
     let total = count + 1 + (count + 1).div_ceil(GROWTH_DIVISOR);
     let tail_count = (total / 8).clamp(1, TAIL_MAX);
     Room { home_count: total - tail_count, tail_count: tail_count + more_tail }
 }
 
-/// Where a hash belongs: rising with it.
+/// Returns the home slot of a hash. It ascends with the hash.
 fn home(hash: [u32; 3], home_count: usize) -> usize {
     let high = u64::from(hash[0]) << 32 | u64::from(hash[1]);
     let scaled = (u128::from(high) * home_count as u128) >> 64;
     usize::try_from(scaled).expect("below the number of places")
 }
 
-/// An entry as a checkpoint has it.
+/// Encodes an entry for a checkpoint.
 pub(crate) fn put_entry((hash, offset): ([u32; 3], i64), into: &mut Vec<u8>) {
     hash.into_iter().for_each(|word| into.extend(word.to_le_bytes()));
     into.extend(offset.to_le_bytes());
@@ -249,7 +249,7 @@ mod tests {
         for seed in 0..50 {
             let mut random = Random::new(seed);
             let (mut shard, mut model) = (Shard::default(), BTreeMap::new());
-            // Few different hashes, many of which belong at one place.
+            // Few distinct hashes, many of which have the same home slot.
             let spread = random.pick(&[1, 1 << 8, u64::MAX]);
             let mut hashes = Vec::new();
             for number in 0..400 {

@@ -1,4 +1,4 @@
-//! All values at one offset, read while the log goes on.
+//! Snapshot of all values at one offset, which remains readable while the log grows.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,43 +11,44 @@ use crate::live::Live;
 use crate::pick::{Picker, has_expired};
 use crate::replay::Replay;
 
-/// The current values as they were at [`Snapshot::applied`]. Publishing, deletion and compaction do
-/// not touch it. It holds memory of the log that was deleted meanwhile, so it must not be kept for
-/// long; of its own it takes 2 bytes for each value at most, and those only when they change.
+/// Current values at the offset [`Snapshot::applied`]. Later records, deletions and compaction do
+/// not affect it. A snapshot holds the memory of log segments that were deleted since, so it must
+/// be short-lived. Its own memory is at most 2 bytes for each value, and only for runs that have
+/// changed.
 #[derive(Clone)]
 pub struct Snapshot {
     pub(crate) log: PinnedLog,
     pub(crate) live: Live,
     pub(crate) applied: i64,
     pub(crate) ttl_ms: Option<i64>,
-    /// Replay of a snapshot at an earlier offset.
+    /// Changes since, if this snapshot was reconstructed at an earlier offset.
     pub(crate) since: Option<Box<Replay>>,
 }
 
 impl Snapshot {
-    /// All committed records before this offset count, and none from it on: a subscriber goes on
-    /// with the changes from here.
+    /// Returns the offset of the snapshot: all committed records before it are included, and none
+    /// from it on. A subscriber continues with the changes from here.
     pub fn applied(&self) -> i64 {
         self.applied
     }
 
-    /// Takes the changes from an earlier offset up to the snapshot before which its values were
-    /// looked for; `None` of others, and the second time.
+    /// Takes the replay of the changes up to the snapshot relative to which this one was
+    /// reconstructed. Returns `None` for other snapshots, and at the second call.
     pub fn take_replay(&mut self) -> Option<Box<Replay>> {
         self.since.take()
     }
 
-    /// Values, those included that have expired and were not swept yet.
+    /// Returns the number of values, including expired ones that were not swept yet.
     pub fn count(&self) -> usize {
         self.live.count()
     }
 
-    /// Reads the values whose records have these offsets, in the order of the log.
+    /// Scans the values at these offsets, in log order.
     pub fn scan(&self, offsets: Range<i64>) -> Scan<'_> {
         Scan { snapshot: self, picker: Picker::new(offsets) }
     }
 
-    /// Reads all values, in the order of the log.
+    /// Scans all values, in log order.
     pub fn scan_all(&self) -> Scan<'_> {
         self.scan(0..self.applied)
     }
@@ -63,14 +64,14 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// Decision of a scan to go on or to end.
+/// Result of a step of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanStep {
     More,
     Done,
 }
 
-/// A walk over a snapshot.
+/// A scan of a snapshot.
 #[derive(Debug)]
 pub struct Scan<'a> {
     snapshot: &'a Snapshot,
@@ -78,8 +79,8 @@ pub struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Reads once, a mebibyte or one batch at most, and shows the values in it that have not
-    /// expired by `now_ms`.
+    /// Reads once, up to a mebibyte or one batch, and passes values that have not expired by
+    /// `now_ms` to `visit`.
     pub fn step(
         &mut self,
         now_ms: i64,
@@ -98,7 +99,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Values before this offset were shown; another scan may go on here.
+    /// Returns the offset before which all values were passed on. Another scan can resume here.
     pub fn position(&self) -> i64 {
         self.picker.position()
     }

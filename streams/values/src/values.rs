@@ -1,4 +1,4 @@
-//! The current values of one partition, as readers see them.
+//! Read access to the current values of one partition.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -13,14 +13,14 @@ use crate::live::Live;
 use crate::pick::{FIRST_BYTES, has_expired, show_record};
 use crate::snapshot::Snapshot;
 
-/// How often a reader looks again that finds a record gone.
+/// Maximum number of lookups if a record was removed between the lookup and the read.
 const TRIES_MAX: usize = 3;
 
-/// No value expires.
+/// Time to live without expiry.
 const NO_TTL: i64 = i64::MAX;
 
-/// The last record of each key of a partition, up to an offset: the one that its
-/// [`crate::Follower`] has reached. Any thread may read.
+/// Last record of each key of a partition, up to the offset that its [`crate::Follower`] has
+/// reached. Any thread may read.
 #[derive(Debug)]
 pub struct Values {
     pub(crate) partition: Arc<Partition>,
@@ -34,14 +34,14 @@ pub struct Values {
 pub(crate) struct State {
     pub(crate) index: Index,
     pub(crate) live: Live,
-    /// Records before it were followed.
+    /// Records before this offset were applied.
     pub(crate) applied: i64,
-    /// Before it, nothing is told to readers.
+    /// Readers are served once this offset was reached.
     pub(crate) serves_from: i64,
 }
 
 impl State {
-    /// The key's value is the record at `offset` now. Returns where it was.
+    /// Makes the record at `offset` the value of a key. Returns the offset of the previous value.
     pub(crate) fn put(&mut self, hash: KeyHash, offset: i64, timestamp_ms: i64) -> Option<i64> {
         let old = self.index.insert(hash, offset);
         if let Some(old) = old {
@@ -51,14 +51,14 @@ impl State {
         old
     }
 
-    /// The key has no value now. Returns where it was.
+    /// Deletes the value of a key. Returns its offset.
     pub(crate) fn delete(&mut self, hash: KeyHash) -> Option<i64> {
         let old = self.index.remove(hash)?;
         self.live.remove(old);
         Some(old)
     }
 
-    /// The same if the key's value is the record at `offset`.
+    /// Deletes the value of a key if it is the record at `offset`. Returns whether it was.
     pub(crate) fn delete_at(&mut self, hash: KeyHash, offset: i64) -> bool {
         self.index.get(hash) == Some(offset) && self.delete(hash).is_some()
     }
@@ -67,11 +67,11 @@ impl State {
 /// Memory and progress of current values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Keys with a value; some may have expired, and are not swept yet.
+    /// Number of keys with a value, including expired ones that were not swept yet.
     pub key_count: usize,
-    /// Size of memory beside the log.
+    /// Size of the index in memory.
     pub index_bytes: usize,
-    /// Records before it were followed.
+    /// Records before this offset were applied.
     pub applied: i64,
     pub is_ready: bool,
 }
@@ -82,8 +82,8 @@ impl Values {
         Self { partition, secret, ttl_ms, state }
     }
 
-    /// Sets the time that values live after the time of their records, in milliseconds; `None` is
-    /// for good. Counts for values that are there too.
+    /// Sets the time to live of values after the timestamp of their records, in milliseconds;
+    /// `None` disables expiry. Applies to existing values, too.
     pub fn set_ttl(&self, ttl_ms: Option<i64>) {
         self.ttl_ms.store(ttl_ms.unwrap_or(NO_TTL), Ordering::Relaxed);
     }
@@ -92,7 +92,8 @@ impl Values {
         Some(self.ttl_ms.load(Ordering::Relaxed)).filter(|it| *it != NO_TTL)
     }
 
-    /// The offset that readers see the values at: all committed records before it count.
+    /// Returns the offset at which readers see the values: all committed records before it are
+    /// applied.
     pub fn applied(&self) -> i64 {
         self.state().applied
     }
@@ -107,8 +108,8 @@ impl Values {
         }
     }
 
-    /// Shows the last record of a key to `show`; `None` where it has no value, or an expired one.
-    /// `buffer` is reused. Times are Unix milliseconds.
+    /// Passes the current value of a key to `show`. Returns `None` if the key has no value or its
+    /// value has expired. `buffer` is reused. Times are Unix milliseconds.
     pub fn get<T>(
         &self,
         key: &[u8],
@@ -123,7 +124,7 @@ impl Values {
             sought = offset;
             let range = match self.partition.read(offset, FIRST_BYTES, buffer) {
                 Ok(range) => range,
-                // It went with the start of the log.
+                // The record was deleted with the start of the log.
                 Err(error) if error.kind == LogErrorKind::OffsetOutOfRange => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
@@ -139,10 +140,10 @@ impl Values {
         Err(ValuesError::Overtaken { partition: self.partition.number(), offset: sought })
     }
 
-    /// All values as they are now, to be read while the log goes on.
+    /// Takes a snapshot of all values, which remains readable while the log grows.
     pub fn snapshot(&self) -> Result<Snapshot, ValuesError> {
         loop {
-            // First: what is current now cannot be deleted or compacted behind the snapshot's back.
+            // Pinned first, so that the values copied below cannot be deleted or compacted.
             let log = self.partition.pin();
             let (live, applied) = {
                 let state = self.ready()?;
@@ -155,9 +156,9 @@ impl Values {
         }
     }
 
-    /// The offset of the first record that is newer than a time; that of the end where there is
-    /// none. What the values were at that time is what they were at this offset, as far as records
-    /// came in the order of their times.
+    /// Returns the offset of the first record with a timestamp after `unix_ms`, or the end offset.
+    /// The values at this offset are those at that time, provided that records arrived in the order
+    /// of their timestamps.
     pub fn offset_after(&self, unix_ms: i64) -> Result<i64, ValuesError> {
         let found = self.partition.find_time(unix_ms.saturating_add(1))?;
         let applied = self.applied();
@@ -177,7 +178,7 @@ impl Values {
         self.state.read().expect("nothing panics with the state locked")
     }
 
-    /// For the follower alone.
+    /// Locks the state for writing. Only the follower may call this.
     pub(crate) fn state_to_change(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().expect("nothing panics with the state locked")
     }
@@ -191,10 +192,10 @@ mod tests {
 
     const SECRET: Secret = Secret([3; 16]);
 
-    /// What 10 million keys of 300 bytes may take each, beside the log.
+    /// Maximum memory for each of 10 million keys of 300 bytes, excluding the log.
     const KEY_BYTES_MAX: usize = 32;
 
-    /// Of an index without keys.
+    /// Memory of an index without keys.
     const BASE_BYTES: usize = 64 << 10;
 
     fn hash(key: u64) -> KeyHash {
@@ -223,7 +224,7 @@ mod tests {
                 check_at += check_at / 50;
             }
         }
-        // Updates leave gaps between the offsets, and the tail is often updated.
+        // Updates leave gaps between the offsets, and some keys are updated more often than others.
         for step in 0..KEYS {
             let most = if step % 2 == 0 { KEYS } else { KEYS / 10 };
             state.put(hash(random.below(most)), offset, 0);

@@ -1,4 +1,4 @@
-//! Checkpoints that are taken, and those that are refused.
+//! Checkpoints that are loaded, and those that are rejected.
 
 mod support;
 
@@ -52,7 +52,8 @@ fn the_older_checkpoint_is_taken_where_the_newer_one_is_torn() {
     while follower.follow(1, None).expect("it follows").is_behind {}
     write_checkpoint(&mut follower);
     drop(follower);
-    // The first checkpoint has an odd number, the second one an even one.
+    // Checkpoints with odd and even numbers use different places. The second one has an even
+    // number.
     let newer = history.partition.derived_area().place(0);
     history.device.write(newer, &[0; BLOCK_BYTES]).expect("it writes");
     let (follower, opening) = follow_all(&history.partition);
@@ -89,7 +90,7 @@ fn a_checkpoint_of_what_the_log_has_lost_is_refused() {
     let (mut follower, _) = follow_all(&history.partition);
     write_checkpoint(&mut follower);
     drop(follower);
-    // A compaction takes records out that a checkpoint counts on.
+    // A compaction removes records that the checkpoint refers to.
     history.partition.roll();
     history.now_ms += 1_000;
     history.publish(&mut random);

@@ -1,6 +1,6 @@
 //! Random histories of publishing, transactions, deletion, expiry, compaction, checkpoints and
-//! restarts: reads agree with a model at each offset, and a snapshot with the changes after it is
-//! what is there then.
+//! restarts. Reads must agree with a model at each offset, and a snapshot with the changes after it
+//! must equal the later values.
 
 mod support;
 
@@ -18,10 +18,10 @@ use values::{
 
 const STEP_COUNT: usize = 400;
 
-/// The subscriptions of one history at a time.
+/// Number of simultaneous subscriptions in a history.
 const SUBSCRIBER_COUNT: usize = 8;
 
-/// What all histories together came to.
+/// Counts of events in all histories.
 #[derive(Default)]
 struct Coverage {
     joins: AtomicU64,
@@ -36,10 +36,10 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A snapshot, and what changes have made of it.
+/// A snapshot, updated with the changes since.
 struct Subscriber {
     joined_at: i64,
-    /// Rows before it were gone when it joined.
+    /// Start of the log when the subscriber joined. Earlier rows did not exist.
     start_offset: i64,
     offsets: BTreeMap<String, i64>,
 }
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
             }
         };
         assert_eq!(snapshot.applied(), at);
-        // What has expired by now was there then.
+        // Values that have expired by now existed at an earlier offset.
         let (ttl_ms, now_ms) = match at == applied {
             true => (self.ttl_ms, self.history.now_ms),
             false => (None, BEFORE_ALL),
@@ -231,7 +231,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The process dies; perhaps what it left is damaged, or older than it was.
+    /// Simulates a crash. Sometimes the checkpoint is damaged or outdated afterwards.
     fn restart(self, random: &mut Random) -> Self {
         let Self { mut history, follower, ttl_ms, coverage, .. } = self;
         drop(follower);
@@ -267,14 +267,14 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The value that a change replaced can be read still.
+/// Checks that the value that a change replaced can still be read.
 fn check_old(change: &Change<'_>, log: &PinnedLog) {
     let (Change::Published { record, old: Some(old) } | Change::Deleted { record, old }) = *change
     else {
         return;
     };
     let key = read_record(log, old, &mut Vec::new(), |it| text(it.key)).expect("it reads");
-    // Where it went with the start of the log, it is not there.
+    // A value that was deleted with the start of the log is absent.
     assert!(key.is_none_or(|key| key == text(record.key)));
 }
 
@@ -304,7 +304,7 @@ fn reads_agree_with_a_model_and_subscribers_miss_nothing_and_get_nothing_twice()
         ("values retired", &coverage.retired, 500),
         ("reads of the past", &coverage.past_reads, 500),
     ];
-    // One seed that is replayed has fewer.
+    // A replayed single seed reaches fewer events.
     let is_whole = std::env::var_os(model::SEED_VARIABLE).is_none();
     for (what, found, least) in counts {
         let found = found.load(Ordering::Relaxed);

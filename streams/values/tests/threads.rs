@@ -1,5 +1,5 @@
-//! Readers, a publisher, a follower and compaction at once: each snapshot is what the changes
-//! before its offset come to.
+//! Concurrent readers, publisher, follower and compaction: each snapshot must equal the result of
+//! the changes before its offset.
 
 mod support;
 
@@ -17,7 +17,7 @@ use values::{Change, Follower, Secret, ValuesError};
 const BATCH_COUNT: usize = 4_000;
 const KEY_COUNT: usize = 300;
 
-/// What a follower was told of one key: the offset, and the value if there is one.
+/// Changes reported for one key: offset, and the value if there is one.
 type Told = Vec<(String, i64, Option<String>)>;
 
 fn publish(history: &History, is_over: &AtomicBool) {

@@ -1,5 +1,5 @@
-//! Finds values that have expired, so that their changes are told and their memory is given back.
-//! Readers do not need it: they look at the time of each record.
+//! Finds expired values, to notify subscribers and free memory. Readers do not depend on it,
+//! because they check the timestamp of each record.
 
 use record_batch::Record;
 
@@ -9,16 +9,16 @@ use crate::error::ValuesError;
 use crate::live::offsets_of_run;
 use crate::pick::{Picker, has_expired};
 
-/// Where a walk over the runs with values that may have expired is.
+/// State of a sweep over the runs that may contain expired values.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    /// Runs before it were looked at.
+    /// Runs before this one were swept.
     next_run: i64,
     visit: Option<Visit>,
 }
 
 impl Sweep {
-    /// The run that is being read, of which the oldest value is not known.
+    /// Returns the run that is being read. Its oldest time is unknown meanwhile.
     pub(super) fn visited_run(&self) -> Option<i64> {
         self.visit.as_ref().map(|visit| visit.run)
     }
@@ -29,11 +29,11 @@ impl Sweep {
 struct Visit {
     run: i64,
     picker: Picker,
-    /// Of what has not expired: Unix milliseconds.
+    /// Oldest timestamp of the values that have not expired: Unix milliseconds.
     oldest_ms: i64,
 }
 
-/// Decision of a sweep to go on or to end.
+/// Result of a step of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepStep {
     More,
@@ -41,9 +41,9 @@ pub enum SweepStep {
 }
 
 impl Follower {
-    /// Reads values once that may have expired, a mebibyte of them or one batch at most, and takes
-    /// those out that have. A value is told as expired within one sweep of its time. For values of
-    /// which some in a run of 65,536 offsets have expired, all of the run are read.
+    /// Reads values that may have expired, up to a mebibyte or one batch, and removes those that
+    /// have. An expiry is reported within one sweep of its time. If any value in a run of 65,536
+    /// offsets may have expired, all values of the run are read.
     pub fn sweep(
         &mut self,
         now_ms: i64,
@@ -81,7 +81,7 @@ impl Follower {
             self.sweep.visit = Some(visit);
             return Ok(SweepStep::More);
         }
-        // After an error all of the run is looked at again.
+        // After an error the whole run must be swept again.
         let oldest_ms = if picked.is_ok() { visit.oldest_ms } else { i64::MIN };
         let mut state = self.values.state_to_change();
         state.live.change_oldest(visit.run, |since| since.min(oldest_ms));
@@ -90,15 +90,15 @@ impl Follower {
         picked.map(|_| SweepStep::More)
     }
 
-    /// Begins with the next run that has values as old as this; after the last one, the next sweep
-    /// begins with the first.
+    /// Begins the next run with values that are at least this old. After the last run, the next
+    /// sweep starts with the first one.
     fn begin_visit(&mut self, unix_ms: i64) -> Option<Visit> {
         let mut state = self.values.state_to_change();
         let Some(run) = state.live.next_run_as_old(self.sweep.next_run, unix_ms) else {
             self.sweep.next_run = 0;
             return None;
         };
-        // Values that come meanwhile are noted here.
+        // Collects the oldest time of values that are added while the run is read.
         state.live.change_oldest(run, |_| i64::MAX);
         Some(Visit { run, picker: Picker::new(offsets_of_run(run)), oldest_ms: i64::MAX })
     }

@@ -1,4 +1,4 @@
-//! A partition on a volume in memory, with all that was ever published to it.
+//! A partition on a volume in memory, with a history of all records published to it.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ pub(crate) const OPTIONS: TopicOptions = TopicOptions { segment_bytes: 2 << 10 }
 
 const KEY_COUNT: usize = 12;
 
-/// The first has no transactions.
+/// The first producer is not transactional.
 const PRODUCERS: [i64; 3] = [70, 71, 72];
 
-/// Never expires: before all times.
+/// A time before all timestamps, at which nothing has expired.
 pub(crate) const BEFORE_ALL: i64 = i64::MIN;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     pub(crate) value: Option<String>,
 }
 
-/// What was appended in one batch.
+/// A batch that was appended.
 #[derive(Clone, Debug)]
 struct Appended {
     producer_id: i64,
@@ -44,7 +44,7 @@ struct Appended {
     entries: Vec<Entry>,
 }
 
-/// A partition's values by key: offset and value.
+/// Values of a partition by key: offset and value.
 pub(crate) type Rows = BTreeMap<String, (i64, String)>;
 
 pub(crate) struct History {
@@ -79,9 +79,9 @@ impl History {
         Self { device, topic, partition, now_ms: 1_000, appended: Vec::new() }
     }
 
-    /// Opens again as after the death of the process. Nothing of the topic is held any more.
+    /// Reopens the topic as after a crash. All handles of the topic must have been dropped.
     pub(crate) fn reopen(self) -> Self {
-        // A closed log is one that was flushed: what was not may be gone, and is not asked for.
+        // Flushed first, because unflushed records may be lost and the model does not cover that.
         self.topic.flush().expect("it flushes");
         let Self { device, topic, partition, now_ms, appended } = self;
         drop((topic, partition));
@@ -146,7 +146,7 @@ impl History {
         });
     }
 
-    /// Ends all transactions, so that all that was published counts or does not.
+    /// Ends all transactions, so that the outcome of every record is decided.
     pub(crate) fn settle(&mut self, random: &mut Random) {
         for producer_id in PRODUCERS {
             if self.is_open(producer_id) {
@@ -163,7 +163,7 @@ impl History {
         self.partition.delete_before(offset).expect("it deletes");
     }
 
-    /// A pass, perhaps not to its end.
+    /// Runs a compaction pass, sometimes partially.
     pub(crate) fn compact(&mut self, random: &mut Random) {
         let options = CompactionOptions {
             now_ms: self.now_ms,
@@ -184,7 +184,8 @@ impl History {
         }
     }
 
-    /// Committed records before an offset at which all of them are decided, in order.
+    /// Returns the committed records before an offset, in order. All transactions before it must be
+    /// decided.
     pub(crate) fn committed(&self, before: i64) -> Vec<&Entry> {
         let mut open: BTreeMap<i64, Vec<&Entry>> = BTreeMap::new();
         let mut found: Vec<&Entry> = Vec::new();
@@ -203,7 +204,7 @@ impl History {
         found
     }
 
-    /// Values at an offset, of those that are in the log still.
+    /// Returns the expected values at an offset, restricted to those still in the log.
     pub(crate) fn expected(&self, at: i64, ttl_ms: Option<i64>, now_ms: i64) -> Rows {
         let mut latest: BTreeMap<&String, &Entry> = BTreeMap::new();
         for entry in self.committed(at) {
@@ -238,7 +239,7 @@ pub(crate) fn text(bytes: Option<&[u8]>) -> String {
     String::from_utf8(bytes.expect("it is there").to_vec()).expect("it was text")
 }
 
-/// All that a snapshot shows.
+/// Returns all rows of a snapshot.
 pub(crate) fn rows(snapshot: &Snapshot, now_ms: i64) -> Result<Rows, ValuesError> {
     let mut rows = Rows::new();
     let mut scan = snapshot.scan_all();

@@ -1,4 +1,4 @@
-//! Contents of a checkpoint's frames: the shards of the index, then the runs of live offsets.
+//! Contents of a checkpoint's frames: shards of the index, then runs of live offsets.
 //!
 //! ```text
 //! 256 shards:  count u32, then for each: hash 12 bytes, offset i64
@@ -14,7 +14,7 @@ use crate::index::{Index, SHARD_COUNT};
 use crate::live::{Live, Offsets, Run};
 use crate::shard::{ENTRY_BYTES, Shard, put_entry, read_entry};
 
-/// In the place of a count: bits follow.
+/// Marker in place of a count: a bitmap follows.
 const BITS: u32 = u32::MAX;
 
 pub(super) fn put_shard(
@@ -59,13 +59,13 @@ pub(super) fn put_run(
             words.iter().for_each(|it| bytes.extend(it.to_le_bytes()));
         }
     }
-    // In two items, so that a reader knows how long the second one is.
+    // Written as two items because the first one determines the length of the second.
     let (head, rest) = bytes.split_at(20);
     frames.put(device, head)?;
     frames.put(device, rest)
 }
 
-/// `None` where anything is not as it must be.
+/// Reads the index. Returns `None` if anything is invalid.
 pub(super) fn take_index(frames: &mut FrameReader<'_>) -> Option<Index> {
     let mut index = Index::default();
     let mut entries = Vec::new();

@@ -1,5 +1,5 @@
-//! A row of bytes on a device in frames of a mebibyte, each with a checksum over its bytes and its
-//! place in the row.
+//! A sequence (row) of bytes on a device, in frames of a mebibyte. Each frame has a checksum over
+//! its contents and its position in the row.
 //!
 //! ```text
 //! byte 0  CRC-32C of all that follows  u32     8  number of the row    u64    24  contents …
@@ -14,14 +14,14 @@ use crate::error::ValuesError;
 pub(super) const FRAME_BYTES: usize = 1 << 20;
 const HEAD_BYTES: usize = 24;
 
-/// Size that one item of the row may have.
+/// Maximum size of one item.
 pub(super) const ITEM_BYTES_MAX: usize = FRAME_BYTES - HEAD_BYTES;
 
 /// Writes items to a row.
 #[derive(Debug)]
 pub(super) struct FrameWriter {
     row: u64,
-    /// Of the next frame, in bytes.
+    /// Position of the next frame in bytes.
     at: u64,
     number: u64,
     frame: Vec<u8>,
@@ -32,7 +32,7 @@ impl FrameWriter {
         Self { row, at, number: 0, frame: vec![0; HEAD_BYTES] }
     }
 
-    /// Adds an item, which is never cut by the end of a frame.
+    /// Appends an item. Items never span two frames.
     pub(super) fn put(&mut self, device: &dyn BlockDevice, item: &[u8]) -> Result<(), ValuesError> {
         assert!(item.len() <= ITEM_BYTES_MAX, "items have a limit");
         if self.frame.len() + item.len() > FRAME_BYTES {
@@ -42,7 +42,7 @@ impl FrameWriter {
         Ok(())
     }
 
-    /// Writes what is left. Returns how many frames there are.
+    /// Writes the last frame. Returns the number of frames.
     pub(super) fn finish(&mut self, device: &dyn BlockDevice) -> Result<u64, ValuesError> {
         self.write_frame(device)?;
         Ok(self.number)
@@ -55,7 +55,7 @@ impl FrameWriter {
         self.frame[16..24].copy_from_slice(&self.number.to_le_bytes());
         let sum = crc32c(&self.frame[4..]);
         self.frame[..4].copy_from_slice(&sum.to_le_bytes());
-        // Whole blocks are not read before they are written.
+        // Padded to whole blocks, which the device writes without reading them first.
         self.frame.resize(self.frame.len().next_multiple_of(BLOCK_BYTES), 0);
         device.write(self.at, &self.frame).map_err(ValuesError::writing)?;
         self.at += FRAME_BYTES as u64;
@@ -65,7 +65,7 @@ impl FrameWriter {
     }
 }
 
-/// Reads a row again.
+/// Reads the items of a row.
 pub(super) struct FrameReader<'a> {
     device: &'a dyn BlockDevice,
     row: u64,
@@ -73,7 +73,7 @@ pub(super) struct FrameReader<'a> {
     number: u64,
     frame_count: u64,
     frame: Vec<u8>,
-    /// Of the frame's contents, what was not taken yet.
+    /// Range of the frame that was not consumed yet.
     rest: std::ops::Range<usize>,
 }
 
@@ -82,7 +82,7 @@ impl<'a> FrameReader<'a> {
         Self { device, row, at, number: 0, frame_count, frame: Vec::new(), rest: 0..0 }
     }
 
-    /// Takes an item of so many bytes; `None` where the row is damaged or ends.
+    /// Reads an item of `length` bytes. Returns `None` if the row is damaged or ends.
     pub(super) fn take(&mut self, length: usize) -> Option<&[u8]> {
         if self.rest.is_empty() {
             self.read_frame()?;
@@ -96,7 +96,7 @@ impl<'a> FrameReader<'a> {
         self.take(N)?.try_into().ok()
     }
 
-    /// Returns whether all was taken.
+    /// Returns whether all items were consumed.
     pub(super) fn is_at_end(&self) -> bool {
         self.rest.is_empty() && self.number == self.frame_count
     }

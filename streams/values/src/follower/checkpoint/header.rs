@@ -7,27 +7,28 @@ use record_log::{Partition, TopicId};
 use crate::error::ValuesError;
 use crate::key_hash::Secret;
 
-/// The last character is the version of the format.
+/// Magic number. Its last character is the version of the format.
 const MAGIC: [u8; 8] = *b"MLNvalu1";
 
-/// Where the first frame begins in a place.
+/// Position of the first frame, relative to the place of the checkpoint.
 pub(super) const FRAMES_START: u64 = BLOCK_BYTES as u64;
 
 const FIELDS_BYTES: usize = 8 + 16 + 4 + 16 + 8 + 4 + 8 + 8 + 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CheckpointHeader {
-    /// Grows by one with each checkpoint.
+    /// Incremented with each checkpoint.
     pub(super) sequence: u64,
     pub(super) topic: TopicId,
     pub(super) partition: u32,
     pub(super) secret: Secret,
-    /// Generation of the log when the checkpoint was begun.
+    /// Compaction generation of the log when the checkpoint was begun.
     pub(super) generation: u64,
     pub(super) epoch: i32,
-    /// All before it is in every part of the checkpoint; the log is followed from here.
+    /// All parts contain the records before this offset. The log is followed from here.
     pub(super) follow_from: i64,
-    /// Parts were written while the log was followed up to here, where they agree again.
+    /// Offset of the log when the live offsets were copied. The parts agree once the log is
+    /// followed up to here.
     pub(super) serve_from: i64,
     pub(super) frame_count: u64,
 }
@@ -52,7 +53,7 @@ impl CheckpointHeader {
         device.write(place, &block).map_err(ValuesError::writing)
     }
 
-    /// `None` where there is none.
+    /// Reads the header. Returns `None` if there is no valid one.
     pub(super) fn load(device: &dyn BlockDevice, place: u64) -> Option<Self> {
         let mut block = [0; BLOCK_BYTES];
         device.read(place, &mut block).ok()?;
@@ -76,7 +77,7 @@ impl CheckpointHeader {
         })
     }
 
-    /// Why the checkpoint is not of this log, or of a log that was changed since.
+    /// Returns the reason if the checkpoint belongs to another log or the log was changed since.
     pub(super) fn refusal(&self, partition: &Partition) -> Option<&'static str> {
         if (self.topic, self.partition) != (partition.topic_id(), partition.number()) {
             return Some("it is of another log");

@@ -1,15 +1,15 @@
-//! Checkpoints: values that outlive the process, so that the next one follows the log from there.
+//! Checkpoints of current values, from which the follower of the next process continues.
 //!
 //! ```text
 //! place 0, 1     0       header, written last
 //!                4 KiB   frames of 1 MiB: the index, shard by shard, then the live offsets
 //! ```
 //!
-//! Two places on the topic's volume take turns. Shards are written one by one while the log is
-//! followed: each is as old as its moment. Following the log again from where the checkpoint was
-//! begun, to where it ended, has all agree, for a record that is taken in twice changes nothing.
-//! Nothing is read of a checkpoint before that, and one in which anything does not fit is refused
-//! whole: the log is followed from its start.
+//! Two places on the topic's volume are used alternately. Shards are written one by one while the
+//! log is followed, so each reflects a different offset. Following the log from the begin of the
+//! checkpoint to its end makes all parts consistent, because applying a record twice has no effect.
+//! Until then, readers are not served. A checkpoint with any invalid part is rejected, and the log
+//! is followed from its start.
 
 mod contents;
 mod frames;
@@ -31,24 +31,24 @@ use crate::values::State;
 
 pub use self::write::CheckpointStep;
 
-/// Result of an opening.
+/// Source of the values after an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// The log is followed from the checkpoint on.
+    /// The follower continues from a checkpoint.
     FromCheckpoint { follow_from: i64, serve_from: i64, key_count: usize },
-    /// There is no checkpoint; the log is followed from its start.
+    /// There is no checkpoint. The log is followed from its start.
     FromStart,
-    /// There is one that cannot be used, and why; the log is followed from its start.
+    /// The checkpoint was rejected for the given reason. The log is followed from its start.
     Refused { why: &'static str },
 }
 
-/// The checkpoints of one partition.
+/// Checkpoints of one partition.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     derived_area: DerivedArea,
-    /// Of the last one.
+    /// Sequence number of the last checkpoint.
     sequence: u64,
-    /// What the last one speaks of, if it counts.
+    /// Generation and offset of the last valid checkpoint.
     last: Option<Last>,
     writing: Option<Writing>,
 }
@@ -59,16 +59,16 @@ struct Last {
     follow_from: i64,
 }
 
-/// Contents of a checkpoint.
+/// Contents of a loaded checkpoint.
 pub(crate) struct Loaded {
     pub(crate) secret: Secret,
     pub(crate) state: State,
-    /// The live offsets are those of this offset, the index may be older.
+    /// Offset of the live offsets. The index may be older.
     pub(crate) live_from: i64,
 }
 
 impl Checkpoints {
-    /// Loads the newest one, if it can be used.
+    /// Loads the newest checkpoint if it is valid.
     pub(crate) fn open(
         partition: &Partition,
     ) -> Result<(Self, Option<Loaded>, Opening), ValuesError> {
@@ -92,7 +92,7 @@ impl Checkpoints {
                 Ok((this, Some(loaded), opening))
             }
             Err(why) => {
-                // Neither is looked at again.
+                // Both are discarded, so neither is loaded again.
                 for place in [0, 1] {
                     this.forget(place)?;
                 }
@@ -110,7 +110,7 @@ impl Checkpoints {
         if !frames.is_at_end() {
             return None;
         }
-        // What went with the start of the log meanwhile cannot be asked for any more.
+        // Drops values that were deleted with the start of the log since the checkpoint.
         let start_offset = partition.start_offset();
         if live.next(0).is_some_and(|first| first < start_offset) {
             live.limit(start_offset..i64::MAX);
@@ -127,7 +127,7 @@ impl Checkpoints {
         self.writing.is_some()
     }
 
-    /// Where the checkpoint of a sequence number lies.
+    /// Returns the position of the checkpoint with a sequence number.
     fn place(&self, sequence: u64) -> u64 {
         self.derived_area.place(u32::from(sequence % 2 == 1))
     }

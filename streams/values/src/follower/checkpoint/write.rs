@@ -1,4 +1,4 @@
-//! Writing a checkpoint, a piece at a time.
+//! Incremental writing of a checkpoint.
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ use crate::index::SHARD_COUNT;
 use crate::live::Live;
 use crate::shard::ENTRY_BYTES;
 
-/// A checkpoint is due after so many records, or a part of the keys where that is more: reading
-/// them again takes less time than reading the checkpoint.
+/// A checkpoint is due after this number of records, or a fraction of the keys if that is more.
+/// Following fewer records takes less time than loading a checkpoint.
 const RECORDS_MIN: i64 = 500_000;
 const KEYS_DIVISOR: i64 = 4;
 
-/// Memory behind an older checkpoint is given back up to here.
+/// Maximum length of the range that is discarded behind a checkpoint.
 const OLD_BYTES_MAX: u64 = 16 << 30;
 
-/// Runs of live offsets that one step writes.
+/// Number of runs of live offsets that one step writes.
 const STEP_RUNS: usize = 256;
 
-/// Decision of writing to go on or to end.
+/// Result of a step of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointStep {
     More,
     Done,
 }
 
-/// A checkpoint that is being written.
+/// A checkpoint in progress.
 #[derive(Debug)]
 pub(super) struct Writing {
     header: CheckpointHeader,
@@ -42,15 +42,15 @@ pub(super) struct Writing {
 
 #[derive(Debug)]
 enum Stage {
-    /// From this one on.
+    /// Next shard to write.
     Shards(usize),
-    /// From this one on.
+    /// Next run to write.
     Runs { live: Live, next: i64 },
 }
 
 impl Follower {
-    /// Returns whether following the log again from the last checkpoint on would take long, or that
-    /// can not be used any more.
+    /// Returns whether following the log from the last checkpoint would take long, or that
+    /// checkpoint is invalid because the log was compacted since.
     pub fn is_checkpoint_due(&self) -> bool {
         if self.is_writing_checkpoint() || !self.can_be_written() {
             return false;
@@ -63,7 +63,7 @@ impl Follower {
             || last.generation != self.values.partition.compaction_generation()
     }
 
-    /// Returns whether the last checkpoint says all that a new one would.
+    /// Returns whether a new checkpoint would be equal to the last one.
     pub fn is_checkpoint_current(&self) -> bool {
         let generation = self.values.partition.compaction_generation();
         self.checkpoints.last.is_some_and(|it| {
@@ -71,15 +71,16 @@ impl Follower {
         })
     }
 
-    /// Begins a checkpoint, which is written by [`Follower::step_checkpoint`]; one that was being
-    /// written is given up. `partition_count` is that of the topic: it decides how much room there
-    /// is. Returns whether one was begun: not before the values are there, and not where they do
-    /// not fit. Until it is written nothing expires for live queries.
+    /// Begins a checkpoint, which [`Follower::step_checkpoint`] writes. A checkpoint in progress is
+    /// abandoned. `partition_count` is that of the topic, and determines the available space.
+    /// Returns `false` if the values are not ready or do not fit. Until the checkpoint is written,
+    /// nothing expires for live queries.
     pub fn begin_checkpoint(&mut self, partition_count: u32) -> Result<bool, ValuesError> {
         self.checkpoints.writing = None;
         let room_bytes = self.checkpoints.derived_area.room_bytes(partition_count);
         let key_count = self.values.state().index.count();
-        // Live offsets take a tenth of the entries at most; half the room is more than enough.
+        // Live offsets take at most a tenth of the space of the entries, so half the space leaves
+        // ample room.
         let wanted_bytes = u64::try_from(key_count * ENTRY_BYTES).unwrap_or(u64::MAX);
         if !self.can_be_written() || wanted_bytes > room_bytes / 2 {
             return Ok(false);
@@ -104,9 +105,9 @@ impl Follower {
         Ok(true)
     }
 
-    /// Writes a piece of the checkpoint: a mebibyte or one shard of the index. It counts when this
-    /// returns `Done`. After an error it is given up, and the one before counts. Memory that is
-    /// lacking for it is no reason to stop.
+    /// Writes a part of the checkpoint: a mebibyte or one shard of the index. The checkpoint is
+    /// valid once this returns `Done`. After an error it is abandoned, and the previous one remains
+    /// valid. Following may continue after an error for lack of memory.
     pub fn step_checkpoint(&mut self) -> Result<CheckpointStep, ValuesError> {
         let Some(writing) = self.checkpoints.writing.take() else {
             return Ok(CheckpointStep::Done);
@@ -116,7 +117,7 @@ impl Follower {
             Ok(step) => Ok(step),
             Err(error) => {
                 let written = ByteRange::new(place, OLD_BYTES_MAX);
-                // What cannot be given back now is with the next checkpoint at this place.
+                // Memory that cannot be freed now is reused by the next checkpoint at this place.
                 self.checkpoints.derived_area.device().discard(written).ok();
                 Err(error)
             }
@@ -130,7 +131,7 @@ impl Follower {
             Stage::Shards(number) => {
                 let mut bytes = 0;
                 while *number < SHARD_COUNT && bytes < FRAME_BYTES {
-                    // A copy, so that readers and the log do not wait for the device.
+                    // Copied, so that readers and the follower do not wait for the device.
                     let shard = self.values.state().index.shard(*number).clone();
                     put_shard(frames, &*device, &shard)?;
                     bytes += shard.size_bytes();
@@ -149,7 +150,7 @@ impl Follower {
                 let swept = self.swept_run();
                 let mut runs = live.runs_from(*next);
                 for (number, run) in runs.by_ref().take(STEP_RUNS) {
-                    // Of a run that is being swept nothing is known.
+                    // The oldest time of a run that is being swept is unknown.
                     let is_known = swept != Some(number);
                     let oldest_ms = if is_known { run.oldest_ms } else { i64::MIN };
                     put_run(frames, &*device, (number, run), oldest_ms)?;
@@ -171,7 +172,7 @@ impl Follower {
         device: &dyn BlockDevice,
         header: &CheckpointHeader,
     ) -> Result<(), ValuesError> {
-        // All of it is durable before the header that makes it count.
+        // The contents are durable before the header makes the checkpoint valid.
         device.flush().map_err(ValuesError::writing)?;
         header.save(device, self.checkpoints.place(header.sequence))?;
         device.flush().map_err(ValuesError::writing)?;
@@ -181,7 +182,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Whether all parts of the values agree.
+    /// Returns whether all parts of the values are consistent.
     fn can_be_written(&self) -> bool {
         self.live_from.is_none() && self.values.ready().is_ok()
     }
