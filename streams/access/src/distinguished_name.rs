@@ -1,9 +1,9 @@
-//! The subject of a certificate as text, in the form of RFC 2253 that Java prints and Kafka's
-//! access lists hold: the last part first, `CN=alice,OU=team,O=Example`.
+//! Distinguished name of a certificate's subject as text, in the RFC 2253 form that Java prints and
+//! Kafka's access lists contain: most specific part first, `CN=alice,OU=team,O=Example`.
 //!
-//! Attribute types without a name in that form are numbers with the value's bytes in hexadecimal,
-//! as in `1.2.840.113549.1.9.1=#1605612e622e63`. The certificate was verified before; this reads
-//! its encoding (X.690) and refuses what it does not understand.
+//! Attribute types without a keyword are written as OIDs with the value's encoding in hexadecimal,
+//! as in `1.2.840.113549.1.9.1=#1605612e622e63`. The certificate must have been verified. This
+//! module parses its DER encoding (X.690) and returns `None` for unsupported encodings.
 
 use std::fmt::Write;
 
@@ -14,14 +14,14 @@ const UTF8_STRING: u8 = 0x0c;
 const PRINTABLE_STRING: u8 = 0x13;
 const IA5_STRING: u8 = 0x16;
 const BMP_STRING: u8 = 0x1e;
-/// The version of a certificate, which version 1 leaves out.
+/// Tag of the version field, which certificates of version 1 omit.
 const VERSION: u8 = 0xa0;
 
-/// Fields of a certificate from its serial number to its subject: number, algorithm, issuer and
-/// validity come between.
+/// Number of fields from the serial number to the subject: serial number, algorithm, issuer and
+/// validity.
 const FIELDS_BEFORE_SUBJECT: usize = 4;
 
-/// The subject of a certificate in DER; `None` when it is empty or not understood.
+/// Returns the subject of a DER-encoded certificate, or `None` if it is empty or unsupported.
 pub(crate) fn subject_of(certificate: &[u8]) -> Option<String> {
     let certificate = Element::only(certificate, SEQUENCE)?;
     let (body, _) = Element::first(certificate.contents)?;
@@ -40,23 +40,23 @@ pub(crate) fn subject_of(certificate: &[u8]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(","))
 }
 
-/// One element of an encoding: tag, length, contents.
+/// A DER element: tag, length, contents.
 struct Element<'a> {
     tag: u8,
     contents: &'a [u8],
-    /// With tag and length.
+    /// Encoding including tag and length.
     whole: &'a [u8],
 }
 
 impl<'a> Element<'a> {
-    /// The first of `bytes`, and what comes behind it.
+    /// Parses the first element of `bytes`. Returns it and the remaining bytes.
     fn first(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (&tag, rest) = bytes.split_first()?;
         let (&first, rest) = rest.split_first()?;
         let (length, rest) = if first < 0x80 {
             (usize::from(first), rest)
         } else {
-            // No certificate is longer than three bytes of length can say.
+            // Three bytes of length suffice for any certificate.
             let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
             let is_short = (1..=3).contains(&digits.len());
             let length = digits.iter().fold(0, |sum, digit| sum << 8 | usize::from(*digit));
@@ -67,7 +67,7 @@ impl<'a> Element<'a> {
         Some((Self { tag, contents, whole }, rest))
     }
 
-    /// The one element of `bytes`, of this tag.
+    /// Parses `bytes` as exactly one element with this tag.
     fn only(bytes: &'a [u8], tag: u8) -> Option<Self> {
         let (element, rest) = Self::first(bytes)?;
         if rest.is_empty() { element.of(tag) } else { None }
@@ -78,7 +78,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The elements of an encoding one after the other; `None` for what is none, which ends them.
+/// Iterator over consecutive elements. Yields `None` for a malformed element and then ends.
 struct Elements<'a>(&'a [u8]);
 
 impl<'a> Iterator for Elements<'a> {
@@ -94,7 +94,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// `TYPE=value`.
+/// Formats an attribute as `TYPE=value`.
 fn text_of(attribute: &Element<'_>) -> Option<String> {
     let (kind, rest) = Element::first(attribute.contents)?;
     let kind = kind.of(OBJECT_ID)?.contents;
@@ -114,7 +114,7 @@ fn text_of(attribute: &Element<'_>) -> Option<String> {
     }
 }
 
-/// The keywords of RFC 2253, section 2.3.
+/// Returns the keyword of an attribute type (RFC 2253, section 2.3).
 fn keyword_of(kind: &[u8]) -> Option<&'static str> {
     match kind {
         [0x55, 4, 3] => Some("CN"),
@@ -157,7 +157,7 @@ fn escaped(value: &str) -> String {
     text
 }
 
-/// An object id in dotted numbers.
+/// Formats an OID in dotted decimal notation.
 fn numbers_of(kind: &[u8]) -> Option<String> {
     let mut numbers = Vec::new();
     let mut number: u64 = 0;

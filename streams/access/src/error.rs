@@ -1,37 +1,37 @@
-//! Errors of the files of users and access lists.
+//! Errors of the files of users and of access lists.
 
 use std::error::Error;
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 
-/// The class of a refused or failed request.
+/// Kind of a rejected or failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessErrorKind {
     /// The file cannot be read or replaced.
     File,
-    /// Others than its owner may write the file, or it belongs to another user.
+    /// Users other than the owner may write the file, or its owner is not accepted.
     Permissions,
-    /// The file's contents are not what they should be. What was read before stays in force.
+    /// The file is malformed. The contents read before remain in effect.
     Contents,
-    /// The file was changed since it was read; a reload comes before another change.
+    /// The file was modified since it was read. It must be reloaded before it can be changed.
     Edited,
-    /// A name, secret or number is outside of what is allowed.
+    /// A name, secret or number is not allowed.
     NotAllowed,
-    /// There is a user of this name.
+    /// A user with this name already exists.
     Exists,
-    /// There is no user of this name.
+    /// No user with this name exists.
     Missing,
-    /// There are as many users or access lists as there may be.
+    /// The maximum number of users or access control entries is reached.
     Full,
 }
 
-/// A refused or failed request: nothing was changed. Never holds a secret.
+/// A rejected or failed request, which changed nothing. Never contains a secret.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct AccessError {
     pub kind: AccessErrorKind,
-    /// Operation that was attempted, its object, and advice.
+    /// Attempted operation, its object, and advice.
     pub what: String,
     #[source]
     pub source: Option<Box<dyn Error + Send + Sync>>,
@@ -46,7 +46,7 @@ impl AccessError {
         Self { source: Some(source.into()), ..self }
     }
 
-    /// Error code and text for clients where a request has not replaced a file.
+    /// Returns the error code and text for a request that failed to replace the file.
     pub(crate) fn code_and_text(self) -> (ResponseError, String) {
         let code = match self.kind {
             AccessErrorKind::NotAllowed | AccessErrorKind::Full => ResponseError::InvalidRequest,
@@ -56,7 +56,7 @@ impl AccessError {
     }
 }
 
-/// A text as Kafka's messages have it.
+/// Converts a text to a string of Kafka's messages.
 pub(crate) fn text(text: impl Into<String>) -> StrBytes {
     StrBytes::from_string(text.into())
 }

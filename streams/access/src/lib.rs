@@ -1,4 +1,4 @@
-//! Who may do what on a broker: users and their logins, access lists, quotas, listeners.
+//! Authentication and authorization of a broker: users and logins, access lists, quotas, listeners.
 //!
 //! ```text
 //! connection ─▶ ListenerPolicy ── anonymous, certificate ──▶ Principal ─▶ Quotas: places, bytes
@@ -6,15 +6,14 @@
 //!                    └──▶ Logins ── PLAIN, SCRAM ── Users ──────┘
 //! ```
 //!
-//! - [`UserFile`] and [`AclFile`] hold what is in force as [`Users`] and [`Acls`], which never
-//!   change: a connection may keep them beside a reload. A file that cannot be used changes
-//!   nothing.
-//! - [`Logins`] is the server's side of SASL on one connection, over bytes.
-//! - [`Acls::authorize`] answers for each request without an allocation.
-//! - [`Quotas`] counts what each principal uses, with the time handed in.
+//! - [`UserFile`] and [`AclFile`] provide their current contents as immutable [`Users`] and
+//!   [`Acls`]. A connection may keep them during a reload. An invalid file changes nothing.
+//! - [`Logins`] is the server side of SASL on one connection, as a state machine over bytes.
+//! - [`Acls::authorize`] authorizes each request without an allocation.
+//! - [`Quotas`] accounts for the usage of each principal. The caller passes the time.
 //!
-//! It opens no socket, reads no clock and starts no thread. Files are read and replaced where a
-//! method says so. No secret is kept, logged or part of an error.
+//! The crate opens no socket, reads no clock and starts no thread. Only methods that document it
+//! read or replace files. Secrets are never stored, logged or contained in an error.
 #![forbid(unsafe_code)]
 
 mod acl;

@@ -1,17 +1,17 @@
-//! Resources that one principal may use, as the file of users says it.
+//! Resource limits of a principal, configured in the file of users.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
 use serde::{Deserialize, Serialize};
 
-/// Where the file says nothing.
+/// Default number of connections.
 const CONNECTIONS: u32 = 1000;
 const BYTES_IN_FLIGHT: u64 = 256 << 20;
-/// As `socket.request.max.bytes` of Kafka.
+/// Default size of a request, as Kafka's `socket.request.max.bytes`.
 const REQUEST_BYTES: u64 = 100 << 20;
 
-/// Quota settings of the file; what it leaves out comes from its defaults, then from the built-in
-/// ones.
+/// Quota settings in the file. Omitted settings have the defaults of the file or, without them, the
+/// built-in defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct QuotaSettings {
@@ -33,15 +33,15 @@ impl QuotaSettings {
     }
 }
 
-/// Resources that one principal may use at once, and rates.
+/// Limits of the resources that one principal may use at once, and of its rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaLimits {
     pub connections: u32,
-    /// Bytes of requests that were read and not answered, over all connections.
+    /// Bytes of requests that were read and not yet answered, over all connections.
     pub bytes_in_flight: u64,
-    /// Size of one request, without its size field.
+    /// Size of one request, without its length prefix.
     pub request_bytes: u64,
-    /// `None`: as fast as it goes.
+    /// `None`: unlimited.
     pub produce_bytes_per_second: Option<NonZeroU64>,
     pub fetch_bytes_per_second: Option<NonZeroU64>,
 }

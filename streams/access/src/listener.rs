@@ -1,4 +1,4 @@
-//! Clients that a listener lets in, and their identity before they log in.
+//! Security settings of a listener, and the principal of a client before its login.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::error::{AccessError, AccessErrorKind};
 use crate::login::LoginSettings;
 use crate::principal::Principal;
 
-/// Protocol of a listener, by Kafka's names.
+/// Security protocol of a listener, by Kafka's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecurityProtocol {
     Plaintext,
@@ -54,7 +54,7 @@ impl FromStr for SecurityProtocol {
     }
 }
 
-/// Certificates of clients, as `ssl.client.auth`.
+/// TLS client authentication (`ssl.client.auth`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
     None,
@@ -62,18 +62,18 @@ pub enum ClientCertificates {
     Required,
 }
 
-/// Consent of the configuration to what is open to each client that reaches the listener.
+/// Configured permission for anonymous clients and unencrypted secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposure {
-    /// Clients log in or show certificates, and secrets cross a network only inside TLS.
+    /// Clients must log in or present certificates, and secrets are transmitted only over TLS.
     Refused,
-    /// Anonymous clients, and PLAIN without TLS, from this host alone.
+    /// Anonymous clients, and PLAIN without TLS, are allowed from this host only.
     Loopback,
-    /// From each host.
+    /// Both are allowed from every host.
     Everywhere,
 }
 
-/// Requirements of a listener on its clients.
+/// Security policy of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerPolicy {
     pub protocol: SecurityProtocol,
@@ -83,7 +83,7 @@ pub struct ListenerPolicy {
 }
 
 impl ListenerPolicy {
-    /// Returns whether a listener at `address` may serve so. Asked once, before it listens.
+    /// Returns whether a listener at `address` may use this policy. Called once, before listening.
     pub fn check(&self, address: IpAddr) -> Result<(), AccessError> {
         let is_exposed = match self.exposure {
             Exposure::Everywhere => true,
@@ -118,10 +118,11 @@ impl ListenerPolicy {
         Ok(())
     }
 
-    /// Who a client is when its connection is made; `None` until it has logged in.
+    /// Returns the principal of a new connection, or `None` until it has logged in.
     ///
-    /// With SASL the login says who it is, a certificate nothing. Otherwise it is the whole
-    /// subject of its certificate (`ssl.principal.mapping.rules=DEFAULT`), or anonymous.
+    /// With SASL, the login determines the principal, and a certificate is ignored. Otherwise the
+    /// principal is the whole subject of the certificate (`ssl.principal.mapping.rules=DEFAULT`),
+    /// or anonymous.
     pub fn principal(
         &self,
         certificate: Option<&ClientCertificate>,

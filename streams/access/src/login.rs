@@ -1,5 +1,6 @@
-//! The server's side of logins on one connection: SaslHandshake names the mechanism,
-//! SaslAuthenticate carries the bytes, and both may come again before the session ends (KIP-368).
+//! Server side of SASL authentication on one connection: SaslHandshake selects the mechanism,
+//! SaslAuthenticate carries its messages, and both may be repeated before the session expires
+//! (KIP-368).
 //!
 //! ```text
 //! Idle ── handshake ──▶ Begun ── first message ──▶ Challenged (SCRAM alone)
@@ -8,9 +9,9 @@
 //!         any refusal ──▶ Closed: the connection is to be closed after the answer
 //! ```
 //!
-//! A name that is not known, a wrong secret and a name that acts for another get the same bytes
-//! after the same work. Deriving the keys for PLAIN takes milliseconds; SCRAM leaves that to the
-//! client.
+//! An unknown name, a wrong secret and an authorization identity of another user result in the same
+//! response bytes after the same work. Deriving the keys for PLAIN takes milliseconds. With SCRAM,
+//! the client derives them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +24,10 @@ use sasl::{
 use crate::principal::Principal;
 use crate::users::{Candidate, Users};
 
-/// What each login that is refused for its name, secret or proof is told.
+/// Error message for every login with a wrong name, secret or proof.
 const CREDENTIALS: &str = "authentication failed: invalid user name or password";
 
-/// The logins of one connection.
+/// SASL state of one connection.
 #[derive(Debug)]
 pub struct Logins {
     settings: LoginSettings,
@@ -34,7 +35,7 @@ pub struct Logins {
     session: Option<Session>,
 }
 
-/// Mechanisms with which a listener lets clients log in.
+/// Settings of logins on a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginSettings {
     pub mechanisms: Vec<Mechanism>,
@@ -42,27 +43,28 @@ pub struct LoginSettings {
     pub session_lifetime: Option<Duration>,
 }
 
-/// A login that succeeded.
+/// A successful login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     pub principal: Principal,
     pub mechanism: Mechanism,
-    /// The client logs in again before it is over, or is disconnected with its next request.
+    /// Time after which the client must have logged in again. Otherwise its next request closes the
+    /// connection.
     pub lifetime: Option<Duration>,
 }
 
 impl Session {
-    /// `session_lifetime_ms` of SaslAuthenticate's answer; 0 without a limit.
+    /// Returns `session_lifetime_ms` of SaslAuthenticate's response; 0 without a limit.
     pub fn lifetime_ms(&self) -> i64 {
         let millis = self.lifetime.map_or(0, |lifetime| lifetime.as_millis());
         i64::try_from(millis).unwrap_or(i64::MAX)
     }
 }
 
-/// `auth_bytes` of an answer without an error.
+/// Result of a step, with `auth_bytes` of the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginStep {
-    /// The client sends another message.
+    /// The client must send another message.
     Continue(Vec<u8>),
     Done {
         bytes: Vec<u8>,
@@ -70,8 +72,8 @@ pub enum LoginStep {
     },
 }
 
-/// An answer with an error, without `auth_bytes`. Only an unsupported mechanism may be followed
-/// by another handshake.
+/// Error response, without `auth_bytes`. Only after an unsupported mechanism may the client send
+/// another handshake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct LoginRefusal {
@@ -87,7 +89,7 @@ enum State {
     Closed,
 }
 
-/// A SCRAM exchange after the server's first message.
+/// A SCRAM exchange after the server-first message.
 struct Challenge {
     mechanism: Mechanism,
     first: ClientFirst,
@@ -101,22 +103,22 @@ impl Logins {
         Self { settings, state: State::Idle, session: None }
     }
 
-    /// Who has logged in, if a client has.
+    /// Returns the session, if the client has logged in.
     pub fn session(&self) -> Option<&Session> {
         self.session.as_ref()
     }
 
-    /// Returns whether no login is under way.
+    /// Returns whether no login is in progress.
     pub fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
     }
 
-    /// The names for SaslHandshake's answer.
+    /// Returns the mechanisms for SaslHandshake's response.
     pub fn mechanism_names(&self) -> impl Iterator<Item = &'static str> {
         self.settings.mechanisms.iter().map(|mechanism| mechanism.name())
     }
 
-    /// Begins a login among `users`. `nonce` is new for each.
+    /// Starts a login as one of `users`. `nonce` must be new for each login.
     pub fn handshake(
         &mut self,
         mechanism: &str,
@@ -126,8 +128,8 @@ impl Logins {
         self.begin(mechanism, users, nonce, None)
     }
 
-    /// Handshake as [`Logins::handshake`], of a client that has said its name: the name in its
-    /// SCRAM messages counts for nothing. So do PostgreSQL's clients.
+    /// Same as [`Logins::handshake`] for a client whose name is already known. The name in its
+    /// SCRAM messages is ignored, as PostgreSQL's protocol requires.
     pub fn handshake_of(
         &mut self,
         name: &str,
@@ -162,7 +164,7 @@ impl Logins {
         Ok(())
     }
 
-    /// Takes `auth_bytes` of a client.
+    /// Processes `auth_bytes` of a client.
     pub fn authenticate(&mut self, message: &[u8]) -> Result<LoginStep, LoginRefusal> {
         let step = match std::mem::replace(&mut self.state, State::Closed) {
             State::Begun { mechanism: Mechanism::Plain, users, .. } => {
@@ -225,11 +227,11 @@ impl Challenge {
         Self { mechanism, first, nonce, message, candidate }
     }
 
-    /// The server's last message, if the client's proves that it knows the secret.
+    /// Verifies the client-final message. Returns the server-final message if the proof is valid.
     fn check(&self, message: &[u8]) -> Result<Vec<u8>, LoginRefusal> {
         let last = ClientFinal::parse(message).map_err(malformed)?;
         let auth_message = self.first.auth_message(&self.message, &last);
-        // All of it is computed for each client, so that time tells nothing.
+        // All checks are computed for every client, so that timing reveals nothing.
         let is_proved = self.candidate.keys.accept_proof(&auth_message, &last.proof);
         let follows = last.follows(&self.first, &self.nonce);
         let is_own = acts_for_itself(self.first.authorization.as_deref(), &self.first.name);
@@ -242,14 +244,14 @@ impl Challenge {
     }
 }
 
-/// Without the keys and nonces.
+/// Omits keys and nonces.
 impl std::fmt::Debug for Challenge {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Challenge").field("name", &self.first.name).finish_non_exhaustive()
     }
 }
 
-/// The user's name, if the secret is the user's.
+/// Verifies a PLAIN message. Returns the user's name.
 fn check_plain(message: &[u8], users: &Users) -> Result<String, LoginRefusal> {
     let login = PlainLogin::parse(message).map_err(malformed)?;
     let is_right = users.verify(login.name, login.secret);

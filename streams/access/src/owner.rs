@@ -1,4 +1,4 @@
-//! Owners of what many share: users, or where clients come from.
+//! Owners to whom shares of common resources are assigned: users, or source addresses.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use shares::Owner;
 
 use crate::principal::Principal;
 
-/// A number for a principal, or for an address where nobody has logged in: a name that somebody
-/// only claims to have is not theirs.
+/// Returns the owner for a principal, or for the address of a client that has not logged in. An
+/// unauthenticated user name is not used.
 pub fn owner_of(principal: &Principal, address: IpAddr) -> Owner {
     match *principal == Principal::anonymous() {
         true => owner_at(address),
@@ -17,12 +17,12 @@ pub fn owner_of(principal: &Principal, address: IpAddr) -> Owner {
     }
 }
 
-/// A number for an address; of an IPv6 address it is the network.
+/// Returns the owner for an address. All addresses of an IPv6 /64 network have the same owner.
 pub fn owner_at(address: IpAddr) -> Owner {
     owner(network_of(address))
 }
 
-/// An address, or the network of an IPv6 address.
+/// Returns an IPv4 address, or the /64 network of an IPv6 address.
 pub(crate) fn network_of(address: IpAddr) -> u64 {
     match address.to_canonical() {
         IpAddr::V4(address) => u64::from(address.to_bits()),
@@ -32,7 +32,7 @@ pub(crate) fn network_of(address: IpAddr) -> u64 {
 
 fn owner(of: impl std::hash::Hash) -> Owner {
     static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    // 0 is nobody's.
+    // 0 means no owner.
     Owner(HASHES.hash_one(of).max(1))
 }
 

@@ -1,7 +1,8 @@
-//! A file that says who may do what: TOML that only its owner writes, replaced as a whole.
+//! A TOML file of users or access lists that only its owner may write, and that is replaced
+//! atomically.
 //!
-//! Its owner is this process's user or root. A change is refused when the file is not as it was
-//! read, so that an edit by hand is not lost.
+//! The owner must be this process's user or root. A change is rejected if the file was modified
+//! since it was read, so that manual edits are not lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -17,28 +18,29 @@ use state_file::replace_private_file;
 
 use crate::error::{AccessError, AccessErrorKind};
 
-/// Longest file that is read.
+/// Maximum size of a file.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// Version of both files so far.
+/// Current version of both file formats.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
 #[derive(Debug)]
 pub(crate) struct PolicyFile {
     path: PathBuf,
-    /// SHA-256 of what is in force; `None` when there is no file.
+    /// SHA-256 of the contents in effect; `None` if there is no file.
     seen: Option<Vec<u8>>,
 }
 
 impl PolicyFile {
-    /// File of which nothing was read yet.
+    /// Creates a handle of a file that was not read yet.
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, seen: None }
     }
 
-    /// The contents, or `None` when there is no file. Nothing is in force yet.
+    /// Returns the contents, or `None` if there is no file. Does not put them into effect.
     pub(crate) fn read(&self) -> Result<Option<String>, AccessError> {
-        // A pipe in the file's place is refused below, not waited for.
+        // Non-blocking, so that a FIFO in place of the file is rejected below instead of blocking
+        // the open.
         let mut options = OpenOptions::new();
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of a few bits");
         let file = match options.read(true).custom_flags(flags).open(&self.path) {
@@ -55,7 +57,7 @@ impl PolicyFile {
         Ok(Some(text))
     }
 
-    /// Meaning of the contents, or the line that is wrong.
+    /// Parses the contents. An error contains the line number.
     pub(crate) fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, AccessError> {
         toml::from_str(text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start);
@@ -78,13 +80,13 @@ impl PolicyFile {
         )))
     }
 
-    /// There was a file before and now there is none.
+    /// Error for a file that was deleted since it was read.
     pub(crate) fn gone(&self) -> AccessError {
         let what = format!("{} was deleted; its contents stay in force", self.path.display());
         AccessError::new(AccessErrorKind::File, what)
     }
 
-    /// These contents are in force from now on.
+    /// Remembers these contents as those in effect.
     pub(crate) fn remember(&mut self, text: Option<&str>) {
         self.seen = text.map(fingerprint);
     }
@@ -93,7 +95,7 @@ impl PolicyFile {
         self.seen.is_some()
     }
 
-    /// Stores new contents in place of those that are in force.
+    /// Atomically replaces the contents in effect.
     pub(crate) fn replace(
         &mut self,
         heading: &str,
@@ -150,7 +152,7 @@ fn fingerprint(text: &str) -> Vec<u8> {
     digest(&SHA256, text.as_bytes()).as_ref().to_vec()
 }
 
-/// The parser's message without a value that it repeats, which may be a secret.
+/// Removes a value quoted in the parser's message, as it may be a secret.
 fn without_value(message: &str) -> String {
     let message = message.replace('\n', " ");
     let quoted = message.find("string \"").zip(message.rfind('"'));

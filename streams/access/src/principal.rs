@@ -1,4 +1,4 @@
-//! Names of those who ask, as access lists write them.
+//! Principals, in the form of access control lists.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use crate::error::{AccessError, AccessErrorKind};
 
-/// The only type of principals.
+/// The only type of principal.
 const TYPE: &str = "User:";
 
-/// In an access list: each principal.
+/// Matches every principal in an access control list.
 pub(crate) const EVERYONE: &str = "User:*";
 
-/// Longest principal, its type included. Names from certificates can be long.
+/// Maximum length of a principal, including its type. Subjects of certificates can be long.
 pub const PRINCIPAL_BYTES_MAX: usize = 1024;
 
 /// `User:NAME`: a user's name, a certificate's subject, or `User:ANONYMOUS`. Cheap to clone.
@@ -21,22 +21,22 @@ pub const PRINCIPAL_BYTES_MAX: usize = 1024;
 pub struct Principal(Arc<str>);
 
 impl Principal {
-    /// A client that has not said who it is.
+    /// Returns the principal of an unauthenticated client.
     pub fn anonymous() -> Self {
         Self(Arc::from("User:ANONYMOUS"))
     }
 
-    /// Principal of a user or a subject by this name.
+    /// Returns the principal of a user or certificate subject.
     pub fn user(name: &str) -> Result<Self, AccessError> {
         format!("{TYPE}{name}").parse()
     }
 
-    /// `User:NAME`.
+    /// Returns `User:NAME`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Without the type.
+    /// Returns the name without the type.
     pub fn name(&self) -> &str {
         &self.0[TYPE.len()..]
     }
@@ -66,7 +66,7 @@ impl fmt::Display for Principal {
     }
 }
 
-/// So that maps are asked without an allocation.
+/// Allows map lookups without an allocation.
 impl Borrow<str> for Principal {
     fn borrow(&self) -> &str {
         &self.0

@@ -1,6 +1,6 @@
-//! DescribeClientQuotas and AlterClientQuotas (KIP-546), by Kafka's schemas: the rates of users,
-//! and of all users that have none of their own. Whether the client may send them, the broker has
-//! asked before: DescribeConfigs or AlterConfigs on the cluster.
+//! DescribeClientQuotas and AlterClientQuotas (KIP-546), by Kafka's schemas: rates of single users,
+//! and the default rates of all others. The broker has already authorized the request:
+//! DescribeConfigs or AlterConfigs on the cluster.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -24,15 +24,15 @@ const OTHER_KINDS: [&str; 2] = ["client-id", "ip"];
 const PRODUCE: &str = "producer_byte_rate";
 const FETCH: &str = "consumer_byte_rate";
 
-/// How a filter compares.
+/// Match types of a filter.
 const EXACT: i8 = 0;
 const DEFAULT: i8 = 1;
 const ANY: i8 = 2;
 
-/// Why an entry is refused.
+/// Error code and message of a rejected entry.
 type Refused = (ResponseError, String);
 
-/// The rates of one user, or of those that have none of their own.
+/// Requested rates of one user, or the default rates.
 struct Wanted<'a> {
     user: Option<&'a str>,
     rates: Vec<(bool, Option<NonZeroU64>)>,
@@ -43,7 +43,7 @@ fn invalid(what: impl Into<String>) -> Refused {
 }
 
 impl UserFile {
-    /// The rates that the file says, of those whom a filter asks for.
+    /// Returns the configured rates of the users that match a filter.
     pub fn describe_quotas(
         &self,
         request: &DescribeClientQuotasRequest,
@@ -82,8 +82,8 @@ impl UserFile {
         response.with_entries(Some(entries.collect()))
     }
 
-    /// Changes the rates of the entries that are valid, with one replacement of the file, and says
-    /// what is wrong with the others.
+    /// Changes the rates of valid entries with one replacement of the file, and returns an error
+    /// for each of the others.
     pub fn alter_quotas(
         &mut self,
         request: &AlterClientQuotasRequest,
@@ -102,7 +102,7 @@ impl UserFile {
     }
 }
 
-/// The answer to a request of which nothing is done.
+/// Builds the response to a request that was rejected as a whole.
 pub fn refuse_quotas(
     request: &AlterClientQuotasRequest,
     error: ResponseError,
@@ -201,7 +201,7 @@ fn wanted_of(entry: &WantedEntry) -> Result<Wanted<'_>, Refused> {
     Ok(Wanted { user, rates: rates.collect::<Result<_, _>>()? })
 }
 
-/// A whole number of bytes; none where it is taken away.
+/// Parses a rate, which must be a whole number of bytes; `None` if it is to be removed.
 fn rate_of(change: &OpData) -> Result<Option<NonZeroU64>, Refused> {
     if change.remove {
         return Ok(None);

@@ -1,10 +1,10 @@
-//! Usage of principals, and the decision whether they may use more.
+//! Resource usage of principals, and enforcement of their quotas.
 //!
-//! Rates are token buckets of one second: what came is counted, never refused, and the answer says
-//! how long the client is to wait. The time is handed in and never goes back.
+//! Rates are limited by token buckets of one second. Traffic is counted but never rejected; the
+//! response tells the client how long to wait. The caller passes the time, which must be monotonic.
 //!
-//! Locks: the table of accounts, then one account; none is held for longer than a few sums. The
-//! bytes of all principals are one number without a lock.
+//! Lock order: the table of accounts, then one account. Both are held briefly. The total bytes of
+//! all principals are an atomic counter.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,62 +19,63 @@ use crate::limits::QuotaLimits;
 use crate::owner::network_of;
 use crate::principal::Principal;
 
-/// Most principals that are remembered; idle ones that owe nothing are forgotten for others.
+/// Maximum number of accounts. Idle ones without debt are evicted for new ones.
 pub const PRINCIPAL_COUNT_MAX: usize = 10_000;
 
-/// What may come at once after a rest, as time at the full rate.
+/// Burst after an idle period, as time at the full rate.
 const BURST: Duration = Duration::from_secs(1);
 
-/// Longest wait of one answer, shorter than clients wait for one. What is owed beyond it is asked
-/// for with the next answer.
+/// Maximum throttle time of one response, which is below the timeouts of clients. Remaining debt is
+/// included in the throttle time of the next response.
 pub const THROTTLE_MAX: Duration = Duration::from_secs(10);
 
-/// Why a connection or request has to go or to wait.
+/// Reason for which a connection or request is rejected or delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     #[error("too many connections of the principal; close some, or raise its quota")]
     Connections,
-    /// It would have more than it leaves to others.
+    /// The principal would have more connections than it leaves for others.
     #[error("the principal has used up its share of the connections; close some")]
     Shares,
     #[error("{PRINCIPAL_COUNT_MAX} principals are connected or throttled; try again later")]
     Principals,
-    /// The request can never be read.
+    /// The request can never be accepted.
     #[error("the request is longer than the principal's quota for one request")]
     RequestBytes,
-    /// The request can be read when others are answered.
+    /// The request can be read once other requests of the principal are answered.
     #[error("the principal's requests in flight have reached its quota of bytes")]
     BytesInFlight,
-    /// The same, when requests of others are answered too.
+    /// The request can be read once requests of any principals are answered.
     #[error("the requests in flight of all principals have reached the memory limit for this one")]
     BytesOfAll,
 }
 
-/// The accounts of all principals. Clients that have not logged in have one for each address, so
-/// that none of them takes what the others may have.
+/// Accounts of all principals. Unauthenticated clients have an account for each address, so that
+/// one of them cannot use up the quota of the others.
 #[derive(Debug)]
 pub struct Quotas {
     accounts: Mutex<HashMap<AccountKey, Arc<Account>>>,
     all: Arc<BytesOfAll>,
 }
 
-/// Bytes of requests in flight of all principals together, of which each leaves some to others.
+/// Bytes of in-flight requests of all principals. Each principal must leave a part to others.
 #[derive(Debug)]
 struct BytesOfAll {
     most: u64,
     taken: AtomicU64,
 }
 
-/// A principal, and the network of one that has not logged in.
+/// A principal, and the network address if it has not logged in.
 type AccountKey = (Principal, Option<u64>);
 
-/// One connection of a principal; gives its place back when dropped. Knows the principal's account.
+/// A connection of a principal, with a reference to its account. Dropping it releases the
+/// connection.
 #[derive(Debug)]
 pub struct ConnectionPlace {
     account: Arc<Account>,
 }
 
-/// The bytes of one request; gives them back when dropped, which is when it is answered.
+/// Bytes of one request in flight. Dropping it, after the response, releases them.
 #[derive(Debug)]
 pub struct BytesInFlight {
     account: Arc<Account>,
@@ -97,19 +98,18 @@ struct Usage {
 }
 
 impl Quotas {
-    /// `bytes_in_flight_max` is for the requests of all principals together.
+    /// `bytes_in_flight_max` is the limit for all principals together.
     pub fn new(bytes_in_flight_max: u64) -> Self {
         let all = BytesOfAll { most: bytes_in_flight_max, taken: AtomicU64::new(0) };
         Self { accounts: Mutex::default(), all: Arc::new(all) }
     }
 
-    /// Bytes of the requests of all principals that are in flight, and how many may be.
+    /// Returns the bytes in flight of all principals, and their limit.
     pub fn bytes_in_flight(&self) -> (u64, u64) {
         (self.all.taken.load(Ordering::Relaxed), self.all.most)
     }
 
-    /// Takes a place for a connection of `principal`, once it is known who that is. The address is
-    /// where it comes from.
+    /// Registers a connection once its principal is known. `address` is the client's.
     pub fn connect(
         &self,
         (principal, address): (&Principal, IpAddr),
@@ -139,7 +139,8 @@ impl Quotas {
         Ok(ConnectionPlace { account })
     }
 
-    /// Gives each principal its limits anew, after a reload. Connections beyond them stay.
+    /// Applies new limits to all principals after a reload. Existing connections above a limit are
+    /// kept.
     pub fn set_limits(&self, limits_of: impl Fn(&Principal) -> QuotaLimits) {
         for ((principal, _), account) in self.accounts().iter() {
             account.usage().set_limits(limits_of(principal));
@@ -152,9 +153,10 @@ impl Quotas {
 }
 
 impl ConnectionPlace {
-    /// Takes the bytes of a request that is about to be read. A request is let in beside no other
-    /// of its principal however small the quota is, so that each client gets on; and beside those
-    /// of others as long as its principal then has no more than what it leaves to them.
+    /// Reserves the bytes of a request before it is read. A principal without other requests in
+    /// flight is not subject to its own quota of bytes in flight, so that every client makes
+    /// progress. The limit of all principals admits a request as long as its principal then has no
+    /// more than what remains for others.
     pub fn admit(&self, bytes: u64) -> Result<BytesInFlight, QuotaError> {
         let mut usage = self.account.usage();
         if bytes > usage.limits.request_bytes {
@@ -172,14 +174,14 @@ impl ConnectionPlace {
         Ok(BytesInFlight { account: Arc::clone(&self.account), bytes })
     }
 
-    /// Counts bytes that were produced: `throttle_time_ms` of the answer.
+    /// Counts produced bytes. Returns `throttle_time_ms` of the response.
     pub fn produced(&self, bytes: u64, now: Instant) -> i32 {
         let mut usage = self.account.usage();
         let rate = usage.limits.produce_bytes_per_second;
         usage.produce.take(bytes, rate, now)
     }
 
-    /// Counts bytes that were fetched: `throttle_time_ms` of the answer.
+    /// Counts fetched bytes. Returns `throttle_time_ms` of the response.
     pub fn fetched(&self, bytes: u64, now: Instant) -> i32 {
         let mut usage = self.account.usage();
         let rate = usage.limits.fetch_bytes_per_second;
@@ -201,11 +203,11 @@ impl Drop for BytesInFlight {
 }
 
 impl BytesOfAll {
-    /// Takes so many more for an owner that has `own`, if that leaves enough to others. A request
-    /// that is alone is let in.
+    /// Reserves `more` bytes for an owner that has `own`, if enough remains for others. The only
+    /// request in flight is always admitted.
     fn take(&self, own: u64, more: u64) -> bool {
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        // Relaxed: the number alone counts, and no other memory depends on it.
+        // Relaxed: the counter guards no other memory.
         let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
             let left = self.most.saturating_sub(taken);
             let has_room = leaves_enough(size(own), size(more), size(left));
@@ -233,7 +235,7 @@ impl Account {
 }
 
 impl Usage {
-    /// A changed rate begins without debts, which were counted by the old one.
+    /// A bucket whose rate changes starts without debt, which was counted at the old rate.
     fn set_limits(&mut self, limits: QuotaLimits) {
         if limits.produce_bytes_per_second != self.limits.produce_bytes_per_second {
             self.produce = Bucket::default();
@@ -250,20 +252,20 @@ impl Usage {
     }
 }
 
-/// A token bucket, kept as the time at which it is full again.
+/// A token bucket, represented by the time at which it is full again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     full_at: Option<Instant>,
 }
 
 impl Bucket {
-    /// Takes tokens, also those that are not there yet: how many ms the client is to wait.
+    /// Takes tokens, with debt if necessary. Returns the time that the client must wait in ms.
     fn take(&mut self, bytes: u64, rate: Option<NonZeroU64>, now: Instant) -> i32 {
         let Some(rate) = rate else { return 0 };
         let nanos = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.get()));
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         let start = self.full_at.map_or(now, |full_at| full_at.max(now));
-        // Some centuries of debt are as good as more.
+        // On overflow of the clock, after centuries, the debt stays unchanged.
         let full_at = start.checked_add(cost).unwrap_or(start);
         self.full_at = Some(full_at);
         let wait = full_at.saturating_duration_since(now).saturating_sub(BURST).min(THROTTLE_MAX);
@@ -319,7 +321,7 @@ mod tests {
             let wait = bucket.take(taken, Some(rate), now);
             now += Duration::from_millis(u64::try_from(wait).expect("a wait"));
         }
-        // What came in the first second came at once; each wait is rounded up by less than 1 ms.
+        // The burst of the first second is not delayed. Each wait is rounded up by less than 1 ms.
         let due = bytes - rate.get();
         let seconds = (now - start).as_secs_f64();
         assert!(seconds * 7777.0 >= due as f64, "{seconds} s for {due} bytes");

@@ -1,5 +1,5 @@
-//! DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554), by Kafka's schemas.
-//! Whether the client may send them, the broker has asked before: Describe or Alter on the cluster.
+//! DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554), by Kafka's schemas. The
+//! broker has already authorized the request: Describe or Alter on the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,16 +22,16 @@ use crate::principal::Principal;
 use crate::user_file::{UserFile, user_name};
 use crate::users::{KeysText, UserEntry, Users};
 
-/// Why a user is refused.
+/// Error code and message for a rejected user.
 type Refused = (ResponseError, String);
 
-/// A change of one user's keys for one hash; without keys they go.
+/// A change of one user's keys for one hash. `None` deletes them.
 struct Step {
     hash: ScramHash,
     keys: Option<ScramKeys>,
 }
 
-/// What a request says of one user.
+/// Requested changes of one user.
 #[derive(Default)]
 struct Wanted {
     steps: Vec<Step>,
@@ -54,7 +54,7 @@ fn code_of(hash: ScramHash) -> i8 {
 }
 
 impl UserFile {
-    /// The mechanisms and iterations of users that can log in: of all, or of those that are named.
+    /// Returns mechanisms and iteration counts of all users with credentials, or of the named ones.
     pub fn describe_scram(
         &self,
         request: &DescribeUserScramCredentialsRequest,
@@ -89,8 +89,8 @@ impl UserFile {
         response.with_results(results.collect())
     }
 
-    /// Gives users keys and takes keys away, with one replacement of the file: of each user all
-    /// that the request says, or nothing.
+    /// Sets and deletes credentials with one replacement of the file. The changes of each user are
+    /// applied completely or not at all.
     pub fn alter_scram(
         &mut self,
         request: &AlterUserScramCredentialsRequest,

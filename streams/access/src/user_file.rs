@@ -1,4 +1,4 @@
-//! The file of users, and changes of it.
+//! The file of users, and changes to it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::users::{KeysText, USER_COUNT_MAX, UserEntry, UserName, UserTable, Use
 const HEADING: &str = "# Users of the broker: salted keys, from which no secret can be had.\n\
                        # Written anew with each change; comments are not kept.";
 
-/// Length of a new key for made-up salts, in bytes.
+/// Length of a new key for decoy salts, in bytes.
 const DECOY_KEY_BYTES: usize = 32;
 
-/// The users in force, and the file that they came from.
+/// Current users, and the file that they were read from.
 #[derive(Debug)]
 pub struct UserFile {
     file: PolicyFile,
     users: Arc<Users>,
 }
 
-/// A user's new secret, from which keys for both hashes are made.
+/// New secret of a user, from which keys for both hashes are derived.
 pub struct NewSecret<'a> {
     pub name: &'a str,
     pub secret: &'a str,
@@ -35,7 +35,7 @@ pub struct NewSecret<'a> {
 }
 
 impl UserFile {
-    /// Reads the file. Without one there is no user; the first change makes it.
+    /// Reads the file. Without a file, there are no users, and the first change creates it.
     pub fn open(path: PathBuf) -> Result<Self, AccessError> {
         let mut file = PolicyFile::new(path);
         let text = file.read()?;
@@ -44,12 +44,13 @@ impl UserFile {
         Ok(Self { file, users: Arc::new(users.unwrap_or_else(Users::none)) })
     }
 
-    /// Those in force. A login keeps the ones that it began with.
+    /// Returns the current users. A login in progress keeps those with which it started.
     pub fn users(&self) -> &Arc<Users> {
         &self.users
     }
 
-    /// Reads the file again. On an error, also when the file is gone, the old users stay in force.
+    /// Reads the file again. On an error, including a deleted file, the current users remain in
+    /// effect.
     pub fn reload(&mut self) -> Result<(), AccessError> {
         let text = self.file.read()?;
         if text.is_none() && self.file.was_there() {
@@ -61,7 +62,7 @@ impl UserFile {
         Ok(())
     }
 
-    /// Adds a user. Takes milliseconds for the keys and waits for the disk.
+    /// Adds a user. Deriving the keys takes milliseconds. Blocks on the disk.
     pub fn add(&mut self, new: &NewSecret<'_>) -> Result<(), AccessError> {
         self.change(|table| {
             let can_log_in = |user: &UserEntry| !user.secrets.is_empty();
@@ -81,7 +82,7 @@ impl UserFile {
         })
     }
 
-    /// Gives a user another secret. Sessions of the old one go on until they end.
+    /// Replaces the secret of a user. Existing sessions are not affected.
     pub fn set_secret(&mut self, new: &NewSecret<'_>) -> Result<(), AccessError> {
         self.change(|table| {
             let user = table.users.get_mut(&user_name(new.name)?);
@@ -90,7 +91,7 @@ impl UserFile {
         })
     }
 
-    /// Removes a user with all that the file says of it.
+    /// Removes a user and all its settings.
     pub fn remove(&mut self, name: &str) -> Result<(), AccessError> {
         self.change(|table| {
             let removed = table.users.remove(&UserName(name.to_owned()));
@@ -98,7 +99,7 @@ impl UserFile {
         })
     }
 
-    /// Changes the file as a whole, and what is in force with it.
+    /// Changes the file atomically, and then the users in effect.
     pub(crate) fn change(
         &mut self,
         change: impl FnOnce(&mut UserTable) -> Result<(), AccessError>,

@@ -1,8 +1,8 @@
-//! Users as they are in force: keys for logging in, and quotas.
+//! Users in effect: credentials and quotas.
 //!
-//! A name that is not there gets keys too, made up of a hash of the name, with salt and iterations
-//! as a user's that is there could be. So the answers, and the time that they take, tell nothing
-//! of which names there are.
+//! Unknown names have decoy keys, whose salt and iteration count are derived from a keyed hash of
+//! the name and look like those of an existing user. Therefore neither the responses nor their
+//! timing reveal which names exist.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ use crate::limits::{QuotaLimits, QuotaSettings};
 use crate::policy_file::{FORMAT_VERSION, PolicyFile};
 use crate::principal::Principal;
 
-/// Most users of one file.
+/// Maximum number of users.
 pub const USER_COUNT_MAX: usize = 100_000;
 
-/// Shortest key that made-up salts are drawn with, in bytes.
+/// Minimum length of the key for decoy salts, in bytes.
 const DECOY_KEY_BYTES_MIN: usize = 16;
 
-/// The users of one file at one instant. Never changes: a reload makes others.
+/// Immutable snapshot of the file of users. A reload creates a new one.
 #[derive(Debug)]
 pub struct Users {
     users: BTreeMap<String, UserEntry>,
     default_quota: QuotaSettings,
     decoy_key: hmac::Key,
-    /// How keys of users look, for each hash and for PLAIN.
+    /// Visible parameters of the users' keys, for each hash and for PLAIN.
     shapes: [Vec<Shape>; 3],
 }
 
@@ -43,12 +43,12 @@ pub(crate) struct UserEntry {
     pub(crate) quota: QuotaSettings,
 }
 
-/// The file of users.
+/// Contents of the file of users.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct UserTable {
     pub(crate) version: u32,
-    /// Key from which made-up salts are drawn, in base64.
+    /// Key for decoy salts, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decoy_key: Option<String>,
     #[serde(default, skip_serializing_if = "QuotaSettings::is_empty")]
@@ -57,17 +57,17 @@ pub(crate) struct UserTable {
     pub(crate) users: BTreeMap<UserName, UserEntry>,
 }
 
-/// A name that the file may hold.
+/// A validated user name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct UserName(pub(crate) String);
 
-/// Keys in their text form.
+/// Keys in text form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct KeysText(pub(crate) ScramKeys);
 
-/// How the keys of a user look from outside.
+/// Parameters of a user's keys that a client can see.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     hash: ScramHash,
@@ -75,15 +75,15 @@ struct Shape {
     salt_bytes: usize,
 }
 
-/// The keys that a login is checked against.
+/// Keys against which a login is verified.
 pub(crate) struct Candidate {
     pub(crate) keys: ScramKeys,
-    /// Otherwise they are made up and no login succeeds.
+    /// If false, the keys are decoys and no login succeeds.
     pub(crate) is_known: bool,
 }
 
 impl Users {
-    /// No user at all.
+    /// Returns an empty set of users.
     pub fn none() -> Self {
         Self::of(UserTable::default())
     }
@@ -119,7 +119,7 @@ impl Users {
         Self { users, default_quota: table.default_quota, decoy_key, shapes }
     }
 
-    /// All names, in order, with the hashes that they have secrets for.
+    /// Iterates over all names, in order, with the hashes for which they have keys.
     pub fn list(&self) -> impl Iterator<Item = UserInfo<'_>> {
         self.users.iter().map(|(name, user)| UserInfo {
             name,
@@ -127,7 +127,7 @@ impl Users {
         })
     }
 
-    /// Entries of each user in the file, in the order of names.
+    /// Iterates over the entries of the file, ordered by name.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &UserEntry)> {
         self.users.iter().map(|(name, user)| (name.as_str(), user))
     }
@@ -140,27 +140,29 @@ impl Users {
         &self.default_quota
     }
 
-    /// Returns whether there is a user of this name that can log in.
+    /// Returns whether a user with this name exists and has keys.
     pub fn can_log_in(&self, name: &str) -> bool {
         self.users.get(name).is_some_and(|user| !user.secrets.is_empty())
     }
 
-    /// Returns whether this is the user's secret. Takes milliseconds, whatever the answer.
+    /// Verifies a user's secret. Takes milliseconds, independent of the result.
     pub fn verify(&self, name: &str, secret: &[u8]) -> bool {
         let candidate = self.candidate(name, None);
         let fits = candidate.keys.are_of(secret);
         fits && candidate.is_known
     }
 
-    /// Quota of the principal: its own settings, else the file's defaults, else the built-in.
+    /// Returns the quota of a principal. Settings are resolved in this order: its own, the file's
+    /// defaults, the built-in defaults.
     pub fn quota_of(&self, principal: &Principal) -> QuotaLimits {
         let own = self.users.get(principal.name()).map(|user| &user.quota);
         QuotaLimits::resolve(own.unwrap_or(&QuotaSettings::default()), &self.default_quota)
     }
 
-    /// The user's keys for `hash`, or for PLAIN the first that there are; or made-up ones.
+    /// Returns the user's keys for `hash`, or any keys for PLAIN. Returns decoy keys if there are
+    /// none.
     pub(crate) fn candidate(&self, name: &str, hash: Option<ScramHash>) -> Candidate {
-        // They are always made up, so that a name that is there takes as long.
+        // Decoys are always computed, so that existing names take the same time.
         let decoy = self.decoy(name, hash);
         let known = self.users.get(name).and_then(|user| user.keys(hash)).cloned();
         Candidate { is_known: known.is_some(), keys: known.unwrap_or(decoy) }
@@ -189,16 +191,16 @@ impl Users {
     }
 }
 
-/// A user as it appears in a list.
+/// A user in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserInfo<'a> {
     pub name: &'a str,
-    /// Without any the user cannot log in by SASL; the entry gives quotas.
+    /// If empty, the user cannot log in by SASL, and the entry only sets quotas.
     pub hashes: Vec<ScramHash>,
 }
 
 impl UserEntry {
-    /// Returns whether the file says nothing by it.
+    /// Returns whether the entry contains no settings.
     pub(crate) fn is_empty(&self) -> bool {
         self.secrets.is_empty() && self.quota.is_empty()
     }
@@ -232,7 +234,7 @@ impl TryFrom<String> for UserName {
     type Error = AccessError;
 
     fn try_from(name: String) -> Result<Self, AccessError> {
-        // The subjects of certificates have entries as well, for quotas.
+        // Subjects of certificates can have entries for quotas, too.
         Principal::user(&name)?;
         if name == "*" {
             let what = "* is no user's name: in access lists it is each principal";
@@ -262,7 +264,7 @@ impl From<KeysText> for String {
     }
 }
 
-/// Why an entry that can be read cannot be used.
+/// Returns the reason for which a well-formed entry is invalid.
 fn why_wrong(name: &str, user: &UserEntry) -> Option<String> {
     let hashes = |hash| user.secrets.iter().filter(|KeysText(keys)| keys.hash() == hash).count();
     if ScramHash::ALL.into_iter().any(|hash| hashes(hash) > 1) {
@@ -281,7 +283,8 @@ fn decoy_key_of(text: &str) -> Option<Vec<u8>> {
     BASE64.decode(text).ok().filter(|key| key.len() >= DECOY_KEY_BYTES_MIN)
 }
 
-/// A key for files without one: as secret as the users' keys, and the same after a restart.
+/// Derives a decoy key if the file has none. It is as secret as the users' keys, and survives
+/// restarts.
 fn fingerprint(table: &UserTable) -> Vec<u8> {
     let mut context = digest::Context::new(&digest::SHA512);
     for user in table.users.values() {

@@ -1,4 +1,4 @@
-//! Access lists: decisions, changes by requests, and the file.
+//! Access control lists: authorization, changes by requests, and the file.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -67,7 +67,8 @@ impl Setup {
     }
 }
 
-/// `allow alice Read on Topic orders`, with `orders*` for a prefix and `@ADDRESS` behind a host's.
+/// Parses `allow alice Read on Topic orders`. `orders*` is a prefix, and `alice@ADDRESS` sets the
+/// host.
 fn acl(text: &str) -> Acl {
     let words: Vec<_> = text.split(' ').collect();
     let [permission, name, operation, "on", resource, pattern] = words[..] else {
@@ -179,7 +180,7 @@ fn without_a_file_the_configuration_decides() {
     assert!(setup.allows("bob", Operation::Write, "orders"));
 }
 
-/// What the documentation of Kafka says, line by line.
+/// Reference implementation of the rules in Kafka's documentation.
 mod naive {
     use super::*;
 
@@ -249,7 +250,7 @@ fn random_acl(random: &mut Random) -> Acl {
     }
 }
 
-/// All names of up to four letters, of which the last may be one that no line has.
+/// All names of up to four letters, some with a last letter that occurs in no entry.
 fn all_names() -> Vec<String> {
     let mut names = vec![String::new()];
     let mut start = 0;
@@ -266,8 +267,8 @@ fn all_names() -> Vec<String> {
     names
 }
 
-/// Goal: the index decides as the lines do, one by one.
-/// Method: random lines with few letters, so that patterns overlap, and random requests.
+/// Goal: authorization by the index equals that by a scan of all entries.
+/// Method: random entries of few letters, so that patterns overlap, and random requests.
 #[test]
 fn decisions_agree_with_the_lines() {
     let names = all_names();
@@ -321,7 +322,7 @@ fn lines_come_back_from_the_file_and_one_that_is_bad_changes_nothing() {
     assert!(again.acls().entries().eq(expected));
 
     let good = fs::read_to_string(setup.path()).expect("a file");
-    // What is wrong with a word is told of its line, and of an entry as a whole in words.
+    // Errors about a word contain its line. Errors about a whole entry describe it in words.
     let cases = [
         ("\"Read\"", "\"Raed\"", None),
         ("\"User:alice\"", "\"alice\"", Some("the principal \"alice\"")),
@@ -410,7 +411,7 @@ fn lines_that_cannot_be_stored_are_not_in_force() {
     assert!(setup.allows("alice", Operation::Read, "orders"));
 }
 
-/// Every line.
+/// A filter that matches every entry.
 fn any_filter() -> DeleteAclsFilter {
     DeleteAclsFilter::default()
         .with_resource_type_filter(1)
@@ -443,7 +444,7 @@ const FILTERED: [&str; 5] = [
     "allow alice Read on Group orders",
 ];
 
-/// The same filter describes, and then deletes, the lines of these numbers.
+/// Checks that a filter describes, and then deletes, the entries with these indexes.
 #[track_caller]
 fn check_filter(filter: DeleteAclsFilter, expected: &[usize]) {
     let acls = FILTERED.map(acl);

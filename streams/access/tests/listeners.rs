@@ -1,4 +1,4 @@
-//! Listeners that are served, and the identity of their clients.
+//! Accepted and rejected listener settings, and principals of clients.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -82,7 +82,7 @@ fn a_client_without_a_certificate_is_anonymous_until_sasl_says_who_it_is() {
     assert_eq!(Principal::anonymous().as_str(), "User:ANONYMOUS");
 }
 
-/// What the server gets of a client that shows a certificate with this name, over TLS in memory.
+/// Returns the certificate that a server receives from a client with this name, over TLS in memory.
 fn shown_certificate(common_name: &str) -> ClientCertificate {
     let directory = tempfile::tempdir().expect("a directory");
     let store = |name: &str, text: String| {

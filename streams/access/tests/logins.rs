@@ -1,5 +1,5 @@
-//! Logins between our own client and the server's side: who gets in, what is refused, and that
-//! refusals tell nothing.
+//! Logins between the crate's client and server: accepted and rejected logins, and that rejections
+//! reveal nothing.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ fn path(directory: &TempDir) -> PathBuf {
     directory.path().join("users.toml")
 }
 
-/// `alice` and `a,b=c` have a secret.
+/// Creates a file in which `alice` and `a,b=c` have a secret.
 fn user_file(directory: &TempDir) -> UserFile {
     let mut file = UserFile::open(path(directory)).expect("there is none yet");
     for name in ["alice", "a,b=c"] {
@@ -47,7 +47,7 @@ fn client(mechanism: Mechanism, name: &str, secret: &str) -> ClientExchange {
     ClientExchange::new(mechanism, name, secret, nonce()).expect("they are allowed")
 }
 
-/// A login whose messages `change` may change on the way; it gets their number.
+/// Performs a login. `change` may modify each message in transit; its argument is the index.
 fn try_login(
     logins: &mut Logins,
     users: &Arc<Users>,
@@ -70,7 +70,7 @@ fn try_login(
         match client.answer(&bytes) {
             Ok(ClientStep::Send(next)) => message = next,
             Ok(ClientStep::Done) => panic!("the client was not accepted yet"),
-            // The client has seen that its message was changed, and gives up.
+            // The client has detected the modified message and gives up.
             Err(_) => message = b"*".to_vec(),
         }
     }
@@ -98,7 +98,7 @@ fn a_user_logs_in_with_each_mechanism() {
     }
 }
 
-/// One byte of one message changed in one way.
+/// Checks that a modification of any byte of any message is rejected.
 #[track_caller]
 fn check_changes_refused(mechanism: Mechanism, change: fn(&mut Vec<u8>, usize)) {
     let users = users();
@@ -128,7 +128,7 @@ fn check_changes_refused(mechanism: Mechanism, change: fn(&mut Vec<u8>, usize)) 
 fn a_flipped_bit_in_any_byte_is_refused() {
     for mechanism in Mechanism::ALL {
         check_changes_refused(mechanism, |message, index| message[index] ^= 1);
-        // Letters in the other case, and bytes that are no text.
+        // Letters in the other case, and bytes that are not ASCII.
         check_changes_refused(mechanism, |message, index| message[index] ^= 0x20);
         check_changes_refused(mechanism, |message, index| message[index] ^= 0x80);
     }
@@ -150,8 +150,8 @@ fn a_message_that_is_cut_is_refused() {
     }
 }
 
-/// Goal: an attacker learns nothing of which names there are.
-/// Method: compare all bytes of both refusals but for the nonce and the value of the salt.
+/// Goal: an attacker cannot find out which names exist.
+/// Method: compare all bytes of both rejections except the nonce and the value of the salt.
 #[test]
 fn a_name_that_is_not_known_gets_what_a_wrong_secret_gets() {
     let users = users();
@@ -170,8 +170,8 @@ fn a_name_that_is_not_known_gets_what_a_wrong_secret_gets() {
     }
 }
 
-/// Nor do the rounds and salts tell, which may differ from user to user: a name that is not known
-/// has those of one that is.
+/// Iteration counts and salt lengths reveal nothing, either, though they may differ between users:
+/// an unknown name has those of an existing user.
 #[test]
 fn names_that_are_not_known_have_rounds_and_salts_as_users_have() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -192,7 +192,7 @@ fn names_that_are_not_known_have_rounds_and_salts_as_users_have() {
     }
 }
 
-/// The server's first message without the nonce; none for PLAIN.
+/// Returns the server-first message without the nonce; `None` for PLAIN.
 fn challenge(users: &Arc<Users>, mechanism: Mechanism, name: &str) -> Option<String> {
     if mechanism == Mechanism::Plain {
         return None;

@@ -1,4 +1,4 @@
-//! Resources that principals may use at once, and rates.
+//! Quotas of concurrent resources, and of rates.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,7 +15,7 @@ const LIMITS: QuotaLimits = QuotaLimits {
     fetch_bytes_per_second: None,
 };
 
-/// More than one principal may have.
+/// Limit of all principals, above the quota of one.
 const BYTES_OF_ALL: u64 = 1 << 20;
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -1,4 +1,4 @@
-//! The file of users: what it takes, what it refuses, and what stays in force.
+//! The file of users: accepted and rejected contents, and the users in effect.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
@@ -62,8 +62,7 @@ impl Setup {
         self.file.users().list().map(|user| user.name.to_owned()).collect()
     }
 
-    /// No file of the directory has the secret, as it is or in a form that is only written
-    /// differently.
+    /// Checks that no file in the directory contains the secret, in plain text or encoded.
     #[track_caller]
     fn check_not_stored(&self, secret: &[u8]) {
         let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -77,7 +76,7 @@ impl Setup {
         }
     }
 
-    /// A reload that is refused leaves alice in force.
+    /// Checks that a reload fails and alice remains in effect.
     #[track_caller]
     fn check_reload_refused(&mut self, kind: AccessErrorKind, expected: &str) {
         let error = self.file.reload().expect_err("it cannot be used");
@@ -94,7 +93,7 @@ fn users_come_back_and_their_secrets_are_nowhere() {
     assert_eq!(setup.names(), ["alice", "b \"=b"]);
     setup.check_not_stored(b"pencil");
     setup.check_not_stored(b"horse");
-    // Nor does it show that two users have the same.
+    // Equal secrets of two users are not recognizable, either.
     setup.file.add(&secret("dave", "pencil")).expect("it is new");
     let stored = setup.text();
     let keys: Vec<&str> = stored
@@ -201,7 +200,7 @@ fn an_error_never_repeats_a_value() {
     setup.write("version = 1\n[users.alice]\nsecrets = \"hun\\\"ter2\"\n");
     let error = setup.file.reload().expect_err("it is no list").to_string();
     assert!(error.contains("line 3") && !error.contains("ter2"), "{error}");
-    // Whoever thinks that the file takes secrets writes them in one way or the other.
+    // Users who assume that the file contains plain-text secrets would write one of these forms.
     for line in [
         "secrets = [\"hunter2\"]",
         "secrets = [\"hunter2",
@@ -319,7 +318,7 @@ fn the_example_of_the_guide_can_be_used() {
     assert_eq!(quota("bob").connections, 200);
 }
 
-/// What a client makes of a secret before it sends it.
+/// Computes the salted password that a client sends.
 fn salted(hash: ScramHash, secret: &str) -> Vec<u8> {
     let (algorithm, length) = match hash {
         ScramHash::Sha256 => (ring::pbkdf2::PBKDF2_HMAC_SHA256, 32),
@@ -333,7 +332,7 @@ fn salted(hash: ScramHash, secret: &str) -> Vec<u8> {
 
 const SALT: &[u8] = b"0123456789abcdef";
 
-/// Kafka's codes.
+/// Kafka's error codes.
 const INVALID_REQUEST: i16 = 42;
 const UNSUPPORTED_VERSION: i16 = 35;
 const UNSUPPORTED_MECHANISM: i16 = 33;
@@ -355,7 +354,7 @@ fn deletion(name: &str, mechanism: i8) -> ScramCredentialDeletion {
     ScramCredentialDeletion::default().with_name(name.to_owned().into()).with_mechanism(mechanism)
 }
 
-/// The answer's codes, in the order of names.
+/// Returns the error codes of the response, ordered by name.
 fn alter(
     setup: &mut Setup,
     deletions: &[ScramCredentialDeletion],
@@ -373,7 +372,7 @@ fn requests_give_users_secrets_and_take_them_away() {
     let mut setup = Setup::with_alice();
     let told = alter(&mut setup, &[], &[upsertion("bob", 1, "pen"), upsertion("carl", 2, "ink")]);
     assert_eq!(told, [0, 0]);
-    // With what clients make of a secret anybody could log in, and with the key that comes of that.
+    // A salted password, and the client key derived from it, would allow anybody to log in.
     for (hash, algorithm, secret) in [
         (ScramHash::Sha256, ring::hmac::HMAC_SHA256, "pen"),
         (ScramHash::Sha512, ring::hmac::HMAC_SHA512, "ink"),
@@ -394,7 +393,7 @@ fn requests_give_users_secrets_and_take_them_away() {
     };
     assert_eq!(described.len(), 3);
     assert_eq!([shown(0), shown(1), shown(2)], [vec![1, 2], vec![1], vec![2]]);
-    // They are there after a restart too.
+    // The credentials survive a restart.
     setup.file = UserFile::open(setup.path()).expect("a good file");
     assert_eq!(alter(&mut setup, &[deletion("alice", 1), deletion("bob", 1)], &[]), [0, 0]);
     assert!(setup.file.users().can_log_in("alice"), "by the other mechanism");
@@ -434,7 +433,7 @@ fn a_user_whose_change_is_wrong_stays_as_it_was_and_others_are_changed() {
     assert!(setup.file.users().verify("alice", b"pencil"));
 }
 
-/// A change of one rate: of a user, or of all that have none of their own.
+/// Builds a change of one rate, for a user or for the default.
 fn rate(kind: &str, user: Option<&str>, key: &str, value: Option<f64>) -> QuotaEntry {
     let entity = QuotaEntity::default()
         .with_entity_type(kind.to_owned().into())
@@ -453,7 +452,7 @@ fn set_rates(setup: &mut Setup, entries: &[QuotaEntry], validate_only: bool) -> 
     setup.file.alter_quotas(&request).entries.iter().map(|it| it.error_code).collect()
 }
 
-/// The names that a filter of one kind finds, or the error.
+/// Returns the names that match a filter, or the error code.
 fn found(setup: &Setup, filter: &[(&str, i8, Option<&str>)]) -> Result<Vec<Option<String>>, i16> {
     let components = filter.iter().map(|(kind, how, name)| {
         ComponentData::default()
@@ -470,7 +469,7 @@ fn found(setup: &Setup, filter: &[(&str, i8, Option<&str>)]) -> Result<Vec<Optio
         .collect())
 }
 
-/// The rates of a user, for what it produces and what it fetches.
+/// Returns a user's rates for producing and fetching.
 fn limits(setup: &Setup, name: &str) -> [Option<u64>; 2] {
     let limits = setup.file.users().quota_of(&Principal::user(name).expect("a name"));
     let rates = [limits.produce_bytes_per_second, limits.fetch_bytes_per_second];

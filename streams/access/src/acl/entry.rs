@@ -1,5 +1,5 @@
-//! One line of an access list, by Kafka's names and numbers (`AclBinding`, `ResourceType`,
-//! `PatternType`, `AclOperation`, `AclPermissionType` of its clients).
+//! An entry of an access control list, with Kafka's names and numbers (`AclBinding`,
+//! `ResourceType`, `PatternType`, `AclOperation`, `AclPermissionType` of its clients).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 use crate::error::{AccessError, AccessErrorKind};
 use crate::principal::Principal;
 
-/// The one name of a resource of kind [`ResourceKind::Cluster`].
+/// Only valid resource name of kind [`ResourceKind::Cluster`].
 pub const CLUSTER_NAME: &str = "kafka-cluster";
 
-/// Longest name of a resource.
+/// Maximum length of a resource name.
 pub const RESOURCE_BYTES_MAX: usize = 1024;
 
-/// As a literal pattern: each name.
+/// Literal pattern that matches every name.
 const EACH_NAME: &str = "*";
 
-/// Kind of resource that is protected. Delegation tokens and users of Kafka are not there.
+/// Kind of protected resource. Kafka's delegation tokens and users are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(i8)]
 pub enum ResourceKind {
@@ -37,13 +37,13 @@ impl ResourceKind {
     }
 }
 
-/// Comparison of a pattern's name.
+/// Match type of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(i8)]
 pub enum PatternKind {
-    /// With the whole name; `*` is each name.
+    /// Matches the exact name; `*` matches every name.
     Literal = 3,
-    /// With the beginning of the name.
+    /// Matches names with this prefix.
     Prefixed = 4,
 }
 
@@ -91,7 +91,8 @@ impl Operation {
         self as i8
     }
 
-    /// The operations of which each, when it is allowed, allows this one.
+    /// Returns the operations that imply this one: an entry that allows any of them allows this
+    /// one.
     pub(crate) fn allowed_by(self) -> OperationSet {
         let implying: &[Self] = match self {
             Self::Describe => &[Self::Read, Self::Write, Self::Delete, Self::Alter],
@@ -101,13 +102,13 @@ impl Operation {
         implying.iter().fold(self.named_by(), |set, operation| set.with(*operation))
     }
 
-    /// The operations of which each, when it is denied, denies this one.
+    /// Returns the operations whose denial denies this one.
     pub(crate) fn named_by(self) -> OperationSet {
         OperationSet::default().with(self).with(Self::All)
     }
 }
 
-/// Some operations, as bits.
+/// Bit set of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OperationSet(u16);
 
@@ -125,7 +126,7 @@ impl OperationSet {
     }
 }
 
-/// Permission of a line. A denial wins over all that allows.
+/// Permission type of an entry. Deny takes precedence over Allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(i8)]
 pub enum Permission {
@@ -141,13 +142,13 @@ impl Permission {
     }
 }
 
-/// From where.
+/// Client host to which an entry applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum HostRule {
-    /// `*`
+    /// `*`: every host.
     Any,
-    /// In its plain form: an IPv4 address that came through IPv6 is IPv4.
+    /// A canonical address: IPv4-mapped IPv6 addresses are stored as IPv4.
     Address(IpAddr),
 }
 
@@ -189,7 +190,7 @@ impl From<HostRule> for String {
     }
 }
 
-/// Resources of one kind, by name.
+/// Pattern that matches resources of one kind by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern {
     pub resource: ResourceKind,
@@ -202,7 +203,7 @@ impl Pattern {
         self.pattern == PatternKind::Literal && self.name == EACH_NAME
     }
 
-    /// Returns whether a resource of the same kind and this name is among them.
+    /// Returns whether the pattern matches a name.
     pub(crate) fn covers(&self, name: &str) -> bool {
         match self.pattern {
             PatternKind::Literal => self.name == name || self.is_each_name(),
@@ -211,12 +212,12 @@ impl Pattern {
     }
 }
 
-/// One line of an access list. Those about one resource are neighbours in their order.
+/// An access control entry. Entries about the same resource are adjacent when sorted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "AclForm", into = "AclForm")]
 pub struct Acl {
     pub pattern: Pattern,
-    /// `User:NAME`, or `User:*` for each principal.
+    /// `User:NAME`, or `User:*` for every principal.
     pub principal: Principal,
     pub host: HostRule,
     pub operation: Operation,
@@ -224,7 +225,7 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Returns whether names have the lengths and forms that they must have.
+    /// Validates lengths and formats of names.
     pub(crate) fn check(&self) -> Result<(), AccessError> {
         let name = &self.pattern.name;
         let refused = |why: String| Err(AccessError::new(AccessErrorKind::NotAllowed, why));
@@ -244,7 +245,7 @@ impl Acl {
     }
 }
 
-/// A line as the file has it.
+/// Representation of an entry in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AclForm {

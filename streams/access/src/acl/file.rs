@@ -1,4 +1,4 @@
-//! The file of access lists, and changes of it.
+//! The file of access control lists, and changes to it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,30 +12,30 @@ use crate::error::{AccessError, AccessErrorKind};
 use crate::policy_file::{FORMAT_VERSION, PolicyFile};
 use crate::principal::Principal;
 
-/// Most lines.
+/// Maximum number of entries.
 pub const ACL_COUNT_MAX: usize = 100_000;
 
 const HEADING: &str = "# Access lists of the broker. What no line allows is denied.\n\
                        # Written anew with each change; comments are not kept.";
 
-/// Options of access lists in the broker's configuration.
+/// Options of access control in the broker's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclOptions {
-    /// `super.users`: those who may do everything, whatever the lines say.
+    /// `super.users`: principals that may do everything, regardless of the entries.
     pub super_users: Vec<Principal>,
     pub without_file: WithoutFile,
 }
 
-/// Rights of principals as long as there is no file.
+/// Rights of principals while there is no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithoutFile {
-    /// Everything, for each that the listener has let in.
+    /// Everything, for every client that the listener accepts.
     AllowEveryone,
-    /// Nothing but for super users (`allow.everyone` is off).
+    /// Nothing, except for super users (`allow.everyone` is off).
     DenyEveryone,
 }
 
-/// The access lists in force, and the file that they came from.
+/// Current access control lists, and the file that they were read from.
 #[derive(Debug)]
 pub struct AclFile {
     file: PolicyFile,
@@ -52,7 +52,7 @@ struct AclTable {
 }
 
 impl AclFile {
-    /// Reads the file. Without one the options decide, and the first line that is added makes it.
+    /// Reads the file. Without a file, the options apply, and the first addition creates it.
     pub fn open(path: PathBuf, options: AclOptions) -> Result<Self, AccessError> {
         let mut file = PolicyFile::new(path);
         let text = file.read()?;
@@ -62,13 +62,13 @@ impl AclFile {
         Ok(Self { file, options, acls })
     }
 
-    /// Those in force.
+    /// Returns the current access control lists.
     pub fn acls(&self) -> &Arc<Acls> {
         &self.acls
     }
 
-    /// Reads the file again. On an error the old lines stay in force; so they do when the file is
-    /// gone, which would allow everything.
+    /// Reads the file again. On an error, the current entries remain in effect. A deleted file is
+    /// an error, too, because it would allow everything.
     pub fn reload(&mut self) -> Result<(), AccessError> {
         let text = self.file.read()?;
         if text.is_none() && self.file.was_there() {
@@ -80,7 +80,7 @@ impl AclFile {
         Ok(())
     }
 
-    /// Adds lines, all of them or, on an error, none. Those that are there already stay.
+    /// Adds entries atomically: all of them or, on an error, none. Existing entries are kept.
     pub fn add(&mut self, acls: impl IntoIterator<Item = Acl>) -> Result<(), AccessError> {
         let mut entries = self.acls.table().cloned().unwrap_or_default();
         for acl in acls {
@@ -94,7 +94,7 @@ impl AclFile {
         self.replace(entries)
     }
 
-    /// Takes lines out, all of them or, on an error, none.
+    /// Removes entries atomically: all of them or, on an error, none.
     pub fn remove(&mut self, acls: &BTreeSet<Acl>) -> Result<(), AccessError> {
         let Some(entries) = self.acls.table() else { return Ok(()) };
         let rest = entries.difference(acls).cloned().collect();

@@ -1,5 +1,5 @@
-//! Access lists sorted for the one question that each request asks: no allocation, and as many
-//! look-ups as there are lengths of prefixes, whatever the number of lines.
+//! Index of access control entries for authorization. A check allocates nothing, and its number of
+//! lookups depends on the distinct lengths of prefixes, not on the number of entries.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,37 +9,37 @@ use crate::acl::entry::{
 };
 use crate::principal::{EVERYONE, Principal};
 
-/// All lines.
+/// Index of all entries.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     everyone: Rules,
     named: HashMap<Principal, Rules>,
 }
 
-/// The lines of one principal, for each kind of resource.
+/// Entries of one principal, by kind of resource.
 #[derive(Debug, Default)]
 struct Rules {
     by_kind: [Names; ResourceKind::ALL.len()],
 }
 
-/// The lines of one principal about resources of one kind.
+/// Entries of one principal for one kind of resource.
 #[derive(Debug, Default)]
 struct Names {
     each: Grants,
     literal: HashMap<Box<str>, Grants>,
     prefixed: HashMap<Box<str>, Grants>,
-    /// Lengths of all prefixes, ascending, each once.
+    /// Distinct lengths of all prefixes, ascending.
     prefix_bytes: Vec<usize>,
 }
 
-/// The lines of one principal about one pattern.
+/// Entries of one principal for one pattern.
 #[derive(Debug, Default)]
 struct Grants {
     everywhere: Grant,
     at: HashMap<IpAddr, Grant>,
 }
 
-/// Grant by some lines.
+/// Combined permissions of a set of entries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Grant {
     allowed: OperationSet,
@@ -88,7 +88,7 @@ impl Index {
         index
     }
 
-    /// All that is said of this resource, for this principal at this host.
+    /// Combines all entries that match the principal, host and resource.
     pub(crate) fn grant(
         &self,
         principal: &Principal,
@@ -100,8 +100,8 @@ impl Index {
         all.fold(Grant::default(), |sum, rules| sum.and(rules.names(resource).grant(name, host)))
     }
 
-    /// Returns whether there could be a resource with which the operation is allowed: a pattern
-    /// that allows it and lies in none that denies it.
+    /// Returns whether a resource may exist on which the operation is allowed: some pattern allows
+    /// it and no denying pattern covers that pattern.
     pub(crate) fn allows_some(
         &self,
         principal: &Principal,

@@ -1,4 +1,4 @@
-//! The access lists in force, and the decision on each request.
+//! Access control lists and authorization of requests.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -7,17 +7,17 @@ use crate::acl::entry::{Acl, Operation, ResourceKind};
 use crate::acl::index::Index;
 use crate::principal::Principal;
 
-/// The lines in force at one instant, with those to whom they do not apply. Never changes.
+/// Immutable snapshot of the access control entries and of the super users exempt from them.
 #[derive(Debug)]
 pub struct Acls {
-    /// `None`: there is no file.
+    /// `None` if there is no file.
     entries: Option<BTreeSet<Acl>>,
     index: Index,
     super_users: HashSet<Principal>,
     without_file: Decision,
 }
 
-/// Decision on serving a request.
+/// Result of an authorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allowed,
@@ -34,7 +34,7 @@ impl Decision {
     }
 }
 
-/// Resource that is asked for, by name.
+/// A resource to access, by kind and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resource<'a> {
     pub kind: ResourceKind,
@@ -69,13 +69,13 @@ impl Acls {
         Self { entries, index, super_users: super_users.iter().cloned().collect(), without_file }
     }
 
-    /// All lines, in order.
+    /// Iterates over all entries in order.
     pub fn entries(&self) -> impl Iterator<Item = &Acl> {
         self.entries.iter().flatten()
     }
 
-    /// Returns whether `principal` at `host` may do this. A denial wins; what no line allows is
-    /// denied. Allocates nothing.
+    /// Returns whether `principal` at `host` may perform the operation. Deny takes precedence.
+    /// Without a matching Allow entry, the request is denied. Allocates nothing.
     pub fn authorize(
         &self,
         principal: &Principal,
@@ -91,8 +91,8 @@ impl Acls {
         Decision::of(grant.allows(operation))
     }
 
-    /// Returns whether `principal` may do this with some resource of the kind, whether it exists or
-    /// not (`authorizeByResourceType` of Kafka). Looks at each of the principal's lines.
+    /// Returns whether `principal` may perform the operation on any resource of the kind, existing
+    /// or not (`authorizeByResourceType` of Kafka). Examines all of the principal's entries.
     pub fn authorize_any(
         &self,
         principal: &Principal,

@@ -1,4 +1,4 @@
-//! Access lists: who may do what with which resource.
+//! Access control lists: which principal may perform which operation on which resource.
 
 mod entry;
 mod file;

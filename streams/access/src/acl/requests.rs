@@ -1,5 +1,5 @@
-//! CreateAcls, DescribeAcls and DeleteAcls, by Kafka's schemas. Whether the client may send them,
-//! the broker has asked before: Alter or Describe on the cluster.
+//! CreateAcls, DescribeAcls and DeleteAcls, by Kafka's schemas. The broker has already authorized
+//! the request: Alter or Describe on the cluster.
 
 use std::collections::BTreeSet;
 
@@ -21,22 +21,22 @@ use crate::acl::entry::{Acl, Operation, Pattern, PatternKind, Permission, Resour
 use crate::acl::file::{ACL_COUNT_MAX, AclFile};
 use crate::error::{AccessError, AccessErrorKind, text};
 
-/// In a filter: each kind, operation, permission or pattern.
+/// Filter value that matches every kind, operation, permission or pattern.
 const ANY: i8 = 1;
 
-/// In a filter: each pattern that covers the name.
+/// Filter value that matches every pattern that covers the name.
 const MATCH: i8 = 2;
 
-/// The largest numbers that Kafka defines: users, and two-phase commit.
+/// Highest codes that Kafka defines: users, and two-phase commit.
 const RESOURCE_CODE_MAX: i8 = 7;
 const OPERATION_CODE_MAX: i8 = 15;
 
-/// Most filters of one request, each of which looks at every line.
+/// Maximum filters of one request, each of which scans all entries.
 const FILTER_COUNT_MAX: usize = 1000;
 
 impl AclFile {
-    /// Adds the lines that are valid, with one replacement of the file, and says what is wrong
-    /// with the others.
+    /// Adds the valid entries with one replacement of the file, and returns an error for each of
+    /// the others.
     pub fn create(&mut self, request: &CreateAclsRequest) -> CreateAclsResponse {
         if request.creations.len() > ACL_COUNT_MAX {
             let why = format!(
@@ -55,7 +55,7 @@ impl AclFile {
         CreateAclsResponse::default().with_results(results.collect())
     }
 
-    /// The lines that a filter asks for, sorted by resource.
+    /// Returns the entries that match a filter, sorted by resource.
     pub fn describe(&self, request: &DescribeAclsRequest) -> DescribeAclsResponse {
         let filter = Filter {
             resource: request.resource_type_filter,
@@ -90,8 +90,8 @@ impl AclFile {
         DescribeAclsResponse::default().with_error_message(None).with_resources(resources)
     }
 
-    /// Takes out what the filters ask for, with one replacement of the file, and says what that
-    /// was. A line that several filters ask for is in the answer to the first of them.
+    /// Removes the entries that match the filters with one replacement of the file, and returns
+    /// them. An entry that matches several filters is returned for the first of them.
     pub fn delete(&mut self, request: &DeleteAclsRequest) -> DeleteAclsResponse {
         let mut gone = BTreeSet::new();
         let found: Vec<_> = if request.filters.len() > FILTER_COUNT_MAX {
@@ -112,7 +112,7 @@ impl AclFile {
         DeleteAclsResponse::default().with_filter_results(results.collect())
     }
 
-    /// The lines that a filter asks for and that are not in `gone`, where they are added.
+    /// Returns the entries that match a filter and are not in `gone`, and adds them to it.
     fn find(
         &self,
         filter: &DeleteAclsFilter,
@@ -127,7 +127,7 @@ impl AclFile {
     }
 }
 
-/// What a client asks for; numbers are Kafka's.
+/// A client's filter, with Kafka's codes.
 struct Filter<'a> {
     resource: i8,
     name: Option<&'a StrBytes>,
@@ -151,8 +151,8 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// Numbers that Kafka does not define, 0 among them, are errors; kinds that are not there are
-    /// none, and have no lines.
+    /// Rejects codes that Kafka does not define, including 0. Codes that Kafka defines but this
+    /// broker does not support match no entries.
     fn check(&self) -> Result<(), AccessError> {
         let is_known = (ANY..=RESOURCE_CODE_MAX).contains(&self.resource)
             && (ANY..=PatternKind::Prefixed.code()).contains(&self.pattern)
@@ -185,7 +185,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// The line that a client wants to add.
+/// Converts a requested creation to an entry.
 fn acl_of(creation: &AclCreation) -> Result<Acl, AccessError> {
     let unknown = |what: &str, code: i8| {
         let what = format!("invalid {what} {code} in an access list entry");
