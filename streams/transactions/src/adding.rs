@@ -1,5 +1,5 @@
-//! Requests that make something part of a transaction, or ask whether it is, and the words in which
-//! each of them is refused.
+//! Requests that add participants to a transaction or verify them, and the error codes for each
+//! type of request.
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::add_partitions_to_txn_response::{
@@ -13,17 +13,15 @@ use crate::effect::{Caller, Effect, Response};
 use crate::participants::Participants;
 use crate::transaction::Producer;
 
-/// The first versions of Produce and TxnOffsetCommit that add their participants themselves
-/// (KIP-890).
+/// First versions of Produce and TxnOffsetCommit that add their participants implicitly (KIP-890).
 const PRODUCE_ADDS: i16 = 12;
 const OFFSET_COMMIT_ADDS: i16 = 5;
 
-/// The first versions whose clients know `TRANSACTION_ABORTABLE`.
+/// First versions whose clients support `TRANSACTION_ABORTABLE`.
 const PRODUCE_IS_ABORTABLE: i16 = 11;
 const OFFSET_COMMIT_IS_ABORTABLE: i16 = 4;
 
-/// The first version of AddPartitionsToTxn and AddOffsetsToTxn whose clients know
-/// `PRODUCER_FENCED`.
+/// First version of AddPartitionsToTxn and AddOffsetsToTxn whose clients support `PRODUCER_FENCED`.
 const ADDING_KNOWS_FENCED: i16 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +42,7 @@ pub(crate) struct Adding {
 }
 
 impl Adding {
-    /// Returns whether what is no part of the transaction becomes one.
+    /// Returns whether the request may add new participants, instead of only verifying them.
     pub(crate) fn may_add(&self) -> bool {
         match self.api {
             Api::AddPartitions | Api::AddOffsets => true,
@@ -66,7 +64,7 @@ impl Adding {
         Effect::Reply(self.caller.ticket, response)
     }
 
-    /// The error that the client of this version handles as it should.
+    /// Maps an error to the code that clients of this version handle correctly.
     fn wording(&self, error: ResponseError) -> ResponseError {
         let version = self.caller.api_version;
         match (error, self.api) {
@@ -86,7 +84,8 @@ impl Adding {
             {
                 ResponseError::InvalidTxnState
             }
-            // Clients repeat these two, and do not look for another coordinator.
+            // Clients retry after the replacements of these two, without looking up the coordinator
+            // again.
             (ResponseError::ConcurrentTransactions, Api::Produce) if version < PRODUCE_ADDS => {
                 ResponseError::NotEnoughReplicas
             }

@@ -1,4 +1,4 @@
-//! Producers that partitions know, beside those of the state log.
+//! Producers recorded in partitions, which may be missing from the state log.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,16 @@ use crate::participants::Participants;
 use crate::table::Table;
 use crate::transaction::{Producer, State};
 
-/// A producer that a partition knows.
+/// A producer recorded in a partition.
 #[derive(Clone, Debug)]
 pub struct Known {
     pub producer: Producer,
-    /// The topic and partition, where a transaction of the producer is open there.
+    /// Topic and partition, if a transaction of the producer is open there.
     pub open: Option<(TopicName, i32)>,
 }
 
-/// Producers with transactions that are open on partitions and not in the table, and where.
+/// Returns the producers with open transactions that the table does not contain, and their
+/// partitions.
 pub(crate) fn unknown_to(table: &Table, known: Vec<Known>) -> Vec<(Producer, Participants)> {
     let ours = open_by_producer(table);
     let mut unknown = BTreeMap::<(ProducerId, i16), Participants>::new();
@@ -32,7 +33,7 @@ pub(crate) fn unknown_to(table: &Table, known: Vec<Known>) -> Vec<(Producer, Par
     unknown.into_iter().map(producer).collect()
 }
 
-/// What each producer has in its open transaction, or had in one that is about to end.
+/// Returns the participants of each producer's transaction that is open or about to end.
 fn open_by_producer(table: &Table) -> BTreeMap<ProducerId, &Participants> {
     let open = table.iter().filter_map(|(_, transaction)| match &transaction.state {
         State::Ongoing { participants, .. } => Some((transaction.producer.id, participants)),

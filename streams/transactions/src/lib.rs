@@ -1,4 +1,4 @@
-//! Kafka's transaction coordinator, and the handing out of producer ids.
+//! Kafka's transaction coordinator, and the allocation of producer ids.
 //!
 //! ```text
 //!          requests, time                    effects, in order
@@ -12,20 +12,21 @@
 //!   └──── InitProducerId ◀──────────────────────────────────────────────┴──────────────┘
 //! ```
 //!
-//! [`Transactions`] is a state machine: it knows no network, no disk and no clock, and starts no
-//! thread. One task owns it, hands in requests with the time and carries out the [`Effect`]s.
+//! [`Transactions`] is a state machine without network, disk, clock or threads. One task owns it,
+//! passes in requests with the time, and performs the resulting [`Effect`]s.
 //!
-//! **The rule of effects.** They are carried out in the order in which they came. A reply is sent,
-//! and markers are begun, only when every record before them is durable in the state log. Where a
-//! record cannot be made durable, nothing after it is carried out: the owner tries it again, or
-//! drops the state and loads the log anew. So no client learns what a crash can take back. An
-//! owner may know better: what speaks of nothing but what the same crash takes too need not wait.
+//! **The rule of effects.** The owner performs effects in order. It sends a reply, and starts to
+//! write markers, only after every preceding record is durable in the state log. If a record cannot
+//! be made durable, no later effect is performed: the owner retries the record, or discards the
+//! state and loads the log again. Therefore no client observes state that a crash can revert.
+//! Exception: the owner need not wait with an effect that only concerns state which the same crash
+//! would lose.
 //!
-//! **After a crash** the owner loads the state log and calls [`Transactions::resume`], which has
-//! the markers of every transaction written that was about to end. Some may be there already:
-//! a marker without an open transaction changes nothing.
+//! **After a crash** the owner loads the state log and calls [`Transactions::resume`], which writes
+//! the markers of every transaction that was about to end. Some markers may exist already: a marker
+//! without an open transaction has no effect.
 //!
-//! The rules are those of KIP-98, KIP-360 and KIP-890 and of Kafka's own coordinator.
+//! The rules are those of KIP-98, KIP-360 and KIP-890, and of Kafka's own coordinator.
 #![forbid(unsafe_code)]
 
 mod adding;

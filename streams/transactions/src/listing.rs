@@ -1,4 +1,4 @@
-//! Answers to administrators: which transactions there are, and what they do.
+//! ListTransactions and DescribeTransactions.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::transaction::Transaction;
 
-/// What filters may name. No transactional id is ever listed in the last two.
+/// State names accepted in filters. No transactional id is ever listed in the last two states.
 const STATE_NAMES: [&str; 8] = [
     "Empty",
     "Ongoing",

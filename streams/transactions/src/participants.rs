@@ -1,4 +1,4 @@
-//! Partitions that a transaction has written to, which are where its markers go.
+//! Partitions and groups that participate in a transaction, to which its markers are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use kafka_protocol::protocol::StrBytes;
 
 const TOPIC_BYTES_MAX: usize = 249;
 
-/// The longest string of the protocol.
+/// Maximum length of a string in the protocol.
 const GROUP_ID_BYTES_MAX: usize = 32_767;
 
-/// Partitions with records of a transaction, and groups with offsets that it commits.
+/// Partitions with records of a transaction, and groups whose offsets it commits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Participants {
     pub topics: BTreeMap<TopicName, BTreeSet<i32>>,
@@ -69,7 +69,7 @@ impl Participants {
     }
 }
 
-/// Names in requests are parts of the buffers that these came in, and would keep them in memory.
+/// Copies a name, so that it does not keep the buffer of the whole request in memory.
 fn copy(name: &StrBytes) -> StrBytes {
     StrBytes::from_string(name.to_string())
 }

@@ -1,13 +1,14 @@
-//! Producer ids, handed out in blocks: a block is in the state log before any of its ids is given
-//! away, and what a crash leaves of it is never used.
+//! Allocation of producer ids in blocks. A block is recorded in the state log before its first id
+//! is allocated. Ids of a block that are unused at a crash are never allocated.
 
-/// Ids of one record in the state log.
+/// Number of ids in a block.
 const BLOCK_COUNT: i64 = 1_000;
 
-/// Clients may write any id. There is room behind this one for all that are ever given.
+/// Limit of ids in partitions that are considered, as clients may write any id. The ids above it
+/// suffice for all allocations.
 const USED_MAX: i64 = 1 << 62;
 
-/// Ids below `next` were given away, those below `reserved_end` may be.
+/// Ids below `next` were allocated, those below `reserved_end` are reserved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProducerIds {
     next: i64,
@@ -15,8 +16,8 @@ pub(crate) struct ProducerIds {
 }
 
 impl ProducerIds {
-    /// An id that was never given before. `reserve` has the state log say that all ids below a
-    /// number are taken.
+    /// Allocates a new id. `reserve` records in the state log that all ids below its argument are
+    /// reserved.
     pub(crate) fn take(&mut self, reserve: impl FnOnce(i64)) -> i64 {
         if self.next == self.reserved_end {
             self.reserved_end += BLOCK_COUNT;
@@ -27,13 +28,13 @@ impl ProducerIds {
         id
     }
 
-    /// Notes a range of ids that the state log says is taken: all ids below `end` are taken.
+    /// Marks all ids below `end`, which the state log reserves, as allocated.
     pub(crate) fn note_taken(&mut self, end: i64) {
         self.reserved_end = self.reserved_end.max(end);
         self.next = self.reserved_end;
     }
 
-    /// An id that a partition knows, whoever gave it: none that is given from now on is as low.
+    /// Marks an id that a partition contains as allocated, together with all lower ids.
     pub(crate) fn note_used(&mut self, id: i64) {
         if (self.reserved_end..USED_MAX).contains(&id) {
             self.note_taken(id + 1);

@@ -1,7 +1,7 @@
-//! Records of the state log, as `docs/formats/coordinator.md` shows them.
+//! Records of the state log, in the format of `docs/formats/coordinator.md`.
 //!
-//! The log keeps the latest record of each key. Loading believes nothing: a record that no version
-//! of this wrote is refused, with its key.
+//! The log retains the latest record of each key. Loading validates every record: one that no
+//! version of this code can have written is rejected, with its key.
 
 use kafka_protocol::messages::{GroupId, ProducerId, TopicName, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
@@ -15,42 +15,43 @@ const KEY_OF_PRODUCER_IDS: u8 = b'p';
 const KEY_OF_TRANSACTION: u8 = b't';
 const NONE: Producer = Producer { id: ProducerId(-1), epoch: -1 };
 
-/// A record of the state log. No value deletes what the key had before.
+/// A record of the state log. A record without a value deletes its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     pub key: Vec<u8>,
     pub value: Option<Vec<u8>>,
 }
 
-/// Why a record cannot be loaded.
+/// Reason for which a record cannot be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateErrorKind {
     /// A later version wrote it.
     LaterVersion,
-    /// No version wrote it: bytes were damaged, or it belongs to something else.
+    /// No version wrote it: it is damaged or foreign.
     Damaged,
 }
 
-/// A record of the state log that was refused.
+/// Error for a rejected record of the state log.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot load the record of key {key:?} from the transactions' state log: {kind:?}")]
 pub struct StateError {
     pub kind: StateErrorKind,
-    /// Not of UTF-8 only.
+    /// Lossy UTF-8 form of the key.
     pub key: String,
 }
 
-/// Entry of a record.
+/// Contents of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// All producer ids below this are taken.
+    /// All producer ids below this one are reserved.
     ProducerIds(i64),
-    /// `None` where it has expired.
+    /// `None` if the transactional id has expired.
     Transaction(TransactionalId, Option<Box<Transaction>>),
 }
 
 impl Record {
-    /// Returns whether it reserves ids of producers: none of them is given before this is durable.
+    /// Returns whether the record reserves producer ids. None of them is allocated before it is
+    /// durable.
     pub fn is_of_producer_ids(&self) -> bool {
         self.key == [KEY_OF_PRODUCER_IDS]
     }
@@ -62,7 +63,7 @@ pub(crate) fn producer_ids_record(end: i64) -> Record {
     Record { key: vec![KEY_OF_PRODUCER_IDS], value: Some(value) }
 }
 
-/// `None` deletes it.
+/// Encodes a transaction. `None` deletes its transactional id.
 pub(crate) fn transaction_record(
     id: &TransactionalId,
     transaction: Option<&Transaction>,
@@ -72,7 +73,7 @@ pub(crate) fn transaction_record(
     Record { key, value: transaction.map(transaction_value) }
 }
 
-/// The bytes of a value whose transaction has these participants.
+/// Returns the size of a value whose transaction has these participants.
 pub(crate) fn value_bytes(participants: &Participants) -> usize {
     let topics = participants.topics.iter();
     let topics: usize =
@@ -81,7 +82,7 @@ pub(crate) fn value_bytes(participants: &Participants) -> usize {
     FIXED_BYTES + topics + groups
 }
 
-/// Version to the marker, and two counts.
+/// Fields from the version to the marker, and two counts.
 const FIXED_BYTES: usize = 2 + 10 + 10 + 4 + 8 + 8 + 10 + 2 * 4;
 
 pub(crate) fn parse(key: &[u8], value: Option<&[u8]>) -> Result<Entry, StateError> {
@@ -140,7 +141,7 @@ fn transaction_value(transaction: &Transaction) -> Vec<u8> {
     value
 }
 
-/// As in Kafka.
+/// Returns the number of a state, as in Kafka.
 fn state_number(state: &State) -> u8 {
     match state {
         State::Empty => 0,
@@ -204,7 +205,7 @@ fn take_transaction(fields: &mut Fields<'_>) -> Option<Transaction> {
     Some(Transaction { producer, previous, timeout_ms, updated_ms, state, owner, is_on_disk: true })
 }
 
-/// What is left of a value.
+/// Remaining bytes of a value.
 struct Fields<'bytes>(&'bytes [u8]);
 
 impl<'bytes> Fields<'bytes> {
@@ -234,7 +235,7 @@ impl<'bytes> Fields<'bytes> {
         self.number().map(i64::from_le_bytes)
     }
 
-    /// So many items of at least a byte each follow.
+    /// Reads a count of items, each of which takes at least one byte.
     fn count(&mut self) -> Option<usize> {
         let count = usize::try_from(u32::from_le_bytes(self.number()?)).ok()?;
         (count <= self.0.len()).then_some(count)

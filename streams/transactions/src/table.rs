@@ -1,5 +1,4 @@
-//! All transactional ids, with what follows from their transactions: when time changes them, and
-//! how much memory they take.
+//! Table of all transactional ids, with their deadlines and memory usage.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +11,13 @@ use crate::transaction::{Now, Transaction};
 #[derive(Debug)]
 pub(crate) struct Table {
     by_id: BTreeMap<TransactionalId, Transaction>,
-    /// Of open transactions, by the owner's clock.
+    /// Timeouts of open transactions, by the owner's clock.
     timeouts: BTreeSet<(i64, TransactionalId)>,
-    /// Of transactional ids without one, by the host's clock.
+    /// Expirations of transactional ids without an open transaction, by the host's clock.
     expirations: BTreeSet<(i64, TransactionalId)>,
-    /// Transactional ids.
+    /// Number of transactional ids.
     ids: Shares,
-    /// Bytes of participants of all transactions, in the form of the state log.
+    /// Bytes of the participants of all transactions, in the format of the state log.
     participants: Shares,
     expiration_ms: i64,
 }
@@ -35,7 +34,7 @@ impl Table {
         }
     }
 
-    /// With the id as it is kept, which no request's buffer backs.
+    /// Returns an entry with the table's own copy of the id, which references no request buffer.
     pub(crate) fn entry(&self, id: &TransactionalId) -> Option<(&TransactionalId, &Transaction)> {
         self.by_id.get_key_value(id)
     }
@@ -48,17 +47,17 @@ impl Table {
         self.by_id.iter()
     }
 
-    /// Transactional ids that there are, by their owners.
+    /// Returns the number of transactional ids by owner.
     pub(crate) fn ids(&self) -> &Shares {
         &self.ids
     }
 
-    /// The bytes of participants, by owners of their transactional ids.
+    /// Returns the bytes of participants, by the owner of their transactional id.
     pub(crate) fn participants(&self) -> &Shares {
         &self.participants
     }
 
-    /// Puts a transactional id in the place of what was there.
+    /// Inserts or replaces a transactional id.
     pub(crate) fn put(&mut self, id: &TransactionalId, transaction: Transaction) {
         self.remove(id);
         self.note(id, &transaction);
@@ -71,7 +70,7 @@ impl Table {
         }
     }
 
-    /// Changes one that is there.
+    /// Changes an existing transactional id.
     pub(crate) fn change(
         &mut self,
         id: &TransactionalId,
@@ -85,14 +84,15 @@ impl Table {
         self.by_id.entry(id).or_insert(transaction)
     }
 
-    /// By the owner's clock, of which the host's is ahead by so much.
+    /// Returns the earliest deadline by the owner's clock. The host's clock is ahead by
+    /// `host_ahead_ms`.
     pub(crate) fn next_deadline_ms(&self, host_ahead_ms: i64) -> Option<i64> {
         let timeout = self.timeouts.first().map(|(at_ms, _)| *at_ms);
         let expiration = self.expirations.first().map(|(at_ms, _)| at_ms - host_ahead_ms);
         timeout.into_iter().chain(expiration).min()
     }
 
-    /// One whose transaction has timed out or that has expired, if there is one.
+    /// Returns a transactional id that has expired or whose transaction has timed out.
     pub(crate) fn due(&self, now: Now) -> Option<TransactionalId> {
         let timeout = self.timeouts.first().filter(|(at_ms, _)| *at_ms <= now.steady_ms);
         let expiration = || self.expirations.first().filter(|(at_ms, _)| *at_ms <= now.unix_ms);

@@ -1,4 +1,4 @@
-//! One transactional id: its producer, its transaction, and what each request makes of them.
+//! State of one transactional id: its producer and transaction, and the transitions by requests.
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::ProducerId;
@@ -6,10 +6,11 @@ use shares::Owner;
 
 use crate::participants::Participants;
 
-/// The last epoch of a producer id that a client is given; the one after it fences that client.
+/// Last epoch that is assigned to a client. The next one only fences that client.
 const LAST_EPOCH: i16 = i16::MAX - 1;
 
-/// One instance of a producer, or one transaction of it: later epochs fence earlier ones.
+/// A producer id and epoch, of one producer instance or one transaction. A later epoch fences
+/// earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Producer {
     pub id: ProducerId,
@@ -17,12 +18,12 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// The epoch of a marker that fences this producer.
+    /// Returns the producer for a marker that fences this one.
     fn fence(self) -> Self {
         Self { epoch: self.epoch.saturating_add(1), ..self }
     }
 
-    /// What the client goes on as. An exhausted id is followed by another one.
+    /// Returns the next epoch of the producer, or a new producer id if the epochs are exhausted.
     fn bump(self, fresh_id: impl FnOnce() -> ProducerId) -> Self {
         match self.epoch < LAST_EPOCH {
             true => self.fence(),
@@ -38,24 +39,24 @@ pub enum Outcome {
     Abort,
 }
 
-/// An instant by two clocks: the owner's, which nobody sets, and the host's.
+/// A point in time by two clocks: the owner's monotonic clock, and the host's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub(crate) steady_ms: i64,
     pub(crate) unix_ms: i64,
 }
 
-/// The states of Kafka's documentation. A transactional id that expires (`Dead`) has none.
+/// States of Kafka's documentation. An expired transactional id (`Dead`) is removed instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Empty,
     Ongoing {
         started_ms: i64,
-        /// By the owner's clock. It is not stored.
+        /// Timeout by the owner's clock. Not stored.
         times_out_ms: i64,
         participants: Participants,
     },
-    /// The outcome is decided. `marker` is what the markers say.
+    /// The outcome is decided. `marker` is the producer in the markers.
     Prepare {
         outcome: Outcome,
         started_ms: i64,
@@ -67,47 +68,48 @@ pub(crate) enum State {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transaction {
-    /// Producer that a client must be to be heard.
+    /// Producer id and epoch that requests must have.
     pub(crate) producer: Producer,
-    /// Producer that the client was before its own request changed that: it may not have got the
-    /// response, and ask again. `None` where another instance took over.
+    /// Producer before the client's own last request changed it, for a client that missed the
+    /// response and retries. `None` if another instance took over.
     pub(crate) previous: Option<Producer>,
     pub(crate) timeout_ms: i32,
     pub(crate) updated_ms: i64,
     pub(crate) state: State,
-    /// Who made or first used it since the start. Not in the state log.
+    /// Owner that created the id, or first used it since the start. Not in the state log.
     pub(crate) owner: Owner,
-    /// A transaction of it may have had a part on a disk, as is assumed of those that were loaded.
+    /// Set if a transaction may have written to a durable topic, which is assumed of loaded ids.
     /// Not in the state log.
     pub(crate) is_on_disk: bool,
 }
 
-/// Effect of InitProducerId on a transactional id that is known.
+/// Result of InitProducerId for a known transactional id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Initialization {
     Bump,
-    /// The client asks again: it had the epoch already.
+    /// Retry: the client already has the epoch.
     Again,
-    /// A transaction is open, which has to be aborted before.
+    /// An open transaction must be aborted first.
     AbortFirst,
 }
 
-/// Rule by which a client's EndTxn ends a transaction.
+/// Epoch rule of the client's version of EndTxn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndRule {
-    /// The epoch stays (EndTxn 0 to 4).
+    /// The epoch stays the same (EndTxn 0 to 4).
     EpochStays,
-    /// Each transaction has its own epoch (EndTxn 5, KIP-890).
+    /// The epoch is incremented for each transaction (EndTxn 5, KIP-890).
     EpochGrows,
 }
 
-/// Effect of EndTxn.
+/// Action for an EndTxn request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Begin,
-    /// The client asks again: the transaction has ended so.
+    /// Retry: the transaction has already ended with this outcome.
     Again,
-    /// The client is not sure whether it had begun one, and has not: only the epoch changes.
+    /// Abort by a client that does not know whether it had begun a transaction, and had not: only
+    /// the epoch changes.
     OfNothing,
 }
 
@@ -141,7 +143,7 @@ impl Transaction {
         }
     }
 
-    /// When the transaction times out, by the owner's clock.
+    /// Returns the timeout of the open transaction, by the owner's clock.
     pub(crate) fn times_out_ms(&self) -> Option<i64> {
         match self.state {
             State::Ongoing { times_out_ms, .. } => Some(times_out_ms),
@@ -149,7 +151,7 @@ impl Transaction {
         }
     }
 
-    /// When the transactional id expires, by the host's clock.
+    /// Returns the expiration of the transactional id, by the host's clock.
     pub(crate) fn expires_ms(&self, expiration_ms: i64) -> Option<i64> {
         match self.state {
             State::Empty | State::Complete(_) => {
@@ -159,8 +161,8 @@ impl Transaction {
         }
     }
 
-    /// Counts an open transaction's time by the owner's clock from now on. What passed before is
-    /// known by the host's alone, which may have been set.
+    /// Switches the timeout of an open transaction to the owner's clock. The time elapsed before is
+    /// only known by the host's clock, which may have been adjusted.
     pub(crate) fn resume(&mut self, now: Now) {
         if let State::Ongoing { started_ms, times_out_ms, .. } = &mut self.state {
             let passed_ms = now.unix_ms.saturating_sub(*started_ms).max(0);
@@ -168,19 +170,20 @@ impl Transaction {
         }
     }
 
-    /// Returns whether requests of this producer are heard.
+    /// Checks that a request comes from the current producer.
     pub(crate) fn check_producer(&self, producer: Producer) -> Result<(), ResponseError> {
         if producer.id != self.producer.id {
             return Err(ResponseError::InvalidProducerIdMapping);
         }
-        // No client was given an epoch that only fences.
+        // No client has an epoch that only fences.
         if producer.epoch != self.producer.epoch || producer.epoch > LAST_EPOCH {
             return Err(ResponseError::ProducerFenced);
         }
         Ok(())
     }
 
-    /// `claim` is what a client that recovers says it is (KIP-360); a new instance says nothing.
+    /// Checks InitProducerId. `claim` is the previous producer of a recovering client (KIP-360); a
+    /// new instance has none.
     pub(crate) fn check_initialization(
         &self,
         claim: Option<Producer>,
@@ -192,20 +195,20 @@ impl Transaction {
             State::Prepare { .. } => Err(ResponseError::ConcurrentTransactions),
             State::Ongoing { .. } if !is_current => Err(ResponseError::ProducerFenced),
             State::Ongoing { .. } => Ok(Initialization::AbortFirst),
-            // An epoch that only fences is not given to the client.
+            // An epoch that only fences is not returned to the client.
             _ if is_current || self.producer.epoch > LAST_EPOCH => Ok(Initialization::Bump),
             State::Empty | State::Complete(_) => Ok(Initialization::Again),
         }
     }
 
-    /// Begins anew without a transaction.
+    /// Bumps the epoch, without a transaction.
     pub(crate) fn bump(&mut self, claim: Option<Producer>, fresh_id: impl FnOnce() -> ProducerId) {
         self.previous = claim;
         self.producer = self.producer.bump(fresh_id);
         self.state = State::Empty;
     }
 
-    /// Aborts the open transaction, and has its producer fenced by that.
+    /// Aborts the open transaction with a marker that fences its producer.
     pub(crate) fn fence(&mut self, claim: Option<Producer>) {
         let State::Ongoing { started_ms, participants, .. } = &mut self.state else { return };
         let marker = self.producer.fence();
@@ -225,7 +228,7 @@ impl Transaction {
         outcome: Outcome,
         rule: EndRule,
     ) -> Result<Ending, ResponseError> {
-        // Of a transaction that began, an epoch of its own is the previous one when it ends.
+        // With an epoch for each transaction, a transaction that has ended used the previous epoch.
         let is_again = rule == EndRule::EpochGrows
             && Some(producer) == self.previous
             && matches!(self.state, State::Prepare { .. } | State::Complete(_));
@@ -274,21 +277,21 @@ impl Transaction {
         }
     }
 
-    /// Ends a transaction that had not begun.
+    /// Handles an abort without a transaction: only bumps the epoch.
     pub(crate) fn end_nothing(&mut self, fresh_id: impl FnOnce() -> ProducerId) {
         self.previous = Some(self.producer);
         self.producer = self.producer.bump(fresh_id);
         self.state = State::Complete(Outcome::Abort);
     }
 
-    /// Every marker is written.
+    /// Completes the transaction after all markers were written.
     pub(crate) fn complete(&mut self) {
         if let State::Prepare { outcome, .. } = self.state {
             self.state = State::Complete(outcome);
         }
     }
 
-    /// Makes them participants of the open transaction, or begins one.
+    /// Adds participants to the open transaction, or begins one with them.
     pub(crate) fn add(&mut self, added: &Participants, now: Now) {
         if let State::Ongoing { participants, .. } = &mut self.state {
             participants.add(added);

@@ -1,4 +1,4 @@
-//! The coordinator: which request is heard, what it changes, and what is to be done for that.
+//! The transaction coordinator: validates requests, changes the state, and emits effects.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,49 +24,49 @@ use crate::transaction::{
     EndRule, Ending, Initialization, Now, Outcome, Producer, State, Transaction,
 };
 
-/// Longer transactional ids are refused.
+/// Maximum length of a transactional id.
 pub const TRANSACTIONAL_ID_BYTES_MAX: usize = 1_024;
 
-/// No value in the state log is longer: participants that would make it so are refused.
+/// Maximum size of a value in the state log. Participants that would exceed it are rejected.
 pub const STATE_VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// Requests that wait for the end of a transaction. Beyond it clients are told to come again.
+/// Maximum number of requests that wait for the end of a transaction. Further clients must retry.
 pub const WAITING_COUNT_MAX: usize = 256;
 
-/// So long a request waits for markers, before the client is told to come again.
+/// Maximum time that a request waits for markers before the client is told to retry.
 const WAIT_MS_MAX: i64 = 100;
 
-/// Transactional ids whose deadline has come, in one tick.
+/// Maximum number of transactional ids with expired deadlines that one tick handles.
 const TICK_COUNT_MAX: usize = 1_000;
 
-/// The first versions whose clients know `PRODUCER_FENCED`.
+/// First versions whose clients support `PRODUCER_FENCED`.
 const INIT_KNOWS_FENCED: i16 = 4;
 const END_KNOWS_FENCED: i16 = 2;
 
-/// The first version of EndTxn that gives each transaction its own epoch (KIP-890).
+/// First version of EndTxn that increments the epoch for each transaction (KIP-890).
 const END_BUMPS_EPOCH: i16 = 5;
 
-/// The first version of AddPartitionsToTxn that brokers send to each other.
+/// First version of AddPartitionsToTxn that is sent between brokers.
 const ADD_PARTITIONS_OF_BROKERS: i16 = 4;
 
-/// Limits, by the names of Kafka's settings where it has them.
+/// Limits, named after Kafka's settings if those exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// `transaction.max.timeout.ms`
     pub transaction_timeout_ms_max: i32,
     /// `transactional.id.expiration.ms`
     pub transactional_id_expiration_ms: i64,
-    /// Transactional ids that are known at a time, of which one owner alone gets half; further ones
-    /// are refused.
+    /// Maximum number of known transactional ids. A single owner gets at most half of it. Further
+    /// ids are rejected.
     pub transactional_id_count_max: usize,
-    /// Names and numbers of participants of all open transactions, of which one owner alone gets
-    /// half. Beyond it clients that add some are told to come again.
+    /// Maximum bytes of the participants of all open transactions. A single owner gets at most half
+    /// of it. Beyond it, clients that add participants must retry.
     pub participants_bytes_max: usize,
 }
 
 impl Settings {
-    /// Kafka's defaults, and limits that it has not. Transactions may take an hour, as those of
-    /// Flink do by its own default.
+    /// Kafka's defaults, and limits that Kafka lacks. The maximum timeout is an hour, which
+    /// is Flink's default timeout.
     pub const DEFAULTS: Self = Self {
         transaction_timeout_ms_max: 60 * 60 * 1_000,
         transactional_id_expiration_ms: 7 * 24 * 60 * 60 * 1_000,
@@ -75,7 +75,7 @@ impl Settings {
     };
 }
 
-/// Records of a producer, or offsets that it commits, that are about to be written.
+/// Records, or offset commits, of a producer that are about to be written.
 #[derive(Clone, Debug)]
 pub struct Write {
     pub transactional_id: TransactionalId,
@@ -88,10 +88,10 @@ pub struct Transactions {
     settings: Settings,
     producer_ids: ProducerIds,
     table: Table,
-    /// Transactions whose markers are being written.
+    /// Transactions with markers in progress.
     unfinished: BTreeMap<MarkersTicket, TransactionalId>,
     markers_count: u64,
-    /// Oldest first: of all transactional ids.
+    /// Waiting requests of all transactional ids, oldest first.
     waiting: VecDeque<Adding>,
     host_ahead_ms: i64,
 }
@@ -109,8 +109,8 @@ impl Transactions {
         }
     }
 
-    /// Says by how much the clock of the host is ahead of the owner's, which nobody sets.
-    /// Transactions time out by the owner's; what is kept over restarts has the host's time.
+    /// Sets the difference of the host's clock to the owner's monotonic clock. Transactions time
+    /// out by the owner's clock. Persistent timestamps are the host's.
     pub fn set_host_ahead(&mut self, ahead_ms: i64) {
         self.host_ahead_ms = ahead_ms;
     }
@@ -119,8 +119,8 @@ impl Transactions {
         Now { steady_ms: now_ms, unix_ms: now_ms.saturating_add(self.host_ahead_ms) }
     }
 
-    /// Takes a record of the state log, in the order in which they were appended. One that was
-    /// replaced later may be left out.
+    /// Loads a record of the state log. Records must be loaded in the order of their append, but
+    /// superseded ones may be omitted.
     pub fn load(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), StateError> {
         match state_log::parse(key, value)? {
             Entry::ProducerIds(end) => self.producer_ids.note_taken(end),
@@ -130,8 +130,8 @@ impl Transactions {
         Ok(())
     }
 
-    /// Goes on after the last record was loaded: what was about to end is ended. To be called once,
-    /// before any request. The time of open transactions goes on by the owner's clock.
+    /// Completes transactions that were about to end, and continues the timeouts of open ones by
+    /// the owner's clock. Must be called once, after the last record was loaded, before requests.
     pub fn resume(&mut self, now_ms: i64, out: &mut Vec<Effect>) {
         let now = self.now(now_ms);
         let is_open =
@@ -150,10 +150,10 @@ impl Transactions {
         }
     }
 
-    /// Brings what was loaded in line with the partitions, which may know more where the state log
-    /// was lost or is older than they: no producer is given an id that one of them knows, and a
-    /// transaction that is open on one and not here, which nobody could end, is aborted there.
-    /// After [`Transactions::resume`].
+    /// Reconciles the loaded state with the partitions, which may be newer if the state log was
+    /// lost or is outdated. Producer ids in partitions are not allocated again. Transactions that
+    /// are open in a partition but unknown here, which nobody could end, are aborted. Must be
+    /// called after [`Transactions::resume`].
     pub fn meet(&mut self, known: Vec<Known>, out: &mut Vec<Effect>) {
         known.iter().for_each(|it| self.producer_ids.note_used(it.producer.id.0));
         for (producer, participants) in known::unknown_to(&self.table, known) {
@@ -169,7 +169,7 @@ impl Transactions {
         }
     }
 
-    /// Records that have the meaning of all records so far.
+    /// Returns records equivalent to all records so far, for compaction of the state log.
     pub fn state(&self) -> impl Iterator<Item = Record> {
         let ids = state_log::producer_ids_record(self.producer_ids.reserved_end());
         let transactions = self.table.iter();
@@ -178,7 +178,7 @@ impl Transactions {
         std::iter::once(ids).chain(transactions)
     }
 
-    /// InitProducerId 0 to 5.
+    /// InitProducerId, versions 0 to 5.
     pub fn init_producer_id(
         &mut self,
         caller: Caller,
@@ -196,8 +196,8 @@ impl Transactions {
         out.push(Effect::Reply(caller.ticket, Response::InitProducerId(response)));
     }
 
-    /// AddPartitionsToTxn 0 to 3. The owner has made sure that the partitions are there and may be
-    /// written to; it answers for those where this is not so.
+    /// AddPartitionsToTxn, versions 0 to 3. The owner has verified that the partitions exist and
+    /// may be written, and responds for all others.
     pub fn add_partitions(
         &mut self,
         caller: Caller,
@@ -223,7 +223,7 @@ impl Transactions {
         self.add(Adding::new(Api::AddPartitions, caller, write), caller.now_ms, out);
     }
 
-    /// AddOffsetsToTxn 0 to 4.
+    /// AddOffsetsToTxn, versions 0 to 4.
     pub fn add_offsets(
         &mut self,
         caller: Caller,
@@ -238,41 +238,41 @@ impl Transactions {
         self.add(Adding::new(Api::AddOffsets, caller, write), caller.now_ms, out);
     }
 
-    /// Returns whether records of a Produce request may be appended: all of them, or none. From
-    /// version 12 on their partitions become part of the transaction; before, they have to be.
+    /// Decides whether the records of a Produce request may be appended: all or none. From version
+    /// 12 on, their partitions are added to the transaction; before, they must have been added.
     ///
-    /// An admission ends with the transaction. The owner appends what was admitted before a marker
-    /// of the producer, or asks again: the partition alone knows too late records only by their
-    /// epoch, and clients of EndTxn 4 and before keep theirs.
+    /// An admission ends with the transaction. The owner must append admitted records before a
+    /// marker of the producer, or ask again: the partition detects late records only by their
+    /// epoch, and clients of EndTxn 0 to 4 keep theirs.
     pub fn admit_produce(&mut self, caller: Caller, write: Write, out: &mut Vec<Effect>) {
         self.add(Adding::new(Api::Produce, caller, write), caller.now_ms, out);
     }
 
-    /// The same for the group of a TxnOffsetCommit request, which adds itself from version 5 on.
+    /// Same for the group of a TxnOffsetCommit request, added implicitly from version 5 on.
     pub fn admit_offset_commit(&mut self, caller: Caller, write: Write, out: &mut Vec<Effect>) {
         self.add(Adding::new(Api::OffsetCommit, caller, write), caller.now_ms, out);
     }
 
-    /// The participants of the transaction that is open, or that ends; `None` where none is.
+    /// Returns the participants of the transaction that is open or about to end, or `None`.
     pub fn participants(&self, id: &TransactionalId) -> Option<&Participants> {
         self.table.get(id)?.participants()
     }
 
-    /// Notes that a transaction of this id has a part that is on a disk.
+    /// Marks the transactional id as having written to a durable topic.
     pub fn note_on_disk(&mut self, id: &TransactionalId) {
         if self.table.get(id).is_some_and(|it| !it.is_on_disk) {
             self.table.change(id, |transaction| transaction.is_on_disk = true);
         }
     }
 
-    /// Returns whether a transaction of this id had a part on a disk, or may have had one before
-    /// the start. Its new epochs fence such transactions, so a client is told of one when it is
-    /// on the disk too: one that is lost would be given to the next instance again.
+    /// Returns whether a transaction of this id has written to a durable topic, or may have before
+    /// the start. New epochs fence such transactions, so a new epoch must be durable before a
+    /// client learns it: a lost epoch would be assigned to the next instance again.
     pub fn is_on_disk(&self, id: &TransactionalId) -> bool {
         self.table.get(id).is_some_and(|it| it.is_on_disk)
     }
 
-    /// EndTxn 0 to 5. It is answered when the outcome is durable, before the markers are written.
+    /// EndTxn, versions 0 to 5. Answered when the outcome is durable, before markers are written.
     pub fn end(&mut self, caller: Caller, request: &EndTxnRequest, out: &mut Vec<Effect>) {
         let mut markers = Vec::new();
         let result = self.try_end(caller, request, out, &mut markers);
@@ -289,7 +289,7 @@ impl Transactions {
         out.append(&mut markers);
     }
 
-    /// Every marker of an [`Effect::WriteMarkers`] is durable. Said twice, it changes nothing.
+    /// All markers of an [`Effect::WriteMarkers`] are durable. Repeated calls have no effect.
     pub fn markers_written(&mut self, ticket: MarkersTicket, now_ms: i64, out: &mut Vec<Effect>) {
         let Some(id) = self.unfinished.remove(&ticket) else { return };
         let unix_ms = self.now(now_ms).unix_ms;
@@ -306,14 +306,14 @@ impl Transactions {
         }
     }
 
-    /// ListTransactions 0 and 1.
+    /// ListTransactions, versions 0 and 1.
     pub fn list(&self, caller: Caller, request: &ListTransactionsRequest, out: &mut Vec<Effect>) {
         let unix_ms = self.now(caller.now_ms).unix_ms;
         let response = listing::list(request, self.table.iter(), unix_ms);
         out.push(Effect::Reply(caller.ticket, Response::ListTransactions(response)));
     }
 
-    /// DescribeTransactions 0.
+    /// DescribeTransactions, version 0.
     pub fn describe(
         &self,
         caller: Caller,
@@ -327,9 +327,9 @@ impl Transactions {
         out.push(Effect::Reply(caller.ticket, Response::DescribeTransactions(response)));
     }
 
-    /// Aborts transactions that take too long, forgets transactional ids that are not used, and
-    /// answers requests that waited long enough. Does a part of it where much is due; then
-    /// [`Self::next_deadline_ms`] is in the past.
+    /// Aborts transactions that have timed out, removes expired transactional ids, and answers
+    /// requests that have waited too long. If much is due, only a part is done, and
+    /// [`Self::next_deadline_ms`] is then in the past.
     pub fn tick(&mut self, now_ms: i64, out: &mut Vec<Effect>) {
         let now = self.now(now_ms);
         for _ in 0..TICK_COUNT_MAX {
@@ -348,7 +348,7 @@ impl Transactions {
         }
     }
 
-    /// When [`Self::tick`] has something to do, at the earliest.
+    /// Returns the earliest time at which [`Self::tick`] has work.
     pub fn next_deadline_ms(&self) -> Option<i64> {
         let waiting = self.waiting.front().map(Adding::waits_until_ms);
         let deadline = self.table.next_deadline_ms(self.host_ahead_ms);
@@ -417,7 +417,7 @@ impl Transactions {
             owner,
             is_on_disk: false,
         };
-        // Of its own, not a part of the buffer that the request came in.
+        // An own copy, instead of a reference to the request's buffer.
         let id = TransactionalId(StrBytes::from_string(id.to_string()));
         out.push(Effect::Persist(state_log::transaction_record(&id, Some(&transaction))));
         self.table.put(&id, transaction);
@@ -426,7 +426,7 @@ impl Transactions {
 
     fn add(&mut self, adding: Adding, now_ms: i64, out: &mut Vec<Effect>) {
         match self.try_add(&adding, now_ms, out) {
-            // It is soon over: shorter than the client's pause.
+            // The markers take less time than the client's retry delay.
             Err(ResponseError::ConcurrentTransactions)
                 if self.waiting.len() < WAITING_COUNT_MAX =>
             {
@@ -474,7 +474,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Returns what the client is from now on. Markers are begun after the reply.
+    /// Returns the client's next producer. The markers must be started after the reply.
     fn try_end(
         &mut self,
         caller: Caller,
@@ -545,7 +545,7 @@ impl Transactions {
         }));
     }
 
-    /// Changes a transactional id that is there, and has that persisted.
+    /// Changes an existing transactional id, and persists the change.
     fn change(
         &mut self,
         id: &TransactionalId,
@@ -577,7 +577,7 @@ fn take_id(producer_ids: &mut ProducerIds, out: &mut Vec<Effect>) -> ProducerId 
     ProducerId(producer_ids.take(reserve))
 }
 
-/// What a client that recovers says it was.
+/// Returns the previous producer that a recovering client claims.
 fn claim(request: &InitProducerIdRequest) -> Result<Option<Producer>, ResponseError> {
     let claim = Producer { id: request.producer_id, epoch: request.producer_epoch };
     match (claim.id.0, claim.epoch) {
@@ -587,7 +587,7 @@ fn claim(request: &InitProducerIdRequest) -> Result<Option<Producer>, ResponseEr
     }
 }
 
-/// The error's code, as the client of this version handles it as it should.
+/// Returns the code that clients of this version handle correctly.
 fn wording(error: ResponseError, caller: Caller, knows_fenced: i16) -> i16 {
     match error {
         ResponseError::ProducerFenced if caller.api_version < knows_fenced => {

@@ -1,8 +1,9 @@
-//! Random histories of several producers for each transactional id, whose coordinator dies at any
-//! effect, and whose state log does not always take records. No id is given twice, no transaction
-//! has both markers, what was acknowledged as committed is, no fenced producer commits, every
-//! request is answered once, and what the log did not take leaves nothing behind. Left alone, each
-//! transaction ends in a bounded number of steps, and each transactional id serves a new producer.
+//! Random histories with several producers per transactional id, a coordinator that crashes at any
+//! effect, and a state log that sometimes rejects records. Invariants: no producer identity is
+//! assigned twice, no transaction has both markers, acknowledged commits are committed, fenced
+//! producers never commit, each request is answered once, and rejected records leave no state
+//! behind. Without faults, each transaction ends in a bounded number of steps, and each id serves a
+//! new producer.
 
 mod support;
 
@@ -30,27 +31,27 @@ const PLACE_COUNT: usize = 4;
 const GROUP: usize = 3;
 const TIMEOUT_MS: i64 = support::TIMEOUT_MS as i64;
 
-/// Steps in which everything that was begun comes to its end, for each thing that was begun: its
-/// record, its answer, its markers, the record that they are written, and who waits for that.
+/// Maximum steps to finish each started transaction: its record, its response, its markers, the
+/// record of their completion, and the requests that wait for it.
 const STEPS_EACH: usize = 10;
 
-/// Steps in which a producer that is alone commits something.
+/// Maximum steps in which a single producer commits a transaction.
 const STEPS_TO_COMMIT_MAX: usize = 1_000;
 
 const SETTINGS: Settings =
     Settings { transactional_id_expiration_ms: 10 * TIMEOUT_MS, ..Settings::DEFAULTS };
 
-/// A transaction, as its client counts it.
+/// Number of a transaction, assigned by its client.
 type Number = usize;
 
-/// What a partition, or a group, knows of a producer id.
+/// State of a producer id in a partition or group.
 #[derive(Default)]
 struct Known {
     epoch: i16,
     open: Option<Number>,
 }
 
-/// A partition as the record log keeps it: fenced by epoch, transactions ended by markers.
+/// A partition as in the record log: fences by epoch, and ends transactions by markers.
 #[derive(Default)]
 struct Place {
     producers: BTreeMap<i64, Known>,
@@ -83,14 +84,14 @@ impl Place {
     }
 }
 
-/// By its version a client adds partitions before it writes, or has the broker add them.
+/// Old clients add partitions explicitly, new ones have the broker add them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Protocol {
     Old,
     New,
 }
 
-/// What an instance of a producer asked for and has no answer to.
+/// Pending request of a producer instance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Asked {
     Init,
@@ -101,39 +102,39 @@ enum Asked {
 
 #[derive(Debug)]
 struct Instance {
-    /// Which transactional id.
+    /// Index of the transactional id.
     of: usize,
     protocol: Protocol,
     producer: Option<Producer>,
-    /// What it says that it is when it recovers.
+    /// Producer that it claims when it recovers.
     claim: Option<Producer>,
     transaction: Option<Number>,
     started_ms: i64,
     added: BTreeSet<usize>,
     has_written: bool,
-    /// How it ends its transaction. It does not know whether it was heard.
+    /// Outcome that it requests for its transaction, possibly without a response yet.
     ending: Option<Outcome>,
     asked: Option<Asked>,
     asked_ms: i64,
-    /// When it asked for what it was last told is done.
+    /// Time of its last request that was acknowledged.
     heard_ms: i64,
-    /// When the end of its transaction was asked for first: an answer to a repetition changes
-    /// nothing, and the id expires as if it had not come.
+    /// Time of its first request to end the transaction. A retry changes nothing, so the id expires
+    /// as without it.
     end_asked_ms: Option<i64>,
     /// A later instance was acknowledged.
     is_fenced: bool,
-    /// That was so when it asked.
+    /// Value of `is_fenced` when the pending request was sent.
     asked_when_fenced: bool,
     is_dead: bool,
 }
 
-/// Markers on their way to their places.
+/// Markers in progress.
 struct Job {
     markers: Markers,
     left: Vec<usize>,
 }
 
-/// An admitted write that is not appended yet.
+/// An admitted write that was not appended yet.
 struct Append {
     instance: usize,
     producer: Producer,
@@ -153,9 +154,9 @@ struct World {
     appends: Vec<Append>,
     instances: Vec<Instance>,
     tickets: u64,
-    /// Requests without an answer; of instances, or for an id without a transactional one.
+    /// Unanswered requests by instance; `None` for an InitProducerId without a transactional id.
     outstanding: BTreeMap<Ticket, Option<usize>>,
-    /// Who got an identity.
+    /// Instance to which each producer identity was assigned.
     given: BTreeMap<(i64, i16), usize>,
     id_of: BTreeMap<i64, Option<usize>>,
     numbers: Number,
@@ -167,10 +168,10 @@ struct World {
     dies_after: Option<u64>,
     crashes: u64,
     fenced: u64,
-    /// So many times the log does not take the next record.
+    /// Number of subsequent records that the log rejects.
     refusals: u64,
     refused: u64,
-    /// What there was to remember when all of it was in a log of so many records.
+    /// Length of the log when all records were durable, and the coordinator's state at that time.
     durable: (usize, Vec<Record>),
 }
 
@@ -182,7 +183,7 @@ fn transactional_id(of: usize) -> TransactionalId {
     id(["first", "second"][of])
 }
 
-/// A state log in which the first transactional id has nearly used up its producer id.
+/// Returns a state log in which the first transactional id has almost exhausted its epochs.
 fn first_log() -> Vec<Record> {
     let mut ids = vec![1];
     ids.extend(1_000_i64.to_le_bytes());
@@ -243,7 +244,7 @@ impl World {
         self.queue.extend(out);
     }
 
-    /// Everything that was not durable is gone. Clients see their connections end.
+    /// Simulates a crash: everything that was not durable is lost. Clients lose their connections.
     fn crash(&mut self) {
         self.crashes += 1;
         self.queue.clear();
@@ -256,7 +257,7 @@ impl World {
             }
         }
         if self.random.one_in(2) {
-            // Compaction keeps the last record of each key.
+            // Compaction retains the last record of each key.
             let mut seen = BTreeSet::new();
             self.log.reverse();
             self.log.retain(|record| seen.insert(record.key.clone()));
@@ -352,8 +353,8 @@ impl World {
         }
     }
 
-    /// The log does not take a record. What stands behind it waits until the log does, or the owner
-    /// begins again with what the log has.
+    /// The log rejects a record. Later effects wait until it is accepted, or the owner reloads the
+    /// log.
     fn refuse_record(&mut self, record: Record) {
         self.refusals -= 1;
         self.refused += 1;
@@ -398,7 +399,7 @@ impl World {
         }
     }
 
-    /// A client does something, or one comes up.
+    /// Performs a random action of a client, or starts a new one.
     fn act(&mut self) {
         let is_new = self.instances.iter().all(|it| it.is_dead)
             || self.random.one_in(30) && self.instances.len() < INSTANCE_COUNT_MAX;
@@ -437,7 +438,7 @@ impl World {
         let instance = &mut self.instances[index];
         if instance.transaction.is_none() {
             if choice == 0 {
-                // It recovers from something.
+                // The client recovers from an error.
                 (instance.claim, instance.producer) = (Some(producer), None);
                 return self.initialize(index);
             }
@@ -516,7 +517,7 @@ impl World {
         };
         let instance = &self.instances[index];
         let asked = instance.asked.expect("it waits for this");
-        // A transactional id that expired begins anew, with any claim.
+        // After a transactional id expired, any claim is accepted.
         let begins_anew = result
             .is_ok_and(|it| it.is_some_and(|producer| !self.id_of.contains_key(&producer.id.0)));
         let is_right = result.is_err() || !instance.asked_when_fenced || begins_anew;
@@ -538,8 +539,8 @@ impl World {
     fn succeed(&mut self, index: usize, asked: Asked, producer: Option<Producer>) {
         let instance = &mut self.instances[index];
         instance.heard_ms = match asked {
-            // The coordinator may know nothing of the transaction, and take this for a repetition
-            // of the end before it.
+            // The coordinator may not know the transaction, and treat this as a retry of the
+            // previous end.
             Asked::End(_) if instance.protocol == Protocol::Old && !instance.has_written => {
                 instance.heard_ms
             }
@@ -581,7 +582,7 @@ impl World {
         }
     }
 
-    /// No other instance ever had this identity.
+    /// Checks that no other instance has had this identity.
     fn give(&mut self, index: usize, producer: Producer) {
         let holder = *self.given.entry((producer.id.0, producer.epoch)).or_insert(index);
         assert_eq!(holder, index, "{producer:?} was given before");
@@ -606,7 +607,7 @@ impl World {
                 self.instances[index].is_dead = true;
                 self.fenced += 1;
             }
-            // An old client cannot tell whether its transaction had begun.
+            // An old client cannot know whether its transaction had begun.
             InvalidTxnState
                 if instance.protocol == Protocol::Old
                     && instance.ending == Some(Outcome::Abort)
@@ -620,7 +621,7 @@ impl World {
         }
     }
 
-    /// Lets everything come to its end, and looks at it.
+    /// Lets everything finish, and checks the result.
     fn settle(&mut self) {
         self.drain();
         assert!(self.outstanding.is_empty(), "every request is answered");
@@ -665,7 +666,7 @@ impl World {
         self.append();
     }
 
-    /// A new producer of each transactional id commits something, whatever those before it did.
+    /// Checks that a new producer of each transactional id can commit, whatever happened before.
     fn begin_again(&mut self) {
         for of in 0..TRANSACTIONAL_ID_COUNT {
             self.instances.iter_mut().for_each(|it| it.is_dead = true);
@@ -709,7 +710,7 @@ impl Instance {
         self.producer.is_some() || self.claim.is_some()
     }
 
-    /// The answer did not come. What may have been half done is asked again, or aborted.
+    /// The response was lost. Partial work is retried or aborted.
     fn lose(&mut self, asked: Asked) {
         match asked {
             Asked::Init | Asked::End(_) => {}

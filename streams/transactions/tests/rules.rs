@@ -1,4 +1,4 @@
-//! The rules of Kafka's transaction coordinator, one at a time.
+//! Single rules of Kafka's transaction coordinator.
 
 mod support;
 
@@ -23,7 +23,7 @@ use transactions::{
 
 const LAST_EPOCH: i16 = i16::MAX - 1;
 
-/// An owner with an open transaction.
+/// Creates an owner with an open transaction.
 fn ongoing() -> (Owner, Producer) {
     let mut owner = Owner::new();
     let producer = owner.begin(&id("t"));
@@ -31,7 +31,7 @@ fn ongoing() -> (Owner, Producer) {
     (owner, producer)
 }
 
-/// An owner whose transactional id has all but used up its producer id.
+/// Creates an owner whose transactional id has almost exhausted its epochs.
 fn exhausted() -> (Owner, Producer) {
     let mut owner = Owner::new();
     let mut last = owner.begin(&id("t"));
@@ -109,7 +109,7 @@ fn the_last_epoch_can_still_be_fenced() {
     owner.add(3, &id("t"), last).expect("it may");
     assert_eq!(owner.init(5, &id("t"), Some(last)), Err(ConcurrentTransactions));
     assert_eq!(owner.finish()[0].producer, Producer { epoch: i16::MAX, ..last });
-    // The epoch that only fences is not given to a client, and none is believed to have it.
+    // The epoch that only fences is never assigned to a client, and claims of it are rejected.
     let fence = Producer { epoch: i16::MAX, ..last };
     assert_eq!(owner.add(3, &id("t"), fence), Err(ProducerFenced));
     let next = owner.init(5, &id("t"), Some(last)).expect("it is over");
@@ -125,7 +125,7 @@ fn a_client_that_recovers_goes_on_and_may_ask_again() {
     assert_eq!(owner.init(3, &id("t"), Some(first)), Ok(second));
     let third = owner.init(3, &id("t"), Some(second)).expect("it is the last");
     assert_eq!(third, producer(0, 2));
-    // What another instance has taken is not given back.
+    // An epoch that another instance has taken is not returned to the previous one.
     owner.begin(&id("t"));
     for claim in [first, second, third] {
         assert_eq!(owner.init(3, &id("t"), Some(claim)), Err(InvalidProducerEpoch));
@@ -223,7 +223,7 @@ fn one_owner_leaves_transactional_ids_and_room_for_participants_to_others() {
     }
     assert_eq!(last, Err(CoordinatorLoadInProgress));
     owner.add_offsets(4, &id("two"), second, &"g".repeat(200)).expect("there is room for it");
-    // After a start an id is of whoever uses it.
+    // After a start, an id belongs to its first user.
     owner.crash();
     owner.caller = shares::Owner(1);
     let taken = (4..20).filter(|it| owner.init(5, &id(&format!("one-{it}")), None).is_ok());
@@ -351,8 +351,8 @@ fn new_clients_write_and_have_it_added() {
     assert_eq!(late, Err(InvalidProducerEpoch));
 }
 
-/// EndTxn, from a state that `prepare` makes of a new producer, whose epoch is `ahead` of the one
-/// in the request.
+/// Checks the response to EndTxn in `state`, sent with the producer's current epoch or, if `state`
+/// ends in ` again`, with the epoch of the transaction that was ended.
 #[track_caller]
 fn check_end(
     version: i16,
@@ -418,7 +418,7 @@ fn new_clients_end_each_transaction_with_its_epoch() {
     check_end(5, "PrepareCommit again", Abort, invalid());
     check_end(5, "PrepareAbort again", Abort, Err(ConcurrentTransactions));
     check_end(5, "PrepareAbort again", Commit, invalid());
-    // With its new epoch the client means its next transaction.
+    // A request with the new epoch refers to the next transaction.
     check_end(5, "PrepareCommit", Commit, Err(ConcurrentTransactions));
     check_end(5, "PrepareCommit", Abort, Err(ConcurrentTransactions));
     check_end(5, "CompleteCommit again", Commit, bumped(1));
@@ -455,7 +455,7 @@ fn the_last_epoch_of_a_producer_id_ends_its_transaction_too() {
     owner.produce(12, write(&id("t"), last, &[1])).expect("it may");
     let next = owner.end(5, &id("t"), last, Commit).expect("it may").expect("it says so");
     assert_eq!((next.id != last.id, next.epoch), (true, 0));
-    // The marker is of the producer that wrote the records.
+    // The marker has the producer id of the records, not the new one.
     owner.crash();
     assert_eq!(owner.end(5, &id("t"), last, Commit), Err(ConcurrentTransactions));
     let markers = owner.finish();
@@ -490,7 +490,7 @@ fn a_transactional_id_that_is_not_used_expires() {
     let (mut owner, first) = ongoing();
     owner.end(5, &id("t"), first, Commit).expect("it may");
     let expiration_ms = owner.settings.transactional_id_expiration_ms;
-    // A transaction that is about to end stays.
+    // A transaction that is about to end does not expire.
     owner.pass(2 * expiration_ms);
     assert_eq!(owner.state(&id("t")), "PrepareCommit");
     assert_eq!(owner.transactions.next_deadline_ms(), None);
@@ -515,7 +515,7 @@ fn what_comes_while_markers_are_written_waits_for_them() {
     owner.finish();
     assert_eq!(owner.replies.remove(&ticket), Some(Response::Admitted(Ok(()))));
     assert_eq!(owner.describe(&id("t")).topics[0].partitions, [7]);
-    // One that is fenced does not wait.
+    // A fenced producer does not wait.
     let (mut owner, first) = ongoing();
     owner.end(5, &id("t"), first, Commit).expect("it may");
     assert_eq!(owner.add(3, &id("t"), first), Err(ProducerFenced));
@@ -580,7 +580,7 @@ fn markers_come_again_after_a_crash_and_end_what_they_are_for() {
     assert_eq!(owner.markers[0].producer, first);
     owner.finish();
     assert_eq!(owner.state(&id("t")), "CompleteCommit");
-    // Said again, it does not end the transaction after it.
+    // A repeated completion does not end the next transaction.
     owner.add(3, &id("t"), first).expect("it may");
     owner.end(4, &id("t"), first, Abort).expect("it may");
     owner.markers.splice(.., before);
@@ -664,7 +664,8 @@ fn a_transaction_times_out_evenly_when_the_hosts_clock_is_set() {
         owner.pass(1);
         assert_eq!(owner.state(&id("t")), "PrepareAbort", "{set_ms}");
     }
-    // A restart knows what passed by the host's clock alone. None gets more than its time.
+    // After a restart, elapsed time is only known by the host's clock. The remaining time never
+    // exceeds the timeout.
     for (passed_ms, left_ms) in [(-HOUR_MS, i64::from(TIMEOUT_MS)), (HOUR_MS, 0)] {
         let (mut owner, _) = ongoing();
         owner.now_ms += passed_ms;
@@ -677,13 +678,13 @@ fn a_transaction_times_out_evenly_when_the_hosts_clock_is_set() {
 fn transactional_ids_expire_by_the_hosts_clock() {
     let (mut owner, first) = ongoing();
     owner.end(5, &id("t"), first, Commit).expect("it may");
-    // A host without a clock of its own learns the year after the broker has begun.
+    // A host without a real-time clock learns the date after the broker has started.
     let ahead_ms = 50 * owner.settings.transactional_id_expiration_ms;
     owner.transactions.set_host_ahead(ahead_ms);
     owner.finish();
     let deadline = owner.now_ms + owner.settings.transactional_id_expiration_ms;
     assert_eq!(owner.transactions.next_deadline_ms(), Some(deadline));
-    // From the next start on the owner's clock agrees with it.
+    // From the next start on, the owner's clock agrees with the host's.
     owner.now_ms += ahead_ms;
     owner.crash();
     assert_eq!(owner.transactions.next_deadline_ms(), Some(deadline + ahead_ms));

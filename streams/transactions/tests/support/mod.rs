@@ -1,4 +1,4 @@
-//! An owner of the coordinator that carries out effects at once, for tests of one rule at a time.
+//! An owner that performs effects immediately, for tests of single rules.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -76,12 +76,12 @@ pub(crate) fn write(id: &TransactionalId, producer: Producer, partitions: &[i32]
     Write { transactional_id: id.clone(), producer, participants }
 }
 
-/// Result that a code stands for.
+/// Converts an error code to a result.
 pub(crate) fn result(code: i16) -> Result<(), ResponseError> {
     ResponseError::try_from_code(code).map_or(Ok(()), Err)
 }
 
-/// Result of an answer, and the client's producer afterwards, where the answer says that.
+/// Returns the result of a response, and the client's new producer if the response contains it.
 pub(crate) fn outcome_of(response: &Response) -> Result<Option<Producer>, ResponseError> {
     match response {
         Response::InitProducerId(it) => {
@@ -108,7 +108,7 @@ pub(crate) fn outcome_of(response: &Response) -> Result<Option<Producer>, Respon
     }
 }
 
-/// Carries out effects at once, but for markers, which it keeps.
+/// Performs effects immediately, except markers, which it collects.
 pub(crate) struct Owner {
     pub(crate) transactions: Transactions,
     pub(crate) settings: Settings,
@@ -138,7 +138,7 @@ impl Owner {
         }
     }
 
-    /// The answer, unless the request has to wait.
+    /// Returns the response, unless the request must wait.
     pub(crate) fn call(
         &mut self,
         api_version: i16,
@@ -188,7 +188,7 @@ impl Owner {
         done.map(|producer| producer.expect("it says so"))
     }
 
-    /// A new instance of a producer whose version of the client is not known.
+    /// Creates a new producer instance with the latest client version.
     pub(crate) fn begin(&mut self, id: &TransactionalId) -> Producer {
         self.init(5, id, None).expect("nothing is open")
     }
@@ -246,7 +246,7 @@ impl Owner {
         self.ask(api_version, |it, caller, out| it.end(caller, &request, out))
     }
 
-    /// Says that all markers are written, and returns them.
+    /// Reports all collected markers as written, and returns them.
     pub(crate) fn finish(&mut self) -> Vec<Markers> {
         let done = std::mem::take(&mut self.markers);
         for markers in &done {
