@@ -1,12 +1,12 @@
-//! Rate at which one thread appends to a log, and reads from it, on a pool of this process:
-//! messages of 512 bytes, 128 to a batch of 64 KiB, against the floor of copying each batch and
-//! computing its CRC-32C.
+//! Throughput at which one thread appends to a log and reads from it, on a pool in this process:
+//! messages of 512 bytes, 128 per batch of 64 KiB. The baseline copies each batch and computes its
+//! CRC-32C.
 //!
 //! ```sh
 //! cargo run --release -p record-log --example log_speed [SECONDS]
 //! ```
 //!
-//! Rates are by the thread's CPU time: other work on the machine takes caches from it, and no time.
+//! Rates are per second of thread CPU time. Other load on the machine affects only the CPU caches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +22,11 @@ const MESSAGE_BYTES: usize = 512;
 const MESSAGES: i32 = 128;
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Different batches, so that a pool that looks for equal pages finds few. They take more memory
-/// than caches have.
+/// Number of different batches, so that deduplication finds few equal pages. They exceed the size
+/// of CPU caches.
 const BATCH_COUNT: usize = 1_024;
 
-/// The log keeps so much; what is older is deleted.
+/// Retention: older records are deleted.
 const LOG_BYTES_MAX: i64 = 512 << 20;
 const POOL_BYTES: u64 = 1 << 30;
 
@@ -72,7 +72,7 @@ fn measure(
     show(&format!("append, reduction {reduction}"), duration, || {
         append(&partition, &mut batches[number % BATCH_COUNT]);
         number += 1;
-        // As a broker that answers many requests with one flush, and applies retention.
+        // Like a broker: one flush for many requests, and retention.
         if number.is_multiple_of(64) {
             topic.flush().expect("it flushes");
             let batch_bytes = i64::try_from(BATCH_BYTES).expect("small");
@@ -100,13 +100,13 @@ fn measure(
     });
 }
 
-/// As a broker does: the batch is verified, and then appended.
+/// Verifies and appends a batch, like a broker.
 fn append(partition: &Partition, bytes: &mut [u8]) {
     let (mut batch, _) = Batch::split_first(bytes).expect("a good batch");
     partition.append(&mut batch, 0).expect("there is room");
 }
 
-/// Calls `work`, which returns how many batches it did, until the thread's time is up.
+/// Calls `work`, which returns its number of batches, until the thread's CPU time is used up.
 fn show(what: &str, duration: Duration, mut work: impl FnMut() -> u64) {
     let (begin, mut batches) = (thread_time(), 0);
     let seconds = loop {
@@ -123,7 +123,7 @@ fn show(what: &str, duration: Duration, mut work: impl FnMut() -> u64) {
     eprintln!("{what:<28} {rate:8.2} M messages/s a core, {batch_us:7.2} us a batch");
 }
 
-/// What this thread has run on a processor.
+/// Returns the CPU time of this thread.
 fn thread_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
     let nanoseconds = stat.split_whitespace().next().expect("the first number");
@@ -134,7 +134,7 @@ fn crc32c(bytes: &[u8]) -> u64 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes)
 }
 
-/// A batch of random records: 512 bytes each, the header of the batch taken from the first.
+/// Builds a batch of random records of 512 bytes each. The first one contains the batch's header.
 fn batch(seed: u64) -> Vec<u8> {
     let message_count = usize::try_from(MESSAGES).expect("small");
     assert_eq!(message_count * MESSAGE_BYTES, BATCH_BYTES);

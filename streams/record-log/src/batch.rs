@@ -1,4 +1,4 @@
-//! Batches as clients send them: verified, and given their place in a log.
+//! Verification of batches that clients send.
 
 use record_batch::{
     BatchHeader, counts_backwards, has_valid_checksum, set_append_time, set_max_timestamp,
@@ -17,7 +17,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Verifies the batch at the start of `bytes`; what follows it is returned beside it.
+    /// Verifies the batch at the start of `bytes`. Returns it and the remaining bytes.
     pub fn split_first(bytes: &'a mut [u8]) -> Result<(Self, &'a mut [u8]), LogError> {
         let invalid = |what: &str| {
             LogError::new(LogErrorKind::InvalidBatch, format!("invalid record batch: {what}"))
@@ -26,7 +26,7 @@ impl<'a> Batch<'a> {
             LogError::new(LogErrorKind::InvalidRecord, format!("invalid record batch: {what}"))
         };
         if let Some(base_offset) = bytes.first_chunk_mut::<8>() {
-            // Clients count from 0; what they put here means nothing to a log.
+            // Clients count from 0. The log assigns the offset.
             *base_offset = [0; 8];
         }
         let header = BatchHeader::read(bytes).ok_or_else(|| match counts_backwards(bytes) {
@@ -59,7 +59,7 @@ impl<'a> Batch<'a> {
         &self.header
     }
 
-    /// Says who has sent it: each has a share of the producers that a partition remembers.
+    /// Sets the owner that sent the batch. Each owner has a share of the remembered producers.
     pub fn set_owner(&mut self, owner: Owner) {
         self.owner = owner;
     }
@@ -68,19 +68,19 @@ impl<'a> Batch<'a> {
         self.owner
     }
 
-    /// All of it, its header included.
+    /// Returns the encoded batch, including its header.
     pub fn bytes(&self) -> &[u8] {
         self.bytes
     }
 
-    /// Gives the batch its place in the log.
+    /// Sets the batch's base offset and leader epoch.
     pub(crate) fn place(&mut self, base_offset: i64, epoch: i32) {
         self.header.base_offset = base_offset;
         self.header.epoch = epoch;
         set_place(self.bytes, base_offset, epoch);
     }
 
-    /// Says which of its records is the newest, where the producer did not or said it wrongly.
+    /// Sets the maximum timestamp of the batch, if the producer's is missing or wrong.
     pub fn set_max_timestamp(&mut self, unix_ms: i64) {
         if self.header.max_timestamp != unix_ms {
             set_max_timestamp(self.bytes, unix_ms);
@@ -88,7 +88,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Says when it was appended, instead of when its records were made.
+    /// Sets the append time, which overrides the timestamps of the records.
     pub fn set_append_time(&mut self, unix_ms: i64) {
         set_append_time(self.bytes, unix_ms);
         self.header = BatchHeader::read(self.bytes).expect("it was one before");

@@ -1,4 +1,4 @@
-//! Reads that leave batches out: those whose records do not count, or a first one that is too long.
+//! Reads that skip batches which are not committed, or reject a first batch that is too long.
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use crate::producers::{Aborted, is_committed};
 use crate::segment::Wanted;
 use crate::view::PinnedLog;
 
-/// Committed batches, each with its header, in order. The first may hold records before the offset
-/// that was asked for.
+/// Iterator over committed batches and their headers, in order. The first batch may contain records
+/// before the requested offset.
 #[derive(Debug)]
 pub struct CommittedBatches<'a> {
     bytes: &'a [u8],
@@ -22,12 +22,12 @@ pub struct CommittedBatches<'a> {
 
 impl<'a> CommittedBatches<'a> {
     fn new(bytes: &'a [u8], offsets: Range<i64>, aborted: Vec<Aborted>) -> Self {
-        // Where nothing was read, compaction took out all the rest.
+        // If nothing was read, compaction has removed all remaining records.
         let next = if bytes.is_empty() { offsets.end } else { offsets.start };
         Self { bytes, aborted, next, end: offsets.end }
     }
 
-    /// The offset behind the batches that were given, or passed over since they do not count.
+    /// Returns the offset after the batches that were returned or skipped.
     pub fn next_offset(&self) -> i64 {
         self.next
     }
@@ -39,7 +39,7 @@ impl<'a> Iterator for CommittedBatches<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         while let Some(header) = record_batch::headers(self.bytes).next() {
             if header.base_offset >= self.end {
-                // What was taken out before it needs no waiting for.
+                // Offsets up to the end may have been removed by compaction. They count as read.
                 self.next = self.end;
                 self.bytes = &[];
                 return None;
@@ -56,8 +56,8 @@ impl<'a> Iterator for CommittedBatches<'a> {
 }
 
 impl Partition {
-    /// Reads as [`Partition::read`] does, but nothing comes where the first batch is longer, of
-    /// which no more than `bytes_max` or a block are looked at.
+    /// Same as [`Partition::read`], but returns nothing if the first batch exceeds `bytes_max`. In
+    /// that case, no more than `bytes_max` or a block of it is read.
     pub fn read_within(
         &self,
         offset: i64,
@@ -68,8 +68,8 @@ impl Partition {
         self.read_wanted(wanted, buffer)
     }
 
-    /// Reads once into `buffer`, as [`Partition::read`] does: what is committed among these
-    /// offsets, of which the last is before the last stable one.
+    /// Reads once into `buffer`, as [`Partition::read`] does. Returns the committed batches with
+    /// these offsets, which must end at or before the last stable offset.
     pub fn committed<'a>(
         &self,
         offsets: Range<i64>,
@@ -83,7 +83,7 @@ impl Partition {
 }
 
 impl PinnedLog {
-    /// Reads as [`Partition::committed`] does, of the log as it was pinned.
+    /// Same as [`Partition::committed`], for the pinned log.
     pub fn committed<'a>(
         &self,
         offsets: Range<i64>,

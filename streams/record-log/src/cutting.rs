@@ -1,4 +1,4 @@
-//! Memory of what was deleted at the beginning of a segment that stays.
+//! Freeing of memory before the start offset in a segment that is retained.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::segment::Segment;
 use crate::slots;
 
 impl Partition {
-    /// Gives back the memory of deleted records in the first segment that is left, as far as they
-    /// lie a few KiB before the first that is there. It takes no more memory than a checkpoint that
-    /// is longer than the last one. While the log is pinned or compacted, and where that finds no
-    /// room, it waits for the next call.
+    /// Frees the memory of deleted records in the first remaining segment, up to a few KiB before
+    /// its first remaining record. Needs memory only for a checkpoint that is longer than the last
+    /// one. If the log is pinned or being compacted, or memory is short, nothing is done until the
+    /// next call.
     pub fn cut(&self) -> Result<(), LogError> {
         let _one = self.lock_restructuring();
         let (first, start_offset) = {
@@ -40,9 +40,9 @@ impl Partition {
 }
 
 impl Segment {
-    /// Gives the memory of batches back that the index does not show. No opening may need them: a
-    /// checkpoint that speaks of them has to be durable, `checkpoint` if no newer one is. Without
-    /// one they stay.
+    /// Frees the memory of batches before the first one in the index. An opening must not need
+    /// them: therefore a checkpoint that covers them is made durable first, `checkpoint` if there
+    /// is no newer one. Without a checkpoint nothing is freed.
     fn cut(
         &self,
         device: &dyn BlockDevice,

@@ -1,8 +1,8 @@
-//! Addresses for what the owner derives from a partition, behind those of the log.
+//! Address space on the volume, behind that of the log, for state that the owner derives from it.
 //!
-//! The second half of the volume is divided by a number whose bits are turned round: the two places
-//! of partition 0 begin at its start and its middle, those of partition 1 at the quarters, and so
-//! on. Partitions that are added never move a place, they only end the room behind others.
+//! The second half of the volume is divided by a bit-reversed number: the two places of partition 0
+//! begin at its start and its middle, those of partition 1 at the quarters, and so on. Additional
+//! partitions never move a place. They only reduce the space behind other places.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use block_device::BlockDevice;
 
 use crate::layout::{PARTITION_COUNT_MAX, log_bytes};
 
-/// Places of one partition.
+/// Number of places of one partition.
 const PLACE_COUNT: u32 = 2;
 
-/// Two places of one partition on its topic's volume, each with much more room than memory has.
-/// They take memory as they are written to, and go with the topic.
+/// Two places of one partition on its topic's volume, each with far more address space than any
+/// memory. They take memory when they are written, and are deleted with the topic.
 #[derive(Clone)]
 pub struct DerivedArea {
     device: Arc<dyn BlockDevice>,
@@ -27,18 +27,18 @@ impl DerivedArea {
         Self { device, partition }
     }
 
-    /// The volume. Its flush makes durable what was written.
+    /// Returns the volume. Its flush makes written data durable.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
     }
 
-    /// Where a place begins, in bytes; place 0 or 1.
+    /// Returns the start of place 0 or 1 in bytes.
     pub fn place(&self, place: u32) -> u64 {
         assert!(place < PLACE_COUNT, "a partition has two places");
         place_start(self.device.geometry().size_bytes, PLACE_COUNT * self.partition + place)
     }
 
-    /// Bytes that one place has, as long as the topic has no more partitions than this.
+    /// Returns the size of one place if the topic has `partition_count` partitions.
     pub fn room_bytes(&self, partition_count: u32) -> u64 {
         let places = (PLACE_COUNT * partition_count.max(1)).next_power_of_two();
         let size_bytes = self.device.geometry().size_bytes;

@@ -1,52 +1,52 @@
-//! Errors of a log, in the classes that a protocol can express.
+//! Errors of a log, classified for protocols.
 
 use std::error::Error;
 
 use block_device::{DeviceError, DeviceErrorKind};
 
-/// The class of a refused or failed request.
+/// Kind of a rejected or failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogErrorKind {
-    /// The pool has no memory left, or the volume no free segment. Nothing was appended; the
-    /// request may be repeated when retention or the owner has made room.
+    /// The pool has no free memory, or the volume no free segment. Nothing was appended. The
+    /// request can be retried after retention or the owner has freed space.
     NoSpace,
-    /// The volume holds something that is no log, or a log of a later version.
+    /// The volume contains something other than a log, or a log of a later version.
     NotALog,
-    /// What the volume holds contradicts itself: bytes were damaged.
+    /// The contents of the volume are inconsistent: it is damaged.
     Damaged,
-    /// The batch is not one: its sizes, counts or checksum do not fit.
+    /// The batch is malformed: its sizes, counts or checksum are wrong.
     InvalidBatch,
-    /// The batch is whole, and what its header says of its records or producer cannot be.
+    /// The batch is complete, but its header's fields about records or producer are invalid.
     InvalidRecord,
-    /// The batch is longer than a segment may be.
+    /// The batch exceeds the maximum size of a batch or segment.
     TooLarge,
-    /// The offset is before the start of the partition, or past its end.
+    /// The offset is before the start of the partition, or after its end.
     OffsetOutOfRange,
-    /// The producer's sequence number does not follow the last one, and it is not that of a batch
-    /// which is remembered.
+    /// The sequence number neither follows the producer's last one nor is that of a remembered
+    /// batch.
     OutOfOrderSequence,
-    /// A later incarnation of the producer has taken over.
+    /// A later epoch of the producer has fenced this one.
     FencedProducer,
-    /// A transaction ends that the producer has not begun, or a batch outside of a transaction
-    /// comes in the middle of one.
+    /// The marker ends a transaction that does not exist, or a non-transactional batch was sent
+    /// during a transaction.
     TransactionState,
-    /// The partition remembers too many producers, or too many of this owner. None of them may be
-    /// forgotten now.
+    /// The partition remembers too many producers, in total or of this owner. None of them can be
+    /// evicted now.
     TooManyProducers,
-    /// There are too many partitions, or none of that number.
+    /// The partition does not exist, or there would be too many partitions.
     NoSuchPartition,
-    /// Stable storage did not take what a flush owes.
+    /// Stable storage failed during a flush.
     NotDurable,
-    /// The device failed otherwise.
+    /// Another failure of the device.
     Device,
 }
 
-/// A refused or failed request. `kind` is for programs, the whole chain for people.
+/// A rejected or failed request. Programs use `kind`, people the whole chain of errors.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct LogError {
     pub kind: LogErrorKind,
-    /// Operation that was attempted, its object, and the reason of the failure.
+    /// Attempted operation, its object, and the reason of the failure.
     pub what: String,
     #[source]
     pub source: Option<Box<dyn Error + Send + Sync>>,
@@ -57,7 +57,7 @@ impl LogError {
         Self { kind, what: what.into(), source: None }
     }
 
-    /// A request of the log that failed at the device.
+    /// Creates an error for a failed request to the device.
     pub(crate) fn device(what: impl Into<String>, error: DeviceError) -> Self {
         let kind = match error.kind {
             DeviceErrorKind::NoSpace => LogErrorKind::NoSpace,
@@ -68,7 +68,7 @@ impl LogError {
         Self { kind, what: what.into(), source: Some(Box::new(error)) }
     }
 
-    /// For requests that are worth nothing where memory is scarce.
+    /// Ignores a lack of memory, for optional operations.
     pub(crate) fn ignore_no_space(self) -> Result<(), Self> {
         if self.kind == LogErrorKind::NoSpace { Ok(()) } else { Err(self) }
     }

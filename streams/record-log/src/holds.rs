@@ -1,15 +1,15 @@
-//! Keeps compaction behind those who follow a partition.
+//! Holds that keep compaction behind the followers of a partition.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// All who hold compaction of one partition back.
+/// All holds on one partition's compaction.
 #[derive(Debug, Default)]
 pub(crate) struct Holds(Mutex<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
-    /// No pass begins that would see records from any of these offsets on; by the holder's number.
+    /// Offset of each hold by its number. No pass may process records from any of these offsets on.
     offsets: BTreeMap<u64, i64>,
     next_number: u64,
 }
@@ -23,7 +23,7 @@ impl Holds {
         CompactionHold { holds: Arc::clone(self), number }
     }
 
-    /// The least of all offsets.
+    /// Returns the minimum of all offsets.
     pub(crate) fn offset(&self) -> i64 {
         self.lock().offsets.values().copied().min().unwrap_or(i64::MAX)
     }
@@ -33,7 +33,7 @@ impl Holds {
     }
 }
 
-/// One of them: see [`crate::Partition::hold_compaction`].
+/// A hold on compaction: see [`crate::Partition::hold_compaction`].
 #[derive(Debug)]
 pub struct CompactionHold {
     holds: Arc<Holds>,
@@ -41,7 +41,7 @@ pub struct CompactionHold {
 }
 
 impl CompactionHold {
-    /// Moves on.
+    /// Moves the hold forward.
     pub fn set(&self, before_offset: i64) {
         self.holds.lock().offsets.insert(self.number, before_offset);
     }

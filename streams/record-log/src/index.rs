@@ -1,18 +1,18 @@
-//! Where in a segment an offset or a time is to be looked for. Derived from the batches, a few
-//! bytes for each 16 KiB of them.
+//! Sparse index of a segment by offset and time, with an entry of a few bytes per 16 KiB of
+//! batches. Derived from the batches.
 
 use record_batch::BatchHeader;
 
 use crate::layout::{Fields, put_list};
 
-/// Batches closer together share an entry.
+/// Minimum distance of the batches of two entries.
 const STRIDE_BYTES: u64 = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     offset: i64,
     position: u32,
-    /// Of all batches before this one.
+    /// Maximum timestamp of all earlier batches.
     max_timestamp: i64,
 }
 
@@ -29,7 +29,7 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Notes the batch at a position; batches are noted in order.
+    /// Adds a batch at a position. Batches must be added in order.
     pub(crate) fn note(&mut self, batch: &BatchHeader, position: u64) {
         let is_due = |last: &Entry| position >= u64::from(last.position) + STRIDE_BYTES;
         if self.entries.last().is_none_or(is_due) {
@@ -40,43 +40,44 @@ impl Index {
         self.max_timestamp = self.max_timestamp.max(batch.max_timestamp);
     }
 
-    /// The newest time of all batches; `i64::MIN` where there are none.
+    /// Returns the maximum timestamp of all batches; `i64::MIN` if there are none.
     pub(crate) fn max_timestamp(&self) -> i64 {
         self.max_timestamp
     }
 
-    /// The newest time of the batches from this offset on, if that is known: also of some before it
-    /// that are of the same stretch. `None` where an older batch has it.
+    /// Returns the maximum timestamp of the batches from an offset on, possibly including some
+    /// earlier batches of the same index interval. Returns `None` if an earlier batch may have it.
     pub(crate) fn newest_from(&self, offset: i64) -> Option<i64> {
         let from = self.entries.partition_point(|entry| entry.offset < offset);
         let next = self.entries.get(from)?;
         (next.max_timestamp < self.max_timestamp).then_some(self.max_timestamp)
     }
 
-    /// The position of a batch that begins at the offset or after it; `None` where none is known.
+    /// Returns the position of an indexed batch at or after the offset, or `None`.
     pub(crate) fn position_from(&self, offset: i64) -> Option<u64> {
         let from = self.entries.partition_point(|entry| entry.offset < offset);
         self.entries.get(from).map(|entry| u64::from(entry.position))
     }
 
-    /// The first offset of the last known batch that begins at a position or before it.
+    /// Returns the base offset of the last indexed batch at or before a position.
     pub(crate) fn offset_before(&self, position: u64) -> Option<i64> {
         let after = self.entries.partition_point(|entry| u64::from(entry.position) <= position);
         self.entries.get(after.checked_sub(1)?).map(|entry| entry.offset)
     }
 
-    /// About what [`Index::put`] writes.
+    /// Returns the approximate size of the output of [`Index::put`].
     pub(crate) fn size_bytes(&self) -> usize {
         size_of::<Entry>() * self.entries.len()
     }
 
-    /// The position of a batch at or before the one that holds the offset.
+    /// Returns the position of a batch at or before the one that contains the offset.
     pub(crate) fn position_of_offset(&self, offset: i64) -> u64 {
         let after = self.entries.partition_point(|entry| entry.offset <= offset);
         self.position(after)
     }
 
-    /// The position of a batch at or before the first one that is as new as this.
+    /// Returns the position of a batch at or before the first one with a timestamp from `unix_ms`
+    /// on.
     pub(crate) fn position_of_time(&self, unix_ms: i64) -> u64 {
         let after = self.entries.partition_point(|entry| entry.max_timestamp < unix_ms);
         self.position(after)
@@ -86,12 +87,12 @@ impl Index {
         self.entries.get(after.saturating_sub(1)).map_or(0, |entry| u64::from(entry.position))
     }
 
-    /// The position of the first batch that is looked for.
+    /// Returns the position of the first indexed batch.
     pub(crate) fn head(&self) -> u64 {
         self.position(0)
     }
 
-    /// Forgets what is not needed to find this offset, and those behind it.
+    /// Removes entries that are not needed for this offset and later ones.
     pub(crate) fn cut_before(&mut self, offset: i64) {
         let after = self.entries.partition_point(|entry| entry.offset <= offset);
         self.entries.drain(..after.saturating_sub(1));
@@ -139,7 +140,7 @@ mod tests {
     fn index() -> Index {
         let mut index = Index::default();
         for number in 0..10 {
-            // Not in order: the third is the newest.
+            // The timestamps are out of order: the third is the maximum.
             let batch = header(100 * number, if number == 2 { 1_000 } else { number });
             index.note(&batch, 10_000 * u64::try_from(number).expect("positive"));
         }
@@ -194,7 +195,7 @@ mod tests {
     fn the_index_of_four_gib_is_small() {
         let mut index = Index::default();
         let batch = BatchHeader { size_bytes: 64 << 10, ..header(0, 0) };
-        // Of each of the four segments; batches are as long as a producer makes them.
+        // Each of the four segments. Batches have the usual size of a producer's.
         (0..1 << 14).for_each(|number| index.note(&batch, number << 16));
         let bytes = 4 * index.entries.capacity() * size_of::<Entry>();
         eprintln!("an index of 4 GiB in batches of 64 KiB takes {} KiB", bytes >> 10);

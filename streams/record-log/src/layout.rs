@@ -1,4 +1,4 @@
-//! Where things lie on the volume of a topic.
+//! Layout of a topic's volume.
 //!
 //! ```text
 //! slot 0      0            topic record
@@ -13,54 +13,54 @@
 //! 2nd half                 what the owner derives from the log
 //! ```
 //!
-//! Slots are of 2 GiB of addresses, which take no memory until they are written. Every record is a
-//! frame: magic number, length, CRC-32C, bytes. Zeros are no frame. The volume replaces a block of
-//! 4 KiB as a whole or not at all, and that is all that a record of one block relies on.
+//! Each slot has 2 GiB of address space, which takes no memory until it is written. Every record is
+//! a frame: magic number, length, CRC-32C, contents. Zeros are no frame. The volume writes a block
+//! of 4 KiB atomically, and records of one block rely on nothing else.
 
 use block_device::BLOCK_BYTES;
 
 use record_batch::crc32c;
 
-/// Addresses of one slot.
+/// Address space of one slot.
 pub(crate) const SLOT_BYTES: u64 = 2 << 30;
 
-/// The most that a segment holds.
+/// Maximum bytes of batches in a segment.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
-/// The most partitions of one topic.
+/// Maximum number of partitions of a topic.
 pub const PARTITION_COUNT_MAX: u32 = 65_536;
 
-/// Where the two checkpoints of a segment lie in its slot.
+/// Positions of a segment's two checkpoints in its slot.
 const CHECKPOINTS: [u64; 2] = [1 << 20, 32 << 20];
 
-/// The most that a checkpoint may take.
+/// Maximum size of a checkpoint.
 pub(crate) const CHECKPOINT_BYTES_MAX: usize = 31 << 20;
 
-/// Where a segment's batches begin in its slot.
+/// Position of a segment's batches in its slot.
 const BATCHES: u64 = 64 << 20;
 
-/// Where the two versions of a topic's properties lie.
+/// Positions of the two versions of a topic's properties.
 const PROPERTIES: [u64; 2] = [64 << 10, 256 << 10];
 
-/// The most that the contents of their frame may take.
+/// Maximum size of the contents of their frame.
 pub(crate) const PROPERTIES_CONTENTS_BYTES_MAX: usize = 128 << 10;
 
-/// The most bytes of batches that fit a slot. Compaction may fill it beyond what an append does:
-/// records that are compressed again may become longer.
+/// Space for batches in a slot. Compaction may use more of it than appends do, because recompressed
+/// records may become longer.
 pub(crate) const SEGMENT_ROOM_BYTES: u64 = SLOT_BYTES - BATCHES;
 
 const PARTITION_RECORDS: u64 = 1 << 20;
 const NOTES: u64 = 512 << 20;
 
-/// Addresses of the volume that slots take; those behind them are the owner's.
+/// Returns the address space of the slots. The owner uses the addresses behind it.
 pub(crate) const fn log_bytes(size_bytes: u64) -> u64 {
     size_bytes / 2 / SLOT_BYTES * SLOT_BYTES
 }
 
-/// One block of bytes.
+/// Size of a block.
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// The number of a slot; slot 0 holds the records of the topic and its partitions.
+/// Number of a slot. Slot 0 contains the records of the topic and its partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot(pub(crate) u32);
 
@@ -69,12 +69,12 @@ impl Slot {
         u64::from(self.0) * SLOT_BYTES
     }
 
-    /// Where the byte at `position` of the segment's batches lies.
+    /// Returns the address of the byte at `position` of the segment's batches.
     pub(crate) fn batches(self, position: u64) -> u64 {
         self.start() + BATCHES + position
     }
 
-    /// Where the checkpoint of this sequence number lies: two take turns.
+    /// Returns the address of a checkpoint by its sequence number. Two places alternate.
     pub(crate) fn checkpoint(self, sequence: u64) -> u64 {
         self.start() + CHECKPOINTS[usize::from(sequence % 2 == 1)]
     }
@@ -82,7 +82,7 @@ impl Slot {
 
 pub(crate) const TOPIC_RECORD: u64 = 0;
 
-/// Where the topic's properties of this sequence number lie: two take turns.
+/// Returns the address of the topic's properties by their sequence number. Two places alternate.
 pub(crate) fn properties_record(sequence: u64) -> u64 {
     PROPERTIES[usize::from(sequence % 2 == 1)]
 }
@@ -91,12 +91,12 @@ pub(crate) fn partition_record(partition: u32) -> u64 {
     PARTITION_RECORDS + BLOCK * u64::from(partition)
 }
 
-/// The block of what the owner notes of a partition.
+/// Returns the address of the owner's note on a partition.
 pub(crate) fn note(partition: u32) -> u64 {
     NOTES + BLOCK * u64::from(partition)
 }
 
-/// Kind of a frame.
+/// Type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     Topic,
@@ -108,7 +108,7 @@ pub(crate) enum FrameKind {
 }
 
 impl FrameKind {
-    /// The last character is the version of the format.
+    /// Returns the magic number. Its last character is the version of the format.
     const fn magic(self) -> [u8; 8] {
         match self {
             Self::Topic => *b"MLNtopi1",
@@ -121,10 +121,10 @@ impl FrameKind {
     }
 }
 
-/// Bytes of a frame before its contents.
+/// Size of a frame's header.
 pub(crate) const FRAME_BYTES: usize = 16;
 
-/// A frame of whole blocks around the contents.
+/// Builds a frame, padded to whole blocks.
 pub(crate) fn frame(kind: FrameKind, contents: &[u8]) -> Vec<u8> {
     let mut bytes =
         Vec::with_capacity((FRAME_BYTES + contents.len()).next_multiple_of(BLOCK_BYTES));
@@ -136,14 +136,14 @@ pub(crate) fn frame(kind: FrameKind, contents: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// First bytes of a frame.
+/// Result of parsing the header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameStart {
-    /// Nothing but zeros.
+    /// Only zeros.
     Empty,
-    /// So many bytes of contents follow.
+    /// A frame with contents of this length.
     Contents(usize),
-    /// Neither.
+    /// Anything else.
     Foreign,
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn frame_start(kind: FrameKind, block: &[u8]) -> FrameStart {
     }
 }
 
-/// The contents of a whole frame, if its checksum fits.
+/// Returns the contents of a whole frame if its checksum is correct.
 pub(crate) fn contents(kind: FrameKind, frame: &[u8]) -> Option<&[u8]> {
     let FrameStart::Contents(length) = frame_start(kind, frame) else { return None };
     let contents = frame.get(FRAME_BYTES..FRAME_BYTES.checked_add(length)?)?;
@@ -167,11 +167,11 @@ pub(crate) fn contents(kind: FrameKind, frame: &[u8]) -> Option<&[u8]> {
 }
 
 fn frame_sum(kind: FrameKind, contents: &[u8]) -> u32 {
-    // Two sums, so that the kind is a part of what is checked.
+    // Two sums, so that the checksum covers the type.
     crc32c(contents) ^ crc32c(&kind.magic())
 }
 
-/// Reads the fields of a frame's contents in order; every number is little-endian.
+/// Parser for the contents of a frame. All numbers are little-endian.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl Fields<'_> {
@@ -201,14 +201,14 @@ impl Fields<'_> {
         self.bytes().map(i16::from_le_bytes)
     }
 
-    /// A list whose length stands before it.
+    /// Reads a list with a length prefix.
     pub(crate) fn list<T>(&mut self, item: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count = self.u32()?;
         (0..count).map(|_| item(self)).collect()
     }
 }
 
-/// Appends a list with its length before it.
+/// Appends a list with a length prefix.
 pub(crate) fn put_list<T>(into: &mut Vec<u8>, items: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
     into.extend(u32::try_from(items.len()).expect("lists have limits").to_le_bytes());
     items.iter().for_each(|item| put(into, item));

@@ -1,5 +1,5 @@
-//! A message log on a block device: a topic is a volume, divided into partitions, each an endless
-//! row of record batches as Kafka's clients made them.
+//! Message log on a block device. A topic is a volume, divided into partitions. Each partition is
+//! an unbounded sequence of record batches in the format of Kafka's clients.
 //!
 //! ```text
 //! Topic ──▶ Partition ──▶ Segment ──▶ BlockDevice
@@ -7,12 +7,12 @@
 //!           deletes          in one slot
 //! ```
 //!
-//! The batches are the only truth. Indexes, producers' numbers and aborted transactions are derived
-//! from them and can be computed again; checkpoints only make that shorter. Address space is the
-//! allocator: a segment has 2 GiB of it, and takes memory as it is written.
+//! The batches are authoritative. Indexes, producers' sequence numbers and aborted transactions are
+//! derived from them; checkpoints only shorten that. Slots replace an allocator: a segment has 2
+//! GiB of address space, and takes memory as it is written.
 //!
-//! It reads no clock, starts no thread and knows no network. What was appended survives the death
-//! of the process; what was flushed survives what the volume's durability class promises.
+//! The crate reads no clock, starts no threads and does no network I/O. Appended batches survive a
+//! crash of the process. Flushed batches survive all that the volume's durability class covers.
 #![forbid(unsafe_code)]
 
 mod batch;

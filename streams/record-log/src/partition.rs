@@ -1,7 +1,7 @@
-//! One partition: an endless row of records, in segments of one topic's volume.
+//! A partition: an unbounded sequence of records, in segments of one topic's volume.
 //!
-//! One thread at a time appends; readers take no part in that and see what is stable, which means
-//! what survives all that the volume's durability class promises to survive.
+//! One thread at a time appends. Readers do not lock out the writer. They see stable records, which
+//! survive all that the volume's durability class covers.
 //!
 //! Lock order: restructuring, writer, slots, view, extent of a segment.
 
@@ -23,12 +23,12 @@ use crate::volume::TopicVolume;
 use crate::waits::lock;
 use crate::writer::{FlushedPart, Found, Writer};
 
-/// Where a batch came to lie.
+/// Result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// Offset of its first record.
+    /// Offset of the first record of the batch.
     pub base_offset: i64,
-    /// True if it was appended before, and nothing was done now.
+    /// True if the batch is a duplicate, which was not appended again.
     pub was_there: bool,
 }
 
@@ -38,9 +38,9 @@ pub struct Partition {
     volume: Arc<TopicVolume>,
     compaction: Mutex<CompactionState>,
     holds: Arc<Holds>,
-    /// Shared with those who have the log as it was.
+    /// Shared with all pinned logs.
     pub(crate) pins: Arc<()>,
-    /// Held by the thread that takes segments out of the log.
+    /// Held by a thread that removes or replaces segments.
     restructuring: Mutex<()>,
     writer: Mutex<Writer>,
     view: RwLock<View>,
@@ -49,17 +49,17 @@ pub struct Partition {
 #[derive(Debug)]
 struct CompactionState {
     is_running: bool,
-    /// Of the newest segment that compaction made.
+    /// Generation of the newest segment written by compaction.
     generation: u64,
-    /// Of the records before it, those may have been taken out that others before it replace.
+    /// Records before it may have been removed because of later records before it.
     reach_offset: i64,
-    /// When the last pass wants another one for tombstones and markers, if it knows.
+    /// Next time at which the last pass requires another one for tombstones and markers, if known.
     next_horizon_ms: Option<i64>,
 }
 
 impl Partition {
-    /// The partition whose segments were recovered, the last one to be appended to. What it needs
-    /// on the volume is written, and not yet flushed.
+    /// Opens a recovered partition, whose last segment is appended to. Required writes to the
+    /// volume are done, but not flushed.
     pub(crate) fn open(
         volume: Arc<TopicVolume>,
         number: u32,
@@ -72,7 +72,7 @@ impl Partition {
         writer.producers.note_stable(stable_offset);
         let generations = found.segments.iter().map(|segment| segment.header.generation());
         let generation = generations.max().unwrap_or(0);
-        // How far the last pass had come when the process died is not known.
+        // The reach of a pass that was running when the process died is unknown.
         let reach_offset = if generation > 0 { writer.next_offset } else { 0 };
         let compaction = Mutex::new(CompactionState {
             is_running: false,
@@ -100,36 +100,35 @@ impl Partition {
         self.number
     }
 
-    /// Id of the topic.
+    /// Returns the id of the topic.
     pub fn topic_id(&self) -> TopicId {
         self.volume.id
     }
 
-    /// Where on the topic's volume the owner may keep what it derives from this partition. The log
-    /// neither reads nor writes there.
+    /// Returns the area of the topic's volume for state that the owner derives from this partition.
+    /// The log neither reads nor writes it.
     pub fn derived_area(&self) -> DerivedArea {
         DerivedArea::new(Arc::clone(&self.volume.device), self.number)
     }
 
-    /// The first offset that there is.
+    /// Returns the first available offset.
     pub fn start_offset(&self) -> i64 {
         self.view().start_offset
     }
 
-    /// The offset after the last record that readers see (the high watermark).
+    /// Returns the high watermark: the offset after the last record visible to readers.
     pub fn stable_offset(&self) -> i64 {
         self.view().stable_offset
     }
 
-    /// The offset of the next record.
+    /// Returns the offset of the next record.
     pub fn next_offset(&self) -> i64 {
         self.lock_writer().next_offset
     }
 
-    /// The offset after the last record whose transaction is known to be committed or aborted, by
-    /// a marker that is stable.
+    /// Returns the last stable offset: all transactions before it are decided by a stable marker.
     pub fn last_stable_offset(&self) -> i64 {
-        // First: of a transaction that begins meanwhile nothing is below it.
+        // Read first: a transaction that begins meanwhile starts at or after this offset.
         let stable_offset = self.stable_offset();
         let open = {
             let producers = &mut self.lock_writer().producers;
@@ -137,28 +136,27 @@ impl Partition {
             producers.first_open_offset()
         };
         let decided_offset = open.map_or(stable_offset, |open| open.min(stable_offset));
-        // The beginning of a transaction may have been deleted.
+        // The start of the transaction may have been deleted.
         decided_offset.max(self.start_offset())
     }
 
-    /// Bytes of batches, those included that were deleted with a part of their segment and lie
-    /// close before the first that is left.
+    /// Returns the size of all batches, including deleted ones that lie close before the first
+    /// remaining one in its segment.
     pub fn size_bytes(&self) -> u64 {
         self.view().segments.iter().map(|segment| segment.extent().size_bytes()).sum()
     }
 
-    /// The leader epoch: it grows with each opening.
+    /// Returns the leader epoch, which is incremented by each opening.
     pub fn epoch(&self) -> i32 {
         self.view().epochs.last().map_or(-1, |last| last.epoch)
     }
 
-    /// The last epoch with records that is not after `epoch`, and the offset after its last record;
-    /// `None` for an epoch that is negative or after all that are known. One before all of these
-    /// lost nothing: it ends where the first of them begins, as in Kafka's
-    /// `LeaderEpochFileCache.endOffsetFor`.
+    /// Returns the last epoch with records that is not after `epoch`, and the offset after its last
+    /// record; `None` for an epoch that is negative or after all known ones. An epoch before all of
+    /// them ends where the first one begins, as in Kafka's `LeaderEpochFileCache.endOffsetFor`.
     pub fn end_of_epoch(&self, epoch: i32) -> Option<(i32, i64)> {
         let view = self.view();
-        // Those of which all records are deleted are forgotten, as in Kafka.
+        // Epochs all of whose records are deleted are ignored, as in Kafka.
         let gone = view.epochs.partition_point(|it| it.offset <= view.start_offset);
         let epochs = &view.epochs[gone.saturating_sub(1)..];
         let after = epochs.partition_point(|it| it.epoch <= epoch);
@@ -168,16 +166,16 @@ impl Partition {
         (0..=last).contains(&epoch).then_some((found, next.unwrap_or(view.stable_offset)))
     }
 
-    /// Appends a batch after the last record. It is on the volume when this returns, and stable
-    /// after the next flush of the topic.
+    /// Appends a batch. It is on the volume when this returns, and stable after the next flush of
+    /// the topic.
     pub fn append(&self, batch: &mut Batch<'_>, unix_ms: i64) -> Result<Appended, LogError> {
         self.append_if(batch, unix_ms, |_| Ok(()))
     }
 
-    /// Appends as [`Partition::append`] does, a batch for a transaction. If none of the producer is
-    /// open here, its coordinator has admitted the batch after [`Partition::next_offset`] was
-    /// `admitted_at`: a marker since then means that the transaction is over, and the batch is
-    /// refused, for no marker would ever follow it.
+    /// Same as [`Partition::append`], for a transactional batch. If the producer has no open
+    /// transaction here, its coordinator must have admitted the batch when
+    /// [`Partition::next_offset`] was at least `admitted_at`. A marker since then means that the
+    /// transaction has ended. The batch is then rejected, because no marker would ever follow it.
     pub fn append_to_transaction(
         &self,
         batch: &mut Batch<'_>,
@@ -197,8 +195,8 @@ impl Partition {
         })
     }
 
-    /// Notes that the owner has refused a batch: what its producer sends behind it is refused too,
-    /// until it has come again.
+    /// Records that the owner rejected a batch. Later batches of its producer are rejected, too,
+    /// until the batch was sent again.
     pub fn note_refused(&self, batch: &BatchHeader) {
         self.lock_writer().producers.note_refused(batch);
     }
@@ -232,10 +230,9 @@ impl Partition {
         Ok(Appended { base_offset: written?, was_there: false })
     }
 
-    /// Has the segment that is appended to, and a spare one that follows it, find memory for so
-    /// many bytes of batches each, from now on. Returns for how many both of them do: fewer where
-    /// the pool is full, until the next call. For logs of one partition that were opened by
-    /// [`crate::Topic::open_reserved`].
+    /// Reserves memory for `bytes` of batches in the active segment and as many in a spare one.
+    /// Returns the bytes reserved in both, which are fewer if the pool is full; the next call
+    /// retries. Only for logs of one partition opened by [`crate::Topic::open_reserved`].
     pub fn reserve(&self, bytes: u64) -> Result<u64, LogError> {
         let bytes = bytes.next_multiple_of(BLOCK);
         self.volume.set_reserved(bytes);
@@ -243,13 +240,13 @@ impl Partition {
         Ok(filled.min(self.volume.reserve_spare()?))
     }
 
-    /// Has the next batch begin a new segment, so that retention may delete what is there.
+    /// Makes the next batch begin a new segment, so that retention can delete the current one.
     pub fn roll(&self) {
         self.lock_writer().roll();
     }
 
-    /// Begins a new segment at once, so that retention may delete all that is there before another
-    /// batch comes. Where the pool is full, the next batch begins it.
+    /// Begins a new segment immediately, so that retention can delete all existing records before
+    /// the next append. If the pool is full, the next batch begins it.
     pub fn roll_now(&self) -> Result<(), LogError> {
         let mut writer = self.lock_writer();
         writer.roll();
@@ -261,10 +258,10 @@ impl Partition {
         Ok(())
     }
 
-    /// Reads whole batches from the one that holds `offset` on, those of one segment at most, as
-    /// long as they are stable and have `bytes_max` bytes; the first one comes even if it is
-    /// longer. They lie in the returned part of `buffer`, which is reused. It is empty at the end,
-    /// and where all records from `offset` on were taken out by compaction.
+    /// Reads whole stable batches of up to `bytes_max` bytes, starting with the one that contains
+    /// `offset`, from one segment. The first batch is returned even if it is longer. The batches
+    /// are in the returned range of `buffer`, which is reused. The range is empty at the end of the
+    /// log, or if compaction has removed all records from `offset` on.
     pub fn read(
         &self,
         offset: i64,
@@ -287,7 +284,7 @@ impl Partition {
         read(&*self.volume.device, wanted, buffer, |offset| self.view().segment_at(offset))
     }
 
-    /// Reads as [`Partition::read`] does, but also what is not stable yet.
+    /// Same as [`Partition::read`], including records that are not stable yet.
     pub fn read_appended(
         &self,
         offset: i64,
@@ -298,22 +295,23 @@ impl Partition {
         read(&*self.volume.device, wanted, buffer, |offset| self.view().segment_at(offset))
     }
 
-    /// The log as it is now, for a reader that must not miss what is deleted or compacted later.
+    /// Pins the current log, for a reader that must see records that are deleted or compacted
+    /// later.
     pub fn pin(&self) -> PinnedLog {
-        // Before what it shows may be cut.
+        // Counted before the view is copied, so that no segment in it is cut.
         let view = self.view();
         let pin = Arc::clone(&self.pins);
         PinnedLog::new(self.number, Arc::clone(&self.volume), view.clone(), pin)
     }
 
-    /// The aborted transactions with records in a run of offsets.
+    /// Returns the aborted transactions with records in a range of offsets.
     pub fn aborted(&self, offsets: Range<i64>) -> Vec<Aborted> {
         self.view().aborted(offsets)
     }
 
-    /// Deletes the records before an offset, as far as they are stable, for good. Returns the first
-    /// offset that is left. Memory of whole segments is given back: now, or with the first flush
-    /// after their last reader has left. That of a segment's beginning by [`Partition::cut`].
+    /// Permanently deletes the stable records before an offset. Returns the new start offset.
+    /// Memory of whole segments is freed now, or with the first flush after their last reader.
+    /// [`Partition::cut`] frees the memory before the start offset in the first segment.
     pub fn delete_before(&self, offset: i64) -> Result<i64, LogError> {
         let _one = self.lock_restructuring();
         let (start_offset, stable_offset) = {
@@ -330,7 +328,7 @@ impl Partition {
         if offset > start_offset {
             record.start_offset = offset;
             record.save(&*self.volume.device, self.number)?;
-            // What is given back must not be missed by an opening that still has the old record.
+            // Flushed first: an opening that still finds the old record must find its segments.
             self.volume.flush_device()?;
         }
         let mut writer = self.lock_writer();
@@ -347,19 +345,19 @@ impl Partition {
         Ok(offset)
     }
 
-    /// The producers that are remembered.
+    /// Returns the remembered producers.
     pub fn producers(&self) -> Vec<ProducerState> {
         self.lock_writer().producers.states().collect()
     }
 
-    /// Returns whether a producer's transaction is open here, so that the records that it appends
-    /// now belong to it.
+    /// Returns whether a producer's transaction is open here, so that records appended now belong
+    /// to it.
     pub fn is_in_transaction(&self, producer_id: i64, epoch: i16) -> bool {
         self.lock_writer().producers.is_in_transaction(producer_id, epoch)
     }
 
-    /// Forgets producers that wrote nothing for `idle_ms`, but for those with an open transaction.
-    /// What the opening found counts from the first call on.
+    /// Forgets producers without an open transaction that were idle for `idle_ms`. The idle time of
+    /// producers found by an opening starts with the first call.
     pub fn forget_idle_producers(&self, now_unix_ms: i64, idle_ms: i64) {
         self.lock_writer().producers.forget_idle(now_unix_ms, idle_ms);
     }
@@ -368,42 +366,42 @@ impl Partition {
         &self.volume
     }
 
-    /// The state of the keys at any offset from here on can be told from the log: of the records
-    /// before it, compaction may have taken out those that others before it replace.
+    /// Returns the offset before which records may have been removed by compaction because of later
+    /// records before it. The state of all keys is reconstructible at any offset from here on.
     pub fn compacted_before(&self) -> i64 {
         self.lock_compaction().reach_offset
     }
 
-    /// Generation of the newest segment that compaction put in the place of others; 0 where there
-    /// is none. While it stays the same, no record was taken out.
+    /// Returns the generation of the newest segment written by compaction; 0 without any. While it
+    /// stays the same, no record was removed.
     pub fn compaction_generation(&self) -> u64 {
         self.lock_compaction().generation
     }
 
-    /// Has no pass of compaction begin that would see records from an offset on, so that one who
-    /// follows the log up to there misses no tombstone; as long as the hold is there.
+    /// Prevents compaction passes from processing records from an offset on, while the hold exists.
+    /// A follower of the log up to this offset misses no tombstone.
     pub fn hold_compaction(&self, before_offset: i64) -> CompactionHold {
         self.holds.add(before_offset)
     }
 
-    /// A block in which the owner of the topic notes what belongs to this partition, at most
-    /// [`NOTE_BYTES_MAX`], replaced as a whole. The flush of the topic makes it durable.
+    /// Atomically replaces the owner's note on this partition, of up to [`NOTE_BYTES_MAX`]. The
+    /// next flush of the topic makes it durable.
     pub fn set_note(&self, note: &[u8]) -> Result<(), LogError> {
         records::save_note(&*self.volume.device, self.number, note)
     }
 
-    /// Note that was last set; `None` where nothing was.
+    /// Returns the last note, or `None` if there is none.
     pub fn note(&self) -> Result<Option<Vec<u8>>, LogError> {
         records::load_note(&*self.volume.device, self.number)
     }
 
-    /// From now on segments may be replaced by a pass that has seen all before the offset.
+    /// Allows replacement of segments by a pass that has processed records before the offset.
     pub(crate) fn extend_compaction(&self, offset: i64) {
         let mut compaction = self.lock_compaction();
         compaction.reach_offset = compaction.reach_offset.max(offset);
     }
 
-    /// Returns whether no compaction was going on. The caller ends it.
+    /// Marks compaction as running. Returns `false` if it already was. The caller must end it.
     pub(crate) fn begin_compacting(&self) -> bool {
         !std::mem::replace(&mut self.lock_compaction().is_running, true)
     }
@@ -420,22 +418,22 @@ impl Partition {
         self.lock_compaction().next_horizon_ms = unix_ms;
     }
 
-    /// For a segment that takes the place of others.
+    /// Allocates the generation of a replacement segment.
     pub(crate) fn next_generation(&self) -> u64 {
         let mut compaction = self.lock_compaction();
         compaction.generation += 1;
         compaction.generation
     }
 
-    /// Compaction has seen all before it, and left these batches.
+    /// Returns the clean offset, and the batches before it that compaction left unchanged.
     pub(crate) fn compacted(&self) -> (i64, Option<Stale>) {
         let record = &self.lock_writer().record;
         let is_there = |it: &Stale| it.last_offset >= record.start_offset;
         (record.clean_offset, record.stale.filter(is_there))
     }
 
-    /// Everything before the offset was compacted, durably, but for these batches. A crash may
-    /// bring back what was known before.
+    /// Durably sets the clean offset, and the batches before it that compaction left unchanged. A
+    /// crash may revert it.
     pub(crate) fn set_compacted(
         &self,
         clean_offset: i64,
@@ -448,8 +446,8 @@ impl Partition {
         Ok(())
     }
 
-    /// The first segments, as long as they are complete, stable, all of their transactions have
-    /// ended, and the caller wants them. The last segment is never among them.
+    /// Returns the first segments that are complete, stable, fully decided and wanted. The last
+    /// segment is never among them.
     pub(crate) fn decided_segments(&self, wanted: impl Fn(&Segment) -> bool) -> Vec<Arc<Segment>> {
         let end_offset = self.last_stable_offset().min(self.holds.offset());
         let view = self.view();
@@ -464,10 +462,10 @@ impl Partition {
         self.lock_writer().producers.last_batches()
     }
 
-    /// Puts a segment in the place of others. All of it but its header is durable: an opening finds
-    /// either them or, once the header is written, the new one. Their memory is given back when the
-    /// header is durable and their last reader has left. The first of them may have been deleted
-    /// meanwhile; `false` where all were.
+    /// Replaces segments by a new one. All of it but its header must be durable: an opening finds
+    /// the old segments or, once the header is written, the new one. Memory of the old ones is
+    /// freed when the header is durable and their last reader is done. Leading ones may have been
+    /// deleted meanwhile; `false` if all were.
     pub(crate) fn replace(
         &self,
         old: &[Arc<Segment>],
@@ -479,8 +477,8 @@ impl Partition {
             return Ok(false);
         };
         if let Err(error) = new.header.save(&*self.volume.device, new.slot) {
-            // Without memory nothing was written. After other errors that is not known, and the
-            // slot is left to the next opening: it finds a complete segment, or a free slot.
+            // Without memory, nothing was written. After other errors that is unknown, and the slot
+            // is left to the next opening: it finds a complete segment or a free slot.
             if error.kind == LogErrorKind::NoSpace {
                 self.volume.retire(vec![new]);
             }
@@ -504,8 +502,7 @@ impl Partition {
         self.restructuring.lock().expect("nothing panics while segments are taken out")
     }
 
-    /// Has the segment that is appended to hold as much memory as is reserved, as far as there is
-    /// some. Returns how much it holds.
+    /// Extends the active segment's reserve if memory is available. Returns its size.
     fn reserve_active(&self) -> Result<u64, LogError> {
         let mut writer = self.lock_writer();
         match writer.make_room(&self.volume, 0) {
@@ -515,7 +512,7 @@ impl Partition {
         writer.reserve(&self.volume)
     }
 
-    /// Part that the flush that begins now makes stable.
+    /// Returns the part that a starting flush will make stable.
     pub(crate) fn begin_flush(&self) -> FlushedPart {
         let stable_offset = self.stable_offset();
         let mut writer = self.lock_writer();
@@ -523,20 +520,20 @@ impl Partition {
         writer.begin_flush(&self.volume)
     }
 
-    /// A flush has made it stable.
+    /// Marks a part as stable after a successful flush.
     pub(crate) fn end_flush(&self, part: &FlushedPart) {
         let mut view = self.view_to_change();
         view.stable_offset = view.stable_offset.max(part.offset);
     }
 
-    /// The flush has failed: all of it is to be flushed again.
+    /// Restores a part after a failed flush.
     pub(crate) fn fail_flush(&self, part: FlushedPart) {
         let mut writer = self.lock_writer();
         writer.fail_flush(part);
         self.note_dirty(&mut writer);
     }
 
-    /// Returns the offset of the batch's first record.
+    /// Returns the base offset of the batch.
     fn write(
         &self,
         writer: &mut Writer,

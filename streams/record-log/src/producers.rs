@@ -1,7 +1,7 @@
-//! Producers that a partition remembers: their incarnation, their last batches and their open
-//! transactions. By it no batch is stored twice and none is missed.
+//! Producer state of a partition: epochs, last batches and open transactions. It detects duplicate
+//! and missing batches.
 //!
-//! All of it can be computed from the log, batch by batch; checkpoints only make that shorter.
+//! All of it is derived from the log, batch by batch; checkpoints only shorten that.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,30 +11,30 @@ use shares::{Owner, Shares};
 use crate::error::{LogError, LogErrorKind};
 use crate::layout::{Fields, put_list};
 
-/// Batches of each producer that are recognised when they come again. Clients have as many in
-/// flight at most.
+/// Batches of each producer whose duplicates are detected. It is the clients' maximum number of
+/// requests in flight.
 const BATCHES_REMEMBERED: usize = 5;
 
-/// Producers that a partition remembers, of which one owner alone gets half. Beyond it new ones are
-/// refused: what one that was forgotten sends again would be stored twice.
+/// Maximum number of remembered producers. A single owner gets at most half of it. Beyond it new
+/// producers are rejected instead of evicting others, because duplicates of an evicted producer
+/// would be stored.
 pub const PRODUCER_COUNT_MAX: usize = 131_072;
 
-/// So many more an opening may find, of which the first in the log were forgotten by time when the
-/// last ones came.
+/// Additional producers that an opening accepts. The earliest of them in the log had been forgotten
+/// as idle before the last ones arrived.
 const FOUND_BESIDE_MAX: usize = PRODUCER_COUNT_MAX / 8;
 
-/// The time of a batch that an opening found. Its records say when they were made, which may be
-/// years before they came.
+/// Time of a batch found by an opening. The timestamps of its records may be years before their
+/// append.
 pub(crate) const TIME_UNKNOWN: i64 = i64::MAX;
 
-/// Markers that are remembered, to know what was admitted before them.
+/// Maximum number of remembered markers, used to find those after an admission.
 const MARKERS_REMEMBERED: usize = 1_024;
 
-/// Refused first batches that are remembered.
+/// Maximum number of remembered rejections of first batches.
 const REFUSED_COUNT_MAX: usize = 1_024;
 
-/// A transaction of which nothing counts. Offsets are those of its first and its last record, the
-/// marker included.
+/// An aborted transaction, with the offsets of its first record and of its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aborted {
     pub producer_id: i64,
@@ -55,8 +55,9 @@ impl Aborted {
     }
 }
 
-/// Returns whether a batch before the last stable offset holds records that count, with all aborted
-/// transactions among the offsets of which it is one: see [`crate::Partition::aborted`].
+/// Returns whether a batch before the last stable offset contains committed records. `aborted` must
+/// contain all aborted transactions in a range of offsets that includes the batch: see
+/// [`crate::Partition::aborted`].
 pub fn is_committed(header: &BatchHeader, aborted: &[Aborted]) -> bool {
     let is_aborted = |it: &Aborted| {
         it.producer_id == header.producer_id
@@ -66,19 +67,19 @@ pub fn is_committed(header: &BatchHeader, aborted: &[Aborted]) -> bool {
     !header.is_control() && !is_of_aborted
 }
 
-/// A producer that a partition remembers.
+/// State of a remembered producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerState {
     pub producer_id: i64,
     pub epoch: i16,
-    /// Sequence number of its last record; -1 where it wrote none in this epoch.
+    /// Sequence number of its last record; -1 if it wrote none in this epoch.
     pub last_sequence: i32,
     pub last_unix_ms: i64,
-    /// The first offset of the transaction that is open.
+    /// First offset of its open transaction.
     pub transaction_offset: Option<i64>,
 }
 
-/// A batch that a producer wrote not long ago.
+/// A recent batch of a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Written {
     base_sequence: i32,
@@ -86,7 +87,7 @@ struct Written {
     base_offset: i64,
 }
 
-/// When a batch was noted, and whose it is.
+/// Append time and owner of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noted {
     pub(crate) unix_ms: i64,
@@ -94,16 +95,16 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// Mark of what an opening finds.
+    /// Placeholder for batches found by an opening.
     pub(crate) const FOUND: Self = Self { unix_ms: TIME_UNKNOWN, owner: Owner::NOBODY };
 }
 
-/// The last batch of a producer that is remembered.
+/// Last batch of a remembered producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastBatch {
     pub(crate) producer_id: i64,
     pub(crate) epoch: i16,
-    /// `None` where its incarnation wrote nothing but markers.
+    /// `None` if the producer wrote only markers in this epoch.
     pub(crate) base_offset: Option<i64>,
 }
 
@@ -112,10 +113,10 @@ struct Producer {
     epoch: i16,
     /// Oldest first.
     batches: VecDeque<Written>,
-    /// The first offset of the transaction that is open.
+    /// First offset of its open transaction.
     transaction: Option<i64>,
     last_unix_ms: i64,
-    /// Who made it known since the opening. Not in checkpoints.
+    /// Owner that sent its first batch since the opening. Not in checkpoints.
     owner: Owner,
 }
 
@@ -123,17 +124,17 @@ struct Producer {
 pub(crate) struct Producers {
     by_id: BTreeMap<i64, Producer>,
     shares: Shares,
-    /// First offsets of the transactions that are open: each read asks for the lowest.
+    /// First offsets of open transactions. Each read queries the minimum.
     open: BTreeSet<i64>,
-    /// Transactions whose marker was appended and may not be stable yet, oldest first: the
-    /// marker's offset and the transaction's first.
+    /// Transactions whose marker may not be stable yet, oldest first: offset of the marker and
+    /// first offset of the transaction.
     ended: VecDeque<(i64, i64)>,
-    /// Of producers that are not known: a batch that could not be written. What its producer had in
-    /// flight behind it must not be taken for a beginning. Not in checkpoints: connections end
-    /// with the process, and their producers begin again with what was not acknowledged.
+    /// First rejected batch of each unknown producer. Batches that were in flight behind it must
+    /// not be accepted as its first. Not in checkpoints: connections end with the process, and
+    /// producers then resend all unacknowledged batches.
     refused: BTreeMap<i64, Refused>,
-    /// Markers that were appended since the opening, oldest first: producer and offset. Not in
-    /// checkpoints: what was admitted before an opening is admitted anew.
+    /// Markers since the opening, oldest first: producer and offset. Not in checkpoints, because
+    /// admissions before an opening are repeated.
     markers: VecDeque<(i64, i64)>,
 }
 
@@ -144,8 +145,8 @@ struct Refused {
 }
 
 impl Producers {
-    /// Returns whether a batch of this owner may be appended. `Some` is the offset of its first
-    /// record where it was appended before.
+    /// Checks whether a batch of this owner may be appended. Returns its base offset if it is a
+    /// duplicate.
     pub(crate) fn check(&self, batch: &BatchHeader, owner: Owner) -> Result<Option<i64>, LogError> {
         if !batch.has_producer() {
             return Ok(None);
@@ -170,12 +171,12 @@ impl Producers {
         producer.check_sequence(batch)
     }
 
-    /// Notes that a batch could not be written.
+    /// Records that a batch could not be written.
     pub(crate) fn note_refused(&mut self, batch: &BatchHeader) {
         let is_first = batch.has_producer()
             && !batch.is_control()
             && !self.by_id.contains_key(&batch.producer_id);
-        // A later one of the same producer, refused too, does not stand for the first.
+        // A later rejected batch of the same producer does not replace the first.
         let is_noted = self.refused.get(&batch.producer_id).is_some_and(|it| {
             it.epoch == batch.producer_epoch && it.base_sequence <= batch.base_sequence
         });
@@ -188,8 +189,8 @@ impl Producers {
         }
     }
 
-    /// Notes a batch that was appended, or is found in the log. `Some` is the transaction that it
-    /// aborts.
+    /// Updates the state with a batch that was appended or found in the log. Returns the
+    /// transaction that it aborts, if any.
     pub(crate) fn note(
         &mut self,
         batch: &BatchHeader,
@@ -202,7 +203,8 @@ impl Producers {
         let Noted { unix_ms, owner } = noted;
         if !self.by_id.contains_key(&batch.producer_id) {
             if self.by_id.len() >= PRODUCER_COUNT_MAX && batch.is_control() {
-                // It ends nothing here, and its coordinator admits nothing of that epoch any more.
+                // It ends no transaction here, and its coordinator admits no more batches of that
+                // epoch.
                 return None;
             }
             if self.by_id.len() >= PRODUCER_COUNT_MAX + FOUND_BESIDE_MAX {
@@ -220,7 +222,7 @@ impl Producers {
         });
         producer.last_unix_ms = unix_ms;
         if producer.owner == Owner::NOBODY && owner != Owner::NOBODY {
-            // An opening found it, or a marker made it known.
+            // The producer was found by an opening or created by a marker.
             producer.owner = owner;
             self.shares.give_back(Owner::NOBODY, 1);
             self.shares.take(owner, 1);
@@ -263,7 +265,7 @@ impl Producers {
         self.by_id.iter().map(last).collect()
     }
 
-    /// All that are remembered, by id.
+    /// Iterates over all remembered producers, by id.
     pub(crate) fn states(&self) -> impl Iterator<Item = ProducerState> + '_ {
         self.by_id.iter().map(|(id, producer)| ProducerState {
             producer_id: *id,
@@ -280,7 +282,7 @@ impl Producers {
         producer.is_some_and(|it| it.epoch == epoch && it.transaction.is_some())
     }
 
-    /// Notes a marker that was appended.
+    /// Records an appended marker.
     pub(crate) fn note_marker(&mut self, marker: &BatchHeader) {
         if self.markers.len() == MARKERS_REMEMBERED {
             self.markers.pop_front();
@@ -288,8 +290,8 @@ impl Producers {
         self.markers.push_back((marker.producer_id, marker.base_offset));
     }
 
-    /// Returns whether no transaction of the producer ended at an offset from this one on; also not
-    /// where so much has ended since that it is not known.
+    /// Returns whether certainly no transaction of the producer ended at or after an offset.
+    /// Returns `false` if too many markers were appended since.
     pub(crate) fn has_ended_none_since(&self, producer_id: i64, offset: i64) -> bool {
         let is_known = self.markers.len() < MARKERS_REMEMBERED
             || self.markers.front().is_some_and(|(_, oldest)| *oldest < offset);
@@ -297,21 +299,20 @@ impl Producers {
         is_known && !self.markers.iter().any(since)
     }
 
-    /// Everything before the offset is stable, markers included.
+    /// Marks everything before the offset as stable, including markers.
     pub(crate) fn note_stable(&mut self, stable_offset: i64) {
         let count = self.ended.partition_point(|(marker, _)| *marker < stable_offset);
         self.ended.drain(..count);
     }
 
-    /// The first offset that belongs to a transaction without a stable marker, as Kafka's
+    /// Returns the first offset of a transaction without a stable marker, as Kafka's
     /// `ProducerStateManager.firstUnstableOffset`.
     pub(crate) fn first_open_offset(&self) -> Option<i64> {
         let ended = self.ended.iter().map(|(_, first_offset)| *first_offset);
         ended.chain(self.open.first().copied()).min()
     }
 
-    /// Forgets those that wrote nothing for so long, but for those with an open transaction.
-    /// Where that is not known, it is from now on.
+    /// Forgets idle producers without an open transaction. An unknown last append counts as now.
     pub(crate) fn forget_idle(&mut self, now_unix_ms: i64, idle_ms: i64) {
         let since_unix_ms = now_unix_ms.saturating_sub(idle_ms);
         let shares = &mut self.shares;
@@ -327,7 +328,7 @@ impl Producers {
         });
     }
 
-    /// A producer that was forgotten goes on with any number.
+    /// A forgotten producer may continue with any sequence number.
     fn check_unknown(&self, batch: &BatchHeader, owner: Owner) -> Result<(), LogError> {
         if batch.is_control() {
             return Ok(());
@@ -350,8 +351,8 @@ impl Producers {
         Ok(())
     }
 
-    /// Of those that an opening finds, the ones whose last batches are first in the log: so many
-    /// have come behind them that they had been forgotten by then.
+    /// Forgets found producers whose last batches come first in the log. So many others have
+    /// followed that they had been forgotten as idle before.
     fn forget_the_first(&mut self) {
         let last = |it: &Producer| it.batches.back().map_or(-1, |batch| batch.base_offset);
         let decided = self.by_id.iter().filter(|(_, it)| it.transaction.is_none());
@@ -363,7 +364,7 @@ impl Producers {
         }
     }
 
-    /// About what [`Producers::put`] writes.
+    /// Returns the approximate size of the output of [`Producers::put`].
     pub(crate) fn size_bytes(&self) -> usize {
         const PRODUCER_BYTES: usize = 30 + BATCHES_REMEMBERED * 16;
         self.by_id.len() * PRODUCER_BYTES
@@ -413,7 +414,7 @@ impl Producer {
     fn check_sequence(&self, batch: &BatchHeader) -> Result<Option<i64>, LogError> {
         let (first, last) = (batch.base_sequence, batch.last_sequence());
         if batch.producer_epoch > self.epoch || self.batches.is_empty() {
-            // A new incarnation begins at 0, also one that a marker made known.
+            // A new epoch starts at sequence number 0, even if a marker introduced it.
             return if first == 0 { Ok(None) } else { Err(out_of_order(batch, 0)) };
         }
         let same = |it: &&Written| it.base_sequence == first && it.last_sequence == last;
@@ -424,8 +425,8 @@ impl Producer {
         if first == expected {
             return Ok(None);
         }
-        // Also where it is before the expected one: clients take a duplicate for a success, and
-        // none that is not remembered is known to have been written.
+        // Even a lower sequence number is no proof of a duplicate unless the batch is remembered.
+        // Clients treat a duplicate as a success.
         Err(out_of_order(batch, expected))
     }
 }
@@ -541,7 +542,7 @@ mod tests {
         producers.note_refused(&batch(0, 10, 0));
         let error = producers.check(&batch(0, 10, 0), OWNER).expect_err("one is missing");
         assert_eq!(error.kind, LogErrorKind::OutOfOrderSequence);
-        // Another incarnation has given it up.
+        // A batch of another epoch has superseded it.
         assert_eq!(producers.check(&batch(1, 10, 0), OWNER).expect("it was forgotten"), None);
         assert_eq!(producers.check(&batch(0, 0, 0), OWNER).expect("it comes again"), None);
         producers.note(&batch(0, 0, 0), None, at(0));
@@ -553,7 +554,7 @@ mod tests {
         assert_eq!(producers.refused.len(), REFUSED_COUNT_MAX);
     }
 
-    /// Writes the first batch of one producer after the other, as long as an owner may.
+    /// Writes the first batch of consecutive producers until an owner has reached its limit.
     fn write_all(producers: &mut Producers, owner: Owner, ids: std::ops::Range<i64>) -> i64 {
         for id in ids.clone() {
             let first = BatchHeader { producer_id: id, ..batch(0, 0, id) };
@@ -580,7 +581,7 @@ mod tests {
             let next = BatchHeader { base_sequence: 10, ..again };
             assert_eq!(producers.check(&next, OWNER).expect("it goes on"), None);
         }
-        // Markers are taken, and make nobody known for whom there is no place.
+        // Markers are accepted, but beyond the limit they create no producer.
         let end = |id| BatchHeader { producer_id: id, attributes: CONTROL, ..batch(1, -1, 0) };
         for id in 0..most {
             producers.note(&end(2 * most + id), Some(Marker::Abort), at(0));

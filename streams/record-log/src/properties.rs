@@ -1,8 +1,8 @@
-//! The owner's bytes that belong to a topic, such as its name and configuration.
+//! Properties that the owner stores with a topic, such as its name and configuration.
 //!
-//! There are two places for them. A change is written to the one that does not hold the newest, so
-//! that a crash in the middle of it leaves what was there before. Both hold something from the
-//! beginning: retention has to be set also in a full pool.
+//! They have two places. A change overwrites the older one, so a crash during it leaves the
+//! previous properties intact. Both places are written when the topic is created, so that later
+//! changes need no memory: retention must be configurable even if the pool is full.
 
 use std::sync::{Mutex, RwLock};
 
@@ -12,7 +12,7 @@ use crate::error::{LogError, LogErrorKind};
 use crate::records::PropertiesRecord;
 use crate::slots;
 
-/// The most bytes that a topic keeps for its owner.
+/// Maximum size of a topic's properties.
 pub const PROPERTIES_BYTES_MAX: usize = 64 << 10;
 
 const CHANGING: &str = "nothing panics while they are replaced";
@@ -20,12 +20,12 @@ const CHANGING: &str = "nothing panics while they are replaced";
 #[derive(Debug)]
 pub(crate) struct Properties {
     bytes: RwLock<Vec<u8>>,
-    /// Of the newest that is durable. Held by the thread that changes them.
+    /// Sequence number of the newest durable properties. Locked during changes.
     sequence: Mutex<u64>,
 }
 
 impl Properties {
-    /// Writes the first ones of a new topic; they are durable after the next flush.
+    /// Writes the initial properties of a new topic. The next flush makes them durable.
     pub(crate) fn create(device: &dyn BlockDevice, bytes: &[u8]) -> Result<Self, LogError> {
         check_length(bytes)?;
         let mut record = PropertiesRecord { sequence: 0, bytes: bytes.to_vec() };
@@ -46,7 +46,7 @@ impl Properties {
         Self { bytes: RwLock::new(record.bytes), sequence: Mutex::new(record.sequence) }
     }
 
-    /// Has both places hold something, if there is memory.
+    /// Writes both places, if memory is available.
     pub(crate) fn fill(&self, device: &dyn BlockDevice) -> Result<(), LogError> {
         let is_in_one = *self.sequence.lock().expect(CHANGING) == 0;
         match is_in_one {
@@ -59,8 +59,8 @@ impl Properties {
         self.bytes.read().expect("nothing panics with the properties locked").clone()
     }
 
-    /// Replaces all of them, durably. After an error the old ones count, and the next opening may
-    /// find the new ones.
+    /// Durably replaces the properties. After an error the old ones remain in effect, but the next
+    /// opening may find the new ones.
     pub(crate) fn set(&self, device: &dyn BlockDevice, bytes: &[u8]) -> Result<(), LogError> {
         check_length(bytes)?;
         let mut sequence = self.sequence.lock().expect(CHANGING);

@@ -1,5 +1,5 @@
-//! The records that say what is on the volume: of the topic, of its partitions, of its segments,
-//! and the checkpoints of the latter.
+//! Metadata records on the volume: of the topic, its partitions and segments, and the checkpoints
+//! of segments.
 
 use block_device::{BLOCK_BYTES, BlockDevice, IO_BYTES_MAX};
 
@@ -11,18 +11,18 @@ use crate::layout::{
 };
 use crate::producers::{Aborted, Producers};
 
-/// Leader epochs that a partition remembers; beyond it the oldest are forgotten. The record has to
-/// fit one block.
+/// Maximum number of leader epochs of a partition; the oldest are dropped. The record must fit one
+/// block.
 const EPOCH_COUNT_MAX: usize = 256;
 
-/// Names a topic for good.
+/// Permanent id of a topic.
 pub type TopicId = [u8; 16];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TopicRecord {
     pub(crate) id: TopicId,
     pub(crate) partition_count: u32,
-    /// No slot from here on was ever used.
+    /// First slot of those that were never used.
     pub(crate) unused_from: Slot,
 }
 
@@ -34,7 +34,7 @@ impl TopicRecord {
         save(device, (FrameKind::Topic, TOPIC_RECORD), &contents)
     }
 
-    /// `None` where nothing was ever written.
+    /// Loads the record. Returns `None` if the volume was never written.
     pub(crate) fn load(device: &dyn BlockDevice) -> Result<Option<Self>, LogError> {
         load(device, (FrameKind::Topic, TOPIC_RECORD), |fields| {
             let (id, partition_count) = (fields.bytes()?, fields.u32()?);
@@ -48,10 +48,10 @@ impl TopicRecord {
     }
 }
 
-/// Properties that the owner keeps with the topic.
+/// Properties that the owner stores with the topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PropertiesRecord {
-    /// Grows by one with each change.
+    /// Incremented with each change.
     pub(crate) sequence: u64,
     pub(crate) bytes: Vec<u8>,
 }
@@ -65,7 +65,7 @@ impl PropertiesRecord {
         save(device, (FrameKind::Properties, at), &contents)
     }
 
-    /// The newer one; one that a crash left in pieces does not count.
+    /// Loads the newer version. Incomplete versions are ignored.
     pub(crate) fn load_newest(device: &dyn BlockDevice) -> Result<Option<Self>, LogError> {
         let found =
             load_both(device, FrameKind::Properties, layout::properties_record, |fields| {
@@ -76,15 +76,15 @@ impl PropertiesRecord {
     }
 }
 
-/// Where a leader epoch begins.
+/// Start of a leader epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EpochStart {
     pub(crate) epoch: i32,
     pub(crate) offset: i64,
 }
 
-/// Where a pass of compaction left batches as they are that may hold values which later records
-/// replace or delete: as long as they are there, tombstones behind the first of them stay.
+/// Range of batches that compaction left unchanged, which may contain superseded or deleted values.
+/// While they exist, tombstones after the first of them are retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stale {
     pub(crate) first_offset: i64,
@@ -93,7 +93,7 @@ pub(crate) struct Stale {
 }
 
 impl Stale {
-    /// One that takes in both.
+    /// Returns the range that covers both.
     pub(crate) fn and(self, other: Option<Self>) -> Self {
         other.map_or(self, |other| Self {
             first_offset: self.first_offset.min(other.first_offset),
@@ -102,14 +102,14 @@ impl Stale {
     }
 }
 
-/// State of a partition that its segments do not say.
+/// State of a partition that cannot be derived from its segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PartitionRecord {
-    /// Offset before which everything was deleted.
+    /// Offset before which all records were deleted.
     pub(crate) start_offset: i64,
-    /// Compaction has seen all before it.
+    /// Offset before which all records were compacted.
     pub(crate) clean_offset: i64,
-    /// Ascending in both.
+    /// Ascending by epoch and by offset.
     pub(crate) epochs: Vec<EpochStart>,
     pub(crate) stale: Option<Stale>,
 }
@@ -119,10 +119,11 @@ impl PartitionRecord {
         self.epochs.last().map_or(-1, |last| last.epoch)
     }
 
-    /// Every opening is an epoch of its own, so that nothing from before it is taken for new.
+    /// Begins a new epoch, as each opening does, so that earlier records are never mistaken for new
+    /// ones.
     pub(crate) fn begin_epoch(&mut self, offset: i64, least: i32) {
         let epoch = least.max(self.epoch() + 1);
-        // An epoch without a batch never was.
+        // Epochs without batches are dropped.
         self.epochs.retain(|it| it.offset < offset);
         self.epochs.push(EpochStart { epoch, offset });
         let too_many = self.epochs.len().saturating_sub(EPOCH_COUNT_MAX);
@@ -157,26 +158,27 @@ impl PartitionRecord {
     }
 }
 
-/// Whose batches a slot holds, and from which offset on.
+/// Owner of a slot's batches, and their first offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) topic: TopicId,
     pub(crate) partition: u32,
     pub(crate) base_offset: i64,
-    /// Leader epoch of its first batch: an earlier one is left from another life of the slot.
+    /// Leader epoch of its first batch. Batches of earlier epochs are remains of a former use of
+    /// the slot.
     pub(crate) epoch: i32,
-    /// Where compaction made it.
+    /// Set if compaction wrote the segment.
     pub(crate) replacement: Option<Replacement>,
 }
 
-/// Segments that a segment takes the place of: those with their first record in its offsets and an
-/// earlier generation. It was durable as a whole before its header was written, and nothing is
-/// appended to it.
+/// Segments that this one replaces: those of an earlier generation whose base offset is in its
+/// range. A replacement was durable as a whole before its header was written, and is never appended
+/// to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Replacement {
-    /// Grows with each replacement in the partition; never 0.
+    /// Incremented with each replacement in the partition; never 0.
     pub(crate) generation: u64,
-    /// The first offset after the segment.
+    /// Offset after the last record of the segment.
     pub(crate) end_offset: i64,
     /// Size of its batches.
     pub(crate) size_bytes: u64,
@@ -196,7 +198,7 @@ impl SegmentHeader {
         save(device, (FrameKind::Segment, slot.start()), &contents)
     }
 
-    /// Header of a slot that is free and has memory: of a partition that no topic has.
+    /// Header of a free slot with memory: its partition exists in no topic.
     pub(crate) fn spare(topic: TopicId) -> Self {
         Self { topic, partition: u32::MAX, base_offset: 0, epoch: 0, replacement: None }
     }
@@ -205,7 +207,7 @@ impl SegmentHeader {
         self.partition == u32::MAX
     }
 
-    /// `None` where the slot is free.
+    /// Loads the header. Returns `None` if the slot is free.
     pub(crate) fn load(device: &dyn BlockDevice, slot: Slot) -> Result<Option<Self>, LogError> {
         load(device, (FrameKind::Segment, slot.start()), |fields| {
             let (topic, partition) = (fields.bytes()?, fields.u32()?);
@@ -218,21 +220,21 @@ impl SegmentHeader {
         })
     }
 
-    /// 0 for segments that were appended to.
+    /// Returns the generation; 0 for a segment that was appended to.
     pub(crate) fn generation(&self) -> u64 {
         self.replacement.map_or(0, |it| it.generation)
     }
 }
 
-/// State that could be computed from a segment's first bytes, so that an opening need not.
+/// State derived from the first bytes of a segment, which shortens an opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
-    /// Grows by one with each checkpoint of the segment.
+    /// Incremented with each checkpoint of the segment.
     pub(crate) sequence: u64,
-    /// Those of the segment header, so that no earlier life of the slot speaks for this one.
+    /// Same as in the segment header. Otherwise the checkpoint is of a former use of the slot.
     pub(crate) base_offset: i64,
     pub(crate) epoch: i32,
-    /// Bytes of batches that it speaks of. They were durable before it was written.
+    /// Bytes of batches covered. They were durable before the checkpoint was written.
     pub(crate) position: u64,
     pub(crate) next_offset: i64,
     pub(crate) index: Index,
@@ -255,7 +257,7 @@ impl Checkpoint {
         save(device, (FrameKind::Checkpoint, slot.checkpoint(self.sequence)), &contents)
     }
 
-    /// The newest one that fits the segment; one that a loss of power left in pieces does not.
+    /// Loads the newest checkpoint that matches the segment. Incomplete ones are ignored.
     pub(crate) fn load_newest(
         device: &dyn BlockDevice,
         slot: Slot,
@@ -281,7 +283,7 @@ impl Checkpoint {
     }
 }
 
-/// Size that a note of a partition may have: its frame is one block.
+/// Maximum size of a note on a partition: its frame is one block.
 pub const NOTE_BYTES_MAX: usize = BLOCK_BYTES - FRAME_BYTES;
 
 pub(crate) fn save_note(
@@ -313,8 +315,7 @@ fn save(
         .map_err(|error| LogError::device(format!("cannot write the {kind:?} record"), error))
 }
 
-/// What lies in the two places that take turns; `None` where there is nothing, or what a crash left
-/// in pieces.
+/// Loads both of two alternating places; `None` for an empty or incomplete one.
 fn load_both<T>(
     device: &dyn BlockDevice,
     kind: FrameKind,
@@ -328,8 +329,8 @@ fn load_both<T>(
     Ok([load_one(0)?, load_one(1)?])
 }
 
-/// What a frame says; `None` where there is nothing but zeros. What is there and is no frame of the
-/// kind is refused with [`LogErrorKind::NotALog`].
+/// Loads the contents of a frame, or `None` if there are only zeros. Anything that is not a frame
+/// of the type is an error of kind [`LogErrorKind::NotALog`].
 fn load<T>(
     device: &dyn BlockDevice,
     (kind, at): (FrameKind, u64),

@@ -1,5 +1,5 @@
-//! Finding out at an opening what of a partition is on the volume: which segments count, and where
-//! the last one ends.
+//! Recovery of a partition at an opening: determines its valid segments and the end of the last
+//! one.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::segment::{Segment, Until};
 use crate::volume::TopicVolume;
 use crate::writer::Found;
 
-/// Opens a partition from the segments that name it.
+/// Opens a partition from the segments with its number.
 pub(crate) fn recover(
     volume: &Arc<TopicVolume>,
     number: u32,
@@ -27,7 +27,7 @@ pub(crate) fn recover(
         give_back(volume, replaced)?;
     }
     segments.sort_by_key(|segment| segment.header.base_offset);
-    // Those before the start were deleted, perhaps not to the end.
+    // Segments before the start offset were deleted, possibly incompletely.
     let mut deleted = segments
         .iter()
         .skip(1)
@@ -37,7 +37,7 @@ pub(crate) fn recover(
     if let Some(first) = first
         && Checkpoint::load_newest(device, first.slot, &first.header)?.is_none()
     {
-        // Only the one before knows of the producers.
+        // Kept, because only it has a checkpoint of the producers.
         deleted -= 1;
     }
     for segment in segments.drain(..deleted) {
@@ -58,7 +58,7 @@ pub(crate) fn recover(
         found.segments.push(Arc::new(segment));
     }
     if let Some(first) = found.segments.first() {
-        // What is before it may have been given back.
+        // Batches before the start offset may have been freed.
         first.cut_index(start_offset);
     }
     if end < start_offset || found.segments.is_empty() && start_offset > 0 {
@@ -71,8 +71,8 @@ pub(crate) fn recover(
     Partition::open(Arc::clone(volume), number, found)
 }
 
-/// Takes out the segments in whose place others are. The latest replacement counts; one that was
-/// replaced itself counts for nothing.
+/// Removes segments that were replaced. The latest replacement is valid; one that was itself
+/// replaced has no effect.
 fn take_replaced(segments: &mut Vec<Segment>) -> Vec<Segment> {
     segments.sort_by_key(|segment| Reverse(segment.header.generation()));
     let mut kept: Vec<Range<i64>> = Vec::new();
@@ -87,8 +87,9 @@ fn take_replaced(segments: &mut Vec<Segment>) -> Vec<Segment> {
     segments.extract_if(.., is_replaced).collect()
 }
 
-/// A segment that does not follow the one before: both were being written when the power went. One
-/// with a checkpoint of some batches was flushed, and so was all before it.
+/// Drops a segment that does not follow the previous one, because both were unflushed at a loss of
+/// power. A segment with a checkpoint of batches was flushed, as were all before it: then this is
+/// an error.
 fn drop_unflushed(volume: &TopicVolume, segment: Segment, end: i64) -> Result<(), LogError> {
     let device = &*volume.device;
     let checkpoint = Checkpoint::load_newest(device, segment.slot, &segment.header)?;
@@ -101,7 +102,7 @@ fn drop_unflushed(volume: &TopicVolume, segment: Segment, end: i64) -> Result<()
     give_back(volume, segment)
 }
 
-/// Gives a segment up that is not part of the log: at once, or when that is known to be durable.
+/// Frees a segment that is not part of the log: now, or once that fact is known to be durable.
 pub(crate) fn give_back(volume: &TopicVolume, segment: Segment) -> Result<(), LogError> {
     if volume.lock_slots().awaits_flush {
         volume.lock_slots().supersede(&[Arc::new(segment)]);

@@ -1,4 +1,4 @@
-//! Memory that a log keeps for what comes, so that it goes on where others have filled the pool.
+//! Reserved memory of a log, with which it can continue when the pool is full.
 //!
 //! ```text
 //!  in use   header ┃ batches ────────────▶┃ filler ───────────────┃ nothing
@@ -6,9 +6,9 @@
 //!                  0                      end                    reserved
 //! ```
 //!
-//! Nothing of it is given back: a segment that was deleted becomes the spare one, and the next
-//! segment is made of that. A volume that stores pages as they are finds memory for what overwrites
-//! them. Filler is no batch at any byte of it.
+//! Reserved memory is never freed: a deleted segment becomes the spare one, which becomes the next
+//! active segment. A volume that stores pages without reduction can always overwrite them. Filler
+//! contains no valid batch at any position.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -18,17 +18,17 @@ use block_device::{BlockDevice, ByteRange};
 use crate::error::{LogError, LogErrorKind};
 use crate::layout::{SLOT_BYTES, Slot};
 
-/// The most that is written at a time: what is overwritten comes back after each.
+/// Maximum bytes of one write. Overwritten memory is reusable after each write.
 const FILLER_BYTES: usize = 32 << 10;
 
-/// Bytes that no volume stores as a pattern, and none of which is the version of a batch.
+/// Bytes that no volume stores as a pattern, and none of which is the magic of a batch.
 static FILLER: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let number = |it: usize| u8::try_from((it * it / 7 + it) % 128).expect("less than 128");
     (0..FILLER_BYTES).map(|it| 128 + number(it)).collect()
 });
 
-/// Fills blocks of batches as [`fill`] does, and gives back all that is behind them. Without any,
-/// that is all behind the beginning.
+/// Fills blocks of batches as [`fill`] does, and frees everything behind them. If none is filled,
+/// everything behind the start is freed.
 pub(crate) fn fill_or_give_back(
     device: &dyn BlockDevice,
     slot: Slot,
@@ -43,7 +43,7 @@ pub(crate) fn fill_or_give_back(
     Ok(filled)
 }
 
-/// Has blocks of batches hold filler, as far as there is memory. Returns how far.
+/// Fills blocks of batches while memory is available. Returns the position reached.
 pub(crate) fn fill(
     device: &dyn BlockDevice,
     slot: Slot,

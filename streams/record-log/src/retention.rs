@@ -1,4 +1,4 @@
-//! Deletion of what is old, or too much.
+//! Retention: deletion of old records, and of records beyond a size limit.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use crate::partition::Partition;
 use crate::segment::{Extent, Segment};
 use crate::view::View;
 
-/// A partition has at least so many bytes too much, and a quarter more than it is to keep, when
-/// records of a part of a segment are deleted. Shorter segments are deleted whole.
+/// Minimum excess, besides a quarter of the size limit, before a part of a segment is deleted.
+/// Shorter segments are deleted whole.
 const EXCESS_BYTES_MIN: u64 = 1 << 20;
 
-/// Limits of what a partition keeps; `None` is no limit.
+/// Limits of retention; `None` disables a limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
-    /// Whole segments are deleted while the others hold as many bytes as this. Of a segment that
-    /// is longer than new ones are, so many records are deleted that about as many bytes are left.
+    /// Whole segments are deleted while the others have at least this many bytes. If a segment is
+    /// longer than the current segment size, its first records are deleted to reach about this
+    /// size.
     pub bytes_max: Option<u64>,
-    /// Segments whose newest record is older than this are deleted.
+    /// Segments whose newest record is older are deleted.
     pub oldest_unix_ms: Option<i64>,
-    /// True if all records of the segment that is appended to may be deleted too, where it is as
-    /// old. The segment stays, for [`Partition::cut`] or a new one behind it.
+    /// True if all records of the active segment may be deleted, too, if they are old enough. The
+    /// segment itself remains, for [`Partition::cut`] or a new segment.
     pub empties_last: bool,
 }
 
 impl Partition {
-    /// When the newest record was made, Unix milliseconds; when it was appended, where its producer
-    /// gave no time. `None` where there is no record. Appends of which an opening does not know the
-    /// time count from the first call on, so that it comes before each call of
-    /// [`Partition::retain`].
+    /// Returns the timestamp of the newest record in Unix milliseconds, or its append time if its
+    /// producer set none; `None` without records. Append times that an opening cannot know count as
+    /// the first call's `now_unix_ms`. Therefore call this before each [`Partition::retain`].
     pub fn newest_unix_ms(&self, now_unix_ms: i64) -> Option<i64> {
         let view = self.view();
         let newest = view.segments.iter().map(|segment| {
@@ -38,8 +38,8 @@ impl Partition {
         newest.max().filter(|it| *it != i64::MIN)
     }
 
-    /// Deletes the oldest segments that the policy does not keep; the one that is appended to
-    /// stays, although its first records may go. Returns the first offset that is left.
+    /// Deletes the oldest segments according to the policy. The active segment remains, though its
+    /// first records may be deleted. Returns the new start offset.
     pub fn retain(&self, policy: Retention) -> Result<i64, LogError> {
         let boundary = {
             let view = self.view();
@@ -77,8 +77,8 @@ impl Partition {
         self.delete_before(boundary)
     }
 
-    /// The offset up to which records of a segment are too much, where it is longer than new ones
-    /// are and `left_bytes`, which it begins, are more than are to be kept.
+    /// Returns the offset before which the records of a long segment are to be deleted, if
+    /// `left_bytes`, from this segment on, exceed the limit.
     fn first_part_beyond(
         &self,
         view: &View,

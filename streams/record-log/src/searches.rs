@@ -1,4 +1,4 @@
-//! Searches of a partition by time and by size, without a copy of what is searched.
+//! Searches of a partition by time and by size.
 
 use record_batch::{BatchHeader, Record, Records};
 
@@ -6,20 +6,20 @@ use crate::error::LogError;
 use crate::partition::Partition;
 use crate::segment::{NewestLeft, RECORDS_BYTES_MAX, Segment, Walk};
 
-/// The record that a search for a time found, and its batch. Times are Unix milliseconds.
+/// Record found by a search for a timestamp, and its batch. Times are Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimePlace {
     /// Base offset of the batch.
     pub base_offset: i64,
     pub max_timestamp: i64,
-    /// Offset of the record: the first one that is as new. Where the batch cannot be decoded, those
-    /// of the first record and of the newest.
+    /// Offset of the first record with a timestamp from the given one on. If the batch cannot be
+    /// decoded, the offset is that of its first record, and the timestamp its maximum.
     pub offset: i64,
     pub timestamp: i64,
 }
 
 impl Partition {
-    /// Finds the first record that is as new as this; `None` where all are older.
+    /// Finds the first record with a timestamp from `unix_ms` on. Returns `None` if all are older.
     pub fn find_time(&self, unix_ms: i64) -> Result<Option<TimePlace>, LogError> {
         let (segments, start_offset, end_offset) = {
             let view = self.view();
@@ -51,8 +51,8 @@ impl Partition {
         Ok(None)
     }
 
-    /// The time of the newest record; `None` where there is none. Where records of a segment were
-    /// deleted, the first call may have to read the rest of it.
+    /// Returns the maximum timestamp of all records, or `None` without records. If records of a
+    /// segment were deleted, the first call may have to read the rest of it.
     pub fn max_timestamp(&self) -> Result<Option<i64>, LogError> {
         let (segments, start_offset) = {
             let view = self.view();
@@ -74,8 +74,8 @@ impl Partition {
         Ok(Some(newest).filter(|it| *it != i64::MIN))
     }
 
-    /// The newest time of the records of a segment that were not deleted. It is remembered: a later
-    /// call reads what was appended since.
+    /// Returns the maximum timestamp of the remaining records of a segment. The result is cached: a
+    /// later call reads only records appended since.
     fn newest_of_rest(&self, segment: &Segment, start_offset: i64) -> Result<i64, LogError> {
         let _reading = segment.begin_reading();
         let known = segment.newest_left(start_offset);
@@ -99,7 +99,7 @@ impl Partition {
         Ok(unix_ms)
     }
 
-    /// Bytes of batches between two offsets, at most: nothing is read for it.
+    /// Returns an upper bound of the bytes of batches between two offsets, without reading the log.
     pub fn bytes_between(&self, from: i64, to: i64) -> u64 {
         let view = self.view();
         let after = view.segments.partition_point(|it| it.header.base_offset <= from);
@@ -117,7 +117,7 @@ impl Partition {
     }
 }
 
-/// The newest time of the records of a batch that were not deleted.
+/// Returns the maximum timestamp of the remaining records of a batch.
 fn newest_of(batch: &BatchHeader, bytes: &[u8], start_offset: i64) -> i64 {
     if batch.base_offset >= start_offset {
         return batch.max_timestamp;
@@ -130,7 +130,8 @@ fn newest_of(batch: &BatchHeader, bytes: &[u8], start_offset: i64) -> i64 {
     left.map(|it| it.timestamp_ms).max().unwrap_or(i64::MIN)
 }
 
-/// The first record of a batch that is as new, and not deleted. The batch's newest time is.
+/// Finds the first remaining record of a batch with a timestamp from `unix_ms` on. The batch's
+/// maximum must be.
 fn place_of_time(
     batch: &BatchHeader,
     bytes: &[u8],

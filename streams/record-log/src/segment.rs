@@ -1,7 +1,7 @@
-//! A run of batches in one slot: written at its end, read anywhere.
+//! A segment: consecutive batches in one slot, appended at the end, read anywhere.
 //!
-//! One writer appends; readers see what was complete when they looked. Batches lie end to end, so
-//! that what is read goes to clients as it is.
+//! One writer appends. Readers see the batches that were complete when they looked. Batches are
+//! contiguous and are sent to clients without conversion.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -16,30 +16,30 @@ use crate::producers::{Aborted, Noted, Producers, TIME_UNKNOWN};
 use crate::records::{Checkpoint, SegmentHeader};
 use crate::reserve;
 
-/// The longest batch that is taken: with the blocks at its ends one call of a device moves it.
+/// Maximum size of a batch. With the blocks at its ends, one call of a device transfers it.
 pub const BATCH_BYTES_MAX: usize = 31 << 20;
 
-/// The most that is read at a time, but for one batch that is longer.
+/// Maximum bytes of one read, except for a single batch that is longer.
 const READ_BYTES_MAX: usize = 16 << 20;
 
-/// The most that the records of one batch may take when they are decompressed.
+/// Maximum decompressed size of the records of one batch.
 pub const RECORDS_BYTES_MAX: usize = 128 << 20;
 
-/// How much a walk over batches reads first, and at most if it goes on.
+/// Initial and maximum read sizes of a walk over batches.
 const WALK_BYTES: usize = 64 << 10;
 const WALK_BYTES_MAX: usize = 4 << 20;
 
-/// Part of a segment that grows.
+/// State of a segment that changes with appends.
 #[derive(Clone, Debug)]
 pub(crate) struct Extent {
     /// Bytes of batches.
     pub(crate) position: u64,
-    /// The offset after the last record.
+    /// Offset after the last record.
     pub(crate) next_offset: i64,
     pub(crate) index: Index,
     pub(crate) aborted: Vec<Aborted>,
-    /// When the last batch whose producer gave no times was appended: `i64::MIN` where there is
-    /// none, `TIME_UNKNOWN` where an opening found it.
+    /// Append time of the last batch without timestamps: `i64::MIN` without any, `TIME_UNKNOWN` if
+    /// it was found by an opening.
     undated_unix_ms: i64,
 }
 
@@ -48,41 +48,41 @@ pub(crate) struct Segment {
     pub(crate) slot: Slot,
     pub(crate) header: SegmentHeader,
     extent: RwLock<Extent>,
-    /// Shared by those who read batches that an index showed them.
+    /// Shared by readers that use positions from the index.
     reading: RwLock<()>,
     kept: Mutex<Kept>,
     left: Mutex<Option<NewestLeft>>,
 }
 
-/// Newest time of what is left of a segment whose first records were deleted, as it was found last.
+/// Cached maximum timestamp of the remaining records of a segment whose first records were deleted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewestLeft {
-    /// The first record that is left.
+    /// First remaining record.
     pub(crate) start_offset: i64,
-    /// So far the batches were looked at.
+    /// Batches before this position were examined.
     pub(crate) position: u64,
     pub(crate) unix_ms: i64,
 }
 
-/// Parts of a segment on the volume beside its batches, and those of them that are no more.
+/// State of the slot's contents on the volume, besides its batches.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// Of the next checkpoint: the place of the newest one is not written to.
+    /// Sequence number of the next checkpoint, which does not overwrite the newest.
     next_sequence: u64,
-    /// Bytes of batches that the newest checkpoint speaks of.
+    /// Bytes of batches that the newest checkpoint covers.
     pub(crate) position: u64,
-    /// So many bytes of batches were given back.
+    /// Bytes of batches that were freed.
     pub(crate) cut: u64,
-    /// Blocks of batches up to here hold something, those of batches that are to come included.
+    /// Blocks of batches before this position have memory, including reserved ones.
     pub(crate) filled: u64,
 }
 
-/// Limit of a recovery.
+/// Limits of a recovery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Until {
     /// Leader epoch of the partition: no batch has a later one.
     pub(crate) epoch: i32,
-    /// The first offset of the segment after this one.
+    /// Base offset of the next segment.
     pub(crate) next_base: Option<i64>,
 }
 
@@ -90,16 +90,16 @@ pub(crate) struct Until {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) offset: i64,
-    /// Batches from here on are not shown.
+    /// Batches from here on are not returned.
     pub(crate) end_offset: i64,
-    /// Size of whole batches.
+    /// Maximum size of the returned batches.
     pub(crate) bytes_max: usize,
-    /// The first batch comes even if it is longer.
+    /// Return the first batch even if it is longer.
     pub(crate) takes_longer: bool,
 }
 
 impl Wanted {
-    /// From an offset on; where it ends is known later.
+    /// Creates a request from an offset on. The end is set later.
     pub(crate) fn new(offset: i64, bytes_max: usize) -> Self {
         let bytes_max = bytes_max.min(READ_BYTES_MAX);
         Self { offset, end_offset: 0, bytes_max, takes_longer: true }
@@ -119,8 +119,8 @@ impl Segment {
         Self { slot, header, extent: RwLock::new(extent), reading, kept, left }
     }
 
-    /// Held while batches are read from a position that the index says: as long, none that it says
-    /// are given back.
+    /// Locks the segment for a read at a position from the index. While it is held, no indexed
+    /// batches are freed.
     pub(crate) fn begin_reading(&self) -> RwLockReadGuard<'_, ()> {
         self.reading.read().expect("nothing panics while batches are read")
     }
@@ -129,7 +129,7 @@ impl Segment {
         self.extent.read().expect("nothing panics with an extent locked")
     }
 
-    /// The newest time that was found last of the records from an offset on.
+    /// Returns the cached maximum timestamp of the records from an offset on.
     pub(crate) fn newest_left(&self, start_offset: i64) -> Option<NewestLeft> {
         self.lock_left().filter(|it| it.start_offset == start_offset)
     }
@@ -142,12 +142,12 @@ impl Segment {
         self.left.lock().expect("nothing panics with it locked")
     }
 
-    /// For the segment's writer alone.
+    /// Locks the extent for a change. Only the segment's writer may call this.
     pub(crate) fn extent_to_change(&self) -> RwLockWriteGuard<'_, Extent> {
         self.extent.write().expect("nothing panics with an extent locked")
     }
 
-    /// Takes over a checkpoint of the whole segment.
+    /// Loads a checkpoint that covers the whole segment.
     pub(crate) fn set_extent(&self, checkpoint: Checkpoint) {
         let (next_sequence, position) = (checkpoint.sequence + 1, checkpoint.position);
         *self.lock_kept() = Kept { next_sequence, position, cut: 0, filled: 0 };
@@ -161,8 +161,7 @@ impl Segment {
         }
     }
 
-    /// Dates batches that an opening found without a time as of `unix_ms`, if nothing was said
-    /// before.
+    /// Sets the time of batches that an opening found without one, unless that was done before.
     pub(crate) fn date(&self, unix_ms: i64) {
         let is_unknown = self.extent().undated_unix_ms == TIME_UNKNOWN;
         if is_unknown {
@@ -170,12 +169,12 @@ impl Segment {
         }
     }
 
-    /// Waits for those who may have seen the index as it was.
+    /// Waits for readers that may use positions from a former index.
     pub(crate) fn await_readers(&self) {
         drop(self.reading.write().expect("nothing panics while batches are read"));
     }
 
-    /// Writes a checkpoint of batches that are durable, unless a newer one is there.
+    /// Writes a checkpoint of durable batches, unless there is a newer one.
     pub(crate) fn save_checkpoint(
         &self,
         device: &dyn BlockDevice,
@@ -203,8 +202,8 @@ impl Segment {
         self.lock_kept().next_sequence > 0
     }
 
-    /// Has the index forget what lies before an offset. Returns whether whole blocks are left that
-    /// nobody will look at any more.
+    /// Removes index entries before an offset. Returns whether whole blocks can be freed because of
+    /// that.
     pub(crate) fn cut_index(&self, offset: i64) -> bool {
         let head = {
             let mut extent = self.extent_to_change();
@@ -218,8 +217,8 @@ impl Segment {
         self.kept.lock().expect("nothing panics while a checkpoint is written")
     }
 
-    /// Reads whole batches from the one that holds `wanted.offset` on. They lie in the returned
-    /// part of `buffer`, which is empty where there are none.
+    /// Reads whole batches, starting with the one that contains `wanted.offset`. Returns their
+    /// range in `buffer`, which is empty if there are none.
     pub(crate) fn read(
         &self,
         device: &dyn BlockDevice,
@@ -237,14 +236,14 @@ impl Segment {
             match self.select(&buffer[..filled], (from, end), wanted)? {
                 Selection::Batches(range) => return Ok(Some(range)),
                 Selection::TooLong => return Ok(None),
-                // All that there is was looked at.
+                // All available bytes were examined.
                 Selection::Needs(_) if filled < length => return Err(self.damaged(from)),
                 Selection::Needs(more) => length = more,
             }
         }
     }
 
-    /// Reads at most so much of the batches' bytes into the front of the buffer.
+    /// Reads at most `length` bytes of the batches to the start of the buffer.
     fn fill(
         &self,
         device: &dyn BlockDevice,
@@ -264,7 +263,7 @@ impl Segment {
         Ok(length)
     }
 
-    /// Finds in bytes from position `from` on what is to be shown.
+    /// Selects the requested batches in the bytes from position `from` on.
     fn select(
         &self,
         bytes: &[u8],
@@ -310,9 +309,8 @@ impl Segment {
         }
     }
 
-    /// Calls `visit` with each whole batch from a position on, until it says that it has seen
-    /// enough. The walk ends where no valid batch follows: at the position
-    /// that is returned.
+    /// Calls `visit` with each whole batch from a position on, until it returns `Enough` or no
+    /// valid batch follows. Returns the position at which the walk ended.
     pub(crate) fn walk(
         &self,
         device: &dyn BlockDevice,
@@ -349,9 +347,9 @@ impl Segment {
         }
     }
 
-    /// Finds out what the segment holds, from its newest checkpoint on: whole batches that follow
-    /// each other, up to where the next segment begins. `producers` are those at the end of the
-    /// segment before, and come to be those at the end of this one.
+    /// Recovers the contents of the segment from its newest checkpoint on: consecutive whole
+    /// batches up to the start of the next segment. `producers` must be the state at the end of the
+    /// previous segment, and becomes that at the end of this one.
     pub(crate) fn recover(
         &self,
         device: &dyn BlockDevice,
@@ -389,7 +387,7 @@ impl Segment {
         Ok(())
     }
 
-    /// The same for a segment that compaction made, of which all is known to be there.
+    /// Same for a segment that compaction wrote, which must be complete.
     fn recover_replacement(
         &self,
         device: &dyn BlockDevice,
@@ -405,7 +403,7 @@ impl Segment {
         let mut extent = self.extent_to_change();
         let extent = &mut *extent;
         self.walk(device, 0..replacement.size_bytes, &mut |batch, bytes| {
-            // What was taken out left gaps.
+            // Removed records leave gaps.
             if batch.base_offset < extent.next_offset || !has_valid_checksum(bytes) {
                 return Walk::Enough;
             }
@@ -419,9 +417,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Forgets the bytes after the last batch, so that nothing of them is ever taken for one.
-    /// Their memory is kept up to `reserved` bytes of batches. Returns the last batch's part of its
-    /// block.
+    /// Clears the bytes after the last batch, so that they are never mistaken for a batch. Memory
+    /// of up to `reserved` bytes of batches is kept. Returns the last batch's part of its block.
     pub(crate) fn cut_tail(
         &self,
         device: &dyn BlockDevice,
@@ -458,18 +455,18 @@ impl Segment {
 }
 
 impl Extent {
-    /// Bytes of batches that are there.
+    /// Returns the bytes of batches, without freed ones.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.position - self.index.head()
     }
 
-    /// When the newest record was made or, where its producer gave no time, appended; `i64::MIN`
-    /// where there is none, and far away where that is not known.
+    /// Returns the maximum timestamp or, without one, append time of the records; `i64::MIN`
+    /// without records, and `i64::MAX` if it is unknown.
     pub(crate) fn newest_unix_ms(&self) -> i64 {
         self.undated_unix_ms.max(self.index.max_timestamp())
     }
 
-    /// Takes a batch in that lies at the end.
+    /// Updates the state with a batch at the end.
     pub(crate) fn note(
         &mut self,
         batch: &BatchHeader,
@@ -491,13 +488,13 @@ impl Extent {
 
 enum Selection {
     Batches(Range<usize>),
-    /// So many bytes from the start are needed to know.
+    /// The given number of bytes from the start is needed.
     Needs(usize),
-    /// The first batch is longer than the reader takes.
+    /// The first batch exceeds the reader's limit.
     TooLong,
 }
 
-/// Decision to go on with a walk or to end it.
+/// Result of visiting a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Walk {
     On,

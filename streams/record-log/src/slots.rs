@@ -1,13 +1,13 @@
-//! Free slots of a topic's volume.
+//! Allocation of slots of a topic's volume.
 //!
 //! ```text
 //! free ──take──▶ in use ──retire──▶ retired ──last reader leaves──▶ discarded ──flush──▶ free
 //!                   └──supersede──▶ superseded ──flush──┘
 //! ```
 //!
-//! A slot is used again only after its discard is as durable as the volume makes it: nothing of its
-//! last life comes back after a loss of power. Each flush makes slots ready that are used next, so
-//! that a segment begins without waiting for one.
+//! A slot is reused only after its discard is as durable as the volume allows, so that former
+//! contents never reappear after a loss of power. Each flush prepares free slots in advance, so
+//! that a new segment need not wait for a flush.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -20,46 +20,47 @@ use crate::layout::{BLOCK, SLOT_BYTES, Slot, log_bytes};
 use crate::records::{TopicId, TopicRecord};
 use crate::segment::Segment;
 
-/// Slots that each flush leaves free, beside those for partitions without a segment.
+/// Free slots that each flush prepares, besides those for partitions without a segment.
 const SLOTS_AHEAD: u32 = 16;
 
-/// A slot that nothing is in, with memory.
+/// A free slot with memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spare {
     pub(crate) slot: Slot,
-    /// Blocks of batches up to here hold filler.
+    /// Blocks of batches before this position contain filler.
     pub(crate) filled: u64,
 }
 
-/// Of the slots for such partitions: an opening looks at all that were ever ready.
+/// Maximum number of slots prepared for such partitions. An opening reads every slot ever prepared.
 const FIRST_SLOTS_MAX: u32 = 256;
 
 #[derive(Debug)]
 pub(crate) struct Slots {
     pub(crate) record: TopicRecord,
-    /// Slots that the volume has room for, that of the records included.
+    /// Number of slots of the volume, including the one for metadata records.
     count: u32,
     free: BTreeSet<Slot>,
-    /// True if memory of segments is kept for others.
+    /// True if memory of deleted segments is kept for new ones.
     pub(crate) keeps_memory: bool,
-    /// True until the first flush of a log that was opened without one: what it holds is not known
+    /// True until the first flush of a log that was opened without one: its contents are not known
     /// to be durable.
     pub(crate) awaits_flush: bool,
-    /// One with memory for the next segment; also among those that are free, or will be after the
-    /// next flush.
+    /// Slot with memory for the next segment. It is also in `free`, or will be after the next
+    /// flush.
     pub(crate) spare: Option<Spare>,
-    /// Segments in whose place others are, which are not known to be durable.
+    /// Replaced segments whose replacements are not known to be durable.
     superseded: Vec<Arc<Segment>>,
     retired: Vec<Arc<Segment>>,
     discarded: Vec<Slot>,
-    /// Partitions without a segment.
+    /// Number of partitions without a segment.
     unbegun_count: u32,
-    /// Flushes that go on.
+    /// Number of flushes in progress.
     flush_count: u32,
 }
 
 impl Slots {
-    /// All slots that were ever used are in use, until [`Slots::give_back`] says otherwise.
+    /// Creates the state with all slots ever used marked as in use, until [`Slots::give_back`]
+    /// frees them.
     pub(crate) fn new(device: &dyn BlockDevice, record: TopicRecord) -> Self {
         let (superseded, retired, discarded) = Default::default();
         Self {
@@ -77,8 +78,7 @@ impl Slots {
         }
     }
 
-    /// Those of a volume that was never written to, whose record says that the first ones are
-    /// ready.
+    /// Creates the state of a new volume, whose record declares the first slots ready.
     pub(crate) fn of_new_topic(
         device: &dyn BlockDevice,
         id: TopicId,
@@ -91,7 +91,7 @@ impl Slots {
         Self { free, ..Self::new(device, record) }
     }
 
-    /// The spare slot, or the lowest of those that are free, or why there is none.
+    /// Takes the spare slot, or the lowest free one. Returns the reason if there is none.
     pub(crate) fn take(&mut self) -> Result<Spare, NoSlot> {
         if let Some(spare) = self.spare.take_if(|it| self.free.remove(&it.slot)) {
             return Ok(spare);
@@ -108,27 +108,27 @@ impl Slots {
         })
     }
 
-    /// A partition that has no segment yet: its first one is to begin without waiting.
+    /// Counts a partition without a segment, whose first one must begin without waiting.
     pub(crate) fn note_unbegun(&mut self) {
         self.unbegun_count += 1;
     }
 
-    /// Such a partition has one now.
+    /// Counts a partition as having a segment.
     pub(crate) fn note_begun(&mut self) {
         self.unbegun_count = self.unbegun_count.saturating_sub(1);
     }
 
-    /// Returns whether memory of the next slot that is given up is to be kept.
+    /// Returns whether the memory of the next freed slot is to be kept.
     pub(crate) fn wants_spare(&self) -> bool {
         self.keeps_memory && self.spare.is_none()
     }
 
-    /// A slot that was taken and not written to, or of which nothing but zeros is left.
+    /// Frees a slot that was not written, or that contains only zeros.
     pub(crate) fn give_back(&mut self, slot: Slot) {
         self.free.insert(slot);
     }
 
-    /// A slot in which an opening found no segment.
+    /// Frees a slot in which an opening found no segment.
     pub(crate) fn give_back_found(&mut self, slot: Slot) {
         match self.awaits_flush {
             true => self.note_discarded(slot),
@@ -136,33 +136,33 @@ impl Slots {
         }
     }
 
-    /// A segment that no new reader finds. Others may be in the middle of it.
+    /// Retires a segment that no new reader can find. Existing readers may still use it.
     pub(crate) fn retire(&mut self, segment: Arc<Segment>) {
         self.retired.push(segment);
     }
 
-    /// Takes those retired segments out that no reader has any more, to be discarded.
+    /// Takes the retired segments without readers, which are to be discarded.
     pub(crate) fn take_unread(&mut self) -> Vec<Arc<Segment>> {
         self.retired.extract_if(.., |segment| Arc::strong_count(segment) == 1).collect()
     }
 
-    /// A slot of which nothing is left, which the next flush makes free.
+    /// Records a discarded slot. The next flush makes it free.
     pub(crate) fn note_discarded(&mut self, slot: Slot) {
         self.discarded.push(slot);
     }
 
-    /// Segments whose memory is needed until their replacement is durable.
+    /// Keeps segments until their replacement is durable.
     pub(crate) fn supersede(&mut self, segments: &[Arc<Segment>]) {
         self.superseded.extend_from_slice(segments);
     }
 
-    /// Returns whether slots wait for a flush, or for the last reader.
+    /// Returns whether slots wait for a flush, or for their last reader.
     pub(crate) fn has_to_flush(&self) -> bool {
         !(self.retired.is_empty() && self.superseded.is_empty() && self.discarded.is_empty())
     }
 
-    /// Changes of a flush that begins now. A loss of power may have left segments where none were
-    /// ever used, and not the record that told of them: those that are to be ready are emptied.
+    /// Starts a flush. A loss of power may leave segments in slots that the record declares as
+    /// unused. Therefore newly prepared slots are discarded first.
     pub(crate) fn begin_flush(&mut self, device: &dyn BlockDevice) -> FlushedSlots {
         self.flush_count += 1;
         let wanted = SLOTS_AHEAD + self.unbegun_count.min(FIRST_SLOTS_MAX);
@@ -177,8 +177,8 @@ impl Slots {
         }
     }
 
-    /// The flush is over; where it failed they wait for the next one. Returns why no slots are
-    /// ready that were to be. The record that tells of them is durable with the first batch in one.
+    /// Ends a flush. If it failed, the slots wait for the next one. Returns an error if slots could
+    /// not be prepared. Their record becomes durable with the first batch in one of them.
     pub(crate) fn end_flush(
         &mut self,
         device: &dyn BlockDevice,
@@ -195,7 +195,7 @@ impl Slots {
         self.retired.extend(slots.superseded);
         self.free.extend(slots.discarded);
         let ready = slots.ready?;
-        // Another flush beside this one may have been first.
+        // A concurrent flush may have prepared slots first.
         if !ready.is_empty() && ready.start == self.record.unused_from.0 {
             let record = TopicRecord { unused_from: Slot(ready.end), ..self.record };
             record.save(device)?;
@@ -206,23 +206,23 @@ impl Slots {
     }
 }
 
-/// Reason why no slot is free.
+/// Reason for which no slot is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoSlot {
-    /// The volume has no more than so many.
+    /// All slots of the volume are in use: this many.
     AllInUse(u32),
-    /// A flush makes some ready.
+    /// A flush will prepare slots.
     BeforeFlush,
-    /// One that goes on does.
+    /// A flush in progress will prepare slots.
     BeforeFlushEnds,
 }
 
-/// Slots that wait for a flush that has begun.
+/// Slots that wait for a flush in progress.
 #[derive(Debug)]
 pub(crate) struct FlushedSlots {
     superseded: Vec<Arc<Segment>>,
     discarded: Vec<Slot>,
-    /// Numbers of those that were never used, and are empty.
+    /// Numbers of discarded slots that were never used.
     ready: Result<Range<u32>, LogError>,
 }
 
@@ -230,8 +230,8 @@ fn count_of(device: &dyn BlockDevice) -> u32 {
     u32::try_from(log_bytes(device.geometry().size_bytes) / SLOT_BYTES).unwrap_or(u32::MAX)
 }
 
-/// Gives a slot's memory back. The header goes last: until then the segment is there, empty, and is
-/// discarded again by the next opening.
+/// Frees a slot's memory. The header is discarded last: until then the segment exists, empty, and
+/// the next opening discards it again.
 pub(crate) fn discard(device: &dyn BlockDevice, slot: Slot) -> Result<(), LogError> {
     for (start, length) in [(BLOCK, SLOT_BYTES - BLOCK), (0, BLOCK)] {
         let range = ByteRange::new(slot.start() + start, length);
@@ -242,7 +242,7 @@ pub(crate) fn discard(device: &dyn BlockDevice, slot: Slot) -> Result<(), LogErr
     Ok(())
 }
 
-/// Makes durable what the volume holds.
+/// Makes the contents of the volume durable.
 pub(crate) fn flush(device: &dyn BlockDevice) -> Result<(), LogError> {
     device.flush().map_err(|error| LogError::device("cannot flush the volume of the topic", error))
 }

@@ -17,32 +17,32 @@ use crate::volume::{TopicOptions, TopicVolume};
 use crate::waits::lock;
 use crate::writer::Found;
 
-/// Settings with which a topic is made.
+/// Settings of a new topic.
 #[derive(Clone, Copy, Debug)]
 pub struct NewTopic<'a> {
-    /// Never given to another topic.
+    /// Unique id, never reused.
     pub id: TopicId,
     /// 1 to [`PARTITION_COUNT_MAX`].
     pub partition_count: u32,
     pub options: TopicOptions,
-    /// The owner's, at most [`crate::PROPERTIES_BYTES_MAX`]; see [`Topic::properties`].
+    /// The owner's properties, at most [`crate::PROPERTIES_BYTES_MAX`]; see [`Topic::properties`].
     pub properties: &'a [u8],
 }
 
-/// An open topic. One process at a time may have it open.
+/// An open topic. At most one process may have it open.
 #[derive(Debug)]
 pub struct Topic {
     volume: Arc<TopicVolume>,
     properties: Properties,
     partitions: RwLock<Vec<Arc<Partition>>>,
-    /// One flush at a time.
+    /// Serializes flushes.
     flushing: Mutex<()>,
-    /// One thread at a time adds partitions.
+    /// Serializes additions of partitions.
     widening: Mutex<()>,
 }
 
 impl Topic {
-    /// Makes a topic on a volume that was never written to. It is durable when this returns.
+    /// Creates a topic on an empty volume. It is durable when this returns.
     pub fn create(device: Arc<dyn BlockDevice>, new: &NewTopic<'_>) -> Result<Self, LogError> {
         Self::create_in_epoch(device, new, 0)
     }
@@ -71,7 +71,7 @@ impl Topic {
             let found = Found::nothing(PartitionRecord::default());
             partitions.push(Arc::new(Partition::open(Arc::clone(&volume), number, found)?));
         }
-        // Durable before the record that tells of them: a topic that is there is there whole.
+        // Durable before the topic's record: an existing topic is always complete.
         volume.flush_device()?;
         record.save(&*volume.device)?;
         volume.flush_device()?;
@@ -80,15 +80,15 @@ impl Topic {
         Ok(Self { volume, properties, partitions, flushing, widening })
     }
 
-    /// The id and the properties of the topic that the volume holds, which is left as it is; `None`
-    /// where the volume was never written to.
+    /// Reads the id and properties of the topic on a volume without changing it. Returns `None` if
+    /// the volume was never written.
     pub fn look(device: &dyn BlockDevice) -> Result<Option<(TopicId, Vec<u8>)>, LogError> {
         let Some(record) = TopicRecord::load(device)? else { return Ok(None) };
         Ok(Some((record.id, Properties::open(device)?.get())))
     }
 
-    /// Opens the topic that the volume holds: finds the end of each partition, and gives back what
-    /// deletions and torn writes left. `None` where the volume was never written to.
+    /// Opens the topic on a volume: recovers the end of each partition, and frees remains of
+    /// deletions and torn writes. Returns `None` if the volume was never written.
     pub fn open(
         device: Arc<dyn BlockDevice>,
         options: TopicOptions,
@@ -96,9 +96,8 @@ impl Topic {
         Self::open_in_epoch(device, options, 0)
     }
 
-    /// Opens as [`Topic::open`] does, in an epoch that is not below this one. An owner that names a
-    /// later one each time begins none again that a volume had, and clients know, before it was
-    /// set back to a copy.
+    /// Same as [`Topic::open`], with a minimum leader epoch. An owner that passes a later one each
+    /// time avoids epochs that clients know from before the volume was reverted to a copy.
     pub fn open_in_epoch(
         device: Arc<dyn BlockDevice>,
         options: TopicOptions,
@@ -109,8 +108,8 @@ impl Topic {
         Self::recover(device, options, slots, epoch).map(Some)
     }
 
-    /// Opens as [`Topic::open`] does, a log that keeps the memory of what is deleted for what
-    /// comes. The owner says for how much, by [`Partition::reserve`], before it appends.
+    /// Same as [`Topic::open`], for a log that keeps the memory of deleted segments for new ones.
+    /// Before it appends, the owner must set the amount by [`Partition::reserve`].
     pub fn open_reserved(
         device: Arc<dyn BlockDevice>,
         options: TopicOptions,
@@ -121,8 +120,8 @@ impl Topic {
         Self::recover(device, options, slots, 0).map(Some)
     }
 
-    /// The same without a flush, which may wait for a disk. All that was appended is found, and
-    /// none of it is stable before the first flush; nothing is given back before that.
+    /// Same as [`Topic::open_reserved`] without a flush, which may wait for a disk. All appended
+    /// records are found, but none is stable and nothing is freed before the first flush.
     pub fn open_reserved_unflushed(
         device: Arc<dyn BlockDevice>,
         options: TopicOptions,
@@ -142,7 +141,8 @@ impl Topic {
         let record = slots.record;
         let awaits_flush = slots.awaits_flush;
         if !awaits_flush {
-            // What the last process left is durable before anything is given back because of it.
+            // Contents of the last process must be durable before anything is freed because of
+            // them.
             slots::flush(&*device)?;
         }
         let properties = Properties::open(&*device)?;
@@ -178,7 +178,7 @@ impl Topic {
             let segments = by_partition.remove(&number).unwrap_or_default();
             partitions.push(Arc::new(recover(&volume, number, segments)?));
         }
-        // Segments of partitions whose making was not acknowledged.
+        // Segments of partitions whose creation was not acknowledged.
         for segment in by_partition.into_values().flatten() {
             give_back(&volume, segment)?;
         }
@@ -194,28 +194,27 @@ impl Topic {
         self.volume.id
     }
 
-    /// Properties that the owner keeps with the topic, as they were last set.
+    /// Returns the owner's properties.
     pub fn properties(&self) -> Vec<u8> {
         self.properties.get()
     }
 
-    /// Replaces the properties as a whole: at most [`crate::PROPERTIES_BYTES_MAX`]. They are
-    /// durable when this returns. After an error the old ones count, and the next opening may find
-    /// the new ones.
+    /// Replaces the properties: at most [`crate::PROPERTIES_BYTES_MAX`]. They are durable when this
+    /// returns. After an error the old ones remain in effect, but the next opening may find the new
+    /// ones.
     pub fn set_properties(&self, bytes: &[u8]) -> Result<(), LogError> {
         self.properties.set(&*self.volume.device, bytes)
     }
 
-    /// Has the volume say again, durably, what [`Topic::properties`] and
-    /// [`Topic::partition_count`] say: after a change of these that failed, and may have been made
-    /// all the same.
+    /// Durably writes [`Topic::properties`] and [`Topic::partition_count`] again. Used after a
+    /// failed change, which may nevertheless have reached the volume.
     pub fn restate(&self) -> Result<(), LogError> {
         let _one = self.widening.lock().expect("nothing panics while partitions are added");
         self.save_partition_count(self.partition_count())?;
         self.set_properties(&self.properties())
     }
 
-    /// Changes how the topic is kept, from the next append on.
+    /// Sets the topic's options, from the next append on.
     pub fn set_options(&self, options: TopicOptions) {
         self.volume.set_options(options);
     }
@@ -232,7 +231,7 @@ impl Topic {
         })
     }
 
-    /// Makes more partitions. They are durable when this returns.
+    /// Adds partitions. They are durable when this returns.
     pub fn add_partitions(&self, partition_count: u32) -> Result<(), LogError> {
         check_count(partition_count)?;
         let _one = self.widening.lock().expect("nothing panics while partitions are added");
@@ -247,13 +246,13 @@ impl Topic {
             added.push(Arc::new(Partition::open(Arc::clone(&self.volume), number, found)?));
         }
         self.save_partition_count(partition_count)?;
-        // Nobody waits meanwhile who asks for the list.
+        // Flushed before the list is locked, so that its readers do not wait.
         self.volume.flush_slots()?;
         self.partitions.write().expect("nothing panics with the list locked").extend(added);
         Ok(())
     }
 
-    /// The next flush makes it durable.
+    /// Saves the partition count. The next flush makes it durable.
     fn save_partition_count(&self, partition_count: u32) -> Result<(), LogError> {
         let mut slots = self.volume.lock_slots();
         let record = TopicRecord { partition_count, ..slots.record };
@@ -262,15 +261,15 @@ impl Topic {
         Ok(())
     }
 
-    /// Returns whether something was appended or deleted that no flush has made stable yet.
+    /// Returns whether appends or deletions are waiting for a flush.
     pub fn has_to_flush(&self) -> bool {
         let waits = |volume: &TopicVolume| volume.lock_slots().has_to_flush();
         self.volume.is_dirty() || waits(&self.volume)
     }
 
-    /// Makes everything stable that was appended before, to any partition, and gives back the
-    /// memory of what was deleted. Where the volume was flushed, all of it is stable, also if this
-    /// returns an error of what follows: a checkpoint, or memory that cannot be given back yet.
+    /// Makes all earlier appends to any partition stable, and frees the memory of deleted records.
+    /// Once the volume was flushed all of it is stable, even if this returns an error of a later
+    /// step, such as a checkpoint or memory that cannot be freed yet.
     pub fn flush(&self) -> Result<(), LogError> {
         let _one = lock(&self.flushing).expect("nothing panics in a flush");
         let reclaimed = self.volume.reclaim();
@@ -286,7 +285,7 @@ impl Topic {
                 Err(error)
             }
             Ok(()) => {
-                // All of them first: what is stable is shown, whatever fails behind it.
+                // Performed first: stable records become visible even if a later step fails.
                 parts.iter().for_each(|(partition, part)| partition.end_flush(part));
                 let written =
                     parts.into_iter().map(|(_, part)| part.write_checkpoints(&self.volume));

@@ -1,4 +1,4 @@
-//! View of readers on a partition: which segments there are, from where to where.
+//! Readers' view of a partition: its segments, start and stable offset.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,15 +15,15 @@ use crate::volume::TopicVolume;
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) start_offset: i64,
-    /// Records before it are shown.
+    /// Records before it are visible.
     pub(crate) stable_offset: i64,
-    /// By base offset. The last one is appended to.
+    /// Ordered by base offset. The last one is appended to.
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) epochs: Vec<EpochStart>,
 }
 
 impl View {
-    /// Refuses an offset that there is not.
+    /// Fails if an offset is out of range.
     pub(crate) fn check(&self, partition: u32, offset: i64) -> Result<(), LogError> {
         match (self.start_offset..=self.stable_offset).contains(&offset) {
             true => Ok(()),
@@ -39,7 +39,7 @@ impl View {
         LogError::new(LogErrorKind::OffsetOutOfRange, what)
     }
 
-    /// The segment to look for an offset in, and where the next one begins.
+    /// Returns the segment that may contain an offset, and the base offset of the next one.
     pub(crate) fn segment_at(&self, offset: i64) -> Option<(Arc<Segment>, Option<i64>)> {
         let after = self.segments.partition_point(|it| it.header.base_offset <= offset);
         let segment = self.segments.get(after.saturating_sub(1))?;
@@ -47,10 +47,10 @@ impl View {
         Some((Arc::clone(segment), next))
     }
 
-    /// The aborted transactions with records in a run of offsets.
+    /// Returns the aborted transactions with records in a range of offsets.
     pub(crate) fn aborted(&self, offsets: Range<i64>) -> Vec<Aborted> {
         let mut found = Vec::new();
-        // A transaction is noted in the segment with its marker, which may be any after this.
+        // A transaction is listed in the segment of its marker, which may be any later one.
         for segment in &self.segments {
             let extent = segment.extent();
             let meets =
@@ -60,7 +60,7 @@ impl View {
         found
     }
 
-    /// Where those of the segments are that were not deleted, and which.
+    /// Returns the remaining ones of `segments`, and their range in the view.
     pub(crate) fn place_of<'a>(
         &self,
         segments: &'a [Arc<Segment>],
@@ -76,7 +76,8 @@ impl View {
     }
 }
 
-/// Reads whole batches as [`crate::Partition::read`] says, of the segments that `segment_at` finds.
+/// Reads whole batches as [`crate::Partition::read`] does, from the segments that `segment_at`
+/// finds.
 pub(crate) fn read(
     device: &dyn BlockDevice,
     mut wanted: Wanted,
@@ -87,7 +88,7 @@ pub(crate) fn read(
         let Some((segment, next_base)) = segment_at(wanted.offset) else { return Ok(0..0) };
         let Some(range) = segment.read(device, &wanted, buffer)? else { return Ok(0..0) };
         match next_base.filter(|next| range.is_empty() && *next < wanted.end_offset) {
-            // Records were taken out up to the end of the segment.
+            // All records up to the end of the segment were removed.
             Some(next) => wanted.offset = next,
             None if range.is_empty() => return Ok(0..0),
             None => return Ok(range),
@@ -95,14 +96,14 @@ pub(crate) fn read(
     }
 }
 
-/// A partition as it was when this was made: deletions and compaction do not touch it. Their memory
-/// is given back when it was dropped, so it must not be kept for long.
+/// A pinned partition, which deletions and compaction do not affect. The memory that they free is
+/// retained until this is dropped, so it must be short-lived.
 #[derive(Clone)]
 pub struct PinnedLog {
     number: u32,
     volume: Arc<TopicVolume>,
     view: View,
-    /// As long as it is there, no segment is cut.
+    /// While it exists, no segment is cut.
     _pin: Arc<()>,
 }
 
@@ -111,7 +112,7 @@ impl PinnedLog {
         Self { number, volume, view, _pin: pin }
     }
 
-    /// Its number.
+    /// Returns the number of the partition.
     pub fn partition(&self) -> u32 {
         self.number
     }
@@ -120,12 +121,12 @@ impl PinnedLog {
         self.view.start_offset
     }
 
-    /// The offset after the last record that was stable.
+    /// Returns the high watermark when the log was pinned.
     pub fn end_offset(&self) -> i64 {
         self.view.stable_offset
     }
 
-    /// Reads as [`crate::Partition::read`] does.
+    /// Same as [`crate::Partition::read`].
     pub fn read(
         &self,
         offset: i64,
@@ -138,7 +139,7 @@ impl PinnedLog {
         read(&*self.volume.device, wanted, buffer, |offset| self.view.segment_at(offset))
     }
 
-    /// Lists as [`crate::Partition::aborted`] does.
+    /// Same as [`crate::Partition::aborted`].
     pub fn aborted(&self, offsets: Range<i64>) -> Vec<Aborted> {
         self.view.aborted(offsets)
     }

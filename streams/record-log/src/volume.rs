@@ -1,5 +1,4 @@
-//! Volume that all partitions of a topic share: the volume, its slots, and which of them have
-//! something to flush.
+//! Volume shared by all partitions of a topic, with its slots and the list of partitions to flush.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -14,19 +13,18 @@ use crate::segment::Segment;
 use crate::slots::{self, NoSlot, Slots, Spare};
 use crate::waits::lock;
 
-/// Options of keeping a topic. May change while it is open.
+/// Options of a topic. They may change while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopicOptions {
-    /// A segment that would grow beyond this is followed by a new one; at most
-    /// [`crate::SEGMENT_BYTES_MAX`].
+    /// Maximum size of a segment, before a new one begins; at most [`crate::SEGMENT_BYTES_MAX`].
     pub segment_bytes: u64,
 }
 
-/// An opening reads no more batches than this of a topic, as long as that leaves each partition the
-/// least below.
+/// Target for the bytes of batches that an opening reads from a topic, unless the minimum per
+/// partition exceeds it.
 const UNCHECKED_BYTES_MAX: u64 = 128 << 20;
 
-/// Of one partition, at least and at most.
+/// Minimum and maximum for one partition.
 const CHECKPOINT_BYTES_MIN: u64 = 1 << 20;
 const CHECKPOINT_BYTES_MAX: u64 = 64 << 20;
 
@@ -35,13 +33,13 @@ const OPTIONS_LOCK: &str = "nothing panics with the options locked";
 pub(crate) struct TopicVolume {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) id: TopicId,
-    /// Partitions begin no epoch below this.
+    /// Minimum leader epoch of partitions.
     pub(crate) least_epoch: i32,
     options: RwLock<TopicOptions>,
-    /// Bytes of batches for which a slot has memory before it is needed.
+    /// Bytes of batches for which memory is reserved in a slot.
     reserved: AtomicU64,
     slots: Mutex<Slots>,
-    /// Partitions with batches that were not flushed.
+    /// Partitions with unflushed batches.
     dirty: Mutex<Vec<u32>>,
 }
 
@@ -57,7 +55,7 @@ impl TopicVolume {
     }
 
     pub(crate) fn set_reserved(&self, bytes: u64) {
-        // Relaxed: who meets the old number leaves the rest to the next one.
+        // Relaxed: a reader of the old value leaves the rest to the next call.
         self.reserved.store(bytes, Ordering::Relaxed);
     }
 
@@ -85,12 +83,12 @@ impl TopicVolume {
         self.dirty.lock().expect("nothing panics with the list locked")
     }
 
-    /// The most that a segment is to hold.
+    /// Returns the maximum size of a segment.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.options.read().expect(OPTIONS_LOCK).segment_bytes.min(SEGMENT_BYTES_MAX)
     }
 
-    /// A checkpoint is written after so many bytes of batches of one partition.
+    /// Returns the bytes of batches of one partition after which a checkpoint is due.
     pub(crate) fn checkpoint_bytes(&self) -> u64 {
         let partition_count = u64::from(self.lock_slots().record.partition_count.max(1));
         (UNCHECKED_BYTES_MAX / partition_count).clamp(CHECKPOINT_BYTES_MIN, CHECKPOINT_BYTES_MAX)
@@ -100,13 +98,13 @@ impl TopicVolume {
         slots::flush(&*self.device)
     }
 
-    /// Flushes, and has slots be used again whose discard that made durable, and more of them where
-    /// few are left. Where there are no more, that is told when one is needed.
+    /// Flushes, frees slots whose discards became durable, and prepares more if few are left. A
+    /// lack of slots is reported when one is needed.
     pub(crate) fn flush_slots(&self) -> Result<(), LogError> {
         self.flush_for_slots().0
     }
 
-    /// The same, and why no slots are ready that were to be.
+    /// Same, and returns the error if slots could not be prepared.
     fn flush_for_slots(&self) -> (Result<(), LogError>, Result<(), LogError>) {
         let waiting = self.lock_slots().begin_flush(&*self.device);
         let flushed = self.flush_device();
@@ -114,8 +112,8 @@ impl TopicVolume {
         (flushed, ready)
     }
 
-    /// A slot for a new segment. `None` where none is ready before the flush has ended that goes
-    /// on, which may wait for a disk: where all flush in time, that does not happen.
+    /// Takes a slot for a new segment. Returns `None` if none is ready before a flush in progress
+    /// ends, which may wait for a disk. That does not happen if flushes are frequent enough.
     pub(crate) fn take_slot(&self) -> Result<Option<Spare>, LogError> {
         let taken = self.lock_slots().take();
         match taken {
@@ -133,7 +131,7 @@ impl TopicVolume {
         Ok(self.lock_slots().take().ok())
     }
 
-    /// The same on a thread that may wait.
+    /// Same, but waits for a flush if necessary.
     pub(crate) fn await_slot(&self) -> Result<Spare, LogError> {
         if let Some(slot) = self.take_slot()? {
             return Ok(slot);
@@ -142,13 +140,13 @@ impl TopicVolume {
         self.take_slot()?.ok_or_else(no_slot_ready)
     }
 
-    /// Has the spare slot hold as much as it should, as far as there is memory; makes one where
-    /// there is none. Returns how much it holds.
+    /// Fills the spare slot with its reserve if memory is available, or creates one. Returns its
+    /// size.
     pub(crate) fn reserve_spare(&self) -> Result<u64, LogError> {
         let device = &*self.device;
         let is_lacking = {
             let slots = self.lock_slots();
-            // Before the first flush there is none that could become one.
+            // Before the first flush no slot can become the spare one.
             slots.wants_spare() && !slots.awaits_flush
         };
         if is_lacking {
@@ -165,8 +163,8 @@ impl TopicVolume {
         Ok(spare.filled)
     }
 
-    /// Gives a slot up that no reader has any more: it becomes the spare one, or what it holds is
-    /// given back. `used` of its batches were written, and blocks up to `filled` hold something.
+    /// Frees a slot without readers: it becomes the spare one, or is discarded. `used` bytes of its
+    /// batches were written, and blocks before `filled` have memory.
     pub(crate) fn give_up(&self, slot: Slot, used: u64, filled: u64) -> Result<(), LogError> {
         let device = &*self.device;
         if !self.lock_slots().wants_spare() {
@@ -195,15 +193,14 @@ impl TopicVolume {
         slots::discard(device, slot)
     }
 
-    /// Has the slot say that it is nobody's. Its next life begins with a header and a checkpoint,
-    /// and goes without more of these where there is no memory.
+    /// Marks the slot as spare. Its next use needs a header and a checkpoint, for which memory is
+    /// reserved now.
     fn make_spare(&self, slot: Slot) -> Result<(), LogError> {
         SegmentHeader::spare(self.id).save(&*self.device, slot)?;
         reserve::write(&*self.device, slot.checkpoint(0), BLOCK)
     }
 
-    /// Gives back the memory of segments that are no longer part of the log, as far as they have
-    /// no reader.
+    /// Retires segments that are no longer part of the log, and frees those without readers.
     pub(crate) fn retire(&self, segments: Vec<Arc<Segment>>) {
         {
             let mut slots = self.lock_slots();
@@ -212,14 +209,13 @@ impl TopicVolume {
         self.reclaim_now();
     }
 
-    /// Gives back what can be given back. A discard that fails is tried again, and told of, by the
-    /// next flush.
+    /// Frees retired segments. The next flush retries failed discards and reports their errors.
     pub(crate) fn reclaim_now(&self) {
         self.reclaim().ok();
     }
 
-    /// Gives back the memory of retired segments that no reader has any more. One whose discard
-    /// fails waits for the next time.
+    /// Frees the memory of retired segments without readers. Failed discards are retried by the
+    /// next call.
     pub(crate) fn reclaim(&self) -> Result<(), LogError> {
         let mut result = Ok(());
         let unread = self.lock_slots().take_unread();
@@ -240,7 +236,7 @@ impl TopicVolume {
     }
 }
 
-/// A flush goes on that is to make some ready.
+/// Error while a flush in progress has yet to prepare slots.
 pub(crate) fn no_slot_ready() -> LogError {
     let what = "no segment can begin before the flush of the volume has ended that goes on";
     LogError::new(LogErrorKind::NotDurable, what)

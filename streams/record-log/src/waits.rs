@@ -1,16 +1,16 @@
-//! Locks that may be held while a device takes nothing.
+//! Locks that may be held during slow I/O of a device.
 
 use std::sync::{LockResult, Mutex, MutexGuard, OnceLock, TryLockError};
 
-/// Wrapping of a wait for a lock: calls what it is given, once.
+/// Wrapper around a wait for a lock. It must call its argument once.
 type AroundWaits = fn(&mut dyn FnMut());
 
 static AROUND_WAITS: OnceLock<AroundWaits> = OnceLock::new();
 
-/// Has each wait for a lock of a log run so: the thread that holds it may wait for the device. For
-/// programs whose threads serve others too; set once.
+/// Sets a wrapper for each wait for a lock of a log, whose holder may wait for the device. For
+/// programs whose threads also serve others. Set once.
 pub fn set_around_waits(around: AroundWaits) {
-    // The first one stays.
+    // Later calls have no effect.
     AROUND_WAITS.get_or_init(|| around);
 }
 

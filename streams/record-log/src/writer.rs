@@ -1,5 +1,5 @@
-//! The end of a partition, where one thread at a time appends: the segment that grows, what is
-//! known of producers there, and the checkpoints that are due.
+//! Writer of a partition, used by one thread at a time: the active segment, the producer state at
+//! its end, and due checkpoints.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,70 +14,70 @@ use crate::segment::Segment;
 use crate::slots::Spare;
 use crate::volume::{TopicVolume, no_slot_ready};
 
-/// So many bytes of batches come between two checkpoints for each byte of the next one, at least.
+/// Minimum ratio of the bytes of batches between two checkpoints to the size of the next one.
 const BATCHES_A_CHECKPOINT: u64 = 8;
 
-/// A segment with so many aborted transactions is full: a checkpoint lists them all.
+/// Maximum aborted transactions of a segment, all of which its checkpoint lists.
 pub(crate) const ABORTED_COUNT_MAX: usize = 100_000;
 
-/// A thread keeps so much memory for staging from one append to the next.
+/// Maximum staging memory that a thread keeps between appends.
 const STAGING_BYTES_KEPT: usize = 1 << 20;
 
 thread_local! {
-    /// The block where a batch begins, and the batch. A thread's own, so that a thousand partitions
-    /// take no more of them than threads append.
+    /// Staging buffer for the block in which a batch begins, and the batch. It is thread-local, so
+    /// its memory depends on the number of threads instead of partitions.
     static STAGING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 #[derive(Debug)]
 pub(crate) struct Writer {
-    /// Of the partition.
+    /// Number of the partition.
     number: u32,
     pub(crate) record: PartitionRecord,
     pub(crate) producers: Producers,
     pub(crate) next_offset: i64,
     active: Option<Active>,
-    /// Whether there was never a segment.
+    /// True if there was never a segment.
     is_unbegun: bool,
-    /// Whether the next batch begins a new segment.
+    /// True if the next batch begins a new segment.
     is_rolling: bool,
-    /// Checkpoints of segments that were filled since the last flush.
+    /// Checkpoints of segments that were completed since the last flush.
     sealed: Vec<SealedCheckpoint>,
     /// True if batches were appended since the last flush began.
     pub(crate) is_dirty: bool,
 }
 
-/// The segment that is appended to.
+/// The active segment.
 #[derive(Debug)]
 struct Active {
     segment: Arc<Segment>,
     /// The last batch's part of its block.
     tail: Vec<u8>,
-    /// Whether a write failed, so that there may be bytes past the end.
+    /// True if a write failed, so that there may be garbage behind the end.
     is_torn: bool,
-    /// Of the newest checkpoint.
+    /// Position covered by the newest checkpoint.
     checkpoint_position: u64,
 }
 
-/// A checkpoint that is written when what it speaks of is durable.
+/// A checkpoint that is written when the batches it covers are durable.
 #[derive(Debug)]
 struct SealedCheckpoint {
     segment: Arc<Segment>,
     checkpoint: Checkpoint,
 }
 
-/// Part that a flush that has begun will make stable.
+/// Part that a flush in progress will make stable.
 #[derive(Debug)]
 pub(crate) struct FlushedPart {
-    /// After the last record.
+    /// Offset after the last record.
     pub(crate) offset: i64,
     checkpoints: Vec<SealedCheckpoint>,
 }
 
 impl FlushedPart {
-    /// Writes the checkpoints of what is durable now: all that can be written, and the first error.
-    /// They only make openings shorter: one that finds no room is left out, and the next one speaks
-    /// for it.
+    /// Writes the checkpoints of batches that are durable now. Continues after errors, and returns
+    /// the first. Checkpoints only shorten openings: one without memory is skipped, and a later one
+    /// covers its batches.
     pub(crate) fn write_checkpoints(self, volume: &TopicVolume) -> Result<(), LogError> {
         let mut result = Ok(());
         for SealedCheckpoint { segment, checkpoint } in self.checkpoints {
@@ -88,7 +88,7 @@ impl FlushedPart {
     }
 }
 
-/// Partition as an opening found it.
+/// A partition as recovered by an opening.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) record: PartitionRecord,
@@ -103,8 +103,8 @@ impl Found {
 }
 
 impl Writer {
-    /// Goes on after the last segment that was found, in an epoch of its own. What that needs on
-    /// the volume is written, and not yet flushed.
+    /// Continues after the last recovered segment, in a new epoch. Required writes to the volume
+    /// are done, but not flushed.
     pub(crate) fn open(
         volume: &TopicVolume,
         number: u32,
@@ -115,7 +115,7 @@ impl Writer {
             None => None,
             Some(segment) if segment.header.replacement.is_some() => None,
             Some(segment) => {
-                // Memory that is kept waits for the owner to say how much.
+                // Reserved memory is kept, until the owner sets its amount.
                 let is_torn = volume.lock_slots().keeps_memory;
                 let tail = match is_torn {
                     true => Vec::new(),
@@ -151,8 +151,9 @@ impl Writer {
         Ok(writer)
     }
 
-    /// What is known of producers must not go with the segments before the last one, whose first
-    /// checkpoint a crash may have taken. It is written when what was found is durable.
+    /// Ensures that producer state is not lost with the segments before the last one, whose first
+    /// checkpoint a crash may have prevented. The checkpoint is written once the recovered batches
+    /// are durable.
     fn ensure_checkpoint(
         &mut self,
         volume: &TopicVolume,
@@ -170,9 +171,9 @@ impl Writer {
         saved.or_else(LogError::ignore_no_space)
     }
 
-    /// Makes sure of a segment that has room for so many bytes, and of nothing past its end.
-    /// Returns the segment if it is new. Where none can begin before a flush has ended, the one
-    /// that is there grows beyond its size rather than that anybody waits.
+    /// Ensures that the active segment has room for `size_bytes`, and no garbage behind its end.
+    /// Returns the segment if it is new. If none can begin before a flush ends, the current one
+    /// exceeds its maximum size instead of waiting.
     pub(crate) fn make_room(
         &mut self,
         volume: &TopicVolume,
@@ -215,12 +216,12 @@ impl Writer {
         };
         let segment = Arc::new(Segment::new(slot, header));
         segment.lock_kept().filled = filled;
-        // What is known of producers must not go with the segments before this one.
+        // Producer state must not be lost with the segments before this one.
         let first = self.checkpoint(&segment);
         let made = header.save(device, slot);
         let made = made.and_then(|()| segment.save_checkpoint(device, first));
         if let Err(error) = made {
-            // A header that is there would make an empty segment of it.
+            // A remaining header would be recovered as an empty segment.
             volume.give_up(slot, 0, filled)?;
             volume.lock_slots().give_back(slot);
             return Err(error);
@@ -228,7 +229,7 @@ impl Writer {
         if std::mem::take(&mut self.is_unbegun) {
             volume.lock_slots().note_begun();
         }
-        // Where there is no room for it, the one before goes on.
+        // Last, because without room for the new segment the previous one must continue.
         self.seal();
         self.is_rolling = false;
         let (tail, is_torn, checkpoint_position) = (Vec::new(), false, 0);
@@ -237,8 +238,8 @@ impl Writer {
         Ok(segment)
     }
 
-    /// Has the blocks behind the end hold something, as far as there is memory for what is
-    /// reserved. Returns how far they do.
+    /// Fills the reserved blocks behind the end while memory is available. Returns the position
+    /// reached.
     pub(crate) fn reserve(&self, volume: &TopicVolume) -> Result<u64, LogError> {
         let segment = &self.active.as_ref().expect("room was made").segment;
         let begin = segment.extent().position.next_multiple_of(BLOCK);
@@ -252,7 +253,7 @@ impl Writer {
         Ok(filled)
     }
 
-    /// Writes a batch to the place that was made for it.
+    /// Writes a batch to the active segment, in which room was made.
     pub(crate) fn write(
         &mut self,
         volume: &TopicVolume,
@@ -272,13 +273,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Has the next batch begin a new segment, unless the last one is empty.
+    /// Makes the next batch begin a new segment, unless the last one is empty.
     pub(crate) fn roll(&mut self) {
         let position = self.active.as_ref().map(|it| it.segment.extent().position);
         self.is_rolling |= position.is_some_and(|it| it > 0);
     }
 
-    /// Ends the segment that is appended to.
+    /// Completes the active segment.
     fn seal(&mut self) {
         if let Some(active) = self.active.take() {
             let checkpoint = self.checkpoint(&active.segment);
@@ -286,7 +287,7 @@ impl Writer {
         }
     }
 
-    /// Part that the flush that begins now makes stable.
+    /// Returns the part that a starting flush will make stable.
     pub(crate) fn begin_flush(&mut self, volume: &TopicVolume) -> FlushedPart {
         self.is_dirty = false;
         let mut checkpoints = std::mem::take(&mut self.sealed);
@@ -294,19 +295,19 @@ impl Writer {
         FlushedPart { offset: self.next_offset, checkpoints }
     }
 
-    /// The flush has failed: all of it is to be flushed again.
+    /// Restores a part after a failed flush.
     pub(crate) fn fail_flush(&mut self, part: FlushedPart) {
         self.sealed.extend(part.checkpoints);
     }
 
-    /// Segments that are no longer part of the log need no checkpoint.
+    /// Drops checkpoints of segments that are no longer part of the log.
     pub(crate) fn drop_checkpoints_of(&mut self, segments: &[Arc<Segment>]) {
         self.sealed.retain(|it| !segments.iter().any(|gone| Arc::ptr_eq(gone, &it.segment)));
     }
 
-    /// One is due after `checkpoint_bytes` of batches, or when it is worth its length. The first
-    /// flush of a segment writes one too: a segment with a checkpoint of some batches is known to
-    /// follow a complete one.
+    /// Returns a checkpoint if one is due: after `checkpoint_bytes` of batches, or when it is worth
+    /// its size. The first flush of a segment also writes one. A segment with a checkpoint of
+    /// batches is then known to follow a complete one.
     fn checkpoint_if_due(&mut self, checkpoint_bytes: u64) -> Option<SealedCheckpoint> {
         let active = self.active.as_ref()?;
         let (position, size_bytes) = {
@@ -328,13 +329,14 @@ impl Writer {
         Some(SealedCheckpoint { segment, checkpoint })
     }
 
-    /// One of all of the segment that is appended to; `None` for others.
+    /// Returns a checkpoint of the whole active segment; `None` for other segments.
     pub(crate) fn checkpoint_of(&self, segment: &Segment) -> Option<Checkpoint> {
         let active = self.active.as_ref()?;
         std::ptr::eq(&raw const *active.segment, segment).then(|| self.checkpoint(segment))
     }
 
-    /// One of all of a segment at whose end this is. It is numbered when it is saved.
+    /// Builds a checkpoint of a whole segment at whose end the writer is. It is numbered when it is
+    /// saved.
     fn checkpoint(&self, segment: &Segment) -> Checkpoint {
         let extent = segment.extent();
         Checkpoint {
@@ -351,7 +353,7 @@ impl Writer {
 }
 
 impl Active {
-    /// Writes the batch after the last one, with the part of the last block that is there.
+    /// Writes a batch after the last one, together with the existing part of the last block.
     fn write(
         &mut self,
         volume: &TopicVolume,

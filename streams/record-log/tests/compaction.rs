@@ -1,4 +1,4 @@
-//! Records that compaction keeps and those that it takes out, one rule at a time.
+//! Single rules of compaction: retained and removed records.
 
 mod support;
 
@@ -40,7 +40,7 @@ fn put(partition: &Partition, from: From, time: i64, records: &[(&str, Option<&s
     append(partition, &mut keyed_batch(from, 0, time, records)).expect("there is room")
 }
 
-/// Ends the segment that is appended to with a record that is never compacted.
+/// Closes the active segment with a record that is never compacted.
 fn close(topic: &Topic, partition: &Partition) {
     partition.roll();
     put(partition, NO_PRODUCER, 0, &[("the last segment", Some("stays"))]);
@@ -51,7 +51,7 @@ fn compact(partition: &Arc<Partition>, now_ms: i64) -> CompactionOutcome {
     partition.compact(&options(now_ms)).expect("it compacts").expect("there is something to do")
 }
 
-/// Offset, key and value of all records, without markers and those of `close`.
+/// Returns offset, key and value of all records, except markers and those of `close`.
 fn contents(partition: &Partition) -> Vec<Entry> {
     let batches = read_all(partition, partition.start_offset(), &mut Random::new(1));
     let all = batches.iter().flat_map(|batch| entries(batch));
@@ -88,7 +88,7 @@ fn the_latest_record_of_each_key_stays_at_its_offset() {
     assert_eq!(contents(&partition), expected);
     assert_eq!((partition.start_offset(), partition.next_offset()), (0, end));
     assert!(disk.block_count() < blocks / 2, "memory is given back at once");
-    // Every offset leads to the next record that is left.
+    // A read from any offset finds the next remaining record.
     for from in 0..end {
         let found = read_all(&partition, from, &mut Random::new(2));
         // The first batch may begin before the offset.
@@ -137,11 +137,11 @@ fn tombstones_stay_for_a_while_after_they_were_first_compacted() {
     close(&topic, &partition);
     let left = [entry(1, "b", Some("1")), entry(2, "a", None), entry(3, "c", Some("1"))];
     let now = 100 * DAY_MS;
-    // However old it is: readers that are behind see that the key was deleted.
+    // Regardless of its age: consumers that are behind must see the deletion.
     compact(&partition, now);
     assert_eq!(contents(&partition), left);
     assert_eq!(partition.compact(&options(now + DAY_MS - 1)).expect("it looks"), None);
-    // Also in a pass for something else.
+    // Nor in a pass that runs for another reason.
     close(&topic, &partition);
     compact(&partition, now + DAY_MS - 1);
     assert_eq!(contents(&partition), left);
@@ -168,7 +168,7 @@ fn the_last_batch_of_a_log_stays_without_records_until_others_follow() {
     };
     compact(&partition, 0);
     assert_eq!(ends(&partition), [3]);
-    // The tombstones go; a consumer that reads up to the end comes there all the same.
+    // The tombstones are removed, but a consumer still reaches the end of the log.
     compact(&partition, 2 * DAY_MS);
     assert_eq!((contents(&partition), ends(&partition)), (vec![], vec![3]));
     let left = open(&disk.after_kill());
@@ -198,7 +198,7 @@ fn records_of_aborted_transactions_go_and_their_markers_later() {
     put(&partition, from(2, 0), 0, &[("b", Some("committed"))]);
     append(&partition, &mut Marker::Abort.to_batch(end(1))).expect("there is room");
     append(&partition, &mut Marker::Commit.to_batch(end(2))).expect("there is room");
-    // Both go on, so that nothing has to stay for their sequence numbers.
+    // Both producers continue, so nothing is retained for their sequence numbers.
     put(&partition, from(1, 2), 0, &[("c", Some("open"))]);
     put(&partition, from(2, 1), 0, &[("c", Some("open"))]);
     close(&topic, &partition);
@@ -222,7 +222,7 @@ fn records_of_aborted_transactions_go_and_their_markers_later() {
         assert_eq!(contents(&partition), left);
         (markers(&partition), partition.aborted(0..100).len())
     };
-    // A pass that met records keeps their marker; the next one says when it goes.
+    // A pass that processed records retains their marker; the next one sets its delete horizon.
     assert_eq!(compact_until(0), (vec![4, 5, 9, 10], 1));
     close(&topic, &partition);
     assert_eq!(compact_until(0), (vec![4, 5, 9, 10], 1));
@@ -258,7 +258,7 @@ fn the_last_batch_of_a_producer_stays_without_records_and_its_sequence_goes_on()
     let partition = topic.partition(0).expect("it is there");
     assert_eq!(append(&partition, &mut last.clone()).expect("it was there"), 1);
     put(&partition, from(3), 0, &[("z", Some("next"))]);
-    // The producer goes on elsewhere, so the empty batch may go.
+    // The producer continues elsewhere, so the empty batch can be removed.
     close(&topic, &partition);
     close(&topic, &partition);
     compact(&partition, 0);
@@ -273,7 +273,7 @@ fn a_batch_that_cannot_be_read_stays_and_what_it_may_hold_is_not_forgotten() {
     let topic = topic(&disk, 8 << 10);
     let partition = topic.partition(0).expect("it is there");
     put(&partition, NO_PRODUCER, 0, &[("a", Some("1"))]);
-    // Of a codec that there is not.
+    // A batch with an unknown codec.
     let mut unread = keyed_batch(NO_PRODUCER, 0, 0, &[("a", Some("hidden"))]);
     support::change_attributes(&mut unread, 7);
     append(&partition, &mut unread).expect("the log takes what it cannot read");
@@ -341,7 +341,7 @@ fn a_map_without_room_for_all_keys_takes_several_passes() {
         }
     }
     close(&topic, &partition);
-    // 48 keys at once.
+    // Room for 48 keys.
     let small = CompactionOptions { map_bytes_max: 64 * 24, ..options(0) };
     let mut clean = Vec::new();
     for _ in 0..20 {
@@ -443,7 +443,7 @@ fn records_without_a_key_go_and_the_time_of_an_append_stays() {
     let disk = Disk::new();
     let topic = topic(&disk, 8 << 10);
     let partition = topic.partition(0).expect("it is there");
-    // Attributes, time, offset, no key, one byte of value, no headers; the length before it.
+    // Length, attributes, timestamp, offset, no key, one byte of value, no headers.
     let without_key = [14, 0, 0, 0, 1, 2, b'v', 0];
     append(&partition, &mut support::batch(NO_PRODUCER, 1, 0, &without_key)).expect("room");
     let mut bytes = keyed_batch(NO_PRODUCER, 0, 10, &[("a", Some("1")), ("b", Some("1"))]);
@@ -466,18 +466,18 @@ fn what_would_become_too_long_stays_as_it_is() {
     let topic = topic(&disk, 1 << 10);
     let partition = topic.partition(0).expect("it is there");
     let keys: Vec<String> = (0..400).map(|number| format!("{number:x}")).collect();
-    // Tombstones as short as they can be, in batches of which two fit a segment.
+    // Minimal tombstones, in batches of which two fit into a segment.
     for keys in keys.chunks(40) {
         let records: Vec<(&str, Option<&str>)> = keys.iter().map(|it| (&**it, None)).collect();
         put(&partition, NO_PRODUCER, 0, &records);
     }
     close(&topic, &partition);
     let before = read_all(&partition, 0, &mut Random::new(1));
-    // Far away times take ten bytes instead of one.
+    // Distant timestamps take ten bytes instead of one.
     let outcome = compact(&partition, i64::MAX / 2);
     assert_eq!((outcome.clean_offset, outcome.segments_after), (400, 0), "{outcome:?}");
     assert_eq!(read_all(&partition, 0, &mut Random::new(1)), before);
-    // With room for them it is done.
+    // With larger segments it succeeds.
     topic.set_options(TopicOptions { segment_bytes: 1 << 20 });
     close(&topic, &partition);
     let outcome = compact(&partition, i64::MAX / 2);
@@ -485,15 +485,15 @@ fn what_would_become_too_long_stays_as_it_is() {
     assert_eq!(contents(&partition).len(), 400);
 }
 
-/// Segments' length, and the map's, both in bytes.
+/// Segment size and map size in bytes.
 type Room = (u64, usize);
 
 const SMALL: Room = (512, 64 * 24);
 const LARGE: Room = (1 << 20, 1 << 20);
 
-/// A log with a value of "a" in a batch that stays as it is, and behind it the tombstone of "a".
-/// Passes with so much room, each at a time at which tombstones may go that the one before has
-/// met, never bring the value back, over openings.
+/// A log with a value of "a" in a batch that is retained unchanged, followed by a tombstone of "a".
+/// Checks that passes of these sizes never restore the value, even after reopening. Each pass runs
+/// after the delete horizon that the previous one has set.
 #[track_caller]
 fn check_stays_deleted(batch: &mut [u8], passes: &[Room]) {
     let mut disk = Disk::new();
@@ -525,7 +525,7 @@ fn check_stays_deleted(batch: &mut [u8], passes: &[Room]) {
 
 #[test]
 fn a_deleted_key_stays_deleted_where_its_batch_would_become_too_long() {
-    // 20 MiB that repeat one MiB: snappy finds that only if it looks farther than coders do.
+    // 20 MiB that repeat one MiB: only Snappy encoders with an unusually large window detect it.
     let mut random = Random::new(7);
     let noise: String = (0..1 << 20).map(|_| random.pick(&['a', 'b', 'c', 'd'])).collect();
     let records = [("a", Some("old")), ("filler", Some(&*noise.repeat(20)))];
@@ -537,7 +537,7 @@ fn a_deleted_key_stays_deleted_where_its_batch_would_become_too_long() {
 #[test]
 fn a_deleted_key_stays_deleted_where_its_segment_would_become_too_long() {
     let keys: Vec<String> = (0..90).map(|number| format!("{number}")).collect();
-    // Tombstones as short as they can be: far away times take nine bytes instead of one.
+    // Minimal tombstones: distant timestamps take nine bytes instead of one.
     let mut records: Vec<(&str, Option<&str>)> = keys.iter().map(|it| (&**it, None)).collect();
     records.insert(0, ("a", Some("old")));
     let mut batch = keyed_batch(NO_PRODUCER, 0, -(1 << 60), &records);
@@ -565,18 +565,18 @@ fn what_cannot_be_read_holds_no_pass_up_that_has_a_small_map() {
     for number in 0..200 {
         put(&partition, NO_PRODUCER, 0, &[(&format!("key {number}"), None)]);
     }
-    // 48 keys at once.
+    // Room for 48 keys.
     let pass = |now_ms| {
         let small = CompactionOptions { map_bytes_max: SMALL.1, ..options(now_ms) };
         close(&topic, &partition);
         partition.compact(&small).expect("it compacts").expect("dirty").clean_offset
     };
     assert_eq!([pass(0), pass(0), pass(0)], [49, 97, 145]);
-    // All tombstones may go that a pass has met, but for what is hidden.
+    // All tombstones are past their horizons, but may hide a value in the undecodable batch.
     pass(2 * DAY_MS);
     pass(4 * DAY_MS);
     assert_eq!(contents(&partition).len(), 200);
-    // With it the reason goes.
+    // Without that batch they can be removed.
     partition.delete_before(1).expect("it is there");
     pass(6 * DAY_MS);
     pass(8 * DAY_MS);
@@ -626,7 +626,7 @@ fn threads_append_read_flush_and_delete_while_others_compact() {
     assert_eq!(found, (end - 11..end).collect::<Vec<i64>>());
 }
 
-/// Reads from the first offset on, again and again: each value is the number of its record.
+/// Repeatedly reads the whole log: each value is the number of its record.
 fn read_numbers(partition: &Partition, is_over: &AtomicBool) {
     let (mut offset, mut buffer) = (0, Vec::new());
     while !is_over.load(Ordering::SeqCst) {

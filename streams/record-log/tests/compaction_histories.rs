@@ -1,6 +1,6 @@
-//! Random histories with transactions, deletions and compaction that die at any store to the
-//! volume, or lose power: a reader finds the latest record of each key, none that was aborted, and
-//! none that was deleted.
+//! Random histories with transactions, deletions and compaction, in which the process is killed at
+//! any store to the volume or power is lost. A reader must find the latest record of each key, but
+//! no aborted and no deleted ones.
 
 mod support;
 
@@ -18,7 +18,7 @@ const OPTIONS: TopicOptions = TopicOptions { segment_bytes: 2 << 10 };
 const PARTITION_COUNT: u32 = 2;
 const STEP_COUNT: usize = 60;
 
-/// States after a loss of power at each moment.
+/// Simulated power losses at each point.
 const CUT_COUNT: usize = 3;
 
 #[derive(Clone)]
@@ -29,7 +29,7 @@ struct History {
 }
 
 impl History {
-    /// Goes on until the disk dies or the steps are done.
+    /// Runs until the disk fails or the steps are done.
     fn run(&mut self, topic: &Topic, random: &mut Random) -> Result<(), LogError> {
         for _ in 0..STEP_COUNT {
             let number = random.index(self.partitions.len());
@@ -56,7 +56,7 @@ impl History {
         Ok(())
     }
 
-    /// Opens what is left and compares it.
+    /// Opens the remaining log and compares it with the model.
     fn check(&mut self, disk: &Arc<Disk>, is_kept: bool, random: &mut Random) {
         let topic = open(disk);
         for (number, keyed) in (0..).zip(&mut self.partitions) {
@@ -75,7 +75,7 @@ fn open(disk: &Arc<Disk>) -> Topic {
     Topic::open(device, OPTIONS).expect("it opens").expect("there is a topic")
 }
 
-/// One history, cut at a store; states that it may leave, and a second life of each.
+/// Runs a history up to a store, and for each state that may remain a second life.
 fn check_cut(seed: u64, dies_after: Option<u64>) -> (u64, u64) {
     let mut random = Random::new(seed);
     let disk = Disk::new();
@@ -125,7 +125,7 @@ fn a_history_with_compaction_that_is_cut_at_any_store_keeps_its_promises() {
     });
     let states = states.into_inner();
     eprintln!("{states} states");
-    // One seed that is replayed has fewer.
+    // A replayed single seed reaches fewer states.
     let is_whole = std::env::var_os(model::SEED_VARIABLE).is_none();
     assert!(states >= if is_whole { 2_000 } else { 1 }, "only {states} states");
 }

@@ -1,7 +1,7 @@
-//! Random histories of a topic that die at any store to the volume, or lose power: what was
-//! acknowledged is there, what was flushed survives the loss of power, and nothing else appears.
-//! Producers of several epochs, plain and transactional, write in all codecs; retention deletes by
-//! size and by time what sizes and times of the batches say.
+//! Random histories of a topic in which the process is killed at any store to the volume or power
+//! is lost. Acknowledged batches survive a kill, flushed ones survive a loss of power, and nothing
+//! else appears. Producers of several epochs, plain and transactional, use all codecs. Retention by
+//! size and time must delete what sizes and timestamps of the batches require.
 
 mod support;
 
@@ -19,24 +19,24 @@ use support::{Disk, OPTIONS, PROPERTIES, contents, new_topic, open};
 const PARTITION_COUNT: u32 = 3;
 const STEP_COUNT: usize = 60;
 
-/// Some batches are longer than a segment.
+/// Some batches exceed the segment size.
 const MORE_VALUE_BYTES_MAX: usize = 6_000;
 
-/// States after a loss of power at each moment.
+/// Simulated power losses at each point.
 const CUT_COUNT: usize = 4;
 
-/// What happened in all histories together.
+/// Counts of events in all histories.
 #[derive(Default)]
 struct Happened {
     states: AtomicU64,
-    /// Batches that retention deleted by size alone, and by time alone.
+    /// Batches that retention deleted because of size only, and because of time only.
     gone_by_size: AtomicU64,
     gone_by_time: AtomicU64,
     refused: AtomicU64,
     reopened: AtomicU64,
 }
 
-/// What is known of a topic whose disk may die.
+/// Model of a topic whose disk may fail.
 struct History<'a> {
     partitions: Vec<Keyed>,
     segment_bytes: u64,
@@ -50,7 +50,7 @@ impl<'a> History<'a> {
         Self { partitions, segment_bytes, happened }
     }
 
-    /// Goes on until the disk dies or the steps are done.
+    /// Runs until the disk fails or the steps are done.
     fn run(
         &mut self,
         mut topic: Topic,
@@ -105,7 +105,7 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// Whether there is room for the batch or not, the log goes on.
+    /// The log continues whether or not there is room for the batch.
     fn append_to_full(
         &mut self,
         partition: &Partition,
@@ -125,7 +125,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// The next epoch, of a process that found the disk as it is.
+    /// Reopens the topic in a new epoch, as a new process would.
     fn open_again(&mut self, disk: &Arc<Disk>, random: &mut Random) -> Result<Topic, LogError> {
         let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
         let topic = Topic::open(device, OPTIONS)?.expect("there is a topic");
@@ -134,7 +134,8 @@ impl<'a> History<'a> {
         Ok(topic)
     }
 
-    /// Opens what is left and compares it. What is found is what a second life goes on with.
+    /// Opens the remaining log, compares it, and returns a model with which a second life
+    /// continues.
     fn check(&self, disk: &Arc<Disk>, is_kept: bool, random: &mut Random) -> Self {
         let mut found = Self { partitions: self.partitions.clone(), ..*self };
         found.check_opened(&open(disk), is_kept, random);
@@ -155,13 +156,13 @@ fn topic(disk: &Arc<Disk>) -> Result<Topic, LogError> {
     Topic::create(device, &new_topic(PARTITION_COUNT))
 }
 
-/// One history, cut at a store; all states that it may leave, and a second life of each. Returns
-/// how many stores there were.
+/// Runs a history up to a store, and for each state that may remain a second life. Returns the
+/// number of stores.
 fn check_cut(seed: u64, dies_after: Option<u64>, happened: &Happened) -> u64 {
     let mut random = Random::new(seed);
     let disk = Disk::new();
     let topic = topic(&disk).expect("the disk lives");
-    // Segments of every other history are long enough to be cut at their beginnings.
+    // Every other history has segments that are long enough to be cut.
     let segment_bytes = if seed.is_multiple_of(2) { OPTIONS.segment_bytes } else { 80 << 10 };
     let mut history = History::new(segment_bytes, happened);
     if let Some(dies_after) = dies_after {
@@ -199,7 +200,7 @@ fn a_history_that_is_cut_at_any_store_keeps_its_promises() {
         "{states} states; retention deleted {by_size} batches by size and {by_time} by time; \
          {refused} had no room; {reopened} openings in a history"
     );
-    // One seed that is replayed has fewer.
+    // A replayed single seed reaches fewer events.
     if std::env::var_os(model::SEED_VARIABLE).is_none() {
         assert!(states >= 7_000 && counts.iter().all(|it| *it >= 100), "too little happened");
     }

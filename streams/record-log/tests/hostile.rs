@@ -1,4 +1,5 @@
-//! Batches that no client should send. The fuzz target does the same with bytes chosen better.
+//! Batches that no client should send. The fuzz target runs the same tests with better-chosen
+//! bytes.
 
 #[path = "support/compaction_storm.rs"]
 mod compaction_storm;
@@ -58,7 +59,7 @@ fn whatever_records_say_a_compacted_log_keeps_the_last_of_each_key() {
     check_happened(removed >= 1_000 && unread >= 100);
 }
 
-/// One seed that is replayed has fewer.
+/// A replayed single seed reaches fewer events.
 fn check_happened(is_enough: bool) {
     assert!(is_enough || std::env::var_os(model::SEED_VARIABLE).is_some(), "too little happened");
 }

@@ -1,4 +1,4 @@
-//! Operations of a topic, one thing at a time.
+//! Single operations of a topic.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn topic(disk: &Arc<Disk>, partition_count: u32) -> Topic {
     Topic::create(device, &new_topic(partition_count)).expect("it is made")
 }
 
-/// Batches of ten records of 1,000 bytes in all, with times 0, 1, 2, ….
+/// Creates a topic with batches of ten records and 1,000 bytes each, with timestamps 0, 1, 2, ….
 fn filled(disk: &Arc<Disk>, count: i64) -> (Topic, Vec<Vec<u8>>) {
     let topic = topic(disk, 1);
     let partition = topic.partition(0).expect("it is there");
@@ -83,7 +83,7 @@ fn an_opening_finds_all_after_a_kill_and_begins_an_epoch() {
     assert_eq!(partition.end_of_epoch(first_epoch + 2), None, "nobody knows it");
 }
 
-/// What a consumer asks that has read more than the copy holds to which the volume was set back.
+/// Query of a consumer that has read more than the copy contains to which the volume was reverted.
 #[test]
 fn a_log_that_was_set_back_goes_on_in_an_epoch_that_nobody_knows() {
     let disk = Disk::new();
@@ -102,11 +102,11 @@ fn a_log_that_was_set_back_goes_on_in_an_epoch_that_nobody_knows() {
     assert_eq!(partition.epoch(), 501);
     assert_eq!(partition.end_of_epoch(known), Some((of_copy, 30)));
     drop(topic);
-    // Where the clock was set back, it is the next one.
+    // If the clock was set back, the next epoch is used.
     assert_eq!(opened(&copy.after_kill(), 7).partition(0).expect("it is there").epoch(), 502);
 }
 
-/// What a consumer that waits at the end of the log asks after the broker was started again.
+/// Query of a consumer that waits at the end of the log while the broker is restarted.
 #[test]
 fn an_epoch_without_records_ends_where_the_next_one_begins() {
     let mut disk = Disk::new();
@@ -121,7 +121,7 @@ fn an_epoch_without_records_ends_where_the_next_one_begins() {
         topic.flush().expect("it flushes");
         let (found, end) = partition.end_of_epoch(waited_in).expect("an epoch of this log");
         assert_eq!(found, waited_in);
-        // It is forgotten after many openings, and still nothing before its end is missed.
+        // It is forgotten after many openings, and still no record before its end is missed.
         assert!(end == 0 || openings > 250, "{end} after {openings} openings");
         assert_eq!(partition.end_of_epoch(partition.epoch()), Some((partition.epoch(), openings)));
         assert_eq!(partition.end_of_epoch(-1), None);
@@ -154,7 +154,7 @@ fn epochs_before_deleted_records_end_where_the_log_begins() {
     assert_eq!(ends(15), [Some((first, 15)), own[1], own[2]]);
     assert_eq!(ends(20), [Some((first, 20)), Some((second, 20)), own[2]]);
     assert_eq!(ends(25), [Some((first, 25)), Some((second, 25)), own[2]]);
-    // Of epochs without records each ends where the log does.
+    // Each epoch without records ends at the end of the log.
     assert_eq!(ends(30)[0], Some((first, 30)));
 }
 
@@ -227,7 +227,7 @@ fn retention_by_size_and_time_deletes_whole_segments() {
     assert_eq!(partition.retain(policy).expect("it deletes"), 1_000);
 }
 
-/// A topic with one segment of 100 batches, on a disk that takes nothing more.
+/// Creates a topic with one segment of 100 batches, on a disk that accepts no more blocks.
 fn full_disk(random: &mut Random) -> (Arc<Disk>, Topic, Vec<Vec<u8>>) {
     let disk = Disk::new();
     let topic = topic(&disk, 1);
@@ -266,7 +266,7 @@ fn deleted_records_of_the_last_segment_make_room_in_a_full_pool() {
         drop(pin);
         partition.cut().expect("it needs no memory");
         let gone = before - disk.block_count();
-        // What was deleted, but for a stride of the index.
+        // Memory of deleted records is freed, except for one index interval.
         let deleted = start.unsigned_abs() / 2 * 5_000 / 4_096;
         assert!(gone as u64 + 7 >= deleted, "{gone} blocks of {deleted} for {start}");
         let index = usize::try_from(start / 2).expect("small");
@@ -370,7 +370,8 @@ fn a_log_with_a_reserve_goes_on_in_a_full_pool_for_as_long_as_it_is_rewritten() 
             topic.flush().expect("it flushes");
         }
         if batches.len() == 30 {
-            // As the state of a broker is: what counts is written anew, and the rest forgotten.
+            // Like the broker's state log: live records are written again, and all others are
+            // deleted.
             partition.roll();
             let begin = partition.next_offset();
             batches.drain(..25);
@@ -398,7 +399,7 @@ fn a_log_with_a_reserve_goes_on_in_a_full_pool_for_as_long_as_it_is_rewritten() 
             assert_eq!(read_all(&partition, start, &mut random), batches, "round {round}");
         }
     }
-    // A batch that is longer than what is left is refused, and leaves the reserve as it was.
+    // A batch that exceeds the remaining reserve is rejected and leaves the reserve unchanged.
     let mut long = batch(NO_PRODUCER, 2, 0, &contents(&mut random, 300_000));
     let refused = append(&partition, &mut long).expect_err("there is no room");
     assert_eq!(refused.kind, LogErrorKind::NoSpace);
@@ -409,12 +410,12 @@ fn a_log_with_a_reserve_goes_on_in_a_full_pool_for_as_long_as_it_is_rewritten() 
     assert_eq!(partition.reserve(RESERVED).expect("it is there"), RESERVED);
     let (_topic, partition) = open(&disk.after_kill());
     assert_eq!(read_all(&partition, partition.start_offset(), &mut random), batches);
-    // The memory is bounded: two slots.
+    // The memory is bounded by two slots.
     let count = disk.block_count();
     assert!(count < 2 * 256 / 4 + 20, "{count} blocks");
 }
 
-/// Writes as the broker writes its state, until the disk dies. Returns what counts and is stable.
+/// Writes like the broker's state log until the disk fails. Returns the live stable records.
 fn keep_state(disk: &Arc<Disk>, written: &mut Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let mut random = Random::new(7);
     let mut stable: Vec<Vec<u8>> = Vec::new();
@@ -450,7 +451,7 @@ fn keep_state(disk: &Arc<Disk>, written: &mut Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         }
         Ok(())
     };
-    // Its disk may have died.
+    // The disk may have failed.
     keep().ok();
     stable
 }
@@ -473,7 +474,7 @@ fn a_log_with_a_reserve_that_is_cut_at_any_store_keeps_what_was_flushed() {
             0 => disk.after_kill(),
             _ => disk.after_power_loss(&mut random),
         };
-        // Twice: what the first opening takes for the end has to be it.
+        // Twice, because the end that the first opening finds must be correct.
         for life in 0..2 {
             let device: Arc<dyn BlockDevice> = Arc::clone(&after) as _;
             let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
@@ -496,7 +497,7 @@ fn a_log_with_a_reserve_that_is_cut_at_any_store_keeps_what_was_flushed() {
     }
 }
 
-/// What follows the headers of all batches that were appended, also of those that are not stable.
+/// Returns the contents after the headers of all appended batches, including unstable ones.
 fn appended(partition: &Partition) -> Vec<Vec<u8>> {
     let (mut offset, mut buffer, mut found) = (partition.start_offset(), Vec::new(), Vec::new());
     while offset < partition.next_offset() {
@@ -625,7 +626,7 @@ fn an_expired_last_segment_gives_its_memory_back_without_another_batch() {
     let partition = topic.partition(0).expect("it is there");
     assert_eq!((partition.start_offset(), partition.stable_offset()), (5, 5));
     assert!(disk.block_count() <= blocks, "{} after {blocks}", disk.block_count());
-    // Its producer is not forgotten with its records.
+    // Deletion of its records does not make the log forget the producer.
     let mut again = batch(from, 5, 0, b"again");
     let (mut again, _) = Batch::split_first(&mut again).expect("a good batch");
     assert!(partition.append(&mut again, 0).expect("it is known").was_there);
@@ -697,7 +698,7 @@ fn the_newest_time_of_a_segment_that_was_cut_is_read_once() {
     assert_eq!(newest().0, Some(2));
 }
 
-/// Time that appends beside a flush may take before they are said to wait for it.
+/// Timeout for appends during a flush, after which they count as blocked.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
@@ -710,7 +711,7 @@ fn an_append_waits_for_no_flush_that_goes_on() {
         let mut random = Random::new(7);
         for number in (0..PARTITIONS).rev() {
             let partition = topic.partition(number).expect("it is there");
-            // Of half a segment each.
+            // Each takes half a segment.
             let count = if number == 0 { BATCHES } else { 1 };
             for time in 0..count {
                 let mut bytes = batch(NO_PRODUCER, 1, time, &contents(&mut random, 4_000));
@@ -725,7 +726,7 @@ fn an_append_waits_for_no_flush_that_goes_on() {
         let (done, is_done) = mpsc::channel();
         scope.spawn(move || {
             append_all();
-            // The test may have lost its patience.
+            // The test may have timed out.
             done.send(()).ok();
         });
         let appended = is_done.recv_timeout(TIME_LIMIT);
@@ -742,7 +743,7 @@ fn an_append_waits_for_no_flush_that_goes_on() {
         let found = read_all(&partition, 0, &mut Random::new(9)).len();
         assert_eq!(found, if number == 0 { 200 } else { 1 }, "partition {number}");
     }
-    // Segments are of their size again.
+    // New segments have the usual size again.
     let (partition, segments) = (topic.partition(0).expect("it is there"), disk.segment_count());
     for time in 0..100 {
         let mut bytes = batch(NO_PRODUCER, 1, time, &[1; 4_000]);
@@ -809,7 +810,7 @@ fn a_batch_that_comes_again_is_not_appended_again_also_after_a_kill() {
     drop(topic);
     let topic = open(&disk.after_kill());
     let partition = topic.partition(0).expect("it is there");
-    // The records are as old as 1970, their producer is not.
+    // The records have timestamps of 1970, but the producer is not idle.
     let day_ms = 24 * 60 * 60 * 1_000;
     partition.forget_idle_producers(20_000 * day_ms, day_ms);
     let mut again = batch(second, 5, 0, b"second");
@@ -860,7 +861,7 @@ fn a_batch_whose_transaction_ended_after_it_was_admitted_is_refused() {
         partition.append_to_transaction(&mut batch, 0, admitted_at).map_err(|error| error.kind)
     };
     let admitted_at = partition.next_offset();
-    // Markers of others say nothing.
+    // Markers of other producers have no influence.
     end(9);
     add(0, admitted_at).expect("it was admitted");
     add(1, admitted_at).expect("the transaction is open");
@@ -870,7 +871,7 @@ fn a_batch_whose_transaction_ended_after_it_was_admitted_is_refused() {
     topic.flush().expect("it flushes");
     assert_eq!(partition.last_stable_offset(), partition.next_offset(), "no transaction is open");
     add(2, partition.next_offset()).expect("it was admitted anew");
-    // Where so much ended since that it is not known, the client asks again.
+    // After too many markers the outcome is unknown, and the client must retry.
     let long_ago = partition.next_offset();
     end(8);
     for _ in 0..2_000 {
@@ -892,7 +893,7 @@ fn a_full_pool_refuses_the_batch_and_nothing_else() {
         topic.flush().expect("flushing needs no memory");
         assert_eq!(read_all(&partition, 0, &mut Random::new(6)), batches);
         disk.set_full_after(None);
-        // What the failed write left is never taken for a batch.
+        // Remains of the failed write are never mistaken for a batch.
         drop(open(&disk.after_kill()));
     }
     assert_eq!(append(&partition, &mut batch(NO_PRODUCER, 1, 0, b"x")).expect("there is room"), 30);
@@ -921,7 +922,8 @@ fn a_damaged_header_is_told_and_the_batches_of_other_segments_are_read() {
     let disk = Disk::new();
     let (topic, batches) = filled(&disk, 30);
     let partition = topic.partition(0).expect("it is there");
-    // Of the second batch of the first segment: the slot begins at 2 GiB, its batches 64 MiB on.
+    // In the second batch of the first segment: its slot begins at 2 GiB, its batches 64 MiB
+    // behind.
     disk.flip((2 << 30) + (64 << 20) + 1_061 + 16);
     let error = partition.read(0, 5_000, &mut Vec::new()).expect_err("damaged");
     assert_eq!(error.kind, LogErrorKind::Damaged);
@@ -1046,7 +1048,7 @@ fn a_checkpoint_that_cannot_be_written_hides_nothing_that_is_stable() {
         let partition = topic.partition(number).expect("it is there");
         append(&partition, &mut batch(NO_PRODUCER, 5, 0, b"abc")).expect("there is room");
     }
-    // The slots of 2 GiB are taken in order; the second checkpoint lies 32 MiB behind their start.
+    // Slots of 2 GiB are allocated in order. The second checkpoint is 32 MiB behind their start.
     let second_checkpoint = |slot: u64| (slot << 31) + (32 << 20);
     disk.set_broken(Some(second_checkpoint(1)..second_checkpoint(1) + 1));
     let error = topic.flush().expect_err("the first partition's checkpoint fails");
@@ -1073,7 +1075,7 @@ fn properties_are_replaced_as_a_whole_and_outlive_the_process() {
         opened.set_properties(&bytes).expect("there is room");
         assert_eq!(opened.properties(), bytes);
         drop(opened);
-        // Durable when they were acknowledged: a loss of power takes nothing.
+        // Durable when acknowledged: they survive a loss of power.
         assert_eq!(open(&disk.after_power_loss(&mut Random::new(3))).properties(), bytes);
     }
     let opened = open(&disk);
@@ -1135,7 +1137,7 @@ fn a_time_is_found_at_the_first_record_that_is_as_new_and_is_left() {
     let disk = Disk::new();
     let topic = topic(&disk, 1);
     let partition = topic.partition(0).expect("it is there");
-    // Attributes, time, offset, no key, no value, no headers; numbers are doubled.
+    // Length, attributes, timestamp, offset, no key, no value, no headers; zigzag doubles numbers.
     let record = |time: u8, offset: u8| [12, 0, 2 * time, 2 * offset, 1, 1, 0];
     for codec in 0..=1 {
         let records = [record(0, 0), record(5, 1), record(3, 2), record(9, 3)].concat();

@@ -1,4 +1,4 @@
-//! Memory that an open topic takes beside its batches.
+//! Memory usage of an open topic, without its batches.
 
 mod support;
 
@@ -10,10 +10,10 @@ use support::{Disk, NO_PRODUCER, append, batch, new_topic};
 
 const PARTITION_COUNT: u32 = 1_000;
 
-/// What the broker may take for so many partitions, beside the pool.
+/// Memory limit of the broker for this number of partitions, without the pool.
 const BYTES_MAX: u64 = 60 << 20;
 
-/// Memory of this process that is present.
+/// Returns the resident memory of this process.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
     let pages = statm.split_whitespace().nth(1).expect("the second number");
@@ -35,7 +35,7 @@ fn a_thousand_partitions_that_are_written_to_fit_the_brokers_memory() {
         }
     }
     topic.flush().expect("it flushes");
-    // The disk keeps what there is now and what is stable.
+    // The simulated disk stores current and stable blocks.
     let disk_bytes = 2 * 4096 * (disk.block_count() - blocks) as u64;
     let taken = resident_bytes().saturating_sub(resident + disk_bytes);
     eprintln!("{PARTITION_COUNT} partitions take {} KiB beside their batches", taken >> 10);

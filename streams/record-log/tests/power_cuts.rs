@@ -1,9 +1,9 @@
-//! A topic on a volume of class `journal`, after losses of power of its disk: what a flush of the
-//! topic acknowledged is there, in order, once, to the byte; what was deleted stays deleted; the
-//! latest record of each key survives compaction; no record that was aborted is shown. The broker,
-//! which acknowledges to its clients after such a flush, takes no part.
+//! A topic on a volume of class `journal`, after power losses of its disk. Records that a flush
+//! acknowledged are there once, in order and byte-identical, deleted ones stay deleted, the latest
+//! record of each key survives compaction, and aborted records are not visible. The broker, which
+//! acknowledges to its clients after such a flush, is not involved.
 //!
-//! `powercut` says what a disk may do. The pool's memory is gone with the power.
+//! `powercut` defines the behaviour of the disk. The pool's memory is lost with the power.
 
 mod support;
 
@@ -36,12 +36,12 @@ const POOL_BYTES: u64 = 4 << 20;
 const DISK_BYTES: u64 = 64 << 20;
 const STEPS: usize = 50;
 
-/// Lives of one topic: each begins with what the cut before left.
+/// Lives of one topic. Each begins with the state that the previous power loss has left.
 const LIVES: usize = 3;
 const CUTS_A_LIFE: usize = 42;
 const HISTORIES: u64 = 80;
 
-/// So many states are looked at by all histories together, at least.
+/// Minimum number of states examined by all histories.
 const STATES_MIN: u64 = 10_000;
 
 const JOURNAL_OPTIONS: JournalOptions = JournalOptions {
@@ -54,17 +54,17 @@ const JOURNAL_OPTIONS: JournalOptions = JournalOptions {
     patience: Duration::ZERO,
 };
 
-/// A pool that is served, with its journal and images on the disk.
+/// A served pool, with its journal and images on the disk.
 struct Fixture {
     disk: Disk,
     engine: Arc<Engine>,
     set: DurableSet,
-    /// The pool's memory lies here.
+    /// Contains the memory of the pool.
     _folder: TempDir,
 }
 
 impl Fixture {
-    /// With memory that is empty, or filled again from what the disk has.
+    /// Opens a pool whose memory is empty, or restored from the disk.
     fn open(disk: &Disk) -> Self {
         let memory = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
         let path = memory.path().join("region");
@@ -95,7 +95,7 @@ impl Fixture {
         Topic::open(self.volume(), OPTIONS).expect("it opens").expect("there is a topic")
     }
 
-    /// Has an image take over where the journal is long.
+    /// Saves an image if the journal is long.
     fn maintain(&self) {
         if self.set.journal().needs_checkpoint() {
             let request = SaveRequest {
@@ -109,14 +109,14 @@ impl Fixture {
     }
 }
 
-/// What is known of the topic at one moment.
+/// Model of the topic at one point.
 #[derive(Clone)]
 struct Known {
     partitions: Vec<Keyed>,
     properties: Vec<u8>,
 }
 
-/// A topic that is used, and what was known of it after each step.
+/// A topic in use, with its model after each step.
 struct Life {
     fixture: Fixture,
     known: Vec<(Moment, Known)>,
@@ -140,14 +140,14 @@ impl Life {
         for _ in 0..STEPS {
             let mut known = self.known.last().expect("there is a first").1.clone();
             known.step(&topic, random)?;
-            // Acknowledged from here on, also while an image is saved.
+            // Acknowledged from here on, even while an image is saved.
             self.known.push((self.fixture.disk.now(), known));
             self.fixture.maintain();
         }
         Ok(())
     }
 
-    /// Compares what a cut leaves. The topic's next life goes on with it.
+    /// Checks the state after a power loss. Returns the topic's next life, which starts with it.
     fn check(&self, cut: &Cut, random: &mut Random) -> Self {
         let after = self.known.partition_point(|(moment, _)| *moment <= cut.moment);
         let acknowledged = &self.known[after.saturating_sub(1)].1;
@@ -193,7 +193,7 @@ impl Known {
                 self.properties = contents(random, 20);
                 topic.set_properties(&self.properties)
             }
-            // The others have all that was flushed, to the byte.
+            // The other partitions must have all flushed records, byte-identical.
             _ if number == COMPACTED => keyed.compact(&partition, random),
             _ => keyed.append(&partition, random),
         }
@@ -223,7 +223,7 @@ fn what_was_flushed_survives_every_loss_of_power() {
     });
     let (seeds, states) = (seeds.into_inner(), states.into_inner());
     eprintln!("measured: {states} power-cut states of topics, of the histories of {seeds} seeds");
-    // One seed that is replayed has fewer.
+    // A replayed single seed reaches fewer states.
     if seeds == HISTORIES {
         assert!(states >= STATES_MIN, "only {states} states were looked at");
     }

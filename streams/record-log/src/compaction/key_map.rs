@@ -1,25 +1,26 @@
-//! The latest offset of each key, in memory of a fixed size.
+//! Hash table of the latest offset of each key, with fixed memory.
 //!
-//! Keys are known by a hash of 128 bits alone (SipHash-2-4). Two keys with the same hash would pass
-//! for one, and the earlier record be lost: with a million million keys that happens once in
-//! 10^14 logs. The hash is keyed with the owner's secret, so that no producer can make it happen.
+//! Keys are represented by a hash of 128 bits only (SipHash-2-4). Two keys with equal hashes would
+//! be treated as one, and the earlier record would be lost. With a million million keys, that
+//! happens in one of 10^14 logs. The hash is keyed with the owner's secret, so producers cannot
+//! construct collisions.
 
 use siphasher::sip128::SipHasher24;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     hash: (u64, u64),
-    /// -1 where there is none.
+    /// -1 if the entry is empty.
     offset: i64,
 }
 
 const EMPTY: Entry = Entry { hash: (0, 0), offset: -1 };
 
-/// Three of four entries are used at most, so that searches end soon.
+/// Maximum load factor of 3/4, which bounds the length of searches.
 const USED_NUMERATOR: usize = 3;
 const USED_DENOMINATOR: usize = 4;
 
-/// A map is of some use in any memory.
+/// Minimum number of entries, regardless of the memory limit.
 const ENTRY_COUNT_MIN: usize = 16;
 
 fn used_count_max(entry_count: usize) -> usize {
@@ -33,7 +34,8 @@ pub(crate) struct KeyMap {
 }
 
 impl KeyMap {
-    /// Takes room for `key_count` keys, or as many as fit `bytes_max`; for one at least.
+    /// Allocates a table for `key_count` keys, or for as many as fit into `bytes_max`, at least
+    /// one.
     pub(crate) fn new(secret: &[u8; 16], key_count: u64, bytes_max: usize) -> Self {
         let most = (bytes_max / size_of::<Entry>()).max(ENTRY_COUNT_MIN);
         let wanted = usize::try_from(key_count).unwrap_or(usize::MAX).min(most);
@@ -51,12 +53,12 @@ impl KeyMap {
         self.count.saturating_add(key_count) <= used_count_max(self.entries.len())
     }
 
-    /// The most keys for which there may be room in so many bytes.
+    /// Returns the maximum number of keys in a table of `bytes_max`.
     pub(crate) fn key_count_max(bytes_max: usize) -> usize {
         used_count_max((bytes_max / size_of::<Entry>()).max(ENTRY_COUNT_MIN))
     }
 
-    /// Notes a record; those of one key come in order. There is room for it.
+    /// Inserts a record. Records of one key must be inserted in order. The table must have room.
     pub(crate) fn note(&mut self, key: &[u8], offset: i64) {
         let hash = self.hash(key);
         let index = self.index_of(hash);
@@ -67,7 +69,7 @@ impl KeyMap {
         assert!(self.count <= used_count_max(self.entries.len()), "the caller asked for room");
     }
 
-    /// The offset of the last record with the key; `None` where there is none.
+    /// Returns the offset of the last record with the key, or `None`.
     pub(crate) fn latest(&self, key: &[u8]) -> Option<i64> {
         let offset = self.entries[self.index_of(self.hash(key))].offset;
         (offset >= 0).then_some(offset)
@@ -77,7 +79,7 @@ impl KeyMap {
         self.hasher.hash(key).as_u64()
     }
 
-    /// Where the hash is, or the free place that it would take.
+    /// Returns the index of the hash, or of the free entry for it.
     fn index_of(&self, hash: (u64, u64)) -> usize {
         let scaled = (u128::from(hash.0) * self.entries.len() as u128) >> 64;
         let mut index = usize::try_from(scaled).expect("below the number of entries");

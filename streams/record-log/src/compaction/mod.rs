@@ -1,21 +1,20 @@
-//! Compaction: of the records with one key, the latest is kept.
+//! Log compaction: retains the latest record of each key.
 //!
 //! ```text
 //! clean            dirty               not yet
 //! ├───────────────┼───────────────────┼──────────────────────────┤
 //! start           clean offset        map's end          last stable offset, last segment
 //!
-//! 1 map    reads the dirty part, notes the latest offset of each key
-//! 2 copy   reads all up to the map's end, writes what stays to a fresh slot, group by group
-//! 3 switch the header of the new segment says which segments it takes the place of
+//! 1 map    reads the dirty part, collects the latest offset of each key
+//! 2 copy   reads all up to the map's end, writes retained records to a new slot, group by group
+//! 3 switch the header of the new segment names the segments that it replaces
 //! ```
 //!
-//! Offsets and the order of records never change; what is left out leaves gaps. The last segment
-//! and what is not yet decided by its transaction are never touched. Appends and reads go on
-//! meanwhile: segments do not change, they are replaced.
+//! Offsets and the order of records never change; removed records leave gaps. The last segment and
+//! records of undecided transactions are never compacted. Appends and reads continue during
+//! compaction: segments are not modified, but replaced.
 //!
-//! Source of the rules: Apache Kafka, "Log Compaction", and KIP-534 for the time that tombstones
-//! and markers stay.
+//! Source: Apache Kafka, "Log Compaction", and KIP-534 for the retention of tombstones and markers.
 
 mod key_map;
 mod new_segment;

@@ -1,5 +1,5 @@
-//! The segment that a group is copied to. Until its header is written it is nothing: an opening
-//! gives the slot back.
+//! New segment to which a group is copied. Until its header is written it is not part of the log,
+//! and an opening frees its slot.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use crate::producers::{Aborted, Producers};
 use crate::records::{Checkpoint, Replacement, SegmentHeader};
 use crate::segment::Segment;
 
-/// What is written at once.
+/// Maximum bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct NewSegment {
     slot: Slot,
-    /// Of the first segment of the group.
+    /// Header of the first segment of the group.
     first: SegmentHeader,
-    /// It takes no more bytes of batches than this.
+    /// Maximum bytes of batches.
     room_bytes: u64,
-    /// Bytes of batches.
+    /// Bytes of batches so far.
     position: u64,
-    /// The last of them, which are not written yet. They begin on a block.
+    /// Batches at the end that were not written yet, aligned to a block.
     buffer: Vec<u8>,
     index: Index,
 }
@@ -44,7 +44,7 @@ impl NewSegment {
         self.position + size_bytes as u64 <= self.room_bytes
     }
 
-    /// Takes the next batch, for which there is room.
+    /// Appends a batch, for which there must be room.
     pub(crate) fn push(&mut self, device: &dyn BlockDevice, bytes: &[u8]) -> Result<(), LogError> {
         let batch = BatchHeader::read(bytes).expect("it was one, or was made one");
         self.index.note(&batch, self.position);
@@ -57,8 +57,8 @@ impl NewSegment {
         self.write(device, self.buffer.len() / block * block)
     }
 
-    /// Writes all but the header: the rest of the batches, and what the batches do not say of
-    /// transactions and producers at their end.
+    /// Writes everything except the header: the remaining batches, and a checkpoint of transactions
+    /// and producers, because removed batches no longer describe them.
     pub(crate) fn finish(
         mut self,
         device: &dyn BlockDevice,
@@ -91,12 +91,12 @@ impl NewSegment {
         Ok(Arc::new(segment))
     }
 
-    /// Remains of it where it takes nothing's place.
+    /// Returns the segment as an empty one if it replaces nothing, so that its slot is freed.
     pub(crate) fn abandon(&self) -> Arc<Segment> {
         Arc::new(Segment::new(self.slot, self.first))
     }
 
-    /// Writes the first so many bytes of the buffer: whole blocks.
+    /// Writes the first `length` bytes of the buffer, which are whole blocks.
     fn write(&mut self, device: &dyn BlockDevice, length: usize) -> Result<(), LogError> {
         if length == 0 {
             return Ok(());
@@ -118,7 +118,7 @@ impl NewSegment {
 /// State at the end of a group.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// Offset of the next segment's first record.
+    /// Base offset of the next segment.
     pub(crate) end_offset: i64,
     pub(crate) aborted: Vec<Aborted>,
     pub(crate) producers: Producers,

@@ -1,8 +1,7 @@
-//! One pass of compaction over a partition, in steps.
+//! Incremental compaction pass over a partition.
 //!
-//! What a crash leaves of it is either the old segments of a group or the new one; see `replace` of
-//! the partition for the switch. A pass that is not finished is begun anew by the next one, from
-//! the same clean offset.
+//! A crash leaves either the old segments of a group or the new one; see `replace` of the partition
+//! for the switch. An unfinished pass is repeated by the next one, from the same clean offset.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -21,32 +20,32 @@ use crate::records::Stale;
 use crate::segment::{Segment, Until, Walk};
 use crate::writer::ABORTED_COUNT_MAX;
 
-/// One step reads so many bytes of batches, and the end of the last one.
+/// Bytes of batches that one step reads, plus the rest of the last batch.
 const STEP_BYTES: usize = 4 << 20;
 
-/// When and how a partition is compacted. Times are Unix milliseconds.
+/// Options of compaction. Times are Unix milliseconds.
 #[derive(Clone)]
 pub struct CompactionOptions {
     pub now_ms: i64,
-    /// Time that tombstones and markers stay after a pass has met them (`delete.retention.ms`).
+    /// Retention of tombstones and markers after their first pass (`delete.retention.ms`).
     pub delete_retention_ms: i64,
-    /// Segments with newer records wait (`min.compaction.lag.ms`).
+    /// Segments with newer records are not compacted (`min.compaction.lag.ms`).
     pub min_compaction_lag_ms: i64,
-    /// A segment that no pass has seen waits no longer than this after its newest record, however
-    /// little is new (`max.compaction.lag.ms`).
+    /// Maximum time from the newest record of a dirty segment to its compaction, regardless of the
+    /// dirty ratio (`max.compaction.lag.ms`).
     pub max_compaction_lag_ms: i64,
-    /// From 0 to 1: the part of the bytes that no pass has seen, below which there is nothing to do
-    /// (`min.cleanable.dirty.ratio`). Where all was seen there is a pass when the time has come of
-    /// tombstones or markers that the last one met in the life of this process.
+    /// Minimum ratio of dirty bytes, from 0 to 1, for a pass to start
+    /// (`min.cleanable.dirty.ratio`). A clean log is compacted when the delete horizon of
+    /// tombstones or markers is reached that the last pass of this process retained.
     pub min_dirty_ratio: f64,
-    /// Memory that the map of keys may take; 24 bytes for each key, and a third more.
+    /// Maximum memory of the key map: 24 bytes for each key, and a third more.
     pub map_bytes_max: usize,
-    /// Random, and known to the owner alone: keys are told apart by a hash with it.
+    /// Random key of the hash of keys, known to the owner only.
     pub hash_secret: [u8; 16],
 }
 
 impl fmt::Debug for CompactionOptions {
-    /// Without the secret.
+    /// Omits the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompactionOptions")
             .field("now_ms", &self.now_ms)
@@ -59,40 +58,40 @@ impl fmt::Debug for CompactionOptions {
     }
 }
 
-/// Work of a pass so far.
+/// Progress and result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionOutcome {
-    /// Size of the segments that were replaced, and of those that took their places.
+    /// Size of the replaced segments, and of their replacements.
     pub bytes_before: u64,
     pub bytes_after: u64,
     pub segments_before: u64,
     pub segments_after: u64,
-    /// Taken out, in segments that stay as they are too.
+    /// Removed records, including those of segments that were not replaced.
     pub records_removed: u64,
-    /// Batches that are kept as they are because they cannot be decoded.
+    /// Batches that were retained unchanged because they cannot be decoded.
     pub batches_unread: u64,
-    /// Up to here the log holds one record for each key. 0 until the pass is done.
+    /// Offset before which the log has one record for each key. 0 until the pass is done.
     pub clean_offset: i64,
 }
 
-/// Decision of a pass to go on or to end.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactionStep {
     More,
     Done,
 }
 
-/// A pass that was begun. Dropping it ends it, with what it has done so far.
+/// A compaction pass in progress. Dropping it ends the pass; completed groups remain replaced.
 pub struct Compaction {
     partition: Arc<Partition>,
     rules: Rules,
     met: Met,
     clean_offset: i64,
-    /// What earlier passes left as it was.
+    /// Batches that earlier passes left unchanged.
     stale: Option<Stale>,
-    /// The keys of records from here on are noted.
+    /// Offset from which keys are collected.
     mapped_from: i64,
-    /// That the pass may change, from the first on.
+    /// Segments that the pass may replace, from the first on.
     segments: Vec<Arc<Segment>>,
     stage: Stage,
     outcome: CompactionOutcome,
@@ -104,38 +103,38 @@ enum Stage {
     Done,
 }
 
-/// Where in a run of segments a pass is.
+/// Position of a pass in a list of segments.
 struct Position {
     segment: usize,
     bytes: u64,
-    /// Of the segment.
+    /// Aborted batches of the segment.
     aborted: AbortedBatches,
 }
 
-/// A group of neighbours that become one segment, and what comes after it.
+/// A group of adjacent segments that is copied to one new segment, and the segments after it.
 struct Copying {
-    /// Grows as long as the next segment fits what is left of those before it.
+    /// The next segment is added while it fits into the space that removed records have left.
     group: Vec<Arc<Segment>>,
     rest: VecDeque<Arc<Segment>>,
     at: Position,
     target: Target,
-    /// As it was at the start of the group.
+    /// State at the start of the group.
     met_before: Met,
-    /// Offsets of markers that are left out.
+    /// Offsets of removed markers.
     markers_gone: BTreeSet<i64>,
 }
 
 enum Target {
-    /// One segment, of which nothing has to change so far.
+    /// A single segment, in which nothing had to change so far.
     Unchanged,
     New(NewSegment),
-    /// What stays does not fit a segment: the group stays as it is.
+    /// The retained records exceed the segment's size: the group remains unchanged.
     TooLong,
 }
 
 impl Partition {
-    /// Compacts the partition to the end; `None` where there is nothing to do. For an owner with a
-    /// thread to spare: see [`Compaction`] for one that has not.
+    /// Runs a complete compaction pass. Returns `None` if nothing is to be done. Blocks; see
+    /// [`Compaction`] for an incremental pass.
     pub fn compact(
         self: &Arc<Self>,
         options: &CompactionOptions,
@@ -147,7 +146,7 @@ impl Partition {
 }
 
 impl Compaction {
-    /// Begins a pass; `None` where there is nothing to do, or another pass goes on.
+    /// Begins a pass. Returns `None` if nothing is to be done, or another pass is running.
     pub fn begin(
         partition: &Arc<Partition>,
         options: &CompactionOptions,
@@ -174,7 +173,7 @@ impl Compaction {
         if !is_due || !partition.begin_compacting() {
             return Ok(None);
         }
-        // What an earlier pass had to leave is tried again, with all keys behind it.
+        // Batches that an earlier pass left unchanged are retried, with all keys after them.
         let wanted_from = stale.map_or(clean_offset, |it| it.first_offset.min(clean_offset));
         let mapped_from = wanted_from.max(segments[0].header.base_offset);
         let key_count = u64::try_from(end_offset - mapped_from).unwrap_or(0);
@@ -204,7 +203,7 @@ impl Compaction {
         Ok(Some(pass))
     }
 
-    /// Does a bounded piece of work. After an error the pass is over.
+    /// Performs a bounded amount of work. An error ends the pass.
     pub fn step(&mut self) -> Result<CompactionStep, LogError> {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Map(at) => self.map(at)?,
@@ -217,7 +216,7 @@ impl Compaction {
         })
     }
 
-    /// Work so far.
+    /// Returns the progress so far.
     pub fn outcome(&self) -> CompactionOutcome {
         CompactionOutcome {
             records_removed: self.met.removed_count,
@@ -233,20 +232,20 @@ impl Compaction {
         Ok(Stage::Map(self.start_of(segment, first)))
     }
 
-    /// The map has no room for the keys from an offset on.
+    /// Handles a full map, which lacks the keys from offset `full_at` on.
     fn end_map(&mut self, full_at: i64) -> Result<Stage, LogError> {
         if full_at > self.clean_offset {
             self.rules.map_end = full_at;
             return self.begin_copy();
         }
-        // So that passes get on: what was left stays.
+        // To guarantee progress, batches that an earlier pass left unchanged are not retried.
         self.rules.keys.clear();
         self.mapped_from = self.clean_offset;
         self.met.stale = self.stale;
         self.begin_map()
     }
 
-    /// Notes the keys of the dirty part, as long as the map has room.
+    /// Collects the keys of the dirty part, until the map is full.
     fn map(&mut self, mut at: Position) -> Result<Stage, LogError> {
         let segment = Arc::clone(&self.segments[at.segment]);
         let end = segment.extent().position;
@@ -264,7 +263,7 @@ impl Compaction {
             if !is_mapped {
                 return Walk::On;
             }
-            // One that cannot be read stays, and so do its keys elsewhere.
+            // Undecodable batches are retained, and so are other records with their keys.
             let Some(records) = rules.read(batch, bytes) else { return Walk::On };
             if !rules.keys.has_room_for(usize::try_from(batch.record_count).unwrap_or(0)) {
                 full_at = Some(batch.base_offset);
@@ -293,7 +292,7 @@ impl Compaction {
     fn begin_copy(&mut self) -> Result<Stage, LogError> {
         let map_end = self.rules.map_end;
         self.partition.extend_compaction(map_end);
-        // Those that are replaced are held no longer than they must.
+        // Releases segments that are not copied early, so that their memory can be freed.
         let mut segments = std::mem::take(&mut self.segments);
         segments.truncate(segments.partition_point(|it| it.header.base_offset < map_end));
         self.begin_group(segments.into())
@@ -302,7 +301,7 @@ impl Compaction {
     fn begin_group(&mut self, mut rest: VecDeque<Arc<Segment>>) -> Result<Stage, LogError> {
         let Some(first) = rest.pop_front() else {
             let map_end = self.rules.map_end;
-            // What lies behind the map's end was not tried again.
+            // Stale batches behind the end of the map were not retried.
             let unseen = self.stale.filter(|it| it.last_offset >= map_end);
             let stale = self.met.stale.map(|it| it.and(unseen)).or(unseen);
             self.partition.set_compacted(map_end, stale)?;
@@ -322,7 +321,7 @@ impl Compaction {
         Ok(Stage::Copy(Box::new(copying)))
     }
 
-    /// Whether a segment may be copied behind a group of which so many bytes are left.
+    /// Returns whether a segment may be added to a group of which `bytes` were retained.
     fn fits(&self, group: &[Arc<Segment>], bytes: u64, next: &Segment) -> bool {
         let aborted_count = |segment: &Segment| segment.extent().aborted.len();
         let aborted: usize = group.iter().map(|it| aborted_count(it)).sum();
@@ -330,8 +329,8 @@ impl Compaction {
             && aborted + aborted_count(next) <= ABORTED_COUNT_MAX
     }
 
-    /// It may become half as long again as segments should be: records that are compressed again,
-    /// or whose times count from a horizon, may take more room than before.
+    /// Allocates a segment of up to one and a half times the normal size: recompressed records, and
+    /// records whose timestamp deltas are relative to a delete horizon, may take more space.
     fn new_segment(&self, first: &Segment) -> Result<NewSegment, LogError> {
         let volume = self.partition.volume();
         let slot = volume.await_slot()?.slot;
@@ -339,7 +338,7 @@ impl Compaction {
         Ok(NewSegment::new(slot, first.header, should_bytes + should_bytes / 2))
     }
 
-    /// Copies what stays of a part of the group.
+    /// Copies retained records of a part of the group.
     fn copy(&mut self, mut copying: Box<Copying>) -> Result<Stage, LogError> {
         let segment = Arc::clone(&copying.group[copying.at.segment]);
         let end = segment.extent().position;
@@ -392,7 +391,8 @@ impl Compaction {
         Ok(Stage::Copy(copying))
     }
 
-    /// Something has to change in the one segment of the group, or what stays is too long.
+    /// Restarts a group after the first change in its single segment, or because the retained
+    /// records are too long.
     fn begin_group_again(&mut self, mut copying: Box<Copying>) -> Result<Stage, LogError> {
         self.met = copying.met_before.clone();
         copying.markers_gone.clear();
@@ -433,7 +433,7 @@ impl Compaction {
         let finished = self.known_after(&group, markers_gone).and_then(|known| {
             let generation = self.partition.next_generation();
             let segment = new.finish(&*volume.device, generation, known)?;
-            // All of it is durable before the header that makes it count.
+            // All contents are durable before the header makes the segment valid.
             volume.flush_device()?;
             Ok(segment)
         });
@@ -444,7 +444,7 @@ impl Compaction {
                 return Err(error);
             }
         };
-        // Where retention was faster there is nothing left to take the place of.
+        // Retention may have deleted the whole group meanwhile.
         if self.partition.replace(&group, segment)? {
             let bytes = group.iter().map(|it| it.extent().position);
             self.outcome.bytes_before += bytes.sum::<u64>();
@@ -457,7 +457,8 @@ impl Compaction {
         Ok(())
     }
 
-    /// What an opening has to know at the end of the group without reading it.
+    /// Returns the state at the end of the group, which an opening can no longer derive from its
+    /// batches.
     fn known_after(
         &self,
         group: &[Arc<Segment>],
@@ -480,7 +481,7 @@ impl Compaction {
         Ok(Known { end_offset, aborted, producers })
     }
 
-    /// Before a segment's first batch, behind those that were given back.
+    /// Returns the position of the first batch of a segment that was not cut.
     fn start_of(&self, index: usize, segment: &Segment) -> Position {
         let bytes = segment.extent().index.head();
         Position { segment: index, bytes, aborted: self.aborted_in(segment) }
@@ -491,7 +492,7 @@ impl Compaction {
         AbortedBatches::new(self.partition.aborted(offsets))
     }
 
-    /// Gives the memory back of a segment that was not finished.
+    /// Frees the slot of an unfinished segment.
     fn abandon(&self, target: Target) {
         if let Target::New(new) = target {
             self.partition.volume().retire(vec![new.abandon()]);
@@ -511,7 +512,7 @@ impl Drop for Compaction {
 }
 
 impl Copying {
-    /// Takes what stays of a batch. `false` where the group is to be begun again.
+    /// Appends the retained part of a batch. Returns `false` if the group must be restarted.
     fn take(
         &mut self,
         device: &dyn block_device::BlockDevice,
@@ -538,7 +539,7 @@ impl Copying {
     }
 }
 
-/// Whether enough was appended since the last pass.
+/// Returns whether the ratio of dirty bytes requires a pass.
 fn is_dirty(segments: &[Arc<Segment>], clean_offset: i64, min_dirty_ratio: f64) -> bool {
     let (mut all_bytes, mut dirty_bytes) = (0, 0);
     for segment in segments {

@@ -1,7 +1,7 @@
-//! Treatment of a batch: it stays as it is, goes, or loses some of its records.
+//! Rules of compaction: each batch is retained, removed, or loses some of its records.
 //!
-//! A batch that cannot be read, or written again within its bounds, stays as it is, and as long as
-//! it is there tombstones behind it stay too: what they delete may be in it.
+//! A batch that cannot be decoded, or encoded again within its bounds, is retained unchanged. While
+//! it exists, tombstones after it are retained, too, because they may delete records in it.
 
 use record_batch::{BatchHeader, Codec, Marker, Record, Records};
 
@@ -10,35 +10,36 @@ use crate::compaction::transactions::{AbortedBatches, LastBatches, Markers};
 use crate::records::Stale;
 use crate::segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX};
 
-/// The same for all batches of a pass.
+/// Rules for all batches of a pass.
 pub(crate) struct Rules {
     pub(crate) keys: KeyMap,
-    /// Batches from here on stay as they are.
+    /// Batches from this offset on are retained unchanged.
     pub(crate) map_end: i64,
     pub(crate) now_ms: i64,
-    /// Until when tombstones stay that a pass meets for the first time.
+    /// Delete horizon of tombstones that a pass processes for the first time.
     pub(crate) horizon_ms: i64,
     pub(crate) last_batches: LastBatches,
-    /// Batches of more records are not looked into: their keys do not fit the map.
+    /// Batches with more records are not decoded, because their keys do not fit into the map.
     pub(crate) record_count_max: usize,
 }
 
-/// Memory of a pass about the batches before the one that it is at.
+/// State of a pass derived from the preceding batches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Met {
     pub(crate) markers: Markers,
-    /// Batches that stay although the rules may want to change them.
+    /// Batches that were left unchanged although the rules may require changes.
     pub(crate) stale: Option<Stale>,
-    /// Batches that could not be read.
+    /// Number of batches that could not be decoded.
     pub(crate) unread_count: u64,
-    /// Records that were taken out.
+    /// Number of removed records.
     pub(crate) removed_count: u64,
-    /// When the first of the tombstones and markers may go that stayed for their time alone.
+    /// Earliest delete horizon of the retained tombstones and markers.
     pub(crate) next_horizon_ms: Option<i64>,
 }
 
 impl Met {
-    /// Batches stay as they are that the rules would have changed, or could not look into.
+    /// Records batches that were left unchanged although rules require changes or could not be
+    /// applied.
     pub(crate) fn note_stale(&mut self, first_offset: i64, last_offset: i64) {
         self.stale = Some(Stale { first_offset, last_offset }.and(self.stale));
     }
@@ -55,11 +56,11 @@ impl Met {
 pub(crate) enum Fate {
     Whole,
     Gone,
-    /// The bytes of another batch take its place.
+    /// Replaced by a batch with these bytes.
     Changed(Vec<u8>),
 }
 
-/// Of the records of a batch those that stay.
+/// Properties of the retained records of a batch.
 struct Kept {
     count: i32,
     has_tombstones: bool,
@@ -67,7 +68,7 @@ struct Kept {
 }
 
 impl Rules {
-    /// The records of a batch; `None` if it cannot be read.
+    /// Decodes the records of a batch. Returns `None` if that fails.
     pub(crate) fn read<'a>(&self, batch: &BatchHeader, bytes: &'a [u8]) -> Option<Records<'a>> {
         let count = usize::try_from(batch.record_count).ok()?;
         if count > self.record_count_max {
@@ -78,7 +79,8 @@ impl Rules {
         Some(records)
     }
 
-    /// Batches come in order. `aborted` knows those of this one's segment.
+    /// Determines the fate of a batch. Batches must be passed in order. `aborted` is that of its
+    /// segment.
     pub(crate) fn fate(
         &self,
         batch: &BatchHeader,
@@ -183,8 +185,8 @@ impl Rules {
         Fate::Changed(bytes)
     }
 
-    /// What is left of a batch without records: nothing, unless its producer goes on from it, or
-    /// the log ends with it.
+    /// Returns the fate of a batch without records: it is removed, unless it is the last of its
+    /// producer or of the log.
     fn emptied(&self, batch: &BatchHeader) -> Fate {
         if !self.last_batches.contains(batch) {
             return Fate::Gone;
@@ -196,13 +198,13 @@ impl Rules {
     }
 }
 
-/// Says in the batch until when its tombstones stay, if that is to be said.
+/// Sets the delete horizon of a batch, if there is one.
 fn with_horizon(batch: &BatchHeader, horizon_ms: Option<i64>) -> BatchHeader {
     horizon_ms.map_or(*batch, |horizon_ms| batch.with_delete_horizon(horizon_ms))
 }
 
-/// Appends a record of a batch whose first timestamp becomes the horizon, so that its own is the
-/// same as before.
+/// Appends a record of a batch whose base timestamp is replaced by the delete horizon. The record's
+/// timestamp stays the same.
 fn put_moved(
     record: &Record<'_>,
     base_timestamp: i64,

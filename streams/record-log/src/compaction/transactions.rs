@@ -1,5 +1,4 @@
-//! Transactions that a pass knows: which records were aborted, and whether a marker still has
-//! records before it.
+//! Transactions during a pass: aborted batches, and markers whose transactions still have records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +6,7 @@ use record_batch::BatchHeader;
 
 use crate::producers::{Aborted, LastBatch};
 
-/// Batches with a run of offsets that belong to aborted transactions.
+/// Batches of aborted transactions in a range of offsets.
 #[derive(Debug, Default)]
 pub(crate) struct AbortedBatches {
     by_producer: BTreeMap<i64, Vec<Aborted>>,
@@ -27,7 +26,7 @@ impl AbortedBatches {
         if !batch.is_transactional() {
             return false;
         }
-        // Transactions of one producer follow each other.
+        // Transactions of one producer do not overlap.
         self.by_producer.get(&batch.producer_id).is_some_and(|list| {
             let after = list.partition_point(|it| it.first_offset <= batch.base_offset);
             after > 0 && batch.base_offset <= list[after - 1].last_offset
@@ -35,7 +34,7 @@ impl AbortedBatches {
     }
 }
 
-/// Producers with records since their last marker, aborted ones included.
+/// Producers with records since their last marker, including aborted ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Markers {
     with_records: BTreeSet<i64>,
@@ -54,13 +53,13 @@ impl Markers {
     }
 }
 
-/// The last batch of each producer that is known, and that of the log. They stay, empty if need be:
-/// whoever computes what is known of producers from the batches finds the last sequence number in
-/// them, and a consumer that reads up to the end of the log comes there by its last batch alone.
+/// Last batch of each remembered producer, and of the log. They are retained, empty if necessary:
+/// the last sequence numbers of producers are rebuilt from them, and a consumer reaches the end of
+/// the log only through its last batch.
 #[derive(Debug)]
 pub(crate) struct LastBatches {
     by_producer: BTreeMap<i64, LastBatch>,
-    /// The offset after the last batch of the log.
+    /// Offset after the last batch of the log.
     log_end: i64,
 }
 
@@ -75,7 +74,7 @@ impl LastBatches {
         }
         self.by_producer.get(&batch.producer_id).is_some_and(|last| match last.base_offset {
             Some(base_offset) => base_offset == batch.base_offset,
-            // Its epoch is known by a marker alone.
+            // The epoch is known from a marker only.
             None => batch.is_control() && batch.producer_epoch == last.epoch,
         })
     }

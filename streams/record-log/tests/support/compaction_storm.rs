@@ -1,5 +1,5 @@
-//! Compaction of batches whose records are anything at all. Shared with the fuzzer, which declares
-//! the same modules.
+//! Compaction of batches with arbitrary records. Shared with the fuzzer, which declares the same
+//! modules.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -11,12 +11,12 @@ use record_log::{CompactionOptions, Partition, Topic};
 use crate::support::records::keyed_batch;
 use crate::support::{Disk, NO_PRODUCER, append, change_attributes, new_topic, open, read_left};
 
-/// Batches of one run. More find nothing that fewer do not.
+/// Maximum batches of one run. More do not find additional defects.
 const BATCH_COUNT_MAX: usize = 48;
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "a longer key"];
 
-/// How long tombstones stay.
+/// Retention of tombstones.
 const DELETE_RETENTION_MS: i64 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,10 +27,10 @@ struct Record {
     value: Option<Vec<u8>>,
 }
 
-/// Every four bytes choose a batch. A pass ends well whatever they hold. It changes nothing that
-/// cannot be read, invents nothing, and keeps the last record of each key, or nothing after a
-/// tombstone; so does a later pass, and an opening after a kill. Returns how many records were
-/// taken out, and how many batches could not be read.
+/// Compacts batches, each of which is selected by four bytes. A pass must succeed for any contents.
+/// It must not change undecodable batches or invent records, and must retain the last record of
+/// each key, or none after a tombstone. The same holds for a later pass and for an opening after a
+/// kill. Returns the numbers of removed records and of undecodable batches.
 pub(crate) fn compact(bytes: &[u8]) -> [u64; 2] {
     let disk = Disk::new();
     let topic = Topic::create(disk.clone(), &new_topic(1)).expect("it is made");
@@ -67,7 +67,7 @@ pub(crate) fn compact(bytes: &[u8]) -> [u64; 2] {
     [removed, unread]
 }
 
-/// A batch of up to four records, some bytes of which may be others, or its codec.
+/// Builds a batch of up to four records, with some bytes or the codec modified.
 fn hostile_batch([kind, key, value, patch]: [u8; 4]) -> Vec<u8> {
     let text = "v".repeat(usize::from(value % 40));
     let records: Vec<(&str, Option<&str>)> = (0..=usize::from(key / 64))
@@ -126,7 +126,7 @@ fn header(batch: &[u8]) -> BatchHeader {
     BatchHeader::read(batch).expect("it was read as a batch")
 }
 
-/// The records of a batch, in any order and with any offsets; `None` where it cannot be read.
+/// Decodes the records of a batch, with arbitrary order and offsets; `None` if that fails.
 fn records(batch: &[u8]) -> Option<Vec<Record>> {
     let header = header(batch);
     let bytes = decompress(header.attributes & 7, &batch[HEADER_BYTES..])?;
@@ -197,7 +197,7 @@ fn decompress(codec: i16, bytes: &[u8]) -> Option<Vec<u8>> {
     Some(found)
 }
 
-/// Three bytes make 64 at most.
+/// Three bytes expand to 64 at most.
 fn decompress_snappy(block: &[u8]) -> Option<Vec<u8>> {
     let length = snap::raw::decompress_len(block).ok()?;
     let is_possible = length <= block.len() * 64;

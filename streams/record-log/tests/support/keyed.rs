@@ -1,6 +1,6 @@
-//! A partition of keyed records, written by idempotent and transactional producers of several
-//! epochs in all codecs, with what a reader of it must find: whatever is compacted, deleted, and
-//! cut. None of that is asked of the log: it follows from what was appended, and from settings.
+//! Model of a partition of keyed records. Idempotent and transactional producers of several epochs
+//! write them in all codecs. The model derives what a reader must find after compaction, deletion
+//! and crashes from the appended batches and the settings, without asking the log.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::{From, append, read_left};
 
 const KEY_COUNT: usize = 9;
 
-/// The first has no transactions.
+/// The first producer is not transactional.
 const PRODUCERS: [i64; 3] = [70, 71, 72];
 
-/// How long tombstones stay, in the history's own time.
+/// Retention of tombstones, in the time of the history.
 const DELETE_RETENTION_MS: i64 = 20;
 
-/// Records that were appended in one batch.
+/// A batch that was appended.
 #[derive(Clone, Debug)]
 pub(crate) struct Appended {
     producer_id: i64,
@@ -33,7 +33,7 @@ pub(crate) struct Appended {
     base_offset: i64,
     entries: Vec<Entry>,
     unix_ms: i64,
-    /// As the log has them: with its offset and its epoch.
+    /// Encoded batch with offset and epoch, as stored in the log.
     bytes: Vec<u8>,
 }
 
@@ -46,35 +46,35 @@ impl Appended {
         self.bytes.len() as u64
     }
 
-    /// Of the log.
+    /// Leader epoch of the log.
     fn leader_epoch(&self) -> i32 {
         i32::from_be_bytes(self.bytes[12..16].try_into().expect("four bytes"))
     }
 }
 
-/// Knowledge of the partition.
+/// Expected state of the partition.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keyed {
     appended: Vec<Appended>,
-    /// So many of them were flushed.
+    /// Number of flushed batches.
     stable: usize,
     start_offset: i64,
-    /// Where it began after each deletion, in order.
+    /// Start offset after each deletion, in order.
     starts: Vec<i64>,
-    /// Batches of which one may be at the end: the one that was being written when the disk died,
-    /// and those since the last that was taken for which there was no room. Where only zeros at the
-    /// end of such a batch could not be written, an opening finds it whole.
+    /// Batches of which one may exist at the end: the one in progress when the disk failed, and
+    /// those since the last success that did not find memory. If only zeros at the end of such a
+    /// batch could not be written, an opening finds it complete.
     maybe_appended: Vec<Appended>,
     maybe_starts: Vec<i64>,
     now_ms: i64,
-    /// Passes of compaction have seen nothing from here on: all of it is there as it was appended.
+    /// Offset from which compaction has processed nothing: all batches are as they were appended.
     compacted_before: i64,
-    /// Values are of up to so many bytes more than most are.
+    /// Additional size of some values.
     more_value_bytes_max: usize,
 }
 
 impl Keyed {
-    /// A partition with some batches that are longer than others.
+    /// Creates a model in which some batches are longer than others.
     pub(crate) fn with_long_values(more_value_bytes_max: usize) -> Self {
         Self { more_value_bytes_max, ..Self::default() }
     }
@@ -87,8 +87,8 @@ impl Keyed {
         self.stable = self.appended.len();
     }
 
-    /// State that a cut may leave between two moments: all of this may be there, and what was
-    /// promised at the first one is.
+    /// Returns the states that a crash between two points may leave: anything up to the second, and
+    /// at least what was guaranteed at the first.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             stable: before.stable,
@@ -116,12 +116,12 @@ impl Keyed {
         i32::try_from(count).expect("a short history")
     }
 
-    /// Where the transaction begins that the producer has open.
+    /// Returns the start of the producer's open transaction.
     fn open_offset(&self, producer_id: i64) -> Option<i64> {
         open_offset(&self.appended, producer_id)
     }
 
-    /// Where the records end that readers of committed ones see: what is stable decides.
+    /// Returns the last stable offset, which depends on stable batches only.
     fn last_stable_offset(&self) -> i64 {
         let stable = &self.appended[..self.stable];
         let open = PRODUCERS.iter().filter_map(|it| open_offset(stable, *it)).min();
@@ -139,7 +139,7 @@ impl Keyed {
         let is_transactional = producer_id != PRODUCERS[0];
         let (is_open, mut epoch) =
             (self.open_offset(producer_id).is_some(), self.producer_epoch(producer_id));
-        // By its coordinator where a transaction is open, else by the next incarnation.
+        // Ended by its coordinator if a transaction is open, otherwise by a new epoch.
         let is_next_epoch = random.one_in(6);
         if is_open && random.one_in(3) {
             let marker = random.pick(&[Marker::Abort, Marker::Commit]);
@@ -234,8 +234,8 @@ impl Keyed {
         if random.one_in(2) { partition.cut() } else { Ok(()) }
     }
 
-    /// Has the log keep what a policy says, of segments that begin at these offsets. The number of
-    /// batches that are deleted.
+    /// Applies retention, with segments that begin at these offsets. Returns the number of deleted
+    /// batches.
     pub(crate) fn retain(
         &mut self,
         partition: &Partition,
@@ -250,8 +250,8 @@ impl Keyed {
         Ok(self.appended.iter().filter(gone).count() as u64)
     }
 
-    /// Whole segments go, from the first on, as long as what follows is flushed and they are too
-    /// old, or the ones behind hold as many bytes as are wanted. The last one stays.
+    /// Returns the expected start offset. Leading segments are deleted if the next one is flushed
+    /// and they are too old, or the ones behind have enough bytes. The last one is retained.
     fn start_after(&self, policy: Retention, bases: &[i64]) -> i64 {
         let mut start_offset = self.start_offset;
         for pair in bases.windows(2) {
@@ -276,7 +276,7 @@ impl Keyed {
         self.maybe_starts.clear();
     }
 
-    /// A policy by size, by time, by both or by none, of which some delete something.
+    /// Returns a random policy by size, by time, by both or by none.
     pub(crate) fn policy(&self, random: &mut Random) -> Retention {
         let age_ms = i64::try_from(random.below(30)).expect("small");
         Retention {
@@ -286,7 +286,7 @@ impl Keyed {
         }
     }
 
-    /// A pass with other requests between its steps, perhaps not to its end.
+    /// Runs a compaction pass with other requests between its steps, sometimes partially.
     pub(crate) fn compact(
         &mut self,
         partition: &Arc<Partition>,
@@ -319,7 +319,7 @@ impl Keyed {
         Ok(())
     }
 
-    /// What a finished pass promises: one record for each key, and none that was aborted.
+    /// Checks the result of a finished pass: one record for each key, and no aborted ones.
     fn check_compacted(&self, partition: &Partition, clean_offset: i64, random: &mut Random) {
         let mut keys = BTreeSet::new();
         let batches = read_left(partition, partition.start_offset(), random);
@@ -345,8 +345,8 @@ impl Keyed {
         aborted
     }
 
-    /// Compares what an opening found. `is_kept` says that all that was acknowledged must be there,
-    /// flushed or not. What is found is what the next life goes on with.
+    /// Checks the state after an opening, with which the next life continues. If `is_kept`, all
+    /// acknowledged batches must be there, flushed or not.
     pub(crate) fn check_opened(
         &mut self,
         partition: &Partition,
@@ -373,7 +373,7 @@ impl Keyed {
         self.check_producers(partition);
     }
 
-    /// Takes in the batch that an opening found although its append failed.
+    /// Adds a batch that an opening found although its append failed.
     fn take_maybe_appended(&mut self, partition: &Partition, end: i64, random: &mut Random) {
         let maybe = std::mem::take(&mut self.maybe_appended);
         let Some(offset) = maybe.first().map(|it| it.base_offset).filter(|it| *it < end) else {
@@ -423,7 +423,7 @@ impl Keyed {
         }
     }
 
-    /// Batches that no compaction has seen are there to the byte, in order, once.
+    /// Checks that batches before any compaction are there once, in order and byte-identical.
     fn check_batches(&self, batches: &[Vec<u8>]) {
         let from = self.start_offset.max(self.compacted_before);
         let is_shown = |it: &&Appended| {
@@ -440,7 +440,7 @@ impl Keyed {
         assert!(found == expected, "a batch has other bytes");
     }
 
-    /// Each leader epoch ends where the first record of a later one is, of those that are left.
+    /// Checks that each leader epoch ends at the first remaining record of a later one.
     fn check_epochs(&self, partition: &Partition) {
         let is_there = |it: &&Appended| {
             it.next_offset() > self.start_offset && it.base_offset < self.stable_offset()
@@ -459,8 +459,8 @@ impl Keyed {
         }
     }
 
-    /// The last batch of each producer is known as one that was there, and one of an earlier epoch
-    /// is refused.
+    /// Checks that the last batch of each producer is detected as a duplicate, and that a batch of
+    /// an earlier epoch is rejected.
     fn check_producers(&self, partition: &Partition) {
         let again = |it: &Appended| {
             let mut bytes = it.bytes.clone();
@@ -481,14 +481,14 @@ impl Keyed {
     }
 }
 
-/// Where the transaction begins that the producer has open behind these batches.
+/// Returns the start of the producer's open transaction behind these batches.
 fn open_offset(appended: &[Appended], producer_id: i64) -> Option<i64> {
     let of_producer = appended.iter().rev().filter(|it| it.producer_id == producer_id);
     let since_marker = of_producer.take_while(|it| it.marker.is_none());
     since_marker.filter(|it| it.is_transactional).last().map(|it| it.base_offset)
 }
 
-/// What a consumer with `isolation.level=read_committed` gets.
+/// Returns the records visible to a consumer with `isolation.level=read_committed`.
 fn committed(partition: &Partition, batches: &[Vec<u8>], lso: i64) -> BTreeMap<i64, Entry> {
     let start_offset = partition.start_offset();
     if start_offset >= lso {
@@ -510,8 +510,7 @@ fn committed(partition: &Partition, batches: &[Vec<u8>], lso: i64) -> BTreeMap<i
             aborting.extend(aborted.pop_front().map(|it| it.producer_id));
         }
         if header.is_control() {
-            // The kind is the second half of the key, the last byte before that of the value's
-            // length.
+            // The type is the second half of the key: the last byte before the length of the value.
             if bytes[record_batch::HEADER_BYTES..].windows(5).any(|it| it == [8, 0, 0, 0, 0]) {
                 aborting.remove(&header.producer_id);
             }

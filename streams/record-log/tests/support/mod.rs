@@ -1,4 +1,4 @@
-//! A volume that dies and loses power, batches for it, and what a log on it must hold.
+//! A simulated volume with crashes and power losses, and batches for it.
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub(crate) mod keyed;
@@ -30,7 +30,7 @@ pub(crate) fn new_topic(partition_count: u32) -> NewTopic<'static> {
 
 type Block = Box<[u8; BLOCK_BYTES]>;
 
-/// Blocks in memory. What was not flushed may be lost, block by block.
+/// Blocks in memory. Unflushed blocks may be lost individually.
 #[derive(Default)]
 pub(crate) struct Disk {
     state: Mutex<State>,
@@ -41,23 +41,23 @@ pub(crate) struct Disk {
 struct State {
     now: BTreeMap<u64, Block>,
     stable: BTreeMap<u64, Block>,
-    /// Since the last flush, in order; `None` is a discard.
+    /// Changes since the last flush, in order; `None` is a discard.
     pending: Vec<(u64, Option<Block>)>,
-    /// Stores and discards of blocks so far.
+    /// Number of stores and discards of blocks so far.
     stores: u64,
-    /// Bytes that were read so far.
+    /// Number of bytes read so far.
     read_bytes: u64,
-    /// The disk takes no more of them than this.
+    /// Number of stores after which the disk fails.
     dies_after: Option<u64>,
-    /// Every write fails for lack of memory after so many blocks of it.
+    /// Number of blocks after which each write fails for lack of memory.
     full_after: Option<u64>,
-    /// Blocks that hold nothing find no memory, and others are overwritten.
+    /// Writes to empty blocks fail for lack of memory, but others can be overwritten.
     is_full: bool,
-    /// Writes that begin here fail.
+    /// Writes that begin in this range fail.
     broken: Option<Range<u64>>,
-    /// Flushes wait.
+    /// Flushes block.
     is_hung: bool,
-    /// So many do.
+    /// Number of blocked flushes.
     waiting: usize,
 }
 
@@ -82,7 +82,7 @@ impl Disk {
         self.lock().dies_after = Some(stores);
     }
 
-    /// Writes fail after so many blocks; `None` has them succeed again.
+    /// Makes writes fail after this number of blocks; `None` makes them succeed again.
     pub(crate) fn set_full_after(&self, blocks: Option<u64>) {
         self.lock().full_after = blocks;
     }
@@ -91,31 +91,31 @@ impl Disk {
         self.lock().is_full = is_full;
     }
 
-    /// Writes that begin in this range of bytes fail; `None` has them succeed again.
+    /// Makes writes that begin in this range of bytes fail; `None` makes them succeed again.
     pub(crate) fn set_broken(&self, bytes: Option<Range<u64>>) {
         self.lock().broken = bytes;
     }
 
-    /// Has flushes wait until this is said again with `false`.
+    /// Makes flushes block, or releases them.
     pub(crate) fn set_hung(&self, is_hung: bool) {
         self.lock().is_hung = is_hung;
         self.stirred.notify_all();
     }
 
-    /// Waits for a flush that waits.
+    /// Waits until a flush is blocked.
     pub(crate) fn await_waiting(&self) {
         let state = self.stirred.wait_while(self.lock(), |state| state.waiting == 0);
         drop(state.expect("no test panics with it locked"));
     }
 
-    /// Slots of 2 GiB with something at their start.
+    /// Returns the number of slots of 2 GiB that begin with a stored block.
     pub(crate) fn segment_count(&self) -> usize {
         let slot_blocks = (2 << 30) / BLOCK_BYTES as u64;
         self.lock().now.keys().filter(|block| **block > 0 && **block % slot_blocks == 0).count()
     }
 
-    /// Where the segments of a partition begin, in order: what the headers say that lie at the
-    /// start of slots.
+    /// Returns the base offsets of a partition's segments, in order, from the headers at the start
+    /// of slots.
     pub(crate) fn segment_bases(&self, partition: u32) -> Vec<i64> {
         let slot_blocks = (2 << 30) / BLOCK_BYTES as u64;
         let state = self.lock();
@@ -131,7 +131,7 @@ impl Disk {
         bases
     }
 
-    /// Where blocks are stored with addresses in a part of their slot of 2 GiB, but for slot 0.
+    /// Returns the addresses of stored blocks within a part of each slot of 2 GiB, except slot 0.
     pub(crate) fn stored_between(&self, from: u64, until: u64) -> Vec<u64> {
         let starts =
             self.lock().now.keys().map(|block| block * BLOCK_BYTES as u64).collect::<Vec<_>>();
@@ -139,12 +139,12 @@ impl Disk {
         starts.into_iter().filter(is_in).collect()
     }
 
-    /// Returns whether something is stored in the block at this byte.
+    /// Returns whether the block at this address is stored.
     pub(crate) fn holds(&self, at: u64) -> bool {
         self.lock().now.contains_key(&(at / BLOCK_BYTES as u64))
     }
 
-    /// The disk as it is after the death of the process.
+    /// Returns the disk after a kill of the process.
     pub(crate) fn after_kill(&self) -> Arc<Self> {
         let state = self.lock();
         let (now, stable) = (state.now.clone(), state.stable.clone());
@@ -152,7 +152,7 @@ impl Disk {
         Self::with(State { now, stable, pending, ..State::default() })
     }
 
-    /// The disk after a loss of power: of each block's stores since the last flush, any first part.
+    /// Returns the disk after a power loss: any prefix of each block's stores since the last flush.
     pub(crate) fn after_power_loss(&self, random: &mut Random) -> Arc<Self> {
         let state = self.lock();
         let mut left = state.stable.clone();
@@ -305,7 +305,7 @@ impl BlockDevice for Disk {
     }
 }
 
-/// The producer of a batch, and what of its count the batch holds.
+/// Producer fields of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct From {
     pub(crate) producer_id: i64,
@@ -317,7 +317,7 @@ pub(crate) struct From {
 pub(crate) const NO_PRODUCER: From =
     From { producer_id: -1, epoch: -1, sequence: -1, is_transactional: false };
 
-/// A valid batch with records of no meaning: the log looks at the header alone.
+/// Builds a valid batch with meaningless records: the log only examines the header.
 pub(crate) fn batch(from: From, record_count: i32, unix_ms: i64, contents: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     bytes.extend(contents);
@@ -338,7 +338,7 @@ pub(crate) fn batch(from: From, record_count: i32, unix_ms: i64, contents: &[u8]
     bytes
 }
 
-/// Says something else in the attributes of a batch.
+/// Replaces the attributes of a batch.
 pub(crate) fn change_attributes(bytes: &mut [u8], attributes: i16) {
     bytes[21..23].copy_from_slice(&attributes.to_be_bytes());
     let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[21..]);
@@ -354,15 +354,15 @@ pub(crate) fn open(disk: &Arc<Disk>) -> Topic {
     Topic::open(device, OPTIONS).expect("it opens").expect("there is a topic")
 }
 
-/// Appends one batch's bytes, which come to be as they are in the log.
+/// Appends a batch. Its bytes become those stored in the log.
 pub(crate) fn append(partition: &Partition, bytes: &mut [u8]) -> Result<i64, record_log::LogError> {
     let (mut batch, rest) = Batch::split_first(bytes).expect("a good batch");
     assert!(rest.is_empty(), "one batch");
     partition.append(&mut batch, 0).map(|appended| appended.base_offset)
 }
 
-/// All stable batches from an offset on, read in pieces of any size. The last one goes up to the
-/// end, as long as nothing was compacted.
+/// Reads all stable batches from an offset on, in pieces of random sizes. Without compaction, they
+/// must extend to the end.
 pub(crate) fn read_all(partition: &Partition, from: i64, random: &mut Random) -> Vec<Vec<u8>> {
     let found = read_left(partition, from, random);
     let end = found.last().map_or(from, |last| {
@@ -372,7 +372,7 @@ pub(crate) fn read_all(partition: &Partition, from: i64, random: &mut Random) ->
     found
 }
 
-/// The same of a partition that may end with offsets whose records were taken out.
+/// Same for a partition in which the records of the last offsets may have been removed.
 pub(crate) fn read_left(partition: &Partition, from: i64, random: &mut Random) -> Vec<Vec<u8>> {
     let (mut offset, mut buffer, mut found) = (from, Vec::new(), Vec::new());
     loop {

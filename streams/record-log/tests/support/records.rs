@@ -1,11 +1,11 @@
-//! Batches with keys and values, and what they hold.
+//! Batches with keys and values, and a decoder of them.
 
 use model::Random;
 use record_batch::HEADER_BYTES;
 
 use super::{From, batch, change_attributes};
 
-/// One record that a reader finds.
+/// A record as a reader finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) offset: i64,
@@ -13,14 +13,14 @@ pub(crate) struct Entry {
     pub(crate) value: Option<String>,
 }
 
-/// Contents of a batch, read with no code of the log's.
+/// Contents of a batch, decoded independently of the log's code.
 pub(crate) struct Decoded {
     pub(crate) codec: i16,
     pub(crate) timestamps: Vec<i64>,
     pub(crate) entries: Vec<Entry>,
 }
 
-/// A batch of these keys and values, all of one time; `codec` by its number.
+/// Builds a batch of keys and values with one timestamp. `codec` is its number.
 pub(crate) fn keyed_batch(
     from: From,
     codec: i16,
@@ -30,8 +30,8 @@ pub(crate) fn keyed_batch(
     compressed_batch(from, codec, unix_ms, records.len(), &compress(codec, &plain(records)))
 }
 
-/// A batch of records that repeat themselves after `period` bytes, which snappy's coders do not
-/// find.
+/// Builds a batch of records that repeat after `period` bytes, at a distance that Snappy encoders
+/// do not detect.
 pub(crate) fn repeating_batch(records: &[(&str, Option<&str>)], period: usize) -> Vec<u8> {
     let plain = plain(records);
     let mut snappy = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn repeating_batch(records: &[(&str, Option<&str>)], period: usize) -
     compressed_batch(super::NO_PRODUCER, 2, 0, records.len(), &snappy)
 }
 
-/// Bytes of snappy that stand for themselves.
+/// Appends a Snappy literal.
 fn put_literal(bytes: &[u8], into: &mut Vec<u8>) {
     if !bytes.is_empty() {
         into.push(63 << 2);
@@ -83,7 +83,7 @@ fn compressed_batch(
     bytes
 }
 
-/// The records of a batch, all of its first time.
+/// Encodes the records of a batch, all with its base timestamp.
 fn plain(records: &[(&str, Option<&str>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (delta, (key, value)) in (0..).zip(records) {
@@ -106,12 +106,12 @@ pub(crate) fn value(random: &mut Random, length_max: usize) -> String {
     (0..length).map(|_| random.pick(&['a', 'b', 'c', 'd'])).collect()
 }
 
-/// The records of a batch; none of control batches, and of those that do not decode.
+/// Returns the records of a batch; none of control batches and undecodable ones.
 pub(crate) fn entries(batch: &[u8]) -> Vec<Entry> {
     decode(batch).map_or(Vec::new(), |it| it.entries)
 }
 
-/// Reads what consumers read; `None` for markers and codecs that there are not.
+/// Decodes a batch as consumers do; `None` for markers and unknown codecs.
 pub(crate) fn decode(batch: &[u8]) -> Option<Decoded> {
     let header = record_batch::headers(batch).next().expect("a batch");
     assert_eq!(
@@ -151,7 +151,7 @@ pub(crate) fn decode(batch: &[u8]) -> Option<Decoded> {
     Some(Decoded { codec, timestamps, entries })
 }
 
-/// Compresses as clients do: not the form of snappy, frames and levels alone that the log writes.
+/// Compresses as clients do, with other variants of Snappy, frames and levels than the log's.
 pub(crate) fn compress(codec: i16, bytes: &[u8]) -> Vec<u8> {
     use std::io::Write;
     match codec {
@@ -183,7 +183,7 @@ fn decompress(codec: i16, bytes: &[u8]) -> Option<Vec<u8>> {
             flate2::read::GzDecoder::new(bytes).read_to_end(&mut found).expect("gzip");
         }
         2 => {
-            // As Java clients read it, if the log wrote it.
+            // The framing of Java clients, which the log writes.
             let is_framed = bytes.starts_with(b"\x82SNAPPY\0");
             let mut rest = if is_framed { &bytes[16..] } else { bytes };
             while !rest.is_empty() {

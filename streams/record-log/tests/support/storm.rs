@@ -1,4 +1,4 @@
-//! Record batches from producers that send anything at all. Shared with the fuzzer, which declares
+//! Arbitrary record batches, as from malicious producers. Shared with the fuzzer, which declares
 //! the same modules.
 
 use model::Random;
@@ -7,20 +7,20 @@ use record_log::{Aborted, Batch, LogErrorKind, Partition, Topic};
 
 use crate::support::{Disk, From, batch, new_topic, open, read_all};
 
-/// Batches of one run. More find nothing that fewer do not.
+/// Maximum batches of one run. More do not find additional defects.
 const BATCH_COUNT_MAX: usize = 64;
 
-/// Batches after which a segment ends and what is known of it is stored.
+/// Number of batches after which a new segment and a flush follow.
 const BATCHES_PER_SEGMENT: usize = 10;
 
-/// One of them is none: it counts nothing.
+/// One of them has no producer id and no sequence numbers.
 const PRODUCER_COUNT: usize = 4;
 
-/// Result that a producer was told: the offset, and whether the batch was there before.
+/// Result that a producer received: the offset, and whether the batch was a duplicate.
 pub(crate) type Told = Result<(i64, bool), LogErrorKind>;
 
-/// Bytes where batches should be, and some after batches whose checksums fit: what is taken is
-/// within them.
+/// Splits arbitrary bytes into batches, alone and after valid batches. Accepted batches must be
+/// within the bytes.
 pub(crate) fn split(bytes: &[u8]) {
     take_apart(bytes);
     take_apart(&[&batches(bytes).concat(), bytes].concat());
@@ -40,16 +40,16 @@ fn take_apart(bytes: &[u8]) {
         rest = after;
         taken_count += 1;
     }
-    // As readers walk them, now that their offsets count from 0. The last one may be cut.
+    // Readers walk the batches by their headers. The last one may be truncated.
     let walked: Vec<BatchHeader> = record_batch::headers(&own).collect();
     let whole = walked.split_last().map_or(&[][..], |(_, before)| before);
     assert!(whole.iter().map(|it| it.size_bytes).sum::<usize>() <= own.len());
     assert!(walked.len() >= taken_count, "{taken_count} of {walked:?}");
 }
 
-/// Appends batches whose checksums fit and whose headers say anything. The log holds those that it
-/// took, in order, and a log that is opened after a kill half-way tells producers the same, which
-/// is returned.
+/// Appends batches with valid checksums and arbitrary headers. The log must contain the accepted
+/// ones in order. A log that is opened after a kill halfway must return the same results. Returns
+/// them.
 pub(crate) fn append(bytes: &[u8]) -> Vec<Told> {
     let batches = batches(bytes);
     let (before, after) = batches.split_at(batches.len() / 2);
@@ -58,7 +58,7 @@ pub(crate) fn append(bytes: &[u8]) -> Vec<Told> {
     let partition = topic.partition(0).expect("it is there");
     let mut taken = Vec::new();
     for (index, batch) in before.iter().enumerate() {
-        // One that is refused leaves nothing for the twin to find.
+        // A rejected batch leaves nothing that the reopened log could find.
         tell(&partition, batch, &mut taken).ok();
         if index % BATCHES_PER_SEGMENT == BATCHES_PER_SEGMENT - 1 {
             partition.roll();
@@ -102,7 +102,7 @@ fn tell(partition: &Partition, bytes: &[u8], taken: &mut Vec<Vec<u8>>) -> Told {
     appended.map(|it| (it.base_offset, it.was_there))
 }
 
-/// What clients can tell of two partitions that were given the same batches, but for their epochs.
+/// Compares the client-visible state of two partitions with the same batches, except their epochs.
 fn assert_same(one: &Partition, other: &Partition) {
     let facts = |it: &Partition| {
         let mut aborted: Vec<Aborted> = it.aborted(0..i64::MAX);
@@ -112,7 +112,7 @@ fn assert_same(one: &Partition, other: &Partition) {
     assert_eq!(facts(one), facts(other));
 }
 
-/// Batches whose checksums fit, most of them as clients make them.
+/// Generates batches with valid checksums, most of which are as clients send them.
 fn batches(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut producers = [Producer::default(); PRODUCER_COUNT];
     let mut made = Vec::new();
@@ -128,14 +128,14 @@ fn batches(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     made
 }
 
-/// How far a client's producer has counted.
+/// Epoch and next sequence number of a client's producer.
 #[derive(Clone, Copy, Default)]
 struct Producer {
     epoch: i16,
     sequence: i32,
 }
 
-/// What the header of a batch says.
+/// Contents of a batch's header.
 struct Choices {
     kind: u8,
     producer: usize,
@@ -180,7 +180,7 @@ impl Choices {
             self.records(producer, contents)
         };
         if self.kind >= 224 {
-            // Attributes, offsets, times, ids and numbers: all but length, version and checksum.
+            // Modifies any header field except length, version and checksum.
             bytes[21 + self.patch % (HEADER_BYTES - 21)] ^= self.kind | 1;
             seal(&mut bytes);
         }
@@ -210,7 +210,7 @@ impl Choices {
         batch(from, count, self.unix_ms, contents)
     }
 
-    /// -1 where there is none.
+    /// -1 without a producer.
     fn producer_id(&self) -> i64 {
         i64::try_from(self.producer).expect("they are few") - 1
     }
