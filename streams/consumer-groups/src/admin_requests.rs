@@ -1,7 +1,6 @@
 //! ListGroups, DescribeGroups and DeleteGroups.
 //!
-//! Which groups the client may see, and what it may do with them, the owner knows: it takes what
-//! is forbidden out of requests and replies.
+//! The owner authorizes the requests: it removes forbidden groups from requests and replies.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +43,8 @@ impl Kind {
 }
 
 impl Groups {
-    /// ListGroups, versions 0 to 5, filtered by states from 4 and by types from 5 on.
+    /// ListGroups, versions 0 to 5, with filters by state from version 4 and by type from version 5
+    /// on.
     pub fn list(&mut self, caller: Caller<'_>, request: &ListGroupsRequest, out: &mut Vec<Effect>) {
         let set = |filter: &[StrBytes]| -> BTreeSet<String> {
             filter.iter().map(|it| it.to_ascii_lowercase()).collect()
@@ -67,7 +67,7 @@ impl Groups {
         out.push(Effect::Reply(caller.ticket, response.into()));
     }
 
-    /// DescribeGroups, versions 0 to 6, of classic groups.
+    /// DescribeGroups, versions 0 to 6, for classic groups.
     pub fn describe(
         &mut self,
         caller: Caller<'_>,
@@ -83,7 +83,7 @@ impl Groups {
         out.push(Effect::Reply(caller.ticket, response.into()));
     }
 
-    /// DeleteGroups, versions 0 to 2: groups without members, with their offsets.
+    /// DeleteGroups, versions 0 to 2: deletes groups without members, and their offsets.
     pub fn delete(
         &mut self,
         caller: Caller<'_>,

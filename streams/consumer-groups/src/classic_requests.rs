@@ -1,4 +1,4 @@
-//! JoinGroup, SyncGroup, Heartbeat and LeaveGroup, as requests to the coordinator.
+//! Entry points of JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
@@ -18,7 +18,7 @@ use crate::options::{ID_BYTES_MAX, SHOWN_BYTES_MAX};
 use crate::topics::Topics;
 
 impl Groups {
-    /// JoinGroup, versions 0 to 9. The reply may come much later, once all members have joined.
+    /// JoinGroup, versions 0 to 9. The reply may be delayed until all members have joined.
     pub fn join(
         &mut self,
         caller: Caller<'_>,
@@ -91,7 +91,7 @@ impl Groups {
             return Err(ResponseError::InvalidRequest);
         }
         let rebalance_timeout_ms = match request.rebalance_timeout_ms {
-            // Version 0 has one timeout for both.
+            // Version 0 uses the session timeout for both.
             ..0 => request.session_timeout_ms,
             timeout_ms => timeout_ms,
         };
@@ -112,7 +112,7 @@ impl Groups {
         })
     }
 
-    /// SyncGroup, versions 0 to 5. The reply comes once the leader has assigned.
+    /// SyncGroup, versions 0 to 5. The reply is delayed until the leader has sent the assignment.
     pub fn sync(
         &mut self,
         caller: Caller<'_>,
@@ -156,7 +156,7 @@ impl Groups {
             Kind::Consumer(group) => group.classic_heartbeat(id, instance, generation, &context),
         });
         if result == Err(ResponseError::RebalanceInProgress) {
-            // It is to join within a time.
+            // The member has a deadline for its next join.
             self.settle(&request.group_id);
         }
         context.reply(caller.ticket, HeartbeatResponse::default().with_error_code(code(result)));
@@ -203,7 +203,7 @@ impl Groups {
         self.settle(&request.group_id);
     }
 
-    /// The group that a member says it has joined.
+    /// Returns the group to which a member claims to belong.
     fn joined(&mut self, id: &StrBytes) -> Result<&mut Kind, ResponseError> {
         check_group_id(id)?;
         let group = self.groups.get_mut(id).ok_or(ResponseError::UnknownMemberId)?;

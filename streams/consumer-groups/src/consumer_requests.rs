@@ -1,4 +1,4 @@
-//! ConsumerGroupHeartbeat and ConsumerGroupDescribe, as requests to the coordinator.
+//! Entry points of ConsumerGroupHeartbeat and ConsumerGroupDescribe.
 
 use std::collections::BTreeSet;
 
@@ -87,7 +87,7 @@ impl Groups {
         }
     }
 
-    /// ConsumerGroupDescribe, versions 0 and 1. Partitions of topics that are gone are left out.
+    /// ConsumerGroupDescribe, versions 0 and 1. Partitions of deleted topics are omitted.
     pub fn consumer_group_describe(
         &mut self,
         caller: Caller<'_>,
@@ -111,8 +111,8 @@ impl Groups {
     }
 }
 
-/// Makes a classic group one of members of both protocols, with the first of the other one. An
-/// error changes nothing.
+/// Converts a classic group to a consumer group when its first member of the new protocol joins. An
+/// error leaves it unchanged.
 fn upgrade(
     classic: &mut ClassicGroup,
     beat: &Beat,
@@ -139,7 +139,7 @@ fn upgrade(
         let Waiting { ticket, api_version } = joining.waiting;
         let place = joining.instance.as_ref().and_then(|it| consumer.instances.get(it));
         let joined = match place.is_some_and(|current| *current != id) {
-            // The first of the other protocol has just taken it.
+            // The member of the new protocol has just replaced it.
             true => Err(ResponseError::FencedInstanceId),
             false => consumer.join(joining, id.clone(), topics, context),
         };
@@ -150,14 +150,14 @@ fn upgrade(
     Ok((consumer, response))
 }
 
-/// Returns whether a member of the other protocol may come.
+/// Returns whether a member of the new protocol may join.
 fn may_upgrade(classic: &ClassicGroup, context: &CallContext<'_>) -> bool {
     let has_upgrades = context.options.migration_policy.has_upgrades();
     classic.is_open_to_consumers() && (has_upgrades || classic.members.is_empty())
 }
 
-/// The error for a member that was dropped before the group became a classic one: it may come as a
-/// new member, unless another has its place.
+/// Returns the error for a member that was removed before the group became a classic one. It may
+/// join as a new member, unless another has taken its place.
 fn dropped(classic: &ClassicGroup, beat: &Beat, context: &CallContext<'_>) -> ResponseError {
     let has_place = beat.instance.as_ref().is_some_and(|it| classic.instances.contains_key(it));
     match beat.epoch {
@@ -168,7 +168,7 @@ fn dropped(classic: &ClassicGroup, beat: &Beat, context: &CallContext<'_>) -> Re
     }
 }
 
-/// What a heartbeat must say, by KIP-848.
+/// Validates the fields of a heartbeat according to KIP-848.
 fn check_fields(
     caller: &Caller<'_>,
     request: &ConsumerGroupHeartbeatRequest,

@@ -1,4 +1,4 @@
-//! A group changes its protocol while members are there: online upgrade and downgrade of KIP-848.
+//! Online conversion of a group between protocols: upgrade and downgrade of KIP-848.
 //!
 //! ```text
 //!                  a member comes by the protocol of KIP-848
@@ -8,13 +8,14 @@
 //!         └── members are left, and all speak the classic protocol ◀─────┘
 //! ```
 //!
-//! No partition gets a second reader by it. A member has in the new group what it may read as the
-//! old one knows: what it was assigned, and what it said when it last joined that it reads and has
-//! not been heard to give up since. It gives up what it loses by the rules of the new group.
+//! A conversion never gives a partition a second reader. In the new group, a member owns the
+//! partitions that the old group knows it may read: those assigned to it, and those that it
+//! reported as owned when it last joined and has not revoked since. It revokes partitions by the
+//! rules of the new group.
 //!
-//! One record changes the kind of group and has all members in it. In a consumer group that is cut
-//! off behind that record all speak the classic protocol: they are told to join, and the first that
-//! does makes it a classic group.
+//! A single record converts the group and contains all members. In a consumer group restored from a
+//! log that ends behind that record, all members use the classic protocol: they are told to join,
+//! and the first join makes it a classic group.
 
 use std::collections::BTreeMap;
 
@@ -29,21 +30,21 @@ use crate::effect::CallContext;
 use crate::embedded::{self, PROTOCOL_TYPE, Subscription};
 use crate::topics::Topics;
 
-/// The consumer group of a classic group's members, who are consumers; it is not stored yet. `None`
-/// where what they read cannot be read.
+/// Returns the consumer group with a classic group's members, who must be consumers. It is not
+/// stored yet. `None` if a subscription or assignment is malformed.
 pub(crate) fn upgraded(
     classic: &ClassicGroup,
     topics: &dyn Topics,
     context: &CallContext<'_>,
 ) -> Option<ConsumerGroup> {
-    // Epochs go on where the generations end.
+    // Epochs continue after the generations.
     let mut group = ConsumerGroup::new(classic.id.clone(), classic.generation_max, context.unix_ms);
     let mut claims = BTreeMap::new();
     for (id, member) in &classic.members {
         let subscription =
             embedded::subscription_of(member.protocols.iter().map(|it| &it.metadata))?;
         let assigned = resolve(&embedded::assignment(&member.assignment)?, topics);
-        // One that was in no generation yet was assigned nothing, and joins the new group.
+        // A new member has no assignment. It joins the new group.
         if member.is_new {
             continue;
         }
@@ -57,7 +58,7 @@ pub(crate) fn upgraded(
         }
         group.members.insert(id.clone(), member);
     }
-    // A member that was assigned less than it had may still read the rest.
+    // A member whose assignment has shrunk may still read the other partitions.
     for (id, owned) in claims {
         let revoking = claim(&mut group, &id, owned);
         let member = group.members.get_mut(&id).expect("each that has claims was put in");
@@ -69,7 +70,7 @@ pub(crate) fn upgraded(
     Some(group)
 }
 
-/// Makes the member the owner of those partitions that nobody owns.
+/// Makes the member the owner of those partitions that have none. Returns them.
 fn claim(group: &mut ConsumerGroup, id: &StrBytes, partitions: Partitions) -> Partitions {
     let is_free = |it: &Partition| !group.owners.contains_key(it);
     let free: Partitions = partitions.into_iter().filter(is_free).collect();
@@ -110,8 +111,8 @@ fn modern(
     modern
 }
 
-/// The classic group of a consumer group's members of the classic protocol, without one whose place
-/// is taken, and stored: they are to join again.
+/// Creates and stores the classic group with a consumer group's classic members, except a replaced
+/// one. They must join again.
 pub(crate) fn downgraded(
     group: &ConsumerGroup,
     replaced: Option<&StrBytes>,
@@ -124,7 +125,7 @@ pub(crate) fn downgraded(
     let classic = if members.is_empty() {
         ClassicGroup::take_over(group.id.clone(), group.epoch, context)
     } else {
-        // The epoch that settled members have: theirs is the generation until they join.
+        // Epoch of settled members, which is their generation until they join.
         let mut classic =
             ClassicGroup::new(group.id.clone(), group.assignment_epoch, context.unix_ms);
         classic.generation_max = group.epoch;
@@ -144,11 +145,11 @@ pub(crate) fn downgraded(
     classic
 }
 
-/// A member as it was by the classic protocol. `None` for one that does not speak it.
+/// Converts a member to one of the classic protocol. `None` if it uses the new protocol.
 fn former(member: &consumer::Member, topics: &dyn Topics) -> Option<classic::Member> {
     let consumer::Member { profile, classic, .. } = member;
     let terms = classic.as_ref()?;
-    // All that it may read until it joins.
+    // All partitions that it may read until it joins.
     let owned: Partitions = member.assigned.union(&member.revoking).copied().collect();
     let assignment: Bytes =
         embedded::encode_assignment(member.subscription_version(), &named(&owned, topics));

@@ -1,4 +1,4 @@
-//! Inputs of the coordinator with a request, and its demands on its owner.
+//! Context of requests, and effects that the coordinator requests from its owner.
 
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
@@ -7,45 +7,44 @@ use shares::Owner;
 
 use crate::options::Options;
 
-/// The owner's name for a request whose reply is due. Each is answered once.
+/// Identifier of a request, chosen by the owner, for its reply. Each is answered once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Where a request comes from, and when.
+/// Origin and time of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
     pub ticket: Ticket,
-    /// The version of the request, and of the reply to it.
+    /// Version of the request and its reply.
     pub api_version: i16,
     pub client_id: &'a str,
     /// The client's address, for descriptions of groups.
     pub host: &'a str,
-    /// Who the client is, in the owner's words. Empty where that is not known.
+    /// The client's principal, as named by the owner; empty if unknown.
     pub principal: &'a str,
-    /// Whose share of the coordinator's limits is taken.
+    /// Owner whose share of the coordinator's limits the request uses.
     pub owner: Owner,
-    /// Milliseconds of a clock that nobody sets, and which never goes back from one call to the
-    /// next. It agreed with the host's, since 1970, at some time; [`Groups::set_host_ahead`] says
-    /// what has become of that.
+    /// Time of a monotonic clock in milliseconds. Its epoch is 1970 by the host's clock at some
+    /// time; [`Groups::set_host_ahead`] sets the current difference.
     ///
     /// [`Groups::set_host_ahead`]: crate::Groups::set_host_ahead
     pub now_ms: i64,
 }
 
-/// An entry of the state log: the newest value under a key counts. Without a value the key is
-/// forgotten.
+/// Record of the state log: the latest value of a key is valid. A record without a value deletes
+/// the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     pub key: Bytes,
     pub value: Option<Bytes>,
 }
 
-/// Effect that the owner is to carry out, in the order of the list, and of the calls.
+/// Action that the owner must perform, in order, within and across calls.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Append to the state log.
     Persist(Record),
-    /// Answer the request, once every record of an effect before this one is durable.
+    /// Reply to a request, after the records of all earlier effects are durable.
     Reply(Ticket, ResponseKind),
 }
 
@@ -56,10 +55,10 @@ pub(crate) struct Waiting {
     pub(crate) api_version: i16,
 }
 
-/// One call into the coordinator: its time, its limits and its effects.
+/// Context of one call: time, limits and effects.
 pub(crate) struct CallContext<'a> {
     pub(crate) now_ms: i64,
-    /// By the host's clock: for what is kept.
+    /// Time of the host's clock, for persistent timestamps.
     pub(crate) unix_ms: i64,
     pub(crate) options: Options,
     pub(crate) out: &'a mut Vec<Effect>,
@@ -75,7 +74,7 @@ impl CallContext<'_> {
     }
 }
 
-/// The code of a result on the wire: 0 if it went well.
+/// Converts a result to an error code; 0 means success.
 pub(crate) fn code(result: Result<(), ResponseError>) -> i16 {
     result.err().map_or(0, |error| error.code())
 }

@@ -1,34 +1,34 @@
-//! Kafka's consumer protocol: subscriptions and assignments as the bytes in which members of
-//! classic groups tell them to each other (`ConsumerProtocolSubscription` and
-//! `ConsumerProtocolAssignment`, versions 0 to 3). Later versions begin with the same fields.
+//! Kafka's embedded consumer protocol: subscriptions and assignments, which members of classic
+//! groups exchange as bytes (`ConsumerProtocolSubscription` and `ConsumerProtocolAssignment`,
+//! versions 0 to 3). Later versions begin with the same fields.
 //!
-//! They are written by the library of Kafka's messages, and read here: its decoder takes memory for
-//! as many elements as the bytes say that a list has, before it looks whether they are there, and
-//! these bytes are whatever a client sent. It knows no version after 3 either.
+//! The library of Kafka's messages encodes them, but this module decodes them. The library's
+//! decoder allocates memory for the claimed number of elements before it checks their presence, and
+//! clients send arbitrary bytes. It also rejects versions after 3.
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::consumer_protocol_assignment::TopicPartition;
 use kafka_protocol::messages::{ConsumerProtocolAssignment, TopicName};
 use kafka_protocol::protocol::{Encodable, Message, StrBytes};
 
-/// The protocol type of groups whose members are Kafka's consumers.
+/// Protocol type of groups of Kafka's consumers.
 pub(crate) const PROTOCOL_TYPE: &str = "consumer";
 
-/// Indexes of partitions, by the name of their topic.
+/// Topic names with partition indexes.
 pub(crate) type NamedPartitions = Vec<(StrBytes, Vec<i32>)>;
 
-/// Subscription of a member, as its client says it.
+/// Subscription of a member, as sent by its client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
     pub(crate) version: i16,
     pub(crate) names: Vec<StrBytes>,
-    /// Partitions that it reads while it joins; none where its version does not say.
+    /// Owned partitions at the time of the join; empty if the version lacks them.
     pub(crate) owned: NamedPartitions,
     pub(crate) rack: Option<StrBytes>,
 }
 
-/// The subscription that a member joined with, of the metadata of the protocols that it knows: all
-/// carry the same. `None` where there is none, or one of them cannot be read.
+/// Returns a member's subscription from the metadata of its protocols, all of which contain the
+/// same one. `None` without protocols, or if any is malformed.
 pub(crate) fn subscription_of<'a>(
     metadata: impl IntoIterator<Item = &'a Bytes>,
 ) -> Option<Subscription> {
@@ -50,14 +50,14 @@ fn subscription(metadata: &[u8]) -> Option<Subscription> {
     Some(Subscription { version, names, owned, rack: rack.filter(|it| !it.is_empty()) })
 }
 
-/// The topics of a subscription, whatever follows them.
+/// Returns the topics of a subscription and ignores the fields after them.
 pub(crate) fn subscribed_names(metadata: &[u8]) -> Option<Vec<StrBytes>> {
     let mut fields = Fields { rest: metadata };
     let _version = fields.i16()?;
     fields.list(Fields::text)
 }
 
-/// The partitions of an assignment. A member that was assigned nothing may have no bytes at all.
+/// Decodes the partitions of an assignment. An empty assignment may have no bytes.
 pub(crate) fn assignment(bytes: &[u8]) -> Option<NamedPartitions> {
     if bytes.is_empty() {
         return Some(Vec::new());
@@ -69,7 +69,7 @@ pub(crate) fn assignment(bytes: &[u8]) -> Option<NamedPartitions> {
     Some(partitions)
 }
 
-/// An assignment in the version of the member's subscription.
+/// Encodes an assignment in the version of the member's subscription.
 pub(crate) fn encode_assignment(version: i16, topics: &[(String, Vec<i32>)]) -> Bytes {
     let version = version.min(ConsumerProtocolAssignment::VERSIONS.max);
     let assigned = topics.iter().map(|(name, indexes)| {
@@ -85,7 +85,7 @@ pub(crate) fn encode_assignment(version: i16, topics: &[(String, Vec<i32>)]) -> 
     bytes.freeze()
 }
 
-/// Reads fields in Kafka's order of bytes. `None` where they end too early or make no sense.
+/// Decoder for big-endian fields. Returns `None` if the bytes are truncated or invalid.
 struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -119,7 +119,7 @@ impl Fields<'_> {
         Some(Some(StrBytes::from_utf8(Bytes::copy_from_slice(text)).ok()?))
     }
 
-    /// A list ends where the bytes do, whatever its count says.
+    /// Reads a list, without trusting its count: it ends with the bytes.
     fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count = u32::try_from(self.i32()?).ok()?;
         (0..count).map(|_| item(self)).collect()

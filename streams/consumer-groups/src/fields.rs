@@ -1,10 +1,10 @@
-//! Fields of state records: little-endian numbers, and bytes behind their count.
+//! Encoding of fields in state records: little-endian numbers, and bytes with a length prefix.
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-/// Writes the fields of one key or value.
+/// Encoder of a key or value.
 #[derive(Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -69,7 +69,7 @@ impl Writer {
     }
 }
 
-/// Reads the fields of one key or value. `None` where the bytes end too early or make no sense.
+/// Decoder of a key or value. Returns `None` if the bytes are truncated or invalid.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Returns whether nothing is left.
+    /// Returns whether all bytes were read.
     pub(crate) fn is_done(&self) -> bool {
         self.rest.is_empty()
     }
@@ -142,12 +142,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A copy of its own: what is decoded from a request keeps the whole request in memory.
+/// Copies a string, because a decoded one keeps the buffer of the whole request in memory.
 pub(crate) fn own(text: &StrBytes) -> StrBytes {
     StrBytes::from_string(text.to_string())
 }
 
-/// A copy of the beginning, of at most so many bytes.
+/// Copies a prefix of at most `bytes_max` bytes.
 pub(crate) fn own_beginning(text: &str, bytes_max: usize) -> StrBytes {
     let ends = text.char_indices().map(|(start, letter)| start + letter.len_utf8());
     let end = ends.take_while(|end| *end <= bytes_max).last().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The table of groups: looking them up, making and forgetting them, their deadlines and sizes.
+//! The table of groups: lookup, creation and deletion, deadlines and memory usage.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,30 +19,30 @@ use crate::options::{ENTRY_BYTES, Options};
 use crate::subscriptions::Subscriptions;
 use crate::topics::Topics;
 
-/// The group coordinator. See the crate's documentation for what its effects promise.
+/// The group coordinator. See the crate's documentation for the guarantees of its effects.
 #[derive(Debug)]
 pub struct Groups {
     pub(crate) options: Options,
     pub(crate) groups: BTreeMap<StrBytes, Group>,
-    /// When a group is to be looked at, at the latest.
+    /// Times at which groups must be examined at the latest.
     pub(crate) wakes: BTreeSet<(i64, StrBytes)>,
-    /// The groups for which each producer's open transaction holds offsets.
+    /// Groups with pending offsets of each producer's open transaction.
     pub(crate) transactions: BTreeMap<i64, BTreeSet<StrBytes>>,
-    /// The number of the last commit.
+    /// Sequence number of the last commit.
     pub(crate) order: u64,
     pub(crate) sweep: Sweep,
     pub(crate) host_ahead_ms: i64,
-    /// Number of groups, by who made them or first used them since the start.
+    /// Number of groups, by the owner that created them or first used them since the start.
     pub(crate) counts: Shares,
     bytes: Shares,
     ids: Random,
 }
 
-/// The walk over all groups for offsets that nobody needs any more.
+/// State of the periodic scan of all groups for expired offsets.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     pub(crate) next_ms: i64,
-    /// The last group of a walk that is going on.
+    /// Last group examined by a scan in progress.
     pub(crate) after: Option<StrBytes>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns whether no member is there.
+    /// Returns whether the group has no members.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Classic(group) => group.is_empty(),
@@ -118,8 +118,8 @@ impl Group {
         Self { kind, offsets: Offsets::default(), owner: Owner::NOBODY, wake_ms: None, bytes: 0 }
     }
 
-    /// Makes a consumer group whose members all speak the classic protocol a classic group, when
-    /// others have gone and the policy has that.
+    /// Converts a consumer group to a classic group if only classic members remain and the policy
+    /// allows it.
     pub(crate) fn downgrade(&mut self, topics: &dyn Topics, context: &mut CallContext<'_>) {
         if let Kind::Consumer(group) = &self.kind
             && context.options.migration_policy.has_downgrades()
@@ -131,8 +131,8 @@ impl Group {
 }
 
 impl Groups {
-    /// A coordinator without groups. `seed` differs from one start to the next: ids of members
-    /// are drawn from it, which tell members apart and are no secrets.
+    /// Creates a coordinator without groups. `seed` must differ between starts: member ids, which
+    /// must be unique but are not secret, are generated from it.
     pub fn new(options: Options, seed: u64) -> Self {
         Self {
             options,
@@ -148,18 +148,18 @@ impl Groups {
         }
     }
 
-    /// Number of groups, those with nothing but offsets included.
+    /// Returns the number of groups, including those with only offsets.
     pub fn count(&self) -> usize {
         self.groups.len()
     }
 
-    /// Memory that all groups take, about: names, members and offsets.
+    /// Returns the approximate memory usage of all groups: names, members and offsets.
     pub fn bytes(&self) -> usize {
         self.bytes.total()
     }
 
-    /// Says by how much the clock of the host is ahead of the owner's, which nobody sets. What is
-    /// kept over restarts has the host's time.
+    /// Sets the difference of the host's clock to the owner's monotonic clock. Persistent
+    /// timestamps are the host's.
     pub fn set_host_ahead(&mut self, ahead_ms: i64) {
         self.host_ahead_ms = ahead_ms;
     }
@@ -179,8 +179,8 @@ impl Groups {
         uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
     }
 
-    /// The classic group of this id, made if there is none. One that the state log brought is from
-    /// now on of whoever uses it first.
+    /// Returns the classic group with this id, or creates one. A loaded group is assigned to the
+    /// owner that first uses it.
     pub(crate) fn classic_or_new(
         &mut self,
         id: &StrBytes,
@@ -211,13 +211,13 @@ impl Groups {
         Ok(group)
     }
 
-    /// Whose a group is, or will be where there is none yet.
+    /// Returns the owner of a group, or the caller if the group does not exist.
     pub(crate) fn owner_of(&self, id: &StrBytes, caller: &Caller<'_>) -> Owner {
         self.groups.get(id).map_or(caller.owner, |group| group.owner)
     }
 
-    /// Returns whether groups of an owner have room for so many more bytes. For none there always
-    /// is: what an owner has stays its own when others have come.
+    /// Checks that the groups of an owner may grow by `more` bytes. 0 is always allowed, so owners
+    /// keep what they have.
     pub(crate) fn check_bytes(&self, owner: Owner, more: usize) -> Result<(), ResponseError> {
         match more == 0 || self.bytes.has_room(owner, more, self.options.total_bytes_max) {
             true => Ok(()),
@@ -225,7 +225,7 @@ impl Groups {
         }
     }
 
-    /// Counts and arms a group anew after it changed. One that holds nothing is dropped.
+    /// Updates memory usage and deadlines of a changed group. Deletes it if it is empty.
     pub(crate) fn settle(&mut self, id: &StrBytes) {
         let Some(group) = self.groups.get_mut(id) else { return };
         if group.kind.is_empty() && !group.kind.is_stored() && group.offsets.is_empty() {
@@ -237,7 +237,7 @@ impl Groups {
         self.bytes.take(group.owner, bytes);
         group.bytes = bytes;
         let next_ms = group.kind.next_deadline_ms();
-        // Deadlines that moved on are found when the group is looked at.
+        // A later deadline is discovered when the group is next examined.
         let Some(next_ms) = next_ms.filter(|it| group.wake_ms.is_none_or(|wake| *it < wake)) else {
             return;
         };
@@ -248,7 +248,7 @@ impl Groups {
         self.wakes.insert((next_ms, id.clone()));
     }
 
-    /// Counts what a group's offsets take, of which so many bytes are counted.
+    /// Updates the memory usage of a group's offsets, which was `bytes_before`.
     pub(crate) fn count_offsets(&mut self, id: &StrBytes, bytes_before: usize) {
         let Some(group) = self.groups.get_mut(id) else { return };
         let bytes = group.bytes - bytes_before + group.offsets.bytes();
@@ -257,14 +257,14 @@ impl Groups {
         group.bytes = bytes;
     }
 
-    /// Notes that the group's wake was taken out of the list.
+    /// Records that the group's deadline was removed from the list.
     pub(crate) fn woke(&mut self, id: &StrBytes) {
         if let Some(group) = self.groups.get_mut(id) {
             group.wake_ms = None;
         }
     }
 
-    /// Forgets a group and all its offsets, in the state log too.
+    /// Deletes a group and all its offsets, including the state log's records.
     pub(crate) fn delete_group(&mut self, id: &StrBytes, context: &mut CallContext<'_>) {
         let Some(group) = self.groups.get(id) else { return };
         let records = group.offsets.gone(id).into_iter().chain(group.kind.gone());

@@ -1,4 +1,4 @@
-//! Keys of state records. Their first byte is the version of key and value.
+//! Keys of state records. The first byte is the version of key and value.
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
@@ -6,21 +6,21 @@ use kafka_protocol::protocol::StrBytes;
 use crate::effect::Record;
 use crate::fields::{Reader, Writer};
 
-/// The version of the state records that this code writes and reads.
+/// Version of state records that this code writes and reads.
 pub(crate) const VERSION: u8 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// The group itself; a classic one with its members.
+    /// A group; a classic one includes its members.
     Group(StrBytes),
-    /// The highest generation that a classic group handed out.
+    /// Highest generation of a classic group.
     Generation(StrBytes),
     /// A member of a consumer group.
     Member(StrBytes, StrBytes),
-    /// What a member of a consumer group is to be assigned.
+    /// Target assignment of a member of a consumer group.
     Target(StrBytes, StrBytes),
     Offset(StrBytes, StrBytes, i32),
-    /// An offset of a transaction that has not ended, with the producer's id.
+    /// Pending offset of an open transaction, with the producer id.
     Pending(StrBytes, i64, StrBytes, i32),
 }
 

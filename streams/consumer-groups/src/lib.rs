@@ -1,7 +1,7 @@
-//! Groups of consumers: members, assignments and committed offsets, without a network.
+//! Consumer groups: members, assignments and committed offsets, without a network.
 //!
-//! [`Groups`] is the group coordinator of Kafka as a state machine. Its owner hands it requests
-//! with the time, and does what it asks in effects:
+//! [`Groups`] is Kafka's group coordinator as a state machine. Its owner passes in requests with
+//! the time, and performs the resulting effects:
 //!
 //! ```text
 //! request, now ──▶ Groups ──▶ Persist(record), …, Reply(ticket, response)
@@ -9,24 +9,24 @@
 //!        load, start └── state log ◀┘
 //! ```
 //!
-//! **Effects are in order, over all calls.** The owner appends records to the state log in that
-//! order, and sends a reply only once every record of an effect before it is durable, whichever
-//! call that came from. State changes in memory at once, but nobody hears of a change before it is
-//! durable: each reply stands behind the records of all that it was made from. So after a crash the
-//! log holds all that any client was told: commits that were acknowledged, assignments and
-//! generations that were handed out.
+//! **Effects are ordered across all calls.** The owner appends records to the state log in that
+//! order. It sends a reply only after the records of all earlier effects are durable, including
+//! those of other calls. State changes in memory immediately, but no client observes a change
+//! before it is durable, because each reply follows the records of all state that it is derived
+//! from. So after a crash, the log contains everything that clients were told: acknowledged
+//! commits, assignments and generations.
 //!
-//! **Any beginning of the log is a state of its own.** The records of one call need not be appended
-//! at once; what is cut off belongs to requests that were not answered. Where a record cannot be
-//! appended, the owner sends no reply behind it, drops the coordinator and makes a new one from the
-//! log ([`Groups::load`], [`Groups::start`]).
+//! **Every prefix of the log is a valid state.** The records of one call need not be appended
+//! atomically; if some are lost, their requests were not answered. If a record cannot be appended,
+//! the owner sends no later reply, discards the coordinator and creates a new one from the log
+//! ([`Groups::load`], [`Groups::start`]).
 //!
-//! A request is answered once: now, or later by another call or by [`Groups::tick`]. Replies to
-//! clients that have gone are the owner's to drop. Everything is bounded by [`Options`].
+//! Each request is answered once: immediately, by a later call or by [`Groups::tick`]. The owner
+//! drops replies to disconnected clients. All memory is bounded by [`Options`].
 //!
-//! It reads no clock, draws no seed, starts no thread and knows no network. Whether clients may use
-//! groups and topics its owner checks before; which topics there are, and which of them patterns
-//! may show to a member, it asks its owner ([`Topics`]).
+//! The crate reads no clock, generates no seed, starts no threads and does no network I/O. The
+//! owner authorizes access to groups and topics. It also provides the list of topics, and which of
+//! them patterns may reveal to a member ([`Topics`]).
 #![forbid(unsafe_code)]
 
 mod admin_requests;

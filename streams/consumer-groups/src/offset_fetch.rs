@@ -1,4 +1,4 @@
-//! OffsetFetch: what groups committed.
+//! OffsetFetch: committed offsets of groups.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::offset_fetch_request::{
@@ -16,7 +16,7 @@ use crate::groups::{Group, Groups, Kind};
 use crate::offsets::Place;
 
 impl Groups {
-    /// OffsetFetch, versions 1 to 9; of several groups from version 8 on.
+    /// OffsetFetch, versions 1 to 9; for several groups from version 8 on.
     pub fn offset_fetch(
         &mut self,
         caller: Caller<'_>,
@@ -70,7 +70,8 @@ impl Groups {
     }
 }
 
-/// A member says from version 9 on who it is, so that it learns that it is out of date.
+/// Checks the member, which requests contain from version 9 on, so that outdated members are
+/// fenced.
 fn check_member(
     group: Option<&Group>,
     asked: &OffsetFetchRequestGroup,
@@ -125,7 +126,7 @@ fn fetch(
     }
 }
 
-/// The form before version 8.
+/// Converts the reply to its form before version 8.
 fn for_one_group(group: OffsetFetchResponseGroup) -> OffsetFetchResponse {
     let topics = group.topics.into_iter().map(|topic| {
         let partitions = topic.partitions.into_iter().map(|it| {

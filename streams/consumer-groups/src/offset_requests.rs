@@ -1,7 +1,7 @@
-//! OffsetCommit, OffsetFetch, OffsetDelete, and the offsets of transactions.
+//! OffsetCommit, OffsetDelete, and the offsets of transactions.
 //!
-//! Whether the client may name topics, the owner has checked before. Whether there are such is
-//! looked at here: a topic that was deleted meanwhile takes no offset any more.
+//! The owner authorizes access to topics. Their existence is checked here: offsets of deleted
+//! topics are not accepted.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
@@ -36,17 +36,17 @@ pub enum TransactionEnd {
     Abort,
 }
 
-/// Where a commit goes.
+/// Destination of a commit.
 #[derive(Clone, Copy)]
 enum Target {
     Committed { expire_ms: Option<i64> },
     Pending(Producer),
 }
 
-/// What a request says of one partition.
+/// Offset of one partition in a request.
 struct Given<'a> {
     topic: &'a StrBytes,
-    /// Of the topic; 0 where there is none.
+    /// Partition count of the topic; 0 if it does not exist.
     partition_count: u32,
     partition: i32,
     offset: i64,
@@ -101,8 +101,8 @@ impl Groups {
         self.settle(group_id);
     }
 
-    /// TxnOffsetCommit, versions 0 to 5: the offsets count once the transaction is committed. That
-    /// the producer is the current one and its transaction open, the owner has checked before.
+    /// TxnOffsetCommit, versions 0 to 5: the offsets take effect when the transaction is committed.
+    /// The owner has verified that the producer is current and its transaction is open.
     pub fn txn_offset_commit(
         &mut self,
         caller: Caller<'_>,
@@ -150,9 +150,8 @@ impl Groups {
         self.settle(group_id);
     }
 
-    /// Ends a producer's transaction for all groups: what is pending becomes committed or is
-    /// dropped. Without effects where nothing is pending, or only of a later epoch, so that it
-    /// can be repeated.
+    /// Ends a producer's transaction in all groups: pending offsets are committed or dropped. Has
+    /// no effects if nothing is pending, or only offsets of a later epoch, so it is repeatable.
     pub fn end_transaction(
         &mut self,
         producer_id: i64,
@@ -181,20 +180,21 @@ impl Groups {
         }
     }
 
-    /// The topics of the offsets that a producer's transaction is to commit, perhaps repeatedly.
+    /// Returns the topics of the pending offsets of a producer's transaction, possibly with
+    /// duplicates.
     pub fn pending_topics(&self, producer_id: i64) -> impl Iterator<Item = &StrBytes> {
         let ids = self.transactions.get(&producer_id).into_iter().flatten();
         let groups = ids.filter_map(|id| self.groups.get(id));
         groups.flat_map(move |group| group.offsets.pending_topics(producer_id))
     }
 
-    /// The topics in which a group has committed offsets.
+    /// Returns the topics for which a group has committed offsets.
     pub fn committed_topics(&self, group: &GroupId) -> impl Iterator<Item = &StrBytes> {
         let group = self.groups.get(&group.0);
         group.into_iter().flat_map(|group| group.offsets.committed_topics())
     }
 
-    /// OffsetDelete, version 0: only of topics that no member subscribes to.
+    /// OffsetDelete, version 0: only for topics to which no member subscribes.
     pub fn offset_delete(
         &mut self,
         caller: Caller<'_>,
@@ -232,8 +232,9 @@ impl Groups {
         self.settle(id);
     }
 
-    /// Forgets the offsets of a topic that was deleted, those of open transactions included. To be
-    /// done again before a topic of that name is made: the owner may have died between.
+    /// Deletes all offsets of a deleted topic, including those of open transactions. Must be
+    /// repeated before a topic of that name is created, because the owner may have crashed in
+    /// between.
     pub fn delete_topic(&mut self, name: &str, out: &mut Vec<Effect>) {
         let topic = StrBytes::from_string(name.to_owned());
         let has_some = |(_, group): &(&StrBytes, &Group)| group.offsets.has_topic(&topic);
@@ -254,7 +255,8 @@ impl Groups {
                     out.push(Effect::Persist(pending.gone()));
                 }
                 if group.offsets.pending_epoch(producer_id).is_none() {
-                    // The list is of this group's producers, and this was its last offset.
+                    // The list contains this group's producers, and this was the producer's last
+                    // offset in it.
                     let groups = self.transactions.get_mut(&producer_id);
                     groups.expect("pending offsets are listed").remove(&id);
                 }
@@ -284,7 +286,7 @@ impl Groups {
             return Ok(());
         }
         group.check_epoch(committer.member_id, committer.epoch).map_err(|error| match error {
-            // Only members that know epochs know this error.
+            // Only members with epochs support this error.
             ResponseError::StaleMemberEpoch if committer.is_transactional => {
                 ResponseError::IllegalGeneration
             }
@@ -299,7 +301,7 @@ impl Groups {
         let pending = self.groups.get(id).and_then(|it| it.offsets.pending_epoch(producer.id));
         match pending {
             Some(epoch) if epoch > producer.epoch => Err(ResponseError::InvalidProducerEpoch),
-            // The transaction before has not been ended here yet.
+            // The previous transaction has not been ended here yet.
             Some(epoch) if epoch < producer.epoch => Err(ResponseError::ConcurrentTransactions),
             _ => Ok(()),
         }
@@ -327,7 +329,7 @@ impl Groups {
             Target::Committed { .. } => None,
             Target::Pending(producer) => Some(producer.id),
         };
-        // Whoever has a place keeps it, whatever others have taken meanwhile.
+        // Replacing an offset is allowed regardless of the limits, unless it grows.
         let replaced = group.offsets.replaced(&place, producer_id);
         let replaced_bytes = replaced.map(|it| it.size(&place.topic));
         if replaced.is_none() && group.offsets.count() >= self.options.group_offsets_max {
@@ -369,7 +371,7 @@ impl Groups {
         }
     }
 
-    /// What members read of a group whose offsets may be deleted.
+    /// Returns the subscriptions of a group whose offsets may be deleted.
     fn subscriptions(&self, id: &StrBytes) -> Result<Subscriptions, ResponseError> {
         let group = self.groups.get(id).ok_or(ResponseError::GroupIdNotFound)?;
         match &group.kind {
@@ -381,7 +383,7 @@ impl Groups {
     }
 }
 
-/// Commits without a group have an empty id since before groups existed.
+/// Commits without a group have an empty group id, for historical reasons.
 fn check_group_or_empty(id: &StrBytes) -> Result<(), ResponseError> {
     match id.len() <= ID_BYTES_MAX {
         true => Ok(()),

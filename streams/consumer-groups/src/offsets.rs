@@ -1,4 +1,4 @@
-//! The offsets that a group committed, and those that wait for the end of a transaction.
+//! Committed offsets of a group, and pending offsets of transactions.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ pub(crate) struct Offset {
     pub(crate) leader_epoch: i32,
     pub(crate) metadata: StrBytes,
     pub(crate) commit_ms: i64,
-    /// Where the request named a time to keep it.
+    /// Set if the request contained a retention time.
     pub(crate) expire_ms: Option<i64>,
-    /// Counts all commits of the coordinator: of a transaction and a commit beside it, the later
-    /// one wins.
+    /// Global sequence number of the commit. Between a transactional and another commit, the later
+    /// one takes precedence.
     pub(crate) order: u64,
 }
 
@@ -44,14 +44,14 @@ impl Offset {
     }
 }
 
-/// A partition by its topic's name.
+/// Topic name and partition index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) topic: StrBytes,
     pub(crate) partition: i32,
 }
 
-/// The offsets of one producer's open transaction.
+/// Offsets of one producer's open transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) epoch: i16,
@@ -72,12 +72,12 @@ impl Offsets {
         self.count == 0
     }
 
-    /// Offsets, the pending ones included.
+    /// Returns the number of offsets, including pending ones.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Memory that they take, about.
+    /// Returns the approximate memory usage.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -106,26 +106,27 @@ impl Offsets {
         self.pending.keys().copied()
     }
 
-    /// The partitions of a topic that have committed offsets.
+    /// Returns the partitions of a topic with committed offsets.
     pub(crate) fn of_topic(&self, topic: &StrBytes) -> impl Iterator<Item = &Place> {
         places_of(&self.committed, topic)
     }
 
-    /// The topics of committed offsets, each once.
+    /// Returns the distinct topics of committed offsets.
     pub(crate) fn committed_topics(&self) -> impl Iterator<Item = &StrBytes> {
         let mut last = None;
         let topics = self.committed.keys().map(|place| &place.topic);
         topics.filter(move |topic| last.replace(*topic) != Some(*topic))
     }
 
-    /// Returns whether any offset is of this topic, be it pending.
+    /// Returns whether there is any offset of this topic, including pending ones.
     pub(crate) fn has_topic(&self, topic: &StrBytes) -> bool {
         let mut all = self.pending.values().map(|it| &it.offsets).chain([&self.committed]);
         all.any(|offsets| places_of(offsets, topic).next().is_some())
     }
 
-    /// Offset in whose place one comes: at once, or, where it is pending, at the end of the
-    /// producer's transaction. Only one that is pending is counted for it: others take more.
+    /// Returns the offset that a new one replaces: immediately or, if it is pending, at the end of
+    /// the transaction. Only one pending offset per partition can count as a replacement of the
+    /// committed one; further ones need additional memory.
     pub(crate) fn replaced(&self, place: &Place, producer_id: Option<i64>) -> Option<&Offset> {
         let committed = self.committed.get(place);
         let Some(producer_id) = producer_id else { return committed };
@@ -133,13 +134,13 @@ impl Offsets {
         own.or_else(|| committed.filter(|_| !self.has_pending(place)))
     }
 
-    /// A producer's pending offsets of one topic.
+    /// Returns the partitions of one topic with pending offsets of a producer.
     pub(crate) fn pending_of(&self, producer_id: i64, topic: &StrBytes) -> Vec<Place> {
         let pending = self.pending.get(&producer_id).into_iter();
         pending.flat_map(|it| places_of(&it.offsets, topic)).cloned().collect()
     }
 
-    /// The topics of a producer's pending offsets, each as often as it has partitions there.
+    /// Returns the topic of each pending offset of a producer, with duplicates.
     pub(crate) fn pending_topics(&self, producer_id: i64) -> impl Iterator<Item = &StrBytes> {
         let pending = self.pending.get(&producer_id).into_iter();
         pending.flat_map(|it| it.offsets.keys().map(|place| &place.topic))
@@ -167,7 +168,7 @@ impl Offsets {
         }
     }
 
-    /// Takes what a producer's transaction left pending.
+    /// Removes and returns the pending offsets of a producer's transaction.
     pub(crate) fn take_pending(&mut self, producer_id: i64) -> Vec<(Place, Offset)> {
         let Some(pending) = self.pending.remove(&producer_id) else { return Vec::new() };
         for (place, offset) in &pending.offsets {
@@ -187,7 +188,7 @@ impl Offsets {
         }
     }
 
-    /// The highest number of a commit.
+    /// Returns the highest sequence number of a commit.
     pub(crate) fn order_max(&self) -> u64 {
         let pending = self.pending.values().flat_map(|it| it.offsets.values());
         self.committed.values().chain(pending).map(|it| it.order).max().unwrap_or(0)
@@ -203,7 +204,7 @@ impl Offsets {
         committed.chain(pending).collect()
     }
 
-    /// Records that forget all of them.
+    /// Returns records that delete all offsets.
     pub(crate) fn gone(&self, group: &StrBytes) -> Vec<Record> {
         self.records(group).into_iter().map(|it| Record { key: it.key, value: None }).collect()
     }
@@ -219,7 +220,7 @@ impl Offsets {
     }
 }
 
-/// They are in order, so that the others are not looked at.
+/// Returns the partitions of one topic. The map is ordered, so no others are visited.
 fn places_of<'a>(
     offsets: &'a BTreeMap<Place, Offset>,
     topic: &StrBytes,
@@ -229,7 +230,7 @@ fn places_of<'a>(
     offsets.range(first..=last).map(|(place, _)| place)
 }
 
-/// A producer's incarnation.
+/// A producer id and epoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Producer {
     pub(crate) id: i64,
@@ -268,7 +269,7 @@ pub(crate) fn decode(value: &[u8]) -> Option<Offset> {
     value.is_done().then_some(offset)
 }
 
-/// The producer's epoch and the offset.
+/// Decodes the producer's epoch and the offset.
 pub(crate) fn decode_pending(value: &[u8]) -> Option<(i16, Offset)> {
     let mut value = Reader::new(value);
     let epoch = value.i16()?;

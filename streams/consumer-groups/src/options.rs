@@ -1,7 +1,7 @@
-//! Times and limits of the coordinator.
+//! Timeouts and limits of the coordinator.
 
-/// Times in milliseconds and limits. The names that Apache Kafka's broker has for them stand
-/// beside them; defaults are Kafka's where it has one.
+/// Timeouts in milliseconds, and limits. The corresponding settings of Apache Kafka's broker are
+/// named, and their defaults are used.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// `group.initial.rebalance.delay.ms`
@@ -22,16 +22,18 @@ pub struct Options {
     pub offsets_check_interval_ms: i64,
     /// `offset.metadata.max.bytes`
     pub offset_metadata_bytes_max: usize,
-    /// `group.max.size`: members of a group, those that were only given an id included.
+    /// `group.max.size`: maximum members of a group, including those that only have been assigned
+    /// an id.
     pub members_max: usize,
-    /// Groups, those with nothing but offsets included. One owner alone gets half.
+    /// Maximum number of groups, including those with only offsets. A single owner gets at most
+    /// half.
     pub groups_max: usize,
-    /// Names, subscriptions and assignments of a group's members: what a client sent, not what
-    /// the coordinator adds.
+    /// Maximum bytes of names, subscriptions and assignments of a group's members, as sent by
+    /// clients.
     pub group_bytes_max: usize,
-    /// Offsets of a group, pending ones included.
+    /// Maximum offsets of a group, including pending ones.
     pub group_offsets_max: usize,
-    /// Members' bytes and offsets of all groups together. One owner alone gets half.
+    /// Maximum bytes of members and offsets of all groups. A single owner gets at most half.
     pub total_bytes_max: usize,
 }
 
@@ -56,8 +58,8 @@ impl Default for Options {
     }
 }
 
-/// Changes of protocol that groups with members may make (KIP-848). A group without members is free
-/// to be one of either.
+/// Allowed protocol conversions of groups with members (KIP-848). A group without members can
+/// always be converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigrationPolicy {
     /// From the classic protocol to that of KIP-848, and back.
@@ -70,11 +72,11 @@ pub enum MigrationPolicy {
 }
 
 impl MigrationPolicy {
-    /// All there are.
+    /// All policies.
     pub const ALL: [Self; 4] =
         [Self::Bidirectional, Self::Upgrade, Self::Downgrade, Self::Disabled];
 
-    /// Kafka's name for it.
+    /// Returns Kafka's name of the policy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bidirectional => "bidirectional",
@@ -84,7 +86,7 @@ impl MigrationPolicy {
         }
     }
 
-    /// The policy of this name, in letters of either case as in Kafka.
+    /// Parses a policy by name, case-insensitively as in Kafka.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name().eq_ignore_ascii_case(name))
     }
@@ -98,18 +100,18 @@ impl MigrationPolicy {
     }
 }
 
-/// Ids of groups, members and instances may be so long.
+/// Maximum length of group ids, member ids and instance ids.
 pub(crate) const ID_BYTES_MAX: usize = 1_024;
 
-/// A client's id and host are kept up to this length; they are only shown.
+/// Maximum stored length of a client's id and host, which are only displayed.
 pub(crate) const SHOWN_BYTES_MAX: usize = 255;
 
-/// The longest name of a topic.
+/// Maximum length of a topic name.
 pub(crate) const TOPIC_BYTES_MAX: usize = 249;
 
-/// A member of a classic group that never joined before is dropped after waiting so long for the
-/// others: its client may have gone, and it has no id to come back with.
+/// Maximum wait of a new member of a classic group for the others. Its client may have
+/// disconnected, and knows no member id to return with.
 pub(crate) const NEW_MEMBER_WAIT_MS: i64 = 300_000;
 
-/// Memory that an offset, a member or a group takes beside the bytes of its names.
+/// Memory of an offset, a member or a group in addition to its strings.
 pub(crate) const ENTRY_BYTES: usize = 128;

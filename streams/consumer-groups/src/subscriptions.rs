@@ -1,4 +1,4 @@
-//! Topics that the members of a group read: by name, or by a pattern for whole names.
+//! Subscriptions of a group's members: topic names, or patterns that match whole names.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use regex::{Regex, RegexBuilder};
 
-/// What a compiled pattern may take.
+/// Maximum size of a compiled pattern.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Default)]
@@ -21,13 +21,13 @@ impl Subscriptions {
     }
 }
 
-/// A pattern in RE2's syntax that must match a whole name, as members give it (KIP-848).
+/// Compiles a pattern in RE2's syntax, as members send it (KIP-848), which must match a whole name.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, ResponseError> {
     let build = |pattern: &str| {
         let built = RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build();
         built.map_err(|_| ResponseError::InvalidRegularExpression)
     };
-    // By itself first: parentheses that do not match must not close the ones around it.
+    // Compiled on its own first, so that unbalanced parentheses cannot close the enclosing ones.
     build(pattern)?;
     build(&format!("^(?:{pattern})$"))
 }

@@ -1,34 +1,34 @@
-//! Questions of the coordinator about topics.
+//! Topic metadata that the coordinator requests from its owner.
 
 use std::ops::ControlFlow;
 
 use uuid::Uuid;
 
-/// A topic's identity and size.
+/// Id and partition count of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopicShape {
     pub id: Uuid,
     pub partition_count: u32,
 }
 
-/// A member, as far as it matters which topics it may know of: see [`Caller`](crate::Caller).
+/// Identity of a member for authorization to see topics: see [`Caller`](crate::Caller).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Viewer<'a> {
-    /// Empty where a record of an earlier version does not say.
+    /// Empty if a record of an earlier version lacks it.
     pub principal: &'a str,
     pub host: &'a str,
 }
 
-/// Says whether a viewer may know of a topic of this name.
+/// Predicate that decides whether a viewer may see a topic name.
 pub type Sight<'a> = Box<dyn Fn(&str) -> bool + 'a>;
 
-/// The topics there are.
+/// Access to topic metadata.
 pub trait Topics {
-    /// A number that differs whenever a topic was created, deleted or given partitions since, or
-    /// what viewers may know of has changed.
+    /// Returns a number that changes whenever a topic was created, deleted or extended, or the
+    /// visibility of topics has changed.
     fn version(&self) -> u64;
 
-    /// What patterns may show to a viewer.
+    /// Returns which topic names patterns may reveal to a viewer.
     fn sight(&self, viewer: Viewer<'_>) -> Sight<'_>;
 
     fn by_name(&self, name: &str) -> Option<TopicShape>;

@@ -1,4 +1,4 @@
-//! Work that is done without a request: deadlines, expiry of offsets, and the state log.
+//! Work without a request: deadlines, expiry of offsets, and loading of the state log.
 
 use std::ops::Bound;
 
@@ -13,27 +13,27 @@ use crate::keys::Key;
 use crate::offsets::{self, Offset, Place};
 use crate::topics::Topics;
 
-/// When a tick is, by the clock of [`Caller::now_ms`](crate::Caller::now_ms).
+/// Time of a tick, by the clock of [`Caller::now_ms`](crate::Caller::now_ms).
 #[derive(Clone, Copy, Debug)]
 pub struct TickTime {
     pub now_ms: i64,
-    /// Requests that came by then have been handed over, all of them.
+    /// All requests received up to this time have been passed in.
     pub heard_ms: i64,
 }
 
-/// Groups whose offsets are looked at in one tick.
+/// Number of groups whose offsets one tick examines.
 const SWEPT_GROUP_COUNT: usize = 256;
 
-/// Why a record of the state log cannot be taken over.
+/// Reason for which a record of the state log cannot be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadErrorKind {
-    /// The key is of a later version, or damaged.
+    /// The key is damaged, or of a later version.
     Key,
-    /// The value does not fit its key.
+    /// The value does not match its key.
     Value,
 }
 
-/// A record of the state log that makes no sense.
+/// A malformed record of the state log.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot read {kind:?} of a record of the group coordinator, with a key of {key_bytes} bytes: \
@@ -45,16 +45,16 @@ pub struct LoadError {
 }
 
 impl Groups {
-    /// When `tick` has something to do, by the owner's clock.
+    /// Returns the earliest time, by the owner's clock, at which `tick` has work.
     pub fn next_deadline_ms(&self) -> Option<i64> {
         let wake_ms = self.wakes.first().map(|(at_ms, _)| *at_ms);
         let sweep_ms = Some(self.sweep.next_ms).filter(|it| *it < i64::MAX);
         wake_ms.into_iter().chain(sweep_ms).min()
     }
 
-    /// Ends what is due: sessions, rebalances, offsets of empty groups. Only what was due by the
-    /// time up to which all requests were handed over, so that no member is dropped whose
-    /// heartbeat has come.
+    /// Handles deadlines: sessions, rebalances, offsets of empty groups. Only deadlines up to
+    /// `heard_ms` are handled, so that no member is removed whose heartbeat has already been
+    /// received.
     pub fn tick(&mut self, time: TickTime, topics: &dyn Topics, out: &mut Vec<Effect>) {
         let TickTime { now_ms, heard_ms } = time;
         let due_ms = now_ms.min(heard_ms);
@@ -112,7 +112,7 @@ impl Groups {
         }
     }
 
-    /// Takes over a record of the state log, in the log's order, before `start`.
+    /// Loads a record of the state log. Records must be loaded in the log's order, before `start`.
     pub fn load(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LoadError> {
         let error = |kind| LoadError { kind, key_bytes: key.len() };
         let read = Key::decode(key).ok_or(error(LoadErrorKind::Key))?;
@@ -171,7 +171,8 @@ impl Groups {
                 let Some(group) = self.groups.get_mut(id) else { return };
                 group.kind = Kind::Classic(ClassicGroup::new(id.clone(), 0, 0));
             }
-            // A consumer group has it no more, and a classic one that lost it is going too.
+            // A consumer group has no such record any more, and a classic group without one is
+            // being deleted.
             Key::Generation(_) => {}
             Key::Member(id, member_id) => {
                 let Some(group) = self.groups.get_mut(id) else { return };
@@ -209,7 +210,7 @@ impl Groups {
             .or_insert_with(|| Group::new(Kind::Classic(ClassicGroup::new(id.clone(), 0, 0))))
     }
 
-    /// Members and targets may be in the log before their group, as newer records replace older.
+    /// Returns the group, or creates it: members and targets may precede it in a compacted log.
     fn loaded_consumer(&mut self, id: &StrBytes) -> &mut ConsumerGroup {
         let kind = &mut self.loaded(id).kind;
         if matches!(kind, Kind::Classic(_)) {
@@ -221,7 +222,7 @@ impl Groups {
         }
     }
 
-    /// Begins to serve once everything is loaded: members have a whole session to be heard of.
+    /// Starts the coordinator after loading. All members get new sessions.
     pub fn start(&mut self, now_ms: i64) {
         let ids: Vec<StrBytes> = self.groups.keys().cloned().collect();
         for id in ids {
@@ -238,8 +239,8 @@ impl Groups {
         self.sweep.next_ms = now_ms + self.options.offsets_check_interval_ms.max(1);
     }
 
-    /// Everything that is to be remembered, for a state log that is written anew. Loaded in this
-    /// order it gives the same state as the log that all effects so far went to.
+    /// Returns all records for a compacted state log. Loading them in this order results in the
+    /// same state as loading the log of all effects so far.
     pub fn state(&self) -> impl Iterator<Item = Record> {
         self.groups.iter().flat_map(|(id, group)| {
             group.kind.records().into_iter().chain(group.offsets.records(id))
@@ -248,13 +249,13 @@ impl Groups {
 }
 
 impl Group {
-    /// The offsets that have been of no use for the time of retention.
+    /// Returns the offsets that were unused for the retention time.
     fn expired(&self, unix_ms: i64, retention_ms: i64) -> Vec<Place> {
         let subscriptions = self.kind.subscriptions();
         let is_unread = |place: &Place| !subscriptions.contains(&place.topic);
         let unused_since_ms = |place: &Place, offset: &Offset| match &self.kind {
             Kind::Classic(group) if group.phase == Phase::Empty => {
-                // One that never had members lives by its commits alone.
+                // The offsets of a group that never had members expire by their commit times only.
                 let is_simple = group.protocol_type.is_none();
                 Some(if is_simple { 0 } else { group.since_ms }.max(offset.commit_ms))
             }

@@ -1,23 +1,23 @@
-//! Groups as their owner sees them, for metrics and lists of its own.
+//! Read-only view of groups for the owner's metrics and lists.
 
 use kafka_protocol::protocol::StrBytes;
 
 use crate::groups::{Groups, Kind};
 
-/// A group and what it committed.
+/// A group and its committed offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupView {
     pub id: StrBytes,
-    /// State by its name in `ListGroups`.
+    /// Name of the state, as in `ListGroups`.
     pub state: &'static str,
     /// `classic` or `consumer`.
     pub kind: &'static str,
     pub member_count: usize,
-    /// By topic and partition; without those of open transactions.
+    /// Ordered by topic and partition, without pending ones of transactions.
     pub offsets: Vec<CommittedOffset>,
 }
 
-/// The offset that a group goes on from.
+/// Committed offset of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommittedOffset {
     pub topic: StrBytes,
@@ -26,7 +26,7 @@ pub struct CommittedOffset {
 }
 
 impl Groups {
-    /// All groups by name, those with nothing but offsets included. Changes nothing.
+    /// Iterates over all groups by name, including those with only offsets.
     pub fn views(&self) -> impl Iterator<Item = GroupView> {
         self.groups.iter().map(|(id, group)| {
             let offsets = group.offsets.committed().map(|(place, offset)| CommittedOffset {

@@ -1,4 +1,4 @@
-//! The classic protocol, step by step.
+//! Single steps of the classic protocol.
 
 mod support;
 
@@ -198,7 +198,7 @@ fn state(owner: &mut Owner) -> String {
     answer!(owner, ticket, DescribeGroups).groups[0].group_state.to_string()
 }
 
-/// Joins a static member of instance `i`.
+/// Joins as a static member of instance `i`.
 fn join_static(owner: &mut Owner, version: i16, id: &str) -> (String, i32, bool, String) {
     let request = join_request(id, &["range"]).with_group_instance_id(Some(text("i")));
     let joined = owner.joined(version, &request);
@@ -207,7 +207,7 @@ fn join_static(owner: &mut Owner, version: i16, id: &str) -> (String, i32, bool,
     (joined.member_id.to_string(), joined.generation_id, joined.skip_assignment, leader)
 }
 
-/// A heartbeat of instance `i`.
+/// Sends a heartbeat of instance `i`.
 fn beat_static(owner: &mut Owner, id: &str, generation: i32) -> i16 {
     let request = HeartbeatRequest::default()
         .with_group_id(group_id())
@@ -311,7 +311,7 @@ fn a_static_member_that_was_told_its_id_in_a_rebalance_is_not_fenced_after_a_res
     let leave = LeaveGroupRequest::default()
         .with_group_id(group_id())
         .with_members(vec![MemberIdentity::default().with_group_instance_id(Some(text("i")))]);
-    // Its place is taken over by a client that comes back, or is free before.
+    // The static member is replaced by a returning client, or leaves before.
     for leaves in [false, true] {
         let mut owner = Owner::new(options());
         let (first, generation, ..) = join_static(&mut owner, 9, "");
@@ -362,7 +362,7 @@ fn nor_is_one_that_was_dropped_after_it_was_told() {
     let other = owner.join(5, &join_request(&invited, &["range"]));
     let (second, generation, ..) = join_static(&mut owner, 9, "");
     assert_eq!(answer!(owner, other, JoinGroup).generation_id, generation);
-    // Its session ends, and the other one goes on alone.
+    // Its session expires, and the other member continues alone.
     owner.pass(SESSION_MS / 2);
     assert_eq!(owner.heartbeat(&invited, generation), 0);
     owner.pass(SESSION_MS / 2);
@@ -426,7 +426,7 @@ fn an_id_that_was_given_out_and_never_joins_disturbs_nobody() {
     for id in &ids {
         owner.synced(&sync_request(id, generation, &[]));
     }
-    // Its client dies before it joins with the id; that of another leaves.
+    // One client disconnects before it joins with its id, another one leaves.
     owner.joined(4, &join_request("", &["range"]));
     let left = owner.joined(4, &join_request("", &["range"])).member_id;
     let leave = LeaveGroupRequest::default().with_group_id(group_id()).with_member_id(left);

@@ -1,4 +1,4 @@
-//! The protocol of KIP-848, step by step.
+//! Single steps of the protocol of KIP-848.
 
 mod support;
 
@@ -130,7 +130,7 @@ fn sessions_end_evenly_when_the_hosts_clock_is_set() {
             owner.pass(5_000);
             assert_eq!(consumers[0].beat(&mut owner, &catalog), 0, "set by {set_ms} ms");
         }
-        // Its session has 45 s.
+        // The session timeout is 45 s.
         let members =
             |owner: &Owner| owner.groups.views().next().expect("it is there").member_count;
         assert_eq!((owner.now_ms - before, members(&owner)), (40_000, 2), "set by {set_ms} ms");
@@ -242,10 +242,10 @@ fn a_pattern_shows_no_topic_that_the_member_may_not_know_of() {
     let [one, two] = settle(&mut owner, &catalog);
     assert!(two.is_disjoint(&secret), "{two:?}");
     assert!(one.is_superset(&secret), "{one:?}");
-    // Also of one whose group was loaded, and that says nothing new.
+    // This also holds for a loaded group and a heartbeat without changes.
     owner.restart(owner.log.clone());
     assert_eq!(settle(&mut owner, &catalog), [one, two]);
-    // What members may know of changes, and the topics do not.
+    // Visibility changes, but the topics do not.
     catalog.show_all();
     catalog.hide("User:one", "news-b");
     let [one, two] = settle(&mut owner, &catalog);

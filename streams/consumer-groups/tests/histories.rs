@@ -1,9 +1,9 @@
-//! Random histories of groups, with members that come, leave and die, replies that are lost, a
-//! state log that takes no record, and a coordinator that dies after any effect; it starts again
-//! from its records. Never do two members own a partition at once, what was acknowledged as
-//! committed stays, what the log did not take was never answered and leaves nothing behind, no
-//! static member is fenced that nobody replaced, and each request is answered once. Left alone, a
-//! group is stable within some rounds of its members, and stays so.
+//! Random histories of groups, in which members join, leave and crash, replies are lost, the state
+//! log rejects records, and the coordinator crashes after any effect and restarts from its records.
+//! Invariants: no partition has two owners at once, acknowledged commits are never lost, calls
+//! whose records were rejected are never answered and leave no state, static members are only
+//! fenced when replaced, and each request is answered once. Without faults, a group becomes stable
+//! within a number of rounds, and remains so.
 
 mod support;
 
@@ -22,19 +22,19 @@ const STEP_COUNT: usize = 400;
 const PARTITION_COUNT: u8 = 8;
 const CONSUMER_SESSION_MS: i64 = 45_000;
 
-/// Left alone, members of a consumer group say something so often. Those that have gone are out
-/// after their sessions; what they had is revoked and given to others in a few rounds more.
+/// Interval of heartbeats without faults. Crashed members are removed when their sessions expire;
+/// their partitions are revoked and reassigned within a few more rounds.
 const CONSUMER_ROUND_MS: i64 = 5_000;
 const CONSUMER_ROUNDS_MAX: usize = 9 + 6;
 
-/// The same of a classic group, in which a round of joining may wait for the rebalance timeout.
+/// Same for a classic group, in which a join may wait for the rebalance timeout.
 const CLASSIC_ROUND_MS: i64 = 1_000;
 const CLASSIC_ROUNDS_MAX: usize = 100;
 
-/// For so many rounds a stable group is looked at.
+/// Number of rounds for which a stable group is observed.
 const STABLE_ROUNDS: usize = 5;
 
-/// The highest offset that was acknowledged; commits only rise.
+/// Last and highest acknowledged offset. Commits only increase.
 #[derive(Default)]
 struct Commits {
     last: i64,
@@ -58,7 +58,7 @@ impl Commits {
         }
     }
 
-    /// A member of a stable group commits, and all that was acknowledged is there.
+    /// Checks that a member of a stable group can commit, and that acknowledged commits exist.
     fn finish(&mut self, owner: &mut Owner, member: Option<(&StrBytes, i32)>) {
         if let Some((id, epoch)) = member {
             self.commit(owner, id, epoch);
@@ -74,7 +74,7 @@ impl Commits {
     }
 }
 
-/// Now and then the coordinator is about to die, or its log to take nothing more.
+/// Sometimes lets the coordinator crash, or its log reject records, soon.
 fn maybe_doom(owner: &mut Owner, random: &mut Random) {
     if random.one_in(15) {
         owner.dies_after = Some(random.index(7));
@@ -83,15 +83,15 @@ fn maybe_doom(owner: &mut Owner, random: &mut Random) {
     }
 }
 
-/// Failures of which the log took nothing, over all histories.
+/// Checks the number of calls that the log rejected, in all histories.
 fn check_failures(count: AtomicU64) {
     let count = count.into_inner();
     eprintln!("{count} calls of which the log took nothing");
-    // One seed that is replayed has fewer.
+    // A replayed single seed reaches fewer.
     assert!(std::env::var_os(model::SEED_VARIABLE).is_some() || count >= 20, "only {count}");
 }
 
-/// What the owner shows of the group: its state, and how many members it has.
+/// Returns the group's state and member count as the owner sees them.
 fn shown(owner: &Owner) -> Option<(&'static str, usize)> {
     owner.groups.views().next().map(|it| (it.state, it.member_count))
 }
@@ -108,7 +108,7 @@ fn restart_if_dead(owner: &mut Owner, commits: &Commits, random: &mut Random) {
 
 struct Reader {
     consumer: Consumer,
-    /// Until then the group cannot have dropped it.
+    /// Earliest time at which the group may remove the member.
     lives_until_ms: i64,
 }
 
@@ -138,8 +138,8 @@ impl ConsumerHistory {
         consumer.assignor = random.pick(&[None, Some("range"), Some("uniform")]).map(text);
         consumer.instance =
             instance.or_else(|| random.one_in(3).then(|| text(&format!("i{}", self.came_count))));
-        // A member that is told too late what to give up must not be dropped unheard: sessions
-        // decide alone.
+        // Prevents the removal of members that learn of a revocation too late: only session
+        // timeouts apply.
         consumer.rebalance_timeout_ms = i32::MAX;
         consumer.pattern = random.one_in(4).then(|| text("[bc]"));
         self.readers.push(Reader { consumer, lives_until_ms: 0 });
@@ -160,7 +160,7 @@ impl ConsumerHistory {
         }
     }
 
-    /// One goes for good, or for a while, or without a word.
+    /// A member leaves permanently, leaves temporarily, or crashes.
     fn go(&mut self, random: &mut Random) {
         let index = random.index(self.readers.len());
         let epoch = random.pick(&[-1, -2]);
@@ -211,7 +211,7 @@ impl ConsumerHistory {
         }
     }
 
-    /// All that are left go on undisturbed.
+    /// All remaining members send a heartbeat without faults.
     fn round(&mut self) {
         for index in 0..self.readers.len() {
             self.beat(index, false);
@@ -220,7 +220,7 @@ impl ConsumerHistory {
         self.check_owners();
     }
 
-    /// Whether all members that are left, and no others, have come to one epoch.
+    /// Returns whether exactly the remaining members are in the group, in the same epoch.
     fn is_stable(&self) -> bool {
         let mut epochs = self.readers.iter().map(|it| it.consumer.epoch);
         let first = epochs.next();
@@ -230,7 +230,7 @@ impl ConsumerHistory {
 
     fn finish(mut self) -> u64 {
         self.owner.spare();
-        // Members that read something else since their last heartbeat say so first.
+        // Members report subscriptions changed since their last heartbeat first.
         self.round();
         let mut rounds = 1;
         while !self.is_stable() {
@@ -302,7 +302,7 @@ impl Stage {
     }
 }
 
-/// A member of a classic group, as its client behaves.
+/// Simulated client of a classic group.
 struct Client {
     id: StrBytes,
     instance: Option<StrBytes>,
@@ -315,7 +315,7 @@ struct ClassicHistory {
     owner: Owner,
     clients: Vec<Client>,
     commits: Commits,
-    /// Who was given a partition in a generation.
+    /// Member to which a partition was assigned in a generation.
     given: BTreeMap<(i32, u8), StrBytes>,
     came_count: usize,
 }
@@ -345,7 +345,7 @@ impl ClassicHistory {
         self.clients.push(Client { id, instance, api_version, stage, assigned: Vec::new() });
     }
 
-    /// What a client does next.
+    /// Performs the next action of a client.
     fn advance(&mut self, index: usize) {
         match self.clients[index].stage {
             Stage::Idle => self.join(index),
@@ -383,7 +383,8 @@ impl ClassicHistory {
         }
     }
 
-    /// `None` while the request waits, no reply if the coordinator died with it.
+    /// Returns `None` while the request is waiting, and `Some(None)` if the coordinator crashed
+    /// with it.
     fn take_reply(&mut self, ticket: consumer_groups::Ticket) -> Option<Option<ResponseKind>> {
         let reply = self.owner.replies.remove(&ticket);
         (reply.is_some() || !self.owner.is_waiting(ticket)).then_some(reply)
@@ -438,7 +439,7 @@ impl ClassicHistory {
         }
     }
 
-    /// A client leaves, or dies; a static one may be there again under no id.
+    /// A client leaves or crashes. A static one may return without its member id.
     fn go(&mut self, random: &mut Random) {
         let gone = self.clients.swap_remove(random.index(self.clients.len()));
         if gone.instance.is_some() && random.one_in(2) {
@@ -455,7 +456,7 @@ impl ClassicHistory {
             0 | 1 if self.clients.len() < 5 => self.come(random, None),
             _ if self.clients.is_empty() => {}
             2 if random.one_in(2) => self.go(random),
-            // Its client gave up waiting, or lost the connection, and asks again.
+            // The client has timed out or was disconnected, and repeats its request.
             3 if random.one_in(3) => self.join(random.index(self.clients.len())),
             4 | 5 => self.owner.pass(i64::try_from(random.below(4_000)).expect("small")),
             6 | 7 => {
@@ -468,7 +469,7 @@ impl ClassicHistory {
         }
     }
 
-    /// All that are left go on undisturbed.
+    /// All remaining clients perform an action without faults.
     fn round(&mut self) {
         for index in 0..self.clients.len() {
             self.advance(index);
@@ -476,7 +477,7 @@ impl ClassicHistory {
         self.owner.pass(CLASSIC_ROUND_MS);
     }
 
-    /// The generation that all members that are left, and no others, have come to.
+    /// Returns the generation of all remaining clients, if exactly they are in the group.
     fn stable_generation(&self) -> Option<i32> {
         let mut generations = self.clients.iter().map(|it| it.stage.generation());
         let first = generations.next()??;

@@ -1,4 +1,4 @@
-//! Groups that change their protocol while members are there, step by step (KIP-848).
+//! Single steps of online conversions between protocols (KIP-848).
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::{Owner, commit_request, group_id, join_request, options, text};
 
 const TOPICS: &[&str] = &["news", "more"];
 
-/// A coordinator with topics, and a classic group that is at rest.
+/// Creates a coordinator with topics and a stable classic group.
 fn classic_group(count: usize, is_cooperative: bool) -> (Owner, Vec<Subscriber>) {
     classic_group_of(count, is_cooperative, MigrationPolicy::Bidirectional)
 }
@@ -32,7 +32,7 @@ fn classic_group_of(
     (owner, classic)
 }
 
-/// All go on until the group is at rest and each partition is read by one.
+/// Lets all members act until the group is stable and each partition has one reader.
 #[track_caller]
 fn settle(owner: &mut Owner, classic: &mut [Subscriber], modern: &mut [Consumer]) {
     let catalog = owner.catalog.clone();
@@ -118,7 +118,7 @@ fn a_group_with_members_is_upgraded_only_where_the_policy_has_that() {
             continue;
         }
         let before = (owner.log.clone(), owner.groups.bytes());
-        // Nor does one come that was a member of it when it was one of the other kind.
+        // Nor may a former member of the consumer group join.
         for epoch in [0, 5] {
             modern[0].epoch = epoch;
             let refused = ResponseError::GroupIdNotFound.code();
@@ -126,7 +126,7 @@ fn a_group_with_members_is_upgraded_only_where_the_policy_has_that() {
         }
         assert_eq!((owner.log.clone(), owner.groups.bytes()), before);
         settle(&mut owner, &mut classic, &mut []);
-        // Without members it is free to change.
+        // Without members the group can be converted.
         classic.into_iter().for_each(|it| it.leave(&mut owner));
         settle(&mut owner, &mut [], &mut modern);
         assert_eq!(kind(&owner), "consumer", "{policy:?}");
@@ -148,7 +148,7 @@ fn a_group_with_members_is_downgraded_only_where_the_policy_has_that() {
         settle(&mut owner, &mut classic, &mut []);
         let expected = if is_allowed { "classic" } else { "consumer" };
         assert_eq!(kind(&owner), expected, "{policy:?}");
-        // What stays a group of the other kind takes others in, and is that after a restart too.
+        // A group that is not converted accepts the other protocol, also after a restart.
         classic.push(Subscriber::new(TOPICS, true));
         settle(&mut owner, &mut classic, &mut []);
         let log = owner.log.clone();
@@ -156,7 +156,7 @@ fn a_group_with_members_is_downgraded_only_where_the_policy_has_that() {
         settle(&mut owner, &mut classic, &mut []);
         assert_eq!(kind(&owner), expected, "{policy:?}");
         assert!(classic.iter().all(|it| it.errors.is_empty()), "nobody was thrown out");
-        // Without members it is free to change.
+        // Without members the group can be converted.
         classic.into_iter().for_each(|it| it.leave(&mut owner));
         settle(&mut owner, &mut [Subscriber::new(TOPICS, false)], &mut []);
         assert_eq!(kind(&owner), "classic", "{policy:?}");
@@ -171,7 +171,7 @@ fn a_static_member_changes_its_protocol_alone_where_the_group_may_not() {
     let mut modern = Consumer::new("m", TOPICS);
     modern.instance = Some(text("i"));
     settle(&mut owner, &mut [], std::slice::from_mut(&mut modern));
-    // Its place is taken while it is the only member.
+    // The only member is replaced.
     let mut classic = Subscriber::new(TOPICS, false);
     classic.instance = modern.instance.clone();
     settle(&mut owner, std::slice::from_mut(&mut classic), &mut []);
@@ -191,7 +191,7 @@ fn a_partition_moves_between_protocols_only_once_it_was_given_up() {
     let generation = classic[0].generation().expect("it is stable");
     let rebalance = ResponseError::RebalanceInProgress.code();
     assert_eq!(owner.heartbeat(&classic[0].id, generation), rebalance);
-    // Hears that, joins with what it owns, and is told to give a half of it up.
+    // It learns of the rebalance, joins with its partitions, and must revoke half of them.
     classic[0].advance(&mut owner);
     classic[0].advance(&mut owner);
     classic[0].advance(&mut owner);
@@ -211,7 +211,7 @@ fn a_partition_moves_between_protocols_only_once_it_was_given_up() {
 fn a_group_in_a_rebalance_is_upgraded_too() {
     let (mut owner, mut classic) = classic_group(2, false);
     let catalog = owner.catalog.clone();
-    // One joins and waits for the others.
+    // One member joins and waits for the others.
     classic.push(Subscriber::new(TOPICS, false));
     for _ in 0..3 {
         classic[2].advance(&mut owner);
@@ -230,7 +230,7 @@ fn what_a_cooperative_member_is_about_to_give_up_is_not_free() {
     let (mut owner, mut classic) = classic_group(1, true);
     let catalog = owner.catalog.clone();
     let mut second = Subscriber::new(TOPICS, true);
-    // A generation in which the first is to lose some, and has not heard so.
+    // In this generation, the first member must revoke partitions, but does not know it yet.
     for _ in 0..3 {
         second.advance(&mut owner);
     }
@@ -269,7 +269,7 @@ fn a_group_of_others_and_one_that_says_nonsense_keep_their_protocol() {
         assert_eq!((owner.log.clone(), owner.groups.bytes()), before);
         assert_eq!(owner.heartbeat(&joined.member_id, joined.generation_id), 0);
     }
-    // The other way round.
+    // The opposite direction.
     let mut owner = Owner::new(options());
     owner.catalog = Catalog::of(&[("news", 6)]);
     let catalog = owner.catalog.clone();
@@ -283,7 +283,7 @@ fn a_group_of_others_and_one_that_says_nonsense_keep_their_protocol() {
     nonsense.protocols[0].metadata = bytes::Bytes::from_static(b"?");
     assert_eq!(owner.joined(3, &nonsense).error_code, inconsistent);
     assert_eq!(owner.log, before);
-    // Members of the classic protocol must have one in common, for when the others have gone.
+    // Classic members must support a common protocol, for a later downgrade.
     assert_eq!(owner.joined(3, &request).error_code, 0);
     let strange = join_request("", &["sticky"]);
     assert_eq!(owner.joined(3, &strange).error_code, inconsistent);
@@ -298,7 +298,7 @@ fn static_members_change_their_protocol_and_keep_their_partitions() {
     classic.push(stays);
     settle(&mut owner, &mut classic, &mut []);
     let old = classic.pop().expect("three");
-    // It says nothing when it goes: its place is kept.
+    // A classic static member does not announce its leave: its assignment is kept.
     let mut new = Consumer::new("new", TOPICS);
     new.instance = old.instance.clone();
     assert_eq!(new.beat(&mut owner, &catalog), 0);
@@ -314,7 +314,7 @@ fn static_members_change_their_protocol_and_keep_their_partitions() {
     assert_eq!(answer!(owner, ticket, Heartbeat).error_code, fenced);
     let mut modern = vec![new];
     settle(&mut owner, &mut classic, &mut modern);
-    // And back: the last of the other protocol is replaced, and the group is a classic one.
+    // In reverse: the last member of the new protocol is replaced, and the group becomes classic.
     let new = modern.pop().expect("one");
     old.id = text("");
     old.stage = Stage::Idle;
@@ -335,7 +335,7 @@ fn members_of_both_protocols_commit_by_their_own_epochs() {
     };
     let catalog = owner.catalog.clone();
     modern[0].beat(&mut owner, &catalog);
-    // What it reads until it has joined again it may commit.
+    // It may commit offsets of its partitions until it has joined again.
     let generation = classic[0].generation().expect("it is stable");
     assert_eq!(owner.commit(&by(&classic[0].id, generation)), 0);
     settle(&mut owner, &mut classic, &mut modern);
@@ -346,7 +346,7 @@ fn members_of_both_protocols_commit_by_their_own_epochs() {
     let stale = ResponseError::StaleMemberEpoch.code();
     assert_eq!(owner.commit(&by("m", modern[0].epoch)), 0);
     assert_eq!(owner.commit(&by("m", modern[0].epoch - 1)), stale);
-    // The others go one after another, before it hears of either.
+    // The other members leave one by one, before it learns of either.
     modern.push(Consumer::new("n", TOPICS));
     settle(&mut owner, &mut classic, &mut modern);
     let generation = classic[0].generation().expect("it is stable");
@@ -405,7 +405,7 @@ fn a_silent_member_of_either_protocol_is_dropped() {
     }
     settle(&mut owner, &mut classic, &mut []);
     assert_eq!(kind(&owner), "classic");
-    // It was paused only: it may come again, and is no stranger.
+    // The client was only paused: it may join again, and is not rejected as unknown to the group.
     let catalog = owner.catalog.clone();
     let unknown = ResponseError::UnknownMemberId.code();
     assert_eq!(owner.beat(&gone.request(), &catalog).error_code, unknown);
@@ -447,7 +447,7 @@ fn one_that_was_dropped_gives_up_what_it_reads_before_it_is_a_member_again() {
         classic[0].catch_up(&mut owner);
         modern[0].beat(&mut owner, &catalog);
     }
-    // A request that it had sent before told it to join.
+    // A reply that it received before told it to join.
     assert!(!silent.owned.is_empty());
     silent.stage = Stage::Idle;
     silent.advance(&mut owner);
@@ -477,7 +477,7 @@ fn administrators_remove_members_of_both() {
 
 #[test]
 fn both_ways_survive_a_restart_after_any_record() {
-    // So many records and replies a change makes at most.
+    // More than the maximum number of records and replies of a conversion.
     for is_cooperative in [false, true] {
         for survived in 0..24 {
             let (mut owner, mut classic) = classic_group(3, is_cooperative);
@@ -493,7 +493,7 @@ fn both_ways_survive_a_restart_after_any_record() {
             owner.restart(log);
             settle(&mut owner, &mut classic, &mut modern);
             assert_eq!(kind(&owner), "consumer");
-            // Written anew it is the same.
+            // A compacted log has the same result.
             let log = owner.groups.state().collect();
             owner.restart(log);
             settle(&mut owner, &mut classic, &mut modern);
@@ -505,7 +505,7 @@ fn both_ways_survive_a_restart_after_any_record() {
             owner.replies.clear();
             let log = owner.log.clone();
             owner.restart(log);
-            // Its client has gone, whether that was kept or not.
+            // The client is gone, whether or not its leave was stored.
             for _ in 0..10 {
                 classic.iter_mut().for_each(|it| it.catch_up(&mut owner));
                 owner.pass(5_000);

@@ -1,7 +1,7 @@
-//! Random histories of groups whose members change from one protocol to the other and back: members
-//! of both come, leave, die and are replaced, replies are lost, the state log takes nothing, and
-//! the coordinator dies after any effect. Never do two members read a partition at once, nobody is
-//! told an error that ends a client, and left alone the group comes to rest with a reader for each
+//! Random histories of groups that are converted between protocols: members of both join, leave,
+//! crash and are replaced, replies are lost, the state log rejects records, and the coordinator
+//! crashes after any effect. Invariants: no partition has two readers at once, and no client
+//! receives a fatal error. Without faults, the group becomes stable with a reader for each
 //! partition.
 
 mod support;
@@ -19,7 +19,8 @@ use support::{Owner, commit_request, options, text};
 const STEP_COUNT: usize = 600;
 const MODERN_SESSION_MS: i64 = 45_000;
 
-/// Left alone, members say something so often. Those that have gone are out after their sessions.
+/// Interval of members' actions without faults. Crashed members are removed when their sessions
+/// expire.
 const ROUND_MS: i64 = 1_000;
 const ROUNDS_MAX: usize = 100;
 const STABLE_ROUNDS: usize = 20;
@@ -34,17 +35,17 @@ struct History {
     classic: Vec<Subscriber>,
     modern: Vec<Reader>,
     is_cooperative: bool,
-    /// So many of ten that come speak the protocol of KIP-848.
+    /// Number of ten joining members that use the protocol of KIP-848.
     modern_share: u64,
     came_count: usize,
-    /// Number of times that the group was of the other kind than before.
+    /// Number of conversions of the group.
     change_count: u64,
     last_kind: &'static str,
 }
 
 impl History {
     fn new(random: &mut Random) -> Self {
-        // Of others a member of the protocol of KIP-848 may be told that the group has none.
+        // With other policies, members of the KIP-848 protocol may be rejected.
         let policies = [MigrationPolicy::Bidirectional, MigrationPolicy::Upgrade];
         let migration_policy = random.pick(&[policies[0], policies[0], policies[1]]);
         let mut owner = Owner::new(Options { migration_policy, ..options() });
@@ -75,7 +76,7 @@ impl History {
             let mut consumer = Consumer::new(&format!("m{}", self.came_count), topics);
             consumer.assignor = random.pick(&[None, Some("range"), Some("uniform")]).map(text);
             consumer.instance = instance;
-            // Sessions decide alone.
+            // Only session timeouts apply.
             consumer.rebalance_timeout_ms = i32::MAX;
             self.modern.push(Reader { consumer, lives_until_ms: 0 });
             return;
@@ -110,7 +111,7 @@ impl History {
         }
     }
 
-    /// One goes for good or without a word, or a static one to come back.
+    /// A member leaves permanently or crashes, or a static one leaves to return.
     fn go(&mut self, random: &mut Random) {
         let index = random.index(self.count());
         if index >= self.classic.len() {
@@ -188,7 +189,7 @@ impl History {
         }
     }
 
-    /// All that are left go on undisturbed.
+    /// All remaining members act without faults.
     fn round(&mut self) {
         for index in 0..self.classic.len() {
             self.classic[index].advance(&mut self.owner);
@@ -211,7 +212,7 @@ impl History {
 
     fn finish(mut self, random: &mut Random) -> u64 {
         self.owner.spare();
-        // Of topics that grew members of a classic group hear when there is a rebalance.
+        // Classic members only learn of added partitions in a rebalance.
         self.come(random, None);
         self.round();
         let mut rounds = 0;
@@ -240,7 +241,7 @@ impl History {
         self.change_count
     }
 
-    /// Members of a group at rest may commit, by either protocol.
+    /// Checks that members of a stable group can commit with either protocol.
     fn commit(&mut self) {
         let classic = self.classic.iter().map(|it| (it.id.clone(), it.generation()));
         let modern = self.modern.iter().map(|it| &it.consumer);
@@ -271,6 +272,6 @@ fn no_partition_has_two_readers_while_members_change_their_protocol() {
     });
     let count = change_count.into_inner();
     eprintln!("{count} changes from one protocol to the other");
-    // One seed that is replayed has fewer.
+    // A replayed single seed reaches fewer.
     assert!(std::env::var_os(model::SEED_VARIABLE).is_some() || count >= 100, "only {count}");
 }

@@ -1,4 +1,4 @@
-//! Committed offsets: of groups, of consumers without one, and of transactions.
+//! Committed offsets: of groups, of consumers without a group, and of transactions.
 
 mod support;
 
@@ -165,7 +165,8 @@ fn one_owner_leaves_groups_and_their_memory_to_others() {
         assert!((1..=5).contains(&taken), "{taken}");
         owner.owner = shares::Owner(2);
         assert_eq!(owner.commit(&group(100)), 0, "there is room for it");
-        // After a start a group is of whoever uses it, and the others still have room.
+        // After a start, a group belongs to the owner that first uses it, and others still have
+        // room.
         owner.restart(owner.log.clone());
         owner.owner = shares::Owner(1);
         for number in 0..100 {
@@ -238,7 +239,7 @@ fn offsets_of_members_are_kept() {
         .with_generation_id_or_member_epoch(generation);
     owner.commit(&by);
     for _ in 0..(10 * DAY_MS / 7_200_000) {
-        // Time jumps, and the heartbeat comes before the tick.
+        // Time jumps, and the heartbeat arrives before the tick.
         owner.now_ms += 7_200_000;
         assert_eq!(owner.heartbeat(&ids[0], generation), 0);
         owner.tick();
@@ -364,13 +365,13 @@ fn records_that_are_damaged_or_of_a_later_version_are_told_of() {
 #[test]
 fn offsets_are_forgotten_by_the_hosts_clock() {
     let mut owner = Owner::new(options());
-    // A host without a clock of its own learns the year after the broker has begun.
+    // A host without a real-time clock learns the date after the broker has started.
     let ahead_ms = 50 * 365 * DAY_MS;
     owner.groups.set_host_ahead(ahead_ms);
     owner.commit(&commit_request("news", 1));
     owner.pass(6 * DAY_MS);
     assert_eq!(owner.fetch("news", 0, false), (1, 0));
-    // From the next start on the owner's clock agrees with it.
+    // From the next start on, the owner's clock agrees with the host's.
     owner.now_ms += ahead_ms;
     owner.restart(owner.log.clone());
     owner.pass(DAY_MS / 2);

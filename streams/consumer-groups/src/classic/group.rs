@@ -1,4 +1,4 @@
-//! State of a classic group, and conclusions from it that do not change it.
+//! State of a classic group, and queries of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,19 @@ use crate::embedded::{PROTOCOL_TYPE, subscribed_names};
 use crate::options::ENTRY_BYTES;
 use crate::subscriptions::Subscriptions;
 
-/// Where a classic group stands between two generations.
+/// State of a classic group in a rebalance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Empty,
-    /// Members are to join.
+    /// Waits for members to join.
     PreparingRebalance,
-    /// Members joined; the leader is to assign.
+    /// Members have joined; waits for the leader's assignment.
     CompletingRebalance,
     Stable,
 }
 
 impl Phase {
-    /// Kafka's name of it.
+    /// Returns Kafka's name of the state.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Empty => "Empty",
@@ -36,7 +36,7 @@ impl Phase {
     }
 }
 
-/// A way to assign partitions that a member knows, with what it says for it.
+/// Assignment protocol that a member supports, with its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Protocol {
     pub(crate) name: StrBytes,
@@ -52,13 +52,13 @@ pub(crate) struct Member {
     pub(crate) rebalance_timeout_ms: i32,
     pub(crate) protocols: Vec<Protocol>,
     pub(crate) assignment: Bytes,
-    /// It is dropped then, unless a request of it waits here.
+    /// Session timeout. The member is removed then, unless one of its requests is waiting.
     pub(crate) session_until_ms: i64,
-    /// It was in no generation yet.
+    /// True until the member is part of a generation.
     pub(crate) is_new: bool,
-    /// It is to ask for its assignment.
+    /// The member must send SyncGroup.
     pub(crate) owes_sync: bool,
-    /// Epoch that it had in the consumer group that this was, until it joins.
+    /// Epoch in the consumer group that this group was before, until the member joins.
     pub(crate) former_epoch: Option<i32>,
     pub(crate) join: Option<Waiting>,
     pub(crate) sync: Option<Waiting>,
@@ -74,7 +74,7 @@ impl Member {
         self.session_until_ms = now_ms + i64::from(self.session_timeout_ms);
     }
 
-    /// When it is taken for dead. `None` while a request of it waits here.
+    /// Returns when the member expires. `None` while one of its requests is waiting.
     pub(crate) fn expires_ms(&self) -> Option<i64> {
         let waits = self.join.is_some() || self.sync.is_some();
         (self.is_new || !waits).then_some(self.session_until_ms)
@@ -91,17 +91,17 @@ pub(crate) fn protocols_bytes(protocols: &[Protocol]) -> usize {
     protocols.iter().map(|it| ENTRY_BYTES + it.name.len() + it.metadata.len()).sum()
 }
 
-/// When the joining of members ends at the latest.
+/// Deadline of the join phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JoinTimer {
     pub(crate) at_ms: i64,
-    /// For the first rebalance of an empty group, which waits for more members.
+    /// Set in the first rebalance of an empty group, which waits for more members.
     pub(crate) initial: Option<InitialDelay>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InitialDelay {
-    /// It may be made longer by so much.
+    /// Remaining time by which the delay can be extended.
     pub(crate) remaining_ms: i64,
     pub(crate) member_came: bool,
 }
@@ -110,25 +110,25 @@ pub(crate) struct InitialDelay {
 pub(crate) struct ClassicGroup {
     pub(crate) id: StrBytes,
     pub(crate) phase: Phase,
-    /// When the phase began.
+    /// Start of the phase.
     pub(crate) since_ms: i64,
     pub(crate) generation: i32,
-    /// The highest number that a member may have heard of.
+    /// Highest generation that a member may know of.
     pub(crate) generation_max: i32,
     pub(crate) protocol_type: Option<StrBytes>,
     pub(crate) protocol: Option<StrBytes>,
     pub(crate) leader: Option<StrBytes>,
     pub(crate) members: BTreeMap<StrBytes, Member>,
-    /// Ids that were given out and have not joined, and until when they may.
+    /// Assigned member ids that have not joined yet, with their deadlines.
     pub(crate) invited: BTreeMap<StrBytes, i64>,
-    /// The member of each static instance.
+    /// Member id of each static instance.
     pub(crate) instances: BTreeMap<StrBytes, StrBytes>,
     pub(crate) join_timer: Option<JoinTimer>,
     pub(crate) sync_until_ms: Option<i64>,
-    /// The value of the group's record in the state log.
+    /// Value of the group's record in the state log.
     pub(crate) durable: Option<Bytes>,
-    /// The member of each static instance, as the state log has it in place of what `durable` says:
-    /// those that join are told their ids before the generation is stable.
+    /// Member id of each static instance, as stored in addition to `durable`: joining members learn
+    /// their ids before the generation is stable.
     pub(crate) told: BTreeMap<StrBytes, StrBytes>,
 }
 
@@ -153,19 +153,19 @@ impl ClassicGroup {
         }
     }
 
-    /// Returns whether it holds nothing but, perhaps, offsets.
+    /// Returns whether the group contains at most offsets.
     pub(crate) fn is_empty(&self) -> bool {
         self.phase == Phase::Empty && self.members.is_empty() && self.invited.is_empty()
     }
 
-    /// Size of what its members brought.
+    /// Returns the size of the members' data.
     pub(crate) fn bytes(&self) -> usize {
         let members: usize = self.members.iter().map(|(id, it)| id.len() + it.bytes()).sum();
         let invited: usize = self.invited.keys().map(|id| ENTRY_BYTES + id.len()).sum();
         members + invited
     }
 
-    /// Metadata that a member brought when it last joined.
+    /// Returns the size of the metadata that a member sent when it last joined.
     pub(crate) fn metadata_bytes(
         &self,
         member_id: &StrBytes,
@@ -177,12 +177,12 @@ impl ClassicGroup {
         protocols.map(|it| it.metadata.len()).sum()
     }
 
-    /// Size of what is assigned to its members, as long as nothing else is.
+    /// Returns the size of all current assignments.
     pub(crate) fn assignment_bytes(&self) -> usize {
         self.members.values().map(|it| it.assignment.len()).sum()
     }
 
-    /// Memory that it takes, about.
+    /// Returns the approximate memory usage.
     pub(crate) fn footprint(&self) -> usize {
         let told: usize = self.told.iter().map(|(it, id)| ENTRY_BYTES + it.len() + id.len()).sum();
         self.bytes() + self.durable.as_ref().map_or(0, Bytes::len) + told
@@ -192,12 +192,12 @@ impl ClassicGroup {
         self.leader.as_ref() == Some(member_id)
     }
 
-    /// The longest time that a member asked for to join a rebalance.
+    /// Returns the maximum rebalance timeout of the members.
     pub(crate) fn rebalance_timeout_ms(&self) -> i64 {
         self.members.values().map(|it| i64::from(it.rebalance_timeout_ms)).max().unwrap_or(0)
     }
 
-    /// Checks that the member is the one that it says it is.
+    /// Checks that member id and instance id match.
     pub(crate) fn validate(
         &self,
         member_id: &StrBytes,
@@ -219,7 +219,7 @@ impl ClassicGroup {
         self.invited.is_empty() && self.members.values().all(|it| it.join.is_some())
     }
 
-    /// The names of protocols that every member knows.
+    /// Returns the names of protocols that all members support.
     fn protocols_of_all(&self) -> BTreeSet<&StrBytes> {
         let mut members = self.members.values();
         let Some(first) = members.next() else { return BTreeSet::new() };
@@ -244,7 +244,8 @@ impl ClassicGroup {
             && protocols.iter().any(|it| shared.contains(&it.name))
     }
 
-    /// The protocol of all members that most of them like best; of equals the first by name.
+    /// Returns the protocol supported by all members that most of them prefer; ties are broken by
+    /// name.
     pub(crate) fn select_protocol(&self) -> Option<StrBytes> {
         let shared = self.protocols_of_all();
         let mut votes: BTreeMap<&StrBytes, usize> = BTreeMap::new();
@@ -256,17 +257,17 @@ impl ClassicGroup {
         votes.into_iter().find(|(_, count)| *count == most).map(|(name, _)| name.clone())
     }
 
-    /// Returns whether its members are Kafka's consumers, which say what they read.
+    /// Returns whether the members are Kafka consumers, whose subscriptions are known.
     pub(crate) fn is_of_consumers(&self) -> bool {
         self.protocol_type.as_ref().is_some_and(|it| it.as_str() == PROTOCOL_TYPE)
     }
 
-    /// Returns whether it has no members but consumers.
+    /// Returns whether all members are consumers.
     pub(crate) fn is_open_to_consumers(&self) -> bool {
         self.members.is_empty() || self.is_of_consumers()
     }
 
-    /// The topics that the members read, as far as they say so.
+    /// Returns the topics to which the members subscribe, as far as known.
     pub(crate) fn subscriptions(&self) -> Subscriptions {
         let members = self.members.values().filter(|_| self.is_of_consumers());
         let names = members.flat_map(|it| subscribed_names(&it.metadata(self.protocol.as_ref())));
@@ -274,7 +275,7 @@ impl ClassicGroup {
         Subscriptions { names: names.collect(), patterns: Vec::new() }
     }
 
-    /// The reply to a join: the current generation, with all members for the leader.
+    /// Builds the reply to a join: the current generation and, for the leader, all members.
     pub(crate) fn joined(&self, member_id: &StrBytes, api_version: i16) -> JoinGroupResponse {
         let response = self.joined_as_follower(member_id, api_version);
         if !self.is_leader(member_id) {
@@ -303,7 +304,7 @@ impl ClassicGroup {
             .with_member_id(member_id.clone())
     }
 
-    /// When something is to be done without a request.
+    /// Returns the next deadline of the group.
     pub(crate) fn next_deadline_ms(&self) -> Option<i64> {
         let members = self.members.values().filter_map(Member::expires_ms);
         let timers = self.join_timer.map(|it| it.at_ms).into_iter().chain(self.sync_until_ms);
@@ -311,7 +312,7 @@ impl ClassicGroup {
     }
 }
 
-/// The reply to a join that failed.
+/// Builds the reply to a failed join.
 pub(crate) fn refused(
     error: ResponseError,
     member_id: &StrBytes,
@@ -321,6 +322,6 @@ pub(crate) fn refused(
         .with_error_code(error.code())
         .with_generation_id(-1)
         .with_member_id(member_id.clone())
-        // Before version 7 the name cannot be null.
+        // Before version 7, the name is not nullable.
         .with_protocol_name((api_version < 7).then(StrBytes::default))
 }

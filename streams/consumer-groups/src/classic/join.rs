@@ -1,4 +1,4 @@
-//! JoinGroup: new members, those that come back, and static ones that replace themselves.
+//! JoinGroup: new members, rejoining members, and replacement of static members.
 
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
@@ -9,7 +9,7 @@ use super::phases::refuse_sync;
 use crate::effect::{CallContext, Waiting};
 use crate::options::NEW_MEMBER_WAIT_MS;
 
-/// A request to join whose fields are in bounds, with texts of its own.
+/// A validated JoinGroup request, with its own copies of strings.
 pub(crate) struct Joining {
     pub(crate) waiting: Waiting,
     /// Empty for a member without an id.
@@ -24,7 +24,7 @@ pub(crate) struct Joining {
 }
 
 impl Joining {
-    /// Returns whether its client is to be given an id first, and to join again with it.
+    /// Returns whether the client must first be assigned an id, and join again with it (KIP-394).
     pub(crate) fn needs_id(&self) -> bool {
         let has_none = self.member_id.is_empty() && self.instance.is_none();
         has_none && self.waiting.api_version >= 4
@@ -32,8 +32,8 @@ impl Joining {
 }
 
 impl ClassicGroup {
-    /// Joins that wait, each with its member's id, for another group to answer. A static member
-    /// that was in no generation yet does not know its id.
+    /// Takes the waiting joins, with their member ids, for another group to answer. A new static
+    /// member does not know its id yet.
     pub(crate) fn take_joins(&mut self) -> Vec<(StrBytes, Joining)> {
         let protocol_type = self.protocol_type.clone().unwrap_or_default();
         let joins = self.members.iter_mut().filter_map(|(id, member)| {
@@ -55,8 +55,8 @@ impl ClassicGroup {
         joins.collect()
     }
 
-    /// Joins a member; the reply comes when all have. `fresh_id` is for one without an id. An
-    /// error is for the caller to answer, and then nothing changed.
+    /// Joins a member. The reply follows when all members have joined. `fresh_id` is the id of a
+    /// new member. The caller replies to an error, which leaves the group unchanged.
     pub(crate) fn join(
         &mut self,
         joining: Joining,
@@ -156,9 +156,9 @@ impl ClassicGroup {
         let member = self.members.get_mut(&member_id).expect("a member that was validated");
         let is_same = member.protocols == joining.protocols;
         let needs_no_rebalance = match self.phase {
-            // Its client did not get the reply to the join.
+            // The client missed the reply to its join.
             Phase::CompletingRebalance => is_same,
-            // A leader joins again to have partitions assigned anew.
+            // A leader joins again to trigger a new assignment.
             Phase::Stable => is_same && !is_leader,
             Phase::PreparingRebalance | Phase::Empty => false,
         };
@@ -172,7 +172,7 @@ impl ClassicGroup {
         self.rebalance_or_complete(context);
     }
 
-    /// A static member is there again under a new id; the old one is fenced.
+    /// Replaces a static member by one with a new id. The old id is fenced.
     fn replace(
         &mut self,
         old_id: &StrBytes,
@@ -201,7 +201,7 @@ impl ClassicGroup {
             self.rebalance_or_complete(context);
             return;
         }
-        // It keeps its assignment, and nobody has to join again.
+        // The member keeps its assignment, without a rebalance.
         let member = self.members.get_mut(&new_id).expect("just inserted");
         member.join = None;
         member.refresh(context.now_ms);
@@ -209,7 +209,7 @@ impl ClassicGroup {
         let response = if api_version >= 9 {
             self.joined(&new_id, api_version).with_skip_assignment(self.is_leader(&new_id))
         } else {
-            // Clients that know no skipping must not take themselves for the leader.
+            // Clients without support for skipping must not consider themselves the leader.
             let leader = leader_before.unwrap_or_default();
             self.joined_as_follower(&new_id, api_version).with_leader(leader)
         };
@@ -218,7 +218,7 @@ impl ClassicGroup {
 }
 
 impl Member {
-    /// Takes over what the request says. An older request that waits is to be made again.
+    /// Updates the member from the request. An older waiting request must be repeated.
     fn update(&mut self, member_id: &StrBytes, joining: Joining, context: &mut CallContext<'_>) {
         if let Some(older) = self.join.replace(joining.waiting) {
             let error = ResponseError::RebalanceInProgress;

@@ -1,5 +1,5 @@
-//! Groups whose members assign partitions themselves: each rebalance gathers all members
-//! (JoinGroup), elects one of them to assign, and hands out what it says (SyncGroup).
+//! Groups of the classic protocol, whose members assign partitions. Each rebalance collects all
+//! members (JoinGroup), elects a leader, and distributes its assignment (SyncGroup).
 //!
 //! ```text
 //!            join                 all joined            leader's sync
@@ -8,8 +8,8 @@
 //!   └── none is left ──┘   └── join, leave, death ──┴───────────────────┘
 //! ```
 //!
-//! What is durable is the last stable generation and the highest number that was handed out; a
-//! rebalance that was going on is begun anew after a restart.
+//! The last stable generation and the highest generation number are durable. A rebalance in
+//! progress is restarted after a restart.
 
 mod group;
 mod join;

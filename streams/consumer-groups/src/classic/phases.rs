@@ -1,4 +1,4 @@
-//! Transitions of a classic group from one phase to the next: rebalances, removals, deadlines.
+//! State transitions of a classic group: rebalances, removals of members, deadlines.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::SyncGroupResponse;
@@ -13,7 +13,7 @@ impl ClassicGroup {
         self.since_ms = unix_ms;
     }
 
-    /// Begins a rebalance, or ends the joining of one if this was the last to join.
+    /// Starts a rebalance, or completes the join phase if all members have joined.
     pub(super) fn rebalance_or_complete(&mut self, context: &mut CallContext<'_>) {
         match self.phase {
             Phase::PreparingRebalance => self.complete_if_all_joined(context),
@@ -47,7 +47,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Has members join that a consumer group brought, once they are stored.
+    /// Starts a rebalance of members converted from a consumer group, once they are stored.
     pub(crate) fn begin_again(&mut self, context: &mut CallContext<'_>) {
         self.protocol = self.select_protocol();
         self.enter(Phase::PreparingRebalance, context.unix_ms);
@@ -60,7 +60,7 @@ impl ClassicGroup {
         self.join_timer = Some(JoinTimer { at_ms, initial: None });
     }
 
-    /// Those that wait for an assignment are to join again.
+    /// Rejects waiting SyncGroup requests, so that the members join again.
     pub(crate) fn refuse_syncs(&mut self, context: &mut CallContext<'_>) {
         self.sync_until_ms = None;
         for member in self.members.values_mut() {
@@ -72,7 +72,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Ends the joining: drops who did not come and begins the next generation.
+    /// Ends the join phase: removes absent members, and starts the next generation.
     fn complete_join(&mut self, context: &mut CallContext<'_>) {
         self.join_timer = None;
         for member in self.members.values_mut() {
@@ -81,7 +81,8 @@ impl ClassicGroup {
         let absent = |member: &Member| member.join.is_none() && member.instance.is_none();
         self.members.retain(|_, member| !absent(member));
         if !self.members.is_empty() && !self.elect_leader() {
-            // Static members alone are left, and none has joined: their sessions decide.
+            // Only static members are left, and none has joined. They are removed when their
+            // sessions expire.
             let at_ms = context.now_ms + self.rebalance_timeout_ms().max(1);
             self.join_timer = Some(JoinTimer { at_ms, initial: None });
             return;
@@ -106,7 +107,7 @@ impl ClassicGroup {
         let ids: Vec<StrBytes> = self.members.keys().cloned().collect();
         for id in ids {
             let member = self.members.get_mut(&id).expect("the id is of a member");
-            // Static members that are away keep their place until their session ends.
+            // Absent static members remain in the group until their sessions expire.
             let Some(waiting) = member.join.take() else { continue };
             member.owes_sync = true;
             member.is_new = false;
@@ -115,7 +116,8 @@ impl ClassicGroup {
         }
     }
 
-    /// The leader stays if it has joined. Whether there is one that has.
+    /// Elects a leader. The current one remains if it has joined. Returns `false` if nobody has
+    /// joined.
     fn elect_leader(&mut self) -> bool {
         let has_joined = |id: &StrBytes| self.members.get(id).is_some_and(|it| it.join.is_some());
         if self.leader.as_ref().is_some_and(has_joined) {
@@ -128,7 +130,7 @@ impl ClassicGroup {
         true
     }
 
-    /// Takes a member out and answers what of it waits. The caller goes on with `after_removal`.
+    /// Removes a member and answers its waiting requests. The caller must call `after_removal`.
     pub(super) fn remove(&mut self, member_id: &StrBytes, context: &mut CallContext<'_>) {
         let Some(member) = self.members.remove(member_id) else { return };
         let error = ResponseError::UnknownMemberId;
@@ -146,8 +148,8 @@ impl ClassicGroup {
         }
     }
 
-    /// Goes on when members may have left, of so many, or ids that were given out and never
-    /// joined: for these nobody's share changes, and they are no longer waited for.
+    /// Reacts to the removal of members, or of assigned ids that never joined. The latter change no
+    /// assignment, but the group no longer waits for them.
     pub(super) fn after_departures(
         &mut self,
         member_count_before: usize,
@@ -167,7 +169,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Does what was due by this time.
+    /// Handles all deadlines up to `due_ms`.
     pub(crate) fn expire(&mut self, due_ms: i64, context: &mut CallContext<'_>) {
         let count_before = self.members.len();
         self.invited.retain(|_, until_ms| *until_ms > due_ms);
@@ -196,7 +198,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Drops members that joined and never asked for their assignment.
+    /// Removes members that joined, but did not send SyncGroup.
     fn expire_sync(&mut self, due_ms: i64, context: &mut CallContext<'_>) {
         if self.sync_until_ms.is_none_or(|it| it > due_ms) {
             return;
@@ -212,7 +214,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Gives all members a fresh session after a restart, and time to join if they are to.
+    /// Starts new sessions of all members after a restart, and a join phase if one is pending.
     pub(crate) fn revive(&mut self, now_ms: i64) {
         for member in self.members.values_mut() {
             member.refresh(now_ms);

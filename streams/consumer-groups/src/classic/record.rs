@@ -1,4 +1,4 @@
-//! A classic group in the state log: one record, with all its members.
+//! Storage of a classic group in the state log: one record with all members.
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
@@ -8,22 +8,22 @@ use crate::effect::{CallContext, Record};
 use crate::fields::{Reader, Writer};
 use crate::keys::Key;
 
-/// What a group's record begins with if it is a classic one.
+/// First byte of a classic group's record.
 const KIND_CLASSIC: u8 = 1;
 
 impl ClassicGroup {
-    /// Stores the group as it is after a rebalance.
+    /// Stores the group after a rebalance.
     pub(super) fn persist(&mut self, context: &mut CallContext<'_>) {
         let record = self.encode();
         self.durable.clone_from(&record.value);
         context.persist(record);
-        // Which of its members are told, the group itself says now.
+        // The group's record now contains all member ids.
         if !std::mem::take(&mut self.told).is_empty() {
             context.persist(self.generation_record());
         }
     }
 
-    /// Stores members that are to join before they have a generation: without a protocol.
+    /// Stores members that must join before they have a generation, without a protocol.
     pub(super) fn persist_unassigned(&mut self, context: &mut CallContext<'_>) {
         let protocol = self.protocol.take();
         self.persist(context);
@@ -31,10 +31,10 @@ impl ClassicGroup {
         context.persist(self.generation_record());
     }
 
-    /// Stores what members are told before the generation is stable: its number, and the ids that
-    /// static ones were told last.
+    /// Stores what members learn before the generation is stable: its number, and the latest ids of
+    /// static members.
     pub(super) fn persist_generation(&mut self, context: &mut CallContext<'_>) {
-        // Members that left since the group was stored are back after a restart, and know these.
+        // Members that left after the group was stored reappear after a restart, with these ids.
         let stored = self.durable.as_deref().and_then(|it| Self::decode(self.id.clone(), it));
         let returning = stored.map(|it| it.instances).unwrap_or_default();
         self.told.retain(|instance, _| returning.contains_key(instance));
@@ -45,7 +45,7 @@ impl ClassicGroup {
     fn generation_record(&self) -> Record {
         let mut value = Writer::default();
         value.i32(self.generation_max);
-        // Nothing else in the form that earlier releases read.
+        // Omitted if empty, in the format of earlier releases.
         if !self.told.is_empty() {
             value.count(self.told.len());
             for (instance, id) in &self.told {
@@ -55,7 +55,7 @@ impl ClassicGroup {
         Key::Generation(self.id.clone()).with(value)
     }
 
-    /// Takes over what was told beside the group's record.
+    /// Loads the generation's record.
     pub(crate) fn load_generation(&mut self, bytes: &[u8]) -> Option<()> {
         let mut value = Reader::new(bytes);
         let generation = value.i32()?;
@@ -74,7 +74,7 @@ impl ClassicGroup {
         Some(())
     }
 
-    /// Gives the member of an instance the id that it was told last.
+    /// Sets a static member's id to the last one that it was told.
     fn rename(&mut self, instance: &StrBytes, id: &StrBytes) {
         let Some(current) = self.instances.get_mut(instance).filter(|it| *it != id) else { return };
         let before = std::mem::replace(current, id.clone());
@@ -85,7 +85,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Records that are stored of it: the last stable generation, whatever goes on, and the highest
+    /// Returns the records of the group: the last stable generation and the highest generation
     /// number.
     pub(crate) fn records(&self) -> Vec<Record> {
         let Some(value) = self.durable.clone() else { return Vec::new() };
@@ -93,19 +93,20 @@ impl ClassicGroup {
         vec![group, self.generation_record()]
     }
 
-    /// An empty group that was a consumer group: its generations go on from that one's epoch.
+    /// Creates an empty classic group in place of a consumer group. Its generations continue from
+    /// `epoch`.
     pub(crate) fn take_over(id: StrBytes, epoch: i32, context: &mut CallContext<'_>) -> Self {
         let mut group = Self::new(id, epoch, context.unix_ms);
         group.persist(context);
         group
     }
 
-    /// Forgets the highest generation, which a consumer group has as its epoch.
+    /// Returns the deletion of the highest generation, which a consumer group stores as its epoch.
     pub(crate) fn generation_gone(&self) -> Record {
         Key::Generation(self.id.clone()).gone()
     }
 
-    /// Records that forget it.
+    /// Returns records that delete the group.
     pub(crate) fn gone(&self) -> Vec<Record> {
         vec![self.generation_gone(), Key::Group(self.id.clone()).gone()]
     }
@@ -127,7 +128,7 @@ impl ClassicGroup {
         Key::Group(self.id.clone()).with(value)
     }
 
-    /// The group in a record's value. Sessions begin with `revive`.
+    /// Decodes a group. Sessions start with `revive`.
     pub(crate) fn decode(id: StrBytes, bytes: &[u8]) -> Option<Self> {
         let mut value = Reader::new(bytes);
         if value.u8()? != KIND_CLASSIC {

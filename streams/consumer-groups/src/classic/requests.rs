@@ -1,4 +1,4 @@
-//! SyncGroup, Heartbeat, LeaveGroup, and the check of a commit.
+//! SyncGroup, Heartbeat, LeaveGroup, and validation of commits.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
@@ -10,18 +10,18 @@ use super::phases::refuse_sync;
 use crate::effect::{CallContext, Waiting};
 use crate::fields::own_bytes;
 
-/// Who commits an offset, by the request.
+/// Sender of an offset commit.
 pub(crate) struct Committer<'a> {
     pub(crate) member_id: &'a StrBytes,
     pub(crate) instance: Option<&'a StrBytes>,
-    /// A generation or a member epoch.
+    /// Generation or member epoch.
     pub(crate) epoch: i32,
     pub(crate) is_transactional: bool,
 }
 
 impl ClassicGroup {
-    /// Answers with the member's assignment, as soon as there is one. An error is for the caller
-    /// to answer, and then nothing changed.
+    /// Replies with the member's assignment once it exists. The caller replies to an error, which
+    /// leaves the group unchanged.
     pub(crate) fn sync(
         &mut self,
         request: &SyncGroupRequest,
@@ -56,7 +56,7 @@ impl ClassicGroup {
         Ok(())
     }
 
-    /// A member that was in a consumer group may have an epoch of its own until it joins.
+    /// Members converted from a consumer group may have an epoch of their own until they join.
     fn check_generation(&self, member_id: &StrBytes, generation: i32) -> Result<(), ResponseError> {
         let member = self.members.get(member_id);
         let is_former = member.is_some_and(|it| it.former_epoch == Some(generation));
@@ -74,7 +74,7 @@ impl ClassicGroup {
         let bytes: usize = request.assignments.iter().map(|it| it.assignment.len()).sum();
         match self.bytes() + bytes <= context.options.group_bytes_max {
             true => Ok(()),
-            // What Kafka answers where the record of a group becomes too large.
+            // Kafka's error if the record of a group becomes too large.
             false => Err(ResponseError::UnknownServerError),
         }
     }
@@ -136,7 +136,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Takes the members out, each with its own result.
+    /// Removes members, and returns a result for each.
     pub(crate) fn leave(
         &mut self,
         members: &[MemberIdentity],
@@ -155,7 +155,7 @@ impl ClassicGroup {
     ) -> Result<(), ResponseError> {
         let instance = member.group_instance_id.as_ref();
         if member.member_id.is_empty() {
-            // An administrator removes a static member by its instance.
+            // Administrators remove a static member by its instance id.
             let current = instance.and_then(|it| self.instances.get(it).cloned());
             self.remove(&current.ok_or(ResponseError::UnknownMemberId)?, context);
             return Ok(());
@@ -168,7 +168,7 @@ impl ClassicGroup {
         Ok(())
     }
 
-    /// Returns whether offsets may be committed (Kafka: `ClassicGroup.validateOffsetCommit`).
+    /// Checks whether offsets may be committed (Kafka: `ClassicGroup.validateOffsetCommit`).
     pub(crate) fn check_commit(
         &mut self,
         committer: &Committer<'_>,

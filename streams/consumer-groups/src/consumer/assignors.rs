@@ -1,4 +1,4 @@
-//! Who reads which partition: the assignors `uniform` and `range` of KIP-848.
+//! Server-side assignors `uniform` and `range` of KIP-848.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,29 +7,31 @@ use uuid::Uuid;
 
 use super::group::{Partition, Partitions};
 
-/// Spreads all partitions evenly over members and moves as few as it can. The default.
+/// Distributes partitions evenly and minimizes movements. The default.
 pub(crate) const UNIFORM: &str = "uniform";
 
-/// Cuts each topic into ranges, one for each member, so that equal indexes go to one member.
+/// Divides each topic into ranges, one for each member. Equal indexes are assigned to the same
+/// member.
 pub(crate) const RANGE: &str = "range";
 
-/// Passes over all partitions in which loads of unlike members are evened out.
+/// Maximum balancing passes over all partitions if subscriptions differ.
 const BALANCING_PASS_COUNT: usize = 16;
 
 pub(crate) fn is_known_assignor(name: &str) -> bool {
     [UNIFORM, RANGE].contains(&name)
 }
 
-/// A member as assignors see it.
+/// Input of an assignor for one member.
 pub(super) struct Subscriber<'a> {
-    /// Key that members are sorted by: a static one keeps its place under another id.
+    /// Sort key of members. A static one keeps its position under a new id.
     pub(super) rank: &'a StrBytes,
     pub(super) topics: BTreeSet<Uuid>,
-    /// Its target so far.
+    /// Current target assignment.
     pub(super) current: Option<&'a Partitions>,
 }
 
-/// The partitions of each subscriber, in their order. `counts` are the partitions of each topic.
+/// Returns the partitions of each subscriber, in order. `counts` are the partition counts of
+/// topics.
 pub(super) fn assign(
     assignor: &str,
     subscribers: &[Subscriber<'_>],
@@ -62,7 +64,7 @@ fn range(subscribers: &[Subscriber<'_>], counts: &BTreeMap<Uuid, i32>) -> Vec<Pa
     assigned
 }
 
-/// The partitions of the topics that somebody reads.
+/// Iterates over the partitions of all subscribed topics.
 fn partitions(
     subscribers: &[Subscriber<'_>],
     counts: &BTreeMap<Uuid, i32>,
@@ -73,7 +75,7 @@ fn partitions(
     topics.flat_map(|(topic, count)| (0..*count).map(|index| Partition { topic: *topic, index }))
 }
 
-/// What of its target a member can keep.
+/// Iterates over the partitions of its target that a member can keep.
 fn kept<'a>(
     subscriber: &'a Subscriber<'_>,
     counts: &'a BTreeMap<Uuid, i32>,
@@ -85,7 +87,8 @@ fn kept<'a>(
     })
 }
 
-/// All read the same: each keeps what it has up to its share, and the rest fills the others up.
+/// Assigns if subscriptions are equal: each member keeps partitions up to its share, and free ones
+/// fill up the others.
 fn uniform_alike(subscribers: &[Subscriber<'_>], counts: &BTreeMap<Uuid, i32>) -> Vec<Partitions> {
     let mut free: Partitions = partitions(subscribers, counts).collect();
     let share = free.len() / subscribers.len().max(1);
@@ -116,8 +119,8 @@ fn uniform_alike(subscribers: &[Subscriber<'_>], counts: &BTreeMap<Uuid, i32>) -
     assigned
 }
 
-/// Members read different topics: what is free goes to those with least, then members that have
-/// two more than another reader hand one over.
+/// Assigns if subscriptions differ: free partitions go to the least loaded subscribers. Then
+/// members hand over partitions to subscribers that have at least two fewer.
 fn uniform_mixed(subscribers: &[Subscriber<'_>], counts: &BTreeMap<Uuid, i32>) -> Vec<Partitions> {
     let mut readers: BTreeMap<Uuid, Vec<usize>> = BTreeMap::new();
     for (index, subscriber) in subscribers.iter().enumerate() {
@@ -136,7 +139,7 @@ fn uniform_mixed(subscribers: &[Subscriber<'_>], counts: &BTreeMap<Uuid, i32>) -
     }
     let mut free: Vec<Partition> =
         partitions(subscribers, counts).filter(|it| !owners.contains_key(it)).collect();
-    // Those go first that few can take.
+    // Partitions with few subscribers are assigned first.
     free.sort_by_key(|it| (readers[&it.topic].len(), *it));
     let least = |loads: &[usize], topic: &Uuid| {
         readers[topic].iter().copied().min_by_key(|it| loads[*it]).expect("somebody reads it")
@@ -177,7 +180,7 @@ mod tests {
         Uuid::from_u128(number)
     }
 
-    /// Assigns anew to members of these topics and targets.
+    /// Computes a new assignment for members with these topics and targets.
     fn assign_to(
         assignor: &str,
         members: &[(BTreeSet<Uuid>, Partitions)],
@@ -207,8 +210,7 @@ mod tests {
         assert_eq!(indexes, [vec![0, 1, 2, 0, 1, 2], vec![3, 4, 3, 4]]);
     }
 
-    /// Members with random topics, with targets that they were assigned before and others that
-    /// changed since.
+    /// Generates members with random topics, some of whose targets are outdated.
     fn check(random: &mut Random, assignor: &str, alike: bool) {
         let all: Vec<Uuid> = (0..1 + random.below(4)).map(|it| topic(it.into())).collect();
         let mut counts: BTreeMap<Uuid, i32> = BTreeMap::new();

@@ -1,10 +1,10 @@
-//! Members of a consumer group that speak the classic protocol, while the group's members change
-//! from one protocol to the other.
+//! Members of a consumer group that use the classic protocol, during the migration of a group from
+//! one protocol to the other.
 //!
-//! What they subscribe to and read their joins say, in the consumers' own protocol. The coordinator
-//! assigns, and they are members like others: a join takes one a step towards its target, its
-//! generation is its epoch, and SyncGroup tells what it may read. Nobody waits for anybody, so
-//! that each request is answered at once.
+//! Their joins contain subscription and owned partitions in the embedded consumer protocol. The
+//! coordinator assigns partitions. Each join moves the member a step towards its target, its
+//! generation is its epoch, and SyncGroup returns its current assignment. No request waits for
+//! other members: each is answered immediately.
 //!
 //! ```text
 //! Heartbeat: rebalance in progress ──▶ JoinGroup: what it owns ──▶ SyncGroup: what it may read
@@ -27,8 +27,8 @@ use crate::embedded::{PROTOCOL_TYPE, encode_assignment, subscription_of};
 use crate::topics::Topics;
 
 impl ConsumerGroup {
-    /// Joins a member of the classic protocol. `fresh_id` is for one without an id. An error is for
-    /// the caller to answer, and then nothing changed.
+    /// Joins a member of the classic protocol. `fresh_id` is the id of a new member. The caller
+    /// replies to an error, which leaves the group unchanged.
     pub(crate) fn join(
         &mut self,
         joining: Joining,
@@ -41,14 +41,15 @@ impl ConsumerGroup {
             .ok_or(ResponseError::InconsistentGroupProtocol)?;
         let Waiting { ticket, api_version } = joining.waiting;
         if joining.needs_id() {
-            // Whoever comes with it is a new member: it need not be remembered.
+            // Its sender will join as a new member, so the id is not stored.
             context.reply(ticket, refused(ResponseError::MemberIdRequired, &fresh_id, api_version));
             return Ok(());
         }
         let (member_id, standing) = self.place(&joining, fresh_id)?;
         let was_dropped = matches!(standing, Standing::New) && !subscription.owned.is_empty();
         if was_dropped {
-            // What it reads may be another's by now: it gives that up, and comes without.
+            // Its partitions may have another owner by now. The member must give them up and join
+            // again.
             return Err(ResponseError::UnknownMemberId);
         }
         let before = self.predecessor(&member_id, &standing);
@@ -82,8 +83,8 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Returns whether all that speak the classic protocol know one of the protocols, so that they
-    /// can be a classic group when the others have gone.
+    /// Returns whether all members of the classic protocol support a common one, so that they can
+    /// form a classic group once the others have left.
     fn shares(&self, joining: &Joining) -> bool {
         let is_same = |id: &StrBytes, member: &Member| {
             let instance = &joining.instance;
@@ -97,7 +98,7 @@ impl ConsumerGroup {
         !shared.is_empty()
     }
 
-    /// The id of a member that joins, and its place.
+    /// Determines the id of a joining member, and its standing.
     fn place(
         &self,
         joining: &Joining,
@@ -117,7 +118,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Answers with what the member may read. An error is for the caller to answer.
+    /// Replies with the member's current assignment. The caller replies to an error.
     pub(crate) fn sync(
         &mut self,
         request: &SyncGroupRequest,
@@ -136,7 +137,7 @@ impl ConsumerGroup {
             return Err(ResponseError::InconsistentGroupProtocol);
         }
         member.refresh(context);
-        // One that is to give something up hears of that first.
+        // A member that must revoke partitions learns that first.
         if member.epoch != epoch && member.revoking.is_empty() {
             member.owe(context.now_ms);
             return Err(ResponseError::RebalanceInProgress);
@@ -153,7 +154,7 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Heartbeat: notes that the member is there, and says whether it is to join again.
+    /// Heartbeat: refreshes the session. Returns an error if the member must join again.
     pub(crate) fn classic_heartbeat(
         &mut self,
         member_id: &StrBytes,
@@ -198,7 +199,8 @@ impl ConsumerGroup {
         let target = self.targets.get(member_id);
         let mut missing = target.into_iter().flatten().filter(|it| !member.assigned.contains(it));
         let is_next = missing.next();
-        // A client may give up all that it reads to join: it does so once for all that it gets.
+        // A client may revoke all its partitions to join. Therefore it waits until all new ones are
+        // free.
         let is_free = |it: &Partition| !self.owners.contains_key(it);
         let may_gain = is_next.is_some_and(is_free) && missing.all(is_free);
         member.epoch != self.epoch
@@ -207,21 +209,21 @@ impl ConsumerGroup {
             || (context.options.migration_policy.has_downgrades() && self.has_only_classic())
     }
 
-    /// Returns whether it has members, and all speak the classic protocol. Where the policy has
-    /// that, it is to be a classic group again when one of them joins.
+    /// Returns whether the group has members, and all use the classic protocol. If the policy
+    /// allows it, the next join converts it to a classic group.
     pub(crate) fn has_only_classic(&self) -> bool {
         !self.members.is_empty() && self.members.values().all(|it| it.classic.is_some())
     }
 
-    /// The static member whose place one takes that joins.
+    /// Returns the static member that a joining one replaces.
     pub(crate) fn replaced_by(&self, joining: &Joining) -> Option<&StrBytes> {
         let instance = joining.instance.as_ref().filter(|_| joining.member_id.is_empty());
         instance.and_then(|it| self.instances.get(it))
     }
 
-    /// Returns whether all but the one whose place it takes, if there are others, speak the classic
-    /// protocol: with the one that joins they are a classic group. Where the policy has no such
-    /// change, a group with members stays what it is.
+    /// Returns whether all members except the replaced one use the classic protocol, so that a join
+    /// results in a classic group. If the policy disallows downgrades, only a group without members
+    /// qualifies.
     pub(crate) fn is_left_to(&self, joining: &Joining, context: &CallContext<'_>) -> bool {
         if !context.options.migration_policy.has_downgrades() {
             return self.members.is_empty();
@@ -231,7 +233,7 @@ impl ConsumerGroup {
         others.all(|(_, it)| it.classic.is_some())
     }
 
-    /// Metadata that a member of the classic protocol brought when it last joined.
+    /// Returns the size of the metadata that a classic member sent when it last joined.
     pub(crate) fn metadata_bytes(
         &self,
         member_id: &StrBytes,
@@ -245,7 +247,7 @@ impl ConsumerGroup {
 }
 
 impl Member {
-    /// Has it answer in time: join again, or ask for its assignment.
+    /// Sets the member's deadline for the next JoinGroup or SyncGroup.
     fn owe(&mut self, now_ms: i64) {
         let until_ms = now_ms.saturating_add(self.profile.rebalance_timeout_ms.into());
         self.owes_until_ms.get_or_insert(until_ms);
@@ -255,7 +257,7 @@ impl Member {
         self.classic.as_ref()?.protocols.first().map(|it| &it.name)
     }
 
-    /// The version that its client speaks.
+    /// Returns the version of the client's embedded protocol.
     pub(crate) fn subscription_version(&self) -> i16 {
         let protocols = self.classic.iter().flat_map(|it| &it.protocols);
         subscription_of(protocols.map(|it| &it.metadata)).map_or(0, |it| it.version)

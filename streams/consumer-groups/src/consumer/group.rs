@@ -1,4 +1,4 @@
-//! State of a consumer group, and conclusions from it that do not change it.
+//! State of a consumer group, and queries of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::options::ENTRY_BYTES;
 use crate::subscriptions::{Subscriptions, compile};
 use crate::topics::Viewer;
 
-/// The epoch of a member that comes.
+/// Epoch in the heartbeat of a joining member.
 pub(crate) const JOIN_EPOCH: i32 = 0;
 
-/// The epoch of a member that leaves.
+/// Epoch in the heartbeat of a leaving member.
 pub(crate) const LEAVE_EPOCH: i32 = -1;
 
-/// The epoch of a static member that leaves and wants its partitions kept.
+/// Epoch in the heartbeat of a static member that leaves temporarily.
 pub(crate) const STATIC_LEAVE_EPOCH: i32 = -2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +29,7 @@ pub(crate) struct Partition {
 
 pub(crate) type Partitions = BTreeSet<Partition>;
 
-/// The form in which partitions are sent and stored.
+/// Groups partitions by topic, as for messages and records.
 pub(crate) fn by_topic(partitions: &Partitions) -> BTreeMap<Uuid, Vec<i32>> {
     let mut topics: BTreeMap<Uuid, Vec<i32>> = BTreeMap::new();
     for partition in partitions {
@@ -38,7 +38,7 @@ pub(crate) fn by_topic(partitions: &Partitions) -> BTreeMap<Uuid, Vec<i32>> {
     topics
 }
 
-/// Description of a member by itself.
+/// Metadata of a member from its heartbeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) instance: Option<StrBytes>,
@@ -65,7 +65,7 @@ impl Profile {
         Viewer { principal: &self.principal, host: &self.host }
     }
 
-    /// Returns whether both read the same and have it assigned in the same way.
+    /// Returns whether both have the same subscription and assignor.
     pub(crate) fn subscribes_as(&self, other: &Self) -> bool {
         self.names == other.names
             && self.viewer() == other.viewer()
@@ -78,43 +78,43 @@ impl Profile {
 pub(crate) struct Member {
     pub(crate) profile: Profile,
     pub(crate) epoch: i32,
-    /// The epoch before, which its client may still be at if a reply was lost.
+    /// Previous epoch, for a client that missed a reply.
     pub(crate) previous_epoch: i32,
-    /// Partitions that it may read.
+    /// Current assignment.
     pub(crate) assigned: Partitions,
-    /// Partitions that it owns until it says that it gave them up.
+    /// Partitions to revoke. The member owns them until it confirms the revocation.
     pub(crate) revoking: Partitions,
-    /// It is dropped then.
+    /// The member is removed then.
     pub(crate) session_until_ms: i64,
-    /// It is dropped then, unless it gave up what it is to lose.
+    /// The member is removed then, unless it has revoked its partitions.
     pub(crate) revoke_until_ms: Option<i64>,
-    /// Terms of one that speaks the classic protocol.
+    /// State of a member of the classic protocol.
     pub(crate) classic: Option<ClassicTerms>,
-    /// Such a one is dropped then, unless it joined again, or asked for its assignment.
+    /// A classic member is removed then, unless it has sent JoinGroup or SyncGroup.
     pub(crate) owes_until_ms: Option<i64>,
 }
 
 impl Member {
-    /// Begins its session anew.
+    /// Restarts the session.
     pub(crate) fn refresh(&mut self, context: &CallContext<'_>) {
         let timeout_ms = context.options.consumer_session_timeout_ms;
         self.begin_session(timeout_ms, context.now_ms);
     }
 
-    /// Begins its session anew, of so long where it has no time of its own.
+    /// Restarts the session, with `timeout_ms` unless the member has its own timeout.
     pub(super) fn begin_session(&mut self, timeout_ms: i32, now_ms: i64) {
         let own_ms = self.classic.as_ref().map(|it| it.session_timeout_ms);
         self.session_until_ms = now_ms + i64::from(own_ms.unwrap_or(timeout_ms));
     }
 
-    /// When it is dropped.
+    /// Returns when the member is removed.
     pub(super) fn deadline_ms(&self) -> i64 {
         let others = self.revoke_until_ms.into_iter().chain(self.owes_until_ms);
         others.fold(self.session_until_ms, i64::min)
     }
 }
 
-/// Terms on which a member of the classic protocol joined, beside its subscription.
+/// Classic member's session timeout and protocols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClassicTerms {
     pub(crate) session_timeout_ms: i32,
@@ -130,27 +130,27 @@ impl ClassicTerms {
 #[derive(Debug)]
 pub(crate) struct ConsumerGroup {
     pub(crate) id: StrBytes,
-    /// Rises with every change that needs another assignment.
+    /// Group epoch: incremented with every change that requires a new assignment.
     pub(crate) epoch: i32,
-    /// The epoch that the targets are for.
+    /// Epoch of the target assignment.
     pub(crate) assignment_epoch: i32,
-    /// When a member came or left for the last time.
+    /// Time at which a member last joined or left.
     pub(crate) since_ms: i64,
-    /// A hash of the topics that members read, with their sizes, as the targets know them.
+    /// Hash of the subscribed topics and their sizes, as used for the targets.
     pub(crate) shapes_hash: u64,
-    /// The version of the topics that was looked at last.
+    /// Version of the topics that was last examined.
     pub(crate) topics_version: Option<u64>,
-    /// The assignor of the targets.
+    /// Assignor of the targets.
     pub(crate) assignor: StrBytes,
     pub(crate) members: BTreeMap<StrBytes, Member>,
     pub(crate) targets: BTreeMap<StrBytes, Partitions>,
-    /// The member of each static instance.
+    /// Member id of each static instance.
     pub(crate) instances: BTreeMap<StrBytes, StrBytes>,
-    /// The member that each partition is assigned to, or that is to give it up.
+    /// Member to which each partition is assigned, or which must still revoke it.
     pub(crate) owners: BTreeMap<Partition, StrBytes>,
-    /// The names that each pattern matches.
+    /// Topic names that match each pattern.
     pub(crate) matches: BTreeMap<StrBytes, BTreeSet<StrBytes>>,
-    /// True if the state log has it.
+    /// True if the group is in the state log.
     pub(crate) is_stored: bool,
 }
 
@@ -173,7 +173,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Kafka's name of the state.
+    /// Returns Kafka's name of the state.
     pub(crate) fn state_name(&self) -> &'static str {
         if self.members.is_empty() {
             "Empty"
@@ -186,7 +186,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Returns whether the member has what it is to have, in the current epoch.
+    /// Returns whether the member has its target assignment in the current epoch.
     pub(crate) fn is_settled(&self, member_id: &StrBytes) -> bool {
         let Some(member) = self.members.get(member_id) else { return false };
         let target = self.targets.get(member_id);
@@ -195,19 +195,19 @@ impl ConsumerGroup {
             && target.map_or(member.assigned.is_empty(), |it| *it == member.assigned)
     }
 
-    /// Size of what members brought.
+    /// Returns the size of the members' data.
     pub(crate) fn bytes(&self) -> usize {
         let terms = |it: &Member| it.classic.as_ref().map_or(0, ClassicTerms::bytes);
         self.members.iter().map(|(id, it)| id.len() + it.profile.bytes() + terms(it)).sum()
     }
 
-    /// Names of topics that a member said it reads.
+    /// Returns the size of the topic names in a member's subscription.
     pub(crate) fn name_bytes(&self, member_id: &StrBytes) -> usize {
         let names = self.members.get(member_id).into_iter().flat_map(|it| &it.profile.names);
         names.map(|it| it.len()).sum()
     }
 
-    /// Memory that it takes, about.
+    /// Returns the approximate memory usage.
     pub(crate) fn footprint(&self) -> usize {
         let targets: usize = self.targets.values().map(BTreeSet::len).sum();
         let matches: usize = self.matches.values().flatten().map(|it| it.len() + 32).sum();
@@ -225,7 +225,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Returns whether the member may commit or fetch offsets (Kafka:
+    /// Checks whether the member may commit or fetch offsets (Kafka:
     /// `ConsumerGroup.validateOffsetCommit`). No member has a negative epoch.
     pub(crate) fn check_epoch(
         &self,
@@ -240,7 +240,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// When something is to be done without a request.
+    /// Returns the next deadline of the group.
     pub(crate) fn next_deadline_ms(&self) -> Option<i64> {
         self.members.values().map(Member::deadline_ms).min()
     }

@@ -1,4 +1,4 @@
-//! ConsumerGroupHeartbeat: members come, subscribe, report what they own, and leave.
+//! ConsumerGroupHeartbeat: members join, subscribe, report owned partitions, and leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::members::{Arrival, Standing};
 use crate::effect::CallContext;
 use crate::topics::Topics;
 
-/// A heartbeat whose fields are in bounds and agree, with texts of its own.
+/// A validated heartbeat, with its own copies of strings.
 pub(crate) struct Beat {
     pub(crate) member_id: StrBytes,
     pub(crate) epoch: i32,
@@ -23,18 +23,18 @@ pub(crate) struct Beat {
     pub(crate) client_id: StrBytes,
     pub(crate) host: StrBytes,
     pub(crate) principal: StrBytes,
-    // Fields that are absent did not change.
+    // An absent field is unchanged.
     pub(crate) rack: Option<StrBytes>,
     pub(crate) rebalance_timeout_ms: Option<i32>,
     pub(crate) names: Option<BTreeSet<StrBytes>>,
-    /// Empty for a member that has no pattern any more.
+    /// Empty if the member removes its pattern.
     pub(crate) pattern: Option<StrBytes>,
     pub(crate) assignor: Option<StrBytes>,
     pub(crate) owned: Option<Partitions>,
 }
 
 impl Beat {
-    /// The member by this heartbeat, if it was so before. One that joins says everything.
+    /// Returns the member's profile after this heartbeat. A joining member sends all fields.
     fn profile(&self, before: &Profile) -> Profile {
         let instance = self.instance.clone().or_else(|| before.instance.clone());
         let nothing = Profile::default();
@@ -55,7 +55,7 @@ impl Beat {
         }
     }
 
-    /// Whether it only says that the member is there, and what it owns.
+    /// Returns whether the heartbeat changes nothing except, possibly, the owned partitions.
     fn says_nothing_new(&self, members: &BTreeMap<StrBytes, Member>) -> bool {
         let Some(member) = members.get(&self.member_id) else { return false };
         let texts = [&self.rack, &self.pattern, &self.assignor];
@@ -70,7 +70,7 @@ impl Beat {
             && self.principal == profile.principal
     }
 
-    /// Whether the client says everything, as it does when it knows nothing.
+    /// Returns whether the heartbeat contains all fields, as from a client without state.
     fn is_full(&self) -> bool {
         let subscribes = self.names.is_some() || self.pattern.is_some();
         self.epoch == JOIN_EPOCH
@@ -79,7 +79,7 @@ impl Beat {
 }
 
 impl ConsumerGroup {
-    /// The reply to a heartbeat. An error changes nothing.
+    /// Processes a heartbeat. An error leaves the group unchanged.
     pub(crate) fn heartbeat(
         &mut self,
         beat: &Beat,
@@ -101,7 +101,7 @@ impl ConsumerGroup {
         Ok(self.step(beat, topics, context))
     }
 
-    /// A heartbeat of a member that is as it was.
+    /// Processes a heartbeat of a member without changes.
     fn carry_on(
         &mut self,
         beat: &Beat,
@@ -116,7 +116,7 @@ impl ConsumerGroup {
         self.step(beat, topics, context)
     }
 
-    /// Takes the member a step towards its target, and answers.
+    /// Moves the member a step towards its target, and replies.
     fn step(
         &mut self,
         beat: &Beat,
@@ -157,7 +157,7 @@ impl ConsumerGroup {
                 if !is_joining {
                     return Err(ResponseError::FencedInstanceId);
                 }
-                // One of the classic protocol says nothing when it goes for a while.
+                // A classic static member does not announce a temporary leave.
                 let current_member = &self.members[current];
                 let has_left = current_member.epoch == STATIC_LEAVE_EPOCH;
                 if !has_left && current_member.classic.is_none() {
@@ -168,7 +168,7 @@ impl ConsumerGroup {
                 }
                 return Ok(Standing::Successor(current.clone()));
             }
-            // An instance that nobody has is no name for a member that has another, or none.
+            // A known member cannot switch to an unknown instance id.
             Some(None) if known.is_some() => return Err(ResponseError::InvalidRequest),
             _ => {}
         }
@@ -194,7 +194,7 @@ impl ConsumerGroup {
         }
         let member = self.members.get_mut(member_id).ok_or(ResponseError::UnknownMemberId)?;
         if beat.epoch == STATIC_LEAVE_EPOCH {
-            // Its partitions stay its own until its session ends.
+            // Its partitions are kept until its session expires.
             member.refresh(context);
             member.epoch = STATIC_LEAVE_EPOCH;
             member.revoke_until_ms = None;
@@ -212,7 +212,8 @@ impl ConsumerGroup {
 }
 
 impl Member {
-    /// Its client is at the member's epoch, or missed one reply and owns no more than it may.
+    /// Checks that the client is at the member's epoch, or missed one reply and owns no additional
+    /// partitions.
     fn check_epoch(&self, beat: &Beat) -> Result<(), ResponseError> {
         let owns_no_more = beat.owned.as_ref().is_some_and(|it| it.is_subset(&self.assigned));
         let missed_one = beat.epoch == self.previous_epoch && self.epoch >= beat.epoch;

@@ -1,4 +1,4 @@
-//! Members of a consumer group come, say something else, give their place to others, and go.
+//! Membership of a consumer group: joins, updates, replacement of static members, removals.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
@@ -8,28 +8,28 @@ use super::group::{ClassicTerms, ConsumerGroup, JOIN_EPOCH, Member, Profile};
 use crate::effect::CallContext;
 use crate::topics::Topics;
 
-/// Patterns that members of one group may have between them: each is matched with all topics.
+/// Maximum patterns in one group, each of which is matched against all topics.
 const PATTERN_COUNT_MAX: usize = 100;
 
-/// Place that a request asks for in the group.
+/// Relation of a request's sender to the group.
 pub(super) enum Standing {
     Known,
     New,
-    /// A static member that takes the place of this one.
+    /// A static member that replaces this one.
     Successor(StrBytes),
 }
 
-/// A member as it is by its request.
+/// A joining or updated member.
 pub(super) struct Arrival<'a> {
     pub(super) member_id: &'a StrBytes,
     pub(super) standing: Standing,
     pub(super) profile: Profile,
-    /// Terms of one that speaks the classic protocol.
+    /// Set for a member of the classic protocol.
     pub(super) classic: Option<ClassicTerms>,
 }
 
 impl ConsumerGroup {
-    /// The member whose place it is, as far as there is one.
+    /// Returns the current state of the member, or of the one that it replaces.
     pub(super) fn predecessor(&self, member_id: &StrBytes, standing: &Standing) -> Option<&Member> {
         match standing {
             Standing::Known => self.members.get(member_id),
@@ -38,8 +38,8 @@ impl ConsumerGroup {
         }
     }
 
-    /// Takes a member in, or what one says now, and begins another epoch where that matters to
-    /// others. An error changes nothing.
+    /// Adds or updates a member, and starts a new epoch if the assignment is affected. An error
+    /// leaves the group unchanged.
     pub(super) fn enrol(
         &mut self,
         arrival: Arrival<'_>,
@@ -89,7 +89,7 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Puts the member in the table. The one whose place it takes, if there is one.
+    /// Inserts the member. Returns the one that it replaces, if any.
     fn take_in(&mut self, arrival: Arrival<'_>, context: &CallContext<'_>) -> Option<StrBytes> {
         let Arrival { member_id, standing, profile, classic } = arrival;
         let (mut member, predecessor) = match standing {
@@ -110,8 +110,8 @@ impl ConsumerGroup {
         predecessor
     }
 
-    /// Gives what a static member may read to its successor. What it was to give up is free: its
-    /// client has gone.
+    /// Transfers a static member's assignment to its successor. Partitions to revoke become free,
+    /// because their client is gone.
     fn take_place(&mut self, predecessor: &StrBytes, successor: &StrBytes) -> Member {
         let mut member = self.members.remove(predecessor).unwrap_or_default();
         member.epoch = JOIN_EPOCH;
@@ -128,14 +128,14 @@ impl ConsumerGroup {
         member
     }
 
-    /// Begins another epoch, before what it is begun for is stored.
+    /// Increments the group epoch. It is stored before the change that caused it.
     pub(super) fn bump(&mut self, context: &mut CallContext<'_>) {
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
         self.since_ms = context.unix_ms;
         self.persist(context);
     }
 
-    /// LeaveGroup, by which members of the classic protocol leave, and administrators remove any.
+    /// LeaveGroup, with which classic members leave and administrators remove any member.
     pub(crate) fn leave_all(
         &mut self,
         members: &[MemberIdentity],
@@ -163,7 +163,7 @@ impl ConsumerGroup {
         results
     }
 
-    /// Drops members; what they owned is free.
+    /// Removes members and frees their partitions.
     pub(super) fn remove(&mut self, ids: &[StrBytes], context: &mut CallContext<'_>) {
         self.bump(context);
         for id in ids {
@@ -178,7 +178,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Drops members whose time was over by this time.
+    /// Removes members whose deadlines have passed.
     pub(crate) fn expire(&mut self, due_ms: i64, context: &mut CallContext<'_>) {
         let is_over = |member: &Member| member.deadline_ms() <= due_ms;
         let over = self.members.iter().filter(|(_, it)| is_over(it)).map(|(id, _)| id.clone());

@@ -1,5 +1,5 @@
-//! Groups that the coordinator assigns partitions to (KIP-848): members only send heartbeats, and
-//! each goes from its assignment to its target at its own pace.
+//! Groups with server-side assignment (KIP-848). Members only send heartbeats, and each moves from
+//! its current to its target assignment at its own pace.
 //!
 //! ```text
 //! a member comes, leaves, or           members' targets      each member's assignment,
@@ -7,13 +7,13 @@
 //!     group epoch + 1                  assignment epoch      member epoch
 //! ```
 //!
-//! A partition has one owner: the member that was assigned it and has neither said that it gave it
-//! up, nor left, nor been dropped. A member gives up first what it is to lose, and only then hears
-//! of the new epoch; what it is to get it gets once nobody owns it.
+//! Each partition has at most one owner: the member to which it was assigned, until it confirms the
+//! revocation, leaves or is removed. A member first revokes partitions, and only then learns the
+//! new epoch. New partitions are assigned once they have no owner.
 //!
-//! Each record stands for itself. The group's epoch is stored before what made it rise, the
-//! assignment epoch after all targets: a log that is cut off between them has targets that are out
-//! of date, and says so.
+//! Each record is valid on its own. The group epoch is stored before the change that caused it, and
+//! the assignment epoch after all targets. If the log ends between them, the targets are
+//! recognizably outdated.
 
 mod assignors;
 mod classic_members;

@@ -1,10 +1,10 @@
-//! Partitions by the names of their topics, as clients of the classic protocol know them.
+//! Conversion of partitions from and to topic names, which the classic protocol uses.
 
 use super::group::{Partition, Partitions, by_topic};
 use crate::embedded::NamedPartitions;
 use crate::topics::Topics;
 
-/// The partitions of these that there are.
+/// Resolves names to existing partitions. Others are dropped.
 pub(crate) fn resolve(named: &NamedPartitions, topics: &dyn Topics) -> Partitions {
     let mut partitions = Partitions::new();
     for (name, indexes) in named {
@@ -16,7 +16,7 @@ pub(crate) fn resolve(named: &NamedPartitions, topics: &dyn Topics) -> Partition
     partitions
 }
 
-/// The same partitions by name, without those of topics that are gone.
+/// Returns the partitions by topic name, without those of deleted topics.
 pub(crate) fn named(partitions: &Partitions, topics: &dyn Topics) -> Vec<(String, Vec<i32>)> {
     let topics =
         by_topic(partitions).into_iter().map(|(id, indexes)| Some((topics.name_of(id)?, indexes)));

@@ -1,4 +1,4 @@
-//! One member's way from what it has to its target.
+//! Reconciliation of one member: its steps from the current to the target assignment.
 
 use kafka_protocol::protocol::StrBytes;
 
@@ -7,7 +7,7 @@ use crate::effect::CallContext;
 use crate::topics::Topics;
 
 impl ConsumerGroup {
-    /// Makes the targets of a new epoch, and takes the member a step towards its own. Whether its
+    /// Computes the targets of a new epoch, and reconciles the member. Returns whether its
     /// assignment changed.
     pub(super) fn advance(
         &mut self,
@@ -26,8 +26,8 @@ impl ConsumerGroup {
         is_changed
     }
 
-    /// Takes the member a step on. `owned` is what its client says it reads now, where it says so.
-    /// Whether something changed.
+    /// Performs one step of reconciliation. `owned` is the client's report of its partitions, if it
+    /// sent one. Returns whether anything changed.
     fn reconcile(&mut self, member_id: &StrBytes, owned: Option<&Partitions>, now_ms: i64) -> bool {
         let gave_up = |partitions: &Partitions| owned.is_some_and(|it| it.is_disjoint(partitions));
         if self.is_settled(member_id) {
@@ -47,7 +47,7 @@ impl ConsumerGroup {
         self.release(member_id, &revoking);
         let member = self.members.get_mut(member_id).expect("the caller looked it up");
         if !lost.is_empty() && !gave_up(&lost) {
-            // It hears of the new epoch once it gave these up.
+            // The member learns the new epoch after it has revoked these.
             let timeout_ms = i64::from(member.profile.rebalance_timeout_ms);
             member.revoke_until_ms = Some(now_ms + timeout_ms);
             member.revoking = lost;
@@ -71,7 +71,7 @@ impl ConsumerGroup {
         changed
     }
 
-    /// Makes partitions free that the member owned.
+    /// Frees partitions that the member owned.
     pub(super) fn release(&mut self, member_id: &StrBytes, partitions: &Partitions) {
         for partition in partitions {
             if self.owners.get(partition) == Some(member_id) {

@@ -1,4 +1,4 @@
-//! A consumer group in the state log: the group, each member, each target.
+//! Storage of a consumer group in the state log: records of the group, each member, each target.
 
 use kafka_protocol::protocol::StrBytes;
 
@@ -8,11 +8,11 @@ use crate::effect::{CallContext, Record};
 use crate::fields::{Reader, Writer};
 use crate::keys::Key;
 
-/// First byte of a group's record if it is a consumer group.
+/// First byte of a consumer group's record.
 pub(crate) const KIND_CONSUMER: u8 = 2;
 
-/// First byte if it was a classic group until then: its members follow, so that no beginning of the
-/// log has a part of them.
+/// First byte if the record converts a classic group. It contains the members, so that no prefix of
+/// the log contains only some of them.
 pub(crate) const KIND_CONVERTED: u8 = 3;
 
 impl ConsumerGroup {
@@ -22,7 +22,7 @@ impl ConsumerGroup {
         context.persist(self.group_record());
     }
 
-    /// Stores the group with all members, which a classic group brought.
+    /// Stores the group with all members that were converted from a classic group.
     pub(crate) fn persist_conversion(&mut self, context: &mut CallContext<'_>) {
         self.is_stored = true;
         let mut value = Writer::default();
@@ -34,7 +34,7 @@ impl ConsumerGroup {
             value.text(id).bytes(&fields.done());
         }
         context.persist(Key::Group(self.id.clone()).with(value));
-        // The group's record is replaced by one without members.
+        // A later record of the group, without members, replaces this one.
         for (id, member) in &self.members {
             context.persist(self.member_record(id, member));
             context.persist(self.target_record(id, &self.targets[id]));
@@ -82,7 +82,7 @@ impl ConsumerGroup {
         std::iter::once(self.group_record()).chain(members).chain(targets).collect()
     }
 
-    /// Takes over the record of the group. Members may have been loaded before it.
+    /// Loads the group's record. Members may have been loaded before it.
     pub(crate) fn load(&mut self, value: &[u8]) -> Option<()> {
         let mut value = Reader::new(value);
         let kind = value.u8()?;
@@ -106,7 +106,7 @@ impl ConsumerGroup {
         Some(())
     }
 
-    /// Completes what was loaded, and gives all members fresh sessions.
+    /// Completes the state after loading, and starts new sessions of all members.
     pub(crate) fn revive(&mut self, session_timeout_ms: i32, now_ms: i64) {
         self.targets.retain(|id, _| self.members.contains_key(id));
         for (id, member) in &mut self.members {
@@ -136,7 +136,7 @@ fn put_member(value: &mut Writer, member: &Member) {
     put_partitions(value, &member.assigned);
     put_partitions(value, &member.revoking);
     value.text(&profile.principal);
-    // Nothing else in the form that earlier releases read.
+    // Omitted for others, in the format of earlier releases.
     if let Some(terms) = &member.classic {
         value.i32(terms.session_timeout_ms).count(terms.protocols.len());
         for protocol in &terms.protocols {
@@ -187,7 +187,7 @@ pub(crate) fn decode_member(value: &[u8]) -> Option<Member> {
     let (epoch, previous_epoch) = (value.i32()?, value.i32()?);
     let assigned = take_partitions(&mut value)?;
     let revoking = take_partitions(&mut value)?;
-    // Records without one were written before members had it.
+    // Absent in older records.
     if !value.is_done() {
         profile.principal = value.text()?;
     }

@@ -1,4 +1,4 @@
-//! Partitions that each member is to read: looking at topics, matching patterns, assigning.
+//! Target assignments: lookup of topics, matching of patterns, assignment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -14,8 +14,8 @@ use crate::subscriptions::compile;
 use crate::topics::{TopicShape, Topics};
 
 impl ConsumerGroup {
-    /// Looks at the topics anew if these, or what members subscribe to, changed. Whether the
-    /// targets are out of date by that.
+    /// Looks up topics again if they or the subscriptions have changed. Returns whether the targets
+    /// are outdated.
     pub(super) fn refresh(&mut self, topics: &dyn Topics) -> bool {
         if self.topics_version != Some(topics.version()) {
             self.topics_version = Some(topics.version());
@@ -36,7 +36,7 @@ impl ConsumerGroup {
                 continue;
             }
             let mut names = BTreeSet::new();
-            // Patterns were checked when they came; one that is no pattern now matches nothing.
+            // Patterns were validated before. One that no longer compiles matches nothing.
             if let Ok(compiled) = compile(pattern) {
                 topics.each_name(&mut |name| {
                     if compiled.is_match(name) {
@@ -49,8 +49,8 @@ impl ConsumerGroup {
         }
     }
 
-    /// The names of topics that a member reads, whether they exist or not. A pattern shows it none
-    /// that it may not know of.
+    /// Returns the names of topics to which a member subscribes, existing or not. Patterns match
+    /// only topics that the member is authorized to see.
     fn names_of<'a>(
         &'a self,
         member: &'a Member,
@@ -66,7 +66,7 @@ impl ConsumerGroup {
         pattern.and_then(|it| self.matches.get(it)).into_iter().flatten()
     }
 
-    /// The topics that members read and that exist.
+    /// Returns the existing topics to which members subscribe.
     fn shapes(&self, topics: &dyn Topics) -> BTreeMap<StrBytes, TopicShape> {
         let names: BTreeSet<&StrBytes> =
             self.members.values().flat_map(|it| self.names_of(it, topics)).collect();
@@ -74,7 +74,7 @@ impl ConsumerGroup {
         names.into_iter().filter_map(shape).collect()
     }
 
-    /// The assignor that most members ask for.
+    /// Returns the assignor that most members request.
     fn favourite_assignor(&self) -> StrBytes {
         let mut votes: BTreeMap<&StrBytes, usize> = BTreeMap::new();
         for assignor in self.members.values().filter_map(|it| it.profile.assignor.as_ref()) {
@@ -84,7 +84,7 @@ impl ConsumerGroup {
         most.map_or(StrBytes::from_static_str(UNIFORM), |(name, _)| name.clone())
     }
 
-    /// Makes the targets of the group's epoch.
+    /// Computes the targets of the group's epoch.
     pub(super) fn assign(&mut self, topics: &dyn Topics, context: &mut CallContext<'_>) {
         let shapes = self.shapes(topics);
         let assignor = self.favourite_assignor();
@@ -113,8 +113,8 @@ impl ConsumerGroup {
         self.persist(context);
     }
 
-    /// Equal for equal topics and sizes of which the same is hidden from the same members, and
-    /// stored: it must stay as it is.
+    /// Hashes the topics, their sizes, and which of them are hidden from which members. The hash is
+    /// stored, so the algorithm must not change.
     fn hash(&self, shapes: &BTreeMap<StrBytes, TopicShape>, topics: &dyn Topics) -> u64 {
         let mut hash = hash(shapes);
         for (id, member) in self.members.iter().filter(|(_, it)| it.profile.pattern.is_some()) {

@@ -1,4 +1,4 @@
-//! Topics, and a member of a consumer group as its client behaves.
+//! Topics, and a simulated client of a consumer group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ pub(crate) type Owned = BTreeSet<(Uuid, i32)>;
 pub(crate) struct Catalog {
     version: u64,
     topics: BTreeMap<String, TopicShape>,
-    /// Principals, and names of topics that they may not know of.
+    /// Principals, and names of topics that are hidden from them.
     hidden: BTreeSet<(String, String)>,
 }
 
@@ -31,7 +31,7 @@ impl Catalog {
         catalog
     }
 
-    /// Creates a topic or gives it partitions.
+    /// Creates a topic or sets its partition count.
     pub(crate) fn set(&mut self, name: &str, partition_count: u32) {
         self.version += 1;
         let id = self.topics.get(name).map_or(Uuid::from_u128(self.version.into()), |it| it.id);
@@ -82,7 +82,7 @@ impl Topics for Catalog {
     }
 }
 
-/// Has every topic, with all partitions that it can have.
+/// Topics of which every name exists, with the maximum number of partitions.
 pub(crate) struct EveryTopic;
 
 impl Topics for EveryTopic {
@@ -105,7 +105,7 @@ impl Topics for EveryTopic {
     fn each_name(&self, _visit: &mut dyn FnMut(&str) -> ControlFlow<()>) {}
 }
 
-/// A consumer that does at once what it is told.
+/// A consumer that immediately follows its instructions.
 #[derive(Clone)]
 pub(crate) struct Consumer {
     pub(crate) id: StrBytes,
@@ -132,7 +132,7 @@ impl Consumer {
         }
     }
 
-    /// A heartbeat that says everything.
+    /// Builds a heartbeat with all fields.
     pub(crate) fn request(&self) -> ConsumerGroupHeartbeatRequest {
         let mut owned: BTreeMap<Uuid, Vec<i32>> = BTreeMap::new();
         for (topic, index) in &self.owned {
@@ -154,7 +154,7 @@ impl Consumer {
             .with_topic_partitions(Some(owned.collect()))
     }
 
-    /// Sends a heartbeat and does what the reply says. The error's code.
+    /// Sends a heartbeat and applies the reply. Returns the error code.
     pub(crate) fn beat(&mut self, owner: &mut Owner, catalog: &Catalog) -> i16 {
         let request = self.request();
         let response = owner.beat(&request, catalog);
@@ -190,7 +190,7 @@ impl Owner {
         answer!(self, ticket, ConsumerGroupHeartbeat)
     }
 
-    /// Heartbeats of all until nothing changes.
+    /// Lets all consumers send heartbeats until nothing changes.
     pub(crate) fn settle(&mut self, consumers: &mut [Consumer], catalog: &Catalog) {
         for _ in 0..100 {
             let before: Vec<_> = consumers.iter().map(|it| (it.epoch, it.owned.clone())).collect();

@@ -1,6 +1,6 @@
-//! An owner of the coordinator: it keeps the state log, the time and the replies.
+//! An owner of the coordinator, which maintains the state log, the time and the replies.
 
-// Each file of tests uses a part of it.
+// Each test file uses a part of it.
 #![allow(dead_code, reason = "each file of tests uses a part")]
 
 pub(crate) mod catalog;
@@ -47,7 +47,7 @@ pub(crate) fn topic_name(name: &str) -> TopicName {
     TopicName(text(name))
 }
 
-/// The answer that a request got, as the response of one kind.
+/// Returns the reply to a request as a response of one kind.
 #[macro_export]
 macro_rules! answer {
     ($owner:expr, $ticket:expr, $kind:ident) => {
@@ -58,7 +58,7 @@ macro_rules! answer {
     };
 }
 
-/// What a coordinator would write into a new state log.
+/// Records that a coordinator would write to a compacted state log.
 type Remembered = BTreeMap<Bytes, Option<Bytes>>;
 
 pub(crate) struct Owner {
@@ -66,24 +66,25 @@ pub(crate) struct Owner {
     pub(crate) options: Options,
     pub(crate) now_ms: i64,
     pub(crate) log: Vec<Record>,
-    /// The versions of requests that wait.
+    /// Versions of waiting requests.
     pub(crate) waiting: BTreeMap<Ticket, i16>,
     pub(crate) replies: BTreeMap<Ticket, ResponseKind>,
-    /// When each was answered.
+    /// Time at which each request was answered.
     pub(crate) answered_ms: BTreeMap<Ticket, i64>,
-    /// After so many effects more nothing is kept: the process is gone.
+    /// Number of effects after which the process crashes.
     pub(crate) dies_after: Option<usize>,
-    /// After so many records more the state log takes none, and what stands behind is not done.
+    /// Number of records after which the state log rejects records. Later effects are not
+    /// performed.
     pub(crate) fails_after: Option<usize>,
     has_failed: bool,
-    /// What there was to remember before the call of which the log took nothing.
+    /// State before a call all of whose records the log rejected.
     before_failure: Option<Remembered>,
-    /// Number of times that this was the case.
+    /// Number of such calls.
     pub(crate) failed_count: u64,
-    /// Who makes the requests.
+    /// Principal of the requests.
     pub(crate) principal: String,
     pub(crate) owner: shares::Owner,
-    /// Topics as members of the classic protocol, and deadlines, find them.
+    /// Topics as classic members and deadlines see them.
     pub(crate) catalog: Catalog,
     next_ticket: u64,
 }
@@ -112,7 +113,7 @@ impl Owner {
         }
     }
 
-    /// Makes a request and keeps its effects.
+    /// Performs a request and collects its effects.
     pub(crate) fn call(
         &mut self,
         api_version: i16,
@@ -137,8 +138,8 @@ impl Owner {
         ticket
     }
 
-    /// Keeps the effects of a call. Where the log does not take its first record, the call is one
-    /// that never was.
+    /// Collects the effects of a call. If the log rejects its first record, the call must leave no
+    /// trace.
     fn carry_out(&mut self, call: impl FnOnce(&mut Groups, &mut Vec<Effect>)) {
         let before = self.fails_after.map(|_| self.remembered());
         let (had_failed, kept_before) = (self.has_failed, self.log.len());
@@ -196,14 +197,14 @@ impl Owner {
         self.tick_after_requests_until(self.now_ms);
     }
 
-    /// Ticks while requests that came after this time are still to be made.
+    /// Ticks while requests received after this time have not been passed in yet.
     pub(crate) fn tick_after_requests_until(&mut self, heard_ms: i64) {
         let time = TickTime { now_ms: self.now_ms, heard_ms };
         let catalog = self.catalog.clone();
         self.carry_out(|groups, out| groups.tick(time, &catalog, out));
     }
 
-    /// Lets time pass, with all that falls due on the way.
+    /// Lets time pass, and handles all deadlines on the way.
     pub(crate) fn pass(&mut self, ms: i64) {
         let until_ms = self.now_ms + ms;
         while let Some(at_ms) = self.groups.next_deadline_ms().filter(|it| *it <= until_ms) {
@@ -217,12 +218,12 @@ impl Owner {
         self.dies_after == Some(0) || self.has_failed
     }
 
-    /// Nothing goes wrong from now on.
+    /// Disables faults.
     pub(crate) fn spare(&mut self) {
         (self.dies_after, self.fails_after) = (None, None);
     }
 
-    /// Starts again from the log, or from a log that is written anew.
+    /// Restarts from the log, or from a compacted one.
     pub(crate) fn restart(&mut self, log: Vec<Record>) {
         let mut groups = Groups::new(self.options, self.next_ticket + 1_000);
         for record in &log {
@@ -284,7 +285,7 @@ impl Owner {
         answer!(self, ticket, OffsetCommit).topics[0].partitions[0].error_code
     }
 
-    /// The offset of a partition and the code that it comes with.
+    /// Returns the offset and error code of a partition.
     pub(crate) fn fetch(
         &mut self,
         topic: &str,
@@ -305,7 +306,7 @@ impl Owner {
         (partition.committed_offset, partition.error_code)
     }
 
-    /// Gathers dynamic members into a stable generation; each is assigned its own id.
+    /// Creates a stable generation of dynamic members, each of which is assigned its own id.
     pub(crate) fn stable_group(&mut self, count: usize) -> Vec<StrBytes> {
         let mut ids = Vec::new();
         for _ in 0..count {
@@ -316,11 +317,11 @@ impl Owner {
         ids
     }
 
-    /// All join again and are given their own ids as assignments. The generation.
+    /// Lets all members join again and assigns them their own ids. Returns the generation.
     pub(crate) fn rebalance(&mut self, ids: &[StrBytes]) -> i32 {
         let request = |id: &StrBytes| join_request(id, &["range"]);
         let mut tickets: Vec<Ticket> = ids.iter().map(|id| self.join(5, &request(id))).collect();
-        // Those that were answered in an earlier round join again.
+        // Members answered in an earlier round join again.
         while tickets.iter().any(|it| self.is_waiting(*it)) {
             for (ticket, id) in tickets.iter_mut().zip(ids) {
                 if self.replies.remove(ticket).is_some() {
@@ -343,7 +344,7 @@ impl Owner {
     }
 }
 
-/// Protocols whose metadata is a subscription to topic `news`.
+/// Builds a JoinGroup request whose protocols contain a subscription to topic `news`.
 pub(crate) fn join_request(member_id: &str, protocols: &[&str]) -> JoinGroupRequest {
     let mut subscription = vec![0, 0, 0, 0, 0, 1, 0, 4];
     subscription.extend(b"news");

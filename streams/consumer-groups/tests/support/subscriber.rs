@@ -1,5 +1,5 @@
-//! A member of a classic group as Kafka's consumers are: it says what it reads and owns, and where
-//! it leads it assigns.
+//! A member of a classic group that behaves like Kafka's consumers: it sends its subscription and
+//! owned partitions, and assigns as the leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,16 +31,16 @@ pub(crate) struct Subscriber {
     pub(crate) id: StrBytes,
     pub(crate) instance: Option<StrBytes>,
     pub(crate) topics: Vec<String>,
-    /// It gives up only what it is to lose, and before it joins nothing.
+    /// Cooperative rebalancing: revokes only partitions that it loses, and none before it joins.
     pub(crate) is_cooperative: bool,
     pub(crate) join_version: i16,
-    /// Version of what it says; 0 does not say what it owns.
+    /// Version of its subscription; version 0 lacks owned partitions.
     pub(crate) says_version: i16,
     pub(crate) stage: Stage,
     pub(crate) owned: Owned,
-    /// Until then the group cannot have dropped it, by the replies that it has read.
+    /// Earliest time at which the group may remove it, according to the replies it has read.
     lives_until_ms: i64,
-    /// Errors that it was told, but that it is to join.
+    /// Errors that it received, except those that tell it to join.
     pub(crate) errors: Vec<i16>,
 }
 
@@ -68,7 +68,7 @@ impl Subscriber {
         if self.is_cooperative { "cooperative-sticky" } else { "range" }
     }
 
-    /// Does what its client does next.
+    /// Performs the client's next action.
     pub(crate) fn advance(&mut self, owner: &mut Owner) {
         match self.stage {
             Stage::Idle => self.join(owner),
@@ -82,7 +82,7 @@ impl Subscriber {
                     let assigned = read_assignment(&synced.assignment, &owner.catalog);
                     let lost = self.owned.difference(&assigned).count();
                     self.owned = assigned;
-                    // What it lost is only now no longer its own.
+                    // It no longer owns the lost partitions from here on.
                     self.stage = if lost > 0 { Stage::Idle } else { Stage::Stable(generation) };
                 }
                 Some(Some(ResponseKind::SyncGroup(synced))) => self.start_over(synced.error_code),
@@ -98,14 +98,15 @@ impl Subscriber {
         }
     }
 
-    /// Advances until it has all that it is given without a wait.
+    /// Acts until it has received everything that is available immediately.
     pub(crate) fn catch_up(&mut self, owner: &mut Owner) {
         for _ in 0..12 {
             self.advance(owner);
         }
     }
 
-    /// Until then the group cannot have dropped it. Of one whose request waits there is no end.
+    /// Returns the earliest time at which the group may remove it; unbounded while a request is
+    /// waiting.
     pub(crate) fn lives_until_ms(&self, owner: &Owner) -> i64 {
         match self.stage {
             Stage::Joining(ticket) | Stage::Syncing(ticket, _) => {
@@ -119,7 +120,8 @@ impl Subscriber {
         }
     }
 
-    /// `None` while the request waits, no reply if the coordinator died with it.
+    /// Returns `None` while the request is waiting, and `Some(None)` if the coordinator crashed
+    /// with it.
     fn take_reply(&mut self, owner: &mut Owner, ticket: Ticket) -> Option<Option<ResponseKind>> {
         let is_answered = !owner.is_waiting(ticket);
         if is_answered {
@@ -155,7 +157,8 @@ impl Subscriber {
             .with_metadata(self.subscription(&owner.catalog));
         let request = join_request(&self.id, &[])
             .with_group_instance_id(self.instance.clone())
-            // One that is told too late to join must not be dropped unheard: sessions decide alone.
+            // Prevents its removal if it learns of a rebalance too late: only session timeouts
+            // apply.
             .with_rebalance_timeout_ms(i32::MAX)
             .with_protocols(vec![protocol]);
         let ticket = owner.join(self.join_version, &request);
@@ -218,7 +221,7 @@ impl Subscriber {
     }
 }
 
-/// Whether the reply that a client has not read yet says that it is a member.
+/// Returns whether an unread reply shows that the client is a member.
 fn is_heard(owner: &Owner, ticket: Ticket) -> bool {
     match owner.replies.get(&ticket) {
         Some(ResponseKind::JoinGroup(reply)) => reply.error_code == 0,
@@ -250,8 +253,8 @@ fn read_assignment(bytes: &bytes::Bytes, catalog: &Catalog) -> Owned {
     partitions.collect()
 }
 
-/// Gives each partition to one of its readers in turn. What one that owns it is to lose nobody
-/// gets before it gave it up, which a cooperative one does after this generation.
+/// Assigns each partition to its subscribers in turn. A partition is not assigned to another member
+/// before its owner has revoked it, which a cooperative one does after this generation.
 fn assign(joined: &JoinGroupResponse, catalog: &Catalog) -> Vec<SyncGroupRequestAssignment> {
     let mut reads: BTreeMap<String, Vec<&StrBytes>> = BTreeMap::new();
     let mut claims: BTreeMap<(TopicName, i32), BTreeSet<&StrBytes>> = BTreeMap::new();
