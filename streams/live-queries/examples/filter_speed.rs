@@ -1,10 +1,10 @@
-//! Records a second that filters keep up with, by the thread's CPU time.
+//! Benchmark of filters: records per second of thread CPU time.
 //!
 //! `cargo run --release -p live-queries --example filter_speed [RECORDS]`
 //!
-//! Records of 300 bytes of JSON are read, filtered and, where they pass, projected: with one query
-//! that 0, 1, 50 and 100 % of them pass, and with 10,000 queries of which each takes 0.1 %, by the
-//! index and one by one.
+//! Reads JSON records of 300 bytes, filters them, and projects those that pass: with a single query
+//! that passes 0, 1, 50 and 100 % of them, and with 10,000 queries that each pass 0.1 %, with and
+//! without the index.
 
 #![expect(clippy::print_stdout, reason = "a measurement for people")]
 
@@ -31,7 +31,7 @@ fn main() -> Result<(), SqlError> {
     Ok(())
 }
 
-/// The filters of query `number`, each of which one record in a thousand passes.
+/// Builds the filter of query `number`, which one record in a thousand passes.
 type FilterOf = fn(u64) -> String;
 
 const FILTERS: &[(&str, FilterOf)] = &[
@@ -53,7 +53,7 @@ const FILTERS: &[(&str, FilterOf)] = &[
 ];
 
 fn record(number: u64) -> Vec<u8> {
-    // A mixed number, so that fields do not go together.
+    // Hashed, so that the fields of a record are not correlated.
     let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
     let mut text = format!(
         "{{\"id\":{number},\"symbol\":\"S{}\",\"group\":\"G{}\",\"price\":{},\"percent\":{},\
@@ -137,7 +137,7 @@ fn many_queries(records: &[Vec<u8>], name: &str, filter: FilterOf) -> Result<(),
     Ok(())
 }
 
-/// Of this thread: other work on the machine takes caches from it, and no time.
+/// CPU time of this thread. Other load on the machine affects only the CPU caches.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).expect("a thread has used no negative time")

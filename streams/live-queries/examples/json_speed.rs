@@ -1,12 +1,12 @@
-//! Time that it takes to find a value in JSON, by the thread's CPU time.
+//! Benchmark of finding a value in JSON, in thread CPU time.
 //!
 //! `cargo run --release -p live-queries --example json_speed [RUNS]`
 //!
-//! A flat record of 300 bytes and a nested one of 1 KiB, as programs write them and with spaces;
-//! and records whose values differ in length, as those of a topic do: a processor foretells the
-//! branches of a record that it reads again and again, and not those of the next one.
+//! Reads a flat record of 300 bytes and a nested one of 1 KiB, both compact and with spaces, and
+//! records whose values differ in length, as in a real topic: the branch predictor learns a record
+//! that is read repeatedly, but not varying ones.
 //!
-//! Of many short runs the fastest counts, since what else the machine does only adds to the others.
+//! The fastest of many short runs counts, because other load on the machine only slows runs down.
 
 #![expect(clippy::print_stdout, reason = "a measurement for people")]
 
@@ -16,10 +16,10 @@ use std::time::Duration;
 use live_queries::{Fields, JsonStep, Paths, Step, find_json};
 use random::Random;
 
-/// Readings of one run: so few that most runs are not interrupted.
+/// Readings of one run, few enough that most runs are not interrupted.
 const READINGS: u32 = 500;
 
-/// Records that differ: more than a processor remembers.
+/// Number of different records, beyond the capacity of branch predictors.
 const VARIED: usize = 5_000;
 const RUNS: usize = 400;
 
@@ -133,7 +133,7 @@ fn nested() -> String {
     )
 }
 
-/// The time of one reading in the fastest of `runs` runs.
+/// Returns the time of one reading in the fastest of `runs` runs.
 fn fastest(runs: usize, mut read: impl FnMut()) -> f64 {
     let times = (0..runs).map(|_| {
         let start = cpu_time();
@@ -143,7 +143,7 @@ fn fastest(runs: usize, mut read: impl FnMut()) -> f64 {
     times.min().unwrap_or_default().as_secs_f64() * 1e9 / f64::from(READINGS)
 }
 
-/// Of this thread: other work on the machine takes caches from it, and no time.
+/// CPU time of this thread. Other load on the machine affects only the CPU caches.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).expect("a thread has used no negative time")

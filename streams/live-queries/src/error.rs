@@ -1,11 +1,10 @@
-//! Errors of a query that is made, and of one at a record.
+//! Errors of statements, and errors of a query on a record.
 
 use std::fmt;
 
 use crate::types::Type;
 
-/// The five letters by which PostgreSQL's clients know a class of errors: its documentation's
-/// appendix A.
+/// SQLSTATE: the five-character error code of PostgreSQL (appendix A of its documentation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SqlState(pub &'static str);
 
@@ -72,7 +71,7 @@ impl fmt::Display for SqlState {
     }
 }
 
-/// A statement or query that is refused, or a subscription that ends.
+/// Error of a rejected statement or query, or of a terminated subscription.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SqlError {
@@ -97,9 +96,9 @@ impl SqlError {
     }
 }
 
-/// Error at one record: it is then no part of the result.
+/// Evaluation error on one record, which is then excluded from the result.
 ///
-/// Small and without the text that it failed on, so that a topic of unfit records costs little.
+/// Small and without the offending text, so that a topic of invalid records costs little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowError {
     DivisionByZero,
@@ -108,9 +107,9 @@ pub enum RowError {
     InvalidEscape,
     NegativeLength,
     InvalidArgument(&'static str),
-    /// Bytes that are taken as text and are no UTF-8.
+    /// Bytes converted to text are not UTF-8.
     NotText,
-    /// A JSON value of another kind than the type that it is cast to.
+    /// A JSON value has another kind than the type that it is cast to.
     JsonKind(Type),
 }
 

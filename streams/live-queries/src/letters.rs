@@ -1,7 +1,7 @@
-//! Cases of letters as PostgreSQL changes them: one character into one, whatever stands beside it.
+//! Case conversion as in PostgreSQL: character by character, without context.
 
-/// The capital of a letter. What has no capital of one character stays, but for letters with a
-/// small iota beneath.
+/// Returns the upper case of a letter. A letter whose upper case has several characters is
+/// unchanged, except letters with iota subscript.
 pub fn upper(letter: char) -> char {
     let mut capitals = letter.to_uppercase();
     match (capitals.next(), capitals.next()) {
@@ -19,13 +19,13 @@ pub fn upper(letter: char) -> char {
     }
 }
 
-/// The small letter of a capital.
+/// Returns the lower case of a letter.
 pub fn lower(letter: char) -> char {
-    // A dotted capital I alone has a small letter of two characters.
+    // Only the dotted capital I has a lower case of two characters.
     letter.to_lowercase().next().unwrap_or(letter)
 }
 
-/// A text in capitals.
+/// Converts a text to upper case.
 pub fn uppercase(text: &str) -> String {
     match text.is_ascii() {
         true => text.to_ascii_uppercase(),
@@ -33,7 +33,7 @@ pub fn uppercase(text: &str) -> String {
     }
 }
 
-/// A text in small letters.
+/// Converts a text to lower case.
 pub fn lowercase(text: &str) -> String {
     match text.is_ascii() {
         true => text.to_ascii_lowercase(),

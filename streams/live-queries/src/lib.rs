@@ -1,4 +1,4 @@
-//! SQL on the records of a topic as they come: filters, live queries and incremental aggregates.
+//! SQL on arriving records of a topic: filters, live queries and incremental aggregates.
 //!
 //! ```text
 //! statement ─▶ Query::compile ─▶ Query ─▶ Filter ─▶ FilterIndex (all queries of a topic)
@@ -7,17 +7,17 @@
 //! record ─────▶ Row::read (JSON, once for all) ─▶ Change ─▶ Subscription, View ─▶ rows
 //! ```
 //!
-//! A table is a topic's log or its current values. Queries are compiled for it, with the JSON
-//! paths that they want taken from the [`Paths`] of the topic; each record is then read once, as a
-//! [`Row`], and the [`FilterIndex`] finds the queries that it passes. A [`Subscription`] turns
-//! changes into rows for one client; a [`View`] turns them into changes of a result, for topics
-//! that are derived.
+//! A table is a topic's log or its current values. Queries are compiled against it; the JSON paths
+//! that they need are added to the topic's [`Paths`]. Each record is then parsed once, as a
+//! [`Row`], and the [`FilterIndex`] finds the queries that it passes. A [`Subscription`] converts
+//! changes to rows for one client. A [`View`] converts them to changes of a result, for derived
+//! topics.
 //!
-//! Types and semantics are PostgreSQL 15's where `docs/guides/live-queries.md` names no difference.
-//! What is not supported is refused when a query is made, with the SQLSTATE, never at a record. All
-//! is bounded: by [`limits`], and by what the owner hands in.
+//! Types and semantics are those of PostgreSQL 15, except for the differences in
+//! `docs/guides/live-queries.md`. Unsupported features are rejected when a query is created, with
+//! an SQLSTATE, never at a record. Everything is bounded, by [`limits`] and by limits of the owner.
 //!
-//! It knows no network, reads no clock and starts no thread: times are handed in.
+//! The crate does no network I/O, reads no clock and starts no threads: the caller passes the time.
 #![forbid(unsafe_code)]
 
 mod error;

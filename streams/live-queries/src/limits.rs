@@ -1,26 +1,27 @@
-//! Limits of a query, so that no text of a client takes the broker with it.
+//! Limits of queries, so that no statement of a client can exhaust the broker.
 
-/// Bytes of one statement.
+/// Maximum bytes of a statement.
 pub const STATEMENT_BYTES_MAX: usize = 1 << 20;
-/// Operators, brackets and keywords of one statement: what can nest, unlike the items of a list.
+/// Maximum operators, brackets and keywords of a statement, which can be nested, unlike list items.
 pub const STATEMENT_OPERATORS_MAX: usize = 1_000;
-/// Levels of brackets and prefixes in a statement: the parser recurses, on the caller's stack.
+/// Maximum nesting of brackets and prefixes in a statement: the parser recurses on the caller's
+/// stack.
 pub const STATEMENT_DEPTH_MAX: usize = 24;
-/// Levels of one expression. Chains of AND and OR count once.
+/// Maximum nesting of an expression. A chain of AND or OR is one level.
 pub const EXPRESSION_DEPTH_MAX: usize = 50;
-/// Items of an IN list.
+/// Maximum items of an IN list.
 pub const IN_LIST_MAX: usize = 10_000;
-/// Bytes of a LIKE pattern.
+/// Maximum bytes of a LIKE pattern.
 pub const PATTERN_BYTES_MAX: usize = 1_024;
-/// Bytes that one function or operator may make out of a record.
+/// Maximum bytes of the result of one function or operator.
 pub const MADE_TEXT_BYTES_MAX: usize = 1 << 20;
-/// Expressions that a query selects, groups by or orders by.
+/// Maximum expressions that a query selects, groups by or orders by.
 pub const COLUMNS_MAX: usize = 256;
-/// Steps of one JSON path.
+/// Maximum steps of a JSON path.
 pub const PATH_STEPS_MAX: usize = 16;
-/// JSON paths that the queries of one topic want together.
+/// Maximum JSON paths of all queries on a topic.
 pub const PATHS_MAX: usize = 1_024;
-/// Containers inside each other in a record that counts as JSON.
+/// Maximum nesting of containers in a record that counts as JSON.
 pub const JSON_DEPTH_MAX: usize = 512;
-/// LIMIT of a live query: rows that a top-n keeps.
+/// Maximum LIMIT of a live query: rows that a top-n maintains.
 pub const TOP_ROWS_MAX: usize = 10_000;

@@ -1,4 +1,4 @@
-//! One record, as expressions see it.
+//! Record and row types on which expressions are evaluated.
 
 use std::borrow::Cow;
 use std::str;
@@ -12,7 +12,7 @@ use crate::scalar::Value;
 pub struct Record<'a> {
     pub partition: i32,
     pub offset: i64,
-    /// Milliseconds since 1970.
+    /// Unix milliseconds.
     pub timestamp_ms: i64,
     pub key: Option<&'a [u8]>,
     pub value: Option<&'a [u8]>,
@@ -26,27 +26,27 @@ pub struct Header<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// A record with the places of the JSON parts that queries want of it.
+/// A record with the positions of requested JSON values.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     pub(crate) record: Record<'a>,
-    /// The value, if it is JSON and some query wants a part of it.
+    /// The value as text, if it is JSON and any path is requested.
     json: Option<&'a str>,
     fields: &'a Fields,
-    /// Results that an expression above aggregates refers to.
+    /// Results that expressions above aggregates refer to.
     results: &'a [Value<'static>],
-    /// The row that is joined with it.
+    /// The joined row.
     joined: Option<&'a Row<'a>>,
 }
 
 impl<'a> Row<'a> {
-    /// Reads what `paths` want of `record`; `fields` is memory for that, of the caller.
+    /// Reads the values of `paths` in `record`. `fields` is a buffer of the caller.
     pub fn read(record: Record<'a>, paths: &Paths, fields: &'a mut Fields) -> Self {
         let json = paths.read(record.value.unwrap_or_default(), fields);
         Self { record, json, fields, results: &[], joined: None }
     }
 
-    /// The same row, with the one that a join finds for it.
+    /// Returns the row with a joined row.
     pub fn with_joined(self, joined: Option<&'a Row<'a>>) -> Self {
         Self { joined, ..self }
     }
@@ -55,10 +55,10 @@ impl<'a> Row<'a> {
         &self.record
     }
 
-    /// The value as text.
+    /// Returns the record's value as text.
     pub(crate) fn value_text(&self) -> Result<Value<'a>, RowError> {
         match self.json {
-            // It was looked at whether that is text.
+            // Already validated as UTF-8.
             Some(text) => Ok(Value::Text(Cow::Borrowed(text))),
             None => text_of(self.record.value),
         }
@@ -68,7 +68,7 @@ impl<'a> Row<'a> {
         self.joined
     }
 
-    /// A row of results alone: the keys and aggregates of a group.
+    /// Creates a row that only has results: keys and aggregates of a group.
     pub(crate) fn of_results(results: &'a [Value<'static>], fields: &'a Fields) -> Self {
         let record = Record {
             partition: 0,
@@ -85,18 +85,18 @@ impl<'a> Row<'a> {
         self.results[index].borrowed()
     }
 
-    /// The JSON at `path`, as it stands.
+    /// Returns the JSON at `path`, as written.
     pub(crate) fn field(&self, path: PathId) -> Option<&'a str> {
         self.fields.get(path, self.json?)
     }
 
-    /// The last header of this name.
+    /// Returns the last header with this name.
     pub(crate) fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.record.headers.iter().rev().find(|it| it.name == name)?.value
     }
 
-    /// All headers as a JSON object of texts, repeated names as they stand; NULL where there are
-    /// none.
+    /// Returns all headers as a JSON object with string values, including duplicate names; NULL
+    /// without headers.
     pub(crate) fn headers_json(&self) -> Result<Value<'a>, RowError> {
         if self.record.headers.is_empty() {
             return Ok(Value::Null);
@@ -120,7 +120,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Bytes of a record as text, NULL where there are none.
+/// Converts bytes of a record to text; absent ones to NULL.
 pub(crate) fn text_of(bytes: Option<&[u8]>) -> Result<Value<'_>, RowError> {
     match bytes.map(str::from_utf8) {
         None => Ok(Value::Null),

@@ -1,9 +1,9 @@
-//! Tables that can stand in FROM: the log of a topic, or its current values, with their columns.
+//! Tables in FROM: the log of a topic, or its current values, with their columns.
 
 use crate::json::Step;
 use crate::types::Type;
 
-/// Where a column of a table comes from.
+/// Source of a column's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ColumnSource {
     Partition,
@@ -12,21 +12,21 @@ pub enum ColumnSource {
     Key,
     Value,
     Headers,
-    /// A declared column: a path into the value, which is JSON, taken as text and then cast.
+    /// A declared column: a path into the JSON value, taken as text and then cast.
     Path(Vec<Step>),
-    /// The same, NULL where the text does not fit the type.
+    /// Same, but NULL if the text does not fit the type.
     PathOrNull(Vec<Step>),
-    /// A column of a query, whose rows are the values: the field of this name. JSON's null is NULL
-    /// in all types, for so it is written.
+    /// A column of a query whose results are the topic's values: the field with this name. JSON's
+    /// null is NULL in all types, as it is written for NULL.
     Field {
         name: String,
-        /// Whether a numeric has nothing behind its point.
+        /// True if a numeric has no fractional digits.
         is_whole: bool,
     },
 }
 
-/// A column. What types suit which source says [`Table::log`]; keys and values may be `Text`,
-/// `Bytea` or `Json`, declared columns any.
+/// A column. [`Table::log`] describes which types suit which source. Keys and values may be `Text`,
+/// `Bytea` or `Json`, declared columns any type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableColumn {
     pub name: String,
@@ -36,7 +36,7 @@ pub struct TableColumn {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TableKind {
-    /// Each record is a row that never goes.
+    /// Each record is a row, which is never removed.
     Log,
     /// The last record of each key is a row.
     Values,
@@ -47,20 +47,20 @@ pub enum TableKind {
 pub struct Table {
     pub name: String,
     pub kind: TableKind,
-    /// In the order of `SELECT *`.
+    /// Ordered as in `SELECT *`.
     pub columns: Vec<TableColumn>,
-    /// Names of columns that tell rows apart, where others than the record's key do.
+    /// Names of the columns that identify rows, if not the record's key.
     pub identity: Vec<String>,
 }
 
 impl Table {
-    /// The log of topic `name`: partition, offset, time, key, value, headers; keys and values are
-    /// text, and paths (`value->>'a'`) lead into values that are JSON.
+    /// Creates the log of topic `name`, with columns partition, offset, time, key, value, headers.
+    /// Keys and values are text. Paths (`value->>'a'`) access values that are JSON.
     pub fn log(name: &str) -> Self {
         Self::of_records(name, TableKind::Log)
     }
 
-    /// The current values of a topic, with the same columns.
+    /// Creates the current values of a topic, with the same columns.
     pub fn values(name: &str) -> Self {
         Self::of_records(name, TableKind::Values)
     }

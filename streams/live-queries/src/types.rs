@@ -1,8 +1,8 @@
-//! The types of SQL.
+//! SQL types.
 
 use std::fmt;
 
-/// A type of PostgreSQL. `Unknown` is that of a literal whose context decides.
+/// A type of PostgreSQL. `Unknown` is that of a literal whose context determines its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
     Unknown,
@@ -27,7 +27,7 @@ impl Type {
         matches!(self, Self::Int4 | Self::Int8)
     }
 
-    /// The name by which PostgreSQL's messages call it.
+    /// Returns the name of the type in PostgreSQL's messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",

@@ -1,8 +1,8 @@
-//! Expressions give what PostgreSQL 15 gave for them.
+//! Compares the results of expressions with those of PostgreSQL 15.
 //!
-//! `postgresql.txt` has an expression in each line with the text or the SQLSTATE that a real server
-//! answered, in UTC with collation C.UTF-8, over one row of `(partition int, "offset" bigint,
-//! time timestamptz, key text, value json)` that holds what [`VALUE`] and [`record`] hold.
+//! Each line of `postgresql.txt` has an expression with the text or SQLSTATE that a real server
+//! returned, in UTC with collation C.UTF-8, for one row of `(partition int, "offset" bigint, time
+//! timestamptz, key text, value json)` with the contents of [`VALUE`] and [`record`].
 
 use live_queries::{Fields, Paths, Query, Record, Row, Table, Value, parse_query};
 
@@ -23,7 +23,7 @@ fn record(value: &str) -> Record<'_> {
     }
 }
 
-/// The text of an expression over `value`, or `ERROR` and the SQLSTATE.
+/// Returns the text of an expression evaluated on `value`, or `ERROR` and the SQLSTATE.
 fn evaluate(expression: &str, value: &str) -> String {
     let mut paths = Paths::new();
     let query = parse_query(&format!("SELECT {expression} FROM t"));

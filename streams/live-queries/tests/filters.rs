@@ -1,5 +1,5 @@
-//! Filters agree with a reference evaluator that shares nothing with them, and an index of filters
-//! finds exactly the filters that pass when each is evaluated alone.
+//! Compares filters with an independent reference evaluator, and the filter index with a separate
+//! evaluation of each filter.
 
 mod reference;
 
@@ -26,8 +26,8 @@ fn compile(condition: &Condition, paths: &mut Paths) -> Query {
     Query::compile(&query, &Table::log("t"), paths).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-/// Goal: WHERE keeps the records for which the condition is true, by SQL's three values.
-/// Method: random conditions without errors, on random records, against the reference.
+/// Goal: WHERE retains the records for which the condition is true in three-valued logic.
+/// Method: random conditions without errors on random records, compared with the reference.
 #[test]
 fn a_filter_agrees_with_the_reference() {
     for_each_seed("cargo test -p live-queries --test filters", 150, |seed| {
@@ -50,7 +50,7 @@ fn a_filter_agrees_with_the_reference() {
     });
 }
 
-/// Goal: a string that no text can hold is NULL, as in a SELECT, so that its record is not lost.
+/// Goal: a string that text cannot represent is NULL, as in a SELECT, so its record is not lost.
 #[test]
 fn a_string_that_no_text_can_hold_is_null() {
     for value in [r#"{"s":"\u0000"}"#, r#"{"s":"\ud800"}"#, r#"{"s":"\udc00 x"}"#] {
@@ -71,7 +71,7 @@ fn a_string_that_no_text_can_hold_is_null() {
     }
 }
 
-/// Goal: what cannot pass is told by the bytes of a value, and what can fail is not.
+/// Goal: the bytes of a value exclude records that cannot pass, but none that can fail.
 #[test]
 fn bytes_tell_what_cannot_pass() {
     let values = [
@@ -108,9 +108,9 @@ fn bytes_tell_what_cannot_pass() {
     }
 }
 
-/// Goal: the index finds all filters that a record passes or fails on, and no others.
-/// Method: random filters, some with casts that fail, come and go; each record is given to the
-/// index and to each filter.
+/// Goal: the index finds exactly the filters that a record passes or fails on.
+/// Method: random filters, some with failing casts, are added and removed. Each record is evaluated
+/// by the index and by each filter.
 #[test]
 fn an_index_finds_what_each_filter_alone_finds() {
     for_each_seed("cargo test -p live-queries --test filters", 60, |seed| {
@@ -175,7 +175,7 @@ fn one_by_one(queries: &[(live_queries::FilterId, Query)], row: &Row<'_>) -> Fou
     found
 }
 
-/// What an index is good for, and what it is not, with values that casts fail on.
+/// Random conditions that an index supports or does not, some with failing casts.
 fn random_filter(random: &mut Random) -> String {
     let count = 1 + random.below(3);
     let conditions: Vec<String> = (0..count).map(|_| random_indexed(random)).collect();

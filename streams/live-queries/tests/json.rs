@@ -1,4 +1,4 @@
-//! Texts that count as JSON, and values at a path of it, as serde_json has it.
+//! Compares JSON validation and path lookups with serde_json.
 
 use live_queries::limits::JSON_DEPTH_MAX;
 use live_queries::{
@@ -7,12 +7,12 @@ use live_queries::{
 };
 use model::{Random, for_each_seed};
 
-/// The query's column of the record whose value is `text`.
+/// Evaluates a column on a record whose value is `text`.
 fn select(expression: &str, text: &[u8]) -> Value<'static> {
     select_all(expression, text).remove(0)
 }
 
-/// The query's columns of the record whose value is `text`, read in one pass for all of them.
+/// Evaluates several columns on a record whose value is `text`, in a single pass.
 fn select_all(expressions: &str, text: &[u8]) -> Vec<Value<'static>> {
     let mut table = Table::log("t");
     table.columns.push(TableColumn {
@@ -50,7 +50,7 @@ fn is_json(text: &[u8]) -> bool {
     !select("document", text).is_null()
 }
 
-/// JSON of a few levels, with repeated keys, escapes and spaces.
+/// Generates JSON of a few levels, with duplicate keys, escapes and spaces.
 fn random_json(random: &mut Random, depth: u32) -> String {
     let space = random.pick(&["", "", "", " ", "\n\t "]);
     let inner = |random: &mut Random| random_json(random, depth - 1);
@@ -83,7 +83,7 @@ fn what_counts_as_json_is_what_others_take_for_it() {
         let mut random = Random::new(seed);
         for _ in 0..50 {
             let mut text = random_json(&mut random, 4).into_bytes();
-            // Often broken by another byte, by a missing one, or by an end.
+            // Often damaged by a changed, removed or truncated byte.
             if random.one_in(2) {
                 let at = random.index(text.len());
                 match random.below(3) {
@@ -92,7 +92,7 @@ fn what_counts_as_json_is_what_others_take_for_it() {
                     _ => text.truncate(at),
                 }
             }
-            // By the grammar alone: numbers of any size, and escapes that no text can hold.
+            // Grammar only: numbers of any size, and escapes that text cannot represent.
             let expected = std::str::from_utf8(&text)
                 .is_ok_and(|it| serde_json::from_str::<serde::de::IgnoredAny>(it).is_ok());
             assert_eq!(is_json(&text), expected, "{}", String::from_utf8_lossy(&text));
@@ -115,7 +115,7 @@ fn a_path_leads_to_what_stands_there() {
             let text = random_json(&mut random, 4);
             let whole: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
             for (path, pointer) in PATHS {
-                // A pointer takes "0" for a key and an index; SQL tells them apart.
+                // A JSON pointer treats "0" as a key or an index; SQL distinguishes them.
                 let expected = whole.pointer(pointer).filter(|_| {
                     let keys = pointer.split('/').skip(1);
                     let mut at = &whole;
@@ -135,7 +135,8 @@ fn a_path_leads_to_what_stands_there() {
     });
 }
 
-/// JSON whose values are all different, with strings of all lengths, repeated keys and spaces.
+/// Generates JSON whose values are all different, with strings of all lengths, duplicate keys and
+/// spaces.
 fn varied_json(random: &mut Random, depth: u32, text: &mut String) {
     let space = |random: &mut Random| random.pick(&["", "", "", "", " ", "\n    ", "\r\n\t"]);
     text.push_str(space(random));
@@ -176,7 +177,7 @@ fn varied_json(random: &mut Random, depth: u32, text: &mut String) {
     text.push_str(space(random));
 }
 
-/// One byte or part of `text` is lost, changed or repeated.
+/// Removes, changes or repeats a byte or a part of `text`.
 fn broken(random: &mut Random, text: &str) -> Vec<u8> {
     let mut text = text.as_bytes().to_vec();
     let at = random.index(text.len());
@@ -198,7 +199,7 @@ fn random_step(random: &mut Random) -> JsonStep<'static> {
     }
 }
 
-/// What stands at `path`, by serde_json.
+/// Returns the value at `path` according to serde_json.
 fn expected_at<'a>(
     whole: &'a serde_json::Value,
     path: &[JsonStep<'_>],
@@ -213,7 +214,8 @@ fn expected_at<'a>(
     })
 }
 
-/// `path` as an operator chain, where live queries have it: they take no index below 0.
+/// Returns `path` as a chain of operators, if live queries support it: they have no negative
+/// indexes.
 fn operators(path: &[JsonStep<'_>]) -> Option<String> {
     path.iter().try_fold("value".to_owned(), |before, step| match step {
         JsonStep::Key(key) => Some(format!("{before}->'{key}'")),
@@ -244,7 +246,7 @@ fn check_paths(random: &mut Random, text: &str, is_whole: bool) {
     assert!(is_valid || !is_whole, "{text}");
     assert_eq!(find_json(text, &[]), is_valid.then_some(text.trim_ascii()), "{text}");
     assert_eq!(is_json(text.as_bytes()), is_valid, "{text}");
-    // Of what is broken and still JSON, serde_json cannot hold every number and escape.
+    // serde_json cannot represent every number and escape in damaged text that is still valid JSON.
     let whole: Option<serde_json::Value> = serde_json::from_str(text).ok();
     if is_valid && whole.is_none() {
         return;
@@ -260,7 +262,7 @@ fn check_paths(random: &mut Random, text: &str, is_whole: bool) {
         let found = find_json(text, path).map(parse);
         assert_eq!(found.as_ref(), expected, "{path:?} of {text}");
     }
-    // The same by one pass for all.
+    // Same in a single pass for all paths.
     let live: Vec<_> = paths
         .iter()
         .filter(|it| !it.is_empty())

@@ -1,4 +1,4 @@
-//! Statements of live queries: what is read of them, and what is refused with which SQLSTATE.
+//! Statements of live queries: parse results, and SQLSTATEs of rejected ones.
 
 use live_queries::{
     AsOf, Backpressure, CopyFormat, CreateKind, Envelope, Fetch, FetchCount, Paths, Point, Query,
@@ -17,7 +17,7 @@ fn subscribe(sql: &str) -> Subscribe {
     }
 }
 
-/// The SQLSTATE with which a statement, or the query in it, is refused.
+/// Checks the SQLSTATE with which a statement, or its query, is rejected.
 #[track_caller]
 fn check_refused(sql: &str, state: &str) {
     let error = match parse_statement(sql) {
@@ -235,7 +235,7 @@ fn long_chains_and_lists_within_the_limits_are_taken() {
     }
 }
 
-/// The SQLSTATE of a refusal of a join of `orders` with `"prices$current"`, or none.
+/// Returns the SQLSTATE of a rejected join of `orders` with `"prices$current"`, or `None`.
 fn join_state(sql: &str) -> Option<&'static str> {
     let mut paths = Paths::new();
     let query = parse_query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));

@@ -1,5 +1,5 @@
-//! Subscriptions tell what is there and then each change of it: the rows that a client has after
-//! any number of changes are those that the query gives of the current values.
+//! Subscriptions send existing rows and then each change: after any number of changes, the client's
+//! rows must equal the query's result on the current values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const START_MS: i64 = 1_000_000;
 
 type Rows = BTreeMap<Vec<String>, i64>;
 
-/// Current values of one partition, with a subscription on them and the rows of its client.
+/// Current values of one partition, a subscription to them, and its client's rows.
 struct Bench {
     query: Arc<Query>,
     paths: Paths,
@@ -46,7 +46,7 @@ fn record<'a>(key: &'a str, value: &'a str, offset: i64) -> Record<'a> {
     }
 }
 
-/// All rows that wait.
+/// Takes all queued rows.
 fn taken(subscription: &mut Subscription) -> Vec<OutputRow<'static>> {
     let mut taken = Vec::new();
     loop {
@@ -98,7 +98,7 @@ impl Bench {
         self.subscription.end_snapshot();
     }
 
-    /// Puts a value under `key`, or deletes it.
+    /// Sets or deletes the value of `key`.
     fn put(&mut self, key: &str, value: Option<&str>) -> Step {
         let offset = self.next_offset;
         self.next_offset += 1;
@@ -128,7 +128,7 @@ impl Bench {
         step
     }
 
-    /// Takes all rows that wait and adds them up.
+    /// Takes all queued rows and applies them to the client's rows.
     fn drain(&mut self) {
         for row in taken(&mut self.subscription) {
             let columns: Vec<String> = row.columns.iter().map(text).collect();
@@ -160,7 +160,7 @@ impl Bench {
         }
     }
 
-    /// What a client sees that subscribes now.
+    /// Returns the rows of a client that subscribes now.
     fn fresh(&self, sql: &str) -> Rows {
         let mut other = Self::new(sql, WIDE);
         other.values.clone_from(&self.values);
@@ -186,7 +186,7 @@ fn value(random: &mut Random) -> String {
     }
 }
 
-/// Changes that `random` decides, and after each, or some, whether the client has what it should.
+/// Applies random changes, and checks the client's rows after some of them.
 fn run(sql: &str, limits: QueueLimits, random: &mut Random, count: u64) {
     let mut bench = Bench::new(sql, limits);
     for _ in 0..random.below(30) {
@@ -200,7 +200,8 @@ fn run(sql: &str, limits: QueueLimits, random: &mut Random, count: u64) {
         let value = (!random.one_in(4)).then(|| value(random));
         let step = bench.put(&key, value.as_deref());
         if step == Step::Full {
-            // Handed in again once rows were taken: here, by a new subscription at that position.
+            // The change would be repeated after rows were taken: here, by a new subscription at
+            // that position.
             bench.drain();
             return;
         }
@@ -285,7 +286,7 @@ fn conflation_sends_the_last_state_of_an_interval() {
     assert_eq!(bench.rows, Rows::from([(vec!["a".to_owned(), "2".to_owned()], 1)]));
 }
 
-/// Appends records to a log and gives what its client has at the end.
+/// Appends records to a log and returns the rows of its client.
 fn follow_log(sql: &str, records: &[(&str, &str)]) -> Vec<(Event, Vec<String>)> {
     let subscribe = subscribe(sql);
     let mut paths = Paths::new();
@@ -393,7 +394,7 @@ fn a_client_that_is_behind_and_stops_reading_is_ended() {
     bench.fill();
     let put = |bench: &mut Bench, number: u64| bench.put(&format!("k{number}"), Some("1"));
     (0..3).for_each(|it| assert_eq!(put(&mut bench, it), Step::Applied));
-    // Rows are taken while some wait, and none afterwards.
+    // Rows are taken while some are queued, and not afterwards.
     assert_eq!(bench.subscription.take().len(), 3);
     let ended = (3..30).find(|it| put(&mut bench, *it) == Step::Ended);
     assert!(ended.is_some(), "more waits than there is room for");

@@ -1,4 +1,4 @@
-//! JSON paths in SQL: `value->'a'->>'b'` and paths from declared columns of type json.
+//! JSON paths in SQL: `value->'a'->>'b'`, and paths from declared columns of type json.
 
 use sqlparser::ast::{self, BinaryOperator};
 
@@ -8,13 +8,13 @@ use crate::json::Step;
 use crate::limits::PATH_STEPS_MAX;
 use crate::types::Type;
 
-/// Steps from an expression that is a column.
+/// A column expression and the path steps applied to it.
 pub(super) struct Access<'a> {
     pub(super) root: &'a ast::Expr,
     pub(super) steps: Vec<Step>,
 }
 
-/// The path that `left -> right` or `left ->> right` takes.
+/// Parses the path in `left -> right` or `left ->> right`.
 pub(super) fn access<'a>(left: &'a ast::Expr, right: &ast::Expr) -> Result<Access<'a>, SqlError> {
     let mut steps = vec![step(right)?];
     let mut root = left;

@@ -6,8 +6,8 @@ use crate::expr::syntax::Expr;
 use crate::expr::typing::Bound;
 use crate::types::Type;
 
-/// Keys by which a grouped query groups and the aggregates that it computes: expressions above
-/// refer to them by number, keys first.
+/// Grouping keys and aggregates of a query. Expressions above the grouping refer to them by index,
+/// keys first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     pub(crate) keys: Vec<Bound>,
@@ -19,18 +19,18 @@ pub(crate) struct Aggregate {
     pub(crate) kind: AggregateKind,
     /// `None` for `count(*)`.
     pub(crate) argument: Option<Expr>,
-    /// FILTER (WHERE …): which rows count.
+    /// FILTER (WHERE …): condition for rows to aggregate.
     pub(crate) filter: Option<Expr>,
     pub(crate) result: Type,
-    /// True if a numeric result has nothing behind its point.
+    /// True if a numeric result has no fractional digits.
     pub(crate) is_whole: bool,
 }
 
-/// Sums and means by the type of their argument.
+/// Aggregate functions. Sums and means differ by the type of their argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AggregateKind {
     Count,
-    /// Of whole numbers and numerics, which add up exactly.
+    /// Exact sum of integers and numerics.
     SumExact,
     SumFloat,
     MeanExact,
@@ -39,7 +39,7 @@ pub(crate) enum AggregateKind {
     Max,
 }
 
-/// Returns whether `name` is an aggregate function, known here or not.
+/// Returns whether `name` is an aggregate function of PostgreSQL, supported or not.
 pub(super) fn is_aggregate(name: &str) -> bool {
     const NAMES: [&str; 17] = [
         "count",
@@ -63,7 +63,7 @@ pub(super) fn is_aggregate(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// The kind and result of `name` over an argument of `data_type`.
+/// Returns the aggregate `name` over an argument of `data_type`, and its result type.
 pub(super) fn aggregate_over(
     name: &str,
     data_type: Option<Type>,

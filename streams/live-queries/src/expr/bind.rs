@@ -1,4 +1,4 @@
-//! Makes compiled expressions of SQL's, for given tables: names found, types decided, or refused.
+//! Binding of SQL expressions: resolves names and types against tables, and compiles expressions.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use crate::scalar::{Value, date_part};
 use crate::table::TableColumn;
 use crate::types::Type;
 
-/// Compiles the expressions of one query.
+/// Binder for the expressions of one query.
 pub(crate) struct Binder<'t> {
     pub(crate) sources: Sources<'t>,
-    /// Set while expressions above groups are bound.
+    /// Set while expressions above the grouping are bound.
     pub(crate) groups: Option<Groups>,
     depth: usize,
 }
@@ -36,7 +36,7 @@ impl<'t> Binder<'t> {
         Self { sources, groups: None, depth: 0 }
     }
 
-    /// Gives back the paths of a query that is refused.
+    /// Releases the paths of a rejected query.
     pub(crate) fn abandon(mut self) {
         self.sources.give_back(&TakenCounts::default());
     }
@@ -55,7 +55,7 @@ impl<'t> Binder<'t> {
         bound
     }
 
-    /// A condition: boolean.
+    /// Binds a boolean condition.
     pub(crate) fn bind_condition(
         &mut self,
         expr: &ast::Expr,
@@ -64,7 +64,7 @@ impl<'t> Binder<'t> {
         self.bind(expr)?.coerce(Type::Bool, &format!("argument of {clause}"))
     }
 
-    /// Above groups: the number of the key that `expr` is.
+    /// Above the grouping: binds an expression that equals a grouping key as a reference to it.
     fn bind_key(&mut self, expr: &ast::Expr) -> Option<Bound> {
         let groups = self.groups.take()?;
         let before = self.sources.taken_counts();
@@ -131,7 +131,7 @@ impl<'t> Binder<'t> {
         }
     }
 
-    /// Functions that SQL gives a syntax of their own.
+    /// Binds functions with special syntax in SQL.
     fn bind_special(&mut self, expr: &ast::Expr) -> Result<Bound, SqlError> {
         use ast::Expr as Ast;
         let unsupported = || SqlError::not_supported(format_args!("the expression {expr}"));
@@ -198,7 +198,7 @@ impl<'t> Binder<'t> {
         self.sources.column(&found)
     }
 
-    /// A column of `*`.
+    /// Binds a column of `*`.
     pub(crate) fn bind_column(&mut self, column: &TableColumn) -> Result<Bound, SqlError> {
         self.sources.own_column(column)
     }
@@ -280,7 +280,7 @@ impl<'t> Binder<'t> {
         }
     }
 
-    /// The operands of a chain of AND or OR, however long, at one level.
+    /// Binds the operands of a chain of AND or OR of any length, as one level of nesting.
     fn bind_chain(
         &mut self,
         whole: &ast::Expr,

@@ -1,4 +1,4 @@
-//! Functions of values.
+//! Evaluation of functions.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::types::Type;
 
 const OUT_OF_RANGE: RowError = RowError::OutOfRange(Type::Int4);
 
-/// The result for values of all arguments.
+/// Evaluates a function for the values of its arguments.
 pub(super) fn apply(call: Call, mut values: Vec<Value<'_>>) -> Result<Value<'_>, RowError> {
     match call {
         Call::Concat => concat(values),
@@ -28,7 +28,7 @@ pub(super) fn apply(call: Call, mut values: Vec<Value<'_>>) -> Result<Value<'_>,
     }
 }
 
-/// Calls whose arguments are none of them NULL, and of the types that the binder checked.
+/// Evaluates a strict function: no argument is NULL. The binder has checked the types.
 fn strict(call: Call, mut values: Vec<Value<'_>>) -> Result<Value<'_>, RowError> {
     match (call, values.as_mut_slice()) {
         (_, [Value::Text(text), rest @ ..]) => text_call(call, std::mem::take(text), rest),
@@ -114,7 +114,7 @@ fn concat(values: Vec<Value<'_>>) -> Result<Value<'_>, RowError> {
     Ok(Value::Text(Cow::Owned(text)))
 }
 
-/// GREATEST and LEAST pass over NULL.
+/// Evaluates GREATEST and LEAST, which ignore NULL.
 fn extreme(call: Call, values: Vec<Value<'_>>) -> Value<'_> {
     let values = values.into_iter().filter(|it| !it.is_null());
     let value = match call {
@@ -124,7 +124,7 @@ fn extreme(call: Call, values: Vec<Value<'_>>) -> Value<'_> {
     value.unwrap_or(Value::Null)
 }
 
-/// Halves away from zero; negative `digits` round before the point.
+/// Rounds half away from zero. Negative `digits` round before the decimal point.
 fn round(number: Decimal, digits: i64) -> Result<Decimal, RowError> {
     let strategy = RoundingStrategy::MidpointAwayFromZero;
     let out_of_range = RowError::OutOfRange(Type::Numeric);
@@ -176,7 +176,7 @@ fn trim<'a>(call: Call, text: Cow<'a, str>, letters: &str) -> Cow<'a, str> {
     }
 }
 
-/// The characters from `start` to `end`, both counted from 0 and bounded by the text.
+/// Returns the characters from `start` to `end`, counted from 0 and clamped to the text.
 fn cut(text: Cow<'_, str>, start: i64, end: i64) -> Cow<'_, str> {
     let (start, end) = (start.max(0), end.max(0));
     let byte_of = |index: i64| {

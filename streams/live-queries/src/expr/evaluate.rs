@@ -1,4 +1,4 @@
-//! The value of an expression on a row, in SQL's three-valued logic.
+//! Evaluation of expressions on a row, in SQL's three-valued logic.
 
 use std::borrow::Cow;
 
@@ -15,8 +15,8 @@ use crate::scalar::{Value, cast};
 use crate::types::Type;
 
 impl Expr {
-    /// Sides are evaluated from the left; AND, OR, CASE and COALESCE end once they are decided,
-    /// so that what stands behind cannot fail then.
+    /// Evaluates operands from left to right. AND, OR, CASE and COALESCE short-circuit: operands
+    /// after the deciding one are not evaluated and cannot fail.
     pub(crate) fn evaluate<'a>(&'a self, row: &Row<'a>) -> Result<Value<'a>, RowError> {
         match self {
             Self::Literal(value) => Ok(value.borrowed()),
@@ -83,7 +83,7 @@ impl Expr {
         }
     }
 
-    /// Returns whether a row passes: TRUE, not NULL.
+    /// Returns whether a condition is TRUE for a row. NULL counts as false.
     pub(crate) fn is_true(&self, row: &Row<'_>) -> Result<bool, RowError> {
         match self.whole_number_passes(row) {
             Some(passes) => Ok(passes),
@@ -91,8 +91,8 @@ impl Expr {
         }
     }
 
-    /// The same of a comparison of a field that is a whole number, without values of its parts:
-    /// what most filters of records ask. `None` where it is something else.
+    /// Fast path of [`Self::is_true`] for the comparison of an integer field with a literal, the
+    /// most common filter. `None` for other expressions.
     fn whole_number_passes(&self, row: &Row<'_>) -> Option<bool> {
         let Self::Compare { comparison, left, right } = self else { return None };
         let Self::Cast { to: Type::Int8, operand } = &**left else { return None };
@@ -124,7 +124,7 @@ impl Expr {
                 Ok(row.field(*path).map_or(Value::Null, |it| Value::Json(Cow::Borrowed(it))))
             }
             Self::PathText(path) => match row.field(*path).map(json::scalar_text) {
-                // An escape that names no character is no text: NULL, as in a SELECT.
+                // An escape without a valid character results in NULL, as in a SELECT.
                 None | Some(Ok(None) | Err(_)) => Ok(Value::Null),
                 Some(Ok(Some(text))) => Ok(Value::Text(text)),
             },
@@ -138,7 +138,7 @@ fn bytes_of(bytes: Option<&[u8]>) -> Value<'_> {
     bytes.map_or(Value::Null, |it| Value::Bytes(Cow::Borrowed(it)))
 }
 
-/// AND (`decisive` is false) or OR (true).
+/// Evaluates AND (`decisive` is false) or OR (true).
 fn decide<'a>(operands: &'a [Expr], row: &Row<'a>, decisive: bool) -> Result<Value<'a>, RowError> {
     let mut result = Value::Bool(!decisive);
     for operand in operands {
@@ -151,7 +151,7 @@ fn decide<'a>(operands: &'a [Expr], row: &Row<'a>, decisive: bool) -> Result<Val
     Ok(result)
 }
 
-/// CASE: the result of the first condition that is true.
+/// Evaluates CASE: the result of the first condition that is true.
 fn choose<'a>(
     branches: &'a [(Expr, Expr)],
     otherwise: &'a Expr,
@@ -165,7 +165,7 @@ fn choose<'a>(
     otherwise.evaluate(row)
 }
 
-/// COALESCE: the first that is not NULL.
+/// Evaluates COALESCE: the first operand that is not NULL.
 fn first<'a>(operands: &'a [Expr], row: &Row<'a>) -> Result<Value<'a>, RowError> {
     for operand in operands {
         let value = operand.evaluate(row)?;

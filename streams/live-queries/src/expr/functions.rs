@@ -1,4 +1,4 @@
-//! Functions by name, with the types that they take.
+//! Resolution of functions by name and argument types.
 
 use crate::error::{SqlError, SqlState};
 use crate::expr::syntax::{Call, Expr};
@@ -6,7 +6,7 @@ use crate::expr::typing::{Bound, common_type, unify, unify_compared};
 use crate::scalar::{Value, truncate_time};
 use crate::types::Type;
 
-/// The call of `name` with these arguments.
+/// Binds a call of `name` with these arguments.
 pub(super) fn bind_call(name: &str, arguments: Vec<Bound>) -> Result<Bound, SqlError> {
     match (name, arguments.len()) {
         ("coalesce", 1..) => {
@@ -37,7 +37,7 @@ fn bind_nullif(arguments: Vec<Bound>) -> Result<Bound, SqlError> {
     Ok(Bound::new(call, common)?.decided())
 }
 
-/// A unit that is a literal is checked now.
+/// Binds `date_trunc`, and validates a literal unit.
 fn bind_date_trunc(mut arguments: Vec<Bound>) -> Result<Bound, SqlError> {
     if let Expr::Literal(Value::Text(unit)) = &arguments[0].expr {
         let unit = unit.to_ascii_lowercase();
@@ -57,7 +57,7 @@ fn bind_typed(name: &str, arguments: Vec<Bound>) -> Result<Bound, SqlError> {
     Bound::new(Expr::Call { call, arguments: arguments.collect::<Result<_, _>>()? }, result)
 }
 
-/// The function for arguments of `types`: the types that it takes them as, and its result's.
+/// Resolves a function for arguments of `types`. Returns its parameter types and result type.
 fn signature(name: &str, types: &[Type]) -> Option<(Call, Vec<Type>, Type)> {
     let is = |index: usize, wanted: Type| {
         let from = types[index];
@@ -112,7 +112,7 @@ fn numeric(name: &str, types: &[Type]) -> Option<(Call, Vec<Type>, Type)> {
     if !(first.is_number() || first == Type::Unknown) {
         return None;
     }
-    // Whole numbers are rounded as doubles, which is how PostgreSQL resolves these.
+    // Integers are rounded as double precision, which is how PostgreSQL resolves these functions.
     let to = match call {
         Call::Abs if first != Type::Unknown => first,
         Call::Round if types.len() == 2 && first != Type::Float8 => Type::Numeric,

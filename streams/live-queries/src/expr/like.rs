@@ -1,4 +1,4 @@
-//! LIKE and ILIKE: `%` for any text, `_` for one character, with an escape character.
+//! LIKE and ILIKE: `%` matches any text, `_` one character, with an escape character.
 
 use std::borrow::Cow;
 use std::str::Chars;
@@ -6,11 +6,11 @@ use std::str::Chars;
 use crate::error::RowError;
 use crate::letters::{lower, lowercase};
 
-/// A pattern, cut at each `%`.
+/// A compiled pattern, split at each `%`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
-    /// What stands between `%`: at least one part, the first at the beginning of the text and the
-    /// last at its end.
+    /// Parts between `%`, at least one. The first must match at the start of the text, and the last
+    /// at its end.
     parts: Vec<Vec<Symbol>>,
     folds: bool,
 }
@@ -22,7 +22,8 @@ enum Symbol {
 }
 
 impl Pattern {
-    /// `escape` is `None` where no character escapes; `folds` for ILIKE.
+    /// Compiles a pattern. `escape` is `None` without an escape character; `folds` is true for
+    /// ILIKE.
     pub(crate) fn new(text: &str, escape: Option<char>, folds: bool) -> Result<Self, RowError> {
         let mut parts = vec![Vec::new()];
         let mut letters = text.chars();
@@ -40,7 +41,7 @@ impl Pattern {
         Ok(Self { parts, folds })
     }
 
-    /// Prefix of every text that matches, and a mark of whether that alone makes it match.
+    /// Returns the literal prefix of all matching texts, and whether having it suffices to match.
     pub(crate) fn prefix(&self) -> Option<(&str, bool)> {
         let [Symbol::Text(prefix), rest @ ..] = &*self.parts[0] else { return None };
         if self.folds {
@@ -50,7 +51,8 @@ impl Pattern {
         Some((prefix, is_all))
     }
 
-    /// Work grows with the length of the text times that of the pattern, at most.
+    /// Matches a text. Worst-case time is proportional to the product of the lengths of text and
+    /// pattern.
     pub(crate) fn matches(&self, text: &str) -> bool {
         let text = if self.folds { Cow::Owned(lowercase(text)) } else { Cow::Borrowed(text) };
         let Some(mut rest) = strip(&text, &self.parts[0]) else { return false };
@@ -156,7 +158,7 @@ fn push(part: &mut Vec<Symbol>, letter: char, folds: bool) {
     }
 }
 
-/// The rest of `text` behind `part` at its beginning.
+/// Matches `part` at the start of `text`. Returns the remaining text.
 fn strip<'a>(text: &'a str, part: &[Symbol]) -> Option<&'a str> {
     part.iter().try_fold(text, |rest, symbol| match symbol {
         Symbol::Text(text) => rest.strip_prefix(text.as_str()),
@@ -167,7 +169,7 @@ fn strip<'a>(text: &'a str, part: &[Symbol]) -> Option<&'a str> {
     })
 }
 
-/// The rest of `text` behind the first place of `part` in it.
+/// Finds the first match of `part` in `text`. Returns the text after it.
 fn find<'a>(text: &'a str, part: &[Symbol]) -> Option<&'a str> {
     match part {
         [] => Some(text),

@@ -30,7 +30,8 @@ fn text_literal(text: &str) -> Bound {
     Bound::literal(Value::Text(Cow::Owned(text.to_owned())), Type::Unknown)
 }
 
-/// `integer` if it fits, else `bigint`, else `numeric`; with a point or exponent `numeric`.
+/// Binds a number: `integer` if it fits, else `bigint`, else `numeric`; `numeric` with a point or
+/// exponent.
 fn bind_number(digits: &str) -> Result<Bound, SqlError> {
     let text = Cow::Borrowed(digits);
     for data_type in [Type::Int4, Type::Int8] {
@@ -45,7 +46,7 @@ fn bind_number(digits: &str) -> Result<Bound, SqlError> {
     Ok(Bound::literal(value.into_owned(), Type::Numeric))
 }
 
-/// The literal after LIMIT or FETCH: a number of rows.
+/// Parses the literal after LIMIT or FETCH, a number of rows.
 pub(crate) fn whole_number(expr: &ast::Expr, what: &str) -> Result<usize, SqlError> {
     let number = match expr {
         ast::Expr::Value(value) => match &value.value {

@@ -1,4 +1,4 @@
-//! Expressions: compiled from SQL with all types known, evaluated on a row.
+//! Expressions, compiled from SQL with static types, and their evaluation on rows.
 
 mod access;
 mod aggregates;

@@ -5,7 +5,7 @@ use sqlparser::ast;
 use crate::error::{SqlError, SqlState};
 use crate::types::Type;
 
-/// A name as SQL takes it: in lower case unless it is quoted.
+/// Returns an identifier, folded to lower case unless it is quoted.
 pub(crate) fn folded(name: &ast::Ident) -> String {
     match name.quote_style {
         Some(_) => name.value.clone(),
@@ -17,7 +17,7 @@ pub(super) fn undefined_column(name: &str) -> SqlError {
     SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"))
 }
 
-/// The type that a name in a cast stands for.
+/// Returns the type that a name in a cast refers to.
 pub(crate) fn type_of(name: &ast::DataType) -> Result<Type, SqlError> {
     use ast::DataType;
     Ok(match name {

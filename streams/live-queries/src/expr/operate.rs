@@ -1,4 +1,4 @@
-//! Arithmetic and concatenation, with the errors that PostgreSQL has.
+//! Arithmetic and concatenation, with PostgreSQL's errors.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,8 @@ use crate::limits::MADE_TEXT_BYTES_MAX;
 use crate::scalar::{Value, divide_numeric};
 use crate::types::Type;
 
-/// The result of type `result`; NULL if a side is.
+/// Evaluates an arithmetic operator, with a result of type `result`. Returns NULL if an operand is
+/// NULL.
 pub(crate) fn calculate(
     operator: Arithmetic,
     result: Type,
@@ -117,7 +118,7 @@ pub(crate) fn negate(result: Type, value: Value<'_>) -> Result<Value<'_>, RowErr
     }
 }
 
-/// `||`; NULL if a side is.
+/// Evaluates `||`. Returns NULL if an operand is NULL.
 pub(crate) fn concatenate<'a>(left: Value<'a>, right: Value<'a>) -> Result<Value<'a>, RowError> {
     match (left, right) {
         (Value::Null, _) | (_, Value::Null) => Ok(Value::Null),

@@ -1,4 +1,4 @@
-//! Operators of SQL, with operands that are bound already.
+//! Binding of SQL operators to bound operands.
 
 use sqlparser::ast::{self, BinaryOperator};
 

@@ -1,4 +1,4 @@
-//! The tables that a query selects from, and their columns as expressions.
+//! Tables in a query's FROM, and their columns as expressions.
 
 use sqlparser::ast::Ident;
 
@@ -13,28 +13,28 @@ use crate::scalar::Value;
 use crate::table::{ColumnSource, Table, TableColumn};
 use crate::types::Type;
 
-/// A table with the name that its columns may be qualified by.
+/// A table with its alias.
 pub(crate) struct Source<'t> {
     pub(crate) table: &'t Table,
     alias: &'t str,
     paths: &'t mut Paths,
-    /// Paths of `paths` that the query has taken.
+    /// Paths that the query has taken from `paths`.
     pub(crate) taken: Vec<PathId>,
 }
 
-/// The table whose records a query is evaluated on, and perhaps one that is looked up for each.
+/// The table whose records a query is evaluated on, and optionally a joined table.
 pub(crate) struct Sources<'t> {
     pub(crate) stream: Source<'t>,
     joined: Option<Source<'t>>,
 }
 
-/// A column, and where it is.
+/// A resolved column and its table.
 pub(super) struct Found<'t> {
     pub(super) column: &'t TableColumn,
     is_joined: bool,
 }
 
-/// Number of paths that were taken at some time.
+/// Numbers of taken paths at some point.
 #[derive(Default)]
 pub(super) struct TakenCounts(usize, usize);
 
@@ -121,7 +121,7 @@ impl<'t> Source<'t> {
     }
 }
 
-/// The JSON at a path; NULL where that is JSON's null.
+/// Returns an expression for the JSON at a path, with JSON's null as NULL.
 fn json_or_null(path: PathId) -> Expr {
     let (json, to) = (Expr::PathJson(path), Type::Text);
     let is_null = Expr::Compare {
@@ -142,7 +142,7 @@ impl<'t> Sources<'t> {
         Self { stream, joined: Some(joined) }
     }
 
-    /// The column that a name stands for, with the name of its table before it or not.
+    /// Resolves a column name, optionally qualified by its table.
     pub(super) fn find(
         &self,
         table: Option<&Ident>,
@@ -174,18 +174,18 @@ impl<'t> Sources<'t> {
         Ok(found.wrap(Bound { expr, data_type: found.column.data_type }))
     }
 
-    /// Paths of the first table.
+    /// Returns the paths of the first table.
     pub(crate) fn stream_paths(&self) -> &Paths {
         self.stream.paths
     }
 
-    /// A column of the first table.
+    /// Binds a column of the first table.
     pub(super) fn own_column(&mut self, column: &TableColumn) -> Result<Bound, SqlError> {
         let expr = self.stream.column(column)?;
         Ok(Bound { expr, data_type: column.data_type })
     }
 
-    /// Expression for the value in a column at a JSON path.
+    /// Binds a JSON path into a column.
     pub(super) fn path(
         &mut self,
         found: &Found<'_>,
@@ -200,7 +200,7 @@ impl<'t> Sources<'t> {
         TakenCounts(self.stream.taken.len(), self.joined.as_ref().map_or(0, |it| it.taken.len()))
     }
 
-    /// Gives back all paths that were taken since.
+    /// Releases all paths that were taken since.
     pub(super) fn give_back(&mut self, since: &TakenCounts) {
         self.stream.give_back(since.0);
         if let Some(joined) = &mut self.joined {

@@ -1,4 +1,4 @@
-//! The tree of a compiled expression.
+//! Tree of a compiled expression.
 
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
@@ -19,17 +19,17 @@ pub(crate) enum Expr {
     KeyBytes,
     ValueText,
     ValueBytes,
-    /// The value, checked to be JSON when it is read.
+    /// The record's value, validated as JSON on evaluation.
     ValueJson,
     HeadersJson,
     HeaderText(String),
     /// `->`: the JSON at a path.
     PathJson(PathId),
-    /// `->>`: its text.
+    /// `->>`: the text of the JSON at a path.
     PathText(PathId),
-    /// A key or aggregate of a group.
+    /// A grouping key or aggregate.
     Result(usize),
-    /// On the row that is joined; NULL where there is none.
+    /// Evaluated on the joined row; NULL if there is none.
     Joined(Box<Expr>),
     Not(Box<Expr>),
     And(Vec<Expr>),
@@ -59,7 +59,7 @@ pub(crate) enum Expr {
         operand: Box<Expr>,
         pattern: Arc<Pattern>,
     },
-    /// LIKE with a pattern that is no literal.
+    /// LIKE with a pattern that is not a literal.
     LikeMade {
         operand: Box<Expr>,
         pattern: Box<Expr>,
@@ -81,7 +81,7 @@ pub(crate) enum Expr {
         to: Type,
         operand: Box<Expr>,
     },
-    /// A cast whose failure is NULL.
+    /// A cast that results in NULL if it fails.
     CastOrNull {
         to: Type,
         operand: Box<Expr>,
@@ -116,7 +116,7 @@ pub(crate) enum Arithmetic {
     Modulo,
 }
 
-/// Functions whose arguments are all evaluated; with one that is NULL most give NULL.
+/// Functions whose arguments are all evaluated. Most are strict: NULL if any argument is NULL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Abs,
@@ -145,21 +145,21 @@ pub(crate) enum Call {
     Upper,
 }
 
-/// The literals of an IN list, all of one type.
+/// Literals of an IN list, all of one type.
 #[derive(Debug, Default)]
 pub(crate) struct LiteralSet {
     pub(crate) values: Vec<Value<'static>>,
-    /// The list has a NULL: what is not in it is then unknown.
+    /// The list contains NULL, so the result for values not in it is unknown.
     pub(crate) has_null: bool,
     hashes: HashSet<Hashed>,
 }
 
-/// A value that equals and hashes as SQL's `=` does.
+/// A value with equality and hash as for SQL's `=`.
 #[derive(Clone, Debug)]
 struct Hashed(Value<'static>);
 
 impl Expr {
-    /// The parts that it is made of; none for a literal or a column.
+    /// Returns the direct subexpressions; none for a literal or column.
     pub(crate) fn children(&self) -> Vec<&Expr> {
         match self {
             Self::Not(it) | Self::IsNull(it) => vec![it],
@@ -187,12 +187,12 @@ impl Expr {
         }
     }
 
-    /// Returns whether some part of it is of the row that is joined.
+    /// Returns whether any subexpression refers to the joined row.
     pub(crate) fn reads_joined(&self) -> bool {
         matches!(self, Self::Joined(_)) || self.children().iter().any(|it| it.reads_joined())
     }
 
-    /// Returns whether it is made of literals alone.
+    /// Returns whether all operands are literals.
     pub(crate) fn is_foldable(&self) -> bool {
         let children = self.children();
         !children.is_empty() && children.iter().all(|it| matches!(it, Self::Literal(_)))
@@ -219,7 +219,7 @@ impl LiteralSet {
     }
 
     pub(crate) fn contains(&self, value: &Value<'_>) -> bool {
-        // Short lists are compared one by one: no copy of the value to look it up.
+        // Short lists are searched linearly, which avoids a copy of the value for the lookup.
         match self.values.len() {
             ..9 => self.values.iter().any(|it| it.order(value).is_eq()),
             _ => self.hashes.contains(&Hashed(value.clone().into_owned())),
@@ -253,7 +253,7 @@ impl Comparison {
         }
     }
 
-    /// The comparison with its sides exchanged.
+    /// Returns the comparison with exchanged operands.
     pub(crate) fn mirrored(self) -> Self {
         match self {
             Self::Less => Self::Greater,

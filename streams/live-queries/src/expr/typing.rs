@@ -1,4 +1,4 @@
-//! Rules for types that meet, and for making one of the other where SQL does so by itself.
+//! Type resolution of operands, and implicit conversions.
 
 use crate::error::{SqlError, SqlState};
 use crate::expr::syntax::{Arithmetic, Expr};
@@ -19,7 +19,7 @@ impl Bound {
         Self { expr: Expr::Literal(value), data_type }
     }
 
-    /// Evaluates what is made of literals alone, so that it fails now or never.
+    /// Creates an expression. Constant ones are evaluated now, so errors are reported early.
     pub(crate) fn new(expr: Expr, data_type: Type) -> Result<Self, SqlError> {
         if !expr.is_foldable() {
             return Ok(Self { expr, data_type });
@@ -29,7 +29,7 @@ impl Bound {
         Ok(Self::literal(value, data_type))
     }
 
-    /// Converts to `to` by the casts that SQL makes by itself; `place` says for what, in an error.
+    /// Converts to `to` by an implicit cast. `place` names the context in an error.
     pub(crate) fn coerce(self, to: Type, place: &str) -> Result<Expr, SqlError> {
         let Self { expr, data_type: from } = self;
         match (from, to) {
@@ -45,7 +45,7 @@ impl Bound {
         }
     }
 
-    /// Casts to `to` as `::` does.
+    /// Casts to `to` explicitly, as `::` does.
     pub(crate) fn cast_to(self, to: Type) -> Result<Self, SqlError> {
         if self.data_type == Type::Unknown {
             return Ok(Self { expr: parse_literal(self.expr, to)?, data_type: to });
@@ -60,7 +60,7 @@ impl Bound {
         }
     }
 
-    /// A literal without a type is text where nothing else decides.
+    /// Resolves a literal of unknown type to text if nothing else determined its type.
     pub(crate) fn decided(mut self) -> Self {
         if self.data_type == Type::Unknown {
             self.data_type = Type::Text;
@@ -82,7 +82,7 @@ fn shortened(text: &str) -> &str {
     text.char_indices().nth(80).map_or(text, |(at, _)| &text[..at])
 }
 
-/// The order in which numbers are widened.
+/// Returns the position of a numeric type in the order of widening.
 fn rank(data_type: Type) -> Option<u8> {
     match data_type {
         Type::Int4 => Some(0),
@@ -93,7 +93,7 @@ fn rank(data_type: Type) -> Option<u8> {
     }
 }
 
-/// The type that two operands become; `None` if they do not meet.
+/// Returns the common type of two operands, or `None` if they are incompatible.
 pub(crate) fn common_type(left: Type, right: Type) -> Option<Type> {
     match (left, right) {
         (Type::Unknown, other) | (other, Type::Unknown) => Some(other),
@@ -103,7 +103,7 @@ pub(crate) fn common_type(left: Type, right: Type) -> Option<Type> {
     }
 }
 
-/// Brings operands of `construct` (CASE, COALESCE, IN …) to one type.
+/// Converts the operands of `construct` (CASE, COALESCE, IN …) to a common type.
 pub(crate) fn unify(operands: Vec<Bound>, construct: &str) -> Result<(Vec<Expr>, Type), SqlError> {
     let mut common = Type::Unknown;
     for operand in &operands {
@@ -120,7 +120,7 @@ pub(crate) fn unify(operands: Vec<Bound>, construct: &str) -> Result<(Vec<Expr>,
     Ok((operands.collect::<Result<_, _>>()?, common))
 }
 
-/// Brings the sides of a comparison to one type.
+/// Converts the operands of a comparison to a common type.
 pub(crate) fn unify_compared(
     left: Bound,
     right: Bound,

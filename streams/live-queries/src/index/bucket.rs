@@ -1,4 +1,4 @@
-//! Filters that agree in their equalities: told apart by a range or a prefix, or not at all.
+//! Filters with the same equality conditions, distinguished by a range, a prefix, or neither.
 
 use crate::error::RowError;
 use crate::expr::Expr;
@@ -43,15 +43,15 @@ impl Bucket {
         }
     }
 
-    /// All filters in it.
+    /// Iterates over all filters in the bucket.
     pub(super) fn all(&self) -> impl Iterator<Item = FilterId> {
         let ranges = self.ranges.iter().flat_map(|(_, it)| it.all());
         let prefixes = self.prefixes.iter().flat_map(|(_, it)| it.all());
         self.plain.iter().copied().chain(ranges).chain(prefixes)
     }
 
-    /// Calls `found` with each filter whose range or prefix `row` is in, and with those that
-    /// cannot be told, as evaluating their expression failed.
+    /// Calls `found` with each filter whose range or prefix matches `row`, and with an error for
+    /// those whose expression could not be evaluated.
     pub(super) fn find(
         &self,
         row: &Row<'_>,
@@ -75,7 +75,7 @@ impl Bucket {
     }
 }
 
-/// What is kept for `key`, made if it is not there.
+/// Returns the entry for `key`, created if necessary.
 fn of_key<'a, T: Default>(all: &'a mut Vec<(Expr, T)>, key: &Expr) -> &'a mut T {
     let at = all.iter().position(|(it, _)| it == key).unwrap_or_else(|| {
         all.push((key.clone(), T::default()));

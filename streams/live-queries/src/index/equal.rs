@@ -1,4 +1,4 @@
-//! Filters by the values that some expressions must equal.
+//! Hash index of filters by the values that some expressions must equal.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,11 +11,11 @@ use crate::query::Access;
 use crate::row::Row;
 use crate::scalar::Value;
 
-/// All filters with equalities of the same expressions.
+/// All filters with equality conditions on the same expressions.
 #[derive(Debug)]
 pub(super) struct EqualGroup {
     pub(super) keys: Vec<Expr>,
-    /// By the hash of the values; those of one hash are told apart by the values.
+    /// Buckets by the hash of the values. Collisions are resolved by comparing the values.
     buckets: HashMap<u64, Vec<EqualBucket>>,
     hashes: RandomState,
 }
@@ -35,7 +35,7 @@ impl EqualGroup {
         self.buckets.is_empty()
     }
 
-    /// Under each combination of one value for each key.
+    /// Inserts a filter for each combination of one value per key.
     pub(super) fn insert(&mut self, access: &Access, id: FilterId) {
         for_combinations(access, |values| {
             let buckets = self.buckets.entry(hash(&self.hashes, values)).or_default();
@@ -62,7 +62,7 @@ impl EqualGroup {
         });
     }
 
-    /// Like [`Bucket::find`]. `values` is memory for the values of the row.
+    /// Same as [`Bucket::find`]. `values` is a reused buffer for the values of the row.
     pub(super) fn find<'a>(
         &'a self,
         row: &Row<'a>,
@@ -84,7 +84,7 @@ impl EqualGroup {
         }
     }
 
-    /// A key failed: so do the filters whose keys before it are equal, each once.
+    /// Reports an evaluation error of a key to each filter whose preceding keys match, once.
     fn fail(
         &self,
         before: &[Value<'_>],

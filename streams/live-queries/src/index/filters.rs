@@ -1,4 +1,4 @@
-//! The index as a whole.
+//! The complete filter index of a table.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::query::Filter;
 use crate::row::Row;
 use crate::scalar::Value;
 
-/// Filters whose values' bytes are looked at before a record is read: each look takes a tenth of
-/// the reading or more.
+/// Maximum number of filters whose contained bytes are searched before a record is parsed: each
+/// search takes at least a tenth of the time of parsing.
 const CONTAINED_MAX: usize = 4;
 
-/// Findings of [`FilterIndex::find`] about a record. To be used again for the next record.
+/// Result of [`FilterIndex::find`] for a record. Reusable for the next record.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// Filters that the record passes, each once, in no order.
     pub passed: Vec<FilterId>,
-    /// Filters that could not be evaluated on it, which it therefore does not pass.
+    /// Filters that failed on the record, which therefore does not pass them.
     pub failed: Vec<(FilterId, RowError)>,
 }
 
@@ -32,12 +32,12 @@ pub struct FilterIndex {
     filters_max: usize,
     equal: Vec<EqualGroup>,
     rest: Bucket,
-    /// What stands in values that pass filters which tell that.
+    /// Bytes that values must contain to pass a filter, for filters that imply some.
     contained: Vec<(FilterId, Contained)>,
 }
 
 impl FilterIndex {
-    /// An empty index that takes at most `filters_max` filters.
+    /// Creates an empty index for at most `filters_max` filters.
     pub fn new(filters_max: usize) -> Self {
         Self {
             filters: Vec::new(),
@@ -49,7 +49,7 @@ impl FilterIndex {
         }
     }
 
-    /// Number of filters that it holds.
+    /// Returns the number of filters.
     pub fn len(&self) -> usize {
         self.filters.len() - self.free.len()
     }
@@ -58,8 +58,8 @@ impl FilterIndex {
         self.len() == 0
     }
 
-    /// Adds a filter, which was compiled with the paths that rows are read with.
-    /// Fails when the index is full.
+    /// Adds a filter, which must have been compiled with the paths of the rows to be searched.
+    /// Fails if the index is full.
     pub fn insert(&mut self, filter: Arc<Filter>) -> Result<FilterId, SqlError> {
         if self.len() >= self.filters_max {
             let message = format!("there are {} live queries on this table already", self.len());
@@ -89,7 +89,7 @@ impl FilterIndex {
         Ok(id)
     }
 
-    /// Removes a filter that is there.
+    /// Removes an existing filter.
     pub fn remove(&mut self, id: FilterId) {
         let filter =
             self.filters[id.index()].take().expect("only filters that are there are removed");
@@ -106,9 +106,9 @@ impl FilterIndex {
         self.free.push(id);
     }
 
-    /// Returns whether [`Self::find`] can find anything for a record with this value, or without
-    /// one. Of a few filters that is told much faster than the record is read; of more, nothing is
-    /// told.
+    /// Returns whether [`Self::find`] can find a filter for a record with this value. `true` means
+    /// that it may. For a few filters, the check is much faster than parsing the record; for more,
+    /// it is skipped.
     pub fn may_find(&self, value: Option<&[u8]>) -> bool {
         let are_told = self.contained.len() == self.len() && self.len() <= CONTAINED_MAX;
         let value = value.unwrap_or_default();

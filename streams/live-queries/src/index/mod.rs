@@ -1,4 +1,4 @@
-//! An index of filters: which of thousands of queries a record is for.
+//! Index of filters: finds which of thousands of queries a record matches.
 //!
 //! ```text
 //! all filters ─┬─ equal (symbol)        'ABC' ─▶ bucket ─┬─ plain: filters without more
@@ -7,9 +7,9 @@
 //!              └─ bucket of those without an equality
 //! ```
 //!
-//! What a record costs grows with the expressions that filters have in common, and with the
-//! filters that are found, not with their number. A filter that no index answers (`<>`, a LIKE
-//! that begins with `%`, OR) stands in `plain` and is evaluated for each record.
+//! The cost of a record depends on the number of distinct expressions in filters and on the number
+//! of matches, not on the number of filters. Conditions that no index supports (`<>`, LIKE patterns
+//! that begin with `%`, OR) are stored in `plain` and evaluated for each record.
 
 mod bucket;
 mod equal;

@@ -1,4 +1,4 @@
-//! Prefixes of a text, looked up once for each length that there is.
+//! Index of text prefixes: one lookup for each distinct length.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,7 +7,7 @@ use crate::index::id::FilterId;
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     filters: HashMap<Box<[u8]>, Vec<FilterId>>,
-    /// How many different prefixes have a length.
+    /// Number of distinct prefixes of each length.
     lengths: BTreeMap<usize, usize>,
 }
 

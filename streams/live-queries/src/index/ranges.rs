@@ -1,5 +1,4 @@
-//! Intervals in which a value is looked for, sorted by where they begin, with a tree over them of
-//! where they end at most.
+//! Interval index: intervals sorted by lower bound, with a tree of their maximum upper bounds.
 
 use std::ops::{Bound, Range};
 
@@ -10,15 +9,15 @@ use crate::scalar::Value;
 
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// By lower bound.
+    /// Sorted by lower bound.
     intervals: Vec<(Interval, FilterId)>,
-    /// `ends[node]` is the place in `intervals` of the last end below node; node 1 is the root,
-    /// the children of `n` are `2n` and `2n + 1`, leaf `i` is node `leaf_count + i`.
+    /// `ends[node]` is the index in `intervals` of the maximum upper bound below a node. Node 1 is
+    /// the root, the children of `n` are `2n` and `2n + 1`, leaf `i` is node `leaf_count + i`.
     ends: Vec<Option<usize>>,
     leaf_count: usize,
 }
 
-/// What is looked for: `value` in the first `count` intervals, which begin before it.
+/// A search for `value` in the first `count` intervals, whose lower bounds it satisfies.
 struct Wanted<'a, 'v> {
     count: usize,
     value: &'a Value<'v>,
@@ -30,7 +29,7 @@ impl Ranges {
         self.intervals.is_empty()
     }
 
-    /// Takes time that grows with the number of intervals.
+    /// Inserts an interval. Takes time proportional to the number of intervals.
     pub(super) fn insert(&mut self, interval: &Interval, id: FilterId) {
         let at =
             self.intervals.partition_point(|(it, _)| order_low(&it.low, &interval.low).is_le());
@@ -55,8 +54,8 @@ impl Ranges {
         }
     }
 
-    /// Visits what is below `node`, whose leaves are `leaves`, and passes over what ends before
-    /// the value.
+    /// Visits the subtree of `node`, whose leaves are `leaves`. Skips subtrees whose intervals all
+    /// end before the value.
     fn visit(&self, node: usize, leaves: Range<usize>, wanted: &mut Wanted<'_, '_>) {
         let Some(last) = self.ends[node] else { return };
         let high = &self.intervals[last].0.high;

@@ -1,5 +1,5 @@
-//! Bytes of JSON where a condition on a field holds: a text, or a number behind a key. That is
-//! found much faster than the JSON is read.
+//! Byte patterns in JSON that a condition on a field implies: a text, or a number after a key.
+//! Searching for them is much faster than parsing the JSON.
 
 use std::fmt::{self, Display};
 
@@ -8,50 +8,50 @@ use memchr::memmem::{self, Finder};
 
 use crate::types::Type;
 
-/// How JSON writes a character by its number. Other escapes are of characters that no contained
-/// text has.
+/// Prefix of numeric character escapes. A contained text has no characters that JSON writes with
+/// other escapes.
 const NUMBERED: &[u8] = b"\\u";
 
-/// One of these, and space, is between a key and the string before it.
+/// Characters that, besides space, may stand between a string and the key after it.
 const BEFORE_KEYS: [char; 2] = ['{', ','];
 
-/// Digits of a number that is read here: all such numbers are exact in each of SQL's types.
+/// Maximum digits of a number parsed here: such integers are exact in each of SQL's types.
 const DIGITS_MAX: usize = 15;
 
-/// Digits behind the point: with those before it as many as `numeric` has.
+/// Maximum fractional digits. Together with the integer digits they fit into `numeric`.
 const FRACTION_DIGITS_MAX: usize = 13;
 
-/// Bytes of each value for which a condition holds. A condition that fails for a value may hold as
-/// far as this is concerned.
+/// Bytes contained in every value for which a condition holds. The check may have false positives,
+/// including values for which the condition fails with an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contained {
     Text(ContainedText),
     Number(ContainedNumber),
 }
 
-/// A text that stands in each value of which a field is that text, as it is or with some of its
-/// characters written by their numbers.
+/// A text contained in every value in which a field equals it, as it is or with numeric character
+/// escapes.
 #[derive(Clone, Debug)]
 pub struct ContainedText {
     text: String,
     plain: Finder<'static>,
 }
 
-/// A number that stands behind a key in each value of which a field, the number at the end of a
-/// path with this last key, is between two others.
+/// A number after a key, contained in every value in which a field is in a range. The key is the
+/// last one of the field's path.
 #[derive(Clone, Debug)]
 pub struct ContainedNumber {
-    /// Between its quotes, as JSON has it.
+    /// The key as written in JSON, including its quotes.
     key: String,
     plain: Finder<'static>,
     number_type: NumberType,
-    /// What the number may be, both ends included.
+    /// Inclusive range of the number.
     low: i64,
     high: i64,
 }
 
-/// Type that a text is converted to, as far as errors go: for a number that does not fit, the
-/// condition has to be asked.
+/// Range and kind of the type that the text is converted to. A number that does not fit may cause
+/// an error, so the condition must be evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberType {
     low: i64,
@@ -59,19 +59,19 @@ pub struct NumberType {
     has_fractions: bool,
 }
 
-/// What stands behind a key, as far as it is read here.
+/// Result of parsing the bytes after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// Nothing that a comparison holds for: JSON's null, or the key was none.
+    /// No comparison holds: JSON's null, or the string was not a key.
     Nothing,
-    /// A number from the first to the second one.
+    /// A number within these bounds.
     Number(i64, i64),
-    /// The condition has to be asked.
+    /// Unknown: the condition must be evaluated.
     Unknown,
 }
 
 impl Contained {
-    /// Returns whether the condition can hold, or fail, for a value that is among these bytes.
+    /// Returns whether the condition may hold or fail for a value in these bytes.
     #[inline]
     pub fn may_be_in(&self, bytes: &[u8]) -> bool {
         match self {
@@ -91,7 +91,8 @@ impl Display for Contained {
 }
 
 impl ContainedText {
-    /// `None` where JSON has short escapes for a character of the text, or it is empty.
+    /// Returns `None` if the text is empty or contains a character for which JSON has a short
+    /// escape.
     pub fn new(text: &str) -> Option<Self> {
         is_plain(text).then(|| {
             let plain = Finder::new(text).into_owned();
@@ -136,9 +137,9 @@ impl NumberType {
 }
 
 impl ContainedNumber {
-    /// `None` where JSON has short escapes for a character of the key, or it is empty, or it has
-    /// what may stand between a string and a key: then the bytes of the key with its quotes may
-    /// end where the key begins. The numbers are the least and the most that the field may be.
+    /// `low` and `high` bound the field. Returns `None` if the key is empty, contains a character
+    /// with a short escape in JSON, or contains a character that may stand between a string and a
+    /// key: then the quoted key could also match between two other strings.
     pub fn new(key: &str, number_type: NumberType, (low, high): (i64, i64)) -> Option<Self> {
         (is_plain(key) && !key.contains(BEFORE_KEYS)).then(|| {
             let key = format!("\"{key}\"");
@@ -147,15 +148,15 @@ impl ContainedNumber {
         })
     }
 
-    /// The whole numbers around one that is compared with. `None` where they may not be exact.
+    /// Returns the integers next to a number, or `None` if they may be inexact.
     #[expect(clippy::cast_possible_truncation, reason = "the bounds are looked at before")]
     pub fn whole_around(value: f64) -> Option<(i64, i64)> {
         const END: f64 = 1e15;
         (-END..END).contains(&value).then(|| (value.floor() as i64, value.ceil() as i64))
     }
 
-    /// Takes in what another condition tells of the same field, which the caller has made sure of
-    /// as far as the path before the key goes; `false` where it cannot be of it.
+    /// Intersects with another condition on the same field. The caller must have compared the paths
+    /// up to the key. Returns `false` if key or type differ.
     pub fn narrow(&mut self, other: &Self) -> bool {
         let is_same = self.key == other.key && self.number_type == other.number_type;
         if is_same {
@@ -203,20 +204,20 @@ impl Display for ContainedNumber {
     }
 }
 
-/// Whether a character is written by its number.
+/// Returns whether the bytes contain a numeric character escape.
 fn has_numbered(bytes: &[u8]) -> bool {
-    // Most JSON has no escapes at all.
+    // Fast path: most JSON contains no escapes.
     memchr(b'\\', bytes).is_some_and(|at| memmem::find(&bytes[at..], NUMBERED).is_some())
 }
 
-/// Whether JSON writes a text as it is, or by numbers of its characters: it has no short escapes
-/// for any of them.
+/// Returns whether JSON writes a text as it is or with numeric escapes: none of its characters has
+/// a short escape.
 fn is_plain(text: &str) -> bool {
     let has_short_escape = |it: char| it.is_control() || matches!(it, '"' | '\\' | '/');
     !text.is_empty() && !text.contains(has_short_escape)
 }
 
-/// What begins with the colon behind a key.
+/// Parses the bytes after a key, from the colon on.
 #[inline]
 fn found(bytes: &[u8]) -> Found {
     let Some((b':', rest)) = after_space(bytes) else { return Found::Nothing };
@@ -261,7 +262,7 @@ fn number(is_negative: bool, first: u8, rest: &[u8]) -> Found {
     }
 }
 
-/// The first byte that is no space, and what is behind it.
+/// Returns the first byte that is not space, and the bytes after it.
 #[inline]
 fn after_space(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let mut rest = bytes;
@@ -290,7 +291,7 @@ mod tests {
             (r#"{"qty":null}"#, false, false),
             (r#"{"qty":9,"x":{"qty":101}}"#, true, false),
             (r#"{"\u0071ty":1}"#, true, true),
-            // What is no number of the type is an error, which the engine tells.
+            // A value that is not a number of the type is an error, which the engine reports.
             (r#"{"qty":"7"}"#, true, true),
             (r#"{"qty":true}"#, true, true),
             (r#"{"qty":1.5}"#, true, false),
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_key_is_not_looked_for_where_other_strings_end_with_its_bytes() {
-        // With quotes, all of these are in it in front of the keys themselves.
+        // All of these, including quotes, occur between strings before the actual keys.
         let value = r#"{"a":"b",",":5,"c":{":{":6},"d":1,":1,":7,"e": "f" , " , ":8}"#;
         for key in [",", ":{", ":1,", " , "] {
             assert!(value.matches(&format!("\"{key}\"")).count() == 1, "{key}");

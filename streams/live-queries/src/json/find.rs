@@ -1,4 +1,4 @@
-//! One value of one text, by a path that need not be known before.
+//! Lookup of a single value in a JSON text by a path.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use crate::json::scanner::{Inside, Scanner};
 use crate::json::strings::unescape;
 use crate::limits::JSON_DEPTH_MAX;
 
-/// A step of a path: into an object, or into an array by an index from 0, or from its end where it
-/// is negative.
+/// A step of a path: into an object by key, or into an array by an index from 0 or, if negative,
+/// from the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonStep<'a> {
     Key(&'a str),
     Index(i64),
 }
 
-/// The JSON text of the value at the end of a path; `None` where there is none, and where `text` is
-/// no JSON. Of a repeated key the last one counts. Reads the text once; but what an index below -1
-/// goes into is read again, for its length.
+/// Returns the JSON text of the value at the end of a path, or `None` if there is none or `text` is
+/// not valid JSON. Of duplicate keys, the last one counts. Reads the text once, but arrays with an
+/// index below -1 twice, to determine their length.
 pub fn find_json<'a>(text: &'a str, path: &[JsonStep<'_>]) -> Option<&'a str> {
     let is_far = |step: &JsonStep<'_>| matches!(step, JsonStep::Index(..-1));
     let (mut found, mut path) = (text, path);
@@ -31,20 +31,20 @@ pub fn find_json<'a>(text: &'a str, path: &[JsonStep<'_>]) -> Option<&'a str> {
     }
 }
 
-/// A pass over a whole text, which goes into the containers on the path and steps over the rest.
+/// A pass over a text, which descends into containers on the path and skips everything else.
 struct Walk<'a, 'p> {
     text: &'a str,
     scanner: Scanner<'a>,
-    /// No index is below -1.
+    /// Path without indexes below -1.
     path: &'p [JsonStep<'p>],
-    /// Open containers: one for each step from the first on.
+    /// Number of open containers, each of which corresponds to a step of the path.
     level: usize,
-    /// The index of the next element of the innermost container, if that is an array.
+    /// Index of the next element if the innermost container is an array.
     next_index: i64,
     found: Option<&'a str>,
 }
 
-/// Where a walk stands in the innermost open container.
+/// Position in the innermost open container.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     BeforeMember,
@@ -57,10 +57,10 @@ impl<'a, 'p> Walk<'a, 'p> {
         Self { text, scanner, path, level: 0, next_index: 0, found: None }
     }
 
-    /// The last value at the path's end.
+    /// Returns the last value at the end of the path.
     fn last(mut self) -> Option<&'a str> {
         loop {
-            // What comes next is a value that the first steps lead to.
+            // The next value matches the steps taken so far.
             let place = self.enter_or_pass()?;
             if !self.go_on(place)? {
                 return self.scanner.is_at_end().then_some(self.found)?;
@@ -68,7 +68,7 @@ impl<'a, 'p> Walk<'a, 'p> {
         }
     }
 
-    /// Goes into the next value, if the path leads through it, or to its end.
+    /// Descends into the next value if the path leads through it, or skips it.
     fn enter_or_pass(&mut self) -> Option<Place> {
         let first = self.scanner.peek()?;
         let Some(step) = self.path.get(self.level) else {
@@ -94,14 +94,14 @@ impl<'a, 'p> Walk<'a, 'p> {
         Some(Place::BeforeMember)
     }
 
-    /// Goes to the next value that the first steps lead to. Gives whether there is one.
+    /// Advances to the next value on the path. Returns whether there is one.
     fn go_on(&mut self, mut place: Place) -> Option<bool> {
         while let Some(around) = self.level.checked_sub(1) {
             let step = &self.path[around];
             if place == Place::BehindValue && !self.scanner.take(b',') {
                 self.scanner.take(closing(step)).then_some(())?;
                 self.level = around;
-                // An array was left for the element that its step names.
+                // Restores the index of the enclosing array after leaving a nested container.
                 if let Some(JsonStep::Index(index)) = around.checked_sub(1).map(|it| self.path[it])
                 {
                     self.next_index = index.saturating_add(1);
@@ -110,7 +110,7 @@ impl<'a, 'p> Walk<'a, 'p> {
             }
             place = Place::BehindValue;
             if self.is_wanted(step)? {
-                // What an earlier value of the same key held counts no more.
+                // An earlier value of a duplicate key is discarded.
                 self.found = None;
                 return Some(true);
             }
@@ -119,7 +119,7 @@ impl<'a, 'p> Walk<'a, 'p> {
         Some(false)
     }
 
-    /// Whether the next member is what `step` leads to. Its value comes next then.
+    /// Returns whether the next member matches `step`. Its value then comes next.
     fn is_wanted(&mut self, step: &JsonStep<'_>) -> Option<bool> {
         match step {
             JsonStep::Key(wanted) => self.scanner.key().map(|key| is_key(&key, wanted)),
@@ -147,15 +147,15 @@ fn is_key(key: &Inside<'_>, wanted: &str) -> bool {
     key.is_some_and(|it| it == wanted)
 }
 
-/// The element of `array` that `place` counts from its end, 1 being the last one; `None` where
-/// there is none. `array` has been checked.
+/// Returns the element of `array` at `place`, counted from the end starting with 1, or `None` if
+/// there is none. `array` must be valid.
 fn from_end(array: &str, place: usize) -> Option<&str> {
     let index = elements(array)?.count().checked_sub(place)?;
     let element = elements(array)?.nth(index)?;
     Some(&array[element])
 }
 
-/// Where the elements of an array stand; `None` where it is none.
+/// Iterates over the ranges of an array's elements. Returns `None` for another value.
 fn elements(array: &str) -> Option<impl Iterator<Item = Range<usize>>> {
     let mut scanner = Scanner::new(array.as_bytes());
     scanner.take(b'[').then_some(())?;

@@ -1,8 +1,8 @@
-//! JSON of records, read in one pass: checked as a whole, and only the wanted parts are looked at.
+//! Single-pass JSON parser for records: validates the whole text and extracts only requested parts.
 //!
-//! A scanner of our own rather than a library: it takes nested input without recursion (libraries
-//! that skip values fast do so by recursion without a bound), checks the whole record, so that half
-//! a record counts as none, and of a repeated key takes the last, as PostgreSQL does.
+//! This scanner is used instead of a library for three reasons: it handles nesting without
+//! recursion (libraries that skip values fast recurse without a bound), validates the whole record,
+//! so that truncated records are rejected, and uses the last of duplicate keys, as PostgreSQL does.
 
 mod contained;
 mod find;
@@ -18,7 +18,7 @@ pub(crate) use scanner::is_space_char as is_space;
 pub use strings::{InvalidEscape, scalar_text};
 pub(crate) use strings::{quote, whole_number};
 
-/// Returns whether `text` is one JSON value with nothing after it.
+/// Returns whether `text` is exactly one JSON value.
 pub(crate) fn is_json(text: &str) -> bool {
     let mut scanner = scanner::Scanner::new(text.as_bytes());
     scanner.skip_value(0).is_some() && scanner.is_at_end()

@@ -1,6 +1,6 @@
-//! The JSON paths that the queries of a topic want, and where they stand in a record.
+//! JSON paths used by the queries of a topic, and their values' positions in a record.
 //!
-//! A record is read once for all queries. Of a repeated key the last one counts.
+//! Each record is read once for all queries. Of duplicate keys, the last one counts.
 
 use std::cmp::Ordering;
 use std::str;
@@ -9,18 +9,18 @@ use crate::json::scanner::{Inside, Scanner};
 use crate::json::strings::unescape;
 use crate::limits::{JSON_DEPTH_MAX, PATHS_MAX};
 
-/// A step of a path: into an object, or into an array by an index from 0.
+/// A step of a path: into an object by key, or into an array by an index from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     Key(String),
     Index(u32),
 }
 
-/// A path's place in [`Fields`].
+/// Index of a path in [`Fields`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathId(usize);
 
-/// The set of wanted paths. Each has as many users as took it.
+/// Reference-counted set of requested paths.
 #[derive(Debug, Default)]
 pub struct Paths {
     paths: Vec<Wanted>,
@@ -35,16 +35,16 @@ struct Wanted {
 
 #[derive(Debug, Default)]
 struct Node {
-    /// Where the value at this node is noted.
+    /// Index for the position of the value at this node.
     slot: Option<usize>,
-    /// In the order of [`by_length`].
+    /// Children by key, ordered by [`by_length`].
     keys: Vec<(String, Node)>,
-    /// A bit for each length of a key; the highest one for all that are longer.
+    /// Bit set of key lengths; the highest bit stands for all longer ones.
     key_lengths: u64,
     indices: Vec<(u32, Node)>,
 }
 
-/// Where the wanted values of one record stand in its text. To be used again for the next record.
+/// Positions of requested values in a record's text. Reusable for the next record.
 #[derive(Debug, Default)]
 pub struct Fields {
     spans: Vec<Option<(usize, usize)>>,
@@ -55,7 +55,8 @@ impl Paths {
         Self::default()
     }
 
-    /// Takes `steps` into the set, or gives `None` when it holds [`PATHS_MAX`] already.
+    /// Adds a reference to the path `steps`. Returns `None` if the set already has [`PATHS_MAX`]
+    /// paths.
     pub fn take(&mut self, steps: &[Step]) -> Option<PathId> {
         if let Some(index) = self.paths.iter().position(|it| it.steps == steps) {
             self.paths[index].user_count += 1;
@@ -81,12 +82,12 @@ impl Paths {
         Some(PathId(index))
     }
 
-    /// The steps of a path that is in use.
+    /// Returns the steps of a path in use.
     pub(crate) fn steps(&self, path: PathId) -> &[Step] {
         &self.paths[path.0].steps
     }
 
-    /// Gives back one use of `path`.
+    /// Releases one reference to `path`.
     pub fn release(&mut self, path: PathId) {
         let wanted = &mut self.paths[path.0];
         assert!(wanted.user_count > 0, "a path is released as often as it was taken");
@@ -96,13 +97,13 @@ impl Paths {
         }
     }
 
-    /// Returns whether no query wants any part of a record.
+    /// Returns whether no path is requested.
     pub fn is_empty(&self) -> bool {
         self.root.is_leaf() && self.root.slot.is_none()
     }
 
-    /// Notes in `fields` where the wanted values of `value` stand, and gives its text.
-    /// `None` where it is no JSON: then all fields are absent.
+    /// Sets `fields` to the positions of the requested values, and returns the text of `value`.
+    /// Returns `None` if it is not valid JSON: then all fields are absent.
     pub fn read<'a>(&self, value: &'a [u8], fields: &mut Fields) -> Option<&'a str> {
         fields.spans.clear();
         fields.spans.resize(self.paths.len(), None);
@@ -129,7 +130,7 @@ impl Paths {
 }
 
 impl Fields {
-    /// The JSON text at `path` in the record that was read last, whose text `text` is.
+    /// Returns the JSON text at `path` in the last record read. `text` must be that record's.
     pub fn get<'a>(&self, path: PathId, text: &'a str) -> Option<&'a str> {
         let (start, end) = self.spans.get(path.0).copied().flatten()?;
         text.get(start..end)
@@ -156,8 +157,8 @@ impl Node {
         child.insert(rest, slot);
     }
 
-    /// Reads the value that comes next, around which `depth` containers are open, and gives the
-    /// place behind it. Recurses as deep as paths are long.
+    /// Reads the next value, which is inside `depth` containers, and returns the position after it.
+    /// The depth of recursion is bounded by the lengths of paths.
     fn read<'a>(
         &self,
         mut scanner: Scanner<'a>,
@@ -229,7 +230,7 @@ impl Node {
         scanner.take(b']').then_some(scanner)
     }
 
-    /// Forgets what an earlier value of the same key left.
+    /// Discards the positions from an earlier value of a duplicate key.
     fn forget(&self, spans: &mut [Option<(usize, usize)>]) {
         if let Some(slot) = self.slot {
             spans[slot] = None;
@@ -238,7 +239,7 @@ impl Node {
         self.indices.iter().for_each(|(_, child)| child.forget(spans));
     }
 
-    /// The child for a key as it stands between its quotes.
+    /// Returns the child for a key as written between its quotes.
     fn child(&self, key: &Inside<'_>) -> Option<&Node> {
         let find = |key: &[u8]| {
             if self.key_lengths & length_bit(key.len()) == 0 {
@@ -258,13 +259,13 @@ fn length_bit(length: usize) -> u64 {
     1 << length.min(63)
 }
 
-/// The order of keys: most are told apart without a look at their bytes.
+/// Orders keys by length first, so that most comparisons need not read their bytes.
 fn by_length(left: &[u8], right: &[u8]) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| left.cmp(right))
 }
 
-/// The child at `step`, made if it is not there; children are in order, and `order` tells how one's
-/// step stands to `step`.
+/// Returns the child at `step`, created if necessary. Children are sorted. `order` compares a
+/// child's step with `step`.
 fn child_of<'a, K: Clone>(
     children: &'a mut Vec<(K, Node)>,
     step: &K,

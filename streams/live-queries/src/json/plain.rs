@@ -1,12 +1,12 @@
-//! Where the plain part of a string ends: what JSON's strings are mostly made of.
+//! Search for the end of the plain part of a JSON string, which most strings consist of.
 //!
-//! Short strings by words of 8 bytes, long ones by blocks, whose loop compilers make vectors of. No
-//! intrinsics: calls of those are unsafe.
+//! Short strings are scanned in words of 8 bytes, long ones in blocks, whose loop compilers
+//! vectorize. Intrinsics are not used because they require unsafe code.
 
 const WORD_BYTES: usize = 8;
 const BLOCK_BYTES: usize = 32;
 
-/// The place of the first quote, backslash or control character of `text` at `at` or after it.
+/// Returns the position of the first quote, backslash or control character from `at` on.
 #[inline]
 pub(super) fn next_special(text: &[u8], at: usize) -> Option<usize> {
     let rest = text.get(at..)?;
@@ -20,7 +20,7 @@ pub(super) fn next_special(text: &[u8], at: usize) -> Option<usize> {
 }
 
 fn next_special_far(text: &[u8], mut at: usize) -> Option<usize> {
-    // Ids and times are mostly shorter than two words: blocks come after the second one.
+    // Most ids and times are shorter than two words, so blocks are used after the second word.
     while let Some(word) = text.get(at..)?.first_chunk() {
         if let Some(place) = special_of_word(u64::from_le_bytes(*word)) {
             return Some(at + place);
@@ -36,11 +36,11 @@ fn next_special_far(text: &[u8], mut at: usize) -> Option<usize> {
     next_special_at_end(text, at)
 }
 
-/// As [`next_special`], where less than a word is left.
+/// Same as [`next_special`] if less than a word remains.
 fn next_special_at_end(text: &[u8], at: usize) -> Option<usize> {
     let left = text.len() - at;
     match text.last_chunk() {
-        // Bytes before the rest fill the word, and are moved out of it.
+        // Preceding bytes fill the word and are shifted out.
         Some(word) if left > 0 => {
             let word = u64::from_le_bytes(*word) >> (8 * (WORD_BYTES - left));
             special_of_word(word).filter(|place| *place < left).map(|place| at + place)
@@ -49,12 +49,12 @@ fn next_special_at_end(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The place of the first special byte of a word, whose lowest byte stands first.
+/// Returns the position of the first special byte of a little-endian word.
 #[inline]
 fn special_of_word(word: u64) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([1; WORD_BYTES]);
     const HIGH_BITS: u64 = ONES << 7;
-    // The high bit of the first byte that is below `limit` is the lowest one that is set.
+    // The lowest bit set is the high bit of the first byte below `limit`.
     let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word;
     let quotes = below(word ^ (ONES * u64::from(b'"')), 1);
     let escapes = below(word ^ (ONES * u64::from(b'\\')), 1);
@@ -74,7 +74,7 @@ fn is_special(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Every byte at every place, among others that are next to special ones.
+    /// Tests every byte at every position, also next to special bytes.
     #[test]
     fn the_first_special_byte_is_found_wherever_it_stands() {
         const LENGTH_MAX: usize = 2 * BLOCK_BYTES + 2 * WORD_BYTES + 1;
@@ -97,7 +97,7 @@ mod tests {
             for at in [0, place / 2, place.saturating_sub(1), place] {
                 assert_eq!(next_special(&text, at), expected, "{byte} at {place} of {text:?}");
             }
-            // What stands before the start counts for nothing.
+            // Bytes before the start are ignored.
             let behind = place + 1;
             assert_eq!(next_special(&text, behind), None, "{byte} at {place} of {text:?}");
             text[place] = plain;

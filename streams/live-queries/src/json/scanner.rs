@@ -1,25 +1,25 @@
-//! Steps over JSON (RFC 8259) and checks it. Never recurses, never allocates.
+//! Validating JSON scanner (RFC 8259). Never recurses, never allocates.
 //!
-//! Scanners are copied and their small methods inlined, so that the place stays in a register: a
-//! short token takes less time than a store and a load of its place.
+//! Scanners are copied and their small methods inlined, so that the position stays in a register:
+//! scanning a short token takes less time than storing and loading the position.
 
 use crate::json::plain::next_special;
 use crate::limits::JSON_DEPTH_MAX;
 
-/// A place in text. Each method gives `None` where the text is no JSON from there on.
+/// Position in a text. All methods return `None` if the text is not valid JSON from there on.
 #[derive(Clone, Copy)]
 pub(super) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-/// Text between the quotes of a string, with escapes as they stand.
+/// Raw contents of a string between its quotes, including escapes.
 pub(super) struct Inside<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) has_escapes: bool,
 }
 
-/// The kinds of the containers around a value, one bit each.
+/// Types of the enclosing containers, one bit each.
 struct Nesting {
     is_object: [u64; JSON_DEPTH_MAX / 64],
     depth: usize,
@@ -31,7 +31,7 @@ pub(crate) fn is_space_char(letter: char) -> bool {
 }
 
 impl<'a> Scanner<'a> {
-    /// `text` is UTF-8.
+    /// `text` must be UTF-8.
     pub(super) fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
@@ -44,7 +44,7 @@ impl<'a> Scanner<'a> {
         self.peek().is_none()
     }
 
-    /// The next byte that is no space, without taking it.
+    /// Returns the next byte that is not space, without consuming it.
     #[inline(always)]
     pub(super) fn peek(&mut self) -> Option<u8> {
         let byte = self.byte()?;
@@ -55,7 +55,7 @@ impl<'a> Scanner<'a> {
         self.byte()
     }
 
-    /// Takes `byte`, if that is what comes next.
+    /// Consumes the next byte if it is `byte`. Returns whether it was.
     #[inline(always)]
     pub(super) fn take(&mut self, byte: u8) -> bool {
         if self.peek() != Some(byte) {
@@ -65,7 +65,7 @@ impl<'a> Scanner<'a> {
         true
     }
 
-    /// The key of a member, with the colon behind it.
+    /// Consumes the key of a member and the colon after it.
     #[inline(always)]
     pub(super) fn key(&mut self) -> Option<Inside<'a>> {
         self.take(b'"').then_some(())?;
@@ -75,7 +75,7 @@ impl<'a> Scanner<'a> {
         self.take(b':').then_some(Inside { bytes, has_escapes })
     }
 
-    /// One value of any kind, around which `depth` containers are open.
+    /// Consumes a value of any kind, which is inside `depth` containers.
     #[inline(always)]
     pub(super) fn skip_value(&mut self, depth: usize) -> Option<()> {
         match self.peek()? {
@@ -87,7 +87,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A value that begins with `first`, and is no container.
+    /// Consumes a scalar value that begins with `first`.
     #[inline(always)]
     fn skip_scalar(&mut self, first: u8) -> Option<()> {
         match first {
@@ -103,7 +103,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What follows the first quote of a string, with the last one. Gives whether it has escapes.
+    /// Consumes the rest of a string after its opening quote. Returns whether it has escapes.
     #[inline(always)]
     fn rest_of_string(&mut self) -> Option<bool> {
         let mut has_escapes = false;
@@ -166,7 +166,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The end of the container that comes next, around which `depth` others are open.
+/// Returns the end of the next container, which is inside `depth` others.
 fn end_of_container(mut scanner: Scanner<'_>, depth: usize) -> Option<usize> {
     let mut nesting = Nesting {
         is_object: [0; JSON_DEPTH_MAX / 64],
@@ -192,7 +192,7 @@ fn end_of_container(mut scanner: Scanner<'_>, depth: usize) -> Option<usize> {
             }
             first => scanner.skip_scalar(first)?,
         }
-        // A value has ended: go on in the container around it, or out of it.
+        // After a value: continue in the enclosing container, or leave it.
         while nesting.depth > 0 {
             let is_object = nesting.is_in_object();
             match scanner.peek()? {
@@ -249,7 +249,7 @@ impl Nesting {
         Some(())
     }
 
-    /// `depth` is not zero.
+    /// `depth` must not be zero.
     fn is_in_object(&self) -> bool {
         let at = self.depth - 1;
         self.is_object[at / 64] >> (at % 64) & 1 == 1

@@ -1,13 +1,14 @@
-//! JSON strings into text and text into JSON strings.
+//! Conversion between JSON strings and text.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Of a whole number that fits 64 bits whatever its digits are.
+/// Maximum digits of an integer that always fits into 64 bits.
 const DIGITS_MAX: usize = 18;
 
-/// Text that `->>` gives for a JSON value: text without quotes and escapes, or the value as it
-/// stands. `Ok(None)` for JSON's null; an error for escapes that name no character.
+/// Returns the text of a JSON value as `->>` does: a string without quotes and escapes, or the
+/// value as written. Returns `Ok(None)` for JSON's null, and an error for escapes that denote no
+/// valid character.
 pub fn scalar_text(raw: &str) -> Result<Option<Cow<'_, str>>, InvalidEscape> {
     match raw.strip_prefix('"') {
         Some(rest) => unescape(rest.strip_suffix('"').unwrap_or(rest)).map(Some),
@@ -16,7 +17,7 @@ pub fn scalar_text(raw: &str) -> Result<Option<Cow<'_, str>>, InvalidEscape> {
     }
 }
 
-/// The number that a JSON value is, if it is a whole one of at most [`DIGITS_MAX`] digits.
+/// Returns the number of a JSON value if it is an integer of at most [`DIGITS_MAX`] digits.
 pub(crate) fn whole_number(raw: &str) -> Option<i64> {
     let (digits, is_negative) = match raw.strip_prefix('-') {
         Some(digits) => (digits.as_bytes(), true),
@@ -36,11 +37,11 @@ pub(crate) fn whole_number(raw: &str) -> Option<i64> {
     Some(if is_negative { -number } else { number })
 }
 
-/// An escape of NUL or of half a surrogate pair: text holds neither.
+/// An escape of NUL or of an unpaired surrogate, which text cannot contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidEscape;
 
-/// The text of a string's inside, whose escapes have been checked for their form.
+/// Decodes the contents of a string, whose escapes are syntactically valid.
 pub(super) fn unescape(inside: &str) -> Result<Cow<'_, str>, InvalidEscape> {
     if !inside.contains('\\') {
         return Ok(Cow::Borrowed(inside));
@@ -51,7 +52,7 @@ pub(super) fn unescape(inside: &str) -> Result<Cow<'_, str>, InvalidEscape> {
     let mut high: Option<u32> = None;
     while let Some(part) = parts.next() {
         let Some(letter) = part.chars().next() else {
-            // Two backslashes: the next part follows one that was escaped.
+            // An empty part results from an escaped backslash: the next part follows it.
             check_no_half(high)?;
             text.push('\\');
             text.push_str(parts.next().unwrap_or_default());
@@ -87,7 +88,7 @@ fn check_no_half(high: Option<u32>) -> Result<(), InvalidEscape> {
     if high.is_some() { Err(InvalidEscape) } else { Ok(()) }
 }
 
-/// Adds a unit of UTF-16, or keeps the first half of a pair.
+/// Appends a UTF-16 code unit, or returns it if it is the first of a surrogate pair.
 fn push_unit(
     text: &mut String,
     high: Option<u32>,
@@ -108,7 +109,7 @@ fn push_unit(
     }
 }
 
-/// Adds `text` as a JSON string.
+/// Appends `text` as a JSON string.
 pub(crate) fn quote(text: &str, out: &mut String) {
     out.push('"');
     for letter in text.chars() {

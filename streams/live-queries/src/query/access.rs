@@ -1,4 +1,4 @@
-//! Access to the records of a filter: by an index, and by the bytes of their values.
+//! Access paths of a filter: index conditions, and bytes that values must contain.
 
 use std::ops::Bound;
 
@@ -9,19 +9,19 @@ use crate::json::{Contained, ContainedNumber, ContainedText, NumberType, Paths, 
 use crate::query::bounds::Interval;
 use crate::scalar::Value;
 
-/// Way by which an index finds the records of a filter.
+/// Conditions by which an index finds the records of a filter.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Access {
-    /// Expressions and the values that they must equal, each one of its list.
+    /// Expressions, and for each the list of values of which it must equal one.
     pub(crate) equal: Vec<(Expr, Vec<Value<'static>>)>,
-    /// Among these, a range or a prefix.
+    /// A range or a prefix in addition.
     pub(crate) range: Option<(Expr, Interval)>,
     pub(crate) prefix: Option<(Expr, String)>,
 }
 
 impl Access {
-    /// Bytes of each value for which the first condition holds, which is what an index is asked.
-    /// `None` where it tells nothing of bytes.
+    /// Returns the bytes contained in each value for which the first index condition holds, or
+    /// `None` if it implies none.
     pub(super) fn contained(&self, paths: &Paths) -> Option<Contained> {
         if let Some((key, values)) = self.equal.first() {
             if let (Expr::PathText(_), [Value::Text(text)]) = (key, &values[..]) {
@@ -49,7 +49,7 @@ fn number(key: &Expr, ends: (i64, i64), paths: &Paths) -> Option<Contained> {
     ContainedNumber::new(key, NumberType::of(*to)?, ends).map(Contained::Number)
 }
 
-/// The least and the most whole number around all that is in an interval.
+/// Returns the integer bounds of an interval, rounded outwards.
 fn ends(interval: &Interval) -> Option<(i64, i64)> {
     let low = match &interval.low {
         Bound::Unbounded => i64::MIN,

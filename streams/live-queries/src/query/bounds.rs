@@ -1,4 +1,4 @@
-//! Bounds of a range of values, and how they compare.
+//! Bounds of value ranges, and their comparison.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -32,7 +32,7 @@ impl Interval {
     }
 }
 
-/// Returns whether `value` is not below the lower bound.
+/// Returns whether `value` satisfies the lower bound.
 pub(crate) fn is_above(low: &Bound<Value<'_>>, value: &Value<'_>) -> bool {
     match low {
         Bound::Unbounded => true,
@@ -41,7 +41,7 @@ pub(crate) fn is_above(low: &Bound<Value<'_>>, value: &Value<'_>) -> bool {
     }
 }
 
-/// Returns whether `value` is not above the upper bound.
+/// Returns whether `value` satisfies the upper bound.
 pub(crate) fn is_below(high: &Bound<Value<'_>>, value: &Value<'_>) -> bool {
     match high {
         Bound::Unbounded => true,
@@ -50,18 +50,18 @@ pub(crate) fn is_below(high: &Bound<Value<'_>>, value: &Value<'_>) -> bool {
     }
 }
 
-/// The order of lower bounds by where they begin.
+/// Orders lower bounds.
 pub(crate) fn order_low(left: &Bound<Value<'_>>, right: &Bound<Value<'_>>) -> Ordering {
     order_bounds(left, right, Ordering::Less, Ordering::Greater)
 }
 
-/// The order of upper bounds by where they end.
+/// Orders upper bounds.
 pub(crate) fn order_high(left: &Bound<Value<'_>>, right: &Bound<Value<'_>>) -> Ordering {
     order_bounds(left, right, Ordering::Greater, Ordering::Less)
 }
 
-/// `unbounded`: how no bound compares with one; `excluded`: how an excluded value compares with
-/// the same value included.
+/// `unbounded` is the order of an absent bound relative to any other, and `excluded` that of an
+/// exclusive bound relative to an inclusive one with the same value.
 fn order_bounds(
     left: &Bound<Value<'_>>,
     right: &Bound<Value<'_>>,

@@ -1,4 +1,4 @@
-//! From the parser's tree of a SELECT to a compiled query, or a refusal.
+//! Compilation of a parsed SELECT.
 
 use std::sync::Arc;
 
@@ -15,26 +15,26 @@ use crate::query::select::{OrderKey, OutputColumn, Query, Shape};
 use crate::table::Table;
 use crate::types::Type;
 
-/// The name of the one table in FROM: what the caller looks up to compile the query.
+/// The table in FROM. The caller must look it up by its name to compile the query.
 pub(super) struct From {
     pub(super) name: String,
     pub(super) alias: String,
 }
 
-/// An item of the SELECT list with the name of its column.
+/// An item of the SELECT list with its column name.
 struct Item<'a> {
     name: String,
     expr: &'a ast::Expr,
 }
 
 impl Query {
-    /// The table that `query` selects from, by the name that it must be looked up by.
+    /// Returns the name of the table that `query` selects from.
     pub fn table_name(query: &ast::Query) -> Result<String, SqlError> {
         Ok(from(select_of(query)?)?.name)
     }
 
-    /// Compiles `query` over `table`, with paths taken from `paths`; nothing is taken on an error.
-    /// What is not supported is refused here and never at a record.
+    /// Compiles `query` against `table`. Takes paths from `paths`, but none on an error.
+    /// Unsupported features are rejected here, never at a record.
     pub fn compile(query: &ast::Query, table: &Table, paths: &mut Paths) -> Result<Self, SqlError> {
         let select = select_of(query)?;
         let from = from(select)?;
@@ -62,7 +62,8 @@ pub(super) fn compile_select(
     let items = items(select, table)?;
     let is_grouped = bind_groups(select, &items, table, binder)?;
     if !is_grouped {
-        // An aggregate anywhere makes one group of all; else it is a query of records.
+        // Without GROUP BY, an aggregate makes all rows one group. Otherwise the query is not
+        // grouped.
         binder.groups = None;
     }
     let mut projection = bind_items(&items, table, binder);
@@ -103,7 +104,7 @@ pub(super) fn compile_select(
     Ok(Query { columns, filter, shape, order, limit, kind: table.kind, identity, paths })
 }
 
-/// The columns that tell rows of the result apart; empty where not all of them are selected.
+/// Returns the output columns that identify rows; empty if not all of them are selected.
 fn identity(projection: &[Bound], groups: Option<&Groups>) -> Vec<usize> {
     let place = |wanted: &Expr| projection.iter().position(|it| it.expr == *wanted);
     match groups {
@@ -115,7 +116,7 @@ fn identity(projection: &[Bound], groups: Option<&Groups>) -> Vec<usize> {
     }
 }
 
-/// The same for a table that says itself which columns do.
+/// Same for a table that declares its identifying columns.
 fn table_identity(
     projection: &[Bound],
     table: &Table,
@@ -133,7 +134,7 @@ fn table_identity(
     Ok(places)
 }
 
-/// Compiles GROUP BY, and says whether there is one.
+/// Compiles GROUP BY. Returns whether there is one.
 fn bind_groups(
     select: &ast::Select,
     items: &[Item<'_>],
@@ -149,7 +150,7 @@ fn bind_groups(
     check_count(keys.len())?;
     let mut groups = Groups::default();
     for key in keys {
-        // A column of the table comes before an alias, other than in ORDER BY.
+        // A column of the table takes precedence over an alias, unlike in ORDER BY.
         let is_column =
             matches!(key, ast::Expr::Identifier(name) if table.column(&folded(name)).is_some());
         let key = if is_column { key } else { referred(key, items)?.unwrap_or(key) };
@@ -187,7 +188,7 @@ fn bind_items(
     Ok(bound)
 }
 
-/// Whether an aggregate stood where there are no groups.
+/// Returns whether an aggregate was used without groups.
 fn is_grouping_error<T>(result: &Result<T, SqlError>) -> bool {
     matches!(result, Err(error) if error.state == SqlState::GROUPING)
 }
@@ -224,7 +225,7 @@ fn bind_order(
     Ok(bound)
 }
 
-/// The item that a number or an alias in GROUP BY and ORDER BY refers to.
+/// Resolves a position or alias in GROUP BY and ORDER BY.
 fn referred<'a>(key: &ast::Expr, items: &[Item<'a>]) -> Result<Option<&'a ast::Expr>, SqlError> {
     match key {
         ast::Expr::Value(_) => {
@@ -246,7 +247,7 @@ fn referred<'a>(key: &ast::Expr, items: &[Item<'a>]) -> Result<Option<&'a ast::E
 }
 
 fn items<'a>(select: &'a ast::Select, table: &Table) -> Result<Vec<Item<'a>>, SqlError> {
-    /// Stands for a column of `*`.
+    /// Placeholder for a column of `*`.
     static WILDCARD: std::sync::LazyLock<ast::Expr> = std::sync::LazyLock::new(|| {
         ast::Expr::Wildcard(ast::helpers::attached_token::AttachedToken::empty())
     });
@@ -281,7 +282,7 @@ fn check_count(count: usize) -> Result<(), SqlError> {
     Err(SqlError::new(SqlState::TOO_LARGE, message))
 }
 
-/// The name that PostgreSQL gives an expression without an alias.
+/// Returns PostgreSQL's name for an expression without an alias.
 fn column_name(expr: &ast::Expr) -> String {
     match expr {
         ast::Expr::Identifier(name) => folded(name),
@@ -313,7 +314,7 @@ fn limit(query: &ast::Query) -> Result<Option<usize>, SqlError> {
     }
 }
 
-/// The SELECT of `query`, which has nothing that a live query has not.
+/// Returns the SELECT of `query`, or an error if it has clauses that live queries do not support.
 pub(super) fn select_of(query: &ast::Query) -> Result<&ast::Select, SqlError> {
     let is_plain = query.with.is_none()
         && query.fetch.is_none()
@@ -357,7 +358,7 @@ fn from(select: &ast::Select) -> Result<From, SqlError> {
     relation(&table.relation)
 }
 
-/// A table in FROM with its names.
+/// Returns a table in FROM with its name and alias.
 pub(super) fn relation(table: &TableFactor) -> Result<From, SqlError> {
     let TableFactor::Table {
         name, alias, args: None, with_hints, version: None, sample: None, ..

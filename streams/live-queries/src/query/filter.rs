@@ -1,7 +1,7 @@
-//! The filter of a query: WHERE as a row of conditions, the ones that an index answers first.
+//! The filter of a query: the conditions of WHERE, those supported by an index first.
 //!
-//! A record passes if all are true, in order; the first that is not ends it, so that what stands
-//! behind cannot fail then. PostgreSQL's executor does the same, in an order of its own choice.
+//! Conditions are evaluated in order up to the first that is not true, so later ones cannot fail.
+//! PostgreSQL's executor does the same, in an order of its own choice.
 
 use std::ops::Bound;
 
@@ -13,20 +13,20 @@ use crate::query::bounds::Interval;
 use crate::row::Row;
 use crate::scalar::Value;
 
-/// Bytes of a prefix that an index looks at.
+/// Maximum bytes of a prefix that an index uses.
 const PREFIX_BYTES_MAX: usize = 32;
-/// Combinations of values under which one filter stands in an index.
+/// Maximum combinations of values under which an index stores one filter.
 const COMBINATIONS_MAX: usize = 256;
 
 /// A compiled WHERE.
 #[derive(Debug, PartialEq)]
 pub struct Filter {
-    /// Access by an index; the conditions that it stands for begin `conditions`.
+    /// Access by an index. The conditions that it covers come first in `conditions`.
     pub(crate) access: Access,
     conditions: Vec<Expr>,
-    /// How many of them hold for every record that the index finds.
+    /// Number of conditions that hold for every record found by the index.
     answered: usize,
-    /// What stands in each value for which the first of them holds.
+    /// Bytes contained in each value for which the first condition holds.
     contained: Option<Contained>,
 }
 
@@ -49,8 +49,8 @@ impl Filter {
         filter
     }
 
-    /// Returns whether a record with this value, or without one, can pass or fail. Most that can
-    /// not are told by this much faster than they are read.
+    /// Returns whether a record with this value may pass or fail. Most records that cannot are
+    /// excluded much faster than by parsing them.
     #[inline]
     pub fn may_pass(&self, value: Option<&[u8]>) -> bool {
         self.contained.as_ref().is_none_or(|it| it.may_be_in(value.unwrap_or_default()))
@@ -60,17 +60,19 @@ impl Filter {
         self.contained.as_ref()
     }
 
-    /// Returns whether the record is in the result.
+    /// Returns whether the record passes.
     pub fn passes(&self, row: &Row<'_>) -> Result<bool, RowError> {
         all_true(&self.conditions, row)
     }
 
-    /// The same for a record that an index found: only what it did not answer is looked at.
+    /// Same for a record found by the index: only evaluates conditions that the index does not
+    /// cover.
     pub(crate) fn passes_rest(&self, row: &Row<'_>) -> Result<bool, RowError> {
         all_true(&self.conditions[self.answered..], row)
     }
 
-    /// `a = 1 AND b IN (2, 3)`: in an order that is the same for all filters of these expressions.
+    /// Extracts conditions such as `a = 1 AND b IN (2, 3)`, in the same order for all filters on
+    /// these expressions.
     fn take_equal(&mut self, conditions: &mut Vec<Expr>) {
         let mut combinations = 1;
         let mut taken: Vec<(String, Expr)> = Vec::new();
@@ -96,7 +98,7 @@ impl Filter {
         self.answered = self.conditions.len();
     }
 
-    /// All bounds of one expression, of which there is a bound on both sides if possible.
+    /// Extracts all bounds of one expression, preferably one with bounds on both sides.
     fn take_range(&mut self, conditions: &mut Vec<Expr>) -> bool {
         let ranges = conditions.iter().filter_map(bounds);
         let merged = ranges.clone().map(|(key, _)| {
@@ -156,7 +158,7 @@ fn flatten(condition: Option<Expr>, into: &mut Vec<Expr>) {
     }
 }
 
-/// `key = value` and `key IN (values)`.
+/// Matches `key = value` and `key IN (values)`.
 fn equality(condition: &Expr) -> Option<(&Expr, Vec<Value<'static>>)> {
     match condition {
         Expr::Compare { comparison: Comparison::Equal, .. } => {
@@ -170,7 +172,7 @@ fn equality(condition: &Expr) -> Option<(&Expr, Vec<Value<'static>>)> {
     }
 }
 
-/// A comparison with a literal, which is put on the right.
+/// Matches a comparison with a literal, which is moved to the right side.
 fn sides(condition: &Expr) -> Option<(&Expr, Comparison, &Value<'static>)> {
     let Expr::Compare { comparison, left, right } = condition else { return None };
     match (&**left, &**right) {

@@ -1,4 +1,4 @@
-//! `FROM stream JOIN table ON expression = table.key`: which value of the table goes with a record.
+//! Joins: `FROM stream JOIN table ON expression = table.key`, a lookup of each record's table row.
 
 use std::borrow::Cow;
 
@@ -14,17 +14,17 @@ use crate::scalar::Value;
 use crate::table::Table;
 use crate::types::Type;
 
-/// The names of what a query selects from, to be looked up by who compiles it.
+/// Names of the tables of a query, for the caller to look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuerySources {
     pub table: String,
-    /// Name by which columns of the table may be qualified.
+    /// Alias that qualifies columns of the table.
     pub alias: String,
-    /// The table behind JOIN.
+    /// Name of the joined table.
     pub joined: Option<String>,
 }
 
-/// Way to the row of the second table that goes with a record of the first.
+/// Lookup of the row of the second table that matches a record of the first.
 #[derive(Debug)]
 pub struct Join {
     key: Expr,
@@ -32,7 +32,7 @@ pub struct Join {
     paths: Paths,
 }
 
-/// A join as it is written.
+/// Parsed form of a join.
 struct Written<'a> {
     stream: From,
     joined: From,
@@ -41,17 +41,18 @@ struct Written<'a> {
 }
 
 impl Join {
-    /// Returns whether records without a row of the second table stay, with NULL in its columns.
+    /// Returns whether this is a left join: records without a match remain, with NULL in the joined
+    /// columns.
     pub fn is_left(&self) -> bool {
         self.is_left
     }
 
-    /// Paths with which the rows of the second table are to be read.
+    /// Returns the paths with which rows of the second table must be read.
     pub fn paths(&self) -> &Paths {
         &self.paths
     }
 
-    /// The key of the row that goes with a record; NULL goes with none.
+    /// Returns the key of the matching row. NULL matches no row.
     pub fn key<'a>(&'a self, row: &Row<'a>) -> Result<Option<Cow<'a, str>>, RowError> {
         Ok(match self.key.evaluate(row)? {
             Value::Text(text) => Some(text),
@@ -61,7 +62,7 @@ impl Join {
 }
 
 impl Query {
-    /// Sources that a query selects from: one table, or one and another that is joined.
+    /// Returns the tables of a query: one, or one and a joined table.
     pub fn sources(query: &ast::Query) -> Result<QuerySources, SqlError> {
         let select = select_of(query)?;
         match select.from.as_slice() {
@@ -77,8 +78,8 @@ impl Query {
         }
     }
 
-    /// Compiles a query over records of `stream`, for each of which a row of `joined` is looked up.
-    /// The paths of the stream are taken from `paths`.
+    /// Compiles a query on records of `stream`, for each of which a row of `joined` is looked up.
+    /// Paths of the stream are taken from `paths`.
     pub fn compile_join(
         query: &ast::Query,
         [stream, joined]: [&Table; 2],
@@ -140,7 +141,7 @@ fn written(select: &ast::Select) -> Result<Written<'_>, SqlError> {
     Ok(Written { stream, joined, condition, is_left })
 }
 
-/// What stands opposite of the key of the table.
+/// Binds the expression that the table's key is compared with.
 fn bind_key(written: &Written<'_>, binder: &mut Binder<'_>) -> Result<Expr, SqlError> {
     let refused = || {
         SqlError::not_supported("a join on other than equality with the key of the current values")

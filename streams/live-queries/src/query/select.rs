@@ -18,7 +18,7 @@ pub struct OutputColumn {
     pub data_type: Type,
 }
 
-/// A query over the records of one table, compiled for the [`Paths`] of its topic.
+/// A query on records of one table, compiled with the [`Paths`] of its topic.
 #[derive(Debug)]
 pub struct Query {
     pub(crate) columns: Vec<OutputColumn>,
@@ -27,17 +27,17 @@ pub struct Query {
     pub(crate) order: Vec<OrderKey>,
     pub(crate) limit: Option<usize>,
     pub(crate) kind: TableKind,
-    /// Output columns that tell rows apart: the record's key, or all keys of the group.
+    /// Output columns that identify rows: the record's key, or all grouping keys.
     pub(crate) identity: Vec<usize>,
     pub(crate) paths: Vec<PathId>,
 }
 
-/// Way in which rows of the result are made of records.
+/// Relation of result rows to records.
 #[derive(Debug)]
 pub(crate) enum Shape {
-    /// A row of each record.
+    /// One row for each record.
     Records { projection: Vec<Expr> },
-    /// A row of each group; projection and HAVING refer to its keys and aggregates.
+    /// One row for each group. Projection and HAVING refer to its keys and aggregates.
     Groups {
         keys: Vec<Expr>,
         aggregates: Vec<Aggregate>,
@@ -54,19 +54,19 @@ pub(crate) struct OrderKey {
 }
 
 impl Query {
-    /// The columns of its rows, in order.
+    /// Returns the output columns in order.
     pub fn columns(&self) -> &[OutputColumn] {
         &self.columns
     }
 
-    /// The columns that tell rows of the result apart: the record's key, or all keys of the group.
-    /// `None` where not all of them are selected.
+    /// Returns the columns that identify rows: the record's key, or all grouping keys. `None` if
+    /// not all of them are selected.
     pub fn identity(&self) -> Option<&[usize]> {
         let is_one_row = matches!(&self.shape, Shape::Groups { keys, .. } if keys.is_empty());
         (is_one_row || !self.identity.is_empty()).then_some(&self.identity)
     }
 
-    /// The name of a column that another one before it has too, if there is one.
+    /// Returns the first duplicate column name, if any.
     pub fn repeated_name(&self) -> Option<&str> {
         let columns = self.columns();
         let is_repeated = |(index, column): &(usize, &OutputColumn)| {
@@ -75,8 +75,7 @@ impl Query {
         columns.iter().enumerate().find(is_repeated).map(|(_, column)| &*column.name)
     }
 
-    /// Returns whether a numeric column has nothing behind its point in any row, as a sum of whole
-    /// numbers.
+    /// Returns whether a numeric column never has fractional digits, such as a sum of integers.
     pub fn is_whole(&self, column: usize) -> bool {
         let Shape::Groups { keys, aggregates, projection, .. } = &self.shape else { return false };
         match projection[column] {
@@ -91,7 +90,7 @@ impl Query {
         &self.filter
     }
 
-    /// Returns whether the order of rows matters, or how many there are.
+    /// Returns whether the order or number of rows matters.
     pub fn is_top(&self) -> bool {
         self.limit.is_some()
     }
@@ -100,8 +99,8 @@ impl Query {
         matches!(self.shape, Shape::Groups { .. })
     }
 
-    /// The selected columns of a record that passes the filter, for queries without groups.
-    /// `None` for a query that groups.
+    /// Evaluates the selected columns of a record that passes the filter. `None` for a grouped
+    /// query.
     pub fn project(&self, row: &Row<'_>) -> Option<Result<Vec<Value<'static>>, RowError>> {
         match &self.shape {
             Shape::Records { projection } => Some(evaluate_all(projection, row)),
@@ -109,8 +108,8 @@ impl Query {
         }
     }
 
-    /// These of the columns of a record that passes the filter, each when it is asked for. `None`
-    /// for a query that groups.
+    /// Evaluates some columns of a record that passes the filter, lazily. `None` for a grouped
+    /// query.
     pub(crate) fn columns_of<'a>(
         &'a self,
         row: &Row<'a>,
@@ -120,7 +119,7 @@ impl Query {
         Some(columns.iter().map(|it| projection[*it].evaluate(row)))
     }
 
-    /// Gives its paths back. To be called once, when the query ends.
+    /// Releases the query's paths. Must be called once, when the query ends.
     pub fn release(&self, paths: &mut Paths) {
         self.paths.iter().for_each(|it| paths.release(*it));
     }

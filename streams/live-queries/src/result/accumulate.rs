@@ -1,4 +1,4 @@
-//! One aggregate of one group: values come and go.
+//! Accumulator of one aggregate in one group, to which values are added and removed.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -19,16 +19,17 @@ pub(super) enum Accumulator {
         sum: FloatSum,
         count: u64,
     },
-    /// All values, for a minimum or maximum whose value may go.
+    /// All values, for a minimum or maximum whose values may be removed.
     Values(BTreeMap<Ordered, u64>),
-    /// The best value alone, where none ever goes.
+    /// Only the best value, if values are never removed.
     Best(Option<Value<'static>>),
 }
 
-/// Sums of decimals, apart by their scale: adding is exact, and so is taking away.
+/// Exact sum of decimals, with one partial sum for each scale, so that values can be subtracted
+/// again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExactSum {
-    /// Scale, sum of mantissas and how many they are.
+    /// Scale, sum of mantissas, and their number.
     by_scale: Vec<(u32, i128, u64)>,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct ExactSum {
 pub(super) struct Ordered(Value<'static>);
 
 impl Accumulator {
-    /// `forgets`: whether values that were added may be taken away.
+    /// Creates an accumulator. `forgets` is true if added values may be removed.
     pub(super) fn new(kind: AggregateKind, forgets: bool) -> Self {
         match kind {
             AggregateKind::Count => Self::Count(0),
@@ -50,7 +51,7 @@ impl Accumulator {
         }
     }
 
-    /// Returns whether `value` can be added: to be asked before any aggregate of the row changes.
+    /// Checks whether `value` can be added. Must be called before any aggregate of the row changes.
     pub(super) fn check(value: &Value<'_>, kind: AggregateKind) -> Result<(), RowError> {
         let is_sum = matches!(kind, AggregateKind::SumFloat | AggregateKind::MeanFloat);
         match value {
@@ -81,7 +82,7 @@ impl Accumulator {
         }
     }
 
-    /// Takes away a value that was added.
+    /// Removes a value that was added.
     pub(super) fn subtract(&mut self, value: Value<'static>) {
         match self {
             Self::Count(count) => *count = count.saturating_sub(1),
@@ -103,12 +104,12 @@ impl Accumulator {
         }
     }
 
-    /// Values that it holds one by one.
+    /// Returns the number of values stored individually.
     pub(super) fn kept_count(&self) -> usize {
         if let Self::Values(values) = self { values.len() } else { 0 }
     }
 
-    /// The aggregate's value; NULL of no values, but for a count.
+    /// Returns the aggregate's value. Without values, it is NULL, except for a count.
     pub(super) fn result(&self, aggregate: &Aggregate) -> Result<Value<'static>, RowError> {
         let is_mean = matches!(aggregate.kind, AggregateKind::MeanExact | AggregateKind::MeanFloat);
         match self {
@@ -136,7 +137,7 @@ impl Accumulator {
 }
 
 impl ExactSum {
-    /// `sign` is 1 or -1. Mantissas have 96 bits: 2 to the 31 of them fit.
+    /// Adds or subtracts: `sign` is 1 or -1. Mantissas have 96 bits, so 2^31 of them fit.
     fn add(&mut self, value: &Value<'_>, sign: i8) {
         let number = match value {
             Value::Int(it) => Decimal::from(*it),
@@ -156,7 +157,7 @@ impl ExactSum {
         }
     }
 
-    /// With the largest scale that was added.
+    /// Returns the sum or mean, with the maximum scale of the added values.
     fn result(&self, result: Type, is_mean: bool) -> Result<Value<'static>, RowError> {
         let out_of_range = RowError::OutOfRange(result);
         let Some(scale) = self.by_scale.iter().map(|it| it.0).max() else { return Ok(Value::Null) };

@@ -1,21 +1,20 @@
-//! Changes of a result: records at the one end, rows of a result at the other.
+//! Changes of records as input, and changes of result rows as output.
 
 use std::sync::Arc;
 
 use crate::row::Row;
 use crate::scalar::Value;
 
-/// A change of one key of a table, or a record more of its log.
+/// A change of one key of a table, or an additional record of its log.
 ///
-/// `old` and `new` are there only if they pass the query's filter ([`crate::FilterIndex::find`],
-/// [`crate::Filter::passes`]); of a log there is never an old one. A key that was deleted or has
-/// expired has no new one.
+/// `old` and `new` are only set if they pass the query's filter ([`crate::FilterIndex::find`],
+/// [`crate::Filter::passes`]). A log has no old rows. A deleted or expired key has no new row.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     pub partition: i32,
-    /// Offset of the record that changes it. `None` where time does: a key has expired.
+    /// Offset of the record that causes the change. `None` if a key has expired.
     pub offset: Option<i64>,
-    /// When it is applied, in milliseconds since 1970.
+    /// Time at which the change is applied, Unix milliseconds.
     pub time_ms: i64,
     pub key: Option<&'a [u8]>,
     pub old: Option<&'a Row<'a>>,
@@ -26,21 +25,21 @@ pub struct Change<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResultRow {
     pub columns: Vec<Value<'static>>,
-    /// Values that ORDER BY orders it by.
+    /// Values of the ORDER BY expressions.
     pub(crate) order: Vec<Value<'static>>,
 }
 
-/// One row of a result in place of another: of the same key, or of the same group.
+/// Replacement of a result row by another one of the same key or group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResultChange {
-    /// Key that tells rows of the result apart.
+    /// Key that identifies rows of the result.
     pub key: Arc<[u8]>,
     pub before: Option<Arc<ResultRow>>,
     pub after: Option<Arc<ResultRow>>,
 }
 
 impl ResultRow {
-    /// Bytes of memory that it takes, about.
+    /// Returns the approximate memory usage.
     pub fn bytes(&self) -> usize {
         let values = self.columns.iter().chain(&self.order);
         size_of::<Self>() + values.map(Value::bytes).sum::<usize>()
@@ -48,7 +47,7 @@ impl ResultRow {
 }
 
 impl ResultChange {
-    /// Returns whether anything is to be seen of it.
+    /// Returns whether the row differs.
     pub(crate) fn is_change(&self) -> bool {
         self.before != self.after
     }

@@ -1,14 +1,14 @@
-//! A sum of doubles without loss, so that what was added can be taken away again.
+//! Exact sum of doubles, from which added numbers can be subtracted without an error.
 //!
-//! Partial sums that do not overlap, as Shewchuk describes them ("Adaptive Precision
-//! Floating-Point Arithmetic", 1997); rounded once, to even, as Python's `math.fsum` does.
+//! Consists of non-overlapping partial sums (Shewchuk, "Adaptive Precision Floating-Point
+//! Arithmetic", 1997). The result is rounded once, half to even, as by Python's `math.fsum`.
 
-/// Doubles beyond this are not added up: their sum could leave the range in between.
+/// Maximum magnitude of an addend: intermediate sums of larger ones could overflow.
 pub(super) const ADDEND_MAX: f64 = 1e300;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct FloatSum {
-    /// By growing magnitude.
+    /// Ordered by increasing magnitude.
     partials: Vec<f64>,
     nan_count: u64,
     infinity_count: u64,
@@ -16,7 +16,7 @@ pub(super) struct FloatSum {
 }
 
 impl FloatSum {
-    /// Adds `number`, which is at most [`ADDEND_MAX`] or not finite.
+    /// Adds `number`, whose magnitude must be at most [`ADDEND_MAX`], or which is not finite.
     pub(super) fn add(&mut self, number: f64) {
         match self.special(number) {
             Some(count) => *count += 1,
@@ -24,7 +24,7 @@ impl FloatSum {
         }
     }
 
-    /// Takes away a number that was added.
+    /// Subtracts a number that was added.
     pub(super) fn subtract(&mut self, number: f64) {
         match self.special(number) {
             Some(count) => *count = count.saturating_sub(1),
@@ -85,7 +85,7 @@ impl FloatSum {
                 break;
             }
         }
-        // Halfway between two doubles, what is left decides.
+        // A tie between two doubles is decided by the remaining partial sums.
         if rest.next().is_some_and(|it| (it < 0.0) == (low < 0.0) && low != 0.0) {
             let doubled = low * 2.0;
             let rounded = high + doubled;

@@ -1,4 +1,4 @@
-//! Groups of records with their aggregates, which follow each change of a record.
+//! Groups of records with aggregates, maintained incrementally.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::row::Row;
 use crate::scalar::Value;
 use crate::table::TableKind;
 
-/// Limits of the memory of a view's groups.
+/// Memory limits of a view's groups.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupLimits {
     pub groups_max: usize,
-    /// Different values that `min` and `max` over current values keep, of all groups together.
+    /// Maximum distinct values that `min` and `max` store for current values, in all groups.
     pub kept_values_max: usize,
 }
 
@@ -36,15 +36,15 @@ struct Group {
     shown: Option<Arc<ResultRow>>,
 }
 
-/// What a record brings to its group.
+/// Contribution of a record to its group.
 struct Addend {
     id: Arc<[u8]>,
     keys: Vec<Value<'static>>,
-    /// Arguments; `None` where FILTER leaves the record out, and for `count(*)` a number.
+    /// Arguments of the aggregates; `None` if FILTER excludes the record. `count(*)` has a number.
     arguments: Vec<Option<Value<'static>>>,
 }
 
-/// The parts of a grouped query.
+/// Parts of a grouped query.
 #[derive(Clone, Copy)]
 struct Plan<'a> {
     query: &'a Query,
@@ -59,7 +59,7 @@ impl Groups {
         Self { limits, groups: HashMap::new(), kept_value_count: 0 }
     }
 
-    /// The one row of a query without GROUP BY, before there is any record.
+    /// Creates the single row of a query without GROUP BY, before there are any records.
     pub(super) fn start(&mut self, query: &Query) -> Option<ResultChange> {
         let plan = plan(query)?;
         if !plan.keys.is_empty() {
@@ -70,9 +70,9 @@ impl Groups {
         self.show(plan, &id)
     }
 
-    /// Takes `old` out of its group and adds `new` to its own; the changes of both groups go to
-    /// `out`. Fails when there are more groups or values than the limits allow: then it is over.
-    /// A record on which the query fails is in no group; `failed` is called for a new one.
+    /// Removes `old` from its group, adds `new` to its own, and appends the changes of both groups
+    /// to `out`. Fails if the limits of groups or values are exceeded, which ends the view. A
+    /// record on which the query fails belongs to no group; `failed` is called for a new one.
     pub(super) fn apply(
         &mut self,
         query: &Query,
@@ -137,7 +137,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The change of a group's row since it was shown last. An empty group goes.
+    /// Returns the change of a group's row since it was last shown. Empty groups are removed.
     fn show(&mut self, plan: Plan<'_>, id: &Arc<[u8]>) -> Option<ResultChange> {
         let group = self.groups.get_mut(id)?;
         let is_there = group.row_count > 0 || plan.keys.is_empty();
@@ -157,7 +157,7 @@ impl Group {
         Self { keys, row_count: 0, accumulators: accumulators.collect(), shown: None }
     }
 
-    /// Its row, unless HAVING leaves it out or an expression on its aggregates fails.
+    /// Returns the group's row, unless HAVING excludes it or an expression on its aggregates fails.
     fn row(&self, plan: Plan<'_>) -> Option<ResultRow> {
         let each = self.accumulators.iter().zip(plan.aggregates);
         let aggregates = each.map(|(accumulator, aggregate)| accumulator.result(aggregate));
@@ -201,7 +201,7 @@ fn argument(aggregate: &Aggregate, row: &Row<'_>) -> Result<Option<Value<'static
     Ok(Some(value.into_owned()).filter(|it| !it.is_null()))
 }
 
-/// Bytes that equal keys share and different ones do not.
+/// Encodes keys such that the encodings are equal if and only if the keys are.
 fn encode(keys: &[Value<'_>]) -> Arc<[u8]> {
     let mut bytes = Vec::new();
     for key in keys {
@@ -211,7 +211,7 @@ fn encode(keys: &[Value<'_>]) -> Arc<[u8]> {
                 continue;
             }
             Value::Numeric(it) => it.normalize().to_string(),
-            // Zero has one sign among keys.
+            // Negative zero equals zero.
             Value::Float(it) => Value::Float(it + 0.0).to_string(),
             other => other.to_string(),
         };

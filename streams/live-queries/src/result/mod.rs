@@ -1,4 +1,4 @@
-//! The result of a query, kept up to date: changes of records in, changes of rows out.
+//! Incrementally maintained results: changes of records as input, changes of rows as output.
 
 mod accumulate;
 mod change;

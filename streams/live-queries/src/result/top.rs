@@ -1,11 +1,11 @@
-//! The first rows in an order, kept up to date: `ORDER BY … LIMIT n`.
+//! Incrementally maintained first rows of an order: `ORDER BY … LIMIT n`.
 //!
 //! ```text
 //! shown: n rows │ margin: up to m rows, in case some of the n go │ beyond: not kept
 //! ```
 //!
-//! When more rows have gone than the margin held, and some were let go beyond it, the next row is
-//! not known: all have to be read again ([`Topped::RereadNeeded`]).
+//! If more rows are removed than the margin holds and some were discarded beyond it, the next row
+//! is unknown: all rows must be read again ([`Topped::RereadNeeded`]).
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::query::OrderKey;
 use crate::result::change::{ResultChange, ResultRow};
 use crate::scalar::Value;
 
-/// Rows kept beyond LIMIT: as many again, and some for short limits.
+/// Minimum size of the margin, which otherwise equals LIMIT.
 const MARGIN_MIN: usize = 16;
 
 #[derive(Debug)]
@@ -24,14 +24,14 @@ pub(crate) struct TopRows {
     directions: Arc<[Direction]>,
     shown: BTreeMap<Place, Arc<ResultRow>>,
     margin: BTreeMap<Place, Arc<ResultRow>>,
-    /// Rows beyond the margin were let go.
+    /// True if rows beyond the margin were discarded.
     has_beyond: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topped {
     Kept,
-    /// The result lacks rows that only all records can tell.
+    /// The result lacks rows, which requires a reread of all records.
     RereadNeeded,
 }
 
@@ -41,7 +41,7 @@ struct Direction {
     nulls_first: bool,
 }
 
-/// Where a row stands. Rows that ORDER BY does not tell apart are in the order of their keys.
+/// Position of a row. Rows that are equal by ORDER BY are ordered by key.
 #[derive(Clone, Debug)]
 struct Place {
     order: Vec<Value<'static>>,
@@ -63,7 +63,7 @@ impl TopRows {
         }
     }
 
-    /// Follows a change of the whole result; what changes of the shown rows goes to `out`.
+    /// Applies a change of the whole result. Appends changes of the shown rows to `out`.
     pub(crate) fn apply(&mut self, change: ResultChange, out: &mut Vec<ResultChange>) -> Topped {
         let place = |row: &Arc<ResultRow>| Place {
             order: row.order.clone(),
@@ -78,19 +78,19 @@ impl TopRows {
             self.replace(before, row, out);
             return Topped::Kept;
         }
-        // The new one first: a row that moves within the shown ones then makes no gap.
+        // Inserted first, so that a move within the shown rows leaves no gap.
         let mut changes = Vec::new();
         if let (Some(place), Some(row)) = (after, change.after) {
             self.insert(place, row, &mut changes);
         }
         let topped = before.map_or(Topped::Kept, |it| self.remove(&it, &mut changes));
-        // What goes is told before what comes, as both may be of one key.
+        // Removals come before insertions, because both may have the same key.
         changes.sort_by_key(|it| it.before.is_none());
         out.append(&mut changes);
         topped
     }
 
-    /// Forgets all rows, to be filled anew, and gives those that were shown.
+    /// Removes all rows before a refill, and returns those that were shown.
     pub(crate) fn clear(&mut self) -> Vec<(Arc<[u8]>, Arc<ResultRow>)> {
         self.margin.clear();
         self.has_beyond = false;
@@ -98,7 +98,7 @@ impl TopRows {
         shown.into_iter().map(|(place, row)| (place.key, row)).collect()
     }
 
-    /// The shown rows, in order.
+    /// Iterates over the shown rows in order.
     pub(crate) fn shown(&self) -> impl Iterator<Item = (&Arc<[u8]>, &Arc<ResultRow>)> {
         self.shown.iter().map(|(place, row)| (&place.key, row))
     }

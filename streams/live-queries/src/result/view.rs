@@ -1,4 +1,4 @@
-//! A query's result as changes of its rows: of records one by one, or of groups.
+//! A query's result as changes of its rows, of single records or of groups.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use crate::row::Row;
 use crate::scalar::Value;
 use crate::table::TableKind;
 
-/// The result of a query, without its LIMIT, as records change.
+/// Incrementally maintained result of a query, without its LIMIT.
 ///
-/// Of a query of records it keeps nothing: each change tells what was and what is. Of a query of
-/// groups it keeps the groups, and so needs every record that passes the filter from the first.
+/// A query without groups needs no state: each change contains the old and the new row. For a
+/// grouped query, the groups are stored, so every record that passes the filter must be applied
+/// from the start.
 #[derive(Debug)]
 pub struct View {
     query: Arc<Query>,
@@ -32,7 +33,7 @@ impl View {
         &self.query
     }
 
-    /// Records on which the query failed, and how at the first.
+    /// Returns the number of records on which the query failed, and the first error.
     pub fn failures(&self) -> (u64, Option<RowError>) {
         (self.failed_count, self.first_failure)
     }
@@ -43,13 +44,14 @@ impl View {
         self.first_failure.get_or_insert(error);
     }
 
-    /// To be called once before all changes: the one row of an aggregate without GROUP BY.
+    /// Returns the single row of an aggregate without GROUP BY. Must be called once, before all
+    /// changes.
     pub fn start(&mut self) -> Option<ResultChange> {
         self.groups.as_mut()?.start(&self.query)
     }
 
-    /// Adds the changes of rows that `change` makes to `out`. An error means that the result cannot
-    /// be kept any more: a limit of memory is reached.
+    /// Appends the changes of rows caused by `change` to `out`. An error means that a memory limit
+    /// is exceeded and the result can no longer be maintained.
     pub fn apply(
         &mut self,
         change: &Change<'_>,
@@ -83,7 +85,7 @@ fn result_row(query: &Query, row: &Row<'_>) -> Result<ResultRow, RowError> {
     Ok(ResultRow { columns, order: order.collect::<Result<Vec<Value<'_>>, RowError>>()? })
 }
 
-/// Partition and key of current values; partition and offset in a log.
+/// Returns partition and key for current values, partition and offset for a log.
 fn record_key(kind: TableKind, change: &Change<'_>) -> Arc<[u8]> {
     let mut bytes = change.partition.to_be_bytes().to_vec();
     match kind {

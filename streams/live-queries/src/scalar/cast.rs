@@ -1,4 +1,4 @@
-//! Casts from one type to another.
+//! Casts between types.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,11 @@ use crate::json;
 use crate::scalar::{Value, number, text};
 use crate::types::Type;
 
-/// Bounds of what fits a bigint, as doubles: the upper one is the first that does not.
+/// Bounds of bigint as doubles. The upper one is the first that does not fit.
 const INT8_FLOAT_MIN: f64 = -9_223_372_036_854_775_808.0;
 const INT8_FLOAT_END: f64 = 9_223_372_036_854_775_808.0;
 
-/// Returns whether `cast` does anything for these types.
+/// Returns whether a cast between these types exists.
 pub(crate) fn can_cast(from: Type, to: Type) -> bool {
     let is_text = |it: Type| matches!(it, Type::Text | Type::Unknown);
     match (from, to) {
@@ -27,7 +27,7 @@ pub(crate) fn can_cast(from: Type, to: Type) -> bool {
     }
 }
 
-/// `value` as one of type `to`. NULL stays NULL.
+/// Casts `value` to type `to`. NULL stays NULL.
 pub(crate) fn cast(value: Value<'_>, to: Type) -> Result<Value<'_>, RowError> {
     match (value, to) {
         (Value::Null, _) => Ok(Value::Null),
@@ -58,7 +58,7 @@ pub(crate) fn cast(value: Value<'_>, to: Type) -> Result<Value<'_>, RowError> {
     }
 }
 
-/// A JSON scalar as a number or boolean, as casts from `jsonb` take it.
+/// Casts a JSON scalar to a number or boolean, as casts from `jsonb` do.
 fn cast_json(text: &str, to: Type) -> Result<Value<'static>, RowError> {
     let text = text.trim_matches(json::is_space);
     let is_fit = match to {
@@ -71,7 +71,7 @@ fn cast_json(text: &str, to: Type) -> Result<Value<'static>, RowError> {
     let number =
         text::parse(&Cow::Borrowed(text), if to == Type::Bool { to } else { Type::Numeric });
     match (number, to) {
-        // Doubles reach further than numeric does here.
+        // Double precision has a larger range than numeric has here.
         (_, Type::Float8) => Ok(text::parse(&Cow::Borrowed(text), to)?.into_owned()),
         (number, _) => Ok(cast(number?, to)?.into_owned()),
     }

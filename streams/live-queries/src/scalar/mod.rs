@@ -1,4 +1,4 @@
-//! Values of PostgreSQL's types as far as live queries know them: their order, text and casts.
+//! Values of the supported PostgreSQL types: ordering, text format and casts.
 
 mod cast;
 mod number;

@@ -1,4 +1,4 @@
-//! Numbers: PostgreSQL's division and rounding of `numeric`, and numbers out of text.
+//! Numbers: PostgreSQL's division and rounding of `numeric`, and parsing.
 
 use rust_decimal::prelude::ToPrimitive;
 use rust_decimal::{Decimal, RoundingStrategy};
@@ -6,11 +6,12 @@ use rust_decimal::{Decimal, RoundingStrategy};
 use crate::error::RowError;
 use crate::types::Type;
 
-/// Digits that PostgreSQL groups into one, and the least significant digits of a quotient.
+/// Decimal digits in one digit of PostgreSQL's base 10,000, and minimum significant digits of a
+/// quotient.
 const GROUP_DIGITS: i64 = 4;
 const QUOTIENT_DIGITS_MIN: i64 = 16;
 
-/// A quotient with the scale that PostgreSQL gives it, as far as 28 digits reach.
+/// Divides with PostgreSQL's scale of the result, limited to 28 digits.
 pub(crate) fn divide_numeric(left: Decimal, right: Decimal) -> Result<Decimal, RowError> {
     if right.is_zero() {
         return Err(RowError::DivisionByZero);
@@ -21,12 +22,12 @@ pub(crate) fn divide_numeric(left: Decimal, right: Decimal) -> Result<Decimal, R
         scale.min(Decimal::MAX_SCALE),
         RoundingStrategy::MidpointAwayFromZero,
     );
-    // Fewer zeros at the end than PostgreSQL shows where they do not fit.
+    // Shows fewer trailing zeros than PostgreSQL if they do not fit.
     rounded.rescale(scale);
     Ok(rounded)
 }
 
-/// The scale as `select_div_scale` of PostgreSQL chooses it: by the leading groups of four digits.
+/// Selects the scale as PostgreSQL's `select_div_scale` does: by the leading base-10,000 digits.
 fn quotient_scale(left: Decimal, right: Decimal) -> u32 {
     let (left_weight, left_group) = leading_group(left);
     let (right_weight, right_group) = leading_group(right);
@@ -40,7 +41,7 @@ fn quotient_scale(left: Decimal, right: Decimal) -> u32 {
     scale.clamp(0, i64::from(Decimal::MAX_SCALE)).to_u32().unwrap_or(Decimal::MAX_SCALE)
 }
 
-/// The place (0: units) and value of the first group of four digits that is not zero.
+/// Returns weight (0: units) and value of the first base-10,000 digit that is not zero.
 fn leading_group(number: Decimal) -> (i64, u128) {
     let mut digits = number.mantissa().unsigned_abs();
     if digits == 0 {
@@ -48,7 +49,7 @@ fn leading_group(number: Decimal) -> (i64, u128) {
     }
     let scale = i64::from(number.scale());
     let digit_count = i64::from(digits.ilog10()) + 1;
-    // The exponent of the first digit, and the place of the group that it is in.
+    // Exponent of the first decimal digit, and weight of the base-10,000 digit that contains it.
     let exponent = digit_count - 1 - scale;
     let weight = exponent.div_euclid(GROUP_DIGITS);
     let shift = weight * GROUP_DIGITS + scale;
@@ -57,7 +58,7 @@ fn leading_group(number: Decimal) -> (i64, u128) {
     (weight, digits)
 }
 
-/// A double as numeric, with the 15 digits that PostgreSQL keeps.
+/// Converts a double to numeric with 15 significant digits, as PostgreSQL does.
 pub(super) fn float_to_numeric(number: f64) -> Result<Decimal, RowError> {
     if !number.is_finite() {
         return Err(RowError::OutOfRange(Type::Numeric));
@@ -82,7 +83,7 @@ fn has_nonzero_digit(text: &str) -> bool {
     mantissa.bytes().any(|it| matches!(it, b'1'..=b'9'))
 }
 
-/// `[+-]digits[.digits][e[+-]digits]`, exactly: what needs more than 28 digits is out of range.
+/// Parses `[+-]digits[.digits][e[+-]digits]` exactly. More than 28 digits are out of range.
 pub(super) fn parse_numeric(text: &str) -> Result<Decimal, RowError> {
     let invalid = RowError::InvalidText(Type::Numeric);
     let too_long = RowError::OutOfRange(Type::Numeric);
@@ -116,7 +117,8 @@ pub(super) fn parse_numeric(text: &str) -> Result<Decimal, RowError> {
     Decimal::try_from_i128_with_scale(mantissa, scale).map_err(|_| too_long)
 }
 
-/// A double as PostgreSQL shows it: the fewest digits, an exponent below 1e-4 and from 1e15 on.
+/// Formats a double as PostgreSQL does: with the fewest digits that preserve it, and an exponent
+/// below 1e-4 and from 1e15 on.
 pub(super) fn format_float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

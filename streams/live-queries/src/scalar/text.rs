@@ -1,4 +1,4 @@
-//! Values out of text and into it, as PostgreSQL's input and output functions do it.
+//! Conversion of values from and to text, as by PostgreSQL's input and output functions.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -8,7 +8,7 @@ use crate::json;
 use crate::scalar::{Value, number, time};
 use crate::types::Type;
 
-/// The value of `to` that `text` stands for.
+/// Parses `text` as a value of type `to`.
 pub(crate) fn parse<'a>(text: &Cow<'a, str>, to: Type) -> Result<Value<'a>, RowError> {
     let trimmed = text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
     Ok(match to {
@@ -49,7 +49,7 @@ fn parse_integer(text: &str, to: Type) -> Result<i64, RowError> {
     check_integer(number, to)
 }
 
-/// `number` if `to` holds it.
+/// Returns `number` if it fits type `to`.
 pub(super) fn check_integer(number: i64, to: Type) -> Result<i64, RowError> {
     match to {
         Type::Int4 if i32::try_from(number).is_err() => Err(RowError::OutOfRange(to)),
@@ -57,7 +57,7 @@ pub(super) fn check_integer(number: i64, to: Type) -> Result<i64, RowError> {
     }
 }
 
-/// `\x` and hexadecimal digits, or text without a backslash.
+/// Parses `\x` and hexadecimal digits, or text without a backslash.
 fn parse_bytes(text: &str) -> Result<Vec<u8>, RowError> {
     let invalid = RowError::InvalidText(Type::Bytea);
     let Some(digits) = text.strip_prefix("\\x") else {
@@ -92,7 +92,7 @@ impl fmt::Display for Value<'_> {
 }
 
 impl<'a> Value<'a> {
-    /// The text that a cast to `text` gives: as [`fmt::Display`], but for booleans.
+    /// Converts to text as a cast does: same as [`fmt::Display`], except for booleans.
     pub(crate) fn into_text(self) -> Value<'a> {
         match self {
             Self::Null => Value::Null,

@@ -1,4 +1,4 @@
-//! Points in time and spans of it, in text and in parts. All is UTC.
+//! Timestamps and intervals: parsing, formatting and fields. All times are UTC.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ const DAY_US: i64 = 86_400 * SECOND_US;
 const INVALID_TIME: RowError = RowError::InvalidText(Type::Timestamptz);
 const INVALID_INTERVAL: RowError = RowError::InvalidText(Type::Interval);
 
-/// `2026-01-31[ T]10:20[:30[.5]][ ][Z|UTC|+01[[:]30]]`, or the date alone.
+/// Parses `2026-01-31[ T]10:20[:30[.5]][ ][Z|UTC|+01[[:]30]]`, or a date only.
 pub(super) fn parse_time(text: &str) -> Result<i64, RowError> {
     let (text, zone_us) = split_zone(text)?;
     let (date, time) = text.split_once([' ', 'T', 't']).unwrap_or((text, "00:00"));
@@ -24,7 +24,7 @@ pub(super) fn parse_time(text: &str) -> Result<i64, RowError> {
     time.checked_sub(zone_us).ok_or(RowError::OutOfRange(Type::Timestamptz))
 }
 
-/// Takes the zone from the end, as microseconds east of Greenwich.
+/// Splits off the time zone at the end, as microseconds east of Greenwich.
 fn split_zone(text: &str) -> Result<(&str, i64), RowError> {
     for suffix in ["Z", "z", " UTC", " utc"] {
         if let Some(rest) = text.strip_suffix(suffix) {
@@ -67,7 +67,8 @@ fn push_fraction(text: &mut String, us: i64) {
     }
 }
 
-/// `1 day 2 hours`, `100 ms`, `01:30:00`. Months and years have no fixed length: refused.
+/// Parses `1 day 2 hours`, `100 ms`, `01:30:00`. Months and years are rejected, as their length
+/// varies.
 pub(super) fn parse_interval(text: &str) -> Result<i64, RowError> {
     let mut words = text.split_whitespace().peekable();
     let mut sum: i64 = 0;
@@ -144,7 +145,7 @@ pub(super) fn format_interval(interval_us: i64) -> String {
     text
 }
 
-/// `date_trunc(unit, time)`.
+/// Evaluates `date_trunc(unit, time)`.
 pub(crate) fn truncate_time(unit: &str, time_us: i64) -> Result<i64, RowError> {
     let fixed_us = match unit {
         "microseconds" | "microsecond" => 1,
@@ -173,7 +174,7 @@ fn truncate_date(unit: &str, time_us: i64) -> Result<i64, RowError> {
     Ok(midnight.and_utc().timestamp_micros())
 }
 
-/// `extract(field FROM time)`.
+/// Evaluates `extract(field FROM time)`.
 pub(crate) fn date_part(field: &str, time_us: i64) -> Result<Decimal, RowError> {
     let out_of_range = RowError::OutOfRange(Type::Timestamptz);
     let time = DateTime::<Utc>::from_timestamp_micros(time_us).ok_or(out_of_range)?;

@@ -1,4 +1,4 @@
-//! One value.
+//! SQL values.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -6,9 +6,9 @@ use std::hash::{Hash, Hasher};
 
 use rust_decimal::Decimal;
 
-/// A value, which borrows from the record or the query that it comes from.
+/// A value, borrowed from a record or query.
 ///
-/// `Display` is the text that PostgreSQL gives for it; NULL has none and shows as nothing.
+/// `Display` writes PostgreSQL's text format. NULL has none and writes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
     Null,
@@ -20,11 +20,11 @@ pub enum Value<'a> {
     Float(f64),
     Text(Cow<'a, str>),
     Bytes(Cow<'a, [u8]>),
-    /// Microseconds since 1970, UTC.
+    /// Unix microseconds, UTC.
     Time(i64),
     /// Microseconds; a day has 24 hours.
     Interval(i64),
-    /// Text of JSON as it stands in the record.
+    /// JSON text as written in the record.
     Json(Cow<'a, str>),
 }
 
@@ -33,7 +33,7 @@ impl<'a> Value<'a> {
         matches!(self, Self::Null)
     }
 
-    /// The same value, borrowed from this one.
+    /// Returns the same value, borrowed from this one.
     pub fn borrowed(&self) -> Value<'_> {
         match self {
             Self::Text(text) => Value::Text(Cow::Borrowed(text)),
@@ -64,7 +64,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Returns the approximate memory usage.
     pub fn bytes(&self) -> usize {
         let heap = match self {
             Self::Text(text) | Self::Json(text) => text.len(),
@@ -74,8 +74,8 @@ impl<'a> Value<'a> {
         size_of::<Self>() + heap
     }
 
-    /// PostgreSQL's order of two values of one type. NaN is above all numbers and equals itself;
-    /// text is ordered by its bytes (collation "C"); NULL is last, as in ORDER BY.
+    /// Compares two values of one type in PostgreSQL's order. NaN is greater than all numbers and
+    /// equals itself. Text is ordered by bytes (collation "C"). NULL is last, as in ORDER BY.
     pub fn order(&self, other: &Value<'_>) -> Ordering {
         match (self, other) {
             (Self::Bool(left), Value::Bool(right)) => left.cmp(right),
@@ -91,7 +91,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Equal values of one type have equal hashes.
+    /// Hashes a value. Equal values of one type have equal hashes.
     pub(crate) fn hash_into(&self, hasher: &mut impl Hasher) {
         match self {
             Self::Null => {}
@@ -99,7 +99,7 @@ impl<'a> Value<'a> {
             Self::Int(it) | Self::Time(it) | Self::Interval(it) => it.hash(hasher),
             Self::Numeric(it) => it.normalize().hash(hasher),
             Self::Float(it) if it.is_nan() => f64::NAN.to_bits().hash(hasher),
-            // Adding zero makes zero of minus zero, which equals it.
+            // Adding zero converts negative zero to zero, which it equals.
             Self::Float(it) => (it + 0.0).to_bits().hash(hasher),
             Self::Text(it) | Self::Json(it) => it.hash(hasher),
             Self::Bytes(it) => it.hash(hasher),

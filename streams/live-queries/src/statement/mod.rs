@@ -1,4 +1,4 @@
-//! Statements of live queries, in Materialize's spelling, on the tokens of the SQL parser.
+//! Parser of live-query statements, in Materialize's syntax, based on the SQL parser's tokens.
 //!
 //! ```sql
 //! SUBSCRIBE [TO] {name | (SELECT …)} [ENVELOPE UPSERT (KEY (column, …))]
@@ -13,8 +13,8 @@
 //! DROP {TOPIC | MATERIALIZED VIEW} [IF EXISTS] name
 //! ```
 //!
-//! A point is milliseconds since 1970, a time (`'2026-01-31 10:00+00'`), an offset of all
-//! partitions (`OFFSET 17`), or an offset for each (`'0:17,1:20'`).
+//! A point is a Unix time in milliseconds, a timestamp (`'2026-01-31 10:00+00'`), an offset in all
+//! partitions (`OFFSET 17`), or an offset for each partition (`'0:17,1:20'`).
 
 mod options;
 mod parse;

@@ -1,4 +1,4 @@
-//! `WITH (name = value, …)` and points of the log.
+//! `WITH (name = value, …)` and points in the log.
 
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Token;
@@ -13,7 +13,8 @@ const EVERY_MS_MAX: u64 = 3_600_000;
 const SPEED_MAX: f64 = 1e6;
 const OPTIONS_MAX: usize = 64;
 
-/// The options behind WITH, if it comes next: names in lower case, `true` for those without value.
+/// Parses the options after WITH, if present: names in lower case, `true` for those without a
+/// value.
 pub(super) fn options(parser: &mut Parser<'_>) -> Result<Vec<(String, String)>, SqlError> {
     let mut options: Vec<(String, String)> = Vec::new();
     if !take_word(parser, "WITH") {
@@ -84,7 +85,7 @@ fn truth(name: &str, value: &str) -> Result<bool, SqlError> {
     }
 }
 
-/// An interval in whole milliseconds.
+/// Parses an interval in whole milliseconds.
 pub(super) fn milliseconds(value: &str) -> Option<u64> {
     match parse(&value.into(), Type::Interval) {
         Ok(Value::Interval(us)) => u64::try_from(us / 1_000).ok(),
@@ -154,7 +155,7 @@ fn number(parser: &mut Parser<'_>) -> Result<Option<i64>, SqlError> {
     Ok(Some(number))
 }
 
-/// `partition:offset,…`, each partition once.
+/// Parses `partition:offset,…`. Partitions must be unique.
 fn positions(text: &str) -> Option<Vec<(i32, i64)>> {
     let mut positions: Vec<(i32, i64)> = Vec::new();
     for part in text.split(',') {

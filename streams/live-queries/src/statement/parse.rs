@@ -1,4 +1,4 @@
-//! The grammar.
+//! Grammar of the statements.
 
 use sqlparser::ast::Query;
 use sqlparser::parser::Parser;
@@ -17,8 +17,8 @@ use crate::statement::text::{
 
 const UPSERT_KEY_MAX: usize = 256;
 
-/// Parses `sql` if it is a statement of live queries; `None` for any other, which may be anything.
-/// An optional `;` ends it.
+/// Parses `sql` if it is a live-query statement, optionally followed by `;`. Returns `None` for any
+/// other text.
 pub fn parse_statement(sql: &str) -> Result<Option<Statement>, SqlError> {
     let Some(word) = first_word(sql) else { return Ok(None) };
     let is_candidate =
@@ -32,7 +32,7 @@ pub fn parse_statement(sql: &str) -> Result<Option<Statement>, SqlError> {
     Ok(Some(statement))
 }
 
-/// Parses a query alone, as it stands behind AS or in SUBSCRIBE.
+/// Parses a single query, as after AS or in SUBSCRIBE.
 pub fn parse_query(sql: &str) -> Result<Box<Query>, SqlError> {
     let mut parser = parser(sql)?;
     let query = parser.parse_query().map_err(syntax_error)?;
@@ -40,10 +40,10 @@ pub fn parse_query(sql: &str) -> Result<Box<Query>, SqlError> {
     Ok(query)
 }
 
-/// Looks at the first words alone, so that statements of others are not parsed twice.
+/// Examines only the first words, so that other statements are not parsed twice.
 fn is_ours(word: &str, sql: &str) -> bool {
     let Ok(parser) = parser(sql) else {
-        // Too large or no tokens: ours only where the first word says so.
+        // Too large or not tokenizable: the first word decides.
         return matches!(word, "SUBSCRIBE" | "FETCH");
     };
     let is = |at: usize, word: &str| is_word(&parser.peek_nth_token(at).token, word);
@@ -71,7 +71,7 @@ fn statement(parser: &mut Parser<'_>, word: &str, sql: &str) -> Result<Statement
     }
 }
 
-/// What follows SUBSCRIBE.
+/// Parses the part after SUBSCRIBE.
 fn subscribe(parser: &mut Parser<'_>) -> Result<Subscribe, SqlError> {
     take_word(parser, "TO");
     let query = if parser.consume_token(&Token::LParen) {
@@ -154,7 +154,8 @@ fn parenthesized_format(parser: &mut Parser<'_>) -> Result<CopyFormat, SqlError>
 
 fn declare(parser: &mut Parser<'_>) -> Result<Statement, SqlError> {
     let cursor = name(parser)?;
-    // A subscription is insensitive to nothing and never goes back: both words change nothing.
+    // A cursor of a subscription is always asensitive and never scrolls, so these words have no
+    // effect.
     let _ = take_word(parser, "INSENSITIVE") || take_word(parser, "ASENSITIVE");
     take_words(parser, &["NO", "SCROLL"]);
     expect_word(parser, "CURSOR")?;
@@ -211,7 +212,7 @@ fn create_kind(parser: &mut Parser<'_>) -> Result<CreateKind, SqlError> {
 }
 
 fn end(parser: &mut Parser<'_>) -> Result<(), SqlError> {
-    // It may stand there or not.
+    // Optional.
     let _ = parser.consume_token(&Token::SemiColon);
     match parser.peek_token().token {
         Token::EOF => Ok(()),

@@ -1,4 +1,4 @@
-//! The statements as typed trees.
+//! Syntax trees of the statements.
 
 use sqlparser::ast::Query;
 
@@ -12,58 +12,58 @@ pub enum Statement {
     Drop { kind: CreateKind, name: String, if_exists: bool },
 }
 
-/// `SUBSCRIBE`; a name is the query that selects all of it.
+/// `SUBSCRIBE`. A name is represented by the query that selects everything from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subscribe {
     pub query: Box<Query>,
     pub envelope: Envelope,
     pub options: SubscribeOptions,
     pub as_of: Option<AsOf>,
-    /// Where the subscription ends: before the first change at this point.
+    /// End of the subscription: before the first change at this point.
     pub up_to: Option<Point>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Envelope {
-    /// Rows with a count of how many more there are: 1 or -1.
+    /// Rows with a count: 1 for an insertion, -1 for a deletion.
     #[default]
     Diff,
-    /// Rows by these columns, each in place of the one before.
+    /// Rows identified by these columns, each of which replaces the previous one.
     Upsert { key: Vec<String> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubscribeOptions {
-    /// Begin with what is there. Default: true.
+    /// Start with the existing rows. Default: true.
     pub snapshot: bool,
-    /// Rows that tell how far it has come. Default: false.
+    /// Send progress rows. Default: false.
     pub progress: bool,
-    /// A column with partition and offset of each row. Default: false.
+    /// Add a column with partition and offset of each row. Default: false.
     pub position: bool,
-    /// Milliseconds in which each key changes at most once.
+    /// Minimum interval in milliseconds between two changes of one key.
     pub every_ms: Option<u64>,
-    /// Factor by which the log is replayed faster than it happened; as fast as it goes if absent.
+    /// Speed-up factor of a replay of the log; without a limit if absent.
     pub speed: Option<f64>,
     pub backpressure: Backpressure,
     pub on_error: OnError,
 }
 
-/// Treatment of a client that does not keep up.
+/// Handling of a client that does not keep up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backpressure {
-    /// Its subscription waits, and follows from where it stopped.
+    /// The subscription waits, and resumes where it stopped.
     #[default]
     Wait,
-    /// It misses states in between: of each key it gets the last.
+    /// Intermediate states are skipped: the client receives the last one of each key.
     Conflate,
-    /// Its subscription ends with an error.
+    /// The subscription ends with an error.
     Disconnect,
 }
 
-/// Treatment of a record on which the query fails, such as by a division by zero.
+/// Handling of a record on which the query fails, such as by a division by zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// It is no part of the result, and counted.
+    /// The record is excluded from the result, and counted.
     #[default]
     Skip,
     /// The subscription ends with the error.
@@ -76,23 +76,23 @@ pub struct AsOf {
     pub reach: Reach,
 }
 
-/// Treatment of a point to which the log does not reach back.
+/// Handling of a point before the start of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// It is refused.
+    /// The statement is rejected.
     Exactly,
-    /// It begins where the log does.
+    /// The subscription starts at the start of the log.
     AtLeast,
 }
 
-/// A place in the log.
+/// A point in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// Milliseconds since 1970.
+    /// Unix milliseconds.
     TimeMs(i64),
     /// This offset in each partition.
     Offset(i64),
-    /// Partitions and the offset of each that comes next; others begin at their beginning.
+    /// Next offset of each listed partition. Others start at their start offset.
     Positions(Vec<(i32, i64)>),
 }
 
@@ -108,7 +108,7 @@ pub enum CopyFormat {
 pub struct Fetch {
     pub cursor: String,
     pub count: FetchCount,
-    /// Time to wait for rows: 0 gives what is there, `None` waits for a first row.
+    /// Timeout for rows. 0 returns available rows, `None` waits for a first row.
     pub timeout_ms: Option<u64>,
 }
 
@@ -130,11 +130,11 @@ pub struct CreateAs {
     pub kind: CreateKind,
     pub name: String,
     pub if_not_exists: bool,
-    /// Names in lower case, with values as they stand.
+    /// Names in lower case, with values as written.
     pub options: Vec<(String, String)>,
     pub query: Box<Query>,
-    /// The query as it was written, to be kept: what the parser shows of a tree may read
-    /// differently, such as a string with quotes in it.
+    /// Original text of the query, for storage: the parser's output for a tree may differ in
+    /// meaning, such as for a string with quotes.
     pub query_text: String,
 }
 

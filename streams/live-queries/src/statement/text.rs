@@ -1,4 +1,4 @@
-//! The parser's tokens, bounded, with words that it does not know as keywords.
+//! Bounded tokens of the SQL parser, and words that it does not know as keywords.
 
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
@@ -11,7 +11,7 @@ use crate::limits::{STATEMENT_BYTES_MAX, STATEMENT_DEPTH_MAX, STATEMENT_OPERATOR
 
 static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
 
-/// The first word of a statement in capitals, behind spaces and comments.
+/// Returns the first word of a statement in upper case, after spaces and comments.
 pub(super) fn first_word(sql: &str) -> Option<String> {
     let mut rest = sql.trim_start();
     loop {
@@ -27,7 +27,7 @@ pub(super) fn first_word(sql: &str) -> Option<String> {
     Some(rest[..end].to_ascii_uppercase())
 }
 
-/// A parser at the beginning of `sql`, whose size and nesting are bounded.
+/// Creates a parser of `sql`, whose size and nesting are checked.
 pub(super) fn parser(sql: &str) -> Result<Parser<'static>, SqlError> {
     if sql.len() > STATEMENT_BYTES_MAX {
         let message = format!("a statement has more than {STATEMENT_BYTES_MAX} bytes");
@@ -58,7 +58,7 @@ fn can_nest(token: &TokenWithSpan) -> bool {
     }
 }
 
-/// Names of columns that are keywords elsewhere.
+/// Returns whether a word is a column name, including some that are keywords elsewhere.
 fn is_column(word: &Word) -> bool {
     use Keyword::{KEY, OFFSET, PARTITION, TIME, VALUE};
     word.quote_style.is_some() || matches!(word.keyword, KEY | OFFSET | PARTITION | TIME | VALUE)
@@ -82,7 +82,7 @@ pub(super) fn unexpected(parser: &Parser<'_>, wanted: &str) -> SqlError {
     SqlError::new(SqlState::SYNTAX, message)
 }
 
-/// Part of `sql` that begins with the next token, without a `;` at its end.
+/// Returns the part of `sql` from the next token on, without a trailing `;`.
 pub(super) fn rest_of<'a>(sql: &'a str, parser: &Parser<'_>) -> &'a str {
     let start = parser.peek_token().span.start;
     let number = |it: u64| usize::try_from(it.saturating_sub(1)).unwrap_or(usize::MAX);
@@ -92,7 +92,7 @@ pub(super) fn rest_of<'a>(sql: &'a str, parser: &Parser<'_>) -> &'a str {
     rest[column..].trim_end().trim_end_matches(';')
 }
 
-/// Takes `word`, if it comes next without quotes.
+/// Consumes the next token if it is `word` without quotes. Returns whether it was.
 pub(super) fn take_word(parser: &mut Parser<'_>, word: &str) -> bool {
     let is_next = is_word(&parser.peek_token().token, word);
     if is_next {
@@ -101,7 +101,7 @@ pub(super) fn take_word(parser: &mut Parser<'_>, word: &str) -> bool {
     is_next
 }
 
-/// Takes all of `words`, or none.
+/// Consumes all of `words`, or nothing.
 pub(super) fn take_words(parser: &mut Parser<'_>, words: &[&str]) -> bool {
     let are_next =
         words.iter().enumerate().all(|(at, it)| is_word(&parser.peek_nth_token(at).token, it));
@@ -127,7 +127,7 @@ pub(super) fn expect(parser: &mut Parser<'_>, token: &Token) -> Result<(), SqlEr
     }
 }
 
-/// A name, in lower case unless it is quoted.
+/// Parses a name, folded to lower case unless it is quoted.
 pub(super) fn name(parser: &mut Parser<'_>) -> Result<String, SqlError> {
     Ok(folded(&parser.parse_identifier().map_err(syntax_error)?))
 }

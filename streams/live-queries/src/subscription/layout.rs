@@ -1,4 +1,4 @@
-//! Columns and rows that a subscription sends: rows, and the columns in front of them.
+//! Output format of a subscription: system columns, followed by the query's.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::statement::{Envelope, SubscribeOptions};
 use crate::subscription::rows::{Event, Head, OutputRow, OutputRows};
 use crate::types::Type;
 
-/// The columns of a subscription's rows.
+/// Columns of a subscription's rows.
 ///
 /// | column | when |
 /// |---|---|
@@ -25,13 +25,13 @@ pub struct Layout {
     position: bool,
     upserts: bool,
     columns: Vec<OutputColumn>,
-    /// Where each column stands in the query's.
+    /// Index of each column in the query's output.
     sources: Vec<usize>,
     key_count: usize,
 }
 
 impl Layout {
-    /// Fails if the upsert key is not what tells the query's rows apart.
+    /// Fails if the upsert key does not identify the query's rows.
     pub fn new(
         query: &Query,
         envelope: &Envelope,
@@ -53,7 +53,7 @@ impl Layout {
         })
     }
 
-    /// All columns that the client sees.
+    /// Returns all columns that the client receives.
     pub fn columns(&self) -> Vec<OutputColumn> {
         let column = |name: &str, data_type| OutputColumn { name: name.to_owned(), data_type };
         let mut columns = vec![column("mz_timestamp", Type::Int8)];
@@ -71,7 +71,7 @@ impl Layout {
         columns
     }
 
-    /// Moves the values of a row for all of these columns into `values`, in place of what is there.
+    /// Moves the values of a row for all columns to `values`, whose contents are replaced.
     pub fn values<'a>(&self, row: &mut OutputRow<'a>, values: &mut Vec<Value<'a>>) {
         values.clear();
         values.push(Value::Int(row.time_ms));
@@ -90,17 +90,17 @@ impl Layout {
         values.append(&mut row.columns);
     }
 
-    /// Where each column stands in the query's.
+    /// Returns the index of each column in the query's output.
     pub(super) fn sources(&self) -> &[usize] {
         &self.sources
     }
 
-    /// Event of a row that is there now.
+    /// Returns the event of a new row.
     pub(super) fn event_of_new(&self) -> Event {
         if self.upserts { Event::Upsert } else { Event::Diff(1) }
     }
 
-    /// Adds the rows that show `after` in place of `before`.
+    /// Appends the output rows for the replacement of `before` by `after`.
     pub(super) fn put(
         &self,
         (before, after): (Option<&ResultRow>, Option<&ResultRow>),
@@ -135,7 +135,7 @@ impl Layout {
         self.sources[..self.key_count].iter().all(|it| left.columns[*it] == right.columns[*it])
     }
 
-    /// Adds a row of progress.
+    /// Appends a progress row.
     pub(super) fn put_progress(
         &self,
         time_ms: i64,
@@ -147,7 +147,7 @@ impl Layout {
     }
 }
 
-/// The columns of the key, which must hold all that tells rows apart.
+/// Returns the columns of the upsert key, which must contain all identifying columns.
 fn upsert_key(query: &Query, names: &[String]) -> Result<Vec<usize>, SqlError> {
     let mut key = Vec::with_capacity(names.len());
     for name in names {

@@ -1,4 +1,4 @@
-//! One subscription as a state machine.
+//! A subscription as a state machine.
 //!
 //! ```text
 //!             begin_snapshot         end_snapshot
@@ -20,11 +20,11 @@ use crate::subscription::queue::{Queue, QueueLimits};
 use crate::subscription::rows::{Head, OutputRows};
 use crate::table::TableKind;
 
-/// A live query for one client. It never reads a clock: times are handed in.
+/// A live query of one client. Never reads a clock: the caller passes the time.
 ///
-/// The owner fills it from a snapshot at some positions, then hands it every change behind these,
-/// in the order of each partition; a change that it has had already is passed over. Rows wait in a
-/// bounded queue; what happens when that is full is the client's choice ([`Backpressure`]).
+/// The owner fills it from a snapshot at some positions, then applies every later change, in the
+/// order of each partition. Changes that were already applied are ignored. Rows wait in a bounded
+/// queue. The client chooses what happens if it is full ([`Backpressure`]).
 #[derive(Debug)]
 pub struct Subscription {
     query: Arc<Query>,
@@ -36,16 +36,16 @@ pub struct Subscription {
     pending: Pending,
     queue: Queue,
     phase: Phase,
-    /// The next offset of each partition.
+    /// Next offset of each partition.
     positions: Vec<(i32, i64)>,
     time_ms: i64,
-    /// When waiting changes are sent next, with EVERY.
+    /// Time at which pending changes are sent, with EVERY.
     due_ms: Option<i64>,
-    /// Changes wait because the queue was full.
+    /// Changes are pending because the queue was full.
     is_behind: bool,
     progress_due: bool,
     group_limits: GroupLimits,
-    /// Records whose filter failed.
+    /// Number of records on which the filter failed.
     unfiltered_count: u64,
 }
 
@@ -54,27 +54,27 @@ enum Phase {
     New,
     Filling,
     Live,
-    /// A top-n waits to be filled anew.
+    /// A top-n is waiting to be refilled.
     Rereading,
     Ended(Result<(), SqlError>),
 }
 
-/// Outcome for a change.
+/// Result of applying a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Applied,
-    /// It was applied before, or is behind UP TO.
+    /// The change was applied before, or is after UP TO.
     Passed,
-    /// The queue is full and the client wants all: hand it in again when rows have been taken.
+    /// The queue is full and the client wants all rows: repeat after rows have been taken.
     Full,
-    /// It was applied, but a top-n lacks rows: fill it again from a snapshot at this position.
+    /// The change was applied, but a top-n lacks rows: refill it from a snapshot at this position.
     RereadNeeded,
     /// The subscription has ended, see [`Subscription::end`].
     Ended,
 }
 
 impl Subscription {
-    /// Fails if the statement asks for what its query does not give.
+    /// Fails if the statement has options that its query does not support.
     pub fn new(
         query: Arc<Query>,
         subscribe: &Subscribe,
@@ -107,7 +107,7 @@ impl Subscription {
         &self.query
     }
 
-    /// The columns that the client sees.
+    /// Returns the columns that the client receives.
     pub fn columns(&self) -> Vec<OutputColumn> {
         self.layout.columns()
     }
@@ -116,18 +116,18 @@ impl Subscription {
         &self.layout
     }
 
-    /// Returns whether the rows that are there are needed: the client wants them, or the result is
-    /// made from them. Otherwise a snapshot may be begun and ended without rows.
+    /// Returns whether existing rows are needed, because the client wants them or the result
+    /// depends on them. Otherwise a snapshot may be begun and ended without rows.
     pub fn wants_snapshot(&self) -> bool {
         self.options.snapshot || self.query.is_grouped() || self.query.is_top()
     }
 
-    /// Records on which the query failed and that are therefore not in its result.
+    /// Returns the number of records on which the query failed, which are excluded from the result.
     pub fn failed_count(&self) -> u64 {
         self.view.failures().0 + self.unfiltered_count
     }
 
-    /// Changes that took the place of others that waited.
+    /// Returns the number of changes that replaced pending ones.
     pub fn conflated_count(&self) -> u64 {
         self.pending.conflated_count
     }
@@ -136,23 +136,23 @@ impl Subscription {
         &self.options
     }
 
-    /// Returns whether it waits for a snapshot to begin again with: see [`Step::RereadNeeded`].
+    /// Returns whether a new snapshot is needed: see [`Step::RereadNeeded`].
     pub fn needs_reread(&self) -> bool {
         self.phase == Phase::Rereading
     }
 
-    /// Where it ends.
+    /// Returns the end of the subscription.
     pub fn up_to(&self) -> Option<&Point> {
         self.up_to.as_ref()
     }
 
-    /// The next offset of each partition: where a subscription that goes on from here begins.
+    /// Returns the next offset of each partition, at which a resumed subscription continues.
     pub fn positions(&self) -> &[(i32, i64)] {
         &self.positions
     }
 
-    /// Begins a snapshot whose records are all those before `positions`, the next offset of each
-    /// partition. To be called again when a reread is needed.
+    /// Begins a snapshot of all records before `positions`, the next offset of each partition. Must
+    /// be called again when a reread is needed.
     pub fn begin_snapshot(&mut self, time_ms: i64, positions: &[(i32, i64)]) {
         self.set_time(time_ms);
         self.positions = positions.to_vec();
@@ -164,8 +164,8 @@ impl Subscription {
             self.view = View::new(self.query.clone(), self.group_limits);
             self.phase = Phase::Rereading;
             let shown = self.top.as_mut().map(TopRows::clear).unwrap_or_default();
-            // What was shown is taken back here and shown again below, if it is still there: only
-            // the difference is sent.
+            // Shown rows are retracted here and added again below if they still exist, so only the
+            // difference is sent.
             for (key, row) in shown {
                 let change = ResultChange { key, before: Some(row), after: None };
                 self.pending.merge(change, Vec::new());
@@ -175,7 +175,7 @@ impl Subscription {
         }
     }
 
-    /// Adds a row of the snapshot that passes the filter. `Step::Full`: again later.
+    /// Adds a snapshot row that passes the filter. On `Step::Full`, repeat it later.
     pub fn snapshot_row(&mut self, row: &Row<'_>) -> Step {
         let record = *row.record();
         let change = Change {
@@ -194,7 +194,7 @@ impl Subscription {
         self.apply_to_view(&change)
     }
 
-    /// Ends the snapshot: what follows are changes.
+    /// Ends the snapshot. Changes follow.
     pub fn end_snapshot(&mut self) {
         match self.phase {
             Phase::Filling => {
@@ -224,7 +224,7 @@ impl Subscription {
         self.send_progress();
     }
 
-    /// Follows one change.
+    /// Applies a change.
     pub fn apply(&mut self, change: &Change<'_>) -> Step {
         match self.phase {
             Phase::Live => {}
@@ -247,7 +247,7 @@ impl Subscription {
         self.apply_to_view(change)
     }
 
-    /// A record on which the filter failed, and which is therefore not in the result.
+    /// Reports a record on which the filter failed, and which is therefore excluded.
     pub fn note_failure(&mut self, partition: i32, offset: i64, error: RowError) -> Step {
         if matches!(self.phase, Phase::Ended(_)) {
             return Step::Ended;
@@ -263,8 +263,8 @@ impl Subscription {
         }
     }
 
-    /// All changes of a partition before `next_offset` that pass the filter were handed in. Ends
-    /// the subscription where that is what UP TO asks for.
+    /// Reports that all matching changes of a partition before `next_offset` were applied. Ends the
+    /// subscription if UP TO is reached.
     pub fn reach(&mut self, partition: i32, next_offset: i64) -> Step {
         if self.phase != Phase::Live {
             return if matches!(self.phase, Phase::Ended(_)) { Step::Ended } else { Step::Passed };
@@ -277,7 +277,7 @@ impl Subscription {
         }
     }
 
-    /// Tells a client that asked for PROGRESS how far it has come, once all before is sent.
+    /// Sends a progress row to a client that requested PROGRESS, after all pending changes.
     pub fn progress(&mut self, now_ms: i64) {
         if self.phase == Phase::Live {
             self.set_time(now_ms);
@@ -286,7 +286,7 @@ impl Subscription {
         }
     }
 
-    /// Sends what waits if it is due at `now_ms`, and ends at the time of UP TO.
+    /// Sends pending changes that are due at `now_ms`, and ends at the time of UP TO.
     pub fn tick(&mut self, now_ms: i64) {
         if self.phase != Phase::Live {
             return;
@@ -302,12 +302,12 @@ impl Subscription {
         self.send_progress();
     }
 
-    /// When [`Self::tick`] has something to send that waits now.
+    /// Returns the time at which [`Self::tick`] has pending changes to send.
     pub fn due_ms(&self) -> Option<i64> {
         self.due_ms
     }
 
-    /// The next rows for the client: all that wait.
+    /// Takes all rows that wait for the client.
     pub fn take(&mut self) -> OutputRows {
         if self.queue.is_empty() && self.is_behind && self.due_ms.is_none() {
             self.is_behind = false;
@@ -317,12 +317,12 @@ impl Subscription {
         self.queue.take()
     }
 
-    /// Rows that wait for the client.
+    /// Returns the number of rows that wait for the client.
     pub fn queued_count(&self) -> usize {
         self.queue.len()
     }
 
-    /// End of it, once all rows have been taken.
+    /// Returns the end of the subscription, once all rows have been taken.
     pub fn end(&self) -> Option<&Result<(), SqlError>> {
         match &self.phase {
             Phase::Ended(result) if self.queue.is_empty() && !self.is_behind => Some(result),
@@ -352,7 +352,7 @@ impl Subscription {
         self.follow(changes, position.as_slice())
     }
 
-    /// Whether rows of records go to the client as they come.
+    /// Returns whether rows of records are sent to the client immediately.
     fn is_shown_at_once(&self) -> bool {
         let is_shown = match self.phase {
             Phase::Filling => self.options.snapshot,
@@ -362,7 +362,7 @@ impl Subscription {
         is_shown && self.top.is_none() && !self.query.is_grouped()
     }
 
-    /// Shows the row of a record that passes.
+    /// Queues the row of a record that passes the filter.
     fn show(&mut self, row: &Row<'_>, change: &Change<'_>) -> Step {
         let Some(columns) = self.query.columns_of(row, self.layout.sources()) else {
             panic!("a query that groups shows no rows of records");
@@ -391,7 +391,7 @@ impl Subscription {
         self.end_with(Err(error))
     }
 
-    /// Rows of a log are conflated by the key of their record.
+    /// Keys rows of a log by the key of their record, for conflation.
     fn rekey(&self, change: &Change<'_>, changes: &mut [ResultChange]) {
         let is_log = self.query.kind == TableKind::Log;
         if !is_log || self.top.is_some() || self.query.is_grouped() {
@@ -403,7 +403,7 @@ impl Subscription {
         }
     }
 
-    /// Has changes of the result go their way to the client.
+    /// Passes changes of the result on to the client.
     fn follow(&mut self, changes: Vec<ResultChange>, positions: &[(i32, i64)]) -> Step {
         let mut topped = Topped::Kept;
         let changes = match &mut self.top {
@@ -419,13 +419,13 @@ impl Subscription {
             }
         };
         let is_filling = self.phase == Phase::Filling;
-        // A top-n is shown as a whole at the end; what no client asked for is not shown at all.
+        // A top-n is sent as a whole at the end. Rows that the client did not request are not sent.
         if is_filling && (self.top.is_some() || !self.options.snapshot) {
             return Step::Applied;
         }
         let is_kept_back = self.phase == Phase::Rereading
             || (is_filling && self.query.is_grouped())
-            // Several changes of one row, such as one that moves within a top-n, become one.
+            // Several changes of one row, such as a move within a top-n, are merged.
             || self.top.is_some();
         let is_conflated = self.options.every_ms.is_some() || self.is_behind;
         for change in changes {
@@ -444,12 +444,12 @@ impl Subscription {
         self.limit()
     }
 
-    /// What becomes of a client that is behind.
+    /// Handles a client that is behind.
     fn limit(&mut self) -> Step {
         if self.phase != Phase::Live {
             return Step::Applied;
         }
-        // What waits has a bound: where the client keeps up, it is sent before it is due.
+        // Pending changes are bounded: if the client keeps up, they are sent before they are due.
         if self.pending.is_full() && !self.queue.is_full() {
             self.flush();
             return Step::Applied;
@@ -480,7 +480,7 @@ impl Subscription {
         )
     }
 
-    /// Sends all that waits.
+    /// Sends all pending changes.
     fn flush(&mut self) {
         self.due_ms = None;
         for change in self.pending.take() {
@@ -497,7 +497,7 @@ impl Subscription {
         self.layout.put((before, after), (self.time_ms, positions), self.queue.rows());
     }
 
-    /// A row of progress is sent when nothing before it waits.
+    /// Sends a due progress row if nothing before it is pending.
     fn send_progress(&mut self) {
         let waits = !self.pending.is_empty() || self.queue.is_full();
         if !self.progress_due || waits {
@@ -511,7 +511,7 @@ impl Subscription {
         self.time_ms = self.time_ms.max(time_ms);
     }
 
-    /// Whether `offset` is new in its partition, which is then behind it.
+    /// Advances a partition beyond `offset`. Returns whether the offset was new.
     fn advance(&mut self, partition: i32, offset: i64) -> bool {
         let next = offset.saturating_add(1);
         match self.positions.iter_mut().find(|it| it.0 == partition) {
@@ -539,7 +539,7 @@ impl Subscription {
         }
     }
 
-    /// A change behind UP TO: the end, once every partition has come there.
+    /// Handles a change after UP TO: ends once every partition has reached it.
     fn pass_end(&mut self, change: &Change<'_>) -> Step {
         let end = match &self.up_to {
             Some(Point::Offset(end)) => Some(*end),
@@ -554,7 +554,7 @@ impl Subscription {
         if self.has_come_to_end() { self.end_with(Ok(())) } else { Step::Passed }
     }
 
-    /// Whether every partition has come to UP TO.
+    /// Returns whether every partition has reached UP TO.
     fn has_come_to_end(&self) -> bool {
         let has_come = |partition: i32, end: i64| {
             end == 0 || self.positions.iter().any(|it| it.0 == partition && it.1 >= end)

@@ -1,4 +1,4 @@
-//! Subscriptions: what is there, then each change of it, exactly once.
+//! Subscriptions: existing rows, then each change of them exactly once.
 //!
 //! ```text
 //! snapshot rows, changes ─▶ View ─▶ top n ─▶ conflation ─▶ envelope ─▶ queue ─▶ client

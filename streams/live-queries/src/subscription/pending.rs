@@ -1,4 +1,4 @@
-//! Changes that wait to be sent, one for each row of the result: conflation.
+//! Conflation: pending changes, at most one for each row of the result.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,13 +12,13 @@ pub(super) struct Pending {
     limits: QueueLimits,
     changes: HashMap<Arc<[u8]>, PendingChange>,
     bytes: usize,
-    /// How many changes have begun to wait: their order.
+    /// Number of changes that became pending so far, which determines their order.
     sequence: u64,
-    /// Changes that took the place of others.
+    /// Number of changes that replaced pending ones.
     pub(super) conflated_count: u64,
 }
 
-/// Row that the client saw last and the one that it is to see next.
+/// The row that the client saw last, and the one that it will see next.
 #[derive(Debug)]
 pub(super) struct PendingChange {
     sequence: u64,
@@ -41,7 +41,7 @@ impl Pending {
         self.changes.len() >= self.limits.rows_max || self.bytes >= self.limits.bytes_max
     }
 
-    /// Puts `change` in place of what waits for its row; what ends where it began waits no more.
+    /// Merges `change` with the pending one of its row. A change without net effect is dropped.
     pub(super) fn merge(&mut self, change: ResultChange, positions: Vec<(i32, i64)>) {
         let ResultChange { key, before, after } = change;
         match self.changes.entry(key) {
@@ -64,7 +64,7 @@ impl Pending {
         }
     }
 
-    /// All changes, in the order in which they began to wait.
+    /// Takes all changes, in the order in which they became pending.
     pub(super) fn take(&mut self) -> Vec<PendingChange> {
         self.bytes = 0;
         let mut changes: Vec<PendingChange> = self.changes.drain().map(|(_, it)| it).collect();

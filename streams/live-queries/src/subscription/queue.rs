@@ -1,9 +1,8 @@
-//! Rows that wait for a client, bounded in number and bytes.
+//! Bounded queue of rows for a client.
 
 use crate::subscription::rows::OutputRows;
 
-/// Limits of what a subscription holds for a client that has not taken it. One change may go
-/// beyond.
+/// Limits of the rows queued for a client. A single change may exceed them.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
     pub rows_max: usize,
@@ -14,7 +13,7 @@ pub struct QueueLimits {
 pub(super) struct Queue {
     limits: QueueLimits,
     rows: OutputRows,
-    /// Bytes of the rows that were taken last.
+    /// Bytes of the rows taken last.
     taken_bytes: usize,
 }
 
@@ -35,13 +34,13 @@ impl Queue {
         self.rows.len()
     }
 
-    /// The rows, to add some: memory is had at once for as much as was taken the last time.
+    /// Returns the rows for appending, with memory reserved for as much as was taken last.
     pub(super) fn rows(&mut self) -> &mut OutputRows {
         self.rows.expect(self.taken_bytes);
         &mut self.rows
     }
 
-    /// Takes all rows out.
+    /// Takes all rows.
     pub(super) fn take(&mut self) -> OutputRows {
         self.taken_bytes = self.rows.bytes();
         std::mem::take(&mut self.rows)

@@ -1,7 +1,7 @@
-//! Rows on their way to a client, one behind the other in one piece of memory.
+//! Output rows, encoded consecutively in one buffer.
 //!
-//! A row of a record is written there as the query evaluates it, and read from there as the client
-//! is sent it: neither takes an allocation for each row.
+//! A row of a record is encoded while the query evaluates it, and decoded while it is sent to the
+//! client. Neither allocates memory for each row.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -13,34 +13,34 @@ use crate::scalar::Value;
 
 const WHOLE: &str = "rows are written whole, and read as they were written";
 
-/// Event of a row.
+/// Type of an output row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Event {
-    /// So many more of this row: 1 or -1.
+    /// Insertion (1) or deletion (-1) of this row.
     Diff(i8),
-    /// This row in place of the one with its key.
+    /// This row replaces the one with its key.
     Upsert,
-    /// No row with this key; other columns are NULL.
+    /// The row with this key was deleted. Other columns are NULL.
     Delete,
-    /// All changes before this time and position have been sent; columns are NULL.
+    /// All changes before this time and position have been sent. Columns are NULL.
     #[default]
     Progress,
 }
 
-/// A row, with its values borrowed from [`OutputRows`].
+/// A row whose values are borrowed from [`OutputRows`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OutputRow<'a> {
     pub event: Event,
-    /// When it was applied, in milliseconds since 1970; never less than in the row before.
+    /// Time of the change in Unix milliseconds; never decreases.
     pub time_ms: i64,
-    /// Partition and offset of the record that made it; of progress, the next offset of each
-    /// partition. Empty where time made it.
+    /// Partition and offset of the record that caused the row; in a progress row, the next offset
+    /// of each partition. Empty if time caused it.
     pub positions: Vec<(i32, i64)>,
-    /// Those of the query, in the order in which the client sees them.
+    /// Columns of the query, in the client's order.
     pub columns: Vec<Value<'a>>,
 }
 
-/// A row but for its columns.
+/// A row without its columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head<'a> {
     pub(super) event: Event,
@@ -48,24 +48,24 @@ pub(super) struct Head<'a> {
     pub(super) positions: &'a [(i32, i64)],
 }
 
-/// Rows that a subscription sends, some of them, in order.
+/// Encoded rows of a subscription, in order.
 #[derive(Clone, Debug, Default)]
 pub struct OutputRows {
-    /// Of each row: how many bytes follow, in 4 of them; its event, its time, its positions with
-    /// their number in front, and its columns with theirs.
+    /// For each row: number of following bytes (4 bytes), event, time, number of positions and
+    /// positions, number of columns and columns.
     bytes: Vec<u8>,
-    /// Where the first row begins.
+    /// Start of the first row.
     start: usize,
     count: usize,
 }
 
-/// Reads rows one after the other.
+/// Decodes rows sequentially.
 #[derive(Clone, Copy, Debug)]
 pub struct RowReader<'a> {
     rest: &'a [u8],
 }
 
-/// What a value is, in front of it.
+/// Type tags of encoded values.
 mod tag {
     pub(super) const NULL: u8 = 0;
     pub(super) const FALSE: u8 = 1;
@@ -109,7 +109,7 @@ impl OutputRows {
         self.count == 0
     }
 
-    /// Bytes of memory that they take.
+    /// Returns the bytes of all rows.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len() - self.start
     }
@@ -118,7 +118,7 @@ impl OutputRows {
         RowReader { rest: &self.bytes[self.start..] }
     }
 
-    /// Takes out the first rows: so many, or all.
+    /// Takes the first `count` rows, or all if there are fewer.
     pub fn take(&mut self, count: usize) -> Self {
         if count >= self.count {
             return std::mem::take(self);
@@ -135,14 +135,14 @@ impl OutputRows {
         Self { bytes, start: 0, count }
     }
 
-    /// Has memory for so many bytes, if there is none yet.
+    /// Reserves memory for `bytes` unless there is some.
     pub(super) fn expect(&mut self, bytes: usize) {
         if self.bytes.capacity() == 0 {
             self.bytes.reserve(bytes);
         }
     }
 
-    /// Adds a row.
+    /// Appends a row.
     pub(super) fn push<'v>(
         &mut self,
         head: Head<'_>,
@@ -154,7 +154,7 @@ impl OutputRows {
         });
     }
 
-    /// Adds a row whose columns are evaluated one after the other. Where one fails, none is added.
+    /// Appends a row whose columns are evaluated sequentially. If one fails, nothing is appended.
     pub(super) fn try_push<'v>(
         &mut self,
         head: Head<'_>,
@@ -174,7 +174,7 @@ impl OutputRows {
     ) -> Result<(), E> {
         let begin = self.bytes.len();
         let bytes = &mut self.bytes;
-        // The length, which is not known yet.
+        // Placeholder for the length.
         bytes.extend([0; 4]);
         bytes.push(event.to_byte());
         bytes.extend(time_ms.to_le_bytes());
@@ -198,7 +198,7 @@ impl OutputRows {
 }
 
 impl<'a> RowReader<'a> {
-    /// Reads the next row into `row`, whose memory is used again. `false` where there is none.
+    /// Reads the next row into `row`, whose memory is reused. Returns `false` at the end.
     pub fn read(&mut self, row: &mut OutputRow<'a>) -> bool {
         if self.rest.is_empty() {
             return false;
@@ -239,7 +239,7 @@ impl<'a> RowReader<'a> {
         std::str::from_utf8(self.run()).expect(WHOLE)
     }
 
-    /// Bytes behind their length.
+    /// Reads bytes with a length prefix.
     fn run(&mut self) -> &'a [u8] {
         let length = self.u32() as usize;
         self.bytes(length)

@@ -1,6 +1,6 @@
-//! Conditions as a tree of their own, with SQL text and a truth value each, and random records.
+//! Reference conditions, each with SQL text and a truth value, and random records.
 //!
-//! Written apart from the crate: values are text, whole numbers or NULL, and nothing fails.
+//! Independent of the crate: values are text, integers or NULL, and evaluation never fails.
 
 use model::Random;
 
@@ -11,7 +11,7 @@ pub(crate) enum Truth {
     Unknown,
 }
 
-/// A record with the values that its JSON text holds.
+/// A record with the values of its JSON text.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
     pub(crate) partition: i32,
@@ -226,7 +226,7 @@ fn compare<T: Ord>(operator: &str, left: Option<T>, right: Option<T>) -> Truth {
     })
 }
 
-/// By trying everything that `%` may stand for.
+/// Matches recursively, trying every length for `%`.
 fn is_like(text: &[char], pattern: &[char]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),
