@@ -147,8 +147,8 @@ impl BatchHeader {
         sequence_after(self.base_sequence, self.last_offset_delta)
     }
 
-    /// Encodes a batch of this header and of `records`, compressed by its codec. Size and checksum
-    /// are computed.
+    /// Encodes a batch of this header and of `records`, which must already be compressed by its
+    /// codec. Size and checksum are computed.
     pub fn with_records(&self, records: &[u8]) -> Vec<u8> {
         let mut batch = vec![0; HEADER_BYTES];
         batch.extend_from_slice(records);

@@ -329,7 +329,7 @@ impl Groups {
             Target::Committed { .. } => None,
             Target::Pending(producer) => Some(producer.id),
         };
-        // Replacing an offset is allowed regardless of the limits, unless it grows.
+        // Replacing an offset is always allowed; only its growth counts against the limit.
         let replaced = group.offsets.replaced(&place, producer_id);
         let replaced_bytes = replaced.map(|it| it.size(&place.topic));
         if replaced.is_none() && group.offsets.count() >= self.options.group_offsets_max {

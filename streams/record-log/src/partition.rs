@@ -1,6 +1,6 @@
 //! A partition: an unbounded sequence of records, in segments of one topic's volume.
 //!
-//! One thread at a time appends. Readers do not lock out the writer. They see stable records, which
+//! One thread at a time appends. Readers do not wait for appends. They see stable records, which
 //! survive all that the volume's durability class covers.
 //!
 //! Lock order: restructuring, writer, slots, view, extent of a segment.
@@ -173,8 +173,8 @@ impl Partition {
     }
 
     /// Same as [`Partition::append`], for a transactional batch. If the producer has no open
-    /// transaction here, its coordinator must have admitted the batch when
-    /// [`Partition::next_offset`] was at least `admitted_at`. A marker since then means that the
+    /// transaction here, its coordinator must have admitted the batch after
+    /// [`Partition::next_offset`] returned `admitted_at`. A marker since then means that the
     /// transaction has ended. The batch is then rejected, because no marker would ever follow it.
     pub fn append_to_transaction(
         &self,

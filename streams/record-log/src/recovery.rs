@@ -37,7 +37,7 @@ pub(crate) fn recover(
     if let Some(first) = first
         && Checkpoint::load_newest(device, first.slot, &first.header)?.is_none()
     {
-        // Kept, because only it has a checkpoint of the producers.
+        // The previous segment is kept, because only it has the state of producers.
         deleted -= 1;
     }
     for segment in segments.drain(..deleted) {

@@ -1,4 +1,4 @@
-//! Searches of a partition by time and by size.
+//! Searches of a partition by time and by size, without a copy of the searched batches.
 
 use record_batch::{BatchHeader, Record, Records};
 
@@ -131,7 +131,7 @@ fn newest_of(batch: &BatchHeader, bytes: &[u8], start_offset: i64) -> i64 {
 }
 
 /// Finds the first remaining record of a batch with a timestamp from `unix_ms` on. The batch's
-/// maximum must be.
+/// maximum timestamp must be at least `unix_ms`.
 fn place_of_time(
     batch: &BatchHeader,
     bytes: &[u8],

@@ -193,8 +193,8 @@ impl TopicVolume {
         slots::discard(device, slot)
     }
 
-    /// Marks the slot as spare. Its next use needs a header and a checkpoint, for which memory is
-    /// reserved now.
+    /// Marks the slot as spare. Its next use needs a header and one checkpoint, for which memory is
+    /// reserved now. Further checkpoints are skipped if memory is short.
     fn make_spare(&self, slot: Slot) -> Result<(), LogError> {
         SegmentHeader::spare(self.id).save(&*self.device, slot)?;
         reserve::write(&*self.device, slot.checkpoint(0), BLOCK)

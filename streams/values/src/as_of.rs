@@ -80,8 +80,7 @@ impl AsOf {
         Ok(AsOfStep::More(self))
     }
 
-    /// Collects the values of keys that have changed since. Returns the offset up to which was
-    /// read.
+    /// Collects the values of keys that have changed since. Returns the offset that was reached.
     fn read(&mut self) -> Result<i64, ValuesError> {
         let (from, end, log) = (self.next, self.offset, &self.snapshot.log);
         let mut batches = log.committed(from..end, STEP_BYTES, &mut self.buffer)?;

@@ -283,8 +283,8 @@ impl Follower {
     }
 }
 
-/// Removes a value if it is still the current one of its key. Returns the offset up to which was
-/// applied.
+/// Removes a value if it is still the current one of its key. Returns the offset before which all
+/// records were applied.
 fn delete(values: &Values, record: &Record<'_>) -> Option<i64> {
     let hash = KeyHash::of(&values.secret, record.key?);
     let mut state = values.state_to_change();

@@ -292,7 +292,7 @@ impl Compaction {
     fn begin_copy(&mut self) -> Result<Stage, LogError> {
         let map_end = self.rules.map_end;
         self.partition.extend_compaction(map_end);
-        // Releases segments that are not copied early, so that their memory can be freed.
+        // Moved out, so that the pass holds replaced segments no longer than necessary.
         let mut segments = std::mem::take(&mut self.segments);
         segments.truncate(segments.partition_point(|it| it.header.base_offset < map_end));
         self.begin_group(segments.into())
@@ -481,7 +481,7 @@ impl Compaction {
         Ok(Known { end_offset, aborted, producers })
     }
 
-    /// Returns the position of the first batch of a segment that was not cut.
+    /// Returns the position of a segment's first batch, behind the part that was cut.
     fn start_of(&self, index: usize, segment: &Segment) -> Position {
         let bytes = segment.extent().index.head();
         Position { segment: index, bytes, aborted: self.aborted_in(segment) }

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Two places on the topic's volume are used alternately. Shards are written one by one while the
-//! log is followed, so each reflects a different offset. Following the log from the begin of the
-//! checkpoint to its end makes all parts consistent, because applying a record twice has no effect.
-//! Until then, readers are not served. A checkpoint with any invalid part is rejected, and the log
-//! is followed from its start.
+//! log is followed, so each reflects a different offset. Following the log from where the
+//! checkpoint was begun to where it ended makes all parts consistent, because applying a record
+//! twice has no effect. Until then, readers are not served. A checkpoint with any invalid part is
+//! rejected, and the log is followed from its start.
 
 mod contents;
 mod frames;
