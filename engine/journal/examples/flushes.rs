@@ -1,6 +1,5 @@
-//! Measures flushes: `flushes FOLDER ROUNDS`. Writes bytes that nothing shrinks to a volume, a
-//! flush after each so many, with a journal in the folder that is plain and one that is encrypted
-//! in turn.
+//! Measures flushes: `flushes FOLDER ROUNDS`. Writes incompressible data to a volume and flushes at
+//! fixed intervals, alternately with a plain and an encrypted journal in the folder.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
@@ -18,7 +17,7 @@ use volumes::{Durability, Engine, EngineOptions, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes a flush, and bytes a run.
+/// Bytes per flush, and bytes per run.
 const RUNS: [(usize, u64); 3] = [(4 << 10, 8 * MIB), (64 << 10, 64 * MIB), (4 << 20, 256 * MIB)];
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -61,7 +60,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// MiB a second.
+/// Returns the throughput in MiB/s.
 fn run(
     folder: &Path,
     key: Option<Arc<SetKey>>,

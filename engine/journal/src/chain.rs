@@ -1,9 +1,9 @@
-//! Segments that make up the journal, and their ends.
+//! Chain of segments that form the journal, and its end.
 //!
-//! Each header names the segment before and where that one ended. The segments that are found by
-//! following these names back from the newest intact one are the journal. Every other segment is
-//! left from an attempt that failed, or was prepared and not used. Files that were never meant to
-//! be segments are left alone.
+//! Each header names the previous segment and the offset at which that segment ended. The journal
+//! consists of the segments reached by following these references back from the newest intact one.
+//! All other segments are remains of failed attempts, or were prepared and never used. Files that
+//! are not segments are ignored.
 
 use sealing::{KeyId, SetKey};
 use storage::Folder;
@@ -21,32 +21,32 @@ pub(crate) struct Link {
     pub(crate) end: End,
 }
 
-/// A file that is none of the journal's segments.
+/// A file that is not part of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leftover {
     pub(crate) number: u32,
     pub(crate) file_bytes: u64,
 }
 
-/// The journal as it was found.
+/// The journal as found in its folder.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
-    /// By sequence; the last one is the newest.
+    /// In order of sequence, the newest last.
     pub(crate) links: Vec<Link>,
-    /// Segments that are not part of it: left from attempts that failed, or cut off from it by one
-    /// that is missing.
+    /// Segments that are not part of the journal: remains of failed attempts, or cut off by a
+    /// missing segment.
     pub(crate) stray: Vec<Leftover>,
-    /// Files that hold nothing.
+    /// Segment files without contents.
     pub(crate) unused: Vec<Leftover>,
     pub(crate) next_number: u32,
-    /// The highest that any segment says, also one that is not part of the journal.
+    /// The highest epoch in any segment header, including segments outside the journal.
     pub(crate) epoch: u64,
     highest_sequence: u64,
 }
 
 impl Chain {
-    /// Finds the segments from sequence `from` on. Fails when one of them is missing or damaged; a
-    /// torn end of the newest one is the end of the journal.
+    /// Finds the segments from sequence `from` on. Fails if one of them is missing or damaged. A
+    /// torn transaction at the end of the newest segment is the end of the journal.
     pub(crate) fn find(
         folder: &dyn Folder,
         key: Option<&SetKey>,
@@ -81,8 +81,8 @@ impl Chain {
         Ok(chain)
     }
 
-    /// First sequence from which the journal can be read to its end, as far as headers and lengths
-    /// tell; `None` when there is no journal.
+    /// Returns the first sequence from which the journal can be read to its end, judging by headers
+    /// and file lengths, or `None` if there is no journal.
     pub(crate) fn first_sequence(
         folder: &dyn Folder,
         key: Option<&SetKey>,
@@ -92,14 +92,14 @@ impl Chain {
         let mut chain = Self::default();
         let Some(newest) = find_newest(folder, key, &found)? else { return Ok(None) };
         chain.links.push(newest);
-        // It says what keeps it from going back any further, which is where the journal begins.
+        // The error says why the chain cannot be followed further back. The journal begins there.
         let _beginning = chain.follow_back(&found, 0);
         let is_whole = |link: &&Link| link.file_bytes >= u64::from(link.end.offset);
         let first = chain.links.iter().rev().take_while(is_whole).last();
         Ok(first.map(|link| link.header.first_sequence))
     }
 
-    /// Adds the segments before the first one, until one begins at `from` or before.
+    /// Prepends earlier segments until one begins at or before `from`.
     fn follow_back(&mut self, found: &[Found], from: u64) -> Result<(), JournalError> {
         loop {
             let first = self.links[0].header;
@@ -124,9 +124,9 @@ impl Chain {
         }
     }
 
-    /// Makes the end of the journal safe against power loss by writing the last transaction again.
-    /// If its first write failed, or the process died before the write returned, the transaction
-    /// can be read now and may still be lost later, whatever is synced.
+    /// Secures the end of the journal against power loss by rewriting the last transaction. If its
+    /// first write failed, or the process died before the write returned, the transaction is
+    /// readable now, but may still be lost later even after a sync.
     pub(crate) fn secure_end(
         &self,
         folder: &dyn Folder,
@@ -140,30 +140,29 @@ impl Chain {
         }
     }
 
-    /// The sequence after the last transaction.
+    /// Returns the sequence number after the last transaction.
     pub(crate) fn end_sequence(&self) -> u64 {
         self.links.last().map_or(1, |link| link.end.next_sequence)
     }
 
-    /// Sequence number of the next transaction: no less than any header says, so that it comes
-    /// after every checkpoint.
+    /// Returns the sequence number of the next transaction. It is at least the highest in any
+    /// header, so that it comes after every checkpoint.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.end_sequence().max(self.highest_sequence)
     }
 
-    /// Number and end of the last segment, for the header of the segment that continues the
-    /// journal.
+    /// Returns the number and end of the last segment, for the header of the next segment.
     pub(crate) fn end(&self) -> Option<PreviousEnd> {
         let Link { header, end, .. } = self.links.last()?;
         Some(PreviousEnd { number: header.number, end: end.offset })
     }
 }
 
-/// The newest segment.
+/// Finds the newest segment of the journal.
 ///
-/// A segment without a transaction may be left from an attempt that failed and was removed, and be
-/// back after a loss of power that took the removal. So it counts only when it follows the newest
-/// segment with a transaction; when there is none, nothing was ever acknowledged.
+/// An empty segment may be left by a failed attempt whose removal a power loss undid. Therefore it
+/// counts only if it follows the newest segment that has a transaction. If no segment has one,
+/// nothing was ever acknowledged.
 fn find_newest(
     folder: &dyn Folder,
     key: Option<&SetKey>,
@@ -184,7 +183,7 @@ fn find_newest(
     Ok(empty.into_iter().next())
 }
 
-/// Whether a segment follows the one of this number, with nothing but empty ones between them.
+/// Returns whether a segment follows segment `number` with only empty segments in between.
 fn follows(link: &Link, empty: &[Link], number: u32) -> bool {
     let mut header = &link.header;
     while let Some(previous) = header.previous {
@@ -200,20 +199,21 @@ fn follows(link: &Link, empty: &[Link], number: u32) -> bool {
     false
 }
 
-/// Whether a file that is no segment was to become one: it is blank, or its header is torn.
+/// Returns whether an invalid segment file was created by this journal: it is blank, or its header
+/// is torn.
 fn is_ours(kind: FormatErrorKind) -> bool {
     matches!(kind, FormatErrorKind::Blank | FormatErrorKind::Damaged)
 }
 
-/// Set id of the journal in a folder; `None` when there is no journal. If segments of several sets
-/// are there, the newest decides.
+/// Returns the set id of the journal in a folder, or `None` if there is no journal. If segments of
+/// several sets exist, the newest determines it.
 pub fn set_in(folder: &dyn Folder) -> Result<Option<SetId>, JournalError> {
     let found = segment_file::find_all(folder)?;
     Ok(found.iter().rev().find_map(|found| Some(found.header.ok()?.set_id)))
 }
 
-/// Checks the key of the journal in a folder. Fails if the journal is encrypted by another key, is
-/// not encrypted although a key is given, or is encrypted and no key is given.
+/// Checks the key of the journal in a folder. Fails if the journal is encrypted with another key,
+/// is encrypted and no key is given, or is not encrypted and a key is given.
 pub fn check_key(folder: &dyn Folder, key: Option<&SetKey>) -> Result<(), JournalError> {
     segment_file::find_all(folder)?.iter().try_for_each(|found| refuse_other_key(found, key))
 }
@@ -223,13 +223,13 @@ pub fn check_key(folder: &dyn Folder, key: Option<&SetKey>) -> Result<(), Journa
 pub enum JournalKey {
     /// There is no journal.
     Empty,
-    /// It is not encrypted.
+    /// The journal is not encrypted.
     None,
-    /// It is encrypted by this data key.
+    /// The journal is encrypted with this data key.
     Sealed(KeyId),
 }
 
-/// Finds the data key of a journal; if segments with several keys are there, the newest decides.
+/// Finds the data key of a journal. If segments have different keys, the newest determines it.
 pub fn find_key(folder: &dyn Folder) -> Result<JournalKey, JournalError> {
     let found = segment_file::find_all(folder)?;
     let newest = found.iter().rev().find_map(|found| found.header.ok());
@@ -254,7 +254,7 @@ fn refuse_other_key(found: &Found, key: Option<&SetKey>) -> Result<(), JournalEr
     Err(JournalError::new(JournalErrorKind::Key, what))
 }
 
-/// Fails for a file that no attempt of this journal can have left.
+/// Fails for a file that this journal cannot have created.
 fn refuse_others(folder: &dyn Folder, found: &Found, set_id: SetId) -> Result<(), JournalError> {
     let name = name_of(found.number);
     match found.header {
@@ -268,7 +268,8 @@ fn refuse_others(folder: &dyn Folder, found: &Found, set_id: SetId) -> Result<()
         Err(error) if matches!(error.kind, FormatErrorKind::Newer(_)) => {
             Err(JournalError::format(format!("cannot read segment {name}"), error))
         }
-        // A header is durable before anything is written after it.
+        // A segment's header is durable before any transaction is written, so it must be intact
+        // here.
         Err(error) if holds_transactions(folder, found, set_id)? => {
             Err(damaged_header(found.number, error))
         }

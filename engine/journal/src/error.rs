@@ -6,7 +6,7 @@ use storage::{StorageError, StorageErrorKind};
 
 use crate::format::{FormatError, FormatErrorKind};
 
-/// The class of a failure.
+/// Kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalErrorKind {
     /// The disk failed; the source has the details.
@@ -16,7 +16,7 @@ pub enum JournalErrorKind {
     NoSpace,
     #[error("the journal has reached its maximum size; complete a checkpoint, or raise max-bytes")]
     Limit,
-    /// A required part of the journal is not as it was written.
+    /// A required part of the journal is corrupt.
     #[error("the journal is corrupt; restore an image or a copy of the journal")]
     Damaged,
     #[error("a journal segment is missing; bring it back, or the image that replaced it")]
@@ -27,10 +27,11 @@ pub enum JournalErrorKind {
     Key,
     #[error("a newer release wrote the journal; use that release")]
     Newer,
-    /// The volume needs an image: no image has what it held before it was journaled.
+    /// The volume needs an image first: no image contains its contents from before it was
+    /// journaled.
     #[error("save an image first")]
     Unanchored,
-    /// The restoring program refused a change in the journal.
+    /// The restoring program rejected a change in the journal.
     #[error("cannot replay the journal")]
     Refused,
     #[error("the journal is closing")]
@@ -39,7 +40,7 @@ pub enum JournalErrorKind {
     Invalid,
 }
 
-/// A failure, with what was attempted on what.
+/// A failure, with the operation and the object it concerns.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {kind}")]
 pub struct JournalError {
@@ -71,7 +72,7 @@ impl JournalError {
         Self { kind, what: what.into(), source: Some(Box::new(source)) }
     }
 
-    /// The error and its sources in one line.
+    /// Formats the error and its sources in one line.
     pub(crate) fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut next = self.source();

@@ -1,32 +1,32 @@
-//! Group commit that clocks itself.
+//! Self-clocking group commit.
 //!
 //! ```text
 //! leader of group 1   ── writes ──┐
-//! flush               joins 2 ····├─▶ leads group 2, and the others that joined it follow
+//! flush               joins 2 ····├─▶ one leads group 2, the others follow
 //! flush               joins 2 ····┘
 //! ```
 //!
-//! A flush joins the group that gathers. While one group is written the next one gathers; when it
-//! is over, one thread that waits leads them. No timer and no thread of its own: the disk's speed
-//! decides how many share a commit.
+//! A flush joins the gathering group. While one group is written, the next one gathers. When the
+//! write ends, one waiting thread leads the next group. There is no timer and no dedicated thread:
+//! the speed of the disk determines how many flushes share a commit.
 //!
-//! What a leader writes with is handed from leader to leader, so that no lock is held while the
-//! disk is waited for. Other threads may borrow it between two commits.
+//! The leader's tool for writing passes from leader to leader, so that no lock is held across disk
+//! I/O. Other threads may borrow it between two commits.
 
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-/// Commits one after the other. A leader writes with `Tool`; `Outcome` is what all of its group are
-/// told.
+/// Serializes commits. A leader writes with `Tool`. All members of its group receive the same
+/// `Outcome`.
 #[derive(Debug)]
 pub(crate) struct GroupCommit<Tool, Outcome> {
     state: Mutex<State<Tool, Outcome>>,
-    /// The tool is back, or a nudge came: for borrowers and for a leader that rests.
+    /// Signals borrowers and a resting leader that the tool is back or a nudge came.
     changed: Condvar,
 }
 
-/// Where the threads of a group wait for its outcome, or for being its leader.
+/// Synchronization point where members of a group wait for its outcome or to become its leader.
 #[derive(Debug)]
 struct Group<Outcome> {
     outcome: OnceLock<Outcome>,
@@ -35,23 +35,23 @@ struct Group<Outcome> {
 
 #[derive(Debug)]
 struct State<Tool, Outcome> {
-    /// With the leader or a borrower when it is not here.
+    /// `None` while a leader or borrower has it.
     tool: Option<Tool>,
-    /// The volumes that the group that gathers flushes, and where its outcome will be.
+    /// Volumes that the gathering group flushes, and the group itself.
     volume_ids: Vec<u64>,
     gathering: Arc<Group<Outcome>>,
     has_leader: bool,
     borrower_count: usize,
-    /// Grows when a leader that rests should try again.
+    /// Incremented when a resting leader should retry.
     nudges: u64,
 }
 
-/// Role of a thread that joined.
+/// Role of a thread after joining a group.
 #[derive(Debug)]
 pub(crate) enum Role<Tool, Outcome> {
     /// Another thread led the group.
     Follower(Outcome),
-    /// The caller leads: it flushes the volumes and then calls [`GroupCommit::end`].
+    /// The caller leads. It flushes the volumes and then calls [`GroupCommit::end`].
     Leader(Leader<Tool, Outcome>),
 }
 
@@ -76,7 +76,8 @@ impl<Tool, Outcome: Clone> GroupCommit<Tool, Outcome> {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Joins the group that gathers, and waits until it is over or the caller's to lead.
+    /// Joins the gathering group. Blocks until the group has ended or the caller becomes its
+    /// leader.
     pub(crate) fn join(&self, volume_id: u64) -> Role<Tool, Outcome> {
         let mut state = self.lock();
         state.volume_ids.push(volume_id);
@@ -98,22 +99,22 @@ impl<Tool, Outcome: Clone> GroupCommit<Tool, Outcome> {
         }
     }
 
-    /// Ends a group: all that joined it are told, and the next one may begin.
+    /// Ends a group. Its members receive the outcome, and the next group may begin.
     pub(crate) fn end(&self, leader: Leader<Tool, Outcome>, outcome: Outcome) -> Outcome {
         let Leader { tool, volume_ids, group } = leader;
         group.outcome.get_or_init(|| outcome.clone());
         let mut state = self.lock();
         state.has_leader = false;
         self.put_back(state, tool);
-        // A call to the kernel, for nothing where the leader is the only one.
+        // Avoids a system call if the leader is the only member.
         if volume_ids.len() > 1 {
             group.changed.notify_all();
         }
         outcome
     }
 
-    /// Lets other threads borrow the tool until `time` is over or a nudge comes. The group is still
-    /// the caller's; a thread that joins meanwhile waits for the next one.
+    /// Lets other threads borrow the tool for `time` or until a nudge. The caller still leads its
+    /// group. Threads that join meanwhile belong to the next group.
     pub(crate) fn rest(
         &self,
         leader: Leader<Tool, Outcome>,
@@ -138,19 +139,19 @@ impl<Tool, Outcome: Clone> GroupCommit<Tool, Outcome> {
         }
     }
 
-    /// Number of threads that have joined the group that gathers.
+    /// Returns the number of threads in the gathering group.
     pub(crate) fn gathered_count(&self) -> usize {
         self.lock().volume_ids.len()
     }
 
-    /// Ends the rest of a leader.
+    /// Wakes a resting leader.
     pub(crate) fn nudge(&self) {
         self.lock().nudges += 1;
         self.changed.notify_all();
     }
 
-    /// Uses the tool between two commits, or while a leader rests. Waits for the commit that is
-    /// being written; the next one begins afterwards.
+    /// Uses the tool between two commits, or while a leader rests. Blocks while a commit is
+    /// written. The next commit starts afterwards.
     pub(crate) fn borrow<Answer>(&self, work: impl FnOnce(&mut Tool) -> Answer) -> Answer {
         let mut state = self.lock();
         state.borrower_count += 1;
@@ -168,8 +169,8 @@ impl<Tool, Outcome: Clone> GroupCommit<Tool, Outcome> {
         answer
     }
 
-    /// Puts the tool back and wakes the threads that may want it: one of the next group first, so
-    /// that the disk rests as short as possible.
+    /// Returns the tool and wakes waiting threads: first one of the next group, to keep the disk
+    /// busy.
     fn put_back(&self, mut state: MutexGuard<'_, State<Tool, Outcome>>, tool: Tool) {
         state.tool = Some(tool);
         let next = (!state.volume_ids.is_empty()).then(|| Arc::clone(&state.gathering));
@@ -209,8 +210,8 @@ mod tests {
 
     use super::*;
 
-    /// Whatever comes between, each thread that joined is told the outcome of a group that began
-    /// after: none is forgotten.
+    /// Whatever the interleaving, each thread that joined receives the outcome of a group that
+    /// began later. No thread is left waiting.
     #[test]
     fn leaders_borrowers_and_resting_leaders_hand_the_tool_on() {
         const ROUNDS: u64 = 2000;

@@ -1,4 +1,4 @@
-//! The journal of a pool, as the engine and its owner see it.
+//! The journal of a pool, as seen by the engine and its owner.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
@@ -24,27 +24,27 @@ use crate::segment_file::cannot_read;
 use crate::segment_set::{SegmentSet, Written};
 use crate::writer::Writer;
 
-/// Parts of which a journal is made.
+/// Parameters for opening a journal.
 #[derive(Clone, Debug)]
 pub struct JournalSpec {
-    /// Holds the journal's files and may hold others.
+    /// Folder of the journal's files. It may contain other files.
     pub folder: Arc<dyn Folder>,
-    /// Encrypts it, if there is one.
+    /// Encryption key, if the journal is encrypted.
     pub key: Option<Arc<SetKey>>,
-    /// The durable set of the pool.
+    /// Durable set of the pool.
     pub set_id: SetId,
-    /// Position up to which the newest image has everything, [`Position::START`] when there is no
-    /// image: transactions begin there at the earliest. It is needed also when the pool's memory is
-    /// intact, because a checkpoint can lie past the last transaction that reached the disk. `None`
-    /// when it is unknown: then so many sequence numbers are skipped that no image covers a new
-    /// transaction.
+    /// Position up to which the newest image covers everything, or [`Position::START`] if there is
+    /// no image. New transactions begin there at the earliest. It is required even if the pool's
+    /// memory is intact, because a checkpoint may lie after the last transaction that reached the
+    /// disk. If it is unknown (`None`), the journal skips enough sequence numbers that no image can
+    /// cover a new transaction.
     pub covered: Option<Position>,
     pub options: JournalOptions,
     pub clock: Arc<dyn Clock>,
 }
 
-/// The journal of a pool, which makes flushes durable. Shared between threads; every method may be
-/// called from any of them.
+/// The journal of a pool, which makes flushes durable. Threads share it and may call any method
+/// concurrently.
 #[derive(Debug)]
 pub struct Journal {
     options: JournalOptions,
@@ -59,34 +59,35 @@ pub struct Journal {
     noted_version: Arc<AtomicU64>,
     commits: GroupCommit<Writer, Outcome>,
     checkpoints: Mutex<Checkpoints>,
-    /// A checkpoint has ended, or the journal was stopped.
+    /// Signals the end of a checkpoint, or that the journal was stopped.
     checkpoint_ended: Condvar,
     is_stopped: AtomicBool,
 }
 
 const NEVER_POISONED: &str = "no thread panics with the checkpoints locked";
 
-/// A program that continues a journal needs no transaction of it.
+/// Start sequence for a program that only appends and reads no transaction.
 const NOWHERE: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 struct Checkpoints {
     begun: Option<Position>,
-    /// Flushes that wait for an image to have what their volume held before it was journaled.
+    /// Number of flushes that wait until an image covers their volume's contents from before it was
+    /// journaled.
     unanchored_flushes: usize,
-    /// When the next checkpoint may be asked for because the disk is full.
+    /// Earliest time of the next checkpoint requested because of a full disk.
     relief: Relief,
 }
 
-/// Checkpoints that are to make room on a full disk: one at once, and another after a while, each
-/// time a longer one as long as they are of no avail.
+/// Rate limit of checkpoints that free space on a full disk. The first is requested at once. The
+/// pause doubles for as long as they do not help.
 #[derive(Debug)]
 struct Relief {
     not_before: Duration,
     pause: Duration,
 }
 
-/// Between two such checkpoints: at least, and at most.
+/// Minimum and maximum pause between such checkpoints.
 const RELIEF_PAUSE_MIN: Duration = Duration::from_secs(2);
 const RELIEF_PAUSE_MAX: Duration = Duration::from_secs(600);
 
@@ -104,9 +105,9 @@ impl Relief {
 }
 
 impl Journal {
-    /// Continues the journal in the folder, or begins a new one there. Restores nothing: either the
-    /// pool's memory is intact, or the caller has called [`crate::recover`] before. Only the end of
-    /// the journal is checked.
+    /// Opens the journal in the folder, or creates one. Does not restore volumes: either the pool's
+    /// memory is intact, or the caller has already called [`crate::recover`]. Checks only the end
+    /// of the journal.
     pub fn open(spec: JournalSpec) -> Result<Self, JournalError> {
         let JournalSpec { folder, key, set_id, covered, options, clock } = spec;
         let chain = &Chain::find(&*folder, key.as_deref(), set_id, NOWHERE)?;
@@ -137,7 +138,7 @@ impl Journal {
         })
     }
 
-    /// Sends flushes of the engine's volumes through this journal. Called once, before volumes are
+    /// Directs flushes of the engine's volumes to this journal. Called once, before volumes are
     /// served.
     pub fn serve(self: &Arc<Self>, engine: &Arc<Engine>) {
         let was_set = self.engine.set(Arc::downgrade(engine));
@@ -146,37 +147,37 @@ impl Journal {
         engine.set_flush_target(target);
     }
 
-    /// Waits until everything that was acknowledged on the volume before the call is on stable
+    /// Blocks until all writes to the volume that were acknowledged before the call are on stable
     /// storage.
     pub fn flush(&self, volume: &VolumeMap) -> Result<(), FlushError> {
         self.meter.note_flush();
         loop {
             self.wait_until_anchored(volume).map_err(|error| FlushError(Arc::new(error)))?;
             self.commit(volume.id())?;
-            // While the commit was waited for, the volume may have come to need an image: its
-            // blocks were left out then.
+            // The volume may have become unanchored during the commit, which then skipped its
+            // blocks.
             if needs_no_image(volume) || !self.has(volume) {
                 return Ok(());
             }
         }
     }
 
-    /// Waits until the journal has the current table of volumes of class `journal` and `image` and
-    /// of their snapshots: for operations that create, change or delete one. Unlike a flush it
-    /// waits neither for room nor for a failing disk, whatever the policy: after a failure it tries
-    /// one other segment.
+    /// Blocks until the journal has the current table of volumes of class `journal` and `image` and
+    /// their snapshots. Operations that create, change or delete one call this. Unlike a flush it
+    /// waits neither for space nor for a failing disk, regardless of the policy. After a failure it
+    /// tries one other segment.
     pub fn commit_table(&self) -> Result<(), JournalError> {
         self.try_at_once(|writer| writer.commit(&[]))
     }
 
-    /// Writes the table as [`Journal::commit_table`] does, and also reserves room for the next
-    /// table: for operations that must not begin unless they can be made durable. While the journal
-    /// fails, the disk has to accept a write first.
+    /// Writes the table like [`Journal::commit_table`], and also reserves space for the next table.
+    /// Operations that must not begin unless they can be made durable call this first. While the
+    /// journal is failing, a test write to the disk must succeed first.
     pub fn prepare_table(&self) -> Result<(), JournalError> {
         self.try_at_once(Writer::prepare_table)
     }
 
-    /// Returns whether the journal has the current table of volumes. A cheap call.
+    /// Returns whether the journal has the current volume table. Cheap.
     pub fn knows_table(&self) -> bool {
         let noted = self.noted_version.load(Ordering::Relaxed);
         self.engine().is_none_or(|engine| noted == engine.table_version())
@@ -201,7 +202,7 @@ impl Journal {
         }
     }
 
-    /// Returns whether a checkpoint may clear this failure.
+    /// Returns whether a checkpoint may resolve this failure.
     pub fn may_get_room(&self, error: &JournalError) -> bool {
         match error.kind {
             JournalErrorKind::Limit => true,
@@ -210,16 +211,16 @@ impl Journal {
         }
     }
 
-    /// Waits until a checkpoint ends, for at most `time_max`.
+    /// Blocks until a checkpoint ends, for at most `time_max`.
     pub fn wait_for_checkpoint(&self, time_max: Duration) {
         let checkpoints = self.lock_checkpoints();
         let woken = self.checkpoint_ended.wait_timeout(checkpoints, time_max);
         drop(woken.expect(NEVER_POISONED));
     }
 
-    /// Does work ahead of flushes: prepares a segment, removes obsolete ones, and retries a disk
-    /// that failed. The owner calls this about once a second, and soon after
-    /// [`Journal::wants_maintenance`] returns true. Waits for the disk.
+    /// Does work ahead of flushes: prepares a segment, removes obsolete ones, and retries a failed
+    /// disk. The owner calls this about once a second, and soon after
+    /// [`Journal::wants_maintenance`] returns true. Blocks on the disk.
     pub fn maintain(&self) -> Result<(), JournalError> {
         if self.is_stopped() {
             return Ok(());
@@ -241,15 +242,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns whether a call of [`Journal::maintain`] would save a flush from waiting.
+    /// Returns whether calling [`Journal::maintain`] would avoid a delay of a flush.
     pub fn wants_maintenance(&self) -> bool {
         self.segments.wants_spare()
     }
 
     /// Returns whether the owner should save an image now, between [`Journal::begin_checkpoint`]
-    /// and [`Journal::end_checkpoint`]: the journal has grown to half of its limit, a flush waits
-    /// until an image has its volume, or the disk is full and a checkpoint would make room on it.
-    /// The last of these is reported once, and again after pauses of 2 s to 10 min.
+    /// and [`Journal::end_checkpoint`]: the journal has reached half of its limit, a flush waits
+    /// until an image has its volume, or the disk is full and a checkpoint would free space. The
+    /// last reason is reported once, then again after pauses of 2 s to 10 min.
     pub fn needs_checkpoint(&self) -> bool {
         let mut checkpoints = self.lock_checkpoints();
         let is_long = self.length_bytes() >= self.options.length_bytes_max / 2;
@@ -262,15 +263,15 @@ impl Journal {
         checkpoints.begun.is_none() && is_wanted
     }
 
-    /// Returns whether the disk has no room for the journal's next file and no checkpoint can help,
-    /// because other files take the room.
+    /// Returns whether the disk has no space for the journal's next file and a checkpoint cannot
+    /// help, because other files use the space.
     pub fn is_out_of_room(&self) -> bool {
         self.segments.is_disk_full() && !self.segments.can_shrink()
     }
 
     /// Begins a checkpoint and returns its position. Everything that was durable before lies before
-    /// this position, so an image of what the volumes hold when this returns, or later, makes that
-    /// part of the journal obsolete. Waits for the commit in progress, and writes nothing itself.
+    /// this position. An image of the volumes' contents at or after the return therefore makes that
+    /// part of the journal obsolete. Waits for the commit in progress. Writes nothing itself.
     pub fn begin_checkpoint(&self) -> Position {
         let position = self.commits.borrow(Writer::begin_checkpoint);
         let mut checkpoints = self.lock_checkpoints();
@@ -281,9 +282,9 @@ impl Journal {
         position
     }
 
-    /// Ends a checkpoint whose image is on stable storage with `position`: removes what lies
-    /// before. After a failure the journal is correct and longer than necessary;
-    /// [`Journal::maintain`] tries again.
+    /// Ends a checkpoint whose image is on stable storage with `position`, and removes the journal
+    /// before it. After a failure the journal is correct but longer than necessary, and
+    /// [`Journal::maintain`] retries.
     pub fn end_checkpoint(&self, position: Position) -> Result<(), JournalError> {
         self.cancel_checkpoint(position);
         let dropped = self.segments.drop_before(position.0);
@@ -291,7 +292,7 @@ impl Journal {
         dropped
     }
 
-    /// Cancels a checkpoint whose image could not be saved: nothing is removed.
+    /// Cancels a checkpoint whose image could not be saved. Nothing is removed.
     pub fn cancel_checkpoint(&self, position: Position) {
         let mut checkpoints = self.lock_checkpoints();
         checkpoints.begun = checkpoints.begun.filter(|&begun| begun != position);
@@ -299,10 +300,10 @@ impl Journal {
         self.checkpoint_ended.notify_all();
     }
 
-    /// Copies a page from the journal, by its number in memory, with one read of the disk. Returns
-    /// `false` when its place is not known (only that of [`JournalOptions::known_pages_max`] pages
-    /// written since the journal was opened is), when it lies before the last checkpoint, or when
-    /// it is damaged.
+    /// Copies a page from the journal by its page number in memory, with one disk read. Returns
+    /// `false` if its location is unknown (only [`JournalOptions::known_pages_max`] pages written
+    /// since the journal was opened are tracked), if it lies before the last checkpoint, or if it
+    /// is damaged.
     pub fn copy_page(&self, number: u64, into: &mut Block) -> bool {
         let known = self.known.lock().expect("no thread panics with the pages locked");
         let found = known.find_anywhere(number);
@@ -310,32 +311,33 @@ impl Journal {
         found.is_some_and(|known| read_known(&self.segments, self.key.as_deref(), known, into))
     }
 
-    /// Copies the newest contents of a block in the journal. Searches back from the end, through
-    /// 512 MiB at most; one search at a time. Returns `false` when the journal has no contents of
-    /// the block or has them damaged.
+    /// Copies the newest contents of a block in the journal. Searches backwards from the end
+    /// through at most 512 MiB, one search at a time. Returns `false` if the journal has no
+    /// contents of the block or they are damaged.
     pub fn copy_block(&self, volume_id: u64, block: u64, into: &mut Block) -> bool {
         let _turn = self.search.lock().expect("no thread panics in a search");
         read_latest(&self.segments, self.key.as_deref(), volume_id, block, into)
     }
 
-    /// Returns whether volumes of class `journal` take writes: not while the journal fails under
-    /// the policy to be read-only.
+    /// Returns whether volumes of class `journal` accept writes. They do not while the journal is
+    /// failing under the read-only policy.
     pub fn takes_writes(&self) -> bool {
         self.options.policy == FailurePolicy::Wait || !self.meter.is_failing()
     }
 
-    /// Number of flushes that wait for the transaction in progress, to share the next one.
+    /// Returns the number of flushes that wait for the transaction in progress, to share the next
+    /// one.
     pub fn waiting_flushes(&self) -> usize {
         self.commits.gathered_count()
     }
 
-    /// Durable parts of the segments that make up the journal, in reading order. Does not wait.
+    /// Returns the durable parts of the journal's segments in reading order. Does not block.
     pub fn written(&self) -> Vec<Written> {
         self.segments.written()
     }
 
-    /// Reads bytes of a segment as they are on the disk, encrypted if the journal is. Returns
-    /// `false` if the segment is no longer part of the journal. Waits for the disk.
+    /// Reads raw bytes of a segment, encrypted if the journal is. Returns `false` if the segment is
+    /// no longer part of the journal. Blocks on the disk.
     pub fn read_written(
         &self,
         segment: u32,
@@ -348,17 +350,17 @@ impl Journal {
         Ok(true)
     }
 
-    /// Bytes of the files that hold the journal.
+    /// Returns the total size of the journal's segments in bytes.
     pub fn length_bytes(&self) -> u64 {
         self.segments.length_bytes()
     }
 
-    /// The failure that keeps flushes from becoming durable at present, if there is one.
+    /// Returns the failure that currently prevents flushes from becoming durable, if any.
     pub fn failure(&self) -> Option<Failure> {
         self.meter.failure()
     }
 
-    /// Status of the journal. Takes time in proportion to the number of volumes.
+    /// Returns the journal's status. Takes time proportional to the number of volumes.
     pub fn status(&self) -> JournalStatus {
         JournalStatus {
             length_bytes: self.segments.length_bytes(),
@@ -376,7 +378,7 @@ impl Journal {
         journaled.map(|volume| volume.map().unjournaled_blocks()).sum()
     }
 
-    /// Ends all waiting: flushes that cannot be made durable now, and all later ones, fail. Their
+    /// Ends all waiting. Flushes that cannot be made durable now, and all later ones, fail. Their
     /// blocks stay dirty in the pool's memory.
     pub fn stop(&self) {
         // PAIRS-WITH: Journal::is_stopped, "the journal is stopped".
@@ -399,7 +401,7 @@ impl Journal {
         outcome.map_err(FlushError)
     }
 
-    /// Leads a group until it is durable, or for as long as the policy says.
+    /// Leads a group until it is durable or the policy gives up.
     fn lead(&self, mut leader: Leader<Writer, Outcome>) -> Outcome {
         let mut attempts = Attempts::new(&self.options, self.clock.now());
         loop {
@@ -419,7 +421,7 @@ impl Journal {
         }
     }
 
-    /// Waits until an image has what the volume held before it was of class `journal`.
+    /// Blocks until an image covers the volume's contents from before it was of class `journal`.
     fn wait_until_anchored(&self, volume: &VolumeMap) -> Result<(), JournalError> {
         if needs_no_image(volume) {
             return Ok(());
@@ -437,7 +439,8 @@ impl Journal {
             if self.is_stopped() || !is_patient {
                 break Err(unanchored(volume, self.is_stopped()));
             }
-            // The end of a checkpoint wakes; what else anchors a volume is looked for.
+            // The end of a checkpoint wakes this thread. Other ways of anchoring a volume are
+            // polled for.
             let time = self.options.retry_after_max;
             let (woken, _) =
                 self.checkpoint_ended.wait_timeout(checkpoints, time).expect(NEVER_POISONED);
@@ -447,7 +450,7 @@ impl Journal {
         answer
     }
 
-    /// Whether the volume is still one of the pool's.
+    /// Returns whether the volume still belongs to the pool.
     fn has(&self, volume: &VolumeMap) -> bool {
         let is_listed = |it: Arc<Engine>| it.volumes().iter().any(|it| it.id() == volume.id());
         self.engine().is_some_and(is_listed)
@@ -467,21 +470,21 @@ impl FlushTarget for Journal {
         Ok(Journal::flush(self, volume)?)
     }
 
-    /// While the journal fails, it is left to flushes to try again.
+    /// While the journal is failing, only flushes retry.
     fn write_back(&self, volume: &VolumeMap) {
         if needs_no_image(volume) && !self.meter.is_failing() {
-            // The blocks stay dirty: the next flush meets the failure itself.
+            // The blocks stay dirty, and the next flush reports the failure.
             let _ = self.commit(volume.id());
         }
     }
 }
 
-/// A flush that was not made durable. All threads that shared its commit are told the same.
+/// A flush that was not made durable. All threads that shared its commit receive the same error.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the flush is not on stable storage")]
 pub struct FlushError(#[source] pub Arc<JournalError>);
 
-/// How often and how long the leader of a group tries.
+/// Retry state of a group's leader.
 struct Attempts {
     options: JournalOptions,
     start: Duration,
@@ -489,8 +492,8 @@ struct Attempts {
     failures: u32,
 }
 
-/// Failures of the disk that a flush survives when the policy is not to wait: the first may be one
-/// of a segment, and the second attempt is made on another.
+/// Number of disk failures that a flush survives if the policy is not to wait. The first failure
+/// may be specific to a segment, and the second attempt uses another one.
 const FAILURES_SURVIVED: u32 = 1;
 
 impl Attempts {
@@ -498,7 +501,7 @@ impl Attempts {
         Self { options: *options, start, rest: options.retry_after, failures: 0 }
     }
 
-    /// How long to rest before the next attempt; `None` when there is to be none.
+    /// Returns the delay before the next attempt, or `None` to give up.
     fn next(&mut self, error: &JournalError, now: Duration) -> Option<Duration> {
         let is_patient = now.saturating_sub(self.start) < self.options.patience;
         let tries_again = match (error.kind, self.options.policy) {
@@ -514,8 +517,8 @@ impl Attempts {
     }
 }
 
-/// Whether a flush of the volume can be made true now: the journal has everything since an image,
-/// or the volume has left the class.
+/// Returns whether a flush of the volume can be fulfilled now: the journal has everything since an
+/// image, or the volume no longer is of class `journal`.
 fn needs_no_image(volume: &VolumeMap) -> bool {
     volume.is_anchored() || volume.durability() != Durability::Journal
 }

@@ -1,8 +1,8 @@
-//! Pages that the journal has, and their places.
+//! Locations of pages that the journal has.
 //!
-//! A table of a fixed size in private memory. It forgets: a page whose place is taken by another is
-//! written once more when it is wanted again. It is asked only about pages whose slot says that the
-//! journal has them, so that a page which took another's slot is never mistaken for it.
+//! A fixed-size table in private memory. It is lossy: a page evicted by another one is written
+//! again when it is needed next. Callers look up only pages whose slot is marked as journaled, so
+//! that a page that reused a slot is never mistaken for the previous one.
 
 use crate::format::{Location, PageCheck};
 
@@ -16,9 +16,9 @@ pub(crate) struct Known {
 
 #[derive(Debug)]
 pub(crate) struct KnownPages {
-    /// Numbers of pages and what is known of them; a length of 0 says that a place is free.
+    /// Page numbers and locations. A length of 0 marks a free entry.
     places: Box<[(u64, Known)]>,
-    /// Pages in segments below this number may not be referred to.
+    /// Lowest segment that transactions may refer to.
     floor: u32,
 }
 
@@ -30,12 +30,13 @@ impl KnownPages {
         Self { places: vec![free; count].into_boxed_slice(), floor: 0 }
     }
 
-    /// Place of a page to which a transaction may refer.
+    /// Returns the location of a page that a transaction may refer to.
     pub(crate) fn find(&self, number: u64) -> Option<Known> {
         self.find_anywhere(number).filter(|known| known.at.segment >= self.floor)
     }
 
-    /// Place of a page, also in a segment below the floor, which may be gone.
+    /// Returns the location of a page, even in a segment below the floor, which may have been
+    /// removed.
     pub(crate) fn find_anywhere(&self, number: u64) -> Option<Known> {
         let (found, known) = self.places[self.place(number)];
         (found == number && known.length != 0).then_some(known)
@@ -46,14 +47,14 @@ impl KnownPages {
         self.places[place] = (number, known);
     }
 
-    /// Sets the floor: only pages in segments from this number on may be referred to.
+    /// Raises the floor, so that transactions refer only to pages in segments from this number on.
     pub(crate) fn raise_floor(&mut self, segment: u32) {
         self.floor = self.floor.max(segment);
     }
 
     fn place(&self, number: u64) -> usize {
-        // Spreads numbers that differ in a few bits only (the multiplier is 2^64 over the golden
-        // ratio).
+        // Fibonacci hashing spreads numbers that differ in few bits (the multiplier is 2^64 over
+        // the golden ratio).
         let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
         let count = self.places.len() as u64;
         usize::try_from(spread % count).expect("below the count of places")

@@ -1,21 +1,20 @@
-//! The log on disk that makes a flush durable.
+//! The journal: a log on disk that makes flushes durable.
 //!
-//! A [`Journal`] records what blocks of volumes hold, not the writes to them: a flush captures the
-//! blocks that changed since they were last captured, and writes their pages as the pool stores
-//! them, once each. Blocks are intact after every power loss. A flush that takes several
-//! transactions is acknowledged after the last; before that, a power loss may leave any number of
-//! them, from the first one on.
+//! A [`Journal`] logs the contents of changed blocks, not individual writes. A flush captures the
+//! blocks that changed since the last capture and writes their pages in the pool's stored form,
+//! each page once. Every block survives a power loss intact. A flush that takes several
+//! transactions is acknowledged after the last one. A power loss before that may keep any prefix of
+//! them.
 //!
-//! Threads that flush do the writing, with one beside them while a long encrypted transaction is
-//! written; no thread stays. The owner calls [`Journal::maintain`] now and then for what can be
-//! done ahead.
+//! The flushing threads write the journal themselves. A second thread helps only while a long
+//! encrypted transaction is written. No thread runs permanently. The owner calls
+//! [`Journal::maintain`] regularly for work that can be done in advance.
 //!
-//! Modules stand in levels, each naming none below it: the bytes; reading them; writing them; the
-//! journal.
+//! Modules form layers, from the bottom: format, readers, writers, journal. A module uses only
+//! layers below it.
 //!
-//! Lock order: group commit, known pages, segments, meter. None is held while the disk is waited
-//! for.
-//! A search for a lost block makes other searches wait.
+//! Lock order: group commit, known pages, segments, meter. No lock is held across disk I/O, except
+//! that searches for a lost block run one at a time.
 #![forbid(unsafe_code)]
 
 mod error;

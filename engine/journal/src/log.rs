@@ -1,9 +1,9 @@
-//! Writing: one transaction after the other, each durable before the next one begins.
+//! Appending to the journal. Each transaction is durable before the next one begins.
 //!
-//! After an error no part of that write counts. The segment is left as it is and the next
-//! transaction goes to a new segment, whose header names the end of the journal before the error.
-//! So a transaction that was reported as failed and reached the disk all the same never becomes
-//! part of the journal once another has taken its place.
+//! After a write error no part of that write counts. The segment is abandoned, and the next
+//! transaction goes to a new segment whose header names the end of the journal before the error. A
+//! transaction that was reported as failed but reached the disk therefore never becomes part of the
+//! journal once another has replaced it.
 
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,7 +26,7 @@ use crate::segment_file::name_of;
 use crate::segment_set::{Segment, SegmentSet};
 use crate::transaction_builder::{TRANSACTION_BLOCKS_MAX, TransactionBuilder};
 
-/// Bytes of the largest table that the engine lets come about.
+/// Size of the largest volume table that the engine permits.
 const TABLE_BYTES_MAX: usize = DURABLE_COUNT_MAX * TABLE_RECORD_BYTES;
 const _: () = assert!(
     DURABLE_COUNT_MAX <= TABLE_COUNT_MAX
@@ -34,13 +34,13 @@ const _: () = assert!(
     "such a table fits each segment, beside contents"
 );
 
-/// Sequences that are left out when it is not known where the newest checkpoint lies: it is past
-/// the last transaction by as many as could not be written then.
+/// Sequence numbers skipped if the position of the newest checkpoint is unknown. The checkpoint may
+/// lie past the last transaction by the number of failed writes.
 const UNKNOWN_LEFT_OUT: u64 = 1 << 24;
 
 const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 
-/// State of one run of a journal that appends.
+/// State of one appending run of a journal.
 #[derive(Debug)]
 pub(crate) struct Log {
     segments: Arc<SegmentSet>,
@@ -48,27 +48,27 @@ pub(crate) struct Log {
     epoch: u64,
     key: Option<Arc<SetKey>>,
     segment_bytes: u32,
-    /// The segment that is written; `None` before the first one and after an error.
+    /// Segment being written. `None` before the first one and after an error.
     current: Option<Current>,
-    /// Where the journal ends.
+    /// End of the journal.
     end: Option<PreviousEnd>,
     next_sequence: u64,
-    /// Sequences before the next one whose transactions could not be written.
+    /// Number of sequence numbers before the next one whose transactions could not be written.
     abandoned: u32,
-    /// What is next goes to a new segment.
+    /// Forces the next transaction into a new segment.
     wants_segment: bool,
-    /// Nothing but volume tables is written for now: short segments will do.
+    /// Only volume tables are being written, so short segments suffice.
     is_of_tables: bool,
     known: Arc<Mutex<KnownPages>>,
     head: AlignedBuffer,
     sealed: SealedWrite,
 }
 
-/// Set that a journal is of.
+/// Durable set of a journal.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) set_id: SetId,
-    /// Encrypts what is written, if there is one.
+    /// Encryption key, if the journal is encrypted.
     pub(crate) key: Option<Arc<SetKey>>,
 }
 
@@ -77,12 +77,12 @@ struct Current {
     segment: Segment,
     seal: Seal,
     first_sequence: u64,
-    /// After the last transaction.
+    /// Offset after the last transaction.
     offset: u32,
 }
 
 impl Log {
-    /// Continues the journal that was found, in a run of its own.
+    /// Continues the given journal in a new run.
     pub(crate) fn new(
         segments: Arc<SegmentSet>,
         identity: Identity,
@@ -107,7 +107,7 @@ impl Log {
             current: None,
             end: chain.end(),
             next_sequence,
-            // A run that began that many more has failed as often.
+            // Skipped sequence numbers count like those of failed writes.
             abandoned: u32::try_from(abandoned).unwrap_or(u32::MAX),
             wants_segment: true,
             is_of_tables: false,
@@ -117,7 +117,7 @@ impl Log {
         }
     }
 
-    /// Form of the segments that are written.
+    /// Returns the form of new segments.
     pub(crate) fn form(&self) -> Form {
         if self.key.is_some() { Form::Sealed } else { Form::Plain }
     }
@@ -126,17 +126,18 @@ impl Log {
         Position(self.next_sequence)
     }
 
-    /// Locked for a short time only, never while the disk is waited for.
+    /// Locks the known pages. The lock is held briefly, never across disk I/O.
     pub(crate) fn known(&self) -> MutexGuard<'_, KnownPages> {
         self.known.lock().expect("no thread panics with the pages locked")
     }
 
-    /// The table of known pages, for threads that do not write.
+    /// Returns the table of known pages for threads that do not write.
     pub(crate) fn share_known(&self) -> Arc<Mutex<KnownPages>> {
         Arc::clone(&self.known)
     }
 
-    /// Number of blocks that fit into a transaction whatever they hold, beside a volume table.
+    /// Returns the number of blocks that fit into a transaction beside a volume table, whatever
+    /// their contents.
     pub(crate) fn blocks_max(&self, table: &[u8]) -> Result<usize, JournalError> {
         let volume_count = table.len() / TABLE_RECORD_BYTES;
         let none = Sizes {
@@ -147,7 +148,7 @@ impl Log {
             whole_count: 0,
         };
         let fixed = SEGMENT_HEADER_BYTES + none.body_start() + table.len() + BLOCK_BYTES;
-        // The block's entry, and that of its volume.
+        // One entry for the block and one for its volume.
         let each = BLOCK_BYTES + 2 * none.entry_bytes();
         let room = (self.segment_bytes as usize).saturating_sub(fixed) / each;
         if room == 0 || volume_count > TABLE_COUNT_MAX {
@@ -157,13 +158,13 @@ impl Log {
         Ok(room.min(TRANSACTION_BLOCKS_MAX))
     }
 
-    /// Says whether any volume has contents that are written here. Without one the journal takes
-    /// little room on the disk.
+    /// Sets whether any volume's contents are journaled. If not, the journal uses short segments to
+    /// save disk space.
     pub(crate) fn expect_blocks(&mut self, are_expected: bool) {
         self.is_of_tables = !are_expected;
     }
 
-    /// Makes sure that there is a segment to write a transaction of this length to, without writing
+    /// Ensures that a segment with space for a transaction of this length exists, without writing
     /// one.
     pub(crate) fn prepare(&mut self, length: usize) -> Result<(), JournalError> {
         match self.has_room(length) {
@@ -177,9 +178,9 @@ impl Log {
         !self.wants_segment && self.current.as_ref().is_some_and(fits)
     }
 
-    /// Writes a transaction of at most [`Log::blocks_max`] blocks. It is durable when this
-    /// returns its length. The first of a segment gets the volume table, which is what readers
-    /// begin with.
+    /// Writes a transaction of at most [`Log::blocks_max`] blocks. It is durable when this returns
+    /// its length. The first transaction of a segment gets the volume table, because readers start
+    /// with it.
     pub(crate) fn append<'bytes>(
         &mut self,
         transaction: &mut TransactionBuilder<'bytes>,
@@ -197,8 +198,8 @@ impl Log {
         self.write(transaction)
     }
 
-    /// Begins a checkpoint: everything written from now on lies after the position that is
-    /// returned, in segments of its own, and refers to nothing before it.
+    /// Begins a checkpoint. Everything written from now on lies after the returned position, in
+    /// separate segments, and refers to nothing before it.
     pub(crate) fn begin_checkpoint(&mut self) -> Position {
         let is_fresh =
             self.current.as_ref().is_some_and(|it| it.first_sequence == self.next_sequence);
@@ -233,8 +234,8 @@ impl Log {
         let length = transaction.sizes().total_bytes();
         if let Err(error) = written {
             let what = format!("cannot write to segment {}", name_of(segment.number));
-            // It may be on the disk all the same. Nothing else gets its number, so that a
-            // checkpoint from here on lies after it.
+            // The transaction may have reached the disk. Its sequence number is not reused, so that
+            // a checkpoint from here on lies after it.
             self.next_sequence += 1;
             self.abandoned += 1;
             self.current = None;
@@ -249,8 +250,8 @@ impl Log {
         Ok(length)
     }
 
-    /// Begins a segment. From the attempt on nothing is added to the one before: the new header may
-    /// be on the disk even if that could not be told.
+    /// Begins a segment. Nothing is appended to the previous segment after this attempt, because
+    /// the new header may be on disk even if its write failed.
     fn begin_segment(&mut self, length: usize) -> Result<(), JournalError> {
         self.current = None;
         self.segments.close_last(self.next_sequence);

@@ -1,4 +1,4 @@
-//! Figures of a journal's own work.
+//! Metrics of a journal's own work.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -6,51 +6,52 @@ use std::time::Duration;
 use crate::error::{JournalError, JournalErrorKind};
 use crate::replay::Position;
 
-/// Transactions whose times are kept.
+/// Number of transactions whose write times are kept.
 const TIMES_MAX: usize = 1024;
 
-/// Writes of so many bytes tell the speed of the disk and not that of one request.
+/// Minimum write size for measuring disk throughput. Shorter writes measure latency.
 const STREAM_BYTES_MIN: u64 = 256 << 10;
 
-/// State and figures of a journal.
+/// Status and metrics of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalStatus {
     pub state: JournalState,
     /// Position after the last durable transaction.
     pub position: Position,
-    /// Bytes of the files that make up the journal, and of all its files.
+    /// Size of the files that make up the journal, and of all its files, including spare and
+    /// obsolete ones.
     pub length_bytes: u64,
     pub file_bytes: u64,
     pub length_bytes_max: u64,
     pub checkpoint_begun: Option<Position>,
-    /// Blocks of volumes of class `journal` that are not in the journal: the loss of a power
-    /// failure now.
+    /// Blocks of volumes of class `journal` that are not in the journal yet. A power failure now
+    /// would lose them.
     pub unjournaled_blocks: u64,
-    /// Flushes requested, and transactions that served them.
+    /// Number of flushes requested, and of transactions that served them.
     pub flushes: u64,
     pub transactions: u64,
-    /// Blocks in these transactions, and those of them that referred to a page already in the
+    /// Number of blocks in these transactions, and of those that referred to a page already in the
     /// journal.
     pub blocks: u64,
     pub references: u64,
     pub written_bytes: u64,
-    /// Time that the transaction that is being written has taken so far.
+    /// Elapsed time of the transaction in progress.
     pub writing_for: Option<Duration>,
-    /// Mean over the last 1024 transactions: from the call to stable storage.
+    /// Mean over the last 1024 transactions, from the call until the data is on stable storage.
     pub write_time_mean: Duration,
     pub write_time_p99: Duration,
-    /// Throughput of long writes to the disk; `None` before the first.
+    /// Disk throughput of long writes, or `None` before the first.
     pub stream_bytes_per_second: Option<u64>,
-    /// The last failure, also after the journal has recovered.
+    /// The last failure, kept after the journal has recovered.
     pub last_failure: Option<Failure>,
 }
 
-/// Ability of a journal to be written.
+/// Health of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JournalState {
     #[default]
     Working,
-    /// Nothing has become durable since `since`, and flushes wait or fail as the policy says.
+    /// Nothing has become durable since `since`. Flushes wait or fail according to the policy.
     Failing { since: Duration, failure: Failure },
 }
 
@@ -71,10 +72,10 @@ pub(crate) struct Meter {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is counted and remembered; the rest is found when it is asked for.
+    /// Counters and remembered values. The other fields are computed on request.
     so_far: JournalStatus,
     writing_since: Option<Duration>,
-    /// A ring of the last write times.
+    /// Ring buffer of recent write times.
     times: Vec<Duration>,
     time_next: usize,
     stream_bytes: u64,
@@ -82,7 +83,7 @@ struct State {
     failing_since: Option<Duration>,
 }
 
-/// A transaction that became durable.
+/// A transaction that has become durable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     pub(crate) blocks: usize,
@@ -104,7 +105,7 @@ impl Meter {
         self.lock().writing_since = Some(now);
     }
 
-    /// Notes that a write has become durable.
+    /// Records that a write has become durable.
     pub(crate) fn note_written(&self, written: Written, now: Duration) {
         let mut state = self.lock();
         let time = now.saturating_sub(state.writing_since.take().unwrap_or(now));
@@ -128,7 +129,7 @@ impl Meter {
         state.failing_since = None;
     }
 
-    /// The disk took something again.
+    /// Records that the disk accepts writes again.
     pub(crate) fn note_resumed(&self) {
         self.lock().failing_since = None;
     }
@@ -145,13 +146,13 @@ impl Meter {
         self.lock().failing_since.is_some()
     }
 
-    /// The failure that nothing becomes durable because of.
+    /// Returns the failure that currently prevents transactions from becoming durable.
     pub(crate) fn failure(&self) -> Option<Failure> {
         let state = self.lock();
         state.failing_since.and_then(|_| state.so_far.last_failure.clone())
     }
 
-    /// All but the lengths, the checkpoint, and what is not in the journal.
+    /// Returns the status without file sizes, checkpoint and unjournaled blocks.
     pub(crate) fn status(&self, now: Duration) -> JournalStatus {
         let state = self.lock();
         let failing = state.failing_since.zip(state.so_far.last_failure.clone());
@@ -182,7 +183,7 @@ fn speed(bytes: u64, time: Duration) -> Option<u64> {
     (bytes > 0).then(|| u64::try_from(speed).unwrap_or(u64::MAX))
 }
 
-/// Result that all threads that shared a commit are told.
+/// Result shared by all threads of a commit.
 pub(crate) type Outcome = Result<(), Arc<JournalError>>;
 
 #[cfg(test)]

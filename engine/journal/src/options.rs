@@ -1,4 +1,4 @@
-//! Settings that the owner of a journal chooses.
+//! Options of a journal.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -10,35 +10,36 @@ use crate::error::{JournalError, JournalErrorKind};
 pub enum FailurePolicy {
     /// Flushes wait until the journal can be written.
     Wait,
-    /// Flushes fail, and volumes of class `journal` are read-only until the journal can be written.
+    /// Flushes fail, and volumes of class `journal` are read-only, until the journal can be
+    /// written.
     ReadOnly,
 }
 
 /// Limits and policies of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// Limit on all files of the journal together. Above half of it a checkpoint is requested.
+    /// Limit on the total size of the journal's files. A checkpoint is requested at half of it.
     pub length_bytes_max: u64,
-    /// Size of a file of the journal: from 256 KiB to 1 GiB, a multiple of 4096.
+    /// Size of a segment file: 256 KiB to 1 GiB, a multiple of 4096.
     pub segment_bytes: u32,
-    /// Number of pages whose place in the journal is remembered, 40 bytes each.
+    /// Number of pages whose location in the journal is remembered, 40 bytes each.
     pub known_pages_max: usize,
     pub policy: FailurePolicy,
-    /// First delay before a failed disk is tried again; it doubles with each attempt.
+    /// First delay before a failed disk is retried. It doubles with each attempt.
     pub retry_after: Duration,
     /// Maximum delay between two attempts.
     pub retry_after_max: Duration,
-    /// Time that a flush waits for a checkpoint when the journal has reached its limit and the
-    /// policy is not to wait.
+    /// Maximum time that a flush waits for a checkpoint when the journal has reached its limit and
+    /// the policy is not to wait.
     pub patience: Duration,
 }
 
-/// The shortest and longest segments.
+/// Minimum and maximum segment size.
 pub const SEGMENT_BYTES_MIN: u32 = 256 << 10;
 pub const SEGMENT_BYTES_MAX: u32 = 1 << 30;
 
-/// Minimum number of segments for which a journal has room: one being written, one prepared, one
-/// that a checkpoint is about to remove, and one to move to when the disk fails.
+/// Minimum number of segments that the limit must allow: one being written, one prepared, one that
+/// a checkpoint is about to remove, and one to switch to when the disk fails.
 pub const SEGMENT_COUNT_MIN: u64 = 4;
 
 impl Default for JournalOptions {
@@ -78,11 +79,11 @@ impl JournalOptions {
 
 /// Source of time for a journal.
 pub trait Clock: Debug + Send + Sync {
-    /// Time since an instant that is the same for all calls. Monotonic.
+    /// Returns the time since a fixed instant. Monotonic.
     fn now(&self) -> Duration;
 }
 
-/// The machine's monotonic clock.
+/// The system's monotonic clock.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,

@@ -1,8 +1,8 @@
-//! Copies of single pages, read back from the journal while it is in use.
+//! Reading single pages back from the journal while it is in use.
 //!
-//! What is read was written there once; whether it is what is wanted now, the caller tells by
-//! what it knows of the contents. Nothing is locked while the disk is read: a segment that goes
-//! meanwhile ends the search there.
+//! The journal only guarantees that the returned contents were written to it. The caller verifies
+//! that they are current. No lock is held across disk I/O. If a segment is removed meanwhile, the
+//! search ends there.
 
 use codec::Block;
 use sealing::SetKey;
@@ -15,22 +15,23 @@ use crate::replay::decode;
 use crate::segment_file::read_header;
 use crate::segment_set::SegmentSet;
 
-/// Bytes of segments that one search reads, the newest first: beyond that it ends with the segment
-/// in hand.
+/// Limit on the segment bytes that one search reads, newest first. The search ends with the segment
+/// in which it is reached.
 const SEARCH_BYTES_MAX: u64 = 512 << 20;
 
-/// What the journal says last of a block.
+/// The journal's latest record of a block.
 enum Latest {
-    /// Its contents were in the transaction that said so, and are decoded if they were whole.
+    /// The contents were in the transaction itself, and are decoded if they were intact.
     Here {
         is_whole: bool,
     },
     Elsewhere(Known),
-    /// Nothing that has a page.
+    /// A hole, fill or loss, without a page.
     NoPage,
 }
 
-/// Reads the page at a place of the journal. `false` when it is not there as it was written.
+/// Reads the page at a location of the journal. Returns `false` if the page there is missing or
+/// corrupt.
 pub(crate) fn read_known(
     segments: &SegmentSet,
     key: Option<&SetKey>,
@@ -39,7 +40,7 @@ pub(crate) fn read_known(
 ) -> bool {
     let Some(file) = segments.open(known.at.segment) else { return false };
     let seal = match key {
-        // The checksums of pages are seeded with nothing.
+        // Page checksums are not seeded.
         None => Seal::new(SetId::default(), 0),
         Some(_) => match read_header(&*file, known.at.segment) {
             Ok(Ok(header)) if header.matches(key) => header.seal(key),
@@ -49,7 +50,7 @@ pub(crate) fn read_known(
     read_page(&*file, &seal, known, into)
 }
 
-/// Reads what the journal says last of a block, if that is a page.
+/// Reads the latest contents of a block, if they are a page.
 pub(crate) fn read_latest(
     segments: &SegmentSet,
     key: Option<&SetKey>,
@@ -82,7 +83,7 @@ fn read_page(file: &dyn StableFile, seal: &Seal, known: Known, into: &mut Block)
     let block_bytes = BLOCK_BYTES as u64;
     let start = u64::from(known.at.offset);
     let end = start + u64::from(known.length);
-    // Whole blocks are what the disk gives fast.
+    // Reads must be block-aligned.
     let first = start / block_bytes * block_bytes;
     let last = end.next_multiple_of(block_bytes);
     if last > file.size_bytes() {
@@ -99,8 +100,8 @@ fn read_page(file: &dyn StableFile, seal: &Seal, known: Known, into: &mut Block)
     decode(stored, into)
 }
 
-/// What the last transaction of a segment that names the block says of it. After one that is not
-/// whole nothing is read: it is being written, or was damaged.
+/// Finds the last transaction of a segment with an entry for the block. Stops at the first
+/// transaction that is not intact: it is being written, or damaged.
 fn find_in_segment(
     mut reader: SegmentReader,
     volume_id: u64,
@@ -135,7 +136,7 @@ fn find_in_segment(
     latest
 }
 
-/// Whether an entry is about the block, of the volume that it is of.
+/// Returns whether an entry concerns the block. The caller has checked the volume.
 fn names(entry: &Entry, wanted: u64) -> bool {
     match *entry {
         Entry::Volume(_) => false,

@@ -1,8 +1,8 @@
-//! Reading one segment's transactions in order.
+//! Sequential reader of a segment's transactions.
 //!
-//! A transaction is written only when everything before it is durable, so at most one was in
-//! progress at a power loss. A transaction at the end that is not intact is torn and was never
-//! acknowledged; one that is not intact *before* another transaction is damaged.
+//! A transaction is written only after everything before it is durable, so at most one was in
+//! progress at a power loss. An invalid transaction at the end is torn and was never acknowledged.
+//! An invalid one *before* another transaction is damage.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -19,36 +19,36 @@ use crate::segment_file::{Found, cannot_read, name_of};
 
 const BLOCK_BYTES: u32 = 4096;
 
-/// Bytes that are read at a time.
+/// Read size.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// End of a segment's transactions, and the sequence number that follows.
+/// End of a segment's transactions, and the next sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) offset: u32,
     pub(crate) next_sequence: u64,
-    /// Start of the last transaction, if it was looked for.
+    /// Start of the last transaction, if it was searched for.
     pub(crate) last_start: Option<u32>,
 }
 
-/// A segment that is read from its beginning to its end.
+/// Reader of one segment from beginning to end.
 #[derive(Debug)]
 pub(crate) struct SegmentReader {
     file: Arc<dyn StableFile>,
     header: SegmentHeader,
     seal: Seal,
-    /// Where the file ends, or its transactions may at most.
+    /// Upper limit on the end of transactions: the end of the file or segment.
     limit: u32,
     window: AlignedBuffer,
     window_start: u32,
 }
 
-/// Contents at a place of a segment.
+/// Result of looking for a transaction at an offset.
 #[derive(Debug)]
 pub(crate) enum Step<'bytes> {
-    /// A transaction. Its pages may be damaged.
+    /// An intact head. The transaction's pages may be damaged.
     Transaction(Transaction<'bytes>),
-    /// Nothing that was written there as a transaction of this journal is whole.
+    /// No intact transaction of this journal is there.
     Nothing(FormatError),
 }
 
@@ -63,7 +63,7 @@ impl SegmentReader {
         Ok(Self::of(folder.open(&name_of(number)).map_err(failed)?, key, header))
     }
 
-    /// Reads a segment whose file is open.
+    /// Creates a reader for an open segment file.
     pub(crate) fn of(
         file: Arc<dyn StableFile>,
         key: Option<&SetKey>,
@@ -83,7 +83,7 @@ impl SegmentReader {
         u32::try_from(SEGMENT_HEADER_BYTES).expect("a block")
     }
 
-    /// Looks for transaction `sequence` at `offset`.
+    /// Reads transaction `sequence` at `offset`.
     pub(crate) fn read(&mut self, offset: u32, sequence: u64) -> Result<Step<'_>, JournalError> {
         let address = self.address(offset, sequence);
         let head = TransactionHead::decode(self.bytes(offset, TRANSACTION_HEADER_BYTES)?);
@@ -100,7 +100,7 @@ impl SegmentReader {
         })
     }
 
-    /// Finds the end of the newest segment. What is torn at the end is left out.
+    /// Finds the end of the newest segment. A torn transaction at the end is excluded.
     pub(crate) fn find_end(&mut self) -> Result<End, JournalError> {
         let mut last_start = 0;
         let mut offset = Self::first_offset();
@@ -113,7 +113,7 @@ impl SegmentReader {
             if !is_whole && !self.has_later_transaction(offset, next_sequence)? {
                 return Ok(End { offset, next_sequence, last_start: Some(last_start) });
             }
-            // Where only some of its pages are damaged, the reader will say which.
+            // If only some pages are damaged, the reader reports them individually.
             let length = length.map_err(|error| self.damaged(offset, next_sequence, error))?;
             last_start = offset;
             offset += length;
@@ -121,7 +121,7 @@ impl SegmentReader {
         }
     }
 
-    /// Whether a transaction later than `sequence` begins past `offset`.
+    /// Returns whether an intact transaction with a higher sequence number exists after `offset`.
     fn has_later_transaction(&mut self, offset: u32, sequence: u64) -> Result<bool, JournalError> {
         let mut at = offset + BLOCK_BYTES;
         while at < self.limit {
@@ -137,7 +137,7 @@ impl SegmentReader {
         Ok(false)
     }
 
-    /// Writes what lies from `start` to `end` once more, to where it is.
+    /// Rewrites the bytes from `start` to `end` in place.
     pub(crate) fn write_again(&self, start: u32, end: u32) -> Result<(), JournalError> {
         let name = name_of(self.header.number);
         let mut bytes = AlignedBuffer::zeroed((end - start) as usize);
@@ -149,7 +149,7 @@ impl SegmentReader {
         self.file.write_durably(u64::from(start), &[IoSlice::new(&bytes)]).map_err(failed)
     }
 
-    /// Error for a transaction that must be there and is not whole.
+    /// Error for a required transaction that is corrupt.
     pub(crate) fn damaged(&self, offset: u32, sequence: u64, error: FormatError) -> JournalError {
         let name = name_of(self.header.number);
         let what = format!("cannot read transaction {sequence} at byte {offset} of segment {name}");
@@ -161,7 +161,7 @@ impl SegmentReader {
         Address { sequence, epoch, segment: number, offset }
     }
 
-    /// `length` bytes from `offset` on, or fewer at the end.
+    /// Returns `length` bytes from `offset` on, or fewer at the end.
     fn bytes(&mut self, offset: u32, length: usize) -> Result<&[u8], JournalError> {
         let left = self.limit.saturating_sub(offset);
         let left = usize::try_from(left).expect("a segment fits memory");
@@ -185,13 +185,12 @@ impl SegmentReader {
     }
 }
 
-/// The length of a transaction in its segment.
+/// Returns the length of a transaction in its segment.
 pub(crate) fn length_of(transaction: &Transaction<'_>) -> u32 {
     u32::try_from(transaction.sizes.total_bytes()).expect("within the format's limits")
 }
 
-/// Returns whether a transaction stands where a segment's first one would, though its header is not
-/// whole.
+/// Returns whether the first transaction of a segment is intact although its header is not.
 pub(crate) fn holds_transactions(
     folder: &dyn Folder,
     found: &Found,
@@ -211,7 +210,7 @@ pub(crate) fn holds_transactions(
     let length = left.min(head.sizes.total_bytes() as u64);
     bytes.resize(usize::try_from(length).expect("within the format's limits"), 0);
     file.read(u64::from(offset), &mut bytes).map_err(failed)?;
-    // Without its header nothing is known of a sealed segment's key: the checksum says enough.
+    // Without its header the key of a sealed segment is unknown, but the checksum suffices.
     let is_whole = check_head(&bytes, &Seal::new(set_id, epoch)).is_ok();
     Ok(is_whole && segment == found.number)
 }

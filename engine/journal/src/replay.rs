@@ -1,5 +1,4 @@
-//! Reading a journal back: the whole of it in order, into a [`Replay`] that restores volumes from
-//! it.
+//! Recovery: reads the whole journal in order into a [`Replay`], which restores volumes.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -19,8 +18,8 @@ use crate::format::{
 use crate::reader::{SegmentReader, Step, length_of};
 use crate::segment_file::{cannot_read, name_of};
 
-/// A position between two transactions of a journal: everything that was durable when a checkpoint
-/// began lies before it. Images store it.
+/// A position between two transactions of a journal. Everything that was durable when a checkpoint
+/// began lies before its position. Images store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
@@ -41,29 +40,29 @@ impl fmt::Display for Position {
     }
 }
 
-/// Reason why a change was refused.
+/// Reason why a change was rejected.
 pub type Refusal = Box<dyn Error + Send + Sync>;
 
 /// Receives the changes of a journal, in commit order.
 pub trait Replay {
-    /// Takes the table of all volumes of class `journal` and `image` from here on. A volume that
-    /// was there before under another name or with another size is the same volume. One of class
-    /// `image` that is not there is in no image, and is not restored.
+    /// Receives the table of all volumes of class `journal` and `image` as of here. A volume with a
+    /// known id is the same volume, even under a new name or size. A volume of class `image` that
+    /// is not listed was deleted, and is not restored from an image.
     fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal>;
 
-    /// Takes the contents of blocks of a volume of the last table from here on. Calls for a volume
-    /// that is not in the table, or no longer has such a block, are ignored.
+    /// Receives new contents of blocks of a volume. Calls for a volume that is not in the last
+    /// table, or for blocks beyond its end, must be ignored.
     fn blocks(&mut self, volume_id: u64, block: u64, change: Change<'_>) -> Result<(), Refusal>;
 }
 
 /// Change of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'bytes> {
-    /// This number of blocks hold nothing.
+    /// This number of blocks are holes.
     Holes(u32),
     /// This number of blocks are filled with the pattern.
     Fill { count: u32, pattern: u32 },
-    /// One block holds these contents.
+    /// One block has these contents.
     Contents(&'bytes Block),
     /// The contents of one block are damaged in the journal, or were lost before they were written
     /// to it.
@@ -86,15 +85,15 @@ pub struct Recovered {
     pub next_sequence: u64,
     pub transactions: u64,
     pub blocks: u64,
-    /// Blocks whose contents are damaged in the journal, and the segments in which they were
-    /// expected.
+    /// Number of blocks whose contents are damaged in the journal, and the segments that should
+    /// contain them.
     pub damaged_blocks: u64,
     pub damaged_segments: Vec<String>,
 }
 
-/// Replays the journal in `folder` from `from` on: from the position of the last image, or
-/// [`Position::START`]. Changes nothing on disk, and can be repeated. Fails when a required part is
-/// missing or not as it was written; a single damaged page is reported to `replay`.
+/// Replays the journal in `folder` from the position of the last image, or from
+/// [`Position::START`]. Changes nothing on disk and can be repeated. Fails if a required part is
+/// missing or corrupt. A single damaged page is not an error but is reported to `replay`.
 pub fn recover(
     folder: &dyn Folder,
     key: Option<&SetKey>,
@@ -106,8 +105,8 @@ pub fn recover(
     failure.map_or(Ok(recovered), Err)
 }
 
-/// Replays the journal as [`recover`] does, but ends before damage or a missing part, and returns
-/// that error: `replay` was given whole transactions only. Other failures are errors.
+/// Replays the journal like [`recover`], but stops before a damaged or missing part and returns
+/// that error. `replay` receives only complete transactions. Other failures are errors.
 pub fn recover_until_damage(
     folder: &dyn Folder,
     key: Option<&SetKey>,
@@ -139,8 +138,8 @@ pub fn recover_until_damage(
     Ok((recovery.report, None))
 }
 
-/// Position from which the journal in a folder can be read to its end, as far as headers and
-/// lengths tell; `None` when there is no journal.
+/// Returns the position from which the journal in a folder can be read to its end, judging by
+/// headers and file lengths, or `None` if there is no journal.
 pub fn begins_at(
     folder: &dyn Folder,
     key: Option<&SetKey>,
@@ -154,12 +153,12 @@ struct Recovery<'it> {
     pages: PageFetcher<'it>,
     report: Recovered,
     contents: Box<Block>,
-    /// A page that was decrypted.
+    /// Buffer for a decrypted page.
     opened: Vec<u8>,
 }
 
 impl Recovery<'_> {
-    /// Replays a segment's transactions from sequence `from` on. Returns the sequence after it.
+    /// Replays a segment's transactions from sequence `from` on. Returns the next sequence number.
     fn read_segment(
         &mut self,
         folder: &dyn Folder,
@@ -243,7 +242,7 @@ impl Recovery<'_> {
 }
 
 impl Recovered {
-    /// Takes note of a block whose contents are not in the segment as they were written.
+    /// Counts a block whose contents in the segment are damaged.
     fn note_damaged(&mut self, segment: u32) -> Change<'static> {
         self.damaged_blocks += 1;
         let name = name_of(segment);
@@ -254,7 +253,7 @@ impl Recovered {
     }
 }
 
-/// Decodes a page that is as it was written into `contents`. Returns whether there is one.
+/// Decodes an intact page into `contents`. Returns `false` if there is none.
 pub(crate) fn decode(stored: Option<&[u8]>, contents: &mut Block) -> bool {
     let Some(stored) = stored else { return false };
     if stored.len() == BLOCK_BYTES {
@@ -264,8 +263,8 @@ pub(crate) fn decode(stored: Option<&[u8]>, contents: &mut Block) -> bool {
     codec::decode(stored, contents).is_ok()
 }
 
-/// A segment begins where the one before ended, but for transactions whose write failed. After an
-/// image that knew more than the journal the two may be apart, and what is between is in the image.
+/// Checks that a segment continues the previous one, apart from transactions whose write failed. If
+/// an image is newer than the journal's end, there may be a gap, and the image covers it.
 fn check_sequence(link: &Link, expected: u64, from: u64) -> Result<(), JournalError> {
     let first = link.header.first_sequence;
     let continues = first == expected.saturating_add(u64::from(link.header.abandoned));
@@ -291,16 +290,16 @@ fn refused(refusal: Refusal) -> JournalError {
     JournalError { kind: JournalErrorKind::Refused, what, source: Some(refusal) }
 }
 
-/// Bytes that are read at a time around a page, and how many such pieces are kept.
+/// Read size around a page, and maximum number of cached pieces.
 const PIECE_BYTES: u32 = 128 << 10;
 const PIECE_COUNT_MAX: usize = 128;
 
-/// Fetches pages from anywhere in the journal.
+/// Fetches pages from any location in the journal.
 struct PageFetcher<'it> {
     folder: &'it dyn Folder,
     segments: BTreeMap<u32, Segment>,
     pieces: BTreeMap<(u32, u32), Piece>,
-    /// Counts fetches: which piece was used last.
+    /// Number of fetches, as a logical clock for LRU eviction.
     time: u64,
     page: Vec<u8>,
 }
@@ -308,7 +307,7 @@ struct PageFetcher<'it> {
 struct Segment {
     end: u32,
     seal: Seal,
-    /// Opened once it was wanted.
+    /// Opened on first use.
     file: Option<Arc<dyn StableFile>>,
 }
 
@@ -325,7 +324,7 @@ impl<'it> PageFetcher<'it> {
         Self { folder, segments, pieces: BTreeMap::new(), time: 0, page: Vec::new() }
     }
 
-    /// The page at a place, if the journal has the place and the page is as it was written.
+    /// Returns the page at a location, if the location is in the journal and the page is intact.
     fn fetch<'page>(
         &'page mut self,
         at: Location,
@@ -357,7 +356,7 @@ impl<'it> PageFetcher<'it> {
         Ok(open_stored(&seal, &self.page, at.offset.into(), check, opened))
     }
 
-    /// Makes sure that a piece is there.
+    /// Loads a piece into the cache if it is not there.
     fn bring(&mut self, segment: u32, start: u32, length: u32) -> Result<(), JournalError> {
         self.time += 1;
         let used_at = self.time;

@@ -1,7 +1,7 @@
-//! Writing a transaction of a sealed segment.
+//! Writing of a transaction to a sealed segment.
 //!
-//! The disk takes pages of a long one while others are still being encrypted; the head, which has
-//! the tags of all, goes last. Until all of it is on the disk it is a torn transaction.
+//! In a long transaction, pages are written while later ones are still being encrypted. The head
+//! contains the tags of all pages and goes last. Until then the disk has a torn transaction.
 
 use std::io::IoSlice;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -14,8 +14,8 @@ use storage::{AlignedBuffer, StableFile, StorageError};
 use crate::format::{Address, PageCheck, Seal};
 use crate::transaction_builder::{TRANSACTION_BLOCKS_MAX, TransactionBuilder};
 
-/// Pages that are written at once while others are encrypted. A transaction of fewer than twice as
-/// many is written as one: a thread costs more than it saves then.
+/// Number of pages per write that overlaps with encryption. A transaction of fewer than twice as
+/// many is written at once, because a thread would cost more than it saves.
 const PIECE_PAGES: usize = 256;
 
 const PIECE_BYTES: usize = PIECE_PAGES * BLOCK_BYTES;
@@ -28,15 +28,15 @@ pub(crate) struct Target<'a> {
     pub(crate) address: Address,
 }
 
-/// Encrypted bytes on their way.
+/// Reusable buffers for encrypted bytes.
 #[derive(Debug)]
 pub(crate) struct SealedWrite {
     head: AlignedBuffer,
-    /// As long as it ever was, so that it is not filled with zeros each time.
+    /// Never shrinks, to avoid zeroing it each time.
     pages: AlignedBuffer,
 }
 
-/// Bytes and their place in the file.
+/// File offset and bytes.
 type Piece<'pages> = (u64, &'pages [u8]);
 
 impl SealedWrite {
@@ -68,7 +68,7 @@ impl SealedWrite {
             let (sealed, pieces) = sync_channel(TRANSACTION_BLOCKS_MAX / PIECE_PAGES);
             let writer = is_long
                 .then(|| Builder::new().spawn_scoped(scope, move || write_pieces(file, &pieces)));
-            // Without a thread the pieces are written from here.
+            // If no thread can be started, this thread writes the pieces.
             let writer = writer.and_then(Result::ok);
             let mut at = first_count;
             for piece in later.chunks_mut(PIECE_BYTES) {
@@ -77,7 +77,7 @@ impl SealedWrite {
                 seal_pages(sealer, piece_start, &whole[these.clone()], piece, &mut tags[these]);
                 at += piece.len() / BLOCK_BYTES;
                 match &writer {
-                    // It ends early only when it fails, and says so below.
+                    // The writer exits early only on failure, which is returned below.
                     Some(_) => drop(sealed.send((piece_start, &*piece))),
                     None => file.write(piece_start, &[IoSlice::new(piece)])?,
                 }
@@ -100,7 +100,7 @@ impl SealedWrite {
     }
 }
 
-/// Encrypts pages into `into`, which goes to `start` of the file.
+/// Encrypts pages into `into`, which will be written at offset `start`.
 fn seal_pages(
     sealer: &Sealer,
     start: u64,

@@ -1,4 +1,4 @@
-//! The files of a journal: their names, and what their headers say.
+//! Segment files: names and headers.
 
 use storage::{AlignedBuffer, FileInfo, Folder, StableFile, StorageError};
 
@@ -7,7 +7,7 @@ use crate::format::{FormatError, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 const PREFIX: &str = "journal-";
 
-/// A file of the journal.
+/// A segment file.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) number: u32,
@@ -20,13 +20,13 @@ pub fn name_of(number: u32) -> String {
     format!("{PREFIX}{number:08}")
 }
 
-/// The number in a file's name, if it is one of the journal's.
+/// Parses a segment's file name.
 fn number_of(name: &str) -> Option<u32> {
     let number = name.strip_prefix(PREFIX)?.parse().ok()?;
     (name_of(number) == name).then_some(number)
 }
 
-/// All files of the journal in a folder, by number. Other files are left alone.
+/// Lists all segment files in a folder, by number. Ignores other files.
 pub(crate) fn find_all(folder: &dyn Folder) -> Result<Vec<Found>, JournalError> {
     let failed = |error| JournalError::storage("cannot look for the journal", error);
     let mut found = Vec::new();
@@ -40,7 +40,7 @@ pub(crate) fn find_all(folder: &dyn Folder) -> Result<Vec<Found>, JournalError> 
     Ok(found)
 }
 
-/// Fields of the header of the segment of this number, if it is one.
+/// Reads the header of segment `number`, if it is valid.
 pub(crate) fn read_header(
     file: &dyn StableFile,
     number: u32,
@@ -54,8 +54,8 @@ pub(crate) fn read_header(
     }))
 }
 
-/// Renames all files of the journal in a folder to `aside-EPOCH-journal-NUMBER`, a name that no
-/// journal uses, so that another journal can begin there and nothing is lost.
+/// Renames all segment files in a folder to `aside-EPOCH-journal-NUMBER`. No journal uses these
+/// names, so another journal can begin there without loss of data.
 pub fn set_aside(folder: &dyn Folder) -> Result<(), JournalError> {
     for Found { number, header, .. } in find_all(folder)? {
         let name = name_of(number);

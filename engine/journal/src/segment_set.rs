@@ -1,7 +1,7 @@
-//! Segments of a journal that is being written: those in use, a spare one, those to be removed.
+//! Segments of a journal that is being written: those in use, a spare, and those to be removed.
 //!
-//! All of them together are never longer than the journal may be. Files are made and removed
-//! without a lock held; a thread that needs the one that another is making waits for it.
+//! Their total size never exceeds the journal's limit. Files are created and removed without
+//! holding a lock. A thread that needs the segment that another is creating waits for it.
 
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -26,13 +26,13 @@ pub(crate) struct SegmentSet {
 
 #[derive(Debug)]
 struct State {
-    /// By sequence; the last one may still be written.
+    /// In order of sequence. The last one may still be written.
     kept: Vec<Kept>,
     spare: Spare,
     /// Files to be removed.
     unused: Vec<Leftover>,
     next_number: u32,
-    /// The last attempt to make a file found no room on the disk.
+    /// Set if the last attempt to create a file found the disk full.
     is_disk_full: bool,
 }
 
@@ -40,30 +40,30 @@ struct State {
 struct Kept {
     number: u32,
     file_bytes: u64,
-    /// The sequence after its last transaction, once that is known.
+    /// Sequence number after its last transaction, once known.
     end_sequence: Option<u64>,
-    /// Where its last durable transaction ends; 0: it is not to be shipped.
+    /// End of its last durable transaction. 0 excludes the segment from shipping.
     written_bytes: u32,
 }
 
-/// Durable part of a segment, which can be given to readers.
+/// Durable part of a segment, available to readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Number of the segment.
     pub segment: u32,
-    /// Bytes from the start of the segment, the header included.
+    /// Length from the start of the segment, including the header.
     pub bytes: u32,
 }
 
 #[derive(Debug)]
 enum Spare {
     None,
-    /// A file of so many bytes.
+    /// Being created, with this size in bytes.
     Making(u32),
     Ready(Segment),
 }
 
-/// A file of zeros, ready to be written.
+/// A zero-filled file, ready to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) number: u32,
@@ -79,8 +79,8 @@ impl Segment {
 
 impl SegmentSet {
     pub(crate) fn new(folder: Arc<dyn Folder>, chain: &Chain, options: &JournalOptions) -> Self {
-        // The owner may bring back the segment that cuts strays off: they go when all before the
-        // newest segment goes.
+        // The missing segment that cuts off strays may reappear. Strays are removed together with
+        // everything before the newest segment.
         let newest = chain.links.last().map(|link| link.header.first_sequence);
         let stray = chain.stray.iter().map(|&Leftover { number, file_bytes }| Kept {
             number,
@@ -110,7 +110,7 @@ impl SegmentSet {
         }
     }
 
-    /// Takes a new segment of at least `bytes_min`: the prepared one, or one that is created now.
+    /// Takes a new segment of at least `bytes_min`: the spare, or one created now.
     pub(crate) fn take(&self, bytes_min: u32) -> Result<Segment, JournalError> {
         loop {
             let mut state = self.lock();
@@ -130,8 +130,8 @@ impl SegmentSet {
         }
     }
 
-    /// Prepares a segment, unless there is one or another thread prepares it. First removes
-    /// obsolete files. Fails when the journal has reached its limit.
+    /// Prepares a spare segment, unless one exists or is being created. Removes obsolete files
+    /// first. Fails if the journal has reached its limit.
     pub(crate) fn make_ready(&self) -> Result<(), JournalError> {
         self.make_ready_of(self.segment_bytes)
     }
@@ -170,35 +170,36 @@ impl SegmentSet {
         answer
     }
 
-    /// The numbers of the segments that hold the journal, by sequence.
+    /// Returns the numbers of the journal's segments, by sequence.
     pub(crate) fn kept_numbers(&self) -> Vec<u32> {
         self.lock().kept.iter().map(|kept| kept.number).collect()
     }
 
-    /// The file of a segment that is part of the journal; `None` when it is not any more, or the
-    /// disk does not give it.
+    /// Opens a segment of the journal. Returns `None` if it is no longer part of it, or the disk
+    /// fails.
     pub(crate) fn open(&self, number: u32) -> Option<Arc<dyn StableFile>> {
         let is_kept = self.lock().kept.iter().any(|kept| kept.number == number);
         if is_kept { self.folder.open(&name_of(number)).ok() } else { None }
     }
 
-    /// Returns whether a segment could be made ready now, as far as is known.
+    /// Returns whether a spare segment is missing and could be created now, as far as is known.
     pub(crate) fn wants_spare(&self) -> bool {
         !self.is_disk_full() && self.lacks_spare()
     }
 
-    /// Returns whether a segment might be made ready, if the disk has room.
+    /// Returns whether a spare segment is missing and the limit allows one, regardless of disk
+    /// space.
     pub(crate) fn lacks_spare(&self) -> bool {
         let state = self.lock();
         matches!(state.spare, Spare::None) && self.has_room(&state, self.segment_bytes)
     }
 
-    /// Returns whether the disk has no room for another file, as far as is known.
+    /// Returns whether the disk has no space for another file, as far as is known.
     pub(crate) fn is_disk_full(&self) -> bool {
         self.lock().is_disk_full
     }
 
-    /// Returns whether a checkpoint now would give files back: the last one stays.
+    /// Returns whether a checkpoint now would free files. The last one is always kept.
     pub(crate) fn can_shrink(&self) -> bool {
         self.lock().kept.len() > 1
     }
@@ -219,27 +220,27 @@ impl SegmentSet {
         }
     }
 
-    /// Durable parts of the segments that hold the journal, by sequence.
+    /// Returns the durable parts of the journal's segments, by sequence.
     pub(crate) fn written(&self) -> Vec<Written> {
         let state = self.lock();
         let written = state.kept.iter().filter(|kept| kept.written_bytes > 0);
         written.map(|it| Written { segment: it.number, bytes: it.written_bytes }).collect()
     }
 
-    /// Closes the last segment, whose end is known: nothing more is written to it.
+    /// Closes the last segment, whose end is known. Nothing more is written to it.
     pub(crate) fn close_last(&self, end_sequence: u64) {
         if let Some(last) = self.lock().kept.last_mut() {
             last.end_sequence.get_or_insert(end_sequence);
         }
     }
 
-    /// Drops a segment that never became part of the journal.
+    /// Discards a segment that never became part of the journal.
     pub(crate) fn give_up(&self, segment: &Segment) {
         self.lock().unused.push(segment.leftover());
     }
 
-    /// Removes the segments whose transactions all lie before `sequence`. The last one stays: it
-    /// tells where the journal ends.
+    /// Removes segments whose transactions all lie before `sequence`. The last one is kept, because
+    /// it records the end of the journal.
     pub(crate) fn drop_before(&self, sequence: u64) -> Result<(), JournalError> {
         let mut state = self.lock();
         let is_covered =
@@ -254,12 +255,12 @@ impl SegmentSet {
         self.remove_unused()
     }
 
-    /// Bytes of the files that hold the journal.
+    /// Returns the total size of the journal's segments.
     pub(crate) fn length_bytes(&self) -> u64 {
         self.lock().length_bytes()
     }
 
-    /// Bytes of all files.
+    /// Returns the total size of all files, including spare and obsolete ones.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.lock().file_bytes()
     }
@@ -273,7 +274,7 @@ impl SegmentSet {
                     let what = format!("cannot remove segment {}", name_of(number));
                     return Err(JournalError::storage(what, error));
                 }
-                // It is gone, by us or by another.
+                // The file is gone, removed here or by someone else.
                 _ => self.lock().unused.retain(|unused| unused.number != number),
             }
         }

@@ -1,16 +1,18 @@
-//! Entry of a volume or snapshot in the journal's volume table, in the codes of the region's table.
+//! Conversion between volumes and their records in the journal's volume table, in the codes of the
+//! region's table.
 
 use block_device::{BlockDevice, SectorSize};
 use volumes::{CapacityClass, Durability, Reduction, Volume, place_of};
 
 use crate::format::{RecordKind, VolumeRecord};
 
-/// Beside the capacity class: the volume's snapshots are in the table. Earlier releases did not
-/// write them, and take this for a class that they do not know.
+/// Flag beside the capacity class: the table lists the volume's snapshots. Earlier releases did not
+/// write snapshots. They treat the flag as an unknown class.
 const LISTS_SNAPSHOTS: u8 = 1 << 7;
 
-/// Beside the capacity class: the journal has no beginning of the volume, which is of class
-/// `journal`. No flush of it was acknowledged, and its contents are in an image or nowhere.
+/// Flag beside the capacity class: the journal lacks the volume's beginning, although it is of
+/// class `journal`. No flush of it was acknowledged, and its older contents are at most in an
+/// image.
 const IS_UNANCHORED: u8 = 1 << 6;
 
 impl VolumeRecord {
@@ -18,7 +20,7 @@ impl VolumeRecord {
         let sector = u8::from(volume.geometry().sector == SectorSize::Bytes4096);
         let reduction = place_of(&Reduction::ALL, volume.reduction());
         let durability = place_of(&Durability::ALL, volume.durability());
-        // Above zero, which means that nothing is said.
+        // Plus one, because zero means unspecified.
         let capacity = place_of(&CapacityClass::ALL, volume.capacity_class()) + 1;
         let (kind, name, capacity) = match volume.is_snapshot() {
             true => (RecordKind::Snapshot, volume.snapshot_name(), capacity),
@@ -38,14 +40,14 @@ impl VolumeRecord {
         }
     }
 
-    /// Returns whether the table lists the volume's snapshots, so that one that is not listed was
-    /// deleted. Earlier releases did not list them.
+    /// Returns whether the table lists the volume's snapshots, so that an unlisted one was deleted.
+    /// Earlier releases did not list them.
     pub fn lists_snapshots(&self) -> bool {
         self.byte(3) & LISTS_SNAPSHOTS != 0
     }
 
-    /// Returns whether the journal has only a part of what the volume held, so that an image must
-    /// have the rest.
+    /// Returns whether the journal has only part of the volume's contents, so that an image must
+    /// supply the rest.
     pub fn is_unanchored(&self) -> bool {
         self.byte(3) & IS_UNANCHORED != 0
     }
@@ -57,18 +59,18 @@ impl VolumeRecord {
         }
     }
 
-    /// Reduction policy; `None` if this program does not know it.
+    /// Returns the reduction policy, or `None` if it is unknown to this program.
     pub fn reduction(&self) -> Option<Reduction> {
         Reduction::ALL.get(usize::from(self.byte(1))).copied()
     }
 
-    /// Durability class; `None` if this program does not know it.
+    /// Returns the durability class, or `None` if it is unknown to this program.
     pub fn durability(&self) -> Option<Durability> {
         Durability::ALL.get(usize::from(self.byte(2))).copied()
     }
 
-    /// Capacity class; `None` if this program does not know it, and for a record of an earlier
-    /// release, which did not store it.
+    /// Returns the capacity class, or `None` if it is unknown to this program or the record is of
+    /// an earlier release, which did not store it.
     pub fn capacity(&self) -> Option<CapacityClass> {
         let class = usize::from(self.byte(3) & !(LISTS_SNAPSHOTS | IS_UNANCHORED));
         CapacityClass::ALL.get(class.checked_sub(1)?).copied()

@@ -1,7 +1,7 @@
 //! Builds one transaction of the journal.
 //!
-//! Whole pages stay where they are and are written from there; packed ones are copied into the
-//! head. A page that the journal has, or that is in the transaction already, becomes a reference.
+//! Whole pages are written from where they are. Packed pages are copied into the head. A page that
+//! is already in the journal or in this transaction becomes a reference.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::format::{
 };
 use crate::known::{Known, KnownPages};
 
-/// Most blocks in a transaction: with the head they are as many pieces as a system call takes.
+/// Maximum number of blocks in a transaction. With the head they fit into one vectored write.
 pub(crate) const TRANSACTION_BLOCKS_MAX: usize = 1000;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,17 +25,17 @@ struct Added {
     check: PageCheck,
 }
 
-/// Transaction that is being built: the next one to be written.
+/// The transaction being built.
 #[derive(Debug)]
 pub(crate) struct TransactionBuilder<'bytes> {
     form: Form,
     table: Option<&'bytes [u8]>,
     entries: Vec<Entry>,
     packed: Vec<u8>,
-    /// Lengths of the packed pages, in their order.
+    /// Lengths of the packed pages, in order.
     packed_lengths: Vec<u16>,
     whole: Vec<&'bytes [u8]>,
-    /// Pages that are in the journal once the transaction is, by number.
+    /// Pages that this transaction adds to the journal, by page number.
     added: HashMap<u64, Added>,
     volume: Option<u64>,
     block_count: usize,
@@ -43,7 +43,7 @@ pub(crate) struct TransactionBuilder<'bytes> {
 }
 
 impl<'bytes> TransactionBuilder<'bytes> {
-    /// Empty transaction for a segment of this form.
+    /// Creates an empty transaction for segments of this form.
     pub(crate) fn new(form: Form) -> Self {
         Self {
             form,
@@ -59,7 +59,7 @@ impl<'bytes> TransactionBuilder<'bytes> {
         }
     }
 
-    /// Puts the encoded volume table in.
+    /// Adds the encoded volume table.
     pub(crate) fn set_table(&mut self, table: &'bytes [u8]) {
         self.table = Some(table);
     }
@@ -76,7 +76,7 @@ impl<'bytes> TransactionBuilder<'bytes> {
         self.block_count
     }
 
-    /// Blocks whose page is somewhere else in the journal.
+    /// Returns the number of blocks whose page is elsewhere in the journal.
     pub(crate) fn reference_count(&self) -> usize {
         self.reference_count
     }
@@ -105,7 +105,7 @@ impl<'bytes> TransactionBuilder<'bytes> {
         self.entries.push(Entry::Page { block, place, length, check });
     }
 
-    /// Adds a run of one block, to the run before if it continues that.
+    /// Adds a run of one block, merging it with the previous run if contiguous.
     fn add_run(&mut self, run: Entry) {
         let is_added = match (self.entries.last_mut(), run) {
             (Some(Entry::Hole { block, count }), Entry::Hole { block: next, .. })
@@ -134,7 +134,7 @@ impl<'bytes> TransactionBuilder<'bytes> {
         let length = u16::try_from(stored.len()).expect("a page has 4096 bytes at most");
         let check = match self.form {
             Form::Plain => PageCheck::of(stored),
-            // Their tags are known when it is known where they go.
+            // Tags are computed once the location is known.
             Form::Sealed => PageCheck::NONE,
         };
         let added = Added { place, length, check };
@@ -144,7 +144,7 @@ impl<'bytes> TransactionBuilder<'bytes> {
         added
     }
 
-    /// Where the journal has a page, or will have it with this transaction.
+    /// Returns the location of a page that the journal has, or will have with this transaction.
     fn find(&self, known: &KnownPages, number: u64, is_journaled: bool) -> Option<Added> {
         if let Some(&added) = self.added.get(&number) {
             return Some(added);
@@ -175,7 +175,7 @@ impl<'bytes> TransactionBuilder<'bytes> {
         }
     }
 
-    /// Encrypts the packed pages where they lie. `start` tells where the transaction begins.
+    /// Encrypts the packed pages in place. `start` is the offset of the transaction in the segment.
     pub(crate) fn seal_packed(&mut self, sealer: &Sealer, start: u64) -> Vec<(u32, PageCheck)> {
         let (packed_start, mut offset) = (start + self.sizes().packed_start() as u64, 0);
         let mut tags = Vec::with_capacity(self.packed_lengths.len());
@@ -189,7 +189,7 @@ impl<'bytes> TransactionBuilder<'bytes> {
         tags
     }
 
-    /// Notes the tags of all pages: of packed ones by offset, of whole ones by index.
+    /// Sets the tags of all pages: packed ones by offset, whole ones by index.
     pub(crate) fn set_tags(&mut self, packed: &[(u32, PageCheck)], whole: &[PageCheck]) {
         let tag = |place| match place {
             Place::Packed(offset) => {
@@ -211,7 +211,7 @@ impl<'bytes> TransactionBuilder<'bytes> {
         }
     }
 
-    /// Puts the head into `head`, sealed for its address.
+    /// Builds the head in `head`, sealed for its address.
     pub(crate) fn write_head(&self, head: &mut AlignedBuffer, seal: &Seal, address: Address) {
         head.clear();
         head.resize(self.sizes().body_start(), 0);
@@ -227,12 +227,12 @@ impl<'bytes> TransactionBuilder<'bytes> {
         seal_head(head, seal, address, self.sizes());
     }
 
-    /// The pages that are written after the head, from where they lie.
+    /// Returns the pages to be written after the head, without copying them.
     pub(crate) fn whole_pages(&self) -> &[&'bytes [u8]] {
         &self.whole
     }
 
-    /// Notes where the pages of the transaction are, now that it is durable at `address`.
+    /// Records the locations of the transaction's pages, once it is durable at `address`.
     pub(crate) fn note_pages(&self, known: &mut KnownPages, address: Address) {
         let sizes = self.sizes();
         for (&number, &Added { place, length, check }) in &self.added {
@@ -243,7 +243,7 @@ impl<'bytes> TransactionBuilder<'bytes> {
     }
 }
 
-/// Adds block `next` to a run, if it is the one after it.
+/// Extends a run by block `next`, if that is contiguous.
 fn extend(block: u64, count: &mut u32, next: u64) -> bool {
     let continues = next == block + u64::from(*count) && *count < u32::MAX;
     *count += u32::from(continues);

@@ -1,5 +1,5 @@
-//! Work of the leader of a group: it captures what changed in the volumes that are flushed, and
-//! appends it to the log.
+//! Work of a group's leader: captures changed blocks of the flushed volumes and appends them to the
+//! log.
 
 use std::collections::HashMap;
 use std::mem;
@@ -18,39 +18,38 @@ use crate::transaction_builder::TransactionBuilder;
 
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
-/// State with which one commit after the other is written.
+/// State used by successive commits.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) log: Log,
     engine: Arc<OnceLock<Weak<Engine>>>,
     table: Table,
-    /// The edition of the table that the journal has.
+    /// Edition of the table in the journal.
     written_edition: u64,
-    /// The engine's version of the table that the journal has, also for threads that have no
-    /// writer.
+    /// The engine's version of the table in the journal, for threads that do not have the writer.
     noted_version: Arc<AtomicU64>,
     meter: Arc<Meter>,
     clock: Arc<dyn Clock>,
 }
 
-/// No edition of the table.
+/// Edition before the first table.
 const UNWRITTEN: u64 = 0;
 
-/// No version of the table.
+/// Version before the first table.
 const NEVER: u64 = u64::MAX;
 
-/// The volumes of class `journal` and `image` at one moment, and their snapshots. Those of class
-/// `image` are there for what they are, so that one that was deleted stays so; their contents are
-/// not, nor are those of snapshots.
+/// The volumes of class `journal` and `image` at one moment, and their snapshots. Volumes of class
+/// `image` are listed so that deletions persist. Their contents and those of snapshots are not
+/// journaled.
 #[derive(Debug, Default)]
 struct Table {
-    /// The engine's version that it was read at.
+    /// Engine version at which it was read.
     version: Option<u64>,
-    /// How often it has become another.
+    /// Number of changes so far.
     edition: u64,
     /// By id.
     volumes: Vec<Member>,
-    /// Some volume is of class `journal`.
+    /// Set if any volume is of class `journal`.
     has_journaled: bool,
     encoded: Vec<u8>,
 }
@@ -63,10 +62,10 @@ struct Member {
     volume: Weak<Volume>,
 }
 
-/// What is left of a commit that has begun.
+/// Remaining work of a commit.
 struct Commit {
     walks: Vec<CaptureWalk>,
-    /// Walks whose blocks have all been captured.
+    /// Number of walks whose blocks have all been captured.
     done: usize,
 }
 
@@ -81,20 +80,20 @@ impl Writer {
         Self { log, engine, table, written_edition: UNWRITTEN, noted_version, meter, clock }
     }
 
-    /// Version of the table that the journal has, for others to ask.
+    /// Returns the shared version of the table that the journal has.
     pub(crate) fn share_noted_version(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.noted_version)
     }
 
-    /// Begins a checkpoint as [`Log::begin_checkpoint`] does. Images before this one have anchored
-    /// volumes, without another version of the engine's table.
+    /// Begins a checkpoint like [`Log::begin_checkpoint`]. Re-reads the table, because earlier
+    /// images may have anchored volumes without a new engine version.
     pub(crate) fn begin_checkpoint(&mut self) -> Position {
         self.table.version = None;
         self.log.begin_checkpoint()
     }
 
-    /// Makes sure that the journal has the volume table as it is, and room for the next one. After
-    /// a failure the disk has to take something first.
+    /// Ensures that the journal has the current volume table, and space for the next one. After a
+    /// failure a write must succeed first.
     pub(crate) fn prepare_table(&mut self) -> Result<(), JournalError> {
         if self.meter.is_failing() {
             self.written_edition = UNWRITTEN;
@@ -104,7 +103,7 @@ impl Writer {
         self.log.prepare(self.table.next_length(self.log.form()))
     }
 
-    /// Makes durable what the volumes of these ids held when this was called, and the volume table.
+    /// Makes the volumes' contents at the time of the call durable, and the volume table.
     pub(crate) fn commit(&mut self, volume_ids: &[u64]) -> Result<(), JournalError> {
         let engine = self.engine()?;
         self.table.refresh(&engine);
@@ -117,8 +116,8 @@ impl Writer {
                 break;
             }
             if self.table.refresh_for(&engine, &captures) {
-                // What was captured may be of volumes that the old table did not know so. What the
-                // walks took goes back first, so that it is found again.
+                // The captures may concern volumes that the old table described differently. The
+                // captured blocks are returned first, so that they are found again.
                 drop(captures);
                 commit.walks.clear();
                 commit = Commit::begin(&self.table, volume_ids);
@@ -131,7 +130,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what was captured, and has the pool know that it is durable.
+    /// Writes captured blocks, then marks them as durable in the pool.
     fn write(&mut self, captures: Vec<Capture>) -> Result<(), JournalError> {
         self.append(&captures)?;
         for capture in captures {
@@ -152,7 +151,7 @@ impl Writer {
             let id = capture.map().id();
             let block_count = self.table.block_count(id);
             for (block, contents) in capture.blocks() {
-                // Past the end there is nothing any more.
+                // Blocks beyond the volume's end no longer exist.
                 if block < block_count {
                     transaction.add(&known, id, block, contents);
                 }
@@ -186,7 +185,7 @@ impl Writer {
 }
 
 impl Table {
-    /// Looks at the engine's table if that has changed. Returns whether it had.
+    /// Re-reads the engine's table if it has changed. Returns whether it had.
     fn refresh(&mut self, engine: &Engine) -> bool {
         let has_changed = self.version != Some(engine.table_version());
         if has_changed {
@@ -195,8 +194,9 @@ impl Table {
         has_changed
     }
 
-    /// The same, also if one of the captured volumes is not as the table says: the engine changes
-    /// what a volume is before it says that it has, and may take it back without a word.
+    /// Like `refresh`, but also re-reads if a captured volume differs from the table. The engine
+    /// changes a volume before it increments its version, and may revert a change without a new
+    /// version.
     fn refresh_for(&mut self, engine: &Engine, captures: &[Capture]) -> bool {
         let is_right = captures.iter().all(|capture| self.describes(capture.map()));
         if !is_right {
@@ -239,7 +239,7 @@ impl Table {
         self.edition += u64::from(is_first || self.encoded != before);
     }
 
-    /// Bytes of a transaction with this table and one more volume.
+    /// Returns the length of a transaction with this table and one more volume.
     fn next_length(&self, form: Form) -> usize {
         let count = self.encoded.len() / TABLE_RECORD_BYTES + 1;
         let table_count = Some(u32::try_from(count).expect("a pool has few volumes"));
@@ -247,7 +247,7 @@ impl Table {
         sizes.total_bytes()
     }
 
-    /// The count of a volume's blocks; 0 for one that is not in the table.
+    /// Returns the number of blocks of a volume, or 0 if it is not in the table.
     fn block_count(&self, id: u64) -> u64 {
         self.find(id).map_or(0, |member| member.block_count)
     }
@@ -259,8 +259,9 @@ impl Table {
 }
 
 impl Commit {
-    /// Volumes that are not in the table, or have nothing to be journaled, are left out; and those
-    /// that wait for an image, which makes superfluous what no transaction after it may say then.
+    /// Starts a commit. Skips volumes that are not in the table or have nothing to journal. Also
+    /// skips unanchored ones: the image that they wait for supersedes their blocks, which no
+    /// transaction after it may repeat.
     fn begin(table: &Table, volume_ids: &[u64]) -> Self {
         let mut ids = volume_ids.to_vec();
         ids.sort_unstable();
@@ -273,7 +274,7 @@ impl Commit {
         Self { walks, done: 0 }
     }
 
-    /// Captures the next blocks of all volumes, `blocks_max` at most; nothing when all were.
+    /// Captures the next blocks of all volumes, at most `blocks_max`. Returns nothing at the end.
     fn capture(&mut self, blocks_max: usize) -> Vec<Capture> {
         let mut captures = Vec::new();
         let mut room = blocks_max;
@@ -341,7 +342,7 @@ mod tests {
         engine.create_volume(spec).expect("there is room")
     }
 
-    /// The blocks that a journal says something of.
+    /// Block indices in a journal.
     #[derive(Default)]
     struct Blocks(Vec<u64>);
 
@@ -366,7 +367,7 @@ mod tests {
         writer.commit(&[volume.id()]).expect("the disk works");
         engine.resize_volume("one", 8 * MIB, ShrinkPolicy::KeepData).expect("it can grow");
         volume.write(6 * MIB, &[7; 4096]).expect("there is room");
-        // What a writer knows that looks in the middle of the resize.
+        // Simulates a writer that reads the table in the middle of the resize.
         writer.table.version = Some(engine.table_version());
         writer.commit(&[volume.id()]).expect("the disk works");
         assert_eq!(volume.map().unjournaled_blocks(), 0);
@@ -387,7 +388,7 @@ mod tests {
         }
         writer.table.refresh(&engine);
         let walk = |volume: &Volume| volume.walk_unjournaled().expect("a block is to be written");
-        // As the table says after a shrink that has not dropped what lies past the new end.
+        // As the table is after a shrink that has not yet dropped blocks beyond the new end.
         writer.table.volumes[0].block_count = 100;
         let mut before = walk(&volume);
         writer.write(before.capture(8).into_iter().collect()).expect("the disk works");
@@ -395,7 +396,7 @@ mod tests {
         let mut found = Blocks::default();
         recover(&*disk.folder(), None, SET, Position::START, &mut found).expect("it is whole");
         assert_eq!((found.0, volume.map().unjournaled_blocks()), (vec![3], 1));
-        // The next flush looks at it again.
+        // The next flush captures it again.
         writer.table.volumes[0].block_count = 1024;
         writer.write(walk(&volume).capture(8).into_iter().collect()).expect("the disk works");
         let mut found = Blocks::default();

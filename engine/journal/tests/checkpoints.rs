@@ -1,4 +1,4 @@
-//! Checkpoints keep the journal short, and never take what is needed.
+//! Tests that checkpoints shorten the journal and never remove required parts.
 
 mod support;
 
@@ -11,7 +11,7 @@ use storage::StorageAction::{Create, WriteDurably};
 use support::{Bed, noise, read, roomy, small, wait_until, write};
 use volumes::Durability;
 
-/// Flushes that fill some segments.
+/// Flushes that fill several segments.
 fn fill(bed: &Bed, volume: &volumes::Volume, seed: u64) {
     for block in 0..100 {
         write(volume, block, &noise(seed + block));
@@ -46,7 +46,7 @@ fn nothing_after_a_checkpoint_refers_to_pages_before_it() {
     let volume = bed.create("one");
     fill(&bed, &volume, 0);
     let position = bed.journal.begin_checkpoint();
-    // Pages that the journal has, in other blocks.
+    // Pages already in the journal, in other blocks.
     (0..100).for_each(|block| write(&volume, 1000 + block, &noise(block)));
     volume.flush().expect("the disk works");
     bed.journal.end_checkpoint(position).expect("the disk works");
@@ -155,7 +155,7 @@ fn an_image_that_knows_more_than_the_journal_is_continued() {
     let bed = Bed::new(roomy());
     let volume = bed.create("one");
     fill(&bed, &volume, 0);
-    // The journal's last segments were lost, and an image that has them was saved.
+    // The journal's last segments were lost, but a saved image covers them.
     let covered = Position(bed.journal.status().position.0 + 50);
     let later = Bed::on(bed.disk.clone(), covered, roomy());
     assert_eq!(later.journal.status().position, covered);
@@ -166,7 +166,7 @@ fn an_image_that_knows_more_than_the_journal_is_continued() {
     assert_eq!(error.kind, JournalErrorKind::Missing);
 }
 
-/// A flush that waits for an image returns when `act` leaves nothing to wait for.
+/// Checks that a flush waiting for an image returns once `act` removes the reason.
 #[track_caller]
 fn check_let_go(act: impl FnOnce(&Bed)) {
     let bed = Bed::new(roomy());
@@ -211,7 +211,7 @@ fn a_volume_that_becomes_journaled_is_flushed_once_an_image_has_it() {
 
 #[test]
 fn a_flush_in_a_round_that_waits_for_the_disk_waits_for_an_image_that_is_wanted_since() {
-    // The disk is tried again when a checkpoint ends, and not by itself in between.
+    // The disk is retried only when a checkpoint ends.
     let bed = Bed::new(JournalOptions { retry_after: Duration::from_secs(3600), ..roomy() });
     let volume = bed.create("one");
     write(&volume, 0, &noise(1));
@@ -219,7 +219,7 @@ fn a_flush_in_a_round_that_waits_for_the_disk_waits_for_an_image_that_is_wanted_
     std::thread::scope(|scope| {
         let flusher = scope.spawn(|| volume.flush().expect("an image has it in the end"));
         wait_until("the disk fails", || bed.journal.failure().is_some());
-        // As when the volume is restored from a snapshot.
+        // As after the volume is restored from a snapshot.
         volume.map().set_anchored(false);
         bed.disk.heal();
         let earlier = bed.journal.begin_checkpoint();

@@ -1,4 +1,4 @@
-//! Journals that are not as they were written: what is damaged is named, and never taken for truth.
+//! Tests with damaged journals: damage is reported precisely and never returned as data.
 
 mod support;
 
@@ -9,10 +9,10 @@ use powercut::Disk;
 use support::{Bed, SET, Shadow, noise, plain_and_sealed, read, roomy, write};
 
 const HEADER: u64 = 4096;
-/// A head, and a page that does not shrink.
+/// A head and one incompressible page.
 const TRANSACTION: u64 = 8192;
 
-/// Ten flushes of one page each: ten transactions of one length in one segment.
+/// Flushes ten single pages: ten transactions of equal length in one segment.
 fn ten_transactions() -> (Bed, u64) {
     let bed = Bed::new(roomy());
     let volume = bed.create("one");
@@ -28,7 +28,7 @@ fn first_segment(disk: &Disk) -> String {
     disk.files()[0].name.clone()
 }
 
-/// Flips a bit of a byte of the first segment and expects an error of this kind that names it.
+/// Flips a bit in the first segment and expects an error of this kind that names it.
 #[track_caller]
 fn check_error(byte: u64, kind: JournalErrorKind) {
     let (bed, _) = ten_transactions();
@@ -163,8 +163,8 @@ fn a_journal_of_another_pool_is_refused() {
     assert_ne!(SET, other);
 }
 
-/// Goal: no damage makes the journal say what was never written, and none goes unnoticed.
-/// Method: flip one random bit, and compare each block with what it may be.
+/// Goal: damage never produces data that was not written, and is never unnoticed. Method: flip one
+/// random bit, and compare each block with its permitted values.
 #[test]
 fn one_flipped_bit_never_gives_wrong_data() {
     plain_and_sealed(flip_bits);
@@ -199,8 +199,8 @@ fn flip_bits() {
     eprintln!("measured: {outcomes:?}");
 }
 
-/// Each block is what was written, missing, or zeros where its transaction is. Returns how many
-/// are missing.
+/// Checks that each block is as written, missing, or zeros if its transaction is torn. Returns the
+/// number of missing blocks.
 #[track_caller]
 fn check_blocks(found: impl Iterator<Item = Option<Vec<u8>>>, transactions: u64) -> u64 {
     let mut missing = 0;

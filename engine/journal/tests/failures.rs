@@ -1,4 +1,4 @@
-//! Disks that fail, fill up or hang: nothing is acknowledged that is not durable.
+//! Tests with disks that fail, fill up or hang: nothing is acknowledged that is not durable.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn is_failing(bed: &Bed) -> bool {
     matches!(bed.journal.status().state, JournalState::Failing { .. })
 }
 
-/// A clock that is set by hand.
+/// A manually advanced clock.
 #[derive(Debug, Default)]
 struct SetClock(Mutex<Duration>);
 
@@ -37,7 +37,7 @@ impl Clock for SetClock {
     }
 }
 
-/// Fills some segments, and the disk's last room.
+/// Fills several segments and then the rest of the disk.
 fn fill_disk(bed: &Bed) -> Arc<volumes::Volume> {
     let volume = bed.create("one");
     for block in 0..150 {
@@ -50,7 +50,7 @@ fn fill_disk(bed: &Bed) -> Arc<volumes::Volume> {
     volume
 }
 
-/// A disk that fails in this way holds a flush until it is well again.
+/// Checks that a flush waits while the disk fails in this way.
 #[track_caller]
 fn check_waits(effect: Effect, kind: JournalErrorKind, cause: &str) {
     let bed = Bed::new(roomy());
@@ -104,7 +104,7 @@ fn one_failed_write_is_repeated_in_another_segment() {
     }
 }
 
-/// One is encrypted and written in pieces, and then synced.
+/// A long encrypted transaction is written in pieces, then synced.
 #[test]
 fn a_long_encrypted_transaction_is_repeated_whichever_piece_fails() {
     sealed(|| {
@@ -139,12 +139,13 @@ fn what_a_failed_write_left_is_not_read_once_another_took_its_place() {
     }
 }
 
-/// What a loss of power now leaves.
+/// Returns the disk's state after a power loss now.
 fn cut(disk: &Disk, loss: Loss) -> Disk {
     disk.after(&Cut { moment: disk.now(), loss, seed: 1 }).disk
 }
 
-/// The next durable write fails and may have arrived; there is no other segment to go to.
+/// Makes the next durable write fail, although it may have arrived. No other segment can be
+/// created.
 fn fail_one_write(bed: &Bed) {
     bed.disk.inject(Fault::once(&[WriteDurably], 0, Effect::Io));
     bed.disk.inject(Fault::always(&[Create, Remove], Effect::Io));
@@ -162,7 +163,7 @@ fn what_a_failed_write_left_is_not_read_after_a_checkpoint() {
     write(&volume, 0, &noise(2));
     fail_one_write(&bed);
     write(&volume, 0, &noise(3));
-    // An image that is saved now has the third.
+    // An image saved now contains the third version.
     let position = bed.journal.begin_checkpoint();
     let (shadow, _) = support::read(&cut(&bed.disk, Loss::Nothing), position).expect("it is whole");
     assert!(shadow.block(volume.id(), 0) != Some(noise(2)));
@@ -179,7 +180,7 @@ fn the_next_run_relies_on_nothing_that_a_failed_write_left() {
     bed.journal.cancel_checkpoint(position);
     bed.journal.maintain().expect("the disk works");
     write(&volume, 0, &noise(2));
-    // The header of the second segment fails, and can be read all the same.
+    // The write of the second segment's header fails, although it is readable.
     fail_one_write(&bed);
     drop(volume);
     bed.restart(read_only());
@@ -202,7 +203,7 @@ fn a_removed_segment_that_comes_back_hides_nothing() {
     write(&volume, 0, &noise(2));
     volume.flush().expect("the disk works");
 
-    // An attempt of an earlier run to go on after the first transaction.
+    // Left by an earlier run that tried to continue after the first transaction.
     let header = SegmentHeader::decode(&bed.disk.contents(&first.name)).expect("it is whole");
     let previous = Some(PreviousEnd { number: header.number, end: 4096 + 8192 });
     let stale = SegmentHeader { epoch: 2, number: 9, first_sequence: 2, previous, ..header };

@@ -1,4 +1,4 @@
-//! Durability of a flush, and how little it writes for it.
+//! Tests of the durability and write volume of flushes.
 
 mod support;
 
@@ -11,7 +11,7 @@ use storage::StorageAction;
 use support::{BLOCK, Bed, MIB, noise, read, roomy, small, wait_until, write};
 use volumes::{Durability, ShrinkPolicy};
 
-/// Contents of every form that a pool stores.
+/// Contents in every stored form.
 fn textures() -> Vec<Vec<u8>> {
     let text: Vec<u8> = b"what shrinks ".iter().copied().cycle().take(4096).collect();
     vec![noise(1), text, vec![0xAB; 4096], vec![0; 4096], noise(2)]
@@ -128,7 +128,7 @@ fn a_page_that_the_journal_has_is_written_as_a_reference() {
 fn a_slot_that_another_page_took_is_not_taken_for_the_first() {
     let bed = Bed::new(roomy());
     let volume = bed.create("one");
-    // Pages come and go, so that slots are used again and again.
+    // Pages are replaced repeatedly, so that slots are reused.
     for round in 0..40 {
         (0..8).for_each(|block| write(&volume, block, &noise(round * 8 + block)));
         volume.flush().expect("the disk works");
@@ -187,7 +187,7 @@ fn after_a_restart_the_journal_goes_on() {
         write(&volume, run, &noise(run));
         write(&volume, 50, &noise(100 + run));
         volume.flush().expect("the disk works");
-        // What was not flushed is in memory, and goes with the next flush.
+        // Unflushed writes stay in memory and are part of the next flush.
         write(&volume, 60 + run, &noise(run));
         drop(volume);
         bed.restart(roomy());
@@ -202,7 +202,7 @@ fn after_a_restart_the_journal_goes_on() {
     assert_eq!(shadow.block(volume.id(), 50), Some(noise(103)));
 }
 
-/// So that one that was deleted does not come back with an image of before.
+/// Otherwise deleted volumes would reappear from an older image.
 #[test]
 fn volumes_of_class_image_are_in_the_table_and_their_contents_are_not() {
     let bed = Bed::new(small());

@@ -1,11 +1,11 @@
-//! Journals that earlier releases left behind: today's code reads them, and refuses later ones.
+//! Tests with journals of earlier releases: current code reads them, and rejects later versions.
 //!
-//! `tests/golden/journal-1/` holds the segments of a journal of version 1, packed: for each page of
-//! the file that is not zeros its number (4 bytes), a length (2 bytes) and so many bytes in LZ4's
-//! block format, or the page as it is when the length is 4096; all numbers little-endian.
-//! `journal-2/` is of version 2, which is encrypted. What the journals say is written below and
-//! never changes. With `MEMLANE_GOLDEN_OUT=FOLDER` the test writes what today's code leaves behind
-//! there: that is how a new version gets its files.
+//! `tests/golden/journal-1/` holds the packed segments of a version 1 journal: for each nonzero
+//! page of the file its number (4 bytes), a length (2 bytes), and that many bytes in LZ4's block
+//! format, or the page as is if the length is 4096. All numbers are little-endian. `journal-2/` is
+//! of version 2, which is encrypted. The expected contents below never change. With
+//! `MEMLANE_GOLDEN_OUT=FOLDER` the test writes files in the current format there, to create the
+//! files for a new version.
 
 mod support;
 
@@ -22,7 +22,7 @@ use support::{
 };
 use volumes::{Durability, Reduction, ShrinkPolicy};
 
-/// Asks for the files of today's format, in this folder.
+/// Requests files in the current format, in this folder.
 const OUT_VARIABLE: &str = "MEMLANE_GOLDEN_OUT";
 
 const SEGMENT_BYTES: u64 = 256 << 10;
@@ -31,22 +31,22 @@ fn text(number: u64) -> Vec<u8> {
     format!("line {number} of a text; ").bytes().cycle().take(BLOCK_BYTES).collect()
 }
 
-/// The volumes of the golden journals by name, with their sizes.
+/// Names and sizes of the golden journals' volumes.
 const TABLE: [(&str, u64); 2] = [("beta", 64 * MIB), ("gamma", 96 * MIB)];
 
-/// What the golden journals say of the first volume's blocks, and of the second's.
+/// Expected blocks of the golden journals: index of the volume, block, contents.
 fn expected() -> Vec<(usize, u64, Vec<u8>)> {
     let mut blocks = vec![(0, 1, vec![0xCD; BLOCK_BYTES]), (0, 2, vec![0; BLOCK_BYTES])];
     blocks.extend((3..40).map(|block| (0, block, noise(block))));
     blocks.extend((100..110).map(|block| (0, block, text(block))));
-    // The same pages as above, in other blocks: references.
+    // The same pages as above in other blocks: references.
     blocks.extend((3..10).map(|block| (1, block, noise(block))));
     blocks.push((1, 96 * MIB / BLOCK - 1, noise(77)));
     blocks
 }
 
-/// A journal with everything that the format has: two runs, several segments, volumes that were
-/// made, renamed, resized and deleted, pages of both forms, references, fills and holes.
+/// Builds a journal that uses every feature of the format: two runs, several segments, volumes
+/// created, renamed, resized and deleted, pages of both forms, references, fills and holes.
 fn build() -> Disk {
     let mut bed = Bed::new(roomy());
     {
@@ -149,7 +149,7 @@ fn a_journal_of_a_later_version_is_refused_by_name() {
     assert!(told.contains(&name) && told.contains("a newer release wrote"), "{told}");
 }
 
-/// The golden journal of a version, on a disk.
+/// Unpacks the golden journal of a version onto a disk.
 fn golden(version: u32) -> Disk {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let folder = folder.join(format!("tests/golden/journal-{version}"));

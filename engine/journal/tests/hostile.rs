@@ -1,4 +1,4 @@
-//! Bytes of any kind: decoding ends with a value or an error, and never believes a length.
+//! Tests with arbitrary bytes: decoding ends with a value or an error, and never trusts a length.
 
 #[path = "support/storm.rs"]
 mod storm;

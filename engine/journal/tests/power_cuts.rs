@@ -1,8 +1,8 @@
-//! Goal: what was flushed is there after every loss of power, and no block is ever a mixture or
-//! something that was never written.
-//! Method: run a random schedule of writes, flushes, checkpoints, failures and restarts on a
-//! simulated disk, cut the power at random moments of its history, read the journal that is left
-//! (after the newest image that was durable by then), and compare each block with what it may be.
+//! Goal: flushed data survives every power loss, and no block is ever a mixture or was never
+//! written. Method: run a random schedule of writes, flushes, checkpoints, failures and restarts on
+//! a simulated disk. Cut the power at random moments of its history. Read the remaining journal
+//! after the newest image that was durable by then, and compare each block with its permitted
+//! values.
 
 mod support;
 
@@ -24,12 +24,12 @@ const CUTS: u64 = 40;
 
 type Contents = Vec<u8>;
 
-/// Flushes that fail twice are given up.
+/// Options under which flushes give up after two failures.
 fn options() -> JournalOptions {
     JournalOptions { policy: FailurePolicy::ReadOnly, ..roomy() }
 }
 
-/// What a block held from some moment on.
+/// Contents of a block from some moment on.
 struct Version {
     written: Moment,
     contents: Contents,
@@ -42,15 +42,15 @@ struct Image {
     contents: BTreeMap<(u64, u64), Contents>,
 }
 
-/// A pool under a random schedule, and all that it was told.
+/// A pool under a random schedule, and a record of all acknowledgements.
 struct Storm {
     bed: Bed,
     random: Random,
     seed: u64,
     volume_ids: Vec<u64>,
     versions: BTreeMap<(u64, u64), Vec<Version>>,
-    /// For each volume the moments at which flushes ended, with how many versions of each block
-    /// there were when they began.
+    /// Per flush: the moment when it ended, the volume, and the number of versions of each block
+    /// when it began.
     flushes: Vec<(Moment, u64, BTreeMap<u64, usize>)>,
     images: Vec<Image>,
 }
@@ -95,7 +95,7 @@ impl Storm {
                 0 => vec![u8::try_from(seed % 251).expect("small"); 4096],
                 1 => format!("text {seed} ").bytes().cycle().take(4096).collect(),
                 2 => vec![0; 4096],
-                // Contents that others have too.
+                // Contents shared with other blocks.
                 3 => noise(seed % 5),
                 _ => noise(seed),
             };
@@ -110,7 +110,7 @@ impl Storm {
         }
     }
 
-    /// Flushes, and remembers it if it was acknowledged.
+    /// Flushes, and records the flush if it was acknowledged.
     fn flush(&mut self) -> bool {
         let volume = self.volume();
         let of_volume = self.versions.iter().filter(|((id, _), _)| *id == volume.id());
@@ -136,8 +136,8 @@ impl Storm {
         self.bed.journal.end_checkpoint(position).expect("nothing fails outside of flushes");
     }
 
-    /// One or several calls of the next flush fail. Not even what it left is believed by the run
-    /// that comes after.
+    /// Makes one or more calls of the next flush fail. The next run must not trust what the failed
+    /// flush left.
     fn fail(&mut self) {
         let skipped = self.random.below(2);
         let effect = if self.random.one_in(2) { Effect::Io } else { Effect::NoSpace };
@@ -156,7 +156,7 @@ impl Storm {
         self.bed.restart_after(covered, options());
     }
 
-    /// What the newest image that was durable by `moment` and the journal say.
+    /// Restores from the newest image that was durable by `moment` and the journal.
     fn restore(&self, disk: &Disk, moment: Moment) -> Option<(Restored<'_>, Recovered)> {
         let image = self.images.iter().rfind(|image| image.durable <= moment);
         let from = image.map_or(Position::START, |image| image.position);
@@ -164,7 +164,7 @@ impl Storm {
         Some((Restored { image, journal }, recovered))
     }
 
-    /// Compares what is left after an honest loss of power with what must be there.
+    /// Compares the state after a power loss of an honest disk with the guarantees.
     fn judge(&self, cut: &Cut) {
         let aftermath = self.bed.disk.after(cut);
         let restored = self.restore(&aftermath.disk, cut.moment);
@@ -192,13 +192,13 @@ impl Storm {
             let is_allowed = (kept..=versions.len()).any(|it| allowed(it) == Some(&found));
             assert!(is_allowed, "{cut:?}: block {block} of volume {id}, {kept} versions flushed");
         }
-        // What is left can be continued.
+        // The remaining journal can be continued.
         let covered = restored.image.map_or(Position::START, |image| image.position);
         let spec = JournalSpec { covered: Some(covered), ..spec(&aftermath.disk, roomy()) };
         Journal::open(spec).expect("its end is whole");
     }
 
-    /// On a disk that lied once contents may be old, or their loss noticed; never wrong.
+    /// After a disk has lied once, contents may be old or reported as lost, but never wrong.
     fn judge_lie(&self, cut: &Cut) {
         let aftermath = self.bed.disk.after(cut);
         let Some((restored, _)) = self.restore(&aftermath.disk, cut.moment) else { return };
@@ -211,7 +211,7 @@ impl Storm {
     }
 }
 
-/// An image with what the journal says of the time after it.
+/// An image with the journal after it.
 struct Restored<'storm> {
     image: Option<&'storm Image>,
     journal: Shadow,
@@ -254,7 +254,7 @@ fn a_disk_that_lies_once_never_makes_contents_wrong() {
     });
 }
 
-/// Blocks of a transaction that is written in pieces where it is encrypted.
+/// Number of blocks of a transaction that is written in pieces if encrypted.
 const LONG_BLOCKS: u64 = 700;
 
 fn long_options() -> JournalOptions {

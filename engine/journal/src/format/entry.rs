@@ -1,37 +1,37 @@
-//! Entries of a transaction that concern blocks.
+//! Block entries of a transaction.
 //!
 //! ```text
-//!  0 kind   1 zero   2 length   4 count   8 first block   16 target   24 check of the page
+//!  0 kind   1 zero   2 length   4 count   8 first block   16 target   24 page check
 //!
 //!  kind            length   count    target
-//!  1 volume        0        0        the volume's id: the entries that follow are of it
+//!  1 volume        0        0        id of the volume that the following entries concern
 //!  2 hole          0        blocks   0
 //!  3 fill          0        blocks   pattern (32 bits)
 //!  4 packed here   bytes    1        offset in the transaction's packed pages
-//!  5 whole here    4096     1        which of the transaction's whole pages
-//!  6 elsewhere     bytes    1        segment (32 bits), above it the offset there (32 bits)
+//!  5 whole here    4096     1        index among the transaction's whole pages
+//!  6 elsewhere     bytes    1        segment (low 32 bits), offset in it (high 32 bits)
 //!  7 lost          0        blocks   0
 //! ```
 //!
-//! In a sealed segment an entry has 40 bytes, as its check is a tag of 16.
+//! Entries of sealed segments have 40 bytes, because their check is a 16-byte tag.
 
 use crate::format::error::FormatError;
 use crate::format::field::{read_u16, read_u32, read_u64, write};
 use crate::format::seal::PageCheck;
 use crate::format::segment::SEGMENT_HEADER_BYTES;
 
-/// Bytes of an entry.
+/// Length of an entry.
 pub const ENTRY_BYTES: usize = 32;
 
-/// Bytes of an entry in a sealed segment.
+/// Length of an entry in a sealed segment.
 pub const SEALED_ENTRY_BYTES: usize = 40;
 
-/// Upper bound on the blocks of a volume.
+/// Upper bound on the number of blocks of a volume.
 pub const BLOCK_COUNT_MAX: u64 = 1 << 40;
 
 const PAGE_BYTES: u16 = 4096;
 
-/// One entry.
+/// An entry of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     Volume(u64),
@@ -50,26 +50,25 @@ pub enum Entry {
         length: u16,
         check: PageCheck,
     },
-    /// The contents of the blocks were lost in memory: older contents in the journal no longer
-    /// count.
+    /// The blocks' contents were lost in memory. Older contents in the journal no longer apply.
     Lost {
         block: u64,
         count: u32,
     },
 }
 
-/// Place of the stored bytes of a page.
+/// Location of a page's stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// In this transaction, from this offset of its packed pages on.
+    /// In this transaction, at this offset in its packed pages.
     Packed(u32),
-    /// In this transaction: the whole page of this index.
+    /// In this transaction, the whole page with this index.
     Whole(u32),
-    /// In an earlier transaction, or in an earlier part of this one.
+    /// In an earlier transaction, or earlier in this one.
     Elsewhere(Location),
 }
 
-/// A place in the journal.
+/// A location in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
     pub segment: u32,
@@ -91,7 +90,7 @@ impl Entry {
         *bytes.first_chunk().expect("a sealed entry is longer")
     }
 
-    /// The entry of a sealed segment.
+    /// Encodes the entry for a sealed segment.
     pub fn encode_sealed(&self) -> [u8; SEALED_ENTRY_BYTES] {
         let fields = self.fields();
         let mut bytes = [0; SEALED_ENTRY_BYTES];
@@ -104,7 +103,7 @@ impl Entry {
         bytes
     }
 
-    /// Decodes an entry. The caller checks whether its places exist in the transaction.
+    /// Decodes an entry. The caller checks that its locations exist in the transaction.
     pub fn decode(bytes: &[u8; ENTRY_BYTES]) -> Result<Self, FormatError> {
         let mut longer = [0; SEALED_ENTRY_BYTES];
         longer[..ENTRY_BYTES].copy_from_slice(bytes);
@@ -121,7 +120,7 @@ impl Entry {
             target: read_u64(bytes, 16),
             check: PageCheck(bytes[24..].try_into().expect("16 bytes")),
         };
-        // An entry has one encoding: what encodes otherwise has bits that mean nothing.
+        // The encoding is canonical. An entry that encodes differently has undefined bits set.
         let entry = fields.to_entry().filter(|entry| entry.encode_sealed() == *bytes);
         entry.ok_or(FormatError::damaged("an entry"))
     }
@@ -177,7 +176,7 @@ impl Fields {
 }
 
 impl Location {
-    /// The location, if a page of this length fits there.
+    /// Returns the location if a page of this length fits there.
     fn checked(self, length: u16) -> Option<Self> {
         let is_past_header = self.offset as usize >= SEGMENT_HEADER_BYTES;
         let has_end = self.offset.checked_add(u32::from(length)).is_some();

@@ -1,41 +1,41 @@
 //! Reasons why bytes are not a valid part of a journal.
 
-/// The version of segments that are not sealed.
+/// Format version of unencrypted segments.
 pub const VERSION: u32 = 1;
 
-/// The version of sealed segments, and the latest that this program reads.
+/// Format version of sealed segments, and the latest version that this program reads.
 pub const SEALED_VERSION: u32 = 2;
 
-/// Class of a format error.
+/// Kind of a format error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatErrorKind {
-    /// Only zeros: not written yet.
+    /// All zeros: not yet written.
     #[error("is blank")]
     Blank,
-    /// The bytes do not begin with the magic number of the structure.
+    /// The magic number is wrong.
     #[error("is not there")]
     Unknown,
-    /// Written by a later program, in this version of the format.
+    /// Written by a newer program in this format version.
     #[error(
         "has version {0} and this program reads versions up to {latest}; use the program that \
          wrote it",
         latest = SEALED_VERSION
     )]
     Newer(u32),
-    /// The structure is intact, and belongs to another place.
+    /// The structure is intact but belongs elsewhere.
     #[error("belongs to another place")]
     Misplaced,
-    /// The structure begins correctly, and is not intact.
+    /// The magic number is right, but the structure is corrupt.
     #[error("is damaged")]
     Damaged,
 }
 
-/// Bytes that could not be decoded.
+/// Failure to decode bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {kind}")]
 pub struct FormatError {
     pub kind: FormatErrorKind,
-    /// Structure that was decoded, and its fault.
+    /// The structure that was decoded.
     pub what: &'static str,
 }
 
@@ -44,7 +44,7 @@ impl FormatError {
         Self { kind, what }
     }
 
-    /// Error of a structure that names another place than the one where it was found.
+    /// Error for a structure that names a location other than where it was found.
     pub(crate) fn misplaced(what: &'static str) -> Self {
         Self::new(FormatErrorKind::Misplaced, what)
     }

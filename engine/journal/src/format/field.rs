@@ -1,6 +1,6 @@
-//! Numbers in bytes, little-endian.
+//! Little-endian integers in byte slices.
 //!
-//! Callers hand in a slice that is long enough: they have checked its length as a whole.
+//! Callers pass slices that are long enough, having checked the total length.
 
 pub(crate) fn read_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
@@ -23,7 +23,7 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == 0)
 }
 
-/// A count or a length in 32 bits, as a size in memory.
+/// Converts a 32-bit count or length to `usize`.
 pub(crate) fn size(value: u32) -> usize {
     usize::try_from(value).expect("sizes have at least 32 bits")
 }

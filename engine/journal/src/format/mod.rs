@@ -1,8 +1,7 @@
-//! The bytes of a journal: `docs/formats/journal.md`.
+//! On-disk format of the journal, described in `docs/formats/journal.md`.
 //!
-//! Pure functions between bytes and values. Nothing here reads a file, and whatever the bytes are,
-//! decoding ends with a value or an error: lengths are checked before they are used, and memory
-//! is taken in proportion to the bytes that were given.
+//! Pure functions between bytes and values, without I/O. Decoding arbitrary bytes ends with a value
+//! or an error: lengths are checked before use, and memory use is proportional to the input.
 
 mod error;
 mod field;

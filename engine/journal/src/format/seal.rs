@@ -1,28 +1,28 @@
-//! Checksums, and encryption where the set has a key.
+//! Checksums, and encryption if the set has a key.
 //!
-//! Checksums of headers and heads are seeded with what they belong to, so that bytes that another
-//! journal, or an earlier run, left in the same place are never taken for this one's. They are of
-//! what lies on the disk: whether a write is torn is seen without the key.
+//! Checksums of headers and heads are seeded with set id and epoch. Bytes that another journal or
+//! an earlier run left in the same place therefore never verify. They cover the bytes on disk, so
+//! torn writes are detected without the key.
 //!
-//! A sealed segment has a sealer of its own, and what is sealed stands at its offset there: the
-//! entries of a transaction at the offset of its header, each page at its own.
+//! Each sealed segment has its own sealer. Sealed data is bound to its offset in the segment: table
+//! and entries to the offset of their transaction, each page to its own.
 
 use std::sync::Arc;
 
 use sealing::{Sealer, Tag};
 use twox_hash::XxHash3_128;
 
-/// Identifier that region, journal and images of one set share.
+/// Identifier shared by the region, journal and images of a durable set.
 pub type SetId = [u8; 16];
 
-/// Form of a segment: encrypted or not.
+/// Encryption state of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Plain,
     Sealed,
 }
 
-/// Checksums of one run of one journal, and the encryption of one of its segments.
+/// Checksums for one run of a journal, and the encryption of one of its segments.
 #[derive(Clone, Debug)]
 pub struct Seal {
     seed: u64,
@@ -37,7 +37,7 @@ impl Seal {
         Self { seed: low_word(XxHash3_128::oneshot(&identity)), sealer: None }
     }
 
-    /// Sets the encryption of a segment.
+    /// Adds the encryption of a segment.
     pub fn with_sealer(self, sealer: Sealer) -> Self {
         Self { sealer: Some(Arc::new(sealer)), ..self }
     }
@@ -55,8 +55,7 @@ impl Seal {
     }
 }
 
-/// Check of a stored page: a checksum that depends only on the contents, or the tag of a sealed
-/// page.
+/// Check value of a stored page: a checksum of its contents alone, or the tag of a sealed page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageCheck(pub [u8; 16]);
 

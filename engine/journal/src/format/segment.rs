@@ -1,10 +1,10 @@
-//! The header of a segment.
+//! Segment header.
 //!
 //! ```text
-//!  0 magic   8 checksum   16 version   20 bytes of the segment   24 set id (16 bytes)   40 epoch
-//! 48 number of the segment   52 abandoned sequences   56 first sequence
-//! 64 previous segment   68 where that one ends
-//! 72 salt (32 bytes)   104 id of the data key (16 bytes), both zeros in version 1   120 zeros
+//!  0 magic   8 checksum   16 version   20 segment length   24 set id (16 bytes)   40 epoch
+//! 48 segment number   52 abandoned sequences   56 first sequence
+//! 64 previous segment   68 end of the previous segment
+//! 72 salt (32 bytes)   104 data key id (16 bytes), both zero in version 1   120 zeros
 //! ```
 //! The checksum covers everything after it.
 
@@ -14,7 +14,7 @@ use crate::format::error::{FormatError, FormatErrorKind, SEALED_VERSION, VERSION
 use crate::format::field::{is_zero, read_u32, read_u64, write};
 use crate::format::seal::{Seal, SetId};
 
-/// Bytes of a segment's header, a block.
+/// Length of a segment's header: one block.
 pub const SEGMENT_HEADER_BYTES: usize = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"MEMLJSEG");
@@ -32,25 +32,25 @@ pub struct SegmentHeader {
     pub epoch: u64,
     pub number: u32,
     pub segment_bytes: u32,
-    /// Sequence number of the first transaction in the segment.
+    /// Sequence number of the segment's first transaction.
     pub first_sequence: u64,
-    /// Number of sequence numbers before the first one that were given to transactions whose write
-    /// failed.
+    /// Number of sequence numbers before the first one that were assigned to transactions whose
+    /// write failed.
     pub abandoned: u32,
-    /// End of the journal when this segment was begun; `None` in the very first one.
+    /// End of the journal when this segment was created, or `None` in the very first one.
     pub previous: Option<PreviousEnd>,
-    /// Encryption of what follows the header.
+    /// Encryption of everything after the header, if any.
     pub sealed: Option<SealedSegment>,
 }
 
-/// Inputs for the key of a segment's sealer.
+/// Inputs to the key derivation of a segment's sealer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedSegment {
     pub data_key: KeyId,
     pub salt: Salt,
 }
 
-/// Known end of the segment before; bytes past it are not part of the journal.
+/// Known end of the previous segment. Bytes after it are not part of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreviousEnd {
     pub number: u32,
@@ -58,20 +58,21 @@ pub struct PreviousEnd {
 }
 
 impl SegmentHeader {
-    /// The checksums of the transactions here.
+    /// Returns the checksums for the segment's transactions.
     pub fn checksums(&self) -> Seal {
         Seal::new(self.set_id, self.epoch)
     }
 
-    /// Checksums and encryption of the segment's transactions; a sealed segment needs its key. A
-    /// header with any other field yields another sealer, which opens no transaction.
+    /// Returns the checksums and encryption for the segment's transactions. A sealed segment needs
+    /// its key. The header fields are bound into the sealer, so transactions do not decrypt under a
+    /// modified header.
     pub fn seal(&self, key: Option<&SetKey>) -> Seal {
         let Some(SealedSegment { salt, .. }) = &self.sealed else { return self.checksums() };
         let key = key.expect("segments that do not match the key are refused before");
         self.checksums().with_sealer(key.sealer(salt, &self.encode()[COVERED..SALT]))
     }
 
-    /// Returns whether the segment is encrypted by this key, or is not encrypted when there is no
+    /// Returns whether the segment is encrypted with this key, or is unencrypted if there is no
     /// key.
     pub fn matches(&self, key: Option<&SetKey>) -> bool {
         self.sealed.map(|sealed| sealed.data_key) == key.map(SetKey::id)
@@ -100,7 +101,8 @@ impl SegmentHeader {
         bytes
     }
 
-    /// Decodes a header. Bytes that are too short are damaged. The caller compares the set id.
+    /// Decodes a header. Input that is too short is an error of kind damaged. The caller compares
+    /// the set id.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         const WHAT: &str = "the segment's header";
         let Some(bytes) = bytes.get(..SEGMENT_HEADER_BYTES) else {

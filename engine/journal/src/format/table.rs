@@ -1,24 +1,24 @@
-//! A volume or snapshot in the journal's volume table.
+//! Entry of a volume or snapshot in the journal's volume table.
 //!
 //! ```text
-//! 0 id   8 size in bytes   16 shape   20 length of the name   21 kind (0 volume, 1 snapshot)
+//! 0 id   8 size in bytes   16 shape   20 name length   21 kind (0 volume, 1 snapshot)
 //! 22 zeros   24 name (64 bytes)   88 zeros to 96
 //! ```
 
 use crate::format::error::FormatError;
 use crate::format::field::{is_zero, read_u32, read_u64, write};
 
-/// Bytes of a volume or snapshot in the table.
+/// Length of a record in the table.
 pub const TABLE_RECORD_BYTES: usize = 96;
 
-/// Volumes and snapshots in a table, at most.
+/// Maximum number of volumes and snapshots in a table.
 pub const TABLE_COUNT_MAX: usize = 4096;
 
 const KIND: usize = 21;
 const NAME: usize = 24;
 const NAME_BYTES: usize = 64;
 
-/// Kind of a record.
+/// Kind of a table record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     Volume,
@@ -32,17 +32,16 @@ pub struct VolumeRecord {
     pub id: u64,
     pub size_bytes: u64,
     pub kind: RecordKind,
-    /// One byte each, from the lowest: sector, reduction and durability, in the codes of the
-    /// region's volume table, and the code of the capacity class plus one; 0 there means unknown.
-    /// The highest bit means that the volume's snapshots are in the table too.
+    /// One byte each, from the lowest: sector size, reduction and durability, in the codes of the
+    /// region's volume table, then the code of the capacity class plus one, where 0 means unknown.
+    /// The highest bit means that the table also lists the volume's snapshots.
     pub shape: u32,
-    /// Name of 1 to 63 bytes; for a snapshot, its name without the volume's.
+    /// Name of 1 to 63 bytes. For a snapshot, its name without the volume's.
     pub name: String,
 }
 
 impl VolumeRecord {
-    /// Appends the record to `into`. The caller guarantees that the name is not longer than the
-    /// format allows.
+    /// Appends the record to `into`. Panics if the name is longer than the format allows.
     pub fn encode(&self, into: &mut Vec<u8>) {
         assert!(is_name(self.name.as_bytes()), "a name has 1 to 63 bytes and no zero");
         let mut bytes = [0; TABLE_RECORD_BYTES];

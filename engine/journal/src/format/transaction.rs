@@ -1,4 +1,4 @@
-//! A transaction: a head that is checked as a whole, then whole pages that are checked one by one.
+//! A transaction: a head with one checksum, then whole pages with one check each.
 //!
 //! ```text
 //! ┌────────────┬──────────────┬─────────┬──────────────┬───────┬─────────────┬───┐
@@ -8,12 +8,13 @@
 //! └───────────────── head: a multiple of 4096 ─────────────────┘
 //!
 //! header:  0 magic   8 checksum   16 sequence   24 epoch   32 segment   36 offset in the segment
-//!         40 bytes of the head   44 whole pages   48 volumes (all ones: no table)   52 entries
-//!         56 bytes of packed pages   60 form: 0 plain, 1 sealed
+//!         40 head length   44 whole pages   48 table records (all ones: no table)   52 entries
+//!         56 length of packed pages   60 form: 0 plain, 1 sealed
 //! ```
 //! In a sealed segment the tag of table and entries follows the header, entries have 40 bytes, and
-//! all but header, tag and zeros is encrypted: table and entries as one, each page for itself.
-//! The checksum covers the head after it. Each page is covered by the check in its entry.
+//! everything except header, tag and zeros is encrypted: table and entries together, each page
+//! separately. The checksum covers the head after the checksum field. Each page is covered by the
+//! check in its entry.
 
 use std::borrow::Cow;
 
@@ -25,10 +26,10 @@ use crate::format::field::{is_zero, read_u32, read_u64, size, write};
 use crate::format::seal::{Form, PageCheck, Seal};
 use crate::format::table::{TABLE_COUNT_MAX, TABLE_RECORD_BYTES, VolumeRecord};
 
-/// Bytes of a transaction's header.
+/// Length of a transaction's header.
 pub const TRANSACTION_HEADER_BYTES: usize = 64;
 
-/// The longest head, and the most bytes of whole pages after it.
+/// Maximum length of the head, and of the whole pages after it.
 pub const HEAD_BYTES_MAX: usize = 8 << 20;
 pub const PAGES_BYTES_MAX: usize = 8 << 20;
 
@@ -46,15 +47,15 @@ pub struct Address {
     pub sequence: u64,
     pub epoch: u64,
     pub segment: u32,
-    /// Offset from the start of the segment, in bytes.
+    /// Byte offset in the segment.
     pub offset: u32,
 }
 
-/// Sizes of the parts of a transaction.
+/// Sizes of a transaction's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     pub form: Form,
-    /// Volumes in its table, if it has one.
+    /// Number of records in its table, if it has one.
     pub table_count: Option<u32>,
     pub entry_count: u32,
     pub packed_bytes: u32,
@@ -70,7 +71,7 @@ impl Sizes {
         size(self.entry_count) * self.entry_bytes()
     }
 
-    /// Bytes of one entry.
+    /// Returns the length of one entry.
     pub fn entry_bytes(self) -> usize {
         match self.form {
             Form::Plain => ENTRY_BYTES,
@@ -78,7 +79,7 @@ impl Sizes {
         }
     }
 
-    /// Offset of table and entries from the start of the transaction.
+    /// Returns the offset of table and entries in the transaction.
     pub fn body_start(self) -> usize {
         match self.form {
             Form::Plain => TRANSACTION_HEADER_BYTES,
@@ -86,7 +87,7 @@ impl Sizes {
         }
     }
 
-    /// Offset of a page from the start of the transaction; `None` if the page is elsewhere.
+    /// Returns the offset of a page in the transaction, or `None` if the page is elsewhere.
     pub fn page_start(self, place: Place) -> Option<usize> {
         match place {
             Place::Packed(offset) => Some(self.packed_start() + size(offset)),
@@ -95,7 +96,7 @@ impl Sizes {
         }
     }
 
-    /// Offset of the packed pages from the start of the transaction.
+    /// Returns the offset of the packed pages in the transaction.
     pub fn packed_start(self) -> usize {
         self.body_start() + self.table_bytes() + self.entries_bytes()
     }
@@ -116,8 +117,8 @@ impl Sizes {
         self.head_bytes() + self.pages_bytes()
     }
 
-    /// Returns whether these sizes are within the limits of the format. To be checked before they
-    /// are added up, so that sums do not overflow.
+    /// Returns whether the sizes are within the format's limits. Check this before adding sizes, so
+    /// that sums do not overflow.
     pub fn fit(self) -> bool {
         let are_bounded = size(self.table_count.unwrap_or(0)) <= TABLE_COUNT_MAX
             && size(self.entry_count) <= HEAD_BYTES_MAX / ENTRY_BYTES
@@ -127,8 +128,9 @@ impl Sizes {
     }
 }
 
-/// Writes the header of a head whose other parts are in place and whose length is that of `sizes`.
-/// In a sealed segment this encrypts table and entries; packed pages are encrypted already.
+/// Completes a head, whose other parts are in place and whose length matches `sizes`, by writing
+/// its header. In a sealed segment this encrypts table and entries. Packed pages must be encrypted
+/// already.
 pub fn seal_head(head: &mut [u8], seal: &Seal, address: Address, sizes: Sizes) {
     assert_eq!(sizes.form, seal.form(), "the parts are those of the segment's form");
     assert!(sizes.fit(), "a transaction is within the format's limits");
@@ -156,7 +158,7 @@ pub fn seal_head(head: &mut [u8], seal: &Seal, address: Address, sizes: Sizes) {
     write(head, CHECKSUM, checksum.to_le_bytes());
 }
 
-/// Header of a transaction, before anything is verified. Lengths are within the format's limits.
+/// Unverified header of a transaction. Its lengths are within the format's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionHead {
     pub address: Address,
@@ -197,12 +199,12 @@ impl TransactionHead {
     }
 }
 
-/// A transaction whose head is intact. Its pages may still be damaged.
+/// A transaction with an intact head. Its pages may still be damaged.
 #[derive(Clone, Debug)]
 pub struct Transaction<'bytes> {
     pub sizes: Sizes,
     seal: Seal,
-    /// Where it begins in its segment.
+    /// Start of the transaction in its segment.
     offset: u32,
     head: &'bytes [u8],
     pages: &'bytes [u8],
@@ -211,7 +213,7 @@ pub struct Transaction<'bytes> {
 }
 
 impl<'bytes> Transaction<'bytes> {
-    /// Decodes the transaction at the start of `bytes`, which must have been written to `address`.
+    /// Decodes the transaction at the start of `bytes`. It must have been written for `address`.
     pub fn decode(bytes: &'bytes [u8], seal: &Seal, address: Address) -> Result<Self, FormatError> {
         let damaged = || FormatError::damaged("a transaction");
         let TransactionHead { address: found, sizes, .. } = check_head(bytes, seal)?;
@@ -233,22 +235,24 @@ impl<'bytes> Transaction<'bytes> {
         Ok(transaction)
     }
 
-    /// Table of all volumes of class `journal` and `image`, if this transaction has it.
+    /// Returns the table of all volumes of class `journal` and `image`, if this transaction has
+    /// one.
     pub fn table(&self) -> Option<&[VolumeRecord]> {
         self.table.as_deref()
     }
 
-    /// Entries of the transaction; the first one, if there is any, names a volume.
+    /// Returns the entries. The first one, if any, selects a volume.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Offset of a page of this transaction in the segment; `None` if the page is elsewhere.
+    /// Returns the offset in the segment of a page of this transaction, or `None` if the page is
+    /// elsewhere.
     pub fn page_offset(&self, place: Place) -> Option<u64> {
         Some(u64::from(self.offset) + self.sizes.page_start(place)? as u64)
     }
 
-    /// Stored bytes of a page of this transaction; `None` if the page is elsewhere.
+    /// Returns the stored bytes of a page of this transaction, or `None` if the page is elsewhere.
     pub fn stored_bytes(&self, place: Place, length: u16) -> Option<&'bytes [u8]> {
         let length = usize::from(length);
         match place {
@@ -265,7 +269,7 @@ impl<'bytes> Transaction<'bytes> {
         }
     }
 
-    /// Returns whether every page in this transaction is intact.
+    /// Returns whether all pages in this transaction are intact.
     pub fn has_whole_pages(&self) -> bool {
         let mut opened = Vec::new();
         self.entries.iter().all(|entry| match *entry {
@@ -277,8 +281,8 @@ impl<'bytes> Transaction<'bytes> {
         })
     }
 
-    /// Reads a page of this transaction as the pool stored it, if it is intact. A sealed page is
-    /// decrypted into `opened`.
+    /// Reads a page of this transaction in the pool's stored form, if it is intact. A sealed page
+    /// is decrypted into `opened`.
     pub fn open_page<'it>(
         &'it self,
         place: Place,
@@ -304,8 +308,8 @@ impl<'bytes> Transaction<'bytes> {
     }
 }
 
-/// Reads the stored bytes of a page at an offset of its segment, as the pool stored them; `None`
-/// when they are not intact. A sealed page is decrypted into `opened`.
+/// Verifies a page stored at `offset` of its segment and returns it in the pool's stored form, or
+/// `None` if it is corrupt. A sealed page is decrypted into `opened`.
 pub fn open_stored<'it>(
     seal: &Seal,
     stored: &'it [u8],
@@ -321,7 +325,7 @@ pub fn open_stored<'it>(
     sealer.open(offset, &[], opened, check.0).then_some(opened)
 }
 
-/// Reads a head whose checksum is correct. Needs no key.
+/// Decodes a head and verifies its checksum. Needs no key.
 pub fn check_head(bytes: &[u8], seal: &Seal) -> Result<TransactionHead, FormatError> {
     let damaged = || FormatError::damaged("a transaction");
     let found = TransactionHead::decode(bytes)?;
@@ -332,7 +336,7 @@ pub fn check_head(bytes: &[u8], seal: &Seal) -> Result<TransactionHead, FormatEr
     }
 }
 
-/// Table and entries.
+/// Returns table and entries, decrypted.
 fn open_body<'bytes>(
     head: &'bytes [u8],
     seal: &Seal,
@@ -375,7 +379,7 @@ mod tests {
         VolumeRecord { id, size_bytes, kind, shape: 1, name }
     }
 
-    /// Two volumes, a run of holes, a packed page and a whole one.
+    /// A transaction with two volumes, a run of holes, a packed page and a whole page.
     fn example() -> Vec<u8> {
         let (packed, whole) = ([7_u8; 90], [8_u8; BLOCK_BYTES]);
         let (packed_check, whole_check) = (PageCheck::of(&packed), PageCheck::of(&whole));

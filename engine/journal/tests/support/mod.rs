@@ -1,4 +1,5 @@
-//! An engine whose flushes go through a journal on a simulated disk, and what can be read back.
+//! Test bed: an engine that flushes through a journal on a simulated disk, with functions to read
+//! it back.
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
@@ -24,10 +25,10 @@ pub(crate) const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const SET: SetId = *b"a set of a test.";
 
-/// The longest that a test waits for something that is to happen.
+/// Maximum time that a test waits for an event.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Four short segments.
+/// Options with four short segments.
 pub(crate) fn small() -> JournalOptions {
     JournalOptions {
         length_bytes_max: MIB,
@@ -40,7 +41,7 @@ pub(crate) fn small() -> JournalOptions {
     }
 }
 
-/// Options with as many short segments as a test may want.
+/// Options with many short segments.
 pub(crate) fn roomy() -> JournalOptions {
     JournalOptions { length_bytes_max: 64 * MIB, ..small() }
 }
@@ -52,7 +53,7 @@ pub(crate) struct Bed {
     pub(crate) journal: Arc<Journal>,
 }
 
-/// Parts of a test set-up that are left without an engine.
+/// Parts of a test bed without its engine.
 pub(crate) struct Parts {
     pub(crate) memory: tempfile::TempDir,
     pub(crate) disk: Disk,
@@ -60,18 +61,18 @@ pub(crate) struct Parts {
 }
 
 impl Bed {
-    /// A fresh pool, and a journal on an empty disk.
+    /// Creates an empty pool, and a journal on an empty disk.
     pub(crate) fn new(options: JournalOptions) -> Self {
         Self::on(Disk::new(1 << 30), Position::START, options)
     }
 
-    /// A fresh pool, and the journal on this disk, which an image covers up to a position.
+    /// Creates an empty pool with the journal on this disk, which an image covers up to a position.
     pub(crate) fn on(disk: Disk, covered: Position, options: JournalOptions) -> Self {
         let spec = JournalSpec { covered: Some(covered), ..spec(&disk, options) };
         Self::with(disk, spec)
     }
 
-    /// A fresh pool, and a journal on an empty disk that has the time from this clock.
+    /// Creates an empty pool, and a journal on an empty disk that uses this clock.
     pub(crate) fn with_clock(options: JournalOptions, clock: Arc<dyn Clock>) -> Self {
         let disk = Disk::new(1 << 30);
         let spec = JournalSpec { clock, ..spec(&disk, options) };
@@ -86,25 +87,25 @@ impl Bed {
         Self { memory, disk, engine, journal }
     }
 
-    /// The daemon is killed and started again: memory and disk are as they were. Handles to volumes
-    /// have been let go.
+    /// Kills and restarts the daemon: memory and disk are unchanged. The caller has dropped its
+    /// volume handles.
     pub(crate) fn restart(&mut self, options: JournalOptions) {
         self.restart_after(Position::START, options);
     }
 
-    /// The same with an image that has everything before a position.
+    /// Like `restart`, with an image that covers everything before a position.
     pub(crate) fn restart_after(&mut self, covered: Position, options: JournalOptions) {
         let spec = JournalSpec { covered: Some(covered), ..spec(&self.disk, options) };
         let journal = Journal::open(spec).expect("the journal is whole");
         self.journal = Arc::new(journal);
-        // The old engine holds the region's lock until it is gone.
+        // The old engine holds the region's lock until it is dropped.
         let nothing = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
         self.engine = Arc::new(open_engine(&nothing));
         self.engine = Arc::new(open_engine(&self.memory));
         self.journal.serve(&self.engine);
     }
 
-    /// The engine goes; handles to its volumes and the journal stay.
+    /// Drops the engine. Handles to its volumes and the journal remain.
     pub(crate) fn close_engine(self) -> Parts {
         let Self { memory, disk, engine, journal } = self;
         drop(engine);
@@ -121,24 +122,24 @@ impl Bed {
         self.engine.create_volume(spec).expect("there is room")
     }
 
-    /// Contents of the journal from its beginning.
+    /// Reads the journal from its beginning.
     pub(crate) fn recover(&self) -> Shadow {
         read(&self.disk, Position::START).expect("the journal is whole").0
     }
 }
 
 thread_local! {
-    /// Encrypts the journals of this thread's test.
+    /// Key for the journals of this thread's test, if encrypted.
     static KEY: RefCell<Option<Arc<SetKey>>> = const { RefCell::new(None) };
 }
 
-/// Runs a test as it is, and once more with journals that are encrypted.
+/// Runs a test with plain and then with encrypted journals.
 pub(crate) fn plain_and_sealed(test: impl Fn()) {
     test();
     sealed(test);
 }
 
-/// Runs a test with journals that are encrypted.
+/// Runs a test with encrypted journals.
 pub(crate) fn sealed(test: impl Fn()) {
     let key = SetKey::wrap(DataKey::new([5; 32]), &WrappingKey::new([6; 32]));
     KEY.set(Some(Arc::new(key.expect("Linux has random bytes"))));
@@ -174,7 +175,7 @@ fn open_engine(memory: &tempfile::TempDir) -> Engine {
     Engine::open(region.expect("the region opens"), options).expect("the pool opens")
 }
 
-/// A block that does not shrink.
+/// Returns an incompressible block.
 pub(crate) fn noise(seed: u64) -> Vec<u8> {
     let mut random = model::Random::new(seed);
     (0..BLOCK / 8).flat_map(|_| random.number().to_le_bytes()).collect()

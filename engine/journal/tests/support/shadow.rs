@@ -1,4 +1,4 @@
-//! Contents of a journal, kept as it tells them.
+//! In-memory model of a replayed journal.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use journal::{Change, Refusal, Replay, VolumeRecord};
 
 use super::BLOCK;
 
-/// Volumes and blocks that were read back.
+/// Volumes and blocks read back.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shadow {
     pub(crate) table: Vec<VolumeRecord>,
@@ -22,7 +22,7 @@ enum Kept {
 }
 
 impl Shadow {
-    /// Contents of a block, `None` when it is damaged.
+    /// Returns the contents of a block, or `None` if they are damaged.
     pub(crate) fn block(&self, volume_id: u64, block: u64) -> Option<Vec<u8>> {
         match self.blocks.get(&(volume_id, block)) {
             None | Some(Kept::Hole) => Some(vec![0; 4096]),
@@ -31,12 +31,12 @@ impl Shadow {
         }
     }
 
-    /// Returns whether the journal says anything of a block.
+    /// Returns whether the journal has any record of a block.
     pub(crate) fn knows(&self, volume_id: u64, block: u64) -> bool {
         self.blocks.contains_key(&(volume_id, block))
     }
 
-    /// Blocks that are no holes.
+    /// Returns the number of blocks that are not holes.
     pub(crate) fn block_count(&self) -> usize {
         self.blocks.values().filter(|kept| **kept != Kept::Hole).count()
     }

@@ -1,4 +1,4 @@
-//! Bytes from a disk that holds anything at all. Shared with the fuzzer.
+//! Decoding of arbitrary bytes. Shared with the fuzzer.
 
 use journal::format::{
     Address, ENTRY_BYTES, Entry, Form, Seal, SegmentHeader, Sizes, Transaction, TransactionHead,
@@ -7,8 +7,8 @@ use journal::format::{
 
 const ADDRESS: Address = Address { sequence: 1, epoch: 1, segment: 0, offset: 4096 };
 
-/// Decodes the bytes as a header and as a transaction: once as they are, and once with a checksum
-/// that is right, as if their writer knew how. Ends with values or errors.
+/// Decodes the bytes as a header and as a transaction: first as they are, then with a valid
+/// checksum, as from a malicious writer. Ends with values or errors.
 pub(crate) fn decode(bytes: &[u8]) {
     let seal = Seal::new([7; 16], 1);
     assert!(SegmentHeader::decode(bytes).is_err(), "no checksum is guessed");
@@ -39,7 +39,7 @@ pub(crate) fn decode(bytes: &[u8]) {
     }
 }
 
-/// Gives entries kinds that exist and small numbers, so that more than the first check is reached.
+/// Gives entries valid kinds and small numbers, so that decoding passes the first checks.
 fn make_plausible(entries: &mut [u8]) {
     for entry in entries.chunks_mut(ENTRY_BYTES) {
         entry[0] = 1 + entry[0] % 6;
