@@ -1,6 +1,5 @@
-//! Measures images in a folder: `measure FOLDER GIBIBYTES [sealed]`. Saves and restores a volume
-//! of bytes that nothing shrinks, from and to a pool in `/dev/shm`, and prints what `dd` is
-//! compared with.
+//! Measures images in a folder: `measure FOLDER GIBIBYTES [sealed]`. Saves and restores a volume of
+//! incompressible data, from and to a pool in `/dev/shm`, and prints figures to compare with `dd`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
@@ -20,7 +19,7 @@ use volumes::{Engine, EngineOptions, ImageBase, SavedVolume, Settles, Volume, Vo
 
 const MIB: u64 = 1 << 20;
 
-/// Random bytes a write, and so the unit that is written.
+/// Random bytes per write.
 const PIECE_BYTES: usize = 1 << 20;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -60,7 +59,7 @@ fn open_pool(folder: &Path, size_bytes: u64) -> Outcome<Engine> {
     Ok(Engine::open(Region::open(&spec)?, options)?)
 }
 
-/// Bytes that differ from piece to piece.
+/// Fills `into` with bytes that differ from piece to piece.
 fn noise(seed: u64, into: &mut [u8]) {
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(into);
 }
@@ -76,7 +75,7 @@ fn fill(engine: &Engine, size_bytes: u64) -> Outcome<Arc<Volume>> {
     Ok(volume)
 }
 
-/// Writes to every hundredth block, in an order and at places that look random.
+/// Writes to every hundredth block, in a pseudorandom order and at pseudorandom positions.
 fn change(volume: &Volume, size_bytes: u64) -> Outcome<()> {
     let block_count = size_bytes / 4096;
     let mut block = [0; 4096];
@@ -88,7 +87,7 @@ fn change(volume: &Volume, size_bytes: u64) -> Outcome<()> {
 }
 
 fn save(engine: &Engine, volume: &Arc<Volume>, claimed: &mut ClaimedStore) -> Outcome<Saved> {
-    // It is not written meanwhile, so the volume is its own copy.
+    // The volume is not written meanwhile, so it serves as its own copy.
     let copied = CopiedVolume { record: ImageVolume::of(volume), copy: Arc::clone(volume) };
     let source = EngineSource::new(vec![copied], engine.absent_image(), None);
     let options = SaveOptions {

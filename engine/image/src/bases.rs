@@ -1,4 +1,4 @@
-//! The images that a save builds on: what their maps say of blocks that did not change.
+//! Base images of a save: their maps describe the unchanged blocks.
 
 use std::collections::HashMap;
 
@@ -12,17 +12,17 @@ use crate::manifests::read_manifest;
 use crate::names::{ChunkNumber, ImageId};
 use crate::store::ImageStore;
 
-/// Images by id, with their chunks in the catalog.
+/// Base images by id. Their chunks are in the catalog.
 #[derive(Debug, Default)]
 pub(crate) struct Bases {
     images: HashMap<ImageId, Manifest>,
-    /// Those that could not be used.
+    /// Images that could not be used.
     pub(crate) missing: Vec<ImageId>,
 }
 
 impl Bases {
-    /// Loads an image, once. One that is gone, of another set, or cannot be read for whatever
-    /// reason is missing: then blocks count as new.
+    /// Loads an image once. If it is missing, unreadable or of another set, it is recorded as
+    /// missing, and its blocks count as new.
     pub(crate) fn load(
         &mut self,
         store: &dyn ImageStore,
@@ -36,7 +36,7 @@ impl Bases {
         match read_manifest(store, id.number()) {
             Ok(mut manifest) if is_usable(&manifest, id, set_id) => {
                 catalog.add_image(&manifest);
-                // The catalog has them now.
+                // The catalog has them.
                 manifest.chunks = Vec::new();
                 self.images.insert(id, manifest);
             }
@@ -44,8 +44,8 @@ impl Bases {
         }
     }
 
-    /// Adds the chunks of an image, of whatever set, so that they are not written again. That one
-    /// cannot be read costs room, no more.
+    /// Adds the chunks of an image of any set, so that they are not written again. If it cannot be
+    /// read, the only cost is space.
     pub(crate) fn load_chunks(&self, store: &dyn ImageStore, catalog: &mut Catalog, id: ImageId) {
         if !self.has(id)
             && let Ok(manifest) = read_manifest(store, id.number())
@@ -59,8 +59,8 @@ impl Bases {
         self.images.contains_key(&id)
     }
 
-    /// The part of the map that the volume had in its base image. Empty when there is none, or
-    /// when it cannot be read: what is in memory is written anew then, which heals it.
+    /// Returns a part of the volume's map in its base image. Returns an empty part if there is none
+    /// or it is unreadable. The contents in memory are then written again, which heals the image.
     pub(crate) fn part(
         &self,
         store: &dyn ImageStore,

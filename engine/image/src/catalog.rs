@@ -1,4 +1,4 @@
-//! The chunks that a store is known to have: by number, and by digest.
+//! Catalog of the chunks known to be in a store, by number and by digest.
 
 use std::collections::HashMap;
 
@@ -6,33 +6,33 @@ use crate::format::chunk::{Built, ChunkPlace, Digest};
 use crate::format::manifest::{ChunkRecord, Manifest, PackRecord};
 use crate::names::{ChunkNumber, PackName, PackPlace, PageNumber};
 
-/// A pack of which less than this share is in use is not referred to by blocks that are in memory:
-/// they are written anew, so that it can go.
+/// Inverse of the usage below which a pack is sparse. Blocks in memory are rewritten instead of
+/// referring to a sparse pack, so that it can be removed.
 const SPARSE_SHARE: u64 = 4;
 
-/// A chunk, wherever it was first written.
+/// A known chunk.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     place: ChunkPlace,
     page_count: u16,
-    /// How many blocks and map parts of the image in hand refer to it.
+    /// Number of blocks and map parts of the image being saved that refer to it.
     use_count: u64,
-    /// The pack is little used or not there: what is in memory is better written anew.
+    /// The pack is sparse or missing, so contents in memory should be rewritten.
     is_to_be_left: bool,
 }
 
-/// All chunks that the image in hand may refer to.
+/// All chunks that the image being saved may refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     chunks: HashMap<ChunkNumber, Known>,
     numbers: HashMap<Digest, ChunkNumber>,
     packs: HashMap<PackName, u64>,
-    /// The packs that the store has, if it was asked.
+    /// Packs in the store, if listed.
     stored: Option<HashMap<PackName, u64>>,
 }
 
 impl Catalog {
-    /// A catalog for a store that has these packs.
+    /// Creates a catalog for a store with these packs.
     pub(crate) fn of(packs: impl IntoIterator<Item = (PackName, u64)>) -> Self {
         Self { stored: Some(packs.into_iter().collect()), ..Self::default() }
     }
@@ -55,7 +55,7 @@ impl Catalog {
         }
     }
 
-    /// Adds a chunk that was just built, at its place.
+    /// Adds a newly built chunk with its location.
     pub(crate) fn add_built(&mut self, number: ChunkNumber, built: &Built, at: PackPlace) {
         let &Built { kind, digest, length_bytes, page_count } = built;
         let length_bytes = u32::try_from(length_bytes).expect("chunks are short");
@@ -84,12 +84,12 @@ impl Catalog {
         self.get(page.chunk()).is_some_and(|chunk| page.index() < usize::from(chunk.page_count))
     }
 
-    /// Returns whether a block in memory is better written anew than left in the chunk's pack.
+    /// Returns whether a block in memory should be rewritten instead of referring to the chunk.
     pub(crate) fn is_to_be_left(&self, page: PageNumber) -> bool {
         self.get(page.chunk()).is_some_and(|chunk| chunk.is_to_be_left)
     }
 
-    /// Returns whether the store has all of a pack, as far as it was asked.
+    /// Returns whether the store has the complete pack, or the packs were not listed.
     pub(crate) fn has_pack(&self, pack: &PackRecord) -> bool {
         match &self.stored {
             Some(stored) => is_stored(stored, pack),
@@ -97,13 +97,13 @@ impl Catalog {
         }
     }
 
-    /// Notes that the image in hand refers to the chunk so many times.
+    /// Adds `count` references to the chunk by the image being saved.
     pub(crate) fn note_uses(&mut self, number: ChunkNumber, count: u64) {
         let known = self.chunks.get_mut(&number);
         known.expect("only known chunks are referred to").use_count += count;
     }
 
-    /// The tables of the image in hand: what it refers to.
+    /// Returns the tables of packs and chunks that the image being saved refers to.
     pub(crate) fn tables(&self) -> (Vec<PackRecord>, Vec<ChunkRecord>) {
         let mut used: Vec<_> = self.chunks.values().filter(|known| known.use_count > 0).collect();
         used.sort_unstable_by_key(|known| known.place.number);
@@ -129,12 +129,12 @@ impl Catalog {
     }
 }
 
-/// Returns whether a store that has these packs has all of this one.
+/// Returns whether the stored packs include this one completely.
 pub(crate) fn is_stored(stored: &HashMap<PackName, u64>, pack: &PackRecord) -> bool {
     stored.get(&pack.name).is_some_and(|&length_bytes| length_bytes >= pack.length_bytes)
 }
 
-/// Packs of which the image uses only a small part.
+/// Returns packs of which the image uses only a small part.
 fn sparse_packs(manifest: &Manifest) -> Vec<PackName> {
     let mut used = vec![0; manifest.packs.len()];
     for chunk in &manifest.chunks {
@@ -146,7 +146,7 @@ fn sparse_packs(manifest: &Manifest) -> Vec<PackName> {
     manifest.packs.iter().zip(used).filter_map(is_sparse).collect()
 }
 
-/// How many of the chunk's bytes belong to pages that blocks refer to, at most.
+/// Returns an upper bound on the chunk's bytes in pages that blocks refer to.
 fn used_bytes(chunk: &ChunkRecord) -> u64 {
     let (pages, used) = (u64::from(chunk.page_count), u64::from(chunk.use_count));
     let length = u64::from(chunk.length_bytes);

@@ -1,8 +1,9 @@
-//! The chunks that were read last, verified: a touch of one page often brings the next of its leaf.
+//! Cache of recently read, verified chunks. A fault of one page is often followed by faults in the
+//! same leaf.
 //!
-//! The lock is not held while a chunk is read. A thread that wants a chunk that another reads waits
-//! for that one. A chunk that could not be had is not asked for again at once: until then requests
-//! for it fail without waiting for the store.
+//! The lock is not held while a chunk is read. A thread that wants a chunk being read by another
+//! waits for it. A chunk that could not be read is not retried for a while: until then requests
+//! fail without accessing the store.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -12,15 +13,14 @@ use crate::error::{ImageError, ImageErrorKind};
 use crate::format::chunk::VerifiedChunk;
 use crate::names::ChunkNumber;
 
-/// Chunks kept, of 2 MiB at most.
+/// Number of cached chunks, each at most 2 MiB.
 const CHUNKS_MAX: usize = 8;
 
-/// How long a chunk that could not be had is not asked for: at first, and at most. It doubles with
-/// each failure.
+/// Minimum and maximum time without retries after a failed read. It doubles with each failure.
 const WAIT_MIN: Duration = Duration::from_millis(500);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Failures that are remembered. When there are more, all may be asked for again.
+/// Maximum number of remembered failures. Beyond it all are forgotten.
 const FAILURES_MAX: usize = 16 << 10;
 
 #[derive(Debug, Default)]
@@ -31,13 +31,13 @@ pub(crate) struct ChunkCache {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Last used last.
+    /// In LRU order, the most recently used last.
     ready: Vec<(ChunkNumber, Arc<VerifiedChunk>)>,
     loading: Vec<ChunkNumber>,
     failed: HashMap<ChunkNumber, Failure>,
 }
 
-/// Why a chunk could not be had.
+/// Failed read of a chunk.
 #[derive(Debug)]
 struct Failure {
     kind: ImageErrorKind,
@@ -47,7 +47,7 @@ struct Failure {
 }
 
 impl ChunkCache {
-    /// The chunk, read with `load` if it is not here.
+    /// Returns the chunk, reading it with `load` on a miss.
     pub(crate) fn get(
         &self,
         number: ChunkNumber,
@@ -73,7 +73,7 @@ impl ChunkCache {
         loaded
     }
 
-    /// The chunk was read past the cache, or could not be.
+    /// Records that the chunk was read without the cache, or that this failed.
     pub(crate) fn note(&self, number: ChunkNumber, read: Result<(), &ImageError>) {
         let mut state = self.lock();
         match read {
@@ -82,24 +82,24 @@ impl ChunkCache {
         }
     }
 
-    /// All chunks may be asked for again.
+    /// Forgets failures, so that all chunks may be retried.
     pub(crate) fn forget_failures(&self) {
         self.lock().failed.clear();
     }
 
-    /// Chunks that could not be read for this reason at the last attempt.
+    /// Returns chunks whose last read failed with this kind.
     pub(crate) fn failed(&self, kind: ImageErrorKind) -> HashSet<ChunkNumber> {
         let state = self.lock();
         let failed = state.failed.iter().filter(|(_, failure)| failure.kind == kind);
         failed.map(|(number, _)| *number).collect()
     }
 
-    /// Error of the last attempt to read the chunk, if it failed.
+    /// Returns the error of the last attempt to read the chunk, if it failed.
     pub(crate) fn cause(&self, number: ChunkNumber) -> Option<String> {
         self.lock().failed.get(&number).map(|failure| failure.cause.clone())
     }
 
-    /// The chunk; or `None`, and it is for the caller to load.
+    /// Returns the cached chunk, or `None` if the caller must load it.
     fn find_or_begin(&self, number: ChunkNumber) -> Result<Option<Arc<VerifiedChunk>>, ImageError> {
         let mut state = self.lock();
         loop {

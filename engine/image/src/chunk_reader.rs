@@ -1,4 +1,4 @@
-//! Reading chunks, whose bytes are used only after their digest was compared.
+//! Reading of chunks. Their bytes are used only after the digest was verified.
 
 use std::ops::Deref;
 
@@ -12,7 +12,7 @@ use crate::names::PageNumber;
 use crate::store::{ImageStore, ObjectName};
 
 impl VerifiedChunk {
-    /// Fills `into` with the contents of one of its pages.
+    /// Copies the contents of one of its pages into `into`.
     pub(crate) fn read_page(&self, page: PageNumber, into: &mut Block) -> Result<(), ImageError> {
         let damaged = || {
             let attempt = format!("read page {} of {}", page.index(), page.chunk());
@@ -31,7 +31,7 @@ impl VerifiedChunk {
     }
 }
 
-/// Reads a chunk.
+/// Reads and verifies a chunk.
 pub(crate) fn read_chunk(
     store: &dyn ImageStore,
     place: &ChunkPlace,
@@ -41,7 +41,7 @@ pub(crate) fn read_chunk(
     verify_bytes(place, buffer)
 }
 
-/// Reads a chunk's bytes without believing them.
+/// Reads a chunk's bytes without verifying them.
 pub(crate) fn read_bytes(
     store: &dyn ImageStore,
     place: &ChunkPlace,
@@ -53,7 +53,7 @@ pub(crate) fn read_bytes(
     read.map_err(|error| ImageError::new(error.kind, place.attempt()).with_source(error))
 }
 
-/// Believes bytes that were read from the chunk's place.
+/// Verifies bytes read from the chunk's location.
 pub(crate) fn verify_bytes<Bytes: Deref<Target = [u8]>>(
     place: &ChunkPlace,
     bytes: Bytes,

@@ -1,4 +1,4 @@
-//! Reading many chunks on threads that are ahead of the one that uses them.
+//! Read-ahead of many chunks on several threads.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -12,13 +12,14 @@ use crate::error::ImageError;
 use crate::format::chunk::{CHUNK_BYTES_MAX, ChunkPlace};
 use crate::store::ImageStore;
 
-/// Chunks that were read and not used yet, or are being read, for each reader.
+/// Number of buffers per reader, for chunks being read or read but not yet consumed.
 const BUFFERS_A_READER: usize = 2;
 
-/// Readers at most, whatever the store asks for: with their buffers they bound the memory.
+/// Maximum number of readers, whatever the store suggests. With their buffers they bound memory
+/// use.
 const READERS_MAX: usize = 6;
 
-/// A chunk's index, its bytes as they were read, not verified yet, or anything and the reason.
+/// A chunk's index and its unverified bytes. The bytes are undefined if the read failed.
 struct ReadChunk {
     index: usize,
     reader: usize,
@@ -26,11 +27,11 @@ struct ReadChunk {
     result: Result<(), ImageError>,
 }
 
-/// Function called with each chunk, by its index: its bytes, which are not verified.
+/// Callback for each chunk, with its index and its unverified bytes.
 pub(crate) type Take<'a> =
     &'a mut dyn FnMut(usize, Result<&[u8], ImageError>) -> Result<(), ImageError>;
 
-/// Reads the chunks, about in this order, and gives each to `take`. Ends with its first error.
+/// Reads chunks in roughly this order and passes each to `take`. Stops at its first error.
 pub(crate) fn stream_chunks(
     store: &dyn ImageStore,
     places: &[ChunkPlace],
@@ -53,17 +54,17 @@ pub(crate) fn stream_chunks(
         }
         drop(full);
         let result = take_all(&chunks, &give_back, take);
-        // The readers end when their chunks are not taken.
+        // Closing the channels stops the readers.
         drop((chunks, give_back));
         result
     })
 }
 
-/// One of the threads that read.
+/// A reading thread.
 struct Reader<'a> {
     store: &'a dyn ImageStore,
     places: &'a [ChunkPlace],
-    /// The chunks that no reader has taken on.
+    /// Chunks not yet claimed by a reader.
     next: &'a Mutex<Range<usize>>,
     number: usize,
     full: SyncSender<ReadChunk>,
@@ -93,7 +94,7 @@ fn take_all(
 ) -> Result<(), ImageError> {
     while let Ok(ReadChunk { index, reader, buffer, result }) = chunks.recv() {
         take(index, result.map(|()| &buffer[..]))?;
-        // After the last chunk the reader has ended.
+        // The reader has ended after the last chunk.
         let _ = give_back[reader].send(buffer);
     }
     Ok(())

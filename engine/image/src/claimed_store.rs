@@ -1,13 +1,12 @@
-//! The one writer of a store: saves images, deletes old ones, and removes packs that no image
-//! refers to.
+//! Exclusive writer of a store: saves images, deletes old ones, and removes unreferenced packs.
 //!
-//! Numbers fence writers. Every image takes the next number by being created under it, which
-//! succeeds for one writer only; claiming a store takes a number too. So a writer that claimed the
-//! store before finds its next number taken, and fails without having changed an image. A number of
-//! an image or a chunk is never reused in a store, as long as its newest manifest can be read.
+//! Numbers fence writers. Each image takes the next number by creating its manifest under it, which
+//! succeeds for one writer only. Claiming a store also takes a number. A writer that claimed the
+//! store earlier therefore finds its next number taken and fails before changing any image. Numbers
+//! of images and chunks are never reused in a store as long as its newest manifest is readable.
 //!
-//! Nothing is removed without a check that the claim still holds. Packs are listed before that
-//! check: a pack that nothing refers to then belongs to no other writer, and never will.
+//! Before each removal the claim is checked again. Packs are listed before that check, so an
+//! unreferenced pack in the list does not belong to another writer and never will.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,13 +24,14 @@ use crate::store::{ImageStore, ObjectName};
 use crate::store_writer::StoreWriter;
 use crate::watch::Watch;
 
-/// How often a claim looks for a free number while others take it.
+/// Maximum number of attempts to find a free number while other writers take it.
 const CLAIM_TRIES_MAX: u32 = 16;
 
-/// Chunk numbers left out when a manifest cannot be read: it may have given some.
+/// Chunk numbers skipped per unreadable manifest, because it may have assigned some.
 const CHUNK_NUMBERS_LEFT_OUT: u64 = 1 << 24;
 
-/// How many claims are remembered. A writer that slept through more could take its old number.
+/// Number of old fences kept. A writer that was suspended during more claims could take its old
+/// number.
 const FENCES_KEPT: usize = 16;
 
 /// Objects that were removed.
@@ -42,14 +42,14 @@ pub struct Removed {
     pub pack_bytes: u64,
 }
 
-/// Counts of extracts that were removed, and of those that were not.
+/// Counts of extracts that were removed and kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemovedExtracts {
     pub removed: u64,
     pub kept: u64,
 }
 
-/// A store that this process alone may write to.
+/// A store claimed for exclusive writing by this process.
 #[derive(Debug)]
 pub struct ClaimedStore {
     store: Arc<dyn ImageStore>,
@@ -58,22 +58,22 @@ pub struct ClaimedStore {
     next_chunk: u64,
     next_pack: PackName,
     head: Option<ImageId>,
-    /// Making the manifest of the last save failed: it may be there all the same.
+    /// Set if creating the manifest of the last save failed. The manifest may exist nevertheless.
     has_failed: bool,
-    /// Numbers of images whose manifests are known to be durable.
+    /// Numbers of images known to be durable.
     durable: HashSet<u32>,
-    /// The name of this process, for its fences.
+    /// Identity of this process in its fences.
     writer: StoreWriter,
 }
 
-/// A manifest that was found.
+/// A manifest in the store.
 struct Found {
     number: u32,
     state: ManifestState,
 }
 
 impl ClaimedStore {
-    /// Claims the store for this writer. A writer that had claimed it before can save no more.
+    /// Claims the store for this writer. Writers that claimed it earlier can no longer save.
     pub fn claim(
         store: Arc<dyn ImageStore>,
         writer: impl Into<StoreWriter>,
@@ -99,14 +99,14 @@ impl ClaimedStore {
         &self.store
     }
 
-    /// Id of the newest intact image.
+    /// Returns the id of the newest intact image.
     pub fn head(&self) -> Option<ImageId> {
         self.head
     }
 
-    /// Saves an image, which is durable when this returns. When it fails, the store has the images
-    /// that it had, and possibly this one: a manifest whose creation failed may exist all the same,
-    /// or appear after a power loss. The next save takes another number.
+    /// Saves an image, which is durable on return. After a failure the store has the previous
+    /// images and possibly this one: a manifest whose creation failed may exist nevertheless, or
+    /// appear after a power loss. The next save takes another number.
     pub fn save(
         &mut self,
         source: &dyn LeafSource,
@@ -138,8 +138,9 @@ impl ClaimedStore {
                 Ok(saved)
             }
             Err(error) => {
-                // Another's manifest has the number, so there is none of ours. Else there may be
-                // one that needs its packs; they are collected when it is known that there is not.
+                // If the number is taken by another writer's manifest, ours does not exist.
+                // Otherwise it may exist and need its packs, which are collected once it is known
+                // not to.
                 if error.kind == ImageErrorKind::AlreadyExists {
                     self.remove_packs(&packs);
                     return Err(self.fenced(error.attempt));
@@ -150,8 +151,9 @@ impl ClaimedStore {
         }
     }
 
-    /// Settles what became of a manifest whose making failed. It may still be on its way, or come
-    /// to light after a loss of power: a fence in its place keeps it out, as its packs are to go.
+    /// Resolves the outcome of a failed manifest creation. The manifest may still be in flight or
+    /// appear after a power loss. A fence under its number prevents that, because its packs will be
+    /// removed.
     fn settle_failed(&mut self) -> Result<(), ImageError> {
         if !self.has_failed {
             return Ok(());
@@ -166,14 +168,14 @@ impl ClaimedStore {
         Ok(())
     }
 
-    /// Leaves the next number to what has it, if that is of this writer. Fails if it is another's,
-    /// and while it is not known whose.
+    /// Skips the next number if this writer took it. Fails if another writer did, or if the owner
+    /// is unknown.
     fn leave_number(&mut self, taken_error: ImageError) -> Result<(), ImageError> {
         let found = self.find()?;
         let taken = found.into_iter().find(|found| found.number == self.next_number);
         match taken.map(|found| found.state) {
             Some(ManifestState::Unfinished) => self.next_number += 1,
-            // Another writer would have claimed the store by a fence of that number.
+            // Another writer would have claimed the store with a fence under that number.
             Some(ManifestState::Whole(manifest)) if manifest.kind == ManifestKind::Image => {
                 self.next_number += 1;
                 self.next_chunk = manifest.next_chunk;
@@ -196,7 +198,7 @@ impl ClaimedStore {
         Ok(())
     }
 
-    /// Deletes an image. Its packs go with the next collection.
+    /// Deletes an image. The next collection removes its packs.
     pub fn delete(&mut self, number: u32, in_use: &[ImageId]) -> Result<(), ImageError> {
         let attempt = || format!("delete image {number}");
         self.settle_failed()?;
@@ -210,7 +212,7 @@ impl ClaimedStore {
         }
         found.remove(at);
         if at == found.len() {
-            // It was the newest: its number is not to be given again.
+            // It was the newest. The fence keeps its number from being reused.
             self.put_fence().map_err(|error| match error.kind {
                 ImageErrorKind::AlreadyExists => self.fenced(error.attempt),
                 _ => error,
@@ -225,9 +227,9 @@ impl ClaimedStore {
         Ok(())
     }
 
-    /// Deletes old images. Keeps the newest `newest_count` (one at least), as many of those that
-    /// lack nothing, those with a label, and those that volumes still read from. Then removes all
-    /// packs that no image refers to.
+    /// Deletes old images. Keeps the newest `newest_count` images (at least one), the same number
+    /// of intact ones, labelled ones, and those that volumes still read from. Then removes
+    /// unreferenced packs.
     pub fn retain(
         &mut self,
         newest_count: usize,
@@ -245,7 +247,7 @@ impl ClaimedStore {
             if manifest.kind != ManifestKind::Image {
                 continue;
             }
-            // One that lacks something takes no other's place.
+            // An incomplete image does not replace another.
             let is_whole = manifest.lost_blocks == 0
                 && manifest.packs.iter().all(|pack| is_stored(&stored, pack));
             newer += 1;
@@ -265,8 +267,8 @@ impl ClaimedStore {
         Ok(Removed { images, ..self.collect()? })
     }
 
-    /// Makes sure that images are durable before others go because of them. Those that this claim
-    /// saved are.
+    /// Confirms that images are durable before others are deleted in favour of them. Those saved
+    /// under this claim are.
     fn confirm(&mut self, numbers: &[u32]) -> Result<(), ImageError> {
         for number in numbers {
             if !self.durable.contains(number) {
@@ -277,9 +279,8 @@ impl ClaimedStore {
         Ok(())
     }
 
-    /// Removes packs that no image refers to, and remains of manifests whose writer was killed.
-    /// Safe to kill at any moment. Fails while a manifest cannot be read, whose packs would be
-    /// removed otherwise.
+    /// Removes unreferenced packs and unfinished manifests of killed writers. Safe to kill at any
+    /// moment. Fails if a manifest is unreadable, because its packs would be removed.
     pub fn collect(&mut self) -> Result<Removed, ImageError> {
         self.settle_failed()?;
         let packs = self.store.packs()?;
@@ -288,7 +289,8 @@ impl ClaimedStore {
                 self.remove(ObjectName::Image(found.number))?;
             }
         }
-        // Looked at again: the writer of one of those may have finished it before it went.
+        // Listed again, because the writer of an unfinished manifest may have completed it before
+        // the removal.
         let (mut used, mut fences) = (HashSet::new(), Vec::new());
         for found in self.find()? {
             match found.state {
@@ -320,9 +322,9 @@ impl ClaimedStore {
         Ok(removed)
     }
 
-    /// Removes extracts of the journal that the newest image, saved under this claim, covers: those
-    /// of other writers, and its own ones of segments that are not in `kept`. They are removed in
-    /// order of their names, so that a kill leaves the end of the sequence.
+    /// Removes journal extracts that are covered by the newest image, saved under this claim: those
+    /// of other writers, and its own of segments not in `kept`. Extracts are removed in order of
+    /// name, so that a kill leaves the end of the sequence.
     pub fn remove_extracts(&mut self, kept: &[u32]) -> Result<RemovedExtracts, ImageError> {
         let mut found = RemovedExtracts::default();
         for (name, _) in self.store.extracts()? {
@@ -336,12 +338,12 @@ impl ClaimedStore {
         Ok(found)
     }
 
-    /// Looks at what is there.
+    /// Reads the store's state.
     fn prepare(store: Arc<dyn ImageStore>, writer: StoreWriter) -> Result<Self, ImageError> {
         let found = find(&*store)?;
         let newest = found.iter().rev().find_map(whole);
         if let Some(error) = found.iter().filter_map(unreadable).find(|error| {
-            // Where none can be read it is the store that fails, and says nothing of its numbers.
+            // If no manifest is readable, the store itself fails and its numbers are unknown.
             let is_of_store = newest.is_none() && error.kind != ImageErrorKind::Damaged;
             matches!(error.kind, ImageErrorKind::Newer | ImageErrorKind::Key) || is_of_store
         }) {
@@ -349,13 +351,13 @@ impl ClaimedStore {
             let source = error.attempt.clone();
             return Err(ImageError::new(error.kind, attempt).with_source(source));
         }
-        // One that is older than the newest that can be read has given no number after it.
+        // A manifest older than the newest readable one cannot have assigned later numbers.
         let newest_number = newest.map_or(0, |manifest| manifest.id.number());
         let is_newer = |found: &&Found| found.number > newest_number && unreadable(found).is_some();
         let unsure_count = found.iter().filter(is_newer).count() as u64;
         let known = newest.map_or(1, |manifest| manifest.next_chunk);
         let left_out = CHUNK_NUMBERS_LEFT_OUT.saturating_mul(unsure_count);
-        // Any salt but 0 does; the bits of the writer's name are random.
+        // Any nonzero salt is valid. The writer's id is random.
         let fresh_salt = u32::try_from(writer.id & 0xFFFF_FFFF).expect("32 bits were kept") | 1;
         Ok(Self {
             salt: newest.map_or(fresh_salt, |manifest| manifest.id.salt()),
@@ -370,7 +372,7 @@ impl ClaimedStore {
         })
     }
 
-    /// Takes the next number without an image.
+    /// Takes the next number with a fence.
     fn put_fence(&mut self) -> Result<(), ImageError> {
         let id = ImageId::new(self.salt, self.next_number);
         let fence = Manifest::fence(id, self.next_chunk, &self.writer);
@@ -383,7 +385,7 @@ impl ClaimedStore {
         find(&*self.store)
     }
 
-    /// Makes sure that the store keeps two writers apart, by the fence that it took last.
+    /// Checks with the last fence that the store guarantees exclusive creation.
     fn check_exclusive(&self) -> Result<(), ImageError> {
         let number = self.next_number - 1;
         let id = ImageId::new(self.salt, number);
@@ -400,7 +402,7 @@ impl ClaimedStore {
         self.store.remove(object)
     }
 
-    /// Another has the number that this writer was to take. Says who, as far as the store does.
+    /// Error for a number taken by another writer. Names the writer's host if known.
     fn fenced(&self, attempt: String) -> ImageError {
         let number = self.next_number;
         let found = self.find().unwrap_or_default();
@@ -415,7 +417,7 @@ impl ClaimedStore {
         ImageError::new(ImageErrorKind::Fenced, attempt).with_source(who)
     }
 
-    /// Removes what a save that failed left. What cannot be removed is collected later.
+    /// Removes packs of a failed save. Those that cannot be removed are collected later.
     fn remove_packs(&self, packs: &[PackName]) {
         for name in packs {
             let _ = self.store.remove(ObjectName::Pack(*name));
@@ -423,7 +425,7 @@ impl ClaimedStore {
     }
 }
 
-/// Fails if an image that is in use cannot be found: it may come back, and needs its packs.
+/// Fails if an image in use is missing, because it may reappear and need its packs.
 fn check_in_use(found: &[Found], in_use: &[ImageId]) -> Result<(), ImageError> {
     let is_there = |id: &ImageId| found.iter().any(|found| found.number == id.number());
     match in_use.iter().find(|id| !is_there(id)) {
@@ -445,11 +447,11 @@ fn publish(store: &dyn ImageStore, prepared: Prepared) -> Result<(Manifest, Save
     }
 }
 
-/// All manifests and what became of them, ascending. Without their long tables: there may be many.
+/// Lists all manifests with their states, ascending, without chunk and part tables to save memory.
 fn find(store: &dyn ImageStore) -> Result<Vec<Found>, ImageError> {
     let mut found = Vec::new();
     for (number, size_bytes) in store.images()? {
-        // One that fails was removed since it was listed.
+        // If this fails, the manifest was removed after the listing.
         if let Ok(mut state) = read_state(store, number, size_bytes) {
             if let ManifestState::Whole(manifest) = &mut state {
                 (manifest.chunks, manifest.parts) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! Where other images of the store have the chunks of one image too: an image that was saved when a
-//! pack was little used has what was left of it once more, in another pack.
+//! Alternative copies of an image's chunks in other images of the store. An image saved while a
+//! pack was sparse has the rest of that pack's contents again in another pack.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
@@ -11,13 +11,13 @@ use crate::manifests::{ManifestState, read_state};
 use crate::names::PackPlace;
 use crate::store::ImageStore;
 
-/// Images that are looked at, the newest first.
+/// Maximum number of images searched, newest first.
 const IMAGES_MAX: usize = 64;
 
-/// How long what was found is believed.
+/// Maximum age of cached search results.
 const AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Other places of one image's chunks, as they were found last.
+/// Cached locations of one image's chunks in other images.
 #[derive(Debug, Default)]
 pub(crate) struct Elsewhere {
     found: Mutex<Found>,
@@ -30,7 +30,7 @@ struct Found {
 }
 
 impl Elsewhere {
-    /// Other places of a chunk of `image`. What cannot be read is passed over.
+    /// Returns other locations of a chunk of `image`. Unreadable images are skipped.
     pub(crate) fn places(
         &self,
         store: &dyn ImageStore,

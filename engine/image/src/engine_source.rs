@@ -1,4 +1,4 @@
-//! An engine's volumes as what a save reads.
+//! Adapter that presents an engine's volumes as the source of a save.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,10 +15,9 @@ use crate::volume_record::{ImageVolume, ImageVolumeKind};
 /// A volume to be saved.
 #[derive(Clone, Debug)]
 pub struct CopiedVolume {
-    /// Record of it in the image: of the live volume, not of the copy.
+    /// Record for the image, taken from the live volume, not the copy.
     pub record: ImageVolume,
-    /// Contents of it at the instant of the image: a copy that does not change. For a snapshot,
-    /// itself.
+    /// Immutable copy of the contents at the instant of the image. A snapshot is its own copy.
     pub copy: Arc<Volume>,
 }
 
@@ -32,7 +31,7 @@ pub struct EngineSource {
 }
 
 impl ImageVolume {
-    /// Record of a volume or snapshot.
+    /// Creates the record of a volume or snapshot.
     pub fn of(volume: &Volume) -> Self {
         let geometry = volume.geometry();
         Self {
@@ -54,8 +53,8 @@ impl ImageVolume {
 }
 
 impl EngineSource {
-    /// `absent_image` is what [`volumes::Engine::absent_image`] says, and `fetched_image` that
-    /// image, if it is open.
+    /// Creates a source. `absent_image` is the result of [`volumes::Engine::absent_image`], and
+    /// `fetched_image` that image, if open.
     pub fn new(
         volumes: Vec<CopiedVolume>,
         absent_image: Option<u64>,

@@ -1,5 +1,5 @@
-//! An engine's volumes coming back from an image: their maps at once, their pages when they are
-//! touched or when their turn comes.
+//! Restoring an engine's volumes from an image: maps immediately, pages on access or in the
+//! background.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -21,12 +21,12 @@ use crate::restore::{BlockPlace, DamagedChunk, RestoreTarget};
 use crate::volume_record::ImageVolume;
 
 impl ImageVolume {
-    /// Specification to recreate the volume.
+    /// Returns a specification to recreate the volume.
     pub fn spec(&self) -> Result<VolumeSpec, VolumeError> {
         Ok(self.spec_as(self.name.parse()?))
     }
 
-    /// Specification to recreate the volume or snapshot as a volume under another name.
+    /// Returns a specification to recreate the volume or snapshot as a volume under another name.
     pub fn spec_as(&self, name: VolumeName) -> VolumeSpec {
         VolumeSpec {
             name,
@@ -41,7 +41,7 @@ impl ImageVolume {
 
 impl OpenImage {
     /// Fills the map of an empty volume from volume `index` of the image. All pages are absent
-    /// then; the image becomes the volume's base. Returns the leaves that the image has; other
+    /// afterwards, and the image becomes the volume's base. Returns the leaves in the image. Other
     /// leaves of the volume are unchanged.
     pub fn fill(&self, index: usize, volume: &Volume) -> Result<HashSet<u64>, ImageError> {
         let record = &self.volumes()[index];
@@ -108,25 +108,25 @@ fn source_error(error: ImageError) -> SourceError {
     SourceError { kind, source: Some(error.into()) }
 }
 
-/// Volumes that take what an image has, while they are served.
+/// Volumes that receive contents of an image while they are served.
 #[derive(Debug)]
 pub struct EngineTarget<'a> {
-    /// Volumes by index in the image; `None` for those that are not restored.
+    /// Volumes by index in the image. `None` if not restored.
     volumes: &'a [Option<Arc<Volume>>],
-    /// Chunks that could not be had, for the log.
+    /// Chunks that could not be read, for the log.
     left: Vec<DamagedChunk>,
 }
 
-/// Chunks that could not be had that are described.
+/// Maximum number of such chunks that are described.
 const CHUNKS_DESCRIBED_MAX: usize = 100;
 
 impl<'a> EngineTarget<'a> {
-    /// `volumes` by index in the image.
+    /// Creates a target for `volumes`, by index in the image.
     pub fn new(volumes: &'a [Option<Arc<Volume>>]) -> Self {
         Self { volumes, left: Vec::new() }
     }
 
-    /// Takes the chunks that could not be fetched so far, at most a hundred.
+    /// Takes the chunks that could not be read so far, at most 100.
     pub fn take_left(&mut self) -> Vec<DamagedChunk> {
         std::mem::take(&mut self.left)
     }
@@ -152,7 +152,8 @@ impl RestoreTarget for EngineTarget<'_> {
         let contents: &Block = match contents {
             StoredBytes::Raw(bytes) => bytes,
             StoredBytes::Encoded(bytes) => {
-                // The digest was right, so this was written as it is: damaged in memory before.
+                // The digest is correct, so the page was already damaged in memory when it was
+                // saved.
                 if codec::decode(bytes, &mut decoded).is_err() {
                     return Ok(());
                 }
@@ -168,7 +169,7 @@ impl RestoreTarget for EngineTarget<'_> {
                         ImageError::new(ImageErrorKind::PoolFull, attempt).with_source(error)
                     );
                 }
-                // A volume that was deleted meanwhile wants nothing.
+                // Volumes deleted meanwhile are ignored.
                 Ok(()) | Err(_) => {}
             }
         }

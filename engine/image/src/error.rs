@@ -4,13 +4,13 @@ use std::error::Error;
 
 use storage::{StorageError, StorageErrorKind};
 
-/// The class of a refused or failed operation on images.
+/// Kind of a rejected or failed operation on images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageErrorKind {
-    /// There is no such image, pack or folder.
+    /// No such image, pack or folder.
     #[error("it does not exist")]
     NotFound,
-    /// The name is taken: another writer created the object.
+    /// Another writer has created an object under this name.
     #[error("it exists already")]
     AlreadyExists,
     /// The stored bytes differ from those that were written.
@@ -18,8 +18,8 @@ pub enum ImageErrorKind {
     Damaged,
     #[error("a newer version wrote it; read it with that version")]
     Newer,
-    /// The store is encrypted and the configured key is missing or another, or the store is not
-    /// encrypted and a key is configured.
+    /// The store is encrypted and the key is missing or wrong, or the store is not encrypted and a
+    /// key is configured.
     #[error("its encryption does not match the configured key; see encryption-key-file")]
     Key,
     /// Another writer claimed the store after this one. Permanent for this writer.
@@ -28,10 +28,10 @@ pub enum ImageErrorKind {
          any more; stop it, and use the volumes of the other"
     )]
     Fenced,
-    /// Another process of this host has locked the folder.
+    /// Another process on this host has locked the folder.
     #[error("another daemon of this host writes to this image store; stop one of the two")]
     Locked,
-    /// The owner asked to stop.
+    /// Cancelled by the owner.
     #[error("it was cancelled")]
     Cancelled,
     #[error(
@@ -48,19 +48,19 @@ pub enum ImageErrorKind {
     /// The disk or the connection failed.
     #[error("the store failed")]
     Unavailable,
-    /// The request is not valid for this store.
+    /// The request is invalid for this store.
     #[error("not supported")]
     Invalid,
     #[error("volumes are still being restored from it; wait until the restore is done")]
     InUse,
 }
 
-/// A refused or failed operation. Programs match on `kind`; people read the whole chain.
+/// A rejected or failed operation. Programs match on `kind`. Logs show the whole chain.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {attempt}: {kind}")]
 pub struct ImageError {
     pub kind: ImageErrorKind,
-    /// Operation that was attempted and its object: "read 8192 bytes at 4096 of pack …".
+    /// Attempted operation with its object: "read 8192 bytes at 4096 of pack …".
     pub attempt: String,
     #[source]
     pub source: Option<Box<dyn Error + Send + Sync>>,
@@ -77,7 +77,7 @@ impl ImageError {
         self
     }
 
-    /// Maps an error of the storage below to the operation that was attempted.
+    /// Converts an error of the storage layer, adding the attempted operation.
     pub(crate) fn storage(attempt: impl FnOnce() -> String) -> impl FnOnce(StorageError) -> Self {
         |source| {
             let kind = match source.kind {
@@ -94,13 +94,13 @@ impl ImageError {
     }
 }
 
-/// Reason why bytes were rejected.
+/// Reason for which bytes were rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Disbelief {
     /// The writer was killed.
     #[error("it is incomplete")]
     Unfinished,
-    /// They say, or contradict, what no writer of this format wrote.
+    /// Contents that no writer of this format produces.
     #[error("{0}")]
     Damaged(&'static str),
     #[error("it is of version {0}")]

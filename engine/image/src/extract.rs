@@ -1,9 +1,8 @@
-//! Extracts of a journal, in a store beside the images that they continue.
+//! Journal extracts, stored beside the images that they continue.
 //!
-//! An extract has the bytes of a part of one segment as they lie on the writer's disk, so those of
-//! an encrypted journal are encrypted. What they say is the journal's matter. A header of 4096
-//! bytes says where they are from, and has a digest of all of it: nothing is given to readers that
-//! is not what was put.
+//! An extract contains part of one segment as it is on the writer's disk, encrypted if the journal
+//! is. Only the journal interprets it. A header of 4096 bytes states its origin and has a digest of
+//! everything, so corrupt extracts are never returned.
 
 use storage::AlignedBuffer;
 
@@ -13,14 +12,14 @@ use crate::format::fields::{Fields, PutFields};
 use crate::names::ExtractName;
 use crate::store::{ImageStore, ObjectName};
 
-/// Bytes of a journal in one extract.
+/// Maximum number of journal bytes in one extract.
 pub const EXTRACT_BYTES_MAX: u32 = 4 << 20;
 
 const MAGIC: &[u8; 8] = b"MEMLEXTR";
 const VERSION: u32 = 1;
-/// Version of the segments of an encrypted journal.
+/// Format version of the segments of an encrypted journal.
 const SEALED_SEGMENT: u32 = 2;
-/// Bytes of the header before its digest; the digest ends at 256.
+/// Offset of the header's digest, which ends at 256.
 const DIGEST: usize = 224;
 const PAYLOAD_DIGEST: usize = 80;
 
@@ -30,14 +29,14 @@ pub struct ExtractHeader {
     /// Id of the durable set.
     pub set_id: [u8; 16],
     pub name: ExtractName,
-    /// Bytes of the journal.
+    /// Length of the journal's bytes.
     pub payload_bytes: u32,
-    /// Time, in microseconds since 1970 by the clock of the writing host, before which every flush
-    /// is in this extract or an earlier one.
+    /// Every flush before this time is in this extract or an earlier one. In microseconds since
+    /// 1970 by the clock of the writing host.
     pub taken_unix_micros: u64,
 }
 
-/// Bytes of an extract: a header, and the journal's bytes.
+/// Encodes an extract: a header, then the journal's bytes.
 pub fn encode_extract(
     set_id: [u8; 16],
     name: ExtractName,
@@ -65,8 +64,8 @@ pub fn encode_extract(
     bytes
 }
 
-/// Reads an extract of a store and compares it with its digests. Returns its header and the
-/// journal's bytes.
+/// Reads an extract of a store and verifies its digests. Returns its header and the journal's
+/// bytes.
 pub fn read_extract(
     store: &dyn ImageStore,
     name: ExtractName,
@@ -89,7 +88,7 @@ pub fn read_extract(
     Ok((decoded.map_err(|disbelief| disbelief.error(attempt()))?, payload))
 }
 
-/// Refuses an extract that begins a segment which is not encrypted.
+/// Rejects an extract that begins an unencrypted segment.
 pub(crate) fn check_is_sealed(name: ExtractName, bytes: &[u8]) -> Result<(), Disbelief> {
     let segment = bytes.get(ALIGNMENT_BYTES..).unwrap_or_default();
     let is_sealed = segment.get(..8) == Some(b"MEMLJSEG")

@@ -1,4 +1,4 @@
-//! A store in a folder of files.
+//! Image store in a folder of files.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -14,21 +14,22 @@ use crate::format::ALIGNMENT_BYTES;
 use crate::names::{ExtractName, PackName};
 use crate::store::{ImageStore, ObjectName, PackWriter};
 
-/// Images as files: `images/0000000007` and `packs/<writer>-<index>` within a folder.
+/// Images as files `images/0000000007` and `packs/<writer>-<index>` in a folder.
 #[derive(Debug)]
 pub struct FolderStore {
     images: Arc<dyn Folder>,
     packs: Arc<dyn Folder>,
-    /// Extracts of the journal. `None`: a daemon that puts none has made the store.
+    /// Folder of journal extracts. `None` if the store was created by a daemon that does not write
+    /// them.
     journal: Option<Arc<dyn Folder>>,
     _lock: Option<FileLock>,
 }
 
 impl FolderStore {
-    /// One read of a chunk does not keep a disk busy.
+    /// Two reads keep a disk busy. One does not.
     pub(crate) const READS_AT_ONCE: usize = 2;
 
-    /// Opens a store in `folder`, and creates the folders that it lacks.
+    /// Opens a store in `folder`, creating missing subfolders.
     pub fn new(folder: &dyn Folder) -> Result<Self, ImageError> {
         let within = |name| {
             let opened = folder.folder(name);
@@ -38,7 +39,7 @@ impl FolderStore {
         Ok(Self { images: within("images")?, packs: within("packs")?, journal, _lock: None })
     }
 
-    /// Opens the store in the directory at `path` for reading, also while others write. Fails if
+    /// Opens the store in the directory at `path` for reading, even while others write. Fails if
     /// the directory does not exist, and creates nothing.
     pub fn open(path: &Path) -> Result<Self, ImageError> {
         let within = |name: &str| -> Result<Arc<dyn Folder>, ImageError> {
@@ -52,16 +53,16 @@ impl FolderStore {
         Ok(Self { images: within("images")?, packs: within("packs")?, journal, _lock: None })
     }
 
-    /// Opens the store in the directory at `path` for writing, and creates it if it does not exist.
-    /// Other processes of this host cannot open it for writing until this is dropped.
+    /// Opens the store in the directory at `path` for writing, creating it if needed. It is locked
+    /// against other processes on this host until dropped.
     pub fn open_alone(path: &Path) -> Result<Self, ImageError> {
         let folder = LinuxFolder::open_or_make(path).map_err(opening(path))?;
         let lock = lock(&folder)?;
         Ok(Self { _lock: Some(lock), ..Self::new(&folder)? })
     }
 
-    /// Fails with `Locked` while another process of this host has opened the store for writing, and
-    /// if the directory does not exist. Creates nothing.
+    /// Fails with `Locked` if another process on this host has the store open for writing. Also
+    /// fails if the directory does not exist. Creates nothing.
     pub fn check_free(path: &Path) -> Result<(), ImageError> {
         lock(&open_folder(path)?).map(drop)
     }
@@ -85,14 +86,14 @@ impl FolderStore {
         bytes.extend_from_slice(manifest);
         let written = write_manifest(&*file, &bytes);
         if written.is_err() {
-            // The number is free again. If that fails too, it stays taken by an unfinished one.
+            // Frees the number. If this fails too, an unfinished manifest occupies it.
             let _ = self.images.remove(&image_file(number));
         }
         written
     }
 
-    /// Writes the manifest once more: what a failed write left can be read, and may be lost with
-    /// the power all the same, also after a later sync that succeeds.
+    /// Rewrites the manifest. Data left by a failed write is readable but may be lost at a power
+    /// failure, even after a later successful sync.
     fn rewrite_image(&self, number: u32) -> Result<(), StorageError> {
         let file = self.images.open(&image_file(number))?;
         let length = usize::try_from(file.size_bytes()).expect("manifests fit memory");
@@ -103,7 +104,7 @@ impl FolderStore {
     }
 }
 
-/// The header comes last: a manifest without it was never finished.
+/// Writes the header last. A manifest without it is unfinished.
 fn write_manifest(file: &dyn StableFile, bytes: &[u8]) -> Result<(), StorageError> {
     let (header, body) = bytes.split_at(ALIGNMENT_BYTES.min(bytes.len()));
     write_durably(file, ALIGNMENT_BYTES as u64, body)?;
@@ -130,7 +131,7 @@ impl ImageStore for FolderStore {
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
         let (folder, file) = self.folder_of(object)?;
         let read = folder.open(&file).and_then(|file| {
-            // Beyond the end is damage of the file, not a mistake of the caller.
+            // A range beyond the end means that the file is damaged, not that the caller is wrong.
             let end = offset.checked_add(into.len() as u64);
             match end.is_some_and(|end| end <= file.size_bytes()) {
                 true => file.read(offset, into).map(|()| true),
@@ -183,14 +184,14 @@ impl ImageStore for FolderStore {
 
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
         let (folder, file) = self.folder_of(object)?;
-        // A manifest that went, and whose going is not durable, may come back: its packs stay till
+        // A removed manifest may reappear until its removal is durable. Its packs are kept until
         // then.
         let manifests = match object {
             ObjectName::Pack(_) => self.images.sync_names(),
             ObjectName::Image(_) | ObjectName::Extract(_) => Ok(()),
         };
         if let ObjectName::Extract(name) = object {
-            // Left by a kill, if there is one.
+            // A partial file may be left after a kill.
             let _ = folder.remove(&incoming(name));
         }
         let removed = manifests.and_then(|()| folder.remove(&file));
@@ -225,7 +226,7 @@ impl PackWriter for FilePack {
     }
 }
 
-/// Name under which an extract is written until it is whole: one for each writer.
+/// Returns the temporary name of an extract until it is complete, one per writer.
 fn incoming(name: ExtractName) -> String {
     format!("{:032x}.new", name.writer)
 }
@@ -251,7 +252,7 @@ fn image_file(number: u32) -> String {
     format!("{number:010}")
 }
 
-/// The directory at `path`. Fails if there is none.
+/// Opens the directory at `path`. Fails if it does not exist.
 pub(crate) fn open_folder(path: &Path) -> Result<LinuxFolder, ImageError> {
     LinuxFolder::open(path).map_err(opening(path))
 }

@@ -1,7 +1,7 @@
-//! Maps of images that a pool follows, kept in memory: bringing a map from one image to the next
-//! compares it with both, and the writer of the store may have removed the first meanwhile.
+//! Cached maps of images that a pool follows. Updating a map from one image to the next compares
+//! both, and the writer of the store may have removed the first one meanwhile.
 //!
-//! A chunk's number is given once in a store, so that it names the same part of a map in any of its
+//! Chunk numbers are unique in a store, so a number identifies the same map part in all of its
 //! images.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -14,11 +14,11 @@ use crate::format::part::{PART_LEAVES, Part};
 use crate::names::ChunkNumber;
 use crate::open_image::OpenImage;
 
-/// Bytes of maps that are kept: those of more than 64 GiB in small pieces. What does not fit is
-/// read from the store again.
+/// Limit on cached map bytes, enough for more than 64 GiB in small pieces. The rest is read from
+/// the store again.
 const KEPT_BYTES_MAX: usize = 256 << 20;
 
-/// Parts of maps, by the chunk that each is in.
+/// Parts of maps, by chunk number.
 #[derive(Debug, Default)]
 pub struct KeptMaps {
     parts: HashMap<ChunkNumber, Arc<Part>>,
@@ -34,7 +34,7 @@ impl KeptMaps {
         self.bytes = self.parts.values().map(|part| part.length_bytes()).sum();
     }
 
-    /// Part of a map of the image, from here or from the store.
+    /// Returns a part of the image's map, from the cache or the store.
     pub(crate) fn part(
         &mut self,
         image: &OpenImage,
@@ -52,7 +52,7 @@ impl KeptMaps {
     }
 }
 
-/// Parts of maps that may have absent blocks, by the volume's id in the image and their number.
+/// Map parts that may have absent blocks, by the volume's id in the image and part number.
 #[derive(Debug, Default)]
 pub struct ChangedParts(BTreeSet<(u64, u32)>);
 
@@ -61,7 +61,7 @@ impl ChangedParts {
         self.0.insert((volume_id, part));
     }
 
-    /// Leaves of a volume's map in these parts.
+    /// Returns the leaf ranges of a volume's map in these parts.
     pub fn leaves_of(&self, volume_id: u64) -> impl Iterator<Item = Range<u64>> + '_ {
         let parts = self.0.range((volume_id, 0)..=(volume_id, u32::MAX));
         parts.map(|&(_, part)| {

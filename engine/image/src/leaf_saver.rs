@@ -1,4 +1,4 @@
-//! One leaf into an image: what to refer to, what to write.
+//! Saving of one leaf: decides which blocks refer to existing chunks and which are written.
 
 use std::collections::HashMap;
 
@@ -16,21 +16,21 @@ use crate::source::LeafSource;
 
 const ATTEMPT: &str = "save an image";
 
-/// A leaf that changes is written whole when it would refer to more chunks than this, so that
-/// reading it back does not become a search. Leaves reach the limit at different saves: it is
-/// lower by up to 7 for some.
+/// Limit on the chunks that a leaf refers to. A changed leaf beyond it is rewritten whole, so that
+/// restoring it needs few reads. The limit is lower by up to 7 for some leaves, so that they reach
+/// it in different saves.
 const LEAF_CHUNKS_MAX: usize = 16;
 
-/// Place of a leaf: its volume and its number.
+/// Position of a leaf: volume and leaf number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafPlace {
     pub(crate) volume: usize,
     pub(crate) leaf: u64,
-    /// Blocks that the volume has there: fewer in its last leaf.
+    /// Number of blocks in it, fewer in the volume's last leaf.
     pub(crate) block_count: usize,
 }
 
-/// State for saving leaves, from the first to the last.
+/// State of a save across leaves.
 #[derive(Debug)]
 pub(crate) struct LeafSaver<'a, 'scope> {
     pub(crate) source: &'a dyn LeafSource,
@@ -42,12 +42,12 @@ pub(crate) struct LeafSaver<'a, 'scope> {
     shared_pages: SharedPages,
 }
 
-/// Where the contents of a block that is written go.
+/// Location of a written block's contents.
 #[derive(Clone, Copy, Debug)]
 enum Written {
-    /// A place in the chunk being built.
+    /// Index in the chunk being built.
     Here(u16),
-    /// A page that was written before.
+    /// A page written earlier.
     Before(PageNumber),
 }
 
@@ -70,7 +70,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         }
     }
 
-    /// Writes what is new in the leaf. Returns what its blocks then refer to.
+    /// Writes new contents of the leaf. Returns the resulting block references.
     pub(crate) fn save(
         &mut self,
         place: LeafPlace,
@@ -104,7 +104,8 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         Ok(number)
     }
 
-    /// What blocks refer to that need not be written; all others are [`BlockRef::Damaged`] so far.
+    /// Returns references for blocks that need not be written. All others are [`BlockRef::Damaged`]
+    /// for now.
     fn resolve(
         &self,
         states: &[BlockView; LEAF_BLOCKS],
@@ -136,7 +137,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         Ok(refs)
     }
 
-    /// Whether what stays of the leaf lies in too many chunks.
+    /// Returns whether the unchanged blocks of the leaf are in too many chunks.
     fn is_scattered(&self, leaf: u64, states: &[BlockView; LEAF_BLOCKS], refs: &LeafRefs) -> bool {
         let own = states.iter().zip(refs).filter_map(|(state, block)| match block {
             BlockRef::Page(page) if is_alone(*state) => Some(page.chunk()),
@@ -189,7 +190,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         Ok(())
     }
 
-    /// Gives a chunk that was built its number; one that the store has is taken back.
+    /// Assigns a number to a newly built chunk. If the store already has it, discards it.
     fn settle(&mut self, built: &Built, at: PackPlace) -> Result<ChunkNumber, ImageError> {
         if let Some(number) = self.catalog.number_of(&built.digest) {
             self.pipeline.take_back(at);
@@ -210,7 +211,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         Ok(number)
     }
 
-    /// Counts blocks whose contents are lost, or damaged in the image that they are fetched from.
+    /// Counts blocks whose contents are lost, or damaged in the image from which they are fetched.
     fn note_lost(&mut self, refs: &LeafRefs) {
         let is_lost = |block: &&BlockRef| match block {
             BlockRef::Damaged => true,
@@ -233,7 +234,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
     }
 }
 
-/// The blocks whose contents have to be written.
+/// Returns the blocks whose contents must be written.
 fn wanted(states: &[BlockView; LEAF_BLOCKS], refs: &LeafRefs) -> Vec<u16> {
     let is_wanted = |(block, (state, found)): (u16, (&BlockView, &BlockRef))| {
         let is_page = matches!(state, BlockView::Page { .. });
@@ -242,7 +243,7 @@ fn wanted(states: &[BlockView; LEAF_BLOCKS], refs: &LeafRefs) -> Vec<u16> {
     (0..).zip(states.iter().zip(refs)).filter_map(is_wanted).collect()
 }
 
-/// Refers to nothing for pages that no other block has.
+/// Drops references of blocks whose page is not shared.
 fn take_whole(states: &[BlockView; LEAF_BLOCKS], refs: &mut LeafRefs) {
     for (state, block) in states.iter().zip(refs) {
         if is_alone(*state) {

@@ -1,25 +1,26 @@
-//! Consistent copies of volumes, in a folder or an object store: saved, kept, verified, restored.
+//! Consistent copies of volumes, in a folder or an object store: saving, retention, verification
+//! and restore.
 //!
-//! A store holds three kinds of objects that never change. A pack is a run of chunks: the new pages
-//! of one leaf each, or a part of a map, under the digest of their bytes. A manifest names the
-//! volumes of one image and all chunks that it refers to, wherever they lie. An image is there
-//! when its manifest is, and gone when that is; packs that no manifest names are removed later.
-//! An extract is a part of the journal that continues an image.
+//! A store contains three kinds of immutable objects. A pack is a sequence of chunks: the new pages
+//! of one leaf each, or a part of a map, identified by the digest of their bytes. A manifest lists
+//! the volumes of one image and all chunks that it refers to, in any pack. An image exists exactly
+//! as long as its manifest. Packs that no manifest names are removed later. An extract is a part of
+//! the journal that continues an image.
 //!
 //! Invariants:
-//! - Nothing that was read is used before its digest was compared, and no offset before it was
-//!   checked: damage is an error, never other contents.
-//! - A manifest is made after everything that it refers to is durable, and under a number that
-//!   only one writer can have.
-//! - The memory of a save or restore is bounded by buffers of less than 32 MiB, besides the tables
-//!   of chunks: some 200 bytes for each chunk of up to 2 MiB.
+//! - Data is used only after its digest was verified, and offsets only after they were checked:
+//!   damage is an error, never wrong contents.
+//! - A manifest is created after everything that it refers to is durable, under a number that only
+//!   one writer can obtain.
+//! - Saves and restores use buffers of less than 32 MiB, plus chunk tables of about 200 bytes per
+//!   chunk of up to 2 MiB.
 //!
-//! This crate draws no randomness, and reaches volumes through [`LeafSource`] and [`RestoreTarget`]
-//! only. A save, a verification or a restore runs on the calling thread and some that read ahead of
-//! it or write after it.
+//! This crate draws no random numbers, and accesses volumes only through [`LeafSource`] and
+//! [`RestoreTarget`]. A save, verification or restore runs on the calling thread, with helper
+//! threads that read ahead or write behind.
 //!
-//! Modules stand in levels, each naming none below it: the bytes and the store; what lies in a
-//! store; reading an image; saving one.
+//! Modules form layers, from the bottom: formats and the store interface, objects in a store,
+//! reading an image, saving one. A module uses only layers below it.
 #![forbid(unsafe_code)]
 
 mod error;

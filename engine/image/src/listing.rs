@@ -1,4 +1,4 @@
-//! Images of a store.
+//! Listing of a store's images.
 
 use std::sync::Arc;
 
@@ -18,13 +18,14 @@ pub struct ImageSummary {
     pub set_id: SetId,
     pub created_seconds: u64,
     pub journal: JournalPosition,
-    /// Empty if it has none.
+    /// Empty if none.
     pub label: String,
     pub volumes: Vec<ImageVolume>,
-    /// Blocks whose contents were lost before the image was saved; 0 for images of earlier
-    /// releases.
+    /// Number of blocks whose contents were lost before the image was saved. 0 for images of
+    /// earlier releases.
     pub lost_blocks: u64,
-    /// Bytes of all chunks that the image refers to, chunks shared with other images included.
+    /// Total length of all chunks that the image refers to, including those shared with other
+    /// images.
     pub chunk_bytes: u64,
     pub chunk_count: u64,
 }
@@ -45,18 +46,18 @@ impl ImageSummary {
     }
 }
 
-/// An image that was found.
+/// An image in the store.
 #[derive(Debug)]
 pub enum ListedImage {
     Whole(ImageSummary),
-    /// An image that cannot be read; the error says why.
+    /// An image that cannot be read, with the reason.
     Unreadable {
         number: u32,
         error: ImageError,
     },
 }
 
-/// Lists all images, oldest first, without those that are being written or were left unfinished.
+/// Lists all images, oldest first, except unfinished ones.
 pub fn list_images(store: &Arc<dyn ImageStore>) -> Result<Vec<ListedImage>, ImageError> {
     let mut listed = Vec::new();
     for (number, size_bytes) in store.images()? {
@@ -67,7 +68,7 @@ pub fn list_images(store: &Arc<dyn ImageStore>) -> Result<Vec<ListedImage>, Imag
             Ok(ManifestState::Unreadable(error)) => {
                 listed.push(ListedImage::Unreadable { number, error });
             }
-            // The last is one that was removed since it was listed.
+            // An error means that the image was removed after the listing.
             Ok(ManifestState::Whole(_) | ManifestState::Unfinished) | Err(_) => {}
         }
     }

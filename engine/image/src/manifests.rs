@@ -10,14 +10,14 @@ use crate::store::{ImageStore, ObjectName};
 #[derive(Debug)]
 pub(crate) enum ManifestState {
     Whole(Box<Manifest>),
-    /// Its writer was killed, or is still at it.
+    /// Its writer was killed or is still writing.
     Unfinished,
-    /// Damaged, of a later version, or not given by the store.
+    /// Damaged, of a newer version, or not returned by the store.
     Unreadable(ImageError),
 }
 
-/// Reads a manifest, whatever its state. One object that the store does not give is no failure of
-/// the others; this fails only for one that is gone.
+/// Reads a manifest in any state. Unreadable manifests are a state, not an error, so that one does
+/// not affect others. Fails only if it no longer exists.
 pub(crate) fn read_state(
     store: &dyn ImageStore,
     number: u32,
@@ -46,7 +46,7 @@ pub(crate) fn read_state(
     })
 }
 
-/// Reads a manifest that must be whole.
+/// Reads a manifest that must be intact.
 pub(crate) fn read_manifest(store: &dyn ImageStore, number: u32) -> Result<Manifest, ImageError> {
     let attempt = || format!("read the manifest of image {number}");
     let images = store.images()?;
@@ -60,8 +60,8 @@ pub(crate) fn read_manifest(store: &dyn ImageStore, number: u32) -> Result<Manif
     }
 }
 
-/// Writer that saved image `number`: that of the newest claim before it. `None` if there is no
-/// claim. Fails when a manifest cannot be read that may be the claim.
+/// Returns the writer that saved image `number`: that of the newest claim before it. Returns `None`
+/// if there is no claim. Fails if a manifest that may be the claim is unreadable.
 pub fn claimant_of(store: &dyn ImageStore, number: u32) -> Result<Option<u128>, ImageError> {
     let before = |&(found, _): &(u32, u64)| found < number;
     for (found, size_bytes) in store.images()?.into_iter().filter(before).rev() {
@@ -78,8 +78,7 @@ pub fn claimant_of(store: &dyn ImageStore, number: u32) -> Result<Option<u128>, 
     Ok(None)
 }
 
-/// The highest number that is taken, and the writer of the newest claim after `number`, if there is
-/// one.
+/// Returns the highest number taken, and the writer of the newest claim after `number`, if any.
 pub fn newest_claim_after(
     store: &dyn ImageStore,
     number: u32,
@@ -92,7 +91,7 @@ pub fn newest_claim_after(
                 return Ok((top_number, Some(u128::from_le_bytes(manifest.set_id))));
             }
             Ok(ManifestState::Unreadable(error)) => return Err(error),
-            // Looked at again: it may become a claim.
+            // Unfinished: it may become a claim, so the next call must include it.
             Ok(ManifestState::Unfinished) => return Ok((found - 1, None)),
             Ok(ManifestState::Whole(_)) => {}
             Err(error) if error.kind == ImageErrorKind::NotFound => {}

@@ -3,18 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The number of pages that a chunk holds at most: those of one leaf.
+/// Maximum number of pages per chunk: those of one leaf.
 pub const CHUNK_PAGES_MAX: usize = 512;
 
 const PAGE_BITS: u32 = CHUNK_PAGES_MAX.trailing_zeros();
 
-/// Page numbers fit a map entry.
+/// Page numbers must fit into a map entry.
 const PAGE_NUMBER_BITS: u32 = 48;
 
-/// The name of an image: the store's salt and a number that rises from image to image.
+/// Id of an image: the store's salt and an increasing number.
 ///
-/// Neither is ever given twice, so a region that remembers the id of the image it was last saved
-/// in never takes another image for that one, also not one in another store.
+/// Ids are globally unique. A region that remembers the id of the image in which it was last saved
+/// never confuses another image with it, even in another store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ImageId(u64);
 
@@ -23,17 +23,17 @@ impl ImageId {
         Self((u64::from(salt) << 32) | u64::from(number))
     }
 
-    /// Reads an id from a word that [`ImageId::word`] returned; `None` for 0, which names no image.
+    /// Converts a word that [`ImageId::word`] returned. Returns `None` for 0, which is no image.
     pub fn from_word(word: u64) -> Option<Self> {
         (word != 0).then_some(Self(word))
     }
 
-    /// Encodes the id as a word that is never 0.
+    /// Returns the id as a nonzero word.
     pub fn word(self) -> u64 {
         self.0
     }
 
-    /// Number of the image for users. Higher is newer.
+    /// Returns the image's number for users. Higher is newer.
     pub fn number(self) -> u32 {
         u32::try_from(self.0 & u64::from(u32::MAX)).expect("32 bits were kept")
     }
@@ -49,10 +49,10 @@ impl fmt::Display for ImageId {
     }
 }
 
-/// The name of a pack: its writer, and its place among the packs of that writer.
+/// Name of a pack: its writer and a serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PackName {
-    /// Random, drawn for each claim of a store.
+    /// Random, for each claim of a store.
     pub writer: u128,
     pub index: u32,
 }
@@ -63,14 +63,14 @@ impl fmt::Display for PackName {
     }
 }
 
-/// The name of an extract of the journal: its writer, and the place that it was read from.
+/// Name of a journal extract: its writer and its origin in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExtractName {
-    /// The writer whose claim of the store it was put under, as in [`PackName`].
+    /// Writer under whose claim it was stored, as in [`PackName`].
     pub writer: u128,
     /// Number of the segment.
     pub segment: u32,
-    /// Place in the segment.
+    /// Byte offset in the segment.
     pub offset: u32,
 }
 
@@ -94,14 +94,14 @@ impl FromStr for ExtractName {
     }
 }
 
-/// A place in a pack.
+/// A location in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PackPlace {
     pub(crate) pack: PackName,
     pub(crate) offset_bytes: u32,
 }
 
-/// The text is not the name of a pack.
+/// Error for text that is not a pack's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPackName;
 
@@ -117,21 +117,21 @@ impl FromStr for PackName {
     }
 }
 
-/// Number of a chunk in its store. It is never reused there, so it means the same in every image
-/// that refers to it.
+/// Number of a chunk in its store. Numbers are never reused in a store, so all images that refer to
+/// it mean the same chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkNumber(pub(crate) u64);
 
 impl ChunkNumber {
     pub(crate) const END: u64 = 1 << (PAGE_NUMBER_BITS - PAGE_BITS);
 
-    /// The page at `index` of the chunk.
+    /// Returns the number of the page at `index` in the chunk.
     pub(crate) fn page(self, index: u16) -> PageNumber {
         debug_assert!(usize::from(index) < CHUNK_PAGES_MAX, "a chunk has no such page");
         PageNumber((self.0 << PAGE_BITS) | u64::from(index))
     }
 
-    /// The number as stored in files.
+    /// Returns the number as stored in files.
     pub fn get(self) -> u64 {
         self.0
     }
@@ -143,12 +143,12 @@ impl fmt::Display for ChunkNumber {
     }
 }
 
-/// A page in a store: its chunk and its place there, in 48 bits.
+/// A page in a store: chunk number and index, in 48 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageNumber(u64);
 
 impl PageNumber {
-    /// Reads a page number of 48 bits; `None` if it is larger.
+    /// Converts a 48-bit page number. Returns `None` if it is larger.
     pub fn new(number: u64) -> Option<Self> {
         (number >> PAGE_NUMBER_BITS == 0).then_some(Self(number))
     }
@@ -161,12 +161,12 @@ impl PageNumber {
         ChunkNumber(self.0 >> PAGE_BITS)
     }
 
-    /// Index of the page in its chunk.
+    /// Returns the page's index in its chunk.
     pub fn index(self) -> usize {
         usize::try_from(self.0 % CHUNK_PAGES_MAX as u64).expect("a small number")
     }
 
-    /// The page `count` places further, if the chunk can have one there.
+    /// Returns the page `count` indices further, if that is within a chunk.
     pub(crate) fn after(self, count: u16) -> Option<Self> {
         let next = self.0.checked_add(u64::from(count))?;
         (next >> PAGE_BITS == self.0 >> PAGE_BITS).then_some(Self(next))

@@ -1,4 +1,4 @@
-//! An image to read from: its volumes, what their blocks refer to, and the pages.
+//! Read access to an image: volumes, block references and pages.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::names::{ChunkNumber, ImageId, PackName, PageNumber};
 use crate::store::ImageStore;
 use crate::volume_record::ImageVolume;
 
-/// An opened image: its manifest was read. Any thread may fetch pages; each is verified.
+/// An open image, whose manifest is in memory. Any thread may fetch pages. Each page is verified.
 #[derive(Debug)]
 pub struct OpenImage {
     store: Arc<dyn ImageStore>,
@@ -29,23 +29,23 @@ pub struct OpenImage {
     elsewhere: Elsewhere,
 }
 
-/// Blocks of one volume that stand together.
+/// Consecutive blocks of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRun {
-    /// The volume's name in the image.
+    /// Name of the volume in the image.
     pub volume: String,
     pub first_block: u64,
     pub block_count: u64,
 }
 
-/// Runs of blocks that are named with a damaged chunk.
+/// Maximum number of block runs that are reported for a damaged chunk.
 pub(crate) const RUNS_NAMED_MAX: usize = 64;
 
-/// Function called with each leaf of a map.
+/// Callback for each leaf of a map.
 pub(crate) type VisitLeaf<'a> = &'a mut dyn FnMut(u64, &LeafRefs) -> ControlFlow<()>;
 
 impl OpenImage {
-    /// Opens the image of this number.
+    /// Opens image `number`.
     pub fn open(store: Arc<dyn ImageStore>, number: u32) -> Result<Self, ImageError> {
         let manifest = read_manifest(&*store, number)?;
         if manifest.kind != ManifestKind::Image {
@@ -54,8 +54,8 @@ impl OpenImage {
         Ok(Self::of(store, manifest))
     }
 
-    /// Opens the newest intact image, if there is one. Newer ones that cannot be read, for whatever
-    /// reason, are reported to `skipped`. Fails when the store cannot list its images.
+    /// Opens the newest intact image, if any. Newer unreadable ones are reported to `skipped`.
+    /// Fails if the store cannot list its images.
     pub fn open_newest(
         store: Arc<dyn ImageStore>,
         skipped: &mut dyn FnMut(u32, &ImageError),
@@ -66,7 +66,7 @@ impl OpenImage {
                     return Ok(Some(Self::of(store, *manifest)));
                 }
                 Ok(ManifestState::Unreadable(error)) => skipped(number, &error),
-                // The last is one that was removed since it was listed.
+                // An error means that the image was removed after the listing.
                 Ok(ManifestState::Whole(_) | ManifestState::Unfinished) | Err(_) => {}
             }
         }
@@ -90,8 +90,8 @@ impl OpenImage {
         &self.manifest.volumes
     }
 
-    /// Visits the references of a volume's blocks, leaf by leaf in ascending order. Leaves that
-    /// hold nothing are left out. `visit` may end the visit early.
+    /// Visits a volume's block references, leaf by leaf in ascending order. Leaves of holes are
+    /// skipped. `visit` may stop early.
     pub fn leaves(&self, volume: usize, visit: VisitLeaf<'_>) -> Result<(), ImageError> {
         for record in self.parts_of(volume) {
             let part = self.read_part(record)?;
@@ -104,7 +104,7 @@ impl OpenImage {
         Ok(())
     }
 
-    /// Reference of one block of a volume.
+    /// Returns the reference of one block of a volume.
     pub fn block(&self, volume: usize, block: u64) -> Result<BlockRef, ImageError> {
         let leaf_blocks = LEAF_BLOCKS as u64;
         let leaf = block / leaf_blocks;
@@ -116,13 +116,13 @@ impl OpenImage {
         Ok(self.read_part(record)?.refs(leaf)[place])
     }
 
-    /// Reads a page, verified, into `into`. The chunk stays in a small cache. A chunk that could
-    /// not be read is not requested again at once: until then this fails without waiting.
+    /// Reads and verifies a page into `into`. The chunk stays in a small cache. A chunk that could
+    /// not be read is not retried for a while: until then this fails immediately.
     pub fn fetch(&self, page: PageNumber, into: &mut Block) -> Result<(), ImageError> {
         self.fetch_chunk(page.chunk())?.read_page(page, into)
     }
 
-    /// A chunk of pages, verified, from the cache if it is there.
+    /// Returns a verified chunk of pages, cached if possible.
     pub(crate) fn fetch_chunk(
         &self,
         number: ChunkNumber,
@@ -135,23 +135,23 @@ impl OpenImage {
             .get(number, || self.read(&place).or_else(|error| self.read_elsewhere(&place, error)))
     }
 
-    /// Chunks that were damaged when they were last read.
+    /// Returns the chunks that were damaged at their last read.
     pub fn damaged_chunks(&self) -> HashSet<ChunkNumber> {
         self.cache.failed(ImageErrorKind::Damaged)
     }
 
-    /// Forgets failed reads, so that chunks that could not be fetched are requested again at once.
+    /// Forgets failed reads, so that the chunks are retried at once.
     pub fn forget_failures(&self) {
         self.cache.forget_failures();
     }
 
-    /// Pack of a page, and the error of the last attempt to read it, if it failed.
+    /// Returns the pack of a page, and the error of the last attempt to read it, if it failed.
     pub fn whereabouts(&self, page: PageNumber) -> Option<(PackName, Option<String>)> {
         let pack = self.place_of(self.chunk(page.chunk())?).at.pack;
         Some((pack, self.cache.cause(page.chunk())))
     }
 
-    /// Blocks that refer to a chunk, the first of them. Looks through all maps.
+    /// Returns the first blocks that refer to a chunk. Searches all maps.
     pub(crate) fn blocks_of(&self, chunk: ChunkNumber) -> Result<Vec<BlockRun>, ImageError> {
         let mut runs = Vec::new();
         for (volume, record) in self.manifest.volumes.iter().enumerate() {
@@ -171,7 +171,7 @@ impl OpenImage {
         Ok(runs)
     }
 
-    /// Checks that the store has all packs of the image complete, except for those in
+    /// Checks that the store has all packs of the image completely, except those in
     /// `known_missing`.
     pub fn check_packs(&self, known_missing: &[PackName]) -> Result<(), ImageError> {
         let stored = self.store.packs()?.into_iter().collect();
@@ -227,8 +227,8 @@ impl OpenImage {
         read_chunk(&*self.store, place)
     }
 
-    /// A chunk that could not be read: wrong bytes are read once more, then comes what other images
-    /// have with the same digest.
+    /// Retries a chunk that could not be read: wrong bytes are read once more, then copies with the
+    /// same digest in other images are tried.
     pub(crate) fn read_elsewhere(
         &self,
         place: &ChunkPlace,
@@ -246,19 +246,20 @@ impl OpenImage {
         others.iter().find_map(|other| self.read(other).ok()).ok_or(error)
     }
 
-    /// A chunk was read past the cache, or could not be.
+    /// Records that a chunk was read without the cache, or that this failed.
     pub(crate) fn note_chunk(&self, number: ChunkNumber, read: Result<(), &ImageError>) {
         self.cache.note(number, read);
     }
 }
 
-/// Returns whether the object is missing or damaged, and nothing is wrong with the store.
+/// Returns whether the error concerns only the object, which is missing or damaged, and not the
+/// store.
 pub(crate) fn is_of_object(kind: ImageErrorKind) -> bool {
     use ImageErrorKind::{Damaged, Newer, NotFound};
     matches!(kind, Damaged | Newer | NotFound)
 }
 
-/// Adds a block to the last of these runs, or as a new one.
+/// Adds a block to the last run, or as a new run.
 pub(crate) fn add_block(runs: &mut Vec<BlockRun>, volume: &str, block: u64) {
     match runs.last_mut() {
         Some(run) if run.volume == volume && run.first_block + run.block_count == block => {

@@ -1,7 +1,7 @@
-//! Writing packs on one thread while another fills the next buffer.
+//! Pipelined writing of packs: one thread writes while another fills the next buffer.
 //!
-//! Three buffers of 4 MiB go round: one is filled, one waits, one is written. So the memory of a
-//! save is bounded, and the disk is never waited for while there is a buffer to fill.
+//! Three buffers of 4 MiB rotate: one is filled, one waits, one is written. This bounds the memory
+//! of a save, and filling waits for the disk only if no buffer is free.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -17,15 +17,15 @@ use crate::watch::{Pace, Watch, check_cancelled};
 
 const BUFFER_COUNT: usize = 3;
 
-/// Two chunks of the longest.
+/// Two chunks of maximum length.
 const BUFFER_BYTES: usize = 2 * CHUNK_BYTES_MAX;
 
-/// Bytes for a place in a pack.
+/// Bytes to be written to a pack.
 #[derive(Debug)]
 struct Batch {
     pack: PackName,
     bytes: AlignedBuffer,
-    /// Whether the pack ends with them.
+    /// Marks the end of the pack.
     end: PackEnd,
 }
 
@@ -40,15 +40,15 @@ pub(crate) struct Writing<'a> {
     pub(crate) store: &'a dyn ImageStore,
     pub(crate) watch: &'a dyn Watch,
     pub(crate) pace: Pace,
-    /// Gets the packs that were begun, so that they can be removed when nothing comes of them.
+    /// Receives the names of packs that were begun, so that they can be removed after a failure.
     pub(crate) begun: Sender<PackName>,
 }
 
-/// The filling side.
+/// Filling side of the pipeline.
 #[derive(Debug)]
 pub(crate) struct Pipeline<'scope> {
     pack: PackName,
-    /// Where the buffer in hand begins in the pack.
+    /// Offset in the pack of the current buffer.
     offset_bytes: u64,
     buffer: AlignedBuffer,
     full: Option<SyncSender<Batch>>,
@@ -57,7 +57,7 @@ pub(crate) struct Pipeline<'scope> {
 }
 
 impl<'scope> Pipeline<'scope> {
-    /// Begins with the pack `first`; later ones follow by index.
+    /// Starts with pack `first`. Later packs have consecutive indices.
     pub(crate) fn start<'env>(
         scope: &'scope Scope<'scope, 'env>,
         writing: Writing<'env>,
@@ -80,7 +80,8 @@ impl<'scope> Pipeline<'scope> {
         }
     }
 
-    /// The buffer with room for a chunk of any length at its end, and where that end is.
+    /// Returns the buffer with space for a maximum-length chunk at its end, and the location of
+    /// that end.
     pub(crate) fn room(&mut self) -> Result<(&mut AlignedBuffer, PackPlace), ImageError> {
         let end = self.end_bytes();
         if end + CHUNK_BYTES_MAX as u64 > PACK_BYTES_MAX {
@@ -95,14 +96,14 @@ impl<'scope> Pipeline<'scope> {
         Ok((&mut self.buffer, PackPlace { pack: self.pack, offset_bytes }))
     }
 
-    /// Takes back what was appended since [`Pipeline::room`].
+    /// Discards everything appended since [`Pipeline::room`].
     pub(crate) fn take_back(&mut self, place: PackPlace) {
         let length = u64::from(place.offset_bytes) - self.offset_bytes;
         let length = usize::try_from(length).expect("buffers are short");
         self.buffer.truncate(length);
     }
 
-    /// Waits until all is written and durable.
+    /// Waits until everything is written and durable.
     pub(crate) fn finish(mut self) -> Result<(), ImageError> {
         if self.end_bytes() > 0 {
             self.send(PackEnd::Ends)?;
@@ -157,7 +158,7 @@ impl Writing<'_> {
                 PackEnd::GoesOn => pack = Some(writer),
             }
             batch.bytes.clear();
-            // The filling side may have given up: then the buffer is not needed.
+            // The filling side may have failed and no longer need the buffer.
             let _ = give_back.send(batch.bytes);
         }
         Ok(())

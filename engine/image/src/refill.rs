@@ -1,5 +1,5 @@
-//! Maps that are brought from one image to another: blocks that are equal in both stay, so that
-//! only what has changed is fetched.
+//! Updating of maps from one image to another. Blocks that are equal in both are kept, so that only
+//! changes are fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use crate::open_image::OpenImage;
 /// Known contents of a map.
 #[derive(Clone, Copy, Debug)]
 pub enum Held<'it> {
-    /// Unknown: all blocks are absent afterwards.
+    /// Unknown. All blocks are absent afterwards.
     Unknown,
-    /// Contents of this volume of this image.
+    /// The contents of this volume in this image.
     Other(&'it OpenImage, usize),
-    /// The wanted contents already, of an image that may have them under other numbers; `None` if
-    /// it is not known which.
+    /// The desired contents already, from an image that may use other page numbers, or `None` if
+    /// the image is unknown.
     Same(Option<(&'it OpenImage, usize)>),
 }
 
-/// Maps being brought to what an image has, one after the other.
+/// Update of several maps to an image.
 #[derive(Debug)]
 pub struct Refill<'it> {
     pub image: &'it OpenImage,
     pub maps: &'it mut KeptMaps,
-    /// Parts in which blocks may be absent: those that were changed are added.
+    /// Parts that may have absent blocks. Changed parts are added.
     pub changed: &'it mut ChangedParts,
 }
 
 impl Refill<'_> {
-    /// Brings a map to the contents of volume `index` of the image. Blocks that held something else
-    /// are absent then; equal blocks stay as they are. The image becomes the base of the map; after
-    /// a failure or a kill the map has no base, and its contents are unknown. The caller sets the
-    /// map's size, and nobody else may change the map meanwhile.
+    /// Updates a map to the contents of volume `index` of the image. Blocks with other contents
+    /// become absent. Equal blocks are kept. The image becomes the map's base. After a failure or
+    /// kill the map has no base and its contents are unknown. The caller sets the map's size, and
+    /// must exclude concurrent changes of the map.
     pub fn refill(
         &mut self,
         index: usize,
@@ -78,7 +78,7 @@ impl Refill<'_> {
         Ok(())
     }
 
-    /// Numbers of chunks say something only in one store.
+    /// Chunk numbers are comparable only within one store.
     fn comparable<'held>(&self, held: Held<'held>) -> Held<'held> {
         let is_of_store = |image: &OpenImage| image.id().salt() == self.image.id().salt();
         match held {
@@ -88,7 +88,7 @@ impl Refill<'_> {
         }
     }
 
-    /// The part that the map holds; `None` when that is not known, or cannot be read any more.
+    /// Returns the map part that the map holds, or `None` if unknown or unreadable.
     fn old_part(&mut self, held: Held<'_>, record: Option<&PartRecord>) -> Option<Arc<Part>> {
         match (held, record) {
             (Held::Unknown | Held::Same(_), _) => None,
@@ -98,11 +98,11 @@ impl Refill<'_> {
     }
 }
 
-/// A part of a map as it was, if that is known, and as it is to be.
+/// Old contents of a map part, if known, and new ones.
 struct PartChange {
     old: Option<Arc<Part>>,
     new: Arc<Part>,
-    /// Blocks hold what they are to hold, unless they are absent.
+    /// Set if all blocks that are not absent already have the desired contents.
     is_same: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Measures the throughput of a store without saving an image.
+//! Measures the write throughput of a store without saving an image.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::names::PackName;
 use crate::store::{ImageStore, ObjectName};
 use crate::watch::{Progress, Watch, bytes_a_second, check_cancelled};
 
-/// A rehearsal writes so much, or for so long; whichever comes first.
+/// A rehearsal ends after this many bytes, or after the first pack that completes past this time.
 const BYTES_MAX: u64 = 1 << 30;
 const DURATION_MIN: Duration = Duration::from_secs(1);
 
@@ -25,14 +25,14 @@ pub struct Rehearsed {
 }
 
 impl Rehearsed {
-    /// Rate at which bytes became durable.
+    /// Returns the rate at which data became durable.
     pub fn bytes_a_second(&self) -> u64 {
         bytes_a_second(self.bytes_written, self.took)
     }
 }
 
-/// Writes packs of incompressible bytes, and removes them. `writer` is drawn at random; packs that
-/// a kill leaves are collected like others that no image refers to.
+/// Writes packs of incompressible data, then removes them. `writer` must be random. Packs left by a
+/// kill are collected like other unreferenced ones.
 pub fn rehearse(
     store: &dyn ImageStore,
     writer: u128,
@@ -48,7 +48,7 @@ pub fn rehearse(
         let mut pack = store.begin_pack(name)?;
         for _ in 0..PACK_BYTES_MAX / APPENDED_BYTES as u64 {
             check_cancelled(watch, "rehearse saving an image")?;
-            // No two are equal, whatever the disk below makes of equal ones.
+            // Makes all blocks distinct, in case the storage deduplicates.
             for block in bytes.chunks_exact_mut(HEADER_BYTES) {
                 block[..8].copy_from_slice(&done.bytes_written.to_le_bytes());
             }

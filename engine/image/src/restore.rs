@@ -1,5 +1,4 @@
-//! Restoring the contents of an image, in the order in which they lie there, while volumes are in
-//! use.
+//! Restore of an image's contents in storage order, while volumes are in use.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -19,30 +18,29 @@ use crate::watch::{Progress, Watch, check_cancelled};
 
 const ATTEMPT: &str = "restore an image";
 
-/// Blocks looked up before their pages are read: what bounds the memory of a restore. Pages that
-/// blocks further apart share are read once for each such group.
+/// Number of blocks resolved before their pages are read. This bounds the memory of a restore.
+/// Pages shared by blocks in different groups are read once per group.
 const GROUP_BLOCKS_MAX: usize = 512 << 10;
 
-/// Packs in a row that the store does not give, for reasons of its own, before giving up until
-/// later.
+/// Number of successive packs with store errors after which the restore fails, to be retried later.
 const FAILURES_MAX: usize = 8;
 
 /// A block of a volume in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockPlace {
-    /// Index among the image's volumes.
+    /// Index in the image's volume table.
     pub volume: u32,
     pub block: u64,
 }
 
-/// Receives the pages. Called from one thread.
+/// Receiver of restored pages. Called from one thread.
 pub trait RestoreTarget {
-    /// Returns whether the block still refers to the page. Others were overwritten or fetched
-    /// meanwhile.
+    /// Returns whether the block still refers to the page. It does not after it was overwritten or
+    /// fetched meanwhile.
     fn is_wanted(&mut self, block: BlockPlace, page: PageNumber) -> bool;
 
-    /// Takes verified contents for blocks that refer to the page, in ascending order. An error ends
-    /// the restore.
+    /// Receives verified contents for blocks that refer to the page, in ascending order. An error
+    /// ends the restore.
     fn place(
         &mut self,
         page: PageNumber,
@@ -50,19 +48,18 @@ pub trait RestoreTarget {
         contents: StoredBytes<'_>,
     ) -> Result<(), ImageError>;
 
-    /// Reports a chunk that cannot be read now. The blocks that need it stay absent, and a later
-    /// attempt may succeed.
+    /// Reports a chunk that cannot be read now. Its blocks stay absent, and a later attempt may
+    /// succeed.
     fn leave(&mut self, chunk: DamagedChunk);
 }
 
-/// A chunk that is missing or damaged, and the blocks that need it. For a chunk of a map these are
-/// not known.
+/// A missing or damaged chunk, and the blocks that need it. For a map chunk the blocks are unknown.
 #[derive(Debug)]
 pub struct DamagedChunk {
     pub chunk: ChunkNumber,
-    /// Error with the pack, the place there and the reason.
+    /// Error with pack, offset and reason.
     pub error: ImageError,
-    /// The first of the blocks, joined into runs.
+    /// First affected blocks, merged into runs.
     pub blocks: Vec<BlockRun>,
 }
 
@@ -71,16 +68,16 @@ pub struct DamagedChunk {
 pub struct Restored {
     pub pages_placed: u64,
     pub bytes_read: u64,
-    /// Chunks that could not be read.
+    /// Number of chunks that could not be read.
     pub chunks_left: u64,
 }
 
-/// The blocks that need a page, from a group's list.
+/// Pages with the blocks that need them, from a group.
 type Needs = [(PageNumber, BlockPlace)];
 
 impl OpenImage {
-    /// Restores all pages that `target` still wants. Chunks that cannot be read now are left out; a
-    /// later call goes on with what is still wanted. Fails when the store returns nothing at all.
+    /// Restores all pages that `target` still wants. Skips unreadable chunks. A later call
+    /// continues with the remaining blocks. Fails if the store itself fails repeatedly.
     pub fn restore(
         &self,
         target: &mut dyn RestoreTarget,
@@ -93,7 +90,7 @@ impl OpenImage {
         Ok(restore.done)
     }
 
-    /// Restores as [`OpenImage::restore`] does, but only blocks in these parts of maps.
+    /// Restores like [`OpenImage::restore`], but only blocks in these map parts.
     pub fn restore_changed(
         &self,
         changed: &ChangedParts,
@@ -114,7 +111,7 @@ struct Restore<'a> {
     watch: &'a dyn Watch,
     progress: Progress,
     done: Restored,
-    /// That the store did not give, since it last gave something.
+    /// Packs with store errors since the last successful read.
     failing_packs: BTreeSet<PackName>,
     left: BTreeSet<ChunkNumber>,
 }
@@ -137,7 +134,7 @@ impl<'a> Restore<'a> {
         }
     }
 
-    /// Restores the parts of a volume's map that are wanted.
+    /// Restores the selected parts of a volume's map.
     fn volume(
         &mut self,
         volume: usize,
@@ -180,7 +177,7 @@ impl<'a> Restore<'a> {
         Ok(())
     }
 
-    /// Reads what a group of blocks needs, each chunk once.
+    /// Reads the pages for a group of blocks, each chunk once.
     fn group(&mut self, needs: &mut Vec<(PageNumber, BlockPlace)>) -> Result<(), ImageError> {
         needs.sort_unstable();
         let image = self.image;
@@ -260,7 +257,7 @@ impl<'a> Restore<'a> {
 }
 
 impl OpenImage {
-    /// Joins blocks into runs with their volumes' names.
+    /// Merges blocks into runs with their volumes' names.
     fn name_blocks(&self, needs: &Needs) -> Vec<BlockRun> {
         let mut places: Vec<BlockPlace> = needs.iter().map(|(_, place)| *place).collect();
         places.sort_unstable();

@@ -1,4 +1,4 @@
-//! Saving volumes into a new image.
+//! Saving of volumes as a new image.
 
 use std::num::NonZeroU64;
 use std::sync::mpsc::Sender;
@@ -24,21 +24,21 @@ use crate::watch::{Pace, Progress, Watch, check_cancelled};
 
 const ATTEMPT: &str = "save an image";
 
-/// Settings of an image that the owner of the volumes chooses.
+/// Parameters of an image, set by the owner of the volumes.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
-    /// The durable set that ties region, journal and images together.
+    /// Durable set that connects region, journal and images.
     pub set_id: SetId,
     /// Seconds since 1970.
     pub created_seconds: u64,
     pub journal: JournalPosition,
-    /// Label of at most 63 bytes. An image with a label is kept until it is deleted by name.
+    /// Label of at most 63 bytes. A labelled image is kept until it is deleted explicitly.
     pub label: String,
-    /// Limit on the rate of writes, in bytes per second.
+    /// Limit on the write rate, in bytes per second.
     pub bytes_a_second_max: Option<NonZeroU64>,
 }
 
-/// State of a save.
+/// Inputs of a save.
 pub(crate) struct Save<'a> {
     pub(crate) store: &'a dyn ImageStore,
     pub(crate) source: &'a dyn LeafSource,
@@ -51,7 +51,7 @@ pub(crate) struct Save<'a> {
     pub(crate) first_pack: PackName,
 }
 
-/// An image whose packs are durable, and its manifest in memory.
+/// An image with durable packs, whose manifest is still in memory.
 pub(crate) struct Prepared {
     pub(crate) manifest: Manifest,
     saved: Saved,
@@ -66,7 +66,7 @@ impl Prepared {
 }
 
 impl Save<'_> {
-    /// Writes all packs. Their names are sent away as they are begun.
+    /// Writes all packs. Sends the name of each pack when it is begun.
     pub(crate) fn prepare(&self, begun_packs: Sender<PackName>) -> Result<Prepared, ImageError> {
         let begun = Instant::now();
         let volumes = self.source.volumes();
@@ -82,7 +82,8 @@ impl Save<'_> {
             let catalog = &mut catalog;
             let mut leaves = LeafSaver::new(self.source, catalog, pipeline, self.next_chunk, saved);
             let parts = self.walk(&volumes, &bases, &mut leaves);
-            // Before an error of the walk: it may come from what was read too late.
+            // Checked before returning an error of the walk, which may be caused by reading too
+            // late.
             self.check_whole()?;
             let parts = parts?;
             leaves.pipeline.finish()?;
@@ -126,7 +127,7 @@ impl Save<'_> {
         }
     }
 
-    /// Nothing that was read after the source gave up may become part of an image.
+    /// Fails if the source gave up its copy. Nothing read afterwards may become part of an image.
     fn check_whole(&self) -> Result<(), ImageError> {
         match self.source.is_whole() {
             true => Ok(()),
@@ -149,8 +150,8 @@ impl Save<'_> {
         bases
     }
 
-    /// Where the chunks of an image are whose manifest the store has no more: as it was when it was
-    /// opened, or in images that refer to the same.
+    /// Locates the chunks of an image whose manifest is gone from the store, from its open copy or
+    /// from other images that refer to them.
     fn find_chunks_of(&self, id: ImageId, bases: &Bases, catalog: &mut Catalog) {
         if let Some(image) = self.source.fetched_image().filter(|image| image.id() == id) {
             catalog.add_image(image.manifest());
@@ -179,7 +180,7 @@ impl Save<'_> {
     }
 }
 
-/// The way through all leaves.
+/// Traversal of all leaves.
 struct Walk<'a> {
     save: &'a Save<'a>,
     bases: &'a Bases,
@@ -225,7 +226,7 @@ impl Walk<'_> {
     }
 }
 
-/// Saves a leaf and adds it to its part of the map. Returns how many bytes its pages stand for.
+/// Saves a leaf and adds it to its map part. Returns the uncompressed size of its pages.
 fn save_leaf(
     place: LeafPlace,
     base: &Part,

@@ -1,34 +1,35 @@
-//! Results of a save.
+//! Result of a save.
 
 use std::time::Duration;
 
 use crate::names::{ImageId, PackName};
 use crate::watch::bytes_a_second;
 
-/// Results of a save.
+/// Result of a save, with metrics.
 #[derive(Clone, Debug)]
 pub struct Saved {
     pub id: ImageId,
     /// Bytes written to packs and the manifest.
     pub bytes_written: u64,
     pub chunks_new: u64,
-    /// Chunks that were built and found to be in the store already.
+    /// Chunks that were built but found in the store already.
     pub chunks_reused: u64,
     pub pages_written: u64,
-    /// Blocks that refer to pages of earlier images, and pages of chunks that were in the store.
+    /// Blocks that refer to pages of earlier images, plus pages of chunks that were already in the
+    /// store.
     pub pages_reused: u64,
-    /// Blocks whose contents are lost, which the image records.
+    /// Blocks whose contents are lost. The image records them.
     pub lost_blocks: u64,
     pub took: Duration,
-    /// Base images that were gone or damaged; their volumes were saved whole.
+    /// Base images that were missing or damaged. Their volumes were saved in full.
     pub bases_missing: Vec<ImageId>,
-    /// Packs that the image refers to for blocks that are nowhere else, and that were missing when
-    /// the save began. They may come back.
+    /// Packs that were missing when the save began, but that the image refers to for blocks found
+    /// nowhere else. They may reappear.
     pub packs_missing: Vec<PackName>,
 }
 
 impl Saved {
-    /// Nothing so far.
+    /// Creates an empty result.
     pub(crate) fn nothing(id: ImageId) -> Self {
         Self {
             id,
@@ -44,7 +45,7 @@ impl Saved {
         }
     }
 
-    /// Mean rate of the whole save, in bytes written per second.
+    /// Returns the mean rate of the whole save, in bytes written per second.
     pub fn bytes_a_second(&self) -> u64 {
         bytes_a_second(self.bytes_written, self.took)
     }

@@ -1,7 +1,7 @@
-//! A pack that is sealed while what was sealed before is written.
+//! Pack that is encrypted while previous data is being written.
 //!
-//! Two buffers go round between the thread that appends, which seals, and one that writes to the
-//! pack below. So an error of a write is told by a later call.
+//! Two buffers rotate between the appending thread, which encrypts, and one that writes to the pack
+//! below. A write error is therefore reported by a later call.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -16,11 +16,11 @@ use crate::format::sealed::{SEALED_GROUP_BYTES, seal_group};
 use crate::names::PackName;
 use crate::store::{ObjectName, PackWriter};
 
-/// One is filled and sealed, one is written.
+/// One buffer is filled and sealed while the other is written.
 const BUFFER_COUNT: usize = 2;
 
-/// Whole groups that are written at once: enough for a disk, and short, as each pack has buffers
-/// of its own.
+/// Size of a write, in whole groups: large enough for a disk, but small, because each pack has its
+/// own buffers.
 const BATCH_BYTES: usize = 4 * SEALED_GROUP_BYTES;
 
 /// A pack whose groups are sealed as they fill.
@@ -28,15 +28,15 @@ const BATCH_BYTES: usize = 4 * SEALED_GROUP_BYTES;
 pub(crate) struct SealedPack {
     key: Arc<SetKey>,
     name: PackName,
-    /// The group that is filled.
+    /// Index of the group being filled.
     group: u64,
-    /// What it has so far, from its header on.
+    /// Contents of that group so far, from its header on.
     open: AlignedBuffer,
-    /// `None` when the pack is finished, and after an error.
+    /// `None` after finishing or an error.
     behind: Option<Behind>,
 }
 
-/// The thread that writes.
+/// The writing thread.
 #[derive(Debug)]
 struct Behind {
     full: SyncSender<AlignedBuffer>,
@@ -45,7 +45,7 @@ struct Behind {
 }
 
 impl SealedPack {
-    /// Begins to seal a pack that was begun in the store below.
+    /// Creates a sealed pack on a pack begun in the store below.
     pub(crate) fn begin(
         below: Box<dyn PackWriter>,
         key: Arc<SetKey>,
@@ -55,7 +55,7 @@ impl SealedPack {
         Ok(Self { key, name, group: 0, open: AlignedBuffer::new(), behind })
     }
 
-    /// Seals the group that ends the buffer.
+    /// Seals the last group in the buffer.
     fn seal_last(&mut self, sealed: &mut AlignedBuffer, start: usize) -> Result<(), ImageError> {
         seal(&self.key, &mut sealed[start..], ObjectName::Pack(self.name), self.group)?;
         self.group += 1;
@@ -80,7 +80,7 @@ impl SealedPack {
         self.behind.as_ref().expect("a pack that failed is dropped")
     }
 
-    /// Why the writer has ended.
+    /// Returns the error with which the writer ended.
     fn failure(&mut self) -> ImageError {
         let behind = self.behind.take().expect("a pack that failed is dropped");
         behind.join().expect_err("the writer ends early only when it fails")
@@ -130,10 +130,10 @@ impl PackWriter for SealedPack {
 }
 
 impl Drop for SealedPack {
-    /// Waits for the writer, so that nothing is written to a pack that is given up.
+    /// Waits for the writer, so that nothing is written to an abandoned pack.
     fn drop(&mut self) {
         if let Some(behind) = self.behind.take() {
-            // Whoever gives a pack up has an error already, or wants none.
+            // The owner of an abandoned pack already has an error or needs none.
             drop(behind.join());
         }
     }
@@ -154,7 +154,7 @@ impl Behind {
         Ok(Self { full, empty, writer })
     }
 
-    /// Waits until all is written.
+    /// Waits until everything is written.
     fn join(self) -> Result<Box<dyn PackWriter>, ImageError> {
         drop(self.full);
         self.writer.join().expect("the writer does not panic")
@@ -171,13 +171,13 @@ fn write_all(
             below.append(&sealed)?;
             sealed.clear();
         }
-        // Nobody wants it back when the pack is finished.
+        // After the pack is finished, the buffer is no longer needed.
         let _ = give_back.send(sealed);
     }
     Ok(below)
 }
 
-/// Seals a group of an object under a salt that is drawn for it.
+/// Seals a group of an object with a new random salt.
 pub(crate) fn seal(
     key: &SetKey,
     bytes: &mut [u8],

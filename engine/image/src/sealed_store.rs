@@ -1,8 +1,7 @@
-//! A store whose objects are sealed before they reach the store below, and opened when they are
-//! read.
+//! Encrypted store: objects are sealed before they reach the store below, and decrypted on reads.
 //!
-//! The store below sees names, sizes and times, and no more: no contents, no names of volumes, and
-//! not where one chunk ends and the next begins.
+//! The store below sees only names, sizes and times. It sees neither contents nor volume names nor
+//! chunk boundaries.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,13 +22,13 @@ use crate::store::{ImageStore, ObjectName, PackWriter};
 
 const BLOCK_BYTES: u64 = ALIGNMENT_BYTES as u64;
 
-/// Blocks that are read at once of what may be long: manifests.
+/// Number of blocks per read for long objects (manifests).
 const BLOCKS_AT_ONCE: usize = 64 * GROUP_BLOCKS;
 
-/// Headers of groups that are kept.
+/// Number of cached group headers.
 const HEADERS_MAX: usize = 64;
 
-/// Encryption of a store, as its newest manifest has it.
+/// Encryption of a store according to its newest manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKey {
     /// There is no manifest.
@@ -42,7 +41,7 @@ pub enum StoreKey {
     },
 }
 
-/// Finds the key of a store. A manifest that cannot be read is skipped, unless there is no other.
+/// Finds the key of a store. Unreadable manifests are skipped, unless there is no other.
 pub fn find_store_key(store: &dyn ImageStore) -> Result<StoreKey, ImageError> {
     let mut failure = None;
     for (number, size_bytes) in store.images()?.into_iter().rev() {
@@ -62,7 +61,7 @@ pub fn find_store_key(store: &dyn ImageStore) -> Result<StoreKey, ImageError> {
             Ok(ManifestKey::Wrapped { data_key, wrapped }) => {
                 return Ok(StoreKey::Wrapped { data_key, wrapped });
             }
-            // It was removed since it was listed, or its writer is still at it.
+            // It was removed after the listing, or is unfinished.
             Err(error) if error.kind == ImageErrorKind::NotFound => {}
             Err(error) => failure = failure.or(Some(error)),
         }
@@ -70,7 +69,7 @@ pub fn find_store_key(store: &dyn ImageStore) -> Result<StoreKey, ImageError> {
     failure.map_or(Ok(StoreKey::Empty), Err)
 }
 
-/// A store that is encrypted with the key of its set.
+/// A store encrypted with the key of its durable set.
 #[derive(Debug)]
 pub struct SealedStore {
     below: Arc<dyn ImageStore>,
@@ -95,7 +94,7 @@ impl SealedStore {
         Ok(sealed)
     }
 
-    /// Reads what stands before the groups of a manifest. `false` when it was never finished.
+    /// Checks the block before a manifest's groups. Returns `false` if the manifest is unfinished.
     fn check_manifest(&self, object: ObjectName) -> Result<bool, ImageError> {
         let mut header = AlignedBuffer::zeroed(ALIGNMENT_BYTES);
         self.below.read(object, 0, &mut header)?;
@@ -133,9 +132,9 @@ impl SealedStore {
         Ok(())
     }
 
-    /// Reads blocks of an object's groups, and decrypts them where they were read to. The first
-    /// group's header is read too, with what lies before the first block, unless it is known.
-    /// Returns the last group and its header.
+    /// Reads blocks of an object's groups and decrypts them in place. Unless it is known, the first
+    /// group's header is read as well, with everything between it and the first block. Returns the
+    /// last group and its header.
     fn open_blocks(
         &self,
         object: ObjectName,
@@ -178,7 +177,7 @@ impl SealedStore {
     }
 }
 
-/// Where the groups of an object begin.
+/// Returns the offset of an object's first group.
 fn groups_start(object: ObjectName) -> u64 {
     match object {
         ObjectName::Pack(_) | ObjectName::Extract(_) => 0,
@@ -186,13 +185,13 @@ fn groups_start(object: ObjectName) -> u64 {
     }
 }
 
-/// Where a block lies among groups.
+/// Returns the offset of a block relative to the first group.
 fn sealed_place(block: u64) -> u64 {
     (block + block / GROUP_BLOCKS as u64 + 1) * BLOCK_BYTES
 }
 
-/// Headers of groups that reads ended in: the next chunk begins there as a rule, and is read
-/// without what lies before it.
+/// Cache of the group headers in which reads ended. The next chunk usually begins there and can be
+/// read without preceding bytes.
 #[derive(Debug, Default)]
 struct KeptHeaders(Mutex<VecDeque<(ObjectName, u64, Arc<GroupHeader>)>>);
 
@@ -246,7 +245,7 @@ impl ImageStore for SealedStore {
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
         match object {
             ObjectName::Pack(_) => self.read_groups(object, offset, into),
-            // The journal has encrypted what is in it.
+            // The journal has encrypted its contents.
             ObjectName::Extract(_) => self.below.read(object, offset, into),
             ObjectName::Image(_) if self.check_manifest(object)? => {
                 self.read_groups(object, offset, into)
@@ -276,7 +275,7 @@ impl ImageStore for SealedStore {
         let is_known = known.is_some();
         let opened = self.open_blocks(object, blocks.clone(), known, into);
         let opened = match opened {
-            // Blocks do not go with a header that was kept if there is another by now.
+            // The cached header may be stale and no longer match the blocks.
             Err(error) if is_known && error.kind == ImageErrorKind::Damaged => {
                 self.open_blocks(object, blocks, None, into)
             }

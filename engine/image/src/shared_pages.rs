@@ -1,21 +1,21 @@
-//! Pages shared by several blocks that were written already in this save.
+//! Shared pages that this save has already written.
 
 use crate::format::chunk::Digest;
 use crate::names::PageNumber;
 
-/// Groups of places in the table. What finds its group full pushes another out, and that may be
-/// written twice: the table saves room, nothing depends on it.
+/// Number of groups in the table. An entry for a full group evicts another one, which may then be
+/// written twice. The table saves space only. Correctness does not depend on it.
 const GROUP_COUNT: usize = 1 << 15;
 
 const GROUP_PLACES: usize = 4;
 
-/// Places whose digests begin alike.
+/// Entries whose digests have the same prefix.
 type Group = [Option<(Digest, PageNumber)>; GROUP_PLACES];
 
-/// A bounded table from a page's digest to its number.
+/// A bounded table from page digests to page numbers.
 #[derive(Debug)]
 pub(crate) struct SharedPages {
-    /// Empty until there is something to remember.
+    /// Allocated on first insertion.
     groups: Vec<Group>,
 }
 

@@ -1,4 +1,4 @@
-//! The interface of a store of images.
+//! Interface of an image store.
 
 use std::fmt::{self, Debug};
 
@@ -10,10 +10,10 @@ use crate::names::{ExtractName, PackName};
 /// Kind and name of an object in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ObjectName {
-    /// The manifest of the image of this number, or what takes the number.
+    /// Manifest of the image with this number, or a fence that takes the number.
     Image(u32),
     Pack(PackName),
-    /// A part of the journal, which continues an image.
+    /// Part of the journal, which continues an image.
     Extract(ExtractName),
 }
 
@@ -27,42 +27,42 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// A place for images.
+/// Storage for images.
 ///
-/// - **Threads.** Calls may run at the same time. Every call may wait for a disk or a network.
-/// - **Durability.** What a call made is on stable storage when it returns, but for appends to a
-///   pack, which are when the pack is finished.
-/// - **Objects never change** once they are whole: they are made, read and removed.
+/// - **Threads.** Calls may be concurrent. Every call may block on a disk or a network.
+/// - **Durability.** On return, the result of a call is on stable storage. Appends to a pack are
+///   durable once the pack is finished.
+/// - **Objects are immutable** once complete: they are created, read and removed.
 pub trait ImageStore: Debug + Send + Sync {
-    /// Begins a pack. Until it is finished, it exists for its writer only, if at all.
+    /// Begins a pack. Until it is finished, it is visible at most to its writer.
     fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError>;
 
-    /// Creates the manifest of image `number`; fails with `AlreadyExists` if there is one. This
-    /// call decides between two writers, so it returns another kind where the store did not tell
-    /// whose manifest is there. After a kill the manifest is there whole, or not at all, or its
-    /// first 4096 bytes are missing or zeros.
+    /// Creates the manifest of image `number`. Fails with `AlreadyExists` if there is one. This
+    /// call decides between two writers. Therefore it returns another kind if the store did not
+    /// tell whose manifest is there. After a kill the manifest is complete or missing, or its first
+    /// 4096 bytes are missing or zeros.
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError>;
 
-    /// Makes sure that [`ImageStore::create_image`] refuses a number that is taken: by `manifest`,
-    /// which the caller has just created. A store that guarantees this does nothing.
+    /// Checks that [`ImageStore::create_image`] rejects a number taken by `manifest`, which the
+    /// caller has just created. A store that guarantees this does nothing.
     fn check_exclusive(&self, _number: u32, _manifest: &[u8]) -> Result<(), ImageError> {
         Ok(())
     }
 
-    /// Makes sure that the manifest of an image is durable, when its creation failed or its outcome
-    /// is unknown, before other images are deleted because of it. A store whose objects are durable
-    /// as soon as they are visible does nothing.
+    /// Makes the manifest of an image durable if its creation failed or its outcome is unknown.
+    /// Called before other images are deleted in favour of it. A store whose objects are durable
+    /// once visible does nothing.
     fn confirm_image(&self, _number: u32) -> Result<(), ImageError> {
         Ok(())
     }
 
     /// Fills `into` from `offset` of an object. A range past the end of the object is an error.
-    /// Fast when address, offset and length are multiples of 4096.
+    /// Fast if address, offset and length are multiples of 4096.
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError>;
 
     /// Reads `length` bytes from `offset` of an object, both multiples of 4096, replacing the
-    /// contents of `into`. A store that has to transform what it reads does so in this buffer, and
-    /// may use what it cached in earlier reads.
+    /// contents of `into`. A store that transforms data does so in this buffer, and may use data
+    /// cached by earlier reads.
     fn read_to(
         &self,
         object: ObjectName,
@@ -74,10 +74,10 @@ pub trait ImageStore: Debug + Send + Sync {
         self.read(object, offset, into)
     }
 
-    /// Drops cached reads, so that the next reads return what the store has now.
+    /// Drops cached reads, so that subsequent reads return the store's current contents.
     fn forget_reads(&self) {}
 
-    /// Number of concurrent reads at which throughput is highest.
+    /// Returns the number of concurrent reads with the highest throughput.
     fn reads_at_once(&self) -> usize;
 
     /// Lists all manifests with their sizes, in ascending order of number.
@@ -86,14 +86,13 @@ pub trait ImageStore: Debug + Send + Sync {
     /// Lists all packs with their sizes, unfinished ones included.
     fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError>;
 
-    /// Stores an extract of the journal atomically. An extract that exists under the name is
-    /// replaced: a repeated attempt stores the same bytes. Fails with `Invalid` where the store
-    /// takes no extracts.
+    /// Stores a journal extract atomically. Replaces an existing extract of this name: a repeated
+    /// attempt stores the same bytes. Fails with `Invalid` if the store does not accept extracts.
     fn put_extract(&self, name: ExtractName, _bytes: &AlignedBuffer) -> Result<(), ImageError> {
         Err(ImageError::new(ImageErrorKind::Invalid, format!("put extract {name} of the journal")))
     }
 
-    /// Lists all extracts of journals with their sizes, in ascending order of name.
+    /// Lists all journal extracts with their sizes, in ascending order of name.
     fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
         Ok(Vec::new())
     }
@@ -102,12 +101,12 @@ pub trait ImageStore: Debug + Send + Sync {
     fn remove(&self, object: ObjectName) -> Result<(), ImageError>;
 }
 
-/// A pack that is being written.
+/// A pack being written.
 pub trait PackWriter: Debug + Send {
     /// Appends bytes, a multiple of 4096.
     fn append(&mut self, bytes: &AlignedBuffer) -> Result<(), ImageError>;
 
-    /// Makes the pack durable. A writer that is dropped before leaves nothing, or a pack that no
-    /// image refers to.
+    /// Makes the pack durable. A writer that is dropped before leaves nothing, or an unreferenced
+    /// pack.
     fn finish(self: Box<Self>) -> Result<(), ImageError>;
 }

@@ -1,11 +1,11 @@
-//! Names of those that write to a store.
+//! Identity of the writers of a store.
 
 /// A process that claims a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreWriter {
-    /// Drawn at random for each claim.
+    /// Random, for each claim.
     pub id: u128,
-    /// Host that it runs on, which writers that are fenced tell people; empty if it has no name.
+    /// Host on which it runs, shown in errors of fenced writers. Empty if unknown.
     pub host: String,
 }
 

@@ -1,4 +1,4 @@
-//! Verification of every byte of an image.
+//! Verification of all bytes of an image.
 
 use codec::BLOCK_BYTES;
 use volumes::StoredBytes;
@@ -13,7 +13,7 @@ use crate::open_image::{BlockRun, OpenImage, RUNS_NAMED_MAX, add_block, is_of_ob
 use crate::restore::DamagedChunk;
 use crate::watch::{Progress, Watch, check_cancelled};
 
-/// Damaged chunks that are described; more are counted.
+/// Maximum number of damaged chunks that are described. Further ones are only counted.
 const DAMAGE_DESCRIBED_MAX: usize = 100;
 
 /// Result of a verification.
@@ -22,19 +22,19 @@ pub struct Verified {
     pub chunk_count: u64,
     pub bytes_read: u64,
     pub pages_decoded: u64,
-    /// 0 if the image can be restored whole.
+    /// 0 if the image can be restored completely.
     pub chunks_damaged: u64,
-    /// The first damaged chunks. For a damaged map the blocks are not known.
+    /// First damaged chunks. For a damaged map the affected blocks are unknown.
     pub damage: Vec<DamagedChunk>,
-    /// Blocks whose contents were lost before the image was saved.
+    /// Number of blocks whose contents were lost before the image was saved.
     pub lost_blocks: u64,
-    /// The first of the lost blocks.
+    /// First lost blocks.
     pub lost: Vec<BlockRun>,
 }
 
 impl OpenImage {
-    /// Reads all chunks of the image, compares their digests and decodes their contents. Fails only
-    /// when the store fails; damage is part of the result.
+    /// Reads all chunks of the image, verifies their digests and decodes their contents. Fails only
+    /// if the store fails. Damage is part of the result.
     pub fn verify(&self, watch: &dyn Watch) -> Result<Verified, ImageError> {
         self.store().forget_reads();
         let mut verified = Verified::default();
@@ -57,13 +57,13 @@ impl OpenImage {
         })?;
         self.check_maps(&mut verified)?;
         for damage in &mut verified.damage {
-            // With a damaged map they are not all known.
+            // Incomplete if a map is damaged.
             damage.blocks = self.blocks_of(damage.chunk).unwrap_or_default();
         }
         Ok(verified)
     }
 
-    /// Returns how many pages were in order.
+    /// Returns the number of valid pages.
     fn check_chunk(&self, place: &ChunkPlace, bytes: &[u8]) -> Result<u64, ImageError> {
         let chunk = verify_bytes(place, bytes)?;
         if place.kind == ChunkKind::Pages {
@@ -112,7 +112,7 @@ impl OpenImage {
 }
 
 impl Verified {
-    /// Takes note of what a part of a map says is lost.
+    /// Records the blocks that a map part marks as lost.
     fn add_lost(&mut self, volume: &str, part: &Part) {
         for leaf in part.leaves() {
             for (block, found) in (leaf * LEAF_BLOCKS as u64..).zip(part.refs(leaf)) {

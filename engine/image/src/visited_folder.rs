@@ -1,7 +1,7 @@
-//! A store in a folder that another daemon writes, and that may disappear and come back.
+//! Folder store that another daemon writes, and that may disappear and reappear.
 //!
-//! The folder is looked up by its path at each call, so a file system that was mounted again is
-//! read. Nothing is created in it: that is for its owner.
+//! Each call looks up the folder by path, so a remounted file system is found. Nothing is created
+//! in it, because only its owner may do that.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,8 @@ use crate::folder_store::{FolderStore, open_folder};
 use crate::names::{ExtractName, PackName};
 use crate::store::{ImageStore, ObjectName, PackWriter};
 
-/// The images in a directory as they are at each call. A missing directory fails with
-/// `Unavailable`; a directory in which no daemon has created a store has no images.
+/// The images in a directory at the time of each call. A missing directory fails with
+/// `Unavailable`. A directory in which no daemon has created a store has no images.
 #[derive(Debug)]
 pub struct VisitedFolder {
     path: PathBuf,
@@ -32,13 +32,13 @@ impl VisitedFolder {
 
     fn visit(&self) -> Result<FolderStore, ImageError> {
         FolderStore::open(&self.path).map_err(|error| match error.kind {
-            // Not an object of the store that is missing.
+            // The folder itself is missing, not an object in it.
             ImageErrorKind::NotFound => ImageError { kind: ImageErrorKind::Unavailable, ..error },
             _ => error,
         })
     }
 
-    /// Tells a directory that has no store from one that is not there.
+    /// Distinguishes an empty directory from a missing one.
     fn is_empty(&self) -> bool {
         let entries = std::fs::read_dir(&self.path);
         entries.is_ok_and(|mut entries| entries.next().is_none())

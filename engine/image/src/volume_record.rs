@@ -1,9 +1,9 @@
-//! Record of each volume of an image.
+//! Record of a volume in an image.
 
 use block_device::SectorSize;
 use volumes::{CapacityClass, Durability, Reduction, SIZE_BYTES_MAX};
 
-/// The longest name in an image: `VOLUME@SNAPSHOT`, both of the longest.
+/// Maximum length of a name in an image: `VOLUME@SNAPSHOT`, both of maximum length.
 pub const IMAGE_NAME_BYTES_MAX: usize = 127;
 
 /// Kind of a volume: writable or a snapshot.
@@ -17,16 +17,16 @@ impl ImageVolumeKind {
     pub(crate) const ALL: [Self; 2] = [Self::Volume, Self::Snapshot];
 }
 
-/// A volume or snapshot in an image, all but its contents.
+/// A volume or snapshot in an image, without its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageVolume {
     /// `VOLUME` or `VOLUME@SNAPSHOT`.
     pub name: String,
     /// Id of the volume when it was saved.
     pub id: u64,
-    /// Id of the volume that a snapshot or clone was made of, or 0.
+    /// Id of the volume from which a snapshot or clone was made, or 0.
     pub origin: u64,
-    /// Time of creation in seconds since 1970; 0 if it is not known.
+    /// Time of creation in seconds since 1970, or 0 if unknown.
     pub created_seconds: u64,
     pub size_bytes: u64,
     pub sector: SectorSize,
@@ -37,7 +37,7 @@ pub struct ImageVolume {
 }
 
 impl ImageVolume {
-    /// Returns whether an image can hold it.
+    /// Returns whether the record is valid in an image.
     pub(crate) fn is_sound(&self) -> bool {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
         (1..=IMAGE_NAME_BYTES_MAX).contains(&self.name.len())

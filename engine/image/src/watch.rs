@@ -14,12 +14,12 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// Observer of a long operation. Called from the operation's threads, several times a second for
-/// each gigabyte; it must not wait.
+/// Observer of a long operation. Called from the operation's threads, several times a second per
+/// gigabyte. It must not block.
 pub trait Watch: Send + Sync {
     fn on_progress(&self, progress: Progress);
 
-    /// Returns whether the operation is to end early: it fails with `Cancelled` soon after.
+    /// Returns whether the operation should end early. It then soon fails with `Cancelled`.
     fn is_cancelled(&self) -> bool;
 }
 
@@ -47,10 +47,10 @@ pub(crate) fn bytes_a_second(bytes: u64, took: Duration) -> u64 {
     u64::try_from(u128::from(bytes) * 1_000_000 / micros).unwrap_or(u64::MAX)
 }
 
-/// The longest sleep between two looks at whether the operation is cancelled.
+/// Maximum sleep between two checks for cancellation.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// Keeps an operation at no more than so many bytes a second.
+/// Rate limiter in bytes per second.
 #[derive(Debug)]
 pub(crate) struct Pace {
     bytes_a_second_max: Option<NonZeroU64>,
@@ -63,7 +63,7 @@ impl Pace {
         Self { bytes_a_second_max, begun: Instant::now(), bytes: 0 }
     }
 
-    /// Waits until `bytes` more were due, or the operation is cancelled.
+    /// Waits until `bytes` more are within the rate, or the operation is cancelled.
     pub(crate) fn wait(&mut self, bytes: u64, watch: &dyn Watch) {
         self.bytes += bytes;
         let Some(rate) = self.bytes_a_second_max else { return };

@@ -1,4 +1,4 @@
-//! Damage is noticed wherever it is, named, and never taken for contents.
+//! Tests that damage is always detected, reported and never returned as contents.
 
 mod made;
 
@@ -11,7 +11,7 @@ use made::{Collected, Contents, Made, all_refs, claim, disk, newest, open, store
 use powercut::{Disk, Effect, Fault};
 use storage::StorageAction;
 
-/// An image with pages as they are, encoded ones, fills and holes, in one pack.
+/// Saves an image with uncompressed and encoded pages, fills and holes in one pack.
 fn saved_on(disk: &Disk) -> (Arc<dyn ImageStore>, Made) {
     let store = store_on(disk);
     let mut made = Made::one(8 << 20);
@@ -45,12 +45,12 @@ fn a_flip_of_any_byte_of_a_pack_is_noticed_and_never_read() {
         noticed += usize::from(verified.chunks_damaged == 1);
         disk.flip_bit(&pack, byte * 8 + byte % 8);
     }
-    // All but flips of the digest that stands in a chunk's header.
+    // All flips except those in the informational digest of a chunk's header.
     assert!(noticed as u64 >= size_bytes / 997, "{noticed} of {}", size_bytes / 997 + 1);
     made.check(&newest(&store).expect("whole again"));
 }
 
-/// Every block is what it was, or cannot be had.
+/// Checks that every block has its contents or is unavailable.
 fn check_reads_right_or_fails(made: &Made, image: &OpenImage) {
     let mut collected = Collected::default();
     image.restore(&mut collected, &Unwatched).expect("what is damaged is left out");
@@ -68,7 +68,7 @@ fn a_flip_of_any_byte_of_a_manifest_is_noticed() {
         disk.flip_bit(&manifest, byte * 8);
         match newest(&store) {
             None => {}
-            // Past the tables are zeros that mean nothing.
+            // Bytes after the tables are ignored zeros.
             Some(_) => assert!(byte > 4096 + 192, "byte {byte}"),
         }
         disk.flip_bit(&manifest, byte * 8);
@@ -146,7 +146,7 @@ fn wrong_bytes_are_had_from_another_image_that_has_the_same() {
     for leaf in 1..40 {
         (0..4).for_each(|block| made.discard(0, leaf * 512 + block));
     }
-    // Refers to one chunk of a pack that is little used from now on, which the next one leaves.
+    // Refers to one chunk of a pack that is sparse from now on. The next image abandons that pack.
     let little_used = made.save(&mut claim(&store));
     let moved = made.save(&mut claim(&store));
     let page_of = |image: &OpenImage| match all_refs(image, 0)[&0] {

@@ -1,4 +1,4 @@
-//! An engine's volumes go into images and come back, while they are used.
+//! Tests that an engine's volumes are saved and restored while in use.
 
 mod made;
 
@@ -16,7 +16,7 @@ use volumes::{Engine, EngineOptions, ImageBase, SavedVolume, Settles, Volume, Vo
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const MIB: u64 = 1 << 20;
 
-/// A folder with a pool's file, deleted in the end.
+/// A folder with a pool's file, deleted at the end.
 struct Pool {
     folder: tempfile::TempDir,
 }
@@ -53,7 +53,7 @@ fn check(volume: &Volume, block: u64, contents: Contents) {
     assert!(bytes == contents.bytes(), "block {block} is not {contents:?}");
 }
 
-/// Two volumes with everything in them.
+/// Creates two volumes with all kinds of contents.
 fn filled(engine: &Engine) -> Vec<Arc<Volume>> {
     let one = engine.create_volume(spec("one")).expect("there is room");
     let two = engine.create_volume(spec("two")).expect("there is room");
@@ -67,7 +67,7 @@ fn filled(engine: &Engine) -> Vec<Arc<Volume>> {
     vec![one, two]
 }
 
-/// The volumes are not written meanwhile: they are their own copies.
+/// Creates a source. The volumes are not written meanwhile, so they are their own copies.
 fn source(engine: &Engine, volumes: &[Arc<Volume>]) -> EngineSource {
     let copied = |volume: &Arc<Volume>| CopiedVolume {
         record: ImageVolume::of(volume),
@@ -76,14 +76,14 @@ fn source(engine: &Engine, volumes: &[Arc<Volume>]) -> EngineSource {
     EngineSource::new(volumes.iter().map(copied).collect(), engine.absent_image(), None)
 }
 
-/// What the owner does when an image is durable that has what the copy holds.
+/// Does what the owner does once an image with the copy's contents is durable.
 fn note_saved(engine: &Engine, live: &Arc<Volume>, copy: &Arc<Volume>, image: ImageId) {
     live.map().set_image_base(Some(ImageBase { image: image.word(), volume_id: live.id() }));
     let (volume, copy) = (Arc::clone(live), Arc::clone(copy));
     engine.note_saved(&[SavedVolume { volume, copy, settles: Settles::Image }]);
 }
 
-/// Saves all volumes, and lets them know.
+/// Saves all volumes and records the result in the engine.
 fn save(engine: &Engine, claimed: &mut ClaimedStore) -> Saved {
     let volumes = engine.volumes();
     let source = source(engine, &volumes);
@@ -92,7 +92,7 @@ fn save(engine: &Engine, claimed: &mut ClaimedStore) -> Saved {
     saved
 }
 
-/// All volumes of an image, in another engine, with their pages absent.
+/// Restores all volumes of an image into another engine, with absent pages.
 fn bring_back(engine: &Engine, image: &Arc<OpenImage>) -> Vec<Option<Arc<Volume>>> {
     engine.set_page_source(Some((image.id().word(), Arc::clone(image) as _)));
     let mut volumes = Vec::new();
@@ -110,7 +110,7 @@ fn newest_shared(store: &Arc<dyn ImageStore>) -> Arc<OpenImage> {
     Arc::new(newest(store).expect("one was saved"))
 }
 
-/// A store with an image of [`filled`] volumes.
+/// Creates a store with an image of [`filled`] volumes.
 fn saved_store() -> (powercut::Disk, Arc<dyn ImageStore>) {
     let disk = disk();
     let store = store_on(&disk);
@@ -170,7 +170,7 @@ fn what_was_saved_is_not_saved_again() {
     let engine = pool.open();
     let volumes = filled(&engine);
     let first = save(&engine, &mut claimed);
-    // Equal pages of the two volumes are written once.
+    // Pages shared by the two volumes are written once.
     assert_eq!(first.pages_written, 620);
     assert_eq!(volumes[0].map().unsaved_blocks() + volumes[1].map().unsaved_blocks(), 0);
     write(&volumes[0], 9, Contents::Noise(1 << 20));
@@ -195,7 +195,7 @@ fn what_changes_after_the_copy_is_saved_next_time() {
     let source = source(&engine, &volumes);
     let saved = claimed.save(&source, &options(), &Unwatched).expect("the store is sound");
     write(&volumes[0], 0, Contents::Noise(1 << 21));
-    // The copy of this test is the volume itself; its dirty bits are what it was told last.
+    // In this test the volume is its own copy, so its dirty bits come from the last `note_saved`.
     volumes[0].map().set_image_base(None);
     note_saved(&engine, &volumes[1], &volumes[1], saved.id);
     let second = save(&engine, &mut claimed);
@@ -246,7 +246,7 @@ fn only_blocks_that_need_a_damaged_chunk_cannot_be_read() {
     let mut target = EngineTarget::new(&volumes);
     let restored = image.restore(&mut target, &Unwatched).expect("the rest is sound");
     assert_eq!(restored.chunks_left, 1);
-    // Block 0 of the other volume has a page in it, too.
+    // Block 0 of the other volume also has a page in it.
     let damage = target.take_left();
     assert_eq!((damage.len(), damage[1].blocks[0].volume.as_str()), (2, "two"));
     let named = &damage[0].blocks[0];
@@ -362,7 +362,7 @@ fn a_snapshot_is_saved_with_its_volume_and_takes_little_more() {
     let record = &image.volumes()[1];
     assert_eq!((record.name.as_str(), record.origin), ("one@monday", one.id()));
     assert_eq!((record.kind, record.created_seconds), (ImageVolumeKind::Snapshot, 77));
-    // The leaf that changed has its pages in both; they are shared, and so written once.
+    // The changed leaf has its pages in both volumes. They are shared, so they are written once.
     assert!(saved.pages_written <= 601, "{saved:?}");
     let mut collected = made::Collected::default();
     image.restore(&mut collected, &Unwatched).expect("it is sound");

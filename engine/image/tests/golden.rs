@@ -1,4 +1,4 @@
-//! Stores of all versions are read, or refused with a clear word.
+//! Tests that stores of all versions are read, or rejected with a clear error.
 
 mod made;
 
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const FOLDERS: [&str; 2] = ["images", "packs"];
 
-/// What the golden stores hold.
+/// Returns the contents of the golden stores.
 fn golden_volumes() -> Made {
     let mut made = Made::one(600 << 20);
     for block in 0..6 {
@@ -35,7 +35,7 @@ fn golden_volumes() -> Made {
     made
 }
 
-/// Two images: the second changes one block and discards one.
+/// Saves two images. The second changes one block and discards one.
 fn save_golden(store: &Arc<dyn ImageStore>) -> Made {
     let mut claimed = ClaimedStore::claim(Arc::clone(store), WRITER).expect("it is claimed");
     let mut made = golden_volumes();
@@ -52,7 +52,7 @@ fn golden(version: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version)
 }
 
-/// A copy, so that no test changes what is golden.
+/// Copies a golden store, so that tests do not modify it.
 fn copy_of(version: &str) -> (TempDir, Arc<dyn ImageStore>) {
     let copy = tempfile::tempdir().expect("a temporary folder");
     for folder in FOLDERS {
@@ -91,10 +91,10 @@ fn images_of_version_1_are_read() {
     assert_eq!(first.summary().label, "golden");
 }
 
-/// Asks for the objects of today's encrypted format, in this folder.
+/// Requests objects in the current encrypted format, in this folder.
 const OUT_VARIABLE: &str = "MEMLANE_GOLDEN_OUT";
 
-/// The store as it is with the key of the golden one.
+/// Wraps the store with the key of the golden one.
 fn sealed(store: Arc<dyn ImageStore>) -> Arc<dyn ImageStore> {
     let key = SetKey::wrap(DataKey::new([5; 32]), &WrappingKey::new([6; 32]));
     Arc::new(SealedStore::new(store, Arc::new(key.expect("Linux has random bytes"))))
@@ -137,7 +137,7 @@ fn images_of_version_1_are_built_upon() {
     made.check(&newest(&store).expect("it is whole"));
 }
 
-/// What releases wrote that did not say in the manifest how many blocks were lost.
+/// Converts to the format of releases that did not record the number of lost blocks.
 fn without_count(mut written: Vec<u8>) -> Vec<u8> {
     if written.starts_with(b"MEMIMAGE") {
         written[176..184].fill(0);
@@ -157,8 +157,8 @@ fn images_say_how_many_blocks_were_lost_and_those_of_earlier_releases_do_not() {
     assert_eq!(counts, [0, 1]);
 }
 
-/// To change the format on purpose, raise its version and commit what this finds as another
-/// golden store beside those that are there.
+/// To change the format deliberately, increment its version and commit the files of this test as a
+/// further golden store.
 #[test]
 fn what_is_written_has_the_golden_bytes() {
     let disk = disk();

@@ -1,4 +1,4 @@
-//! Round trips: data that is saved comes back, and data that did not change is not saved again.
+//! Tests of round trips: saved data is restored, and unchanged data is not saved again.
 
 mod made;
 
@@ -13,7 +13,7 @@ use volumes::ImageBase;
 
 const MIB: u64 = 1 << 20;
 
-/// A volume with every kind of contents, and a snapshot that shares most of them.
+/// Creates a volume with all kinds of contents, and a snapshot that shares most of them.
 fn motley() -> Made {
     let mut made = Made::one(3 * 1024 * MIB);
     for block in 0..700 {
@@ -200,7 +200,7 @@ fn blocks_that_were_not_fetched_yet_keep_their_pages() {
     restoring.settle(first.id);
     restoring.write(0, 11, Contents::Noise(78));
     let saved = restoring.save(&mut claimed);
-    // Block 10 is said to be in the base image: there it has the contents that it had there.
+    // Block 10 is marked as unchanged, so it has the contents of the base image.
     restoring.write(0, 10, Contents::Noise(10));
     restoring.check(&open(&store, saved.id));
     assert_eq!(saved.pages_written, 1);
@@ -252,7 +252,7 @@ fn an_image_of_another_set_is_no_base() {
     let saved = claimed.save(&made, &foreign, &Unwatched).expect("the store is sound");
     made.settle(saved.id);
     made.write(0, 0, Contents::Noise(1 << 30));
-    // What the base has in place of block 1 must not come back.
+    // The base's contents of block 1 must not reappear.
     made.write(0, 1, Contents::Noise(1 << 31));
     made.mark_in_base(0, 1);
     let second = made.save(&mut claimed);
@@ -365,7 +365,7 @@ fn a_look_at_the_leaves_can_end_early() {
     assert_eq!(count, 1);
 }
 
-/// A change of a volume of 1200 blocks.
+/// Strategy for a change of a volume of 1200 blocks.
 fn change() -> impl Strategy<Value = (u64, Option<Contents>)> {
     let contents = prop_oneof![
         Just(None),

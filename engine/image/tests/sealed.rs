@@ -1,4 +1,4 @@
-//! Encrypted stores: what they read of the store below, and what they do when it fails.
+//! Tests of encrypted stores: reads of the store below, and failures of it.
 
 mod made;
 
@@ -16,7 +16,7 @@ fn sealed(below: Arc<dyn ImageStore>) -> Arc<dyn ImageStore> {
     Arc::new(SealedStore::new(below, Arc::new(key.expect("Linux has random bytes"))))
 }
 
-/// A volume of as many leaves, each with one block, and so a chunk.
+/// Creates a volume with this number of leaves, each with one block and thus one chunk.
 fn scattered(leaf_count: u64) -> Made {
     let mut made = Made::one(leaf_count << 21);
     for leaf in 0..leaf_count {
@@ -25,7 +25,7 @@ fn scattered(leaf_count: u64) -> Made {
     made
 }
 
-/// A store that counts what is read of it.
+/// A store that counts bytes read from it.
 #[derive(Debug)]
 struct Counted {
     store: Arc<dyn ImageStore>,

@@ -1,4 +1,4 @@
-//! One writer at a time, and no moment at which a kill, a failure or a power cut loses an image.
+//! Tests of writer exclusion, and that no kill, failure or power loss destroys an image.
 
 mod made;
 
@@ -15,7 +15,7 @@ use powercut::{Cut, Disk, Effect, Fault, Loss};
 use storage::{AlignedBuffer, StorageAction};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A volume of some leaves, different for each generation.
+/// Creates a volume of several leaves, different for each generation.
 fn generation(number: u64) -> Made {
     let mut made = Made::one(8 << 20);
     for block in 0..40 {
@@ -60,7 +60,7 @@ fn a_fenced_writer_says_who_has_taken_the_store() {
     let expected = format!("it took number {taken} on the host standby.example");
     check(first.save(&generation(2), &options(), &Unwatched).map(|_| ()), &expected);
     check(first.delete(number, &[]), &expected);
-    // Claims from long ago are forgotten.
+    // Old claims are forgotten.
     made.save(&mut second);
     for id in 3..40 {
         ClaimedStore::claim(Arc::clone(&store), id).expect("it is claimed");
@@ -91,7 +91,7 @@ fn a_fenced_writer_removes_nothing() {
     let mut first = claim(&store);
     let numbers = [1, 2, 3].map(|it| generation(it).save(&mut first).id.number());
     let _second = ClaimedStore::claim(Arc::clone(&store), 2).expect("it is claimed");
-    // While the other saves its packs are there, and no manifest refers to them.
+    // While the other writer is saving, its packs exist without a manifest.
     let mut pack = store.begin_pack(PackName { writer: 2, index: 0 }).expect("it is begun");
     pack.append(&AlignedBuffer::zeroed(4096)).expect("there is room");
     pack.finish().expect("there is room");
@@ -119,7 +119,7 @@ fn a_manifest_that_the_store_does_not_give_keeps_no_other_image_from_being_used(
             made.write(0, 0, Contents::Noise(1 << 30 | round));
             made.save(&mut claimed).id
         });
-        // An old one that is archived, and the newest.
+        // An old image that is unreadable, and the newest.
         for broken in [0, 2] {
             let number = ids[broken].number();
             *store.unreadable.lock().expect("no panic") = Some((number, kind));
@@ -333,7 +333,7 @@ fn an_image_in_use_is_not_deleted() {
     assert_eq!(claimed.head(), None);
 }
 
-/// Cancels once so many bytes were looked at.
+/// Cancels after a number of bytes.
 #[derive(Debug)]
 struct CancelAfter(AtomicU64);
 
@@ -392,7 +392,7 @@ fn a_rehearsal_on_a_full_disk_fails_and_leaves_nothing() {
     assert_eq!(store.packs().expect("listed"), []);
 }
 
-/// Whatever a loss of power leaves now, the newest image is whole.
+/// Checks that the newest image is intact after any power loss now.
 fn check_cuts_now(disk: &Disk) {
     for (loss, seed) in Loss::HONEST.into_iter().flat_map(|loss| (0..4).map(move |it| (loss, it))) {
         let after = disk.after(&Cut { moment: disk.now(), loss, seed }).disk;
@@ -402,12 +402,12 @@ fn check_cuts_now(disk: &Disk) {
     }
 }
 
-/// Saves and collections that get through one after the other once a fault lies past their end:
-/// what is only looked at may also fail without harm.
+/// Number of consecutive rounds without an error after which the fault lies past the last call.
+/// Some calls may fail without consequence, for example those that only look.
 const UNHARMED_MIN: u64 = 40;
 
-/// Fails each call of storage in turn, until saves and collections get through. Returns how many
-/// did not.
+/// Fails each storage call in turn until saves and collections succeed. Returns the number of
+/// failed rounds.
 fn check_failures(effect: &Effect) -> u64 {
     let (mut harmed, mut unharmed) = (0, 0);
     let disk = disk();
@@ -452,7 +452,7 @@ fn check_failures(effect: &Effect) -> u64 {
             continue;
         }
         (harmed, unharmed) = (harmed + 1, 0);
-        // A writer that failed to make a manifest may find its number taken.
+        // A writer that failed to create a manifest may find its number taken.
         claimed = ClaimedStore::claim(Arc::clone(&store), u128::from(skipped) + 5)
             .expect("the disk is sound");
         claimed.retain(1, &[]).expect("the disk is sound");
@@ -471,7 +471,7 @@ fn whichever_call_finds_no_space_the_newest_image_is_whole() {
     check_failures(&Effect::NoSpace);
 }
 
-/// Saves and collects some times. Returns when each save had returned.
+/// Saves and collects several times. Returns the moment when each save returned.
 fn busy_disk(random_seed: u64) -> (Disk, Vec<(powercut::Moment, Made)>) {
     let disk = disk();
     let store = store_on(&disk);
@@ -487,7 +487,7 @@ fn busy_disk(random_seed: u64) -> (Disk, Vec<(powercut::Moment, Made)>) {
     (disk, saves)
 }
 
-/// What the disk has after the cut is the last image that was acknowledged, or the one in hand.
+/// Checks that the disk has the last acknowledged image after the cut, or the one being saved.
 fn check_cut(disk: &Disk, saves: &[(powercut::Moment, Made)], cut: &Cut) {
     let acknowledged = saves.iter().rposition(|(moment, _)| *moment <= cut.moment);
     let after = disk.after(cut).disk;
@@ -580,7 +580,7 @@ fn a_number_that_an_unfinished_manifest_took_is_left_out() {
     let mut claimed = claim(&store);
     let mut made = generation(1);
     made.save(&mut claimed);
-    // A kill while the manifest was written leaves zeros.
+    // As a kill during the write of the manifest leaves it.
     let images = disk.folder().folder("images").expect("it is there");
     images.create("0000000003", 8192).expect("it is free");
     let error = claimed.save(&generation(2), &options(), &Unwatched).expect_err("it is taken");
@@ -599,7 +599,7 @@ fn a_save_goes_on_past_a_manifest_whose_making_failed() {
     let store = store_on(&disk);
     let mut claimed = claim(&store);
     generation(1).save(&mut claimed);
-    // What was begun cannot be removed either.
+    // The packs that were begun cannot be removed either.
     let actions = [StorageAction::WriteDurably, StorageAction::Remove];
     disk.inject(Fault::always(&actions, Effect::Io));
     let error = claimed.save(&generation(2), &options(), &Unwatched).expect_err("the disk fails");
@@ -610,9 +610,9 @@ fn a_save_goes_on_past_a_manifest_whose_making_failed() {
     made.check(&newest(&store).expect("it was saved"));
 }
 
-/// Goal: an image whose making failed takes no other one's place before it is durable.
-/// Method: a write of its save fails, and so does the removal of what it left, which can be read
-/// still; then the power goes.
+/// Goal: an image whose creation failed replaces no other image before it is durable. Method: a
+/// write of its save fails, and so does the removal of its remains, which are still readable. Then
+/// the power fails.
 #[test]
 fn images_are_removed_for_those_only_that_are_durable() {
     let mut failed = 0;
@@ -632,14 +632,14 @@ fn images_are_removed_for_those_only_that_are_durable() {
     assert!(failed > 0, "a save failed");
 }
 
-/// A store that may not say once that it has made a manifest, does not give another, and notes
-/// which ones it is to make sure of.
+/// A store that may once hide the success of creating a manifest, withholds another, and records
+/// confirmations.
 #[derive(Debug)]
 struct Mute {
     store: Arc<dyn ImageStore>,
     is_mute: AtomicBool,
     confirmed: Mutex<Vec<u32>>,
-    /// A manifest that is there and not given, and why.
+    /// A manifest that exists but fails to be read, with the error kind.
     unreadable: Mutex<Option<(u32, ImageErrorKind)>>,
 }
 
@@ -653,7 +653,7 @@ impl Mute {
         })
     }
 
-    /// The images that were to be made sure of since this was last asked.
+    /// Returns the images confirmed since the last call.
     fn confirmed(&self) -> Vec<u32> {
         std::mem::take(&mut *self.confirmed.lock().expect("no test panics with it locked"))
     }
@@ -749,12 +749,12 @@ fn a_save_goes_on_past_a_manifest_that_was_made_without_an_answer() {
     made.check(&newest(&store).expect("it was saved"));
     claimed.retain(1, &[]).expect("the store is sound");
     made.check(&newest(&store).expect("it is kept"));
-    // The same of an image that has nothing new, and so no pack of its own.
+    // The same for an image without new data, which has no pack of its own.
     mute.is_mute.store(true, Ordering::Relaxed);
     claimed.save(&made, &options(), &Unwatched).expect_err("there is no answer");
     let saved = claimed.save(&made, &options(), &Unwatched).expect("its number is left out");
     assert_eq!(saved.id.number(), number + 3);
-    // Another's claim fences as ever, also when the manifest before it failed.
+    // Another writer's claim still fences, even if the previous manifest failed.
     mute.is_mute.store(true, Ordering::Relaxed);
     claimed.save(&unheard, &options(), &Unwatched).expect_err("there is no answer");
     let _other = ClaimedStore::claim(Arc::clone(&store), 9).expect("it is claimed");

@@ -1,15 +1,14 @@
-//! Chunks: the new pages of one leaf, or a part of a map, under the digest of their bytes.
+//! Chunks: the new pages of one leaf, or a part of a map, identified by the digest of their bytes.
 //!
 //! ```text
 //! 0                    4096                                     multiple of 4096
 //! ┌────────────────────┬──────────────────────┬────────────────────┬─────────┐
-//! │ header with digest │ pages as they are    │ encoded pages      │ zeros   │
-//! │ and lengths        │ 4096 bytes each      │ one after another  │         │
+//! │ header with digest │ uncompressed pages   │ encoded pages      │ zeros   │
+//! │ and lengths        │ 4096 bytes each      │ concatenated       │         │
 //! └────────────────────┴──────────────────────┴────────────────────┴─────────┘
 //! ```
 //!
-//! Pages are numbered in the order of their blocks; those stored as they are come first so that
-//! they are aligned.
+//! Pages are numbered in the order of their blocks. Uncompressed pages come first, for alignment.
 
 use std::ops::Deref;
 
@@ -24,17 +23,17 @@ use crate::names::{CHUNK_PAGES_MAX, ChunkNumber, PackPlace};
 
 pub(crate) const HEADER_BYTES: usize = ALIGNMENT_BYTES;
 
-/// The longest chunk: 512 pages as they are.
+/// Maximum length of a chunk: 512 uncompressed pages.
 pub(crate) const CHUNK_BYTES_MAX: usize = HEADER_BYTES + CHUNK_PAGES_MAX * BLOCK_BYTES;
 
 const MAGIC: &[u8; 8] = b"MEMCHUNK";
 const DIGEST_OFFSET: usize = 32;
 
-/// How much is hashed at once: enough for the hash to use wide registers, and still in the cache
-/// from being copied.
+/// Hashing granularity: large enough for SIMD, small enough that copied bytes are still in the
+/// cache.
 const HASHED_BYTES: usize = 128 << 10;
 
-/// BLAKE3-256 of a chunk's bytes, with zeros where the digest stands: the chunk's identity.
+/// BLAKE3-256 of a chunk's bytes with the digest field zeroed. It identifies the chunk.
 pub(crate) type Digest = [u8; 32];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +55,7 @@ impl ChunkKind {
     }
 }
 
-/// Place of a chunk, with its expected digest.
+/// Location of a chunk, with its expected digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkPlace {
     pub(crate) number: ChunkNumber,
@@ -82,7 +81,7 @@ pub(crate) struct Built {
     pub(crate) page_count: u16,
 }
 
-/// Puts chunks together at the end of a buffer, one at a time.
+/// Builds chunks at the end of a buffer, one at a time.
 #[derive(Debug)]
 pub(crate) struct ChunkBuilder {
     lengths: Vec<u16>,
@@ -103,7 +102,7 @@ impl ChunkBuilder {
         }
     }
 
-    /// Begins a chunk. `into` is to stay the same until it is finished.
+    /// Begins a chunk. `into` must not be modified otherwise until it is finished.
     pub(crate) fn begin(&mut self, into: &mut AlignedBuffer) {
         self.lengths.clear();
         self.encoded.clear();
@@ -117,7 +116,7 @@ impl ChunkBuilder {
         u16::try_from(self.lengths.len()).expect("a chunk has few pages")
     }
 
-    /// Adds a page. Returns its place in the chunk.
+    /// Adds a page. Returns its index in the chunk.
     pub(crate) fn add(&mut self, into: &mut AlignedBuffer, page: StoredBytes<'_>) -> u16 {
         assert!(self.lengths.len() < CHUNK_PAGES_MAX, "a chunk holds the pages of one leaf");
         let index = self.page_count();
@@ -144,7 +143,7 @@ impl ChunkBuilder {
         self.seal(into, ChunkKind::Pages)
     }
 
-    /// A whole chunk with a part of a map.
+    /// Builds a complete chunk with a part of a map.
     pub(crate) fn build_map(&mut self, into: &mut AlignedBuffer, part: &[u8]) -> Built {
         assert!(part.len() <= CHUNK_BYTES_MAX - HEADER_BYTES, "a part of a map fits a chunk");
         self.begin(into);
@@ -180,22 +179,22 @@ impl ChunkBuilder {
     }
 }
 
-/// Where a page lies in its chunk.
+/// Location of a page in its chunk.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     offset: usize,
-    /// 0 for a page stored as it is.
+    /// 0 for an uncompressed page.
     length: usize,
 }
 
-/// A chunk whose bytes are those that were written.
+/// A chunk whose bytes match its digest.
 #[derive(Debug)]
 pub(crate) struct VerifiedChunk<Bytes = AlignedBuffer> {
     bytes: Bytes,
     contents: Contents,
 }
 
-/// What the header of a chunk says.
+/// Decoded header of a chunk.
 #[derive(Debug)]
 struct Contents {
     places: Vec<Place>,
@@ -203,7 +202,7 @@ struct Contents {
 }
 
 impl<Bytes: Deref<Target = [u8]>> VerifiedChunk<Bytes> {
-    /// Believes `bytes` if they are all that was written under `digest`.
+    /// Accepts `bytes` if they match `digest`.
     pub(crate) fn verify(
         bytes: Bytes,
         kind: ChunkKind,
@@ -244,7 +243,7 @@ impl<Bytes: Deref<Target = [u8]>> VerifiedChunk<Bytes> {
         Some(bytes.try_into().map_or(StoredBytes::Encoded(bytes), StoredBytes::Raw))
     }
 
-    /// The part of a map that the chunk holds.
+    /// Returns the part of a map in the chunk.
     pub(crate) fn map_part(&self) -> &[u8] {
         &self.bytes[HEADER_BYTES..HEADER_BYTES + self.contents.content_bytes]
     }
@@ -283,7 +282,7 @@ fn stored_bytes(length: usize) -> usize {
     if length == 0 { BLOCK_BYTES } else { length }
 }
 
-/// Where the pages lie after the header: first those as they are, then the encoded ones.
+/// Returns the locations of pages after the header: first uncompressed pages, then encoded ones.
 fn places(lengths: &[u16], content_bytes: usize) -> Option<Vec<Place>> {
     let raw_bytes = lengths.iter().filter(|&&length| length == 0).count() * BLOCK_BYTES;
     let (mut raw_next, mut encoded_next) = (0, raw_bytes);
@@ -316,7 +315,7 @@ mod tests {
         [letter; BLOCK_BYTES]
     }
 
-    /// A chunk of two pages as they are and two encoded ones.
+    /// A chunk of two uncompressed and two encoded pages.
     fn example() -> (Vec<u8>, Built) {
         let mut buffer = AlignedBuffer::new();
         let mut builder = ChunkBuilder::new();
@@ -373,7 +372,7 @@ mod tests {
             let mut flipped = chunk.clone();
             flipped[position] ^= 0x10;
             let result = VerifiedChunk::verify(flipped, ChunkKind::Pages, &built.digest);
-            // The digest in the header is a courtesy to people: the one asked for counts.
+            // The digest in the header is informational. The expected one is decisive.
             let is_digest = (DIGEST_OFFSET..DIGEST_OFFSET + 32).contains(&position);
             assert_eq!(result.is_ok(), is_digest, "byte {position}");
         }
@@ -388,7 +387,7 @@ mod tests {
         }
     }
 
-    /// Changes a header and gives it the digest that it then has.
+    /// Modifies a header and recomputes the digest.
     #[track_caller]
     fn check_header(change: impl FnOnce(&mut [u8]), expected: Disbelief) {
         let (mut chunk, _) = example();

@@ -1,6 +1,6 @@
-//! Little-endian fields, one after the other.
+//! Little-endian fields in sequence.
 
-/// Takes fields off the front of bytes that may end early.
+/// Reads fields from the front of bytes that may end early.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
@@ -47,7 +47,7 @@ impl<'a> Fields<'a> {
         self.array().map(u128::from_le_bytes)
     }
 
-    /// Skips padding. `None` if it is anything but zeros.
+    /// Skips padding. Returns `None` unless it is all zeros.
     pub(crate) fn zeros(&mut self, count: usize) -> Option<()> {
         self.bytes(count)?.iter().all(|&byte| byte == 0).then_some(())
     }

@@ -1,4 +1,4 @@
-//! Manifests: what one image consists of.
+//! Manifest: the contents of one image.
 //!
 //! ```text
 //! 0          4096
@@ -22,13 +22,13 @@ use crate::names::{CHUNK_PAGES_MAX, ChunkNumber, ImageId, PackName, PackPlace, P
 use crate::store_writer::StoreWriter;
 use crate::volume_record::{IMAGE_NAME_BYTES_MAX, ImageVolume, ImageVolumeKind};
 
-/// The longest label of an image, in bytes.
+/// Maximum length of an image's label, in bytes.
 pub const LABEL_BYTES_MAX: usize = 63;
 
-/// The longest pack.
+/// Maximum length of a pack.
 pub(crate) const PACK_BYTES_MAX: u64 = 64 << 20;
 
-/// The longest manifest that is read: enough for some 16 million chunks.
+/// Maximum length of a manifest that is read, enough for about 16 million chunks.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
 const MAGIC: &[u8; 8] = b"MEMIMAGE";
@@ -41,10 +41,10 @@ const PACK_BYTES: usize = 32;
 const CHUNK_BYTES: usize = 64;
 const PART_BYTES: usize = 16;
 
-/// Sectors by their code.
+/// Sector sizes by code.
 const SECTORS: [SectorSize; 2] = [SectorSize::Bytes512, SectorSize::Bytes4096];
 
-/// Kind of a manifest: of an image, or only there to take a number, so that no other writer gets
+/// Kind of a manifest: an image, or a fence, which only takes a number so that no other writer gets
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ManifestKind {
@@ -52,7 +52,7 @@ pub(crate) enum ManifestKind {
     Fence,
 }
 
-/// Position in the journal up to which an image has everything.
+/// Position in the journal up to which an image covers everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalPosition {
     pub epoch: u64,
@@ -70,19 +70,19 @@ pub(crate) struct ChunkRecord {
     pub(crate) number: ChunkNumber,
     pub(crate) kind: ChunkKind,
     pub(crate) digest: Digest,
-    /// Index among the manifest's packs.
+    /// Index in the manifest's pack table.
     pub(crate) pack: u32,
     pub(crate) offset_bytes: u32,
     pub(crate) length_bytes: u32,
     pub(crate) page_count: u16,
-    /// Number of blocks of the image that refer to the chunk, at most 2³² − 1.
+    /// Number of the image's blocks that refer to the chunk, at most 2³² − 1.
     pub(crate) use_count: u32,
 }
 
-/// Chunk that has a part of a volume's map.
+/// Chunk that contains a part of a volume's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PartRecord {
-    /// Index among the manifest's volumes.
+    /// Index in the manifest's volume table.
     pub(crate) volume: u32,
     pub(crate) part: u32,
     pub(crate) chunk: ChunkNumber,
@@ -92,28 +92,27 @@ pub(crate) struct PartRecord {
 pub(crate) struct Manifest {
     pub(crate) kind: ManifestKind,
     pub(crate) id: ImageId,
-    /// The durable set that region, journal and image belong to; in a fence, the writer that made
-    /// it.
+    /// Durable set of region, journal and image. In a fence, the id of its writer.
     pub(crate) set_id: SetId,
     pub(crate) created_seconds: u64,
     pub(crate) journal: JournalPosition,
-    /// The first chunk number that no image has used so far.
+    /// First chunk number not yet used by any image.
     pub(crate) next_chunk: u64,
     /// In a fence, the host of the writer.
     pub(crate) label: String,
-    /// Blocks whose contents were lost before the image was saved. Manifests of earlier releases
-    /// say 0.
+    /// Number of blocks whose contents were lost before the image was saved. 0 in manifests of
+    /// earlier releases.
     pub(crate) lost_blocks: u64,
     pub(crate) volumes: Vec<ImageVolume>,
     pub(crate) packs: Vec<PackRecord>,
-    /// Ascending by number.
+    /// In ascending order of number.
     pub(crate) chunks: Vec<ChunkRecord>,
-    /// Ascending by volume and part.
+    /// In ascending order of volume and part.
     pub(crate) parts: Vec<PartRecord>,
 }
 
 impl Manifest {
-    /// A manifest that only takes its number. No two writers make the same.
+    /// Creates a fence, which only takes its number. Fences of two writers always differ.
     pub(crate) fn fence(id: ImageId, next_chunk: u64, writer: &StoreWriter) -> Self {
         let fits = |bytes: &usize| writer.host.is_char_boundary(*bytes);
         let label_bytes = (0..=LABEL_BYTES_MAX.min(writer.host.len())).rev().find(fits);
@@ -216,7 +215,7 @@ impl Manifest {
         chunk.is_some_and(|chunk| page.index() < usize::from(chunk.page_count))
     }
 
-    /// Whether everything that is referred to is there.
+    /// Checks that all references within the manifest are valid.
     fn check(&self) -> Option<()> {
         let numbers_rise = self.chunks.is_sorted_by(|one, next| one.number < next.number);
         let parts_rise =
@@ -261,7 +260,7 @@ fn check_header(header: &[u8]) -> Result<(), Disbelief> {
         return Err(Disbelief::Damaged("it is not a manifest: wrong magic number"));
     }
     let is_whole = is_header_whole(header);
-    // All versions keep these two fields and the header's digest where they are.
+    // These two fields and the header's digest have the same offsets in all versions.
     match fields.u32() {
         _ if !is_whole => Err(Disbelief::Damaged("the manifest's header is damaged")),
         Some(VERSION) => Ok(()),
@@ -271,7 +270,8 @@ fn check_header(header: &[u8]) -> Result<(), Disbelief> {
     }
 }
 
-/// The digest of a manifest's first block, and where it stands there in all versions.
+/// Computes the digest of a manifest's first block. Returns it with its position, which is the same
+/// in all versions.
 pub(crate) fn digest_of_header(header: &[u8]) -> (Digest, Range<usize>) {
     let at = HEADER_DIGEST_OFFSET..HEADER_DIGEST_OFFSET + 32;
     let mut cleared = header.to_vec();
@@ -284,7 +284,7 @@ pub(crate) fn is_header_whole(header: &[u8]) -> bool {
     header[at] == digest
 }
 
-/// All but the tables, whose sizes are given with it.
+/// Decodes all fields except the tables. Returns them with the table sizes.
 fn read_header(header: &[u8]) -> Option<(Manifest, [u64; 5])> {
     let mut fields = Fields::new(header);
     fields.bytes(12)?;
@@ -321,7 +321,7 @@ fn read_body(manifest: &mut Manifest, fields: &mut Fields<'_>, counts: [u64; 5])
     fields.is_empty().then_some(())
 }
 
-/// Reads `count` records; nothing is allocated before they are known to be there.
+/// Reads `count` records. Allocates nothing before their presence was checked.
 fn table<Record, const RECORD_BYTES: usize>(
     fields: &mut Fields<'_>,
     count: u64,
@@ -373,7 +373,7 @@ fn read_volume(fields: &mut Fields<'_>) -> Option<ImageVolume> {
     })
 }
 
-/// The value whose place among all of its kind comes next.
+/// Reads a value encoded as its index in `all`.
 fn one_of<Value: Copy>(all: &[Value], fields: &mut Fields<'_>) -> Option<Value> {
     all.get(usize::from(fields.u8()?)).copied()
 }
@@ -527,7 +527,7 @@ mod tests {
         assert_eq!(Manifest::decode(&header), Err(Disbelief::Newer(3)));
     }
 
-    /// Changes the manifest into one that contradicts itself.
+    /// Checks that a manifest made inconsistent by `change` is rejected.
     #[track_caller]
     fn check_refused(change: impl FnOnce(&mut Manifest)) {
         let mut manifest = example();

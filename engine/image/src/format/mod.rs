@@ -1,8 +1,7 @@
-//! The bytes of images: chunks, maps and manifests, to and from memory.
+//! On-disk format of images: chunks, maps and manifests.
 //!
-//! Pure functions over slices; `docs/formats/image.md` draws them. What is read may be anything:
-//! every length is bounded and every offset checked before it is used, and nothing is allocated
-//! that the bytes themselves do not pay for.
+//! Pure functions over slices. `docs/formats/image.md` describes the format. Input is untrusted:
+//! every length and offset is checked before use, and allocations are bounded by the input's size.
 
 pub(crate) mod chunk;
 pub(crate) mod fields;
@@ -10,11 +9,11 @@ pub(crate) mod manifest;
 pub(crate) mod part;
 pub(crate) mod sealed;
 
-/// The version of objects that are not sealed, and of what is inside those that are.
+/// Format version of unsealed objects, and of the contents of sealed ones.
 pub(crate) const VERSION: u32 = 1;
 
-/// The version of sealed objects, the highest that this code reads.
+/// Format version of sealed objects, and the latest version that this code reads.
 pub(crate) const SEALED_VERSION: u32 = 2;
 
-/// Multiple of which all lengths and offsets on disk are.
+/// Alignment of all lengths and offsets on disk.
 pub(crate) const ALIGNMENT_BYTES: usize = 4096;

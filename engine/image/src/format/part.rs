@@ -1,16 +1,16 @@
-//! Parts of a volume's map: what 256 leaves refer to, as runs.
+//! Parts of a volume's map: the block references of 256 leaves, as runs.
 //!
-//! A part's boundaries never move, so a part in which nothing changed has the bytes that it had
-//! in the image before, and is not written again.
+//! Part boundaries are fixed. An unchanged part has the same bytes as in the previous image and is
+//! not written again.
 
 use crate::error::Disbelief;
 use crate::format::fields::{Fields, PutFields};
 use crate::names::{CHUNK_PAGES_MAX, PageNumber};
 
-/// Blocks of one leaf.
+/// Number of blocks per leaf.
 pub const LEAF_BLOCKS: usize = 512;
 
-/// Leaves of one part.
+/// Number of leaves per part.
 pub(crate) const PART_LEAVES: u64 = 256;
 
 const RUN_BYTES: usize = 12;
@@ -25,7 +25,7 @@ const VALUE_MASK: u64 = (1 << KIND_SHIFT) - 1;
 pub enum BlockRef {
     /// Never written, or discarded.
     Hole,
-    /// The pattern, repeated.
+    /// Filled with the repeated pattern.
     Fill(u32),
     Page(PageNumber),
     /// The contents were lost before the image was saved.
@@ -35,12 +35,12 @@ pub enum BlockRef {
 /// Contents of the blocks of one leaf.
 pub type LeafRefs = [BlockRef; LEAF_BLOCKS];
 
-/// The part that a leaf is in.
+/// Returns the number of the part that contains a leaf.
 pub(crate) fn part_of(leaf: u64) -> u64 {
     leaf / PART_LEAVES
 }
 
-/// Appends a leaf. Leaves come in ascending order; one of holes alone is left out.
+/// Appends a leaf. Leaves must be in ascending order. A leaf of holes is omitted.
 pub(crate) fn put_leaf(part: &mut Vec<u8>, leaf: u64, refs: &LeafRefs) {
     let header = part.len();
     part.put_u16(u16::try_from(leaf % PART_LEAVES).expect("a part has few leaves"));
@@ -63,7 +63,7 @@ pub(crate) fn put_leaf(part: &mut Vec<u8>, leaf: u64, refs: &LeafRefs) {
     }
 }
 
-/// How many of the blocks, from the first on, go on as the first does.
+/// Returns the length of the run at the start of `refs`.
 fn run_length(refs: &[BlockRef]) -> usize {
     let goes_on = |index: usize| match (refs[0], refs[index]) {
         (BlockRef::Page(first), next) => {
@@ -94,16 +94,16 @@ fn decode(value: u64) -> Option<BlockRef> {
     }
 }
 
-/// A part that was read and is in order.
+/// A decoded and validated part.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     bytes: Vec<u8>,
-    /// The place of each leaf's runs in the bytes, ascending by leaf.
+    /// Byte range of each leaf's runs, in ascending order of leaf.
     leaves: Vec<(u64, std::ops::Range<usize>)>,
 }
 
 impl Part {
-    /// Reads part `number` of a map. `is_page` says whether the image has the page.
+    /// Decodes part `number` of a map. `is_page` returns whether the image has the page.
     pub(crate) fn read(
         number: u64,
         bytes: &[u8],
@@ -129,7 +129,7 @@ impl Part {
         Ok(part)
     }
 
-    /// Memory that it takes, about.
+    /// Returns its approximate memory use.
     pub(crate) fn length_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&self.leaves[..])
     }
@@ -138,7 +138,7 @@ impl Part {
         self.leaves.iter().map(|(leaf, _)| *leaf)
     }
 
-    /// Contents of the leaf's blocks: holes, if the part has no such leaf.
+    /// Returns the references of a leaf's blocks. A leaf that is not in the part consists of holes.
     pub(crate) fn refs(&self, leaf: u64) -> LeafRefs {
         let mut refs = [BlockRef::Hole; LEAF_BLOCKS];
         let Ok(found) = self.leaves.binary_search_by_key(&leaf, |(known, _)| *known) else {
@@ -179,7 +179,7 @@ fn check_runs(
         }
         end = first + count;
         if let BlockRef::Page(page) = block {
-            // All pages from the first to the last are in one chunk: it has all if it has these.
+            // A run is within one chunk, so checking its first and last page suffices.
             let last = page.after(u16::try_from(count - 1).ok()?)?;
             if !is_page(page) || !is_page(last) {
                 return None;

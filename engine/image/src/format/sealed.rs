@@ -1,16 +1,17 @@
-//! Sealed objects, version 2: what a store holds whose contents nobody reads without the key.
+//! Sealed objects (format version 2), whose contents are unreadable without the key.
 //!
 //! ```text
 //!  pack:                 group                               group
 //!  ┌─────────────────────┬────────┬────────┬─────┬────────┐ ┌─────────────────────┬───
-//!  │ id of the key, salt │ sealed │ sealed │  …  │ 64th   │ │ id of the key, salt │
+//!  │ key id, salt        │ sealed │ sealed │  …  │ 64th   │ │ key id, salt        │
 //!  │ 64 tags             │ block  │ block  │     │ block  │ │ 64 tags             │
 //!  └─────────────────────┴────────┴────────┴─────┴────────┘ └─────────────────────┴───
 //!  manifest: a block with the wrapped data key, then groups
 //! ```
 //!
-//! Inside lie the bytes of version 1. A block is sealed at its place in its group, and a group
-//! under a key of its own, of its salt, its object's name and its place there.
+//! The encrypted contents have the format of version 1. A block is sealed for its position in its
+//! group. Each group has its own key, derived from its salt, the object's name and its position in
+//! the object.
 
 use sealing::{
     KeyId, SALT_BYTES, Salt, Sealer, SetKey, TAG_BYTES, Tag, WRAPPED_KEY_BYTES, WrappedKey,
@@ -21,13 +22,13 @@ use crate::format::manifest::{digest_of_header, is_header_whole};
 use crate::format::{ALIGNMENT_BYTES, SEALED_VERSION};
 use crate::store::ObjectName;
 
-/// Blocks that one header stands before.
+/// Number of blocks per group header.
 pub(crate) const GROUP_BLOCKS: usize = 64;
 
-/// Bytes of a group's contents.
+/// Length of a group's contents.
 pub(crate) const GROUP_BYTES: usize = GROUP_BLOCKS * ALIGNMENT_BYTES;
 
-/// Bytes of a sealed group: its header and its contents.
+/// Length of a sealed group with its header.
 pub(crate) const SEALED_GROUP_BYTES: usize = GROUP_BYTES + ALIGNMENT_BYTES;
 
 const MAGIC: &[u8; 8] = b"MEMSEALD";
@@ -38,14 +39,14 @@ const TAGS: usize = SALT + SALT_BYTES;
 const TAGS_END: usize = TAGS + GROUP_BLOCKS * TAG_BYTES;
 const WRAPPED_KEY: usize = 32;
 
-/// Bytes of contents in so many bytes of groups.
+/// Returns the length of the contents in `sealed_bytes` of groups.
 pub(crate) fn contents_bytes(sealed_bytes: u64) -> u64 {
     let whole = SEALED_GROUP_BYTES as u64;
     let rest = (sealed_bytes % whole).saturating_sub(ALIGNMENT_BYTES as u64);
     sealed_bytes / whole * GROUP_BYTES as u64 + rest
 }
 
-/// Encrypts a group in place: room for its header, then its contents.
+/// Encrypts a group in place: space for its header, then its contents.
 pub(crate) fn seal_group(
     bytes: &mut [u8],
     key: &SetKey,
@@ -68,7 +69,7 @@ pub(crate) fn seal_group(
     }
 }
 
-/// Header of a group that was read: what its blocks are opened with.
+/// Decoded header of a group, with which its blocks are decrypted.
 #[derive(Debug)]
 pub(crate) struct GroupHeader {
     sealer: Sealer,
@@ -76,7 +77,7 @@ pub(crate) struct GroupHeader {
 }
 
 impl GroupHeader {
-    /// Reads the header of a group of this object.
+    /// Decodes the header of a group of this object.
     pub(crate) fn read(
         header: &[u8],
         key: &SetKey,
@@ -96,7 +97,7 @@ impl GroupHeader {
         Ok(Self { sealer: key.sealer(&salt, &place(object, group)), tags })
     }
 
-    /// Decrypts a block of the group to where `bytes` begin; it lies there from `from` on.
+    /// Decrypts the block that begins at `from` to the start of `bytes`.
     pub(crate) fn open_block(
         &self,
         position: usize,
@@ -110,7 +111,7 @@ impl GroupHeader {
     }
 }
 
-/// The first block of a sealed manifest.
+/// Encodes the first block of a sealed manifest.
 pub(crate) fn manifest_header(key: &SetKey) -> Vec<u8> {
     let mut header = vec![0; ALIGNMENT_BYTES];
     header[..8].copy_from_slice(MANIFEST_MAGIC);
@@ -122,10 +123,10 @@ pub(crate) fn manifest_header(key: &SetKey) -> Vec<u8> {
     header
 }
 
-/// The key of a manifest.
+/// Encryption of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ManifestKey {
-    /// It is not sealed.
+    /// Not encrypted.
     None,
     Wrapped {
         data_key: KeyId,
@@ -133,7 +134,7 @@ pub(crate) enum ManifestKey {
     },
 }
 
-/// Reads the first block of a manifest, of whatever version.
+/// Decodes the first block of a manifest of any version.
 pub(crate) fn read_manifest_header(header: &[u8]) -> Result<ManifestKey, Disbelief> {
     if header.iter().all(|&byte| byte == 0) {
         return Err(Disbelief::Unfinished);
@@ -170,7 +171,7 @@ fn check_key(header: &[u8], key: &SetKey) -> Result<(), Disbelief> {
     }
 }
 
-/// What the key of a group is derived for; of one length for each kind of object.
+/// Returns the context of a group's key derivation. Its length is fixed per kind of object.
 fn place(object: ObjectName, group: u64) -> Vec<u8> {
     let mut place = Vec::with_capacity(32);
     match object {

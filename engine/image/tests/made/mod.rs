@@ -1,4 +1,4 @@
-//! Volumes made in memory, to be saved and compared with what comes back.
+//! Test volumes in memory, for saving and comparison.
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,13 +18,13 @@ use volumes::{BlockView, CapacityClass, Durability, ImageBase, Reduction, SetId,
 pub(crate) const SET: SetId = [0xED, 0xFE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 pub(crate) const WRITER: u128 = 0x1234_5678_9ABC_DEF0;
 
-/// Contents of a block of a made volume.
+/// Contents of a block of a test volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
     Fill(u32),
-    /// Bytes that nothing shrinks, of this seed.
+    /// Incompressible bytes of this seed.
     Noise(u64),
-    /// Bytes that shrink, of this seed.
+    /// Compressible bytes of this seed.
     Text(u64),
     Damaged,
     Absent(PageNumber),
@@ -63,7 +63,7 @@ pub(crate) struct MadeVolume {
     blocks: BTreeMap<u64, MadeBlock>,
 }
 
-/// Volumes that are written, saved, and remember what they wrote.
+/// Volumes that can be written and saved, with a record of their contents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Made {
     pub(crate) volumes: Vec<MadeVolume>,
@@ -97,7 +97,7 @@ pub(crate) fn options() -> SaveOptions {
 }
 
 impl Made {
-    /// One volume `data` of this size.
+    /// Creates one volume `data` of this size.
     pub(crate) fn one(size_bytes: u64) -> Self {
         let mut made = Self::default();
         made.add(image_volume(1, "data", size_bytes));
@@ -123,13 +123,13 @@ impl Made {
         self.volumes[volume].blocks[&block].contents
     }
 
-    /// Claims that the base image has the block as it is.
+    /// Marks the block as unchanged since the base image.
     pub(crate) fn mark_in_base(&mut self, volume: usize, block: u64) {
         let made = self.volumes[volume].blocks.get_mut(&block).expect("it was written");
         made.is_unsaved = false;
     }
 
-    /// Settles an image that became durable, as its owner does.
+    /// Records that an image became durable, as its owner does.
     pub(crate) fn settle(&mut self, id: ImageId) {
         for volume in &mut self.volumes {
             let volume_id = volume.source.volume.id;
@@ -138,14 +138,14 @@ impl Made {
         }
     }
 
-    /// Saves and settles.
+    /// Saves an image and records it as durable.
     pub(crate) fn save(&mut self, store: &mut ClaimedStore) -> Saved {
         let saved = store.save(&*self, &options(), &Unwatched).expect("the store is sound");
         self.settle(saved.id);
         saved
     }
 
-    /// Compares all of an image with what was written.
+    /// Compares an image with the expected contents.
     #[track_caller]
     pub(crate) fn check(&self, image: &OpenImage) {
         let names = |volumes: &[ImageVolume]| volumes.to_vec();
@@ -176,7 +176,7 @@ fn check_block(image: &OpenImage, expected: Contents, found: BlockRef) {
     }
 }
 
-/// References of all blocks but holes.
+/// Returns references of all blocks that are not holes.
 pub(crate) fn all_refs(image: &OpenImage, volume: usize) -> BTreeMap<u64, BlockRef> {
     let mut all = BTreeMap::new();
     let read = image.leaves(volume, &mut |leaf, refs| {
@@ -256,7 +256,7 @@ fn place_in_leaf(block: u64) -> usize {
     usize::try_from(block % 512).expect("small")
 }
 
-/// A simulated disk and a store on it.
+/// Creates a store on a simulated disk.
 pub(crate) fn store_on(disk: &Disk) -> Arc<dyn ImageStore> {
     Arc::new(FolderStore::new(&*disk.folder()).expect("the disk is sound"))
 }
@@ -266,7 +266,7 @@ pub(crate) fn disk() -> Disk {
 }
 
 pub(crate) fn claim(store: &Arc<dyn ImageStore>) -> ClaimedStore {
-    // Every claim takes a number, so no two of a store get the same name.
+    // Every claim takes a number, so writer ids in a store are unique.
     let images = store.images().expect("the store can be read");
     let writer = WRITER + images.last().map_or(0, |(number, _)| u128::from(*number));
     ClaimedStore::claim(Arc::clone(store), writer).expect("there is no other writer")
@@ -276,12 +276,12 @@ pub(crate) fn open(store: &Arc<dyn ImageStore>, id: ImageId) -> OpenImage {
     OpenImage::open(Arc::clone(store), id.number()).expect("the image is whole")
 }
 
-/// The newest whole image.
+/// Opens the newest intact image.
 pub(crate) fn newest(store: &Arc<dyn ImageStore>) -> Option<OpenImage> {
     OpenImage::open_newest(Arc::clone(store), &mut |_, _| {}).expect("the store can be read")
 }
 
-/// Collects what a restore gives.
+/// Collects restored pages.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     pub(crate) blocks: BTreeMap<(u32, u64), Block>,
