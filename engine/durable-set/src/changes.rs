@@ -1,17 +1,17 @@
-//! Changes to the list of volumes and to their properties: made in memory, made durable, and only
-//! then acknowledged.
+//! Changes to the list of volumes and to their properties: applied in memory, made durable, and
+//! only then acknowledged.
 //!
 //! ```text
-//!  the journal knows all volumes ─▶ the engine changes one ─▶ the journal knows it ─▶ done
-//!  and has room for a table
-//!  ── refused: nothing has changed ──┤── not noted: it is so in memory alone ──────┤
+//!  journal has the current table ─▶ engine applies the change ─▶ journal has it ─▶ done
+//!  and space for the next one
+//!  ── failure: nothing has changed ──┤── failure: change is in memory only ─────┤
 //! ```
 //!
-//! A change begins from what stable storage knows. So the journal sees every step: a volume that
-//! was shrunk does not grow again before the journal has cut off its end. A change that could not
-//! be recorded is recorded before the next change, and whenever the set is maintained.
+//! A change starts only when stable storage has all previous ones, so the journal sees every step.
+//! For example, a shrunk volume does not grow again before the journal has recorded the shrink. A
+//! change that could not be recorded is recorded before the next change, and by maintenance.
 //!
-//! Stable storage has nothing of volumes of class `ram`, so their changes do not wait for the disk.
+//! Stable storage has no data of volumes of class `ram`, so their changes do not wait for the disk.
 
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -26,30 +26,30 @@ use crate::error::{DurableError, DurableErrorKind};
 use crate::restore::restore_as;
 use crate::set::DurableSet;
 
-/// How long to wait for a checkpoint that makes room, at a time.
+/// Maximum time of one wait for a checkpoint to free space.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
 
 type ChangeGuard<'set> = MutexGuard<'set, ()>;
 
-/// A change that has begun.
+/// A change in progress.
 struct Begun<'set> {
     guard: ChangeGuard<'set>,
-    /// Stable storage has to know of it.
+    /// Set if stable storage must record the change.
     is_durable: bool,
 }
 
-/// Each change is durable when it returns, if the volume's class is `image` or `journal`, or was.
-/// One that cannot be made durable is refused; where that turns out too late, the error is of kind
-/// [`DurableErrorKind::NotNoted`].
+/// If the volume's class is or was `image` or `journal`, each change is durable when the method
+/// returns. A change that cannot be made durable is rejected. If that is detected too late, the
+/// error is of kind [`DurableErrorKind::NotNoted`].
 impl DurableSet {
-    /// Creates a volume. When this fails, there is no such volume.
+    /// Creates a volume. After a failure the volume does not exist.
     pub fn create_volume(&self, spec: VolumeSpec) -> Result<Arc<Volume>, DurableError> {
         let attempt = format!("create the volume {:?}", spec.name.as_str());
         let is_durable = spec.durability != Durability::Ram;
         self.make(&attempt, || is_durable, || self.engine.create_volume(spec))
     }
 
-    /// Creates a clone of a volume or snapshot. When this fails, there is no such volume.
+    /// Creates a clone of a volume or snapshot. After a failure the clone does not exist.
     pub fn clone_volume(
         &self,
         source: &str,
@@ -83,7 +83,7 @@ impl DurableSet {
     }
 
     /// Changes the durability class of a volume. A change to class `journal` takes effect with the
-    /// next image, for which the volume's flushes wait.
+    /// next image, and the volume's flushes wait for it.
     pub fn set_durability(&self, name: &str, class: Durability) -> Result<(), DurableError> {
         let attempt = format!("change the durability of {name:?}");
         let is_durable = || self.is_durable(name) || class != Durability::Ram;
@@ -101,8 +101,8 @@ impl DurableSet {
         self.change(&attempt, || self.is_durable(name), set)
     }
 
-    /// Creates a snapshot of each volume, all at the same instant. They are durable with the next
-    /// image.
+    /// Creates a snapshot of each volume, all at the same instant. They become durable with the
+    /// next image.
     pub fn create_snapshots(
         &self,
         volumes: &[&str],
@@ -131,25 +131,26 @@ impl DurableSet {
         self.change(&attempt, || self.is_durable(volume), delete)
     }
 
-    /// Rolls a volume back to a snapshot. Its size is durable when this returns, its contents are
-    /// with the next image.
+    /// Rolls a volume back to a snapshot. Its size is durable on return, its contents with the next
+    /// image.
     pub fn restore_snapshot(&self, volume: &str, snapshot: &str) -> Result<(), DurableError> {
         let attempt = format!("restore the volume {volume:?} from {volume}@{snapshot}");
         let restore = || self.engine.restore_snapshot(volume, snapshot);
         self.change(&attempt, || self.is_durable(volume), restore)
     }
 
-    /// Restores volumes of an image under new names: pairs of the name of a volume or snapshot in
-    /// the image, and a new name. All are restored, or none. Their contents are fetched when they
-    /// are first read.
+    /// Restores volumes of an image under new names. `names` are pairs of a volume's or snapshot's
+    /// name in the image and its new name. Restores all or none. Contents are fetched on first
+    /// read.
     pub fn restore(
         &self,
         image: u32,
         names: &[(String, String)],
     ) -> Result<Vec<Arc<Volume>>, DurableError> {
         let attempt = format!("restore from image {image}");
-        // No image is deleted meanwhile, and no other source of absent blocks given up. A save may
-        // go on: nothing that it has frozen is absent, or all of it is in this image.
+        // Prevents deleting images and ending the use of another source of absent blocks. A save
+        // may continue: either nothing in its frozen copies is absent, or everything absent is in
+        // this image.
         let _in_use = self.hold_image_use();
         let source = match self.source()? {
             Some(source) if source.id().number() == image => source,
@@ -185,9 +186,9 @@ impl DurableSet {
         }
     }
 
-    /// Waits until stable storage has the current table of volumes of class `image` and `journal`.
-    /// Does not exclude changes, and neither does a flush, which records them too; otherwise a
-    /// change to a volume in memory would wait for the disk.
+    /// Blocks until stable storage has the current table of volumes of class `image` and `journal`.
+    /// Does not exclude concurrent changes, and neither do flushes, which record them too.
+    /// Otherwise changes to volumes in memory would wait for the disk.
     pub fn note_volumes(&self) -> Result<(), DurableError> {
         if !self.keeps_table() {
             return Ok(());
@@ -197,9 +198,9 @@ impl DurableSet {
     }
 
     /// Records changes that could not be recorded before, and does the journal's work ahead of
-    /// flushes: called about once a second, and soon after [`DurableSet::wants_maintenance`]. With
-    /// volumes of class `image` only, the journal is short; with neither class it takes no room on
-    /// the disk.
+    /// flushes. Called about once a second, and soon after [`DurableSet::wants_maintenance`]
+    /// returns true. With volumes of class `image` only, the journal is short. Without either class
+    /// it uses no disk space.
     pub fn maintain(&self) -> Result<(), DurableError> {
         if !self.journal.knows_table() || self.journal.failure().is_some() {
             self.note_volumes()?;
@@ -214,23 +215,23 @@ impl DurableSet {
         self.has_journaled_volumes() && self.journal.wants_maintenance()
     }
 
-    /// Waits for the exclusive right to change volumes, or to begin a save.
+    /// Locks out other changes and the start of a save.
     pub(crate) fn lock_changes(&self) -> ChangeGuard<'_> {
         self.changes.lock().expect("a panic in a change ends the process")
     }
 
-    /// Whether stable storage is to know what volumes there are.
+    /// Returns whether stable storage must have a table of volumes.
     fn keeps_table(&self) -> bool {
         let is_durable = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
         self.journal.length_bytes() > 0 || self.engine.volumes().iter().any(is_durable)
     }
 
-    /// Whether stable storage has to know of changes of a volume; there may be none of that name.
+    /// Returns whether stable storage must record changes of a volume. The volume may not exist.
     fn is_durable(&self, name: &str) -> bool {
         self.engine.volume(name).is_ok_and(|volume| volume.durability() != Durability::Ram)
     }
 
-    /// Makes a volume, and deletes it again if it cannot be noted.
+    /// Creates a volume, and deletes it if it cannot be recorded.
     fn make(
         &self,
         attempt: &str,
@@ -245,7 +246,7 @@ impl DurableSet {
         }
     }
 
-    /// Deletes volumes that were made and could not be noted. Returns what there is to say then.
+    /// Deletes new volumes that could not be recorded. Returns the error to report.
     fn take_back(&self, made: &[Arc<Volume>], error: DurableError) -> DurableError {
         let _guard = self.lock_changes();
         let are_gone = made.iter().all(|volume| self.engine.delete_volume(&volume.name()).is_ok());
@@ -265,7 +266,7 @@ impl DurableSet {
         Ok(made)
     }
 
-    /// Waits until a change may begin: what was changed before is noted, and there is room to note
+    /// Waits until a change may begin: previous changes are recorded, and there is space to record
     /// this one.
     fn begin_change(
         &self,
@@ -281,7 +282,7 @@ impl DurableSet {
         Ok(Begun { guard, is_durable: true })
     }
 
-    /// Notes what was changed.
+    /// Records a change.
     fn end_change(&self, begun: Begun<'_>, attempt: &str) -> Result<(), DurableError> {
         if !begun.is_durable {
             return Ok(());
@@ -290,7 +291,7 @@ impl DurableSet {
         noted.map(drop).map_err(DurableError::not_noted(attempt))
     }
 
-    /// Tries again what a checkpoint may make room for.
+    /// Retries work that failed for lack of space while a checkpoint may free some.
     fn with_patience<'set>(
         &'set self,
         mut guard: ChangeGuard<'set>,

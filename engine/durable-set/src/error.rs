@@ -1,4 +1,4 @@
-//! Errors between memory and stable storage.
+//! Errors of keeping memory and stable storage consistent.
 
 use std::error::Error;
 
@@ -6,7 +6,7 @@ use image::{ImageError, ImageErrorKind};
 use journal::JournalError;
 use volumes::{SetId, VolumeError};
 
-/// The class of a failure.
+/// Kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurableErrorKind {
     /// The pool belongs to another durable set than the journal or the images.
@@ -15,13 +15,13 @@ pub enum DurableErrorKind {
          directories of this pool, or another pool"
     )]
     OtherSet,
-    /// The pool has volumes of its own, and stable storage has others.
+    /// The pool already has volumes, and stable storage has others.
     #[error(
         "the pool has volumes, and the journal and images have others to restore; configure \
          other directories for journal and images, or delete the volumes first"
     )]
     NotEmpty,
-    /// Journal or images are not encrypted by the configured key, or the key cannot be read.
+    /// The journal or images are not encrypted with the configured key, or the key is unreadable.
     #[error("encryption error")]
     Key,
     /// The journal cannot be read or written.
@@ -33,7 +33,7 @@ pub enum DurableErrorKind {
     /// A volume cannot be created, filled or changed.
     #[error("volume error")]
     Volume,
-    /// The image's memory was given up for writers while it was saved.
+    /// The frozen copies were given up during the save because writers needed memory.
     #[error("interrupted by writers")]
     GaveWay,
     /// An image is still being restored.
@@ -43,7 +43,7 @@ pub enum DurableErrorKind {
     NotInImage,
     #[error("the journal depends on this image; save another image first")]
     StartOfJournal,
-    /// The newest image cannot be read, and older ones and the journal lack some of its contents.
+    /// The newest image is unreadable, and older images and the journal lack some of its contents.
     #[error(
         "older images and the journal do not contain all of its data; bring it back, or accept \
          the loss with --accept-loss"
@@ -52,7 +52,7 @@ pub enum DurableErrorKind {
     /// Another image is the newest readable one.
     #[error("give that image's number to --accept-loss to accept the loss of later data")]
     NotNewest,
-    /// The operation was done in memory, and stable storage could not record it.
+    /// The change is in effect in memory, but could not be recorded on stable storage.
     #[error(
         "the change is in effect but not in the journal, and a power loss would undo it; it is \
          written as soon as the journal can be written again"
@@ -60,12 +60,12 @@ pub enum DurableErrorKind {
     NotNoted,
 }
 
-/// A failure between memory and stable storage.
+/// A failure of an operation on a durable set.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {attempt}: {kind}")]
 pub struct DurableError {
     pub kind: DurableErrorKind,
-    /// Operation that was attempted: "restore image 7".
+    /// Attempted operation: "restore image 7".
     pub attempt: String,
     #[source]
     pub source: Option<Box<dyn Error + Send + Sync>>,
@@ -82,7 +82,7 @@ impl DurableError {
         self
     }
 
-    /// Error of a pool and stable storage that belong to different sets.
+    /// Error for a pool and stable storage of different sets.
     pub(crate) fn other_set(pool: SetId, stored: SetId) -> Self {
         let (pool, stored) = (name_of(pool), name_of(stored));
         let attempt = format!(
@@ -111,7 +111,7 @@ impl DurableError {
         Self::of(DurableErrorKind::Images, attempt)
     }
 
-    /// An error of the engine or of one of its volumes.
+    /// Wraps an error of the engine or of a volume.
     pub(crate) fn volume<Cause>(attempt: &str) -> impl Fn(Cause) -> Self + '_
     where
         Cause: Into<Box<dyn Error + Send + Sync>>,
@@ -119,13 +119,13 @@ impl DurableError {
         Self::of(DurableErrorKind::Volume, attempt)
     }
 
-    /// The error of the engine, if that is what failed.
+    /// Returns the engine's error, if the engine failed.
     pub fn volume_error(&self) -> Option<&VolumeError> {
         self.source.as_ref()?.downcast_ref()
     }
 
-    /// Returns whether an object in the store of images is missing or damaged, while the store
-    /// itself works.
+    /// Returns whether an object in the image store is missing or damaged while the store itself
+    /// works.
     pub(crate) fn is_of_object(&self) -> bool {
         let source = self.source.as_ref().and_then(|source| source.downcast_ref::<ImageError>());
         source.is_some_and(|error| {
@@ -141,12 +141,12 @@ impl DurableError {
     }
 }
 
-/// A set's id as text.
+/// Formats a set's id.
 pub(crate) fn name_of(id: SetId) -> String {
     format!("{:032x}", u128::from_be_bytes(id))
 }
 
-/// An error and its causes in one line.
+/// Formats an error and its causes in one line.
 pub fn causes(error: &dyn Error) -> String {
     let rest = std::iter::successors(Error::source(error), |error| Error::source(*error));
     rest.fold(error.to_string(), |text, error| format!("{text}: {error}"))

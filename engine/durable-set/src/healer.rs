@@ -1,4 +1,4 @@
-//! Copies of damaged pages, from the journal and from the images that volumes were saved in.
+//! Healing of damaged pages with copies from the journal and images.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,13 +7,12 @@ use image::{BlockRef, ImageId, ImageStore, OpenImage};
 use journal::Journal;
 use volumes::{CopyPlace, DamagedBlock, Healer};
 
-/// Looks damaged pages up in the journal, and damaged blocks in the image that is their volume's
-/// base.
+/// Source of copies: pages in the journal, and blocks in the image that is their volume's base.
 #[derive(Debug)]
 pub(crate) struct StableCopies {
     journal: Arc<Journal>,
     store: Arc<dyn ImageStore>,
-    /// The image that was looked at last.
+    /// The image used last.
     last: Mutex<Option<Arc<OpenImage>>>,
 }
 
@@ -22,8 +21,8 @@ impl StableCopies {
         Self { journal, store, last: Mutex::new(None) }
     }
 
-    /// The journal knows pages by their place in memory, as long as they stay there; a search finds
-    /// what was compressed or moved since, or written by an earlier run.
+    /// The journal tracks pages by page number as long as they are not moved in memory. The search
+    /// by block also finds pages that were compressed or moved later, or written by an earlier run.
     fn copy_in_journal(&self, damaged: &DamagedBlock, into: &mut Block) -> bool {
         if damaged.journaled_page.is_some_and(|number| self.journal.copy_page(number, into)) {
             return true;

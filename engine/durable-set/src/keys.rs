@@ -1,14 +1,14 @@
-//! The key of a set: read from its wrapped copies, drawn for a new set, and wrapped again when the
-//! owner changes the wrapping key.
+//! Key management of a set: reads its wrapped copies, generates a key for a new set, and rewraps it
+//! when the wrapping key is rotated.
 //!
 //! ```text
-//!  journal folder: data-key ── two copies of the wrapped data key, replaced as a whole
-//!  image store:    each manifest ── a copy, as it was wrapped when the image was saved
+//!  journal folder: data-key ── two copies of the wrapped data key, replaced atomically
+//!  image store:    each manifest ── a copy, as wrapped at the time of the save
 //! ```
 //!
-//! The copy in the folder of the journal counts. When it is missing the newest of the store does,
-//! so that a set can be restored from the store alone. A set of which neither has one gets its key
-//! before anything is written.
+//! The copy in the journal folder takes precedence. If it is missing, the newest one in the store
+//! is used, so that a set can be restored from the store alone. If neither exists, the set is new
+//! and gets a key before anything is written.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use storage::{AlignedBuffer, BLOCK_BYTES, Folder, StorageError, StorageErrorKind
 
 use crate::error::{DurableError, DurableErrorKind};
 
-/// The file in the folder of the journal.
+/// File with the wrapped key in the journal folder.
 const KEY_FILE: &str = "data-key";
 
-/// What becomes that file.
+/// Temporary name of that file.
 const NEW_KEY_FILE: &str = "data-key-new";
 
 const COPIES: usize = 2;
@@ -32,8 +32,8 @@ const OPEN: &str = "open the key of the durable set";
 const STORE: &str = "store the key of the durable set";
 
 /// Opens the data key of a set with one of the wrapping keys, and rewraps it with the first of them
-/// if necessary. A set without journal and images gets a new key. Fails, and changes nothing, when
-/// no key opens the data key, or when journal or images are not encrypted.
+/// if necessary. A set without journal and images gets a new key. Fails without changes if no key
+/// opens the data key, or if the journal or images are not encrypted.
 pub fn open_key(
     journal: &dyn Folder,
     images: &dyn ImageStore,
@@ -62,8 +62,9 @@ pub fn open_key(
     Ok(Arc::new(key))
 }
 
-/// Fails if the store is encrypted by another key, or with a key given is not, or without one is. A
-/// store that does not tell is no failure.
+/// Fails if the store's encryption does not match the key: it uses another key, is unencrypted
+/// although a key is given, or is encrypted and no key is given. A store that does not answer is
+/// accepted.
 pub(crate) fn check_store_key(
     store: &dyn ImageStore,
     key: Option<&SetKey>,
@@ -83,7 +84,7 @@ pub(crate) fn check_store_key(
     Err(DurableError::new(DurableErrorKind::Key, "open the durable set").with_source(why))
 }
 
-/// The key of a set whose folder has none.
+/// Determines the key of a set without a key file.
 fn open_elsewhere(
     journal: &dyn Folder,
     images: &dyn ImageStore,
@@ -124,7 +125,7 @@ fn open_copies(
     Err(failure)
 }
 
-/// The copies in the file, if there is one.
+/// Reads the copies in the key file, if it exists.
 fn read_key(folder: &dyn Folder) -> Result<Option<Vec<Option<WrappedKey>>>, StorageError> {
     let file = match folder.open(KEY_FILE) {
         Ok(file) => file,
@@ -137,7 +138,7 @@ fn read_key(folder: &dyn Folder) -> Result<Option<Vec<Option<WrappedKey>>>, Stor
     Ok(Some(bytes.chunks(BLOCK_BYTES).map(WrappedKey::read).collect()))
 }
 
-/// Replaces the file as a whole: a kill, or a loss of power, leaves the one or the other.
+/// Replaces the file atomically: a kill or power loss leaves the old or the new one.
 fn write_key(folder: &dyn Folder, key: &SetKey) -> Result<(), StorageError> {
     match folder.remove(NEW_KEY_FILE) {
         Err(error) if error.kind != StorageErrorKind::NotFound => return Err(error),

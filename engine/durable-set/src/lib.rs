@@ -1,20 +1,20 @@
-//! A pool in memory, its journal and its images, as one.
+//! A pool in memory with its journal and images as one durable unit.
 //!
 //! ```text
 //!                 ┌────────── flushes ──────────▶ journal ──┐
-//!  pool (memory) ─┤                                         ├─▶ after a loss of power: a pool
+//!  pool (memory) ─┤                                         ├─▶ after a power loss: a pool
 //!                 └─ saves, checkpoints, schedule ▶ images ─┘
 //! ```
 //!
-//! A [`DurableSet`] ties the three together by an id. While memory is intact, also after the death
-//! of the process, memory is authoritative and stable storage follows. When memory is gone, volumes
-//! are restored from the newest image, and then from the part of the journal that follows it; they
-//! are served at once and their contents are fetched when they are first read.
+//! A [`DurableSet`] connects the three by a common id. While memory is intact, even after the
+//! process died, memory is authoritative and stable storage follows. After memory was lost, volumes
+//! are restored from the newest image and then from the part of the journal after it. They are
+//! served immediately, and their contents are fetched on first read.
 //!
-//! This crate starts no thread and reads no clock; the owner calls its periodic work.
+//! This crate starts no thread and reads no clock. The owner calls its periodic work.
 //!
-//! Modules stand in levels, each naming none below it: what stable storage has, and a pool from it;
-//! the set; what is done with it.
+//! Modules form layers, from the bottom: contents of stable storage and restoring a pool from it,
+//! the set, operations on it. A module uses only layers below it.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -1,9 +1,8 @@
-//! Choice of the image from which a pool whose memory is gone is restored, when newer ones cannot
-//! be read.
+//! Selection of the image from which a lost pool is restored, if newer images are unreadable.
 //!
-//! An older image is used if the journal goes back to it and the newer one has nothing else: no
-//! volume of class `image`, whose contents are in images only. Otherwise data that was acknowledged
-//! as durable would be lost, which only the owner may accept.
+//! An older image is used only if the journal reaches back to it, and the newer one has no other
+//! data: no volume of class `image`, whose contents are only in images. Otherwise acknowledged
+//! durable data would be lost, which only the owner may accept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,23 +17,23 @@ use crate::error::{DurableError, DurableErrorKind};
 
 const FIND: &str = "find the newest image";
 
-/// The part of the journal that an image has.
+/// Returns the position up to which an image covers the journal.
 pub(crate) fn covered_by(image: &OpenImage) -> Position {
     Position(image.summary().journal.sequence.max(Position::START.0))
 }
 
-/// The newest image that can be read, and newer ones that cannot.
+/// The newest readable image, and newer unreadable ones.
 #[derive(Debug)]
 pub(crate) struct NewestImage {
     pub(crate) image: Option<Arc<OpenImage>>,
-    /// Numbers, the highest first, and why.
+    /// Numbers in descending order, with reasons.
     pub(crate) skipped: Vec<(u32, String)>,
-    /// The store did not tell, of newer images or at all, and may do so later.
+    /// The store failed to return newer images or any at all, which may be temporary.
     pub(crate) failure: Option<DurableError>,
 }
 
-/// Number of the image to restore from, accepting the loss of everything that is not in it or in
-/// the journal. It must be the newest readable one; 0 if there is none.
+/// Number of the image to restore from, accepting the loss of everything that is in neither it nor
+/// the journal. It must be the newest readable one, or 0 if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptedImage(pub u32);
 
@@ -52,13 +51,13 @@ impl NewestImage {
         Ok(Self { image: newest.map(Arc::new), skipped, failure })
     }
 
-    /// Finds the newest image like [`NewestImage::find`], but succeeds when the store does not
+    /// Finds the newest image like [`NewestImage::find`], but succeeds if the store does not
     /// answer.
     pub(crate) fn find_if_told(store: &Arc<dyn ImageStore>) -> Self {
         Self::find(store).unwrap_or_else(Self::unknown)
     }
 
-    /// The store is known not to answer.
+    /// Result for a store known not to answer.
     pub(crate) fn unasked() -> Self {
         let silence = ImageError::new(
             ImageErrorKind::Unavailable,
@@ -71,7 +70,7 @@ impl NewestImage {
         Self { image: None, skipped: Vec::new(), failure: Some(failure) }
     }
 
-    /// Fails if the images are of another set.
+    /// Fails if the images belong to another set.
     pub(crate) fn check_set(&self, id: SetId) -> Result<(), DurableError> {
         match self.set_id().filter(|other| *other != id) {
             Some(other) => Err(DurableError::other_set(id, other)),
@@ -83,12 +82,12 @@ impl NewestImage {
         self.image.as_ref().map(|image| image.summary().set_id)
     }
 
-    /// The part of the journal that the image has.
+    /// Returns the position up to which the image covers the journal.
     pub(crate) fn covered(&self) -> Position {
         self.image.as_deref().map_or(Position::START, covered_by)
     }
 
-    /// Returns whether this is the image that the owner has named.
+    /// Checks that this is the image named by the owner.
     pub(crate) fn check_accepted(&self, accepted: AcceptedImage) -> Result<(), DurableError> {
         if self.image.as_ref().map_or(0, |image| image.id().number()) == accepted.0 {
             return Ok(());
@@ -99,8 +98,7 @@ impl NewestImage {
         Err(DurableError::new(DurableErrorKind::NotNewest, attempt))
     }
 
-    /// Fails if something that was promised may be in an image that cannot be read, and nowhere
-    /// else.
+    /// Fails if acknowledged durable data may be only in an unreadable image.
     pub(crate) fn check_nothing_is_missing(
         &self,
         journal: &dyn Folder,
@@ -125,8 +123,8 @@ impl NewestImage {
         }
     }
 
-    /// Returns whether the image has the volumes that an image of now would have, and their
-    /// snapshots, under the same names and with the same sizes and classes.
+    /// Returns whether the image has exactly the volumes and snapshots that an image saved now
+    /// would have, with the same names, sizes and classes.
     pub(crate) fn lists_all_of(&self, engine: &Engine) -> bool {
         let Some(image) = &self.image else { return false };
         let listed = |id, name: &str, size_bytes, class| (id, (name.to_owned(), size_bytes, class));
@@ -139,7 +137,8 @@ impl NewestImage {
             .collect();
         let is_durable = |record: &ImageVolume| match record.kind {
             ImageVolumeKind::Volume => record.durability != Durability::Ram,
-            // Also one of a volume of class `ram` that was asked for: it is no reason for an image.
+            // Snapshots of volumes of class `ram` that were saved on request do not make the image
+            // outdated.
             ImageVolumeKind::Snapshot => now.contains_key(&record.origin),
         };
         let records = image.volumes().iter().filter(|record| is_durable(record));
@@ -156,8 +155,8 @@ impl NewestImage {
     }
 }
 
-/// Returns whether a journal has contents of volumes of the image that were written after it, or
-/// cannot be read so far that this is known.
+/// Returns whether the journal has contents of the image's volumes written after it, or cannot be
+/// read far enough to tell.
 pub(crate) fn has_contents_after(
     image: &OpenImage,
     journal: &dyn Folder,
@@ -169,7 +168,7 @@ pub(crate) fn has_contents_after(
     journal::recover(journal, key, set_id, covered_by(image), &mut contents).is_err()
 }
 
-/// Looks through a journal for contents of volumes, and ends where there are some.
+/// Searches a journal for contents of given volumes and stops at the first.
 #[derive(Debug)]
 struct Contents {
     volume_ids: BTreeSet<u64>,
@@ -188,7 +187,7 @@ impl Replay for Contents {
     }
 }
 
-/// Looks through a journal for volumes whose contents are in images alone.
+/// Searches a journal for volumes whose contents are only in images.
 #[derive(Debug, Default)]
 struct Classes {
     has_image: bool,

@@ -1,4 +1,4 @@
-//! Opening a set: compares memory and stable storage, and decides which of them is right.
+//! Opening of a set: compares memory and stable storage, and determines which is authoritative.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,51 +20,51 @@ use crate::restore::{Gaps, Restored, Stored, restore};
 use crate::set::{Claim, DurableSet};
 use crate::shipped::{ShippedJournal, Verified};
 
-/// Parts of which a set is made.
+/// Parameters for opening a set.
 #[derive(Clone, Debug)]
 pub struct DurableSpec {
-    /// Holds the journal's files.
+    /// Folder of the journal's files.
     pub journal: Arc<dyn Folder>,
     pub journal_options: JournalOptions,
     pub clock: Arc<dyn Clock>,
     pub images: Arc<dyn ImageStore>,
-    /// Encrypts journal and images, if given: see [`open_key`](crate::open_key).
+    /// Encryption key of journal and images, if any: see [`open_key`](crate::open_key).
     pub key: Option<Arc<SetKey>>,
-    /// Writer of the store; its id is drawn at random for each opening.
+    /// Writer of the store, with a new random id for each opening.
     pub writer: StoreWriter,
-    /// Id for a new set, drawn at random.
+    /// Random id for a new set.
     pub fresh_id: SetId,
 }
 
 const OPEN: &str = "open the durable set";
 
-/// Findings of opening a set, for the log.
+/// Findings while opening a set, for the log.
 #[derive(Debug)]
 pub struct Opening {
     pub how: Opened,
     /// The newest readable image.
     pub newest: Option<ImageSummary>,
-    /// Images that are newer than the one in use and cannot be read.
+    /// Unreadable images newer than the one in use.
     pub skipped: Vec<(u32, String)>,
-    /// Contents that memory relies on and stable storage lacks: an image is to be saved, and
+    /// Contents that memory depends on and stable storage lacks. An image must be saved, and
     /// flushes of class `journal` wait for it.
     pub missing: Missing,
-    /// Error of a store of images that could not be listed: memory is authoritative, and
-    /// [`DurableSet::look_at_images`] is to be called until it succeeds.
+    /// Error of an image store that could not be listed. Memory is authoritative, and
+    /// [`DurableSet::look_at_images`] must be called until it succeeds.
     pub store_failure: Option<DurableError>,
-    /// Error of an image that cannot be opened and from which blocks were not fetched yet: reads of
-    /// them fail.
+    /// Error of an image that cannot be opened although some blocks are only in it. Reads of them
+    /// fail.
     pub source_failure: Option<DurableError>,
-    /// Loss that the owner accepted, and without which the set would not have been opened.
+    /// Loss accepted by the owner. Without acceptance the set would not have been opened.
     pub loss: Option<DurableError>,
-    /// True if the newest image has exactly the current volumes and snapshots, under their names,
-    /// so that none was deleted just before a kill.
+    /// True if the newest image has exactly the current volumes and snapshots under their names.
+    /// Then none was deleted just before a kill.
     pub newest_is_current: bool,
 }
 
 impl Opening {
-    /// Returns whether an image is to be saved at once: stable storage lacks contents of memory, a
-    /// newer image cannot be read, or a shipped journal was replayed.
+    /// Returns whether an image should be saved at once: stable storage lacks contents of memory, a
+    /// newer image is unreadable, or a shipped journal was replayed.
     pub fn wants_image(&self) -> bool {
         let is_replayed = matches!(
             self.how,
@@ -74,7 +74,7 @@ impl Opening {
     }
 }
 
-/// Result of [`DurableSet::look_at_images`], once a store that failed at the start can be read.
+/// Result of [`DurableSet::look_at_images`], once the store is readable.
 #[derive(Debug)]
 pub struct Looked {
     /// Newest image, as in [`Opening::newest`].
@@ -84,55 +84,56 @@ pub struct Looked {
     pub missing: Missing,
 }
 
-/// When the store of images is asked, if memory is intact.
+/// Time of the first access to the image store if memory is intact.
 #[derive(Clone, Copy, Debug)]
 enum FirstLook {
     AtOnce,
     Later,
 }
 
-/// Source of the volumes of a set that was opened.
+/// Origin of the volumes of an opened set.
 #[derive(Debug)]
 pub enum Opened {
-    /// Neither memory nor stable storage had anything.
+    /// Both memory and stable storage were empty.
     New,
     /// Memory was intact.
     Continued,
-    /// Memory was gone, and the volumes were restored from stable storage.
+    /// Memory was lost. The volumes were restored from stable storage.
     Restored {
-        /// Image from which the volumes were restored, if there was one.
+        /// Image from which the volumes were restored, if any.
         image: Option<u32>,
         transactions: u64,
-        /// Number of transactions replayed from the journal in the store of images, which is used
-        /// if the journal on the disk is not that of the image's writer. Only memory has them until
-        /// an image is saved.
+        /// Number of transactions replayed from the journal in the image store. It is used if the
+        /// journal on disk is not that of the image's writer. The transactions are only in memory
+        /// until an image is saved.
         shipped_transactions: u64,
-        /// End of those transactions, if more were shipped that cannot be used.
+        /// Point at which these transactions end, if later ones were shipped that cannot be used.
         shipped_gap: Option<String>,
-        /// Blocks whose contents are damaged in the journal: reads of them fail.
+        /// Number of blocks whose contents are damaged in the journal. Reads of them fail.
         damaged_blocks: u64,
         damaged_segments: Vec<String>,
-        /// Volumes that lost class `guaranteed` because they did not fit, and why: they are thin.
+        /// Volumes that lost class `guaranteed` because they did not fit, with the error. They are
+        /// thin now.
         guarantees_lost: Vec<(String, VolumeError)>,
-        /// Volumes that the journal lists, but that were in no image and whose beginning the
-        /// journal lacks: they are not restored.
+        /// Volumes that the journal lists but that are not restored, because they are in no image
+        /// and the journal lacks their beginning.
         left_out: Vec<String>,
     },
 }
 
 impl DurableSet {
-    /// Opens a pool and its stable storage: continues with intact memory, or restores the pool when
-    /// memory was lost. Volumes may be served when this returns; until [`DurableSet::stream`] has
-    /// fetched their contents, those are fetched when they are first read.
+    /// Opens a pool and its stable storage. Continues with intact memory, or restores the pool if
+    /// memory was lost. Volumes may be served on return. Absent contents are fetched on first read
+    /// until [`DurableSet::stream`] has fetched them all.
     ///
-    /// When images cannot be read, an older one will do only if nothing is lost by that which was
-    /// promised; otherwise this fails and changes nothing.
+    /// If images are unreadable, an older one is used only if no acknowledged durable data is lost.
+    /// Otherwise this fails without changes.
     pub fn open(engine: &Arc<Engine>, spec: DurableSpec) -> Result<(Self, Opening), DurableError> {
         Self::open_from(engine, spec, None, FirstLook::AtOnce)
     }
 
-    /// Opens the set while the store of images is known not to answer. Where memory is intact, the
-    /// store is not asked: see [`Opening::store_failure`].
+    /// Opens the set while the image store is known not to answer. If memory is intact, the store
+    /// is not accessed: see [`Opening::store_failure`].
     pub fn open_without_images(
         engine: &Arc<Engine>,
         spec: DurableSpec,
@@ -140,9 +141,9 @@ impl DurableSet {
         Self::open_from(engine, spec, None, FirstLook::Later)
     }
 
-    /// Opens the set from the named image when memory is gone, and accepts that everything later is
-    /// lost that the journal does not have. Unreadable parts of the journal are set aside. Intact
-    /// memory is never given up.
+    /// Opens the set from the named image if memory was lost, accepting the loss of everything
+    /// later that the journal lacks. Unreadable parts of the journal are set aside. Intact memory
+    /// is never discarded.
     pub fn open_accepting(
         engine: &Arc<Engine>,
         spec: DurableSpec,
@@ -159,11 +160,11 @@ impl DurableSet {
     ) -> Result<(Self, Opening), DurableError> {
         let spec = with_key(spec, first_look)?;
         if engine.is_restoring() {
-            // A kill came in between: what is there was only a part of what is to be.
+            // A restore was interrupted by a kill. The pool is incomplete.
             clear(engine)?;
         }
         let kept_set = engine.set_id().filter(|_| !engine.is_restoring());
-        // Intact memory has all that is in the store.
+        // Intact memory contains everything in the store.
         let mut newest = match (kept_set, first_look) {
             (Some(_), FirstLook::Later) => NewestImage::unasked(),
             (Some(_), FirstLook::AtOnce) => NewestImage::find_if_told(&spec.images),
@@ -211,7 +212,7 @@ impl DurableSet {
             store_failure,
             source_failure: match set.is_compared() {
                 true => set.connect_source().err(),
-                // Fetching connects it when the store answers.
+                // The first fetch connects it once the store answers.
                 false => None,
             },
             loss,
@@ -222,7 +223,8 @@ impl DurableSet {
         Ok((set, opening))
     }
 
-    /// Compares memory again with a store of images that could not be read completely at the start.
+    /// Repeats the comparison of memory with an image store that could not be read completely at
+    /// the start.
     pub fn look_at_images(&self) -> Result<Looked, DurableError> {
         let mut newest = NewestImage::find(&self.images)?;
         newest.check_set(self.id)?;
@@ -242,7 +244,7 @@ impl DurableSet {
         compare(&self.engine, &self.images, newest, self.journal_begins)
     }
 
-    /// Compares at a start, as far as the store tells.
+    /// Compares at startup, if the store answers.
     fn compare_at_open(
         &self,
         kept_set: Option<SetId>,
@@ -260,7 +262,7 @@ impl DurableSet {
         }
     }
 
-    /// What is missing whatever images there are.
+    /// Returns the missing contents that are independent of images.
     fn without_journal(&self) -> Missing {
         match self.journal_begins {
             Some(_) => Missing::default(),
@@ -268,7 +270,7 @@ impl DurableSet {
         }
     }
 
-    /// Opens the journal, and has the engine use it.
+    /// Opens the journal and connects it to the engine.
     fn serve(
         engine: &Arc<Engine>,
         spec: DurableSpec,
@@ -312,9 +314,9 @@ impl DurableSet {
     }
 }
 
-/// The journal that the writer of the image has shipped after it, if that is to be restored. The
-/// writer's own journal has all that was shipped of it. That of a host which took over has none of
-/// it, and nothing of the image's volumes either before there is an image of its own.
+/// Finds the journal that the image's writer shipped after it, if it must be restored. The writer's
+/// own journal contains everything shipped from it. The journal of a host that took over contains
+/// none of it, and no contents of the image's volumes until that host has saved an image.
 fn find_shipped(
     spec: &DurableSpec,
     image: Option<&Arc<OpenImage>>,
@@ -327,9 +329,9 @@ fn find_shipped(
     found.map_err(DurableError::images("look for the journal in the image store"))
 }
 
-/// Reads and writes images with the key, if there is one. Fails, before anything is believed or
-/// changed, unless journal and images are encrypted by it, or by none without one. A store that
-/// does not tell is compared when it is written to.
+/// Adds encryption of the images, if there is a key. Fails before anything is used or changed if
+/// the encryption of journal and images does not match the key. A store that does not answer is
+/// checked on the first write.
 fn with_key(mut spec: DurableSpec, first_look: FirstLook) -> Result<DurableSpec, DurableError> {
     let key = spec.key.as_deref();
     journal::check_key(&*spec.journal, key).map_err(DurableError::key(OPEN))?;
@@ -342,7 +344,7 @@ fn with_key(mut spec: DurableSpec, first_look: FirstLook) -> Result<DurableSpec,
     Ok(spec)
 }
 
-/// The set that stable storage belongs to; `None` when it is empty.
+/// Returns the set of stable storage, or `None` if it is empty.
 fn set_of(journal_set: Option<SetId>, newest: &NewestImage) -> Result<Option<SetId>, DurableError> {
     match (journal_set, newest.set_id()) {
         (Some(one), Some(other)) if one != other => {
@@ -356,7 +358,7 @@ fn set_of(journal_set: Option<SetId>, newest: &NewestImage) -> Result<Option<Set
     }
 }
 
-/// What is lost when the pool comes back from this image: it must have been accepted.
+/// Returns the loss implied by restoring from this image. Fails unless it was accepted.
 fn check_loss(
     newest: &NewestImage,
     spec: &DurableSpec,
@@ -383,7 +385,7 @@ fn opened_as(restored: Restored, image: Option<u32>) -> Opened {
     }
 }
 
-/// Deletes all volumes of a pool that was being restored.
+/// Deletes all volumes of a partially restored pool.
 fn clear(engine: &Engine) -> Result<(), DurableError> {
     engine.set_page_source(None);
     for volume in engine.volumes() {

@@ -1,6 +1,6 @@
-//! Comparison of memory with stable storage. Blocks that are not dirty are supposed to be in an
-//! image or the journal; those that are missing there become dirty again, and flushes wait until an
-//! image has them.
+//! Comparison of memory with stable storage. Blocks that are not dirty should be in an image or the
+//! journal. Those that are missing there become dirty again, and flushes wait until an image has
+//! them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,18 +13,17 @@ use volumes::{Durability, Engine, Volume};
 use crate::error::DurableError;
 use crate::newest::NewestImage;
 
-/// Contents that memory relies on and stable storage lacks, until the next image has them.
+/// Contents that memory depends on and stable storage lacks, until the next image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Reason why flushes of class `journal` cannot rely on the journal, if any.
+    /// Reason why flushes of class `journal` cannot rely on the journal, if so.
     pub journal: Option<String>,
-    /// Numbers of images in which volumes were saved and that are missing or damaged, and the
-    /// reasons.
+    /// Base images of volumes that are missing or damaged: numbers with reasons.
     pub images: Vec<(u32, String)>,
 }
 
 impl Missing {
-    /// Missing contents when there is no journal.
+    /// Determines what is missing if there is no journal.
     pub(crate) fn of_journal(engine: &Engine) -> Self {
         let journal = lack_of_journal(&engine.volumes(), Position::START, None);
         if journal.is_some() {
@@ -38,9 +37,9 @@ impl Missing {
     }
 }
 
-/// Looks for what memory relies on: the images that volumes were saved in, and the journal from the
-/// newest image on, which begins at `journal` if there is one. What is missing counts as not stored
-/// from now on. Fails, and changes nothing, while the store does not tell.
+/// Checks what memory depends on: the base images of volumes, and the journal after the newest
+/// image, where `journal` is its beginning. Missing contents count as not stored from now on. Fails
+/// without changes if the store does not answer.
 pub(crate) fn compare(
     engine: &Engine,
     store: &Arc<dyn ImageStore>,
@@ -76,16 +75,16 @@ pub(crate) fn compare(
     Ok(missing)
 }
 
-/// What an image lacks.
+/// Missing part of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lack {
-    /// All of it, or what says what it has.
+    /// The manifest or other metadata.
     Image,
-    /// Packs. A save writes what was in them once more, where it is in memory.
+    /// Packs. A save writes their contents again if they are in memory.
     Packs,
 }
 
-/// What is wrong with an image, if anything. An error says that this is not known.
+/// Checks an image. Returns what it lacks, if anything. An error means that this is unknown.
 fn look_at(
     store: &Arc<dyn ImageStore>,
     newest: &NewestImage,
@@ -113,7 +112,7 @@ fn is_missing(error: &ImageError) -> bool {
     matches!(error.kind, ImageErrorKind::NotFound | ImageErrorKind::Damaged)
 }
 
-/// What volumes of class `journal` rely on that the journal does not have.
+/// Returns what volumes of class `journal` depend on and the journal lacks, if anything.
 fn lack_of_journal(
     volumes: &[Arc<Volume>],
     from: Position,
@@ -131,7 +130,7 @@ fn lack_of_journal(
     }
 }
 
-/// Without what they rely on volumes of class `journal` wait for an image.
+/// Makes flushes of all volumes of class `journal` wait for an image.
 pub(crate) fn lose_anchors(engine: &Engine) {
     let volumes = engine.volumes();
     volumes.iter().filter(|it| is_journaled(it)).for_each(|it| it.map().set_anchored(false));
@@ -145,7 +144,7 @@ fn base_of(volume: &Volume) -> Option<ImageId> {
     ImageId::from_word(volume.map().image_base()?.image)
 }
 
-/// Volumes and snapshots.
+/// Returns volumes and snapshots.
 fn listed(engine: &Engine) -> Vec<Arc<Volume>> {
     let mut all = engine.volumes();
     all.extend(engine.snapshots());

@@ -1,4 +1,4 @@
-//! Replay of the journal's changes into a pool.
+//! Replay of a journal into a pool.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use volumes::{
     VolumeName, VolumeSpec,
 };
 
-/// Blocks of a pattern written at a time.
+/// Number of pattern blocks per write.
 const FILL_BLOCKS: usize = 64;
 
-/// Makes the changes to a pool whose volumes are not served yet.
+/// Applies changes to a pool whose volumes are not yet served.
 #[derive(Debug)]
 pub(crate) struct EngineReplay<'engine> {
     engine: &'engine Arc<Engine>,
-    /// The volumes of the last table.
+    /// Volumes of the latest table.
     volumes: HashMap<u64, Arc<Volume>>,
-    /// Those of them that are to be guaranteed in the end.
+    /// Volumes that must become guaranteed at the end.
     to_guarantee: HashSet<u64>,
-    /// Names of volumes that the journal lists and no image has, by id: what it says of them is
-    /// not all that they held, if anything.
+    /// Names by id of volumes that the journal lists but no image has. The journal has at most part
+    /// of their contents.
     left_out: BTreeMap<u64, String>,
 }
 
@@ -37,7 +37,7 @@ impl<'engine> EngineReplay<'engine> {
         Self { engine, volumes, to_guarantee: HashSet::new(), left_out: BTreeMap::new() }
     }
 
-    /// All that was replayed is in the journal: nothing of it need be written there again.
+    /// Marks everything replayed as journaled, because it came from the journal.
     pub(crate) fn settle(&self) {
         for volume in self.volumes.values() {
             let Some(mut walk) = volume.walk_unjournaled() else { continue };
@@ -48,7 +48,7 @@ impl<'engine> EngineReplay<'engine> {
         }
     }
 
-    /// Guarantees the volumes that are to be so and are not yet. Returns those that do not fit.
+    /// Makes the marked volumes guaranteed. Returns those that do not fit.
     pub(crate) fn guarantee(&self) -> Vec<(u64, VolumeError)> {
         let mut lost = Vec::new();
         for id in &self.to_guarantee {
@@ -59,12 +59,12 @@ impl<'engine> EngineReplay<'engine> {
         lost
     }
 
-    /// The names of volumes of the last table that do not come back.
+    /// Returns the names of volumes in the last table that are not restored.
     pub(crate) fn into_left_out(self) -> Vec<String> {
         self.left_out.into_values().collect()
     }
 
-    /// Deletes what is not in the table any more, and makes room for names.
+    /// Deletes volumes that are no longer in the table, and frees names.
     fn clear_names(&mut self, table: &[&VolumeRecord]) -> Result<(), Refusal> {
         let ids: HashSet<u64> = table.iter().map(|record| record.id).collect();
         let gone: Vec<u64> = self.volumes.keys().copied().filter(|id| !ids.contains(id)).collect();
@@ -75,7 +75,7 @@ impl<'engine> EngineReplay<'engine> {
             }
         }
         for record in table {
-            // The image may have a volume of class `ram` that has lost its name since.
+            // A volume of class `ram` in the image may have lost its name since.
             if let Ok(volume) = self.engine.volume(&record.name)
                 && !ids.contains(&volume.id())
             {
@@ -84,7 +84,7 @@ impl<'engine> EngineReplay<'engine> {
             if let Some(volume) = self.volumes.get(&record.id)
                 && volume.name() != record.name
             {
-                // Two may have changed names with each other.
+                // Two volumes may have swapped names.
                 let name = format!("restoring-{}", record.id).parse()?;
                 self.engine.rename_volume(&volume.name(), name)?;
             }
@@ -110,8 +110,8 @@ impl<'engine> EngineReplay<'engine> {
         }
         let was_left_out = self.left_out.contains_key(&record.id);
         if durability != Durability::Journal || record.is_unanchored() || was_left_out {
-            // It was made after the last image: what it held is lost, as its class says, or as no
-            // flush of it was acknowledged. A part would pass for the whole.
+            // It was created after the last image. Its contents are lost, as its class permits, or
+            // because no flush of it was acknowledged. A partial volume would look complete.
             self.left_out.insert(record.id, record.name.clone());
             return Ok(());
         }
@@ -128,8 +128,8 @@ impl<'engine> EngineReplay<'engine> {
         Ok(())
     }
 
-    /// Snapshots of a volume that are not in the table have been deleted since the image was saved.
-    /// Those that were made since are in no image, and stay away.
+    /// Deletes and renames a volume's snapshots to match the table. Unlisted ones were deleted
+    /// after the image was saved. Listed ones that are in no image are not restored.
     fn bring_up_snapshots(
         &self,
         record: &VolumeRecord,
@@ -142,7 +142,7 @@ impl<'engine> EngineReplay<'engine> {
             match names.get(&snapshot.id()) {
                 None => self.engine.delete_snapshot(&record.name, &own_name)?,
                 Some(&name) if name != own_name => {
-                    // Two may have changed names with each other.
+                    // Two snapshots may have swapped names.
                     let between = format!("restoring-{}", snapshot.id());
                     let between: VolumeName = between.parse()?;
                     self.engine.rename_snapshot(&record.name, &own_name, &between)?;
@@ -157,7 +157,7 @@ impl<'engine> EngineReplay<'engine> {
         Ok(())
     }
 
-    /// Makes a volume as it was; thin for now if it cannot be guaranteed yet.
+    /// Creates a volume, thin for now if it cannot be guaranteed yet.
     fn make(&mut self, spec: VolumeSpec, id: u64) -> Result<Arc<Volume>, VolumeError> {
         let make = |spec| {
             let volume = self.engine.begin_filling(spec, Some(id))?;
@@ -177,10 +177,10 @@ impl<'engine> EngineReplay<'engine> {
         }
     }
 
-    /// A class that costs memory is given when all is there: what the journal says next may make
-    /// room for it.
+    /// Sets the capacity class. Guarantees are deferred to the end, because later changes in the
+    /// journal may free memory.
     fn settle_capacity(&mut self, record: &VolumeRecord) -> Result<(), VolumeError> {
-        // Journals of earlier releases do not say it; then the image's class counts.
+        // Journals of earlier releases do not record it, so the image's class is kept.
         match record.capacity() {
             Some(CapacityClass::Guaranteed) => {
                 self.to_guarantee.insert(record.id);
@@ -217,8 +217,7 @@ impl Replay for EngineReplay<'_> {
     fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal> {
         let is_volume = |record: &&VolumeRecord| record.kind == RecordKind::Volume;
         let (volumes, snapshots): (Vec<_>, Vec<_>) = table.iter().partition(is_volume);
-        // One that the image has as of class `ram`, because that was asked for, may have become
-        // another since.
+        // A volume saved on request as class `ram` may have changed its class since.
         for record in &volumes {
             let of_image = || self.engine.volumes().into_iter().find(|it| it.id() == record.id);
             if !self.volumes.contains_key(&record.id)
@@ -261,20 +260,21 @@ impl Replay for EngineReplay<'_> {
 #[derive(Debug)]
 pub struct Replayed {
     pub transactions: u64,
-    /// Blocks whose contents are damaged in the journal: reads of them fail.
+    /// Number of blocks whose contents are damaged in the journal. Reads of them fail.
     pub damaged_blocks: u64,
-    /// Error at which the replay ended before the end of the journal. The state is that of one
-    /// instant.
+    /// Error at which the replay ended before the end of the journal. The state is consistent as of
+    /// one instant.
     pub ended_early: Option<JournalError>,
-    /// Volumes that lost class `guaranteed` because they did not fit, and why: they are thin.
+    /// Volumes that lost class `guaranteed` because they did not fit, with the error. They are thin
+    /// now.
     pub guarantees_lost: Vec<(u64, VolumeError)>,
-    /// Volumes that are in no image, and only partly in the journal.
+    /// Volumes that are in no image, and only partially in the journal.
     pub left_out: Vec<String>,
 }
 
-/// Makes the changes that a journal has from `from` on to a pool whose volumes are not served. A
-/// journal that is damaged, or lacks something, is replayed up to there. Fails when a change cannot
-/// be made or the folder cannot be read: then the pool holds something in between.
+/// Applies a journal's changes from `from` on to a pool whose volumes are not served. If the
+/// journal is damaged or incomplete, it is replayed up to there. Fails if a change cannot be
+/// applied or the folder is unreadable. The pool's state is then undefined.
 pub(crate) fn replay_onto(
     engine: &Arc<Engine>,
     folder: &dyn Folder,
@@ -295,7 +295,7 @@ pub(crate) fn replay_onto(
     })
 }
 
-/// Deletes a volume, its snapshots first.
+/// Deletes a volume after its snapshots.
 pub(crate) fn delete_with_snapshots(engine: &Engine, volume: &Volume) -> Result<(), VolumeError> {
     let name = volume.name();
     for snapshot in engine.snapshots_of(volume) {

@@ -1,5 +1,5 @@
-//! Filling an empty pool from stable storage: the maps of the image at once, its contents when they
-//! are first read, and then the journal that follows the image.
+//! Restoring an empty pool from stable storage: maps of the image at once, contents on first read,
+//! then the journal after the image.
 
 use std::sync::Arc;
 
@@ -18,42 +18,42 @@ use crate::reliance::lose_anchors;
 use crate::replay::{EngineReplay, Replayed, delete_with_snapshots};
 use crate::shipped::ShippedJournal;
 
-/// Contents that were read.
+/// Result of a restore.
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) journal: Recovered,
-    /// Volumes that could not be guaranteed again, and why: they are thin.
+    /// Volumes that could not be guaranteed again, with the error. They are thin now.
     pub(crate) guarantees_lost: Vec<(String, VolumeError)>,
-    /// Volumes that are in no image, and not as a whole in the journal.
+    /// Volumes that are in no image, and not completely in the journal.
     pub(crate) left_out: Vec<String>,
-    /// Why the journal could not be read to its end, if that was accepted.
+    /// Error that ended reading the journal early, if that was accepted.
     pub(crate) journal_failure: Option<JournalError>,
-    /// Transactions of the journal in the store of images.
+    /// Number of transactions replayed from the image store.
     pub(crate) shipped_transactions: u64,
-    /// Where they end although more was shipped.
+    /// Point at which they end, if later ones were shipped.
     pub(crate) shipped_gap: Option<String>,
 }
 
-/// Acceptance of what is missing in the journal.
+/// Policy for an incomplete journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gaps {
     Refused,
     Accepted,
 }
 
-/// Contents of a set that stable storage has.
+/// Contents of stable storage for a set.
 #[derive(Debug)]
 pub(crate) struct Stored<'it> {
     pub(crate) set_id: SetId,
     pub(crate) image: Option<&'it Arc<OpenImage>>,
     pub(crate) journal: &'it dyn Folder,
     pub(crate) key: Option<&'it SetKey>,
-    /// The journal in the store of images, if that is to come before what is on the disk.
+    /// Journal in the image store, if it must be replayed before the one on disk.
     pub(crate) shipped: Option<&'it ShippedJournal>,
     pub(crate) gaps: Gaps,
 }
 
-/// Fills the pool. A kill in between leaves it marked, to be begun again.
+/// Restores the pool. If interrupted by a kill, the pool stays marked and the restore starts over.
 pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Restored, DurableError> {
     engine.begin_restoring();
     engine.join_set(stored.set_id);
@@ -73,7 +73,7 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
     let recovered = journal::recover(stored.journal, stored.key, stored.set_id, from, &mut replay);
     let (journal, journal_failure) = match (recovered, stored.gaps) {
         (Ok(journal), _) => (journal, None),
-        // What was replayed is of one instant.
+        // The replayed part is consistent as of one instant.
         (Err(error), Gaps::Accepted) => (Recovered::default(), Some(error)),
         (Err(error), Gaps::Refused) => {
             return Err(DurableError::journal("read the journal")(error));
@@ -81,7 +81,8 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
     };
     replay.settle();
     if journal_failure.is_some() {
-        // What comes next cannot be read after it: an image has to have all first.
+        // Later transactions could not be replayed after a gap. An image must cover everything
+        // first.
         let attempt = "set the journal aside, which cannot be read";
         journal::set_aside(stored.journal).map_err(DurableError::journal(attempt))?;
         lose_anchors(engine);
@@ -96,7 +97,7 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
         shipped_gap: None,
     };
     if let Some(shipped) = shipped {
-        // No journal here has any of it: flushes wait for an image.
+        // No local journal has these changes, so flushes wait for an image.
         lose_anchors(engine);
         guarantees_lost.extend(shipped.add_to(&mut restored));
     }
@@ -105,7 +106,7 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
     Ok(restored)
 }
 
-/// Result of a replay of what was shipped, where that is to be, and the gap that it ends at.
+/// Result of replaying a shipped journal, and the gap at which it ends.
 #[derive(Debug)]
 struct FromStore {
     replayed: Result<Replayed, JournalError>,
@@ -128,7 +129,7 @@ fn replay_shipped(
 }
 
 impl FromStore {
-    /// Returns the volumes that could not be guaranteed.
+    /// Adds the result to `restored`. Returns the volumes that could not be guaranteed.
     fn add_to(self, restored: &mut Restored) -> Vec<(u64, VolumeError)> {
         match self.replayed {
             Ok(replayed) => {
@@ -139,7 +140,7 @@ impl FromStore {
                 restored.shipped_gap = ended_early.or(self.gap);
                 replayed.guarantees_lost
             }
-            // It was accepted.
+            // The loss was accepted.
             Err(error) => {
                 restored.journal_failure.get_or_insert(error);
                 Vec::new()
@@ -148,7 +149,7 @@ impl FromStore {
     }
 }
 
-/// The names of volumes, by id, that are not guaranteed: others became so again, or are gone.
+/// Returns those volumes, by name, that exist and are still thin.
 fn still_thin(engine: &Engine, mut lost: Vec<(u64, VolumeError)>) -> Vec<(String, VolumeError)> {
     let mut thin = Vec::new();
     for volume in engine.volumes() {
@@ -162,8 +163,8 @@ fn still_thin(engine: &Engine, mut lost: Vec<(u64, VolumeError)>) -> Vec<(String
     thin
 }
 
-/// Makes a volume of the image with the class that it had. What cannot be guaranteed here comes
-/// back thin: what it holds counts for more.
+/// Restores a volume of the image with its capacity class. If it cannot be guaranteed, restores it
+/// thin, because its contents matter more.
 fn restore_as_it_fits(
     engine: &Arc<Engine>,
     image: &OpenImage,
@@ -188,7 +189,7 @@ fn restore_as_it_fits(
     restored.map_err(|error| error.of(record, image))
 }
 
-/// Why a volume does not come back.
+/// Reason why a volume cannot be restored.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 enum RestoreError {
@@ -206,9 +207,9 @@ impl RestoreError {
     }
 }
 
-/// Makes one volume of the image and its snapshots, with all blocks absent: from the oldest
-/// snapshot on, each state a change of the one before, so that they share what is equal. What a
-/// guaranteed one may come to need is claimed before anything is in it.
+/// Restores one volume of the image and its snapshots, with all blocks absent. Starts with the
+/// oldest snapshot and derives each state from the previous one, so that they share equal blocks.
+/// For a guaranteed volume, memory is claimed before it is filled.
 fn restore_volume(
     engine: &Arc<Engine>,
     image: &OpenImage,
@@ -229,7 +230,7 @@ fn restore_volume(
         if state != index {
             let own_name = of_state.name.rsplit_once('@').map_or("", |(_, own_name)| own_name);
             let own_name = own_name.parse()?;
-            // Under its own id: the next one may be that of a volume that is still to come.
+            // Keeps its id. A new id might be that of a volume that is restored later.
             let made = of_state.created_seconds;
             engine.create_snapshot_again(&record.name, &own_name, made, of_state.id)?;
         }
@@ -238,7 +239,7 @@ fn restore_volume(
     Ok(())
 }
 
-/// The states of a volume in an image, oldest first: its snapshots, and itself.
+/// Returns the states of a volume in an image, oldest first: its snapshots and the volume.
 fn states_of(image: &OpenImage, index: usize) -> Vec<usize> {
     let volume = &image.volumes()[index];
     let is_of_volume = |&other: &usize| {
@@ -251,7 +252,7 @@ fn states_of(image: &OpenImage, index: usize) -> Vec<usize> {
     states
 }
 
-/// Gives a volume what the image has of a state of it.
+/// Fills a volume with a state from the image.
 fn fill(volume: &Volume, image: &OpenImage, state: usize) -> Result<(), RestoreError> {
     let leaves = image.fill(state, volume)?;
     let mut from = 0;
@@ -265,7 +266,7 @@ fn fill(volume: &Volume, image: &OpenImage, state: usize) -> Result<(), RestoreE
     Ok(())
 }
 
-/// Makes a volume of the pool from one in an image, under another name. Its blocks are absent.
+/// Restores a volume of an image under another name, with all blocks absent.
 pub(crate) fn restore_as(
     engine: &Arc<Engine>,
     image: &OpenImage,

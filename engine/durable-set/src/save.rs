@@ -1,4 +1,4 @@
-//! Saving volumes into an image, which is also how the journal stays short.
+//! Saving of images, which also allows the journal to be truncated.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -16,27 +16,27 @@ use crate::error::{DurableError, DurableErrorKind};
 use crate::newest::covered_by;
 use crate::set::DurableSet;
 
-/// Saves of fewer bytes tell the time of a request and not the speed of the disk.
+/// Minimum size of a save for measuring throughput. Shorter saves measure request latency.
 const SPEED_BYTES_MIN: u64 = 64 << 20;
 
 const ATTEMPT: &str = "save an image";
 const READ_BACK: &str = "read the new image's manifest again";
 
-/// How often volumes are frozen for one image. A write in a full pool may have the copies give way,
-/// but for the last: then writers that find no memory wait while the save goes on.
+/// Maximum number of freezes per image. If a writer in a full pool finds no memory, the frozen
+/// copies are given up, except in the last attempt: then such writers wait for the save.
 const FREEZES_MAX: usize = 3;
 
-/// Volumes to be saved besides those of class `image` and `journal`, which every image has.
+/// Selection of volumes to save. Every image contains those of class `image` and `journal`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Those of class `image` and `journal`, with their snapshots.
+    /// Only volumes of class `image` and `journal`, with their snapshots.
     Durable,
-    /// Additional volumes, by name.
+    /// These volumes in addition, by name.
     And(Vec<String>),
     All,
 }
 
-/// Volumes, and copies of them that do not change.
+/// Live volumes with their frozen copies.
 #[derive(Debug)]
 struct FrozenVolumes {
     live: Vec<Arc<Volume>>,
@@ -44,31 +44,31 @@ struct FrozenVolumes {
     copies: Frozen,
 }
 
-/// What becomes of the copies when a writer finds no memory.
+/// Behaviour when a writer finds no memory during a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manners {
     GiveWay,
-    /// The writer waits while they are being read.
+    /// The writer waits while the copies are read.
     HoldOn,
 }
 
-/// An image to be saved.
+/// Request to save an image.
 #[derive(Clone, Debug)]
 pub struct SaveRequest {
     pub extent: Extent,
     /// Seconds since 1970.
     pub created_seconds: u64,
-    /// Images with a label are kept until they are deleted.
+    /// A labelled image is kept until it is deleted.
     pub label: String,
     pub bytes_a_second_max: Option<NonZeroU64>,
 }
 
 impl DurableSet {
-    /// Saves volumes as they are at one instant. When this returns, the image is durable and the
-    /// journal has dropped what lies before it. One save at a time.
+    /// Saves volumes as of one instant. On return the image is durable, and the journal before it
+    /// is dropped. Only one save runs at a time.
     ///
-    /// A save takes no memory that a writer needs: when there is no other, its copies give way, and
-    /// it begins anew with volumes as they are then.
+    /// A save does not take memory that writers need. If no other memory is left, its frozen copies
+    /// are given up, and it starts over with the current state.
     pub fn save(&self, request: &SaveRequest, watch: &dyn Watch) -> Result<Saved, DurableError> {
         let mut claim = self.claim();
         let claimed = claim.store(self)?;
@@ -85,7 +85,7 @@ impl DurableSet {
                 other => break other?,
             }
         };
-        // The image is there all the same; the journal tries again by itself.
+        // The image exists nevertheless. The journal retries truncation by itself.
         let _longer_than_needed = self.journal.end_checkpoint(position);
         self.has_own_image.store(true, Relaxed);
         drop(claim);
@@ -95,7 +95,7 @@ impl DurableSet {
         Ok(saved)
     }
 
-    /// Saves volumes as they are now, and begins a checkpoint of the journal there.
+    /// Saves the current state of volumes, and begins a checkpoint of the journal at it.
     fn try_to_save(
         &self,
         claimed: &mut ClaimedStore,
@@ -103,10 +103,10 @@ impl DurableSet {
         manners: Manners,
         watch: &dyn Watch,
     ) -> Result<(Saved, Position), DurableError> {
-        // No volume is changed from the position on until the volumes are frozen: what the journal
-        // says after it goes on from what the image has.
+        // Excludes changes of volumes between the checkpoint's position and the freeze, so that the
+        // journal after it continues from the image's state.
         let guard = self.lock_changes();
-        // Before the checkpoint: the journal has nothing of these after its position.
+        // Determined before the checkpoint: the journal has nothing of these after its position.
         let unanchored = self.unanchored();
         let position = self.journal.begin_checkpoint();
         let frozen = self.freeze(&request.extent, manners);
@@ -130,9 +130,9 @@ impl DurableSet {
         Ok((saved, position))
     }
 
-    /// Reads the manifest of a new image and looks for its packs, before the journal and older
-    /// images rely on it. One that is damaged goes again, as far as that can be done: older ones
-    /// are the better choice then.
+    /// Reads back the manifest of a new image and checks its packs, before the journal and older
+    /// images are truncated. A damaged image is deleted if possible, because older ones are then
+    /// the better choice.
     fn read_back(
         &self,
         claimed: &mut ClaimedStore,
@@ -161,7 +161,7 @@ impl DurableSet {
         Err(error)
     }
 
-    /// Deletes all images but the newest `newest_count`. Images that are still needed stay.
+    /// Deletes all images except the newest `newest_count` and those still needed.
     pub fn retain(&self, newest_count: usize) -> Result<Removed, DurableError> {
         let mut claim = self.claim();
         let claimed = claim.store(self)?;
@@ -171,9 +171,9 @@ impl DurableSet {
         removed.map_err(DurableError::images("delete old images"))
     }
 
-    /// Removes shipped parts of the journal that an image of this claim contains: to be called
-    /// after each save. Asks the store only if it may have some. Parts that remain after a failure
-    /// are removed by the next call.
+    /// Removes shipped parts of the journal that are covered by an image of this claim. Called
+    /// after each save. Accesses the store only if it may have such parts. Parts that remain after
+    /// a failure are removed by the next call.
     pub fn remove_shipped(&self) -> Result<(), DurableError> {
         let mut claim = self.claim();
         if !self.has_own_image.load(Relaxed) || !self.may_have_extracts.swap(false, Relaxed) {
@@ -191,13 +191,13 @@ impl DurableSet {
         removed.map(drop)
     }
 
-    /// Deletes an image, and the packs that only it refers to.
+    /// Deletes an image and the packs that only it references.
     pub fn delete_image(&self, number: u32) -> Result<Removed, DurableError> {
         let attempt = format!("delete image {number}");
         let mut claim = self.claim();
         let claimed = claim.store(self)?;
         let is_newest = claimed.head().is_some_and(|head| head.number() == number);
-        // Also one that has no volume any more: what it has dropped is in this image.
+        // Applies even if the journal has no volume left: what it dropped is in this image.
         if is_newest && self.has_journal() {
             let kind = DurableErrorKind::StartOfJournal;
             return Err(DurableError::new(kind, attempt));
@@ -208,7 +208,7 @@ impl DurableSet {
         claimed.collect().map_err(DurableError::images(&attempt))
     }
 
-    /// Images that blocks were not fetched from yet.
+    /// Returns images from which blocks are still to be fetched.
     fn images_in_use(&self) -> Vec<ImageId> {
         self.engine.absent_image().and_then(ImageId::from_word).into_iter().collect()
     }
@@ -219,7 +219,7 @@ impl DurableSet {
             Extent::And(names) if names.contains(&volume.name()) => true,
             Extent::Durable | Extent::And(_) => volume.durability() != Durability::Ram,
         };
-        // A snapshot has the class that its volume had then, which may have been none that counts.
+        // A snapshot keeps the class that its volume had then, which may have been `ram`.
         let has_durable_volume = |copy: &Volume| {
             let volume =
                 self.engine.volumes().into_iter().find(|it| Some(it.id()) == copy.origin_id());
@@ -240,7 +240,7 @@ impl DurableSet {
         Ok(FrozenVolumes { live, copies })
     }
 
-    /// Volumes whose flushes wait for an image, by id, and their generations.
+    /// Returns the volumes whose flushes wait for an image, by id, with their generations.
     fn unanchored(&self) -> HashMap<u64, u64> {
         let waits = |volume: &Arc<Volume>| {
             volume.durability() == Durability::Journal && !volume.map().is_anchored()
@@ -249,15 +249,16 @@ impl DurableSet {
         volumes.map(|volume| (volume.id(), volume.map().generation())).collect()
     }
 
-    /// Takes note that an image has what the copies hold.
+    /// Records that an image has the copies' contents.
     fn adopt(&self, frozen: &FrozenVolumes, id: ImageId, unanchored: &HashMap<u64, u64>) {
         let mut saved = Vec::new();
         for (live, copy) in frozen.pairs() {
             let base = ImageBase { image: id.word(), volume_id: live.id() };
-            // What such a volume holds need not go through the journal after all.
+            // The image covers its contents, so they need not be journaled.
             let is_first = unanchored.get(&live.id()) == Some(&copy.map().generation());
             let settles = if is_first { Settles::ImageAndJournal } else { Settles::Image };
-            // First the base: what is not dirty is in the new image as it is in the old one.
+            // The base is set first: blocks that are not dirty are in the new image as in the old
+            // one.
             if self.engine.adopt_image(live, copy, base) {
                 let (volume, copy) = (Arc::clone(live), Arc::clone(copy));
                 saved.push(SavedVolume { volume, copy, settles });
@@ -277,7 +278,7 @@ fn failed(error: ImageError) -> DurableError {
 }
 
 impl FrozenVolumes {
-    /// Each volume with its copy.
+    /// Iterates over volumes with their copies.
     fn pairs(&self) -> impl Iterator<Item = (&Arc<Volume>, &Arc<Volume>)> {
         self.live.iter().zip(self.copies.volumes())
     }
@@ -291,7 +292,7 @@ impl FrozenVolumes {
     }
 }
 
-/// What an image says of a volume that is saved through its copy.
+/// Creates the image's record of a volume that is saved through its copy.
 fn describe(live: &Volume, copy: &Volume) -> ImageVolume {
     let kind = match live.is_snapshot() {
         true => ImageVolumeKind::Snapshot,

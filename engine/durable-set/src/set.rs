@@ -1,6 +1,6 @@
-//! A pool, its journal and its images, with the state that all operations on them share.
+//! A pool with its journal and images, and the state shared by all operations on them.
 //!
-//! Lock order: the claim on the store of images, changes, then any one of the others.
+//! Lock order: the claim on the image store, changes, then any one of the others.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -15,8 +15,7 @@ use crate::error::DurableError;
 use crate::newest::NewestImage;
 use crate::unfetched::Unfetched;
 
-/// A pool, its journal and its images. Shared between threads; every method may be called from any
-/// of them.
+/// A pool with its journal and images. Threads share it and may call any method concurrently.
 #[derive(Debug)]
 pub struct DurableSet {
     pub(crate) engine: Arc<Engine>,
@@ -24,35 +23,34 @@ pub struct DurableSet {
     pub(crate) id: SetId,
     pub(crate) images: Arc<dyn ImageStore>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Time that a change waits for a checkpoint to make room, before it and after it.
+    /// Maximum time that a change waits for a checkpoint to free space, before it and after it.
     pub(crate) patience: Duration,
     pub(crate) claimed: Mutex<Claim>,
-    /// Where the journal began when it was opened, if there was one.
+    /// Beginning of the journal when it was opened, if there was one.
     pub(crate) journal_begins: Option<Position>,
-    /// True once what memory relies on was compared with what the store of images has.
+    /// Set once memory's dependencies were compared with the image store.
     pub(crate) is_compared: AtomicBool,
-    /// Lock under which the set of images in use does not change. Taken after the claim, if both
-    /// are, and before the turn to change something. Never held while an image is saved.
+    /// Lock that protects the set of images in use. Order: after the claim, before `changes`. Never
+    /// held while an image is saved.
     pub(crate) image_use: Mutex<()>,
-    /// The image that absent blocks are in.
+    /// Image that contains absent blocks.
     pub(crate) source: Mutex<Option<Arc<OpenImage>>>,
     pub(crate) unfetched: Mutex<Unfetched>,
-    /// Bytes a second that the store of images takes; 0 while that is not known.
+    /// Write throughput of the image store in bytes per second. 0 if unknown.
     pub(crate) save_speed: AtomicU64,
-    /// Keeps changes apart from each other and from the beginning of a save. Never held while room
-    /// in the journal is waited for.
+    /// Serializes changes with each other and with the start of a save. Never held while waiting
+    /// for journal space.
     pub(crate) changes: Mutex<()>,
-    /// An image was saved under this claim: the journal continues it, and may be shipped.
+    /// Set once an image was saved under this claim. The journal continues it and may be shipped.
     pub(crate) has_own_image: AtomicBool,
-    /// The store may have extracts of the journal: those of a writer before this one, and what this
-    /// one has shipped.
+    /// Set if the store may have extracts of the journal, from an earlier writer or this one.
     pub(crate) may_have_extracts: AtomicBool,
     /// Id of the writer, as in the claim.
     pub(crate) writer_id: u128,
 }
 
-/// The right to write to the store of images, taken when it is first needed: a process that had it
-/// before can save no more. Locked by threads that save or delete images.
+/// Write claim on the image store, taken when first needed. Earlier owners can no longer save.
+/// Locked by threads that save or delete images.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) writer: StoreWriter,
@@ -73,7 +71,7 @@ impl DurableSet {
         self.is_compared.load(Relaxed)
     }
 
-    /// Fails if the images that the store has turn out to be of another set.
+    /// Fails if the images in the store belong to another set.
     fn check_images_are_own(&self) -> Result<(), DurableError> {
         match self.is_compared() {
             true => Ok(()),
@@ -81,12 +79,12 @@ impl DurableSet {
         }
     }
 
-    /// The store of images.
+    /// Returns the image store.
     pub fn images(&self) -> &Arc<dyn ImageStore> {
         &self.images
     }
 
-    /// Returns whether there is a journal on the disk, or a volume that needs one.
+    /// Returns whether a journal exists on disk or a volume needs one.
     pub fn has_journal(&self) -> bool {
         self.has_journaled_volumes() || self.journal.length_bytes() > 0
     }
@@ -95,7 +93,7 @@ impl DurableSet {
         self.engine.volumes().iter().any(|volume| volume.durability() == Durability::Journal)
     }
 
-    /// Volumes and snapshots.
+    /// Returns volumes and snapshots.
     pub(crate) fn all_volumes(&self) -> Vec<Arc<Volume>> {
         let mut all = self.engine.volumes();
         all.extend(self.engine.snapshots());
@@ -114,7 +112,7 @@ impl DurableSet {
         self.unfetched.lock().expect("no thread panics with the list locked")
     }
 
-    /// The image that absent blocks are in, opened now if it could not be before.
+    /// Returns the image with absent blocks, opening it if it could not be opened before.
     pub(crate) fn source(&self) -> Result<Option<Arc<OpenImage>>, DurableError> {
         if self.lock_source().is_none() {
             self.connect_source()?;
@@ -122,7 +120,7 @@ impl DurableSet {
         Ok(self.lock_source().clone())
     }
 
-    /// Connects the image that absent blocks are in, after any kind of start.
+    /// Opens the image with absent blocks and connects it to the engine.
     pub(crate) fn connect_source(&self) -> Result<(), DurableError> {
         let Some(id) = self.engine.absent_image().and_then(ImageId::from_word) else {
             return Ok(());
@@ -144,10 +142,10 @@ impl DurableSet {
         *self.lock_source() = image;
     }
 
-    /// Ends the use of the image that absent blocks are in, as none was absent when the engine's
-    /// table had this version. Returns whether the table is unchanged.
+    /// Stops using the image with absent blocks, because no block was absent at this version of the
+    /// engine's table. Returns whether the table is unchanged.
     pub(crate) fn end_source(&self, table_version: u64) -> bool {
-        // Nothing absent is saved or restored meanwhile.
+        // Excludes saving and restoring absent blocks meanwhile.
         let _claim = self.claim();
         let _in_use = self.hold_image_use();
         let is_all = self.engine.end_page_source(table_version);
@@ -157,7 +155,7 @@ impl DurableSet {
         is_all
     }
 
-    /// The image that absent blocks are in, if it is open.
+    /// Returns the image with absent blocks, if open.
     pub(crate) fn open_source(&self) -> Option<Arc<OpenImage>> {
         self.lock_source().clone()
     }

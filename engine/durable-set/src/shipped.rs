@@ -1,8 +1,8 @@
-//! A journal that was shipped to a store, as a folder from which it is replayed.
+//! Presents a shipped journal in an image store as a folder for replay.
 //!
-//! The folder has only the part without gaps: each extract was compared with its digest and follows
-//! the one before in its segment, and each segment names the end of the one before. Everything
-//! after the first missing or damaged extract is left out.
+//! The folder contains only the gapless part: each extract matches its digest and follows the
+//! previous one in its segment, and each segment names the end of the previous one. Everything
+//! after the first missing or damaged extract is excluded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IoSlice;
@@ -22,30 +22,30 @@ use crate::error::causes;
 use crate::newest::covered_by;
 use crate::replay::{Replayed, replay_onto};
 
-/// The journal that the writer of an image has shipped after it.
+/// Journal that an image's writer has shipped after it.
 #[derive(Debug)]
 pub struct ShippedJournal {
     folder: ShippedFolder,
-    /// Bytes of the journal that continue without a gap.
+    /// Length of the gapless part.
     pub bytes: u64,
-    /// Time in microseconds since 1970 before which every flush is in these bytes or in the image;
-    /// 0 if it is not known.
+    /// Every flush before this time is in these bytes or in the image. In microseconds since 1970,
+    /// 0 if unknown.
     pub taken_unix_micros: u64,
-    /// End of the part without gaps if more was shipped, with the reason and the number of bytes
-    /// left out.
+    /// End of the gapless part if more was shipped, with the reason and the number of excluded
+    /// bytes.
     pub gap: Option<Gap>,
 }
 
-/// End of the part without gaps, and what is left out after it.
+/// End of the gapless part, and the size of the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Extract or segment that is missing or damaged.
+    /// Missing or damaged extract or segment.
     pub what: String,
-    /// Bytes of extracts that are not used.
+    /// Length of unused extracts.
     pub left_out_bytes: u64,
 }
 
-/// A segment as far as it was shipped.
+/// Shipped part of a segment.
 #[derive(Debug)]
 struct Segment {
     header: SegmentHeader,
@@ -62,12 +62,12 @@ struct Piece {
     payload_bytes: u32,
 }
 
-/// Extracts of one segment in the order of their places.
+/// Extracts by segment, in order of offset.
 type Listed = BTreeMap<u32, Vec<(ExtractName, u64)>>;
 
 impl ShippedJournal {
-    /// Finds what the writer of the image has shipped after it. `None` if no extract continues the
-    /// image, nor would if it were intact. Fails when the store cannot list its extracts.
+    /// Finds the journal that the image's writer shipped after it. Returns `None` if no extract,
+    /// intact or not, continues the image. Fails if the store cannot list its extracts.
     pub fn after(
         image: &OpenImage,
         store: &Arc<dyn ImageStore>,
@@ -78,14 +78,14 @@ impl ShippedJournal {
         let writer = match claimant_of(&**store, summary.id.number()) {
             Ok(Some(writer)) => writer,
             Ok(None) => return Ok(None),
-            // Nothing is lost by it where nothing was shipped.
+            // Harmless if nothing was shipped.
             Err(_) if store.extracts()?.is_empty() => return Ok(None),
             Err(error) if is_damage(&error) => {
                 let why = causes(&error);
                 let why = format!("cannot tell which writer's journal continues the image: {why}");
                 return Self::unusable(store, why).map(Some);
             }
-            // Asked again, the store may tell.
+            // A retry may succeed.
             Err(error) => return Err(error),
         };
         let from = covered_by(image).0;
@@ -93,8 +93,8 @@ impl ShippedJournal {
         Ok(Some(found).filter(|found| found.bytes > 0 || found.gap.is_some()))
     }
 
-    /// Replays the shipped part of the journal into a pool that holds the image and whose volumes
-    /// are not served, up to the first gap. When this fails, the pool holds something in between.
+    /// Replays the shipped journal up to the first gap, into a pool that holds the image and whose
+    /// volumes are not served. After a failure the pool's state is undefined.
     pub fn replay(
         &self,
         engine: &Arc<Engine>,
@@ -104,8 +104,8 @@ impl ShippedJournal {
         replay_onto(engine, &self.folder, key, image.summary().set_id, covered_by(image))
     }
 
-    /// Looks at what `writer` has shipped of the journal of a set after sequence `from`. Fails when
-    /// the store does not tell. Nothing is said to continue that is not there as it was put.
+    /// Finds what `writer` has shipped of a set's journal after sequence `from`. Fails if the store
+    /// does not answer. Only extracts that match their digests are used.
     fn find(
         store: &Arc<dyn ImageStore>,
         writer: u128,
@@ -134,7 +134,7 @@ impl ShippedJournal {
         })
     }
 
-    /// None of what was shipped, and why.
+    /// Result if nothing shipped is usable, with the reason.
     fn unusable(store: &Arc<dyn ImageStore>, what: String) -> Result<Self, ImageError> {
         let left_out_bytes = payload_bytes(&store.extracts()?);
         Ok(Self {
@@ -146,20 +146,20 @@ impl ShippedJournal {
     }
 }
 
-/// Bytes of the journal in extracts, without their headers.
+/// Returns the length of the journal in extracts, without their headers.
 fn payload_bytes<'it>(listed: impl IntoIterator<Item = &'it (ExtractName, u64)>) -> u64 {
     listed.into_iter().map(|(_, bytes)| bytes.saturating_sub(4096)).sum()
 }
 
-/// Extracts that were compared with their digests before, so that they are read once.
+/// Cache of verified extracts, so that each is read only once.
 #[derive(Debug, Default)]
 pub struct Verified(HashMap<ExtractName, (u64, Facts)>);
 
-/// Origin of an extract, and the beginning of its segment.
+/// Origin of an extract, and the header of its segment.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     extract: ExtractHeader,
-    /// Header of the segment, if the extract begins with one.
+    /// Header of the segment, if it begins the extract.
     segment: Option<SegmentHeader>,
 }
 
@@ -177,13 +177,13 @@ impl Found<'_> {
         for (&number, extracts) in listed {
             let (segment, failure) = self.segment(number, extracts)?;
             let Some(segment) = segment else {
-                // Extracts before the image may be half removed: a later segment tells.
+                // Extracts from before the image may be partially removed. A later segment decides.
                 self.gap = self.gap.take().or(failure);
                 continue;
             };
             let end = PreviousEnd { number, end: segment.end };
             if segment.header.first_sequence <= from {
-                // Nothing before it counts.
+                // Earlier segments are not needed.
                 self.segments = BTreeMap::from([(number, segment)]);
                 (before, self.gap) = (Some(end), failure);
                 continue;
@@ -200,7 +200,7 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// The segment as far as it continues, and why it does not go on.
+    /// Returns the gapless part of a segment, and the reason why it ends early.
     fn segment(
         &mut self,
         number: u32,
@@ -273,7 +273,7 @@ fn segment_header(payload: &[u8]) -> Option<SegmentHeader> {
     SegmentHeader::decode(payload.get(..SEGMENT_HEADER_BYTES)?).ok()
 }
 
-/// The folder in which a journal is looked for. It can be read, and not changed.
+/// Read-only folder with a shipped journal.
 #[derive(Debug)]
 struct ShippedFolder {
     store: Arc<dyn ImageStore>,
@@ -285,7 +285,7 @@ struct ShippedFile {
     store: Arc<dyn ImageStore>,
     segments: Arc<BTreeMap<u32, Segment>>,
     number: u32,
-    /// The extract that was read last.
+    /// The extract read last.
     kept: Mutex<Option<(u32, AlignedBuffer)>>,
 }
 
@@ -340,7 +340,7 @@ impl ShippedFile {
         &self.segments[&self.number]
     }
 
-    /// Copies what an extract has of a range, from its beginning on. Returns how much that is.
+    /// Copies the beginning of a range from one extract. Returns the number of bytes copied.
     fn copy(&self, offset: u32, into: &mut [u8]) -> Result<usize, ImageError> {
         let segment = self.segment();
         let piece = segment.extracts.iter().rfind(|piece| piece.name.offset <= offset);
@@ -369,13 +369,14 @@ impl StableFile for ShippedFile {
         while done < into.len() {
             let at = offset + done as u64;
             if at >= end {
-                // Nothing more was shipped: as if nothing more was written.
+                // Nothing more was shipped, which is equivalent to nothing more being written.
                 into[done..].fill(0);
                 break;
             }
             let at = u32::try_from(at).expect("a segment has fewer bytes");
             done += self.copy(at, &mut into[done..]).map_err(|error| StorageError {
-                // Whatever the store says, it had it before: no part of the journal is missing.
+                // The store had it before, so this is an I/O error, not a missing part of the
+                // journal.
                 kind: StorageErrorKind::Io,
                 action: StorageAction::Read,
                 name: segment_file_name(self.number),

@@ -1,12 +1,11 @@
-//! Shipping of the journal to the store of the images that it continues, as it grows.
+//! Continuous shipping of the journal to the image store.
 //!
-//! Extracts are shipped in the order of the journal, each once, by a thread of the owner. Writers
-//! of the journal do not wait for it: what is not shipped stays on the disk, and counts as lag. A
-//! failed attempt is repeated with the same bytes under the same name, so that a request which
-//! arrives late changes nothing.
+//! A thread of the owner ships extracts in the order of the journal, each once. Writers of the
+//! journal do not wait for it. Data not yet shipped stays on disk and counts as lag. A failed
+//! attempt is repeated with the same bytes under the same name, so a delayed request is harmless.
 //!
-//! Nothing is shipped before an image was saved under the claim of the set: extracts continue an
-//! image of the same claim only.
+//! Nothing is shipped before an image was saved under the set's claim, because extracts continue
+//! only images of the same claim.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,20 +22,20 @@ use crate::set::DurableSet;
 
 const ATTEMPT: &str = "ship the journal to the image store";
 
-/// Extracts put in one turn: the owner looks at other things in between.
+/// Maximum number of extracts per call, so that the owner can do other work.
 const EXTRACTS_AT_ONCE_MAX: usize = 16;
 
-/// Ships the journal of a set. Each set has one, with one owner.
+/// Ships the journal of a set. Each set has one shipper, with one owner.
 #[derive(Debug)]
 pub struct Shipper {
     set: Arc<DurableSet>,
-    /// Bytes of each segment that are in the store.
+    /// Shipped length of each segment.
     sent: HashMap<u32, u32>,
-    /// An extract of which it is not known whether the store has it.
+    /// An extract whose upload has an unknown outcome.
     pending: Option<Extract>,
-    /// Time before which all flushes are in the store.
+    /// All flushes before this time are in the store.
     shipped_unix_micros: Option<u64>,
-    /// Numbers up to here were looked through for claims of others.
+    /// Highest number that was checked for claims of other writers.
     looked_through: u32,
     is_fenced: bool,
 }
@@ -52,11 +51,11 @@ struct Extract {
 /// Outcome of a call of [`Shipper::ship`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shipped {
-    /// No image was saved under this claim yet; one has to be saved first.
+    /// No image was saved under this claim yet. One must be saved first.
     NeedsImage,
-    /// Everything that was durable when the call began is in the store.
+    /// Everything that was durable at the start of the call is in the store.
     All { extracts: usize, bytes: u64 },
-    /// More is left to ship.
+    /// More remains to be shipped.
     Some { extracts: usize, bytes: u64 },
 }
 
@@ -65,7 +64,7 @@ pub enum Shipped {
 pub struct Lag {
     /// Bytes of the journal that the store lacks.
     pub bytes: u64,
-    /// Time in microseconds since 1970 before which every flush is in the store; `None` before
+    /// Every flush before this time is in the store. In microseconds since 1970. `None` until
     /// everything was shipped for the first time.
     pub shipped_unix_micros: Option<u64>,
 }
@@ -82,9 +81,9 @@ impl Shipper {
         }
     }
 
-    /// Ships durable parts of the journal that the store lacks. Waits for the disk and the store.
-    /// After a failure the next call goes on where this one ended; once another writer has claimed
-    /// the store every call fails.
+    /// Ships durable parts of the journal that the store lacks. Blocks on the disk and the store.
+    /// After a failure the next call continues. Once another writer has claimed the store, every
+    /// call fails.
     pub fn ship(&mut self, now_unix_micros: u64) -> Result<Shipped, DurableError> {
         if !self.set.has_own_image.load(Relaxed) {
             return Ok(Shipped::NeedsImage);
@@ -112,7 +111,7 @@ impl Shipper {
         Ok(Shipped::All { extracts, bytes })
     }
 
-    /// Lag of the store. A cheap call.
+    /// Returns the lag of the store. Cheap.
     pub fn lag(&self) -> Lag {
         let left = |it: &Written| u64::from(it.bytes.saturating_sub(self.sent_of(it.segment)));
         let bytes = self.set.journal.written().iter().map(left).sum();
@@ -123,7 +122,7 @@ impl Shipper {
         self.sent.get(&segment).copied().unwrap_or(0)
     }
 
-    /// The extract that comes next, which is the one that was being put, if there is one.
+    /// Returns the next extract: the one with unknown outcome, if there is one.
     fn next(&self, written: &[Written], now_unix_micros: u64) -> Option<Extract> {
         let is_kept = |it: &Extract| written.iter().any(|kept| kept.segment == it.segment);
         if let Some(pending) = self.pending.filter(is_kept) {
@@ -135,7 +134,7 @@ impl Shipper {
         let is_last = written
             .last()
             .is_some_and(|last| last.segment == begun.segment && last.bytes == offset + bytes);
-        // More follows those before the last one.
+        // More follows, so the previous time still applies.
         let taken_unix_micros = match is_last {
             true => now_unix_micros,
             false => self.shipped_unix_micros.unwrap_or(0),
@@ -143,7 +142,8 @@ impl Shipper {
         Some(Extract { segment: begun.segment, offset, bytes, taken_unix_micros })
     }
 
-    /// Returns false if the segment has gone meanwhile: an image has what was in it.
+    /// Uploads an extract. Returns false if its segment was removed meanwhile, because an image
+    /// covers it.
     fn put(&self, extract: Extract) -> Result<bool, DurableError> {
         let Extract { segment, offset, bytes, taken_unix_micros } = extract;
         let mut payload = AlignedBuffer::zeroed(bytes as usize);
@@ -153,7 +153,7 @@ impl Shipper {
         }
         let name = ExtractName { writer: self.set.writer_id, segment, offset };
         let object = encode_extract(self.set.id, name, taken_unix_micros, &payload);
-        // First, as an image may be saved meanwhile.
+        // Set before the upload, because an image may be saved meanwhile.
         self.set.may_have_extracts.store(true, Relaxed);
         let put = self.set.images.put_extract(name, &object);
         put.map_err(DurableError::images(ATTEMPT))?;

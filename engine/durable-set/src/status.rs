@@ -1,4 +1,4 @@
-//! Data that a power failure would lose now, and the time that saving it takes.
+//! Estimate of data that a power failure would lose now, and of the time to save it.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 pub struct ClassLoss {
     pub class: Durability,
     pub volume_count: u64,
-    /// Readable bytes that the volumes hold.
+    /// Bytes in readable blocks of the volumes.
     pub written_bytes: u64,
-    /// Part of `written_bytes` whose current contents stable storage lacks.
+    /// Part of `written_bytes` whose current contents are not on stable storage.
     pub lost_bytes: u64,
 }
 
@@ -29,14 +29,14 @@ pub struct HoldUp {
     pub losses: [ClassLoss; 3],
     /// Bytes that an image saved now would have to write, before reduction.
     pub unsaved_bytes: u64,
-    /// Throughput of the last long save, or of the last rehearsal.
+    /// Throughput of the last long save or rehearsal.
     pub save_bytes_per_second: Option<u64>,
-    /// Estimated time of such an image at that throughput.
+    /// Estimated duration of such a save at that throughput.
     pub save_time: Option<Duration>,
 }
 
 impl DurableSet {
-    /// Computes the data that a power failure would lose now.
+    /// Returns the data that a power failure would lose now.
     pub fn hold_up(&self) -> HoldUp {
         let mut losses = Durability::ALL.map(|class| ClassLoss {
             class,
@@ -60,9 +60,9 @@ impl DurableSet {
         HoldUp { losses, unsaved_bytes, save_bytes_per_second: speed, save_time: speed.map(time) }
     }
 
-    /// Measures the throughput of the store of images, by writing to it.
+    /// Measures the write throughput of the image store.
     pub fn rehearse(&self, writer: u128, watch: &dyn Watch) -> Result<Rehearsed, DurableError> {
-        // One that is saved meanwhile would slow it down.
+        // Excludes concurrent saves, which would slow it down.
         let _claim = self.claim();
         let rehearsed = rehearse(&**self.images(), writer, watch);
         let rehearsed = rehearsed.map_err(DurableError::images("rehearse a save"))?;
@@ -82,7 +82,7 @@ fn lost_bytes(volume: &Volume) -> u64 {
     }
 }
 
-/// Without an image all of it is unsaved.
+/// Returns the unsaved bytes of a volume. Without a base image everything is unsaved.
 fn unsaved(volume: &Volume) -> u64 {
     match volume.map().image_base() {
         Some(_) => volume.map().unsaved_blocks() * BLOCK_BYTES,

@@ -1,4 +1,4 @@
-//! Fetching the contents of absent blocks into memory, while all volumes are served.
+//! Background fetching of absent blocks, while volumes are served.
 
 use std::sync::Arc;
 
@@ -9,38 +9,39 @@ use crate::error::DurableError;
 use crate::set::DurableSet;
 use crate::unfetched::Unfetched;
 
-/// Looks at all maps in one call, at most: copies of what is absent may be made meanwhile.
+/// Maximum number of passes over all maps per call. New copies with absent blocks may appear
+/// meanwhile.
 const PASSES_MAX: usize = 4;
 
 /// Result of a call of [`DurableSet::stream`].
 #[derive(Debug, Default)]
 pub struct Streamed {
-    /// Blocks that were fetched.
+    /// Number of fetched blocks.
     pub present_blocks: u64,
-    /// Bytes read from the store of images.
+    /// Bytes read from the image store.
     pub bytes_read: u64,
-    /// Contents that could not be fetched: reads of them fail until they can be.
+    /// Contents that could not be fetched. Reads of them fail until they can be.
     pub unfetched: Unfetched,
     /// Chunks of the image that could not be read.
     pub chunks_left: Vec<DamagedChunk>,
-    /// True if no block is absent any more.
+    /// True if no block is absent.
     pub is_done: bool,
 }
 
 impl DurableSet {
-    /// Blocks that are in an image and not in memory yet.
+    /// Returns the number of blocks that are in an image but not in memory yet.
     pub fn absent_blocks(&self) -> u64 {
         self.engine.volumes().iter().map(|volume| volume.map().absent_blocks()).sum()
     }
 
-    /// Contents that the last call of [`DurableSet::stream`] could not fetch.
+    /// Returns the contents that the last call of [`DurableSet::stream`] could not fetch.
     pub fn unfetched(&self) -> Unfetched {
         self.lock_unfetched().clone()
     }
 
-    /// Fetches absent blocks into memory, in the order in which they lie in the image, until none
-    /// is absent or `watch` cancels. Blocks that cannot be fetched now stay absent, for the next
-    /// call. Fails when the store returns nothing at all, or the pool is full.
+    /// Fetches absent blocks into memory, in their order in the image, until none is absent or
+    /// `watch` cancels. Blocks that cannot be fetched now stay absent for the next call. Fails if
+    /// the store returns nothing at all, or the pool is full.
     pub fn stream(&self, watch: &dyn Watch) -> Result<Streamed, DurableError> {
         let mut streamed = Streamed::default();
         let Some(image) = self.source()? else {
@@ -68,8 +69,8 @@ impl DurableSet {
         Ok(streamed)
     }
 
-    /// Brings in what is absent still: in copies that were made of volumes meanwhile, and what
-    /// could not be had. Returns whether nothing was.
+    /// Fetches blocks that are still absent: in copies of volumes made meanwhile, and after
+    /// failures. Returns whether none was absent.
     fn stream_rest(
         &self,
         image: &OpenImage,
@@ -97,9 +98,9 @@ impl DurableSet {
         Ok(is_done)
     }
 
-    /// Gives up absent blocks of a volume or snapshot whose object is missing or damaged: reads of
-    /// them fail until they are overwritten, also when the object comes back. A decision of the
-    /// pool's owner.
+    /// Gives up absent blocks of a volume or snapshot whose object is missing or damaged. Reads of
+    /// them fail until they are overwritten, even if the object reappears. The pool's owner decides
+    /// this.
     pub fn accept_loss(&self, name: &str) -> Result<GivenUp, DurableError> {
         let attempt = format!("give up what cannot be fetched of {name:?}");
         let volume = self.engine.volume(name).map_err(DurableError::volume(&attempt))?;
@@ -138,7 +139,7 @@ fn has_absent(volume: &Volume, leaf: u64) -> bool {
     views.iter().any(|view| matches!(view, BlockView::Absent(_)))
 }
 
-/// The volume that takes what the image has of another, by index in the image.
+/// Returns the volumes that receive the image's contents, by index in the image.
 fn takers(volumes: &[Arc<Volume>], image: &OpenImage) -> Vec<Option<Arc<Volume>>> {
     let is_of = |volume: &Volume, id: u64| {
         volume.map().image_base().is_some_and(|base| base.volume_id == id) || volume.id() == id

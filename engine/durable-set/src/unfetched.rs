@@ -1,29 +1,29 @@
-//! Absent blocks that could not be fetched, and their sources.
+//! Absent blocks that could not be fetched, with the objects that contain them.
 
 use std::collections::BTreeMap;
 
 use image::{OpenImage, PackName, PageNumber};
 use volumes::{LeftBlock, Volume};
 
-/// Objects of the store that are named when blocks in them cannot be had.
+/// Maximum number of objects that are listed with unfetched blocks.
 const OBJECTS_NAMED_MAX: usize = 64;
 
-/// Absent blocks that could not be fetched at the last attempt. They are fetched again later.
+/// Absent blocks that could not be fetched at the last attempt. They are retried later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unfetched {
-    /// Blocks of all volumes and snapshots together.
+    /// Number of blocks of all volumes and snapshots.
     pub blocks: u64,
-    /// Objects that have these blocks; if there are very many, the first.
+    /// Objects that contain these blocks, or the first ones if there are very many.
     pub objects: Vec<UnfetchedObject>,
 }
 
-/// An object of the store of images from which blocks cannot be fetched.
+/// An object in the image store from which blocks cannot be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnfetchedObject {
     pub pack: PackName,
     /// Reason why the object cannot be read.
     pub cause: String,
-    /// Volumes and snapshots by name, with the number of blocks of each.
+    /// Number of blocks by name of volume or snapshot.
     pub volumes: BTreeMap<String, u64>,
 }
 
@@ -50,7 +50,7 @@ impl Unfetched {
         }
     }
 
-    /// Blocks of a volume are absent no more.
+    /// Removes a volume whose blocks are no longer absent.
     pub(crate) fn forget(&mut self, name: &str) {
         for object in &mut self.objects {
             self.blocks -= object.volumes.remove(name).unwrap_or(0).min(self.blocks);

@@ -1,4 +1,5 @@
-//! Volumes are made, changed and deleted, and stay so when memory is lost.
+//! Tests that volumes can be created, changed and deleted, and that this survives the loss of
+//! memory.
 
 mod support;
 
@@ -13,7 +14,7 @@ use volumes::{Durability, ShrinkPolicy, VolumeName, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 
-/// Longer than anything takes that does not hang.
+/// Time limit that only a hang exceeds.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -104,7 +105,7 @@ fn deleted_and_renamed_snapshots_stay_so() {
     }
 }
 
-/// A journal volume with a flushed block past its first MiB, in no image.
+/// Creates a journaled volume with a flushed block after its first MiB, in no image.
 fn with_a_tail(house: &House) {
     let created = house.set.create_volume(spec("one", Durability::Journal));
     let volume = created.expect("there is room");

@@ -1,5 +1,5 @@
-//! Sets whose journal and images are encrypted: what is in them is nowhere on the disk, nothing but
-//! their key opens them, and a key that is not theirs changes nothing.
+//! Tests of sets with encrypted journal and images: no plaintext is on disk, only their key opens
+//! them, and a wrong key changes nothing.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const BLOCK: u64 = 4096;
 const MARKER: &[u8; 16] = b"nobody reads me!";
 const NAME: &str = "secret-name";
 
-/// A pool whose memory is lost with it.
+/// A pool that is lost when dropped.
 struct Pool {
     _memory: tempfile::TempDir,
     engine: Arc<Engine>,
@@ -79,7 +79,7 @@ fn open(disk: &Disk, keys: &[WrappingKey]) -> Result<(Pool, Opened), DurableErro
 fn contents(block: u64) -> Vec<u8> {
     let mut random = Random::new(block);
     let mut bytes: Vec<u8> = MARKER.repeat(8);
-    // Blocks of both kinds: those that shrink, and those that do not.
+    // Compressible and incompressible blocks.
     while bytes.len() < 4096 {
         let number = if block.is_multiple_of(2) { random.number() } else { block };
         bytes.extend(number.to_le_bytes());
@@ -120,7 +120,7 @@ fn check(pool: &Pool, blocks: std::ops::Range<u64>) {
     }
 }
 
-/// A set with 1000 blocks in an image and 100 more in the journal.
+/// Creates a set with 1000 blocks in an image and 100 more in the journal.
 fn build(keys: &[WrappingKey]) -> Disk {
     let disk = Disk::new(1 << 30);
     let (pool, how) = open(&disk, keys).expect("the disk works");
@@ -133,7 +133,7 @@ fn build(keys: &[WrappingKey]) -> Disk {
     disk
 }
 
-/// All files with their contents.
+/// Returns all files with their contents.
 fn all(disk: &Disk) -> Vec<(String, Vec<u8>)> {
     let file = |name: String| {
         let contents = disk.contents(&name);
@@ -218,8 +218,8 @@ fn a_journal_without_its_data_key_is_refused() {
     check_refused(&sealed, &[key(1)], "the file data-key is missing");
 }
 
-/// Goal: no moment of a rotation leaves a set that the two keys together do not open.
-/// Method: cut the power at each moment of it, in ways of all kinds.
+/// Goal: at every moment of a key rotation one of the two keys opens the set. Method: cut the power
+/// at each moment, with all kinds of losses.
 #[test]
 fn a_rotation_that_is_cut_anywhere_is_opened_by_one_of_the_keys() {
     let disk = build(&[key(1)]);
@@ -260,8 +260,8 @@ fn one_damaged_copy_of_the_data_key_is_healed_and_two_are_refused() {
     check_refused(&disk, &[key(1)], "the wrapped data key is corrupt");
 }
 
-/// Goal: a bit that flips anywhere in the store is noticed, or changes nothing that anybody reads.
-/// Method: flip one, restore, and compare each block with what it may be: itself, or an error.
+/// Goal: a bit flip anywhere in the store is detected or harmless. Method: flip one bit, restore,
+/// and check that each block is correct or an error.
 #[test]
 fn a_flipped_bit_in_the_store_never_gives_wrong_data() {
     let disk = build(&[key(1)]);

@@ -1,4 +1,4 @@
-//! Images of volumes in a full pool: saves give way to writers, and end all the same.
+//! Tests of images of volumes in a full pool: saves yield to writers, and still complete.
 
 mod support;
 
@@ -11,10 +11,10 @@ use durable_set::SaveExtent;
 use support::{BLOCK, House, long_noise, read};
 use volumes::{Durability, Volume};
 
-/// What is overwritten, over and over, in this order.
+/// Number of blocks that are overwritten cyclically.
 const BLOCKS: u64 = House::VOLUME_BYTES / BLOCK / 2;
 
-/// Contents that nothing else in the pool has.
+/// Returns contents that occur nowhere else in the pool.
 fn contents(number: u64) -> Vec<u8> {
     long_noise(10_000_000 + number)
 }
@@ -24,15 +24,15 @@ fn overwrite(volume: &Volume, number: u64) {
     volume.write(at, &contents(number)).expect("a save is no reason for an overwrite to fail");
 }
 
-/// What a block holds after so many overwrites.
+/// Returns the number of the overwrite whose contents a block has after `count` overwrites.
 fn number_of(block: u64, count: u64) -> u64 {
     let last = count - 1;
     last - (last + BLOCKS - block) % BLOCKS
 }
 
-/// Goal: while images are saved, no overwrite in a full pool fails, and an image is of one instant.
-/// Method: one writer overwrites blocks in an order that is known, so that what an image has must
-/// be what so many overwrites leave.
+/// Goal: while images are saved in a full pool, no overwrite fails, and each image is consistent as
+/// of one instant. Method: one writer overwrites blocks in a known order, so the image must equal
+/// the state after some number of overwrites.
 #[test]
 fn images_of_one_instant_are_saved_while_a_full_pool_is_overwritten() {
     let mut house = House::new();
@@ -69,7 +69,7 @@ fn images_of_one_instant_are_saved_while_a_full_pool_is_overwritten() {
         (0..BLOCKS).map(|at| read(&volume, at).expect("it is in the image")).collect();
     let is_of =
         |count: u64| (0..).zip(&found).all(|(at, found)| *found == contents(number_of(at, count)));
-    // The block that was overwritten last says after how many that was.
+    // The block overwritten last shows the number of overwrites.
     let last = (saved_from..=written).rev().find(|&count| {
         let at = usize::try_from((count - 1) % BLOCKS).expect("a small volume");
         found[at] == contents(count - 1)
@@ -77,7 +77,7 @@ fn images_of_one_instant_are_saved_while_a_full_pool_is_overwritten() {
     assert!(is_of(last.expect("the image is of that time")), "the image is of one instant");
 }
 
-/// The same for a volume whose pool has no room for a second one.
+/// The same for a volume that fits into the pool only once.
 #[test]
 fn a_guaranteed_volume_is_saved_and_flushed_without_room_for_a_second_one() {
     let mut house = House::new();

@@ -1,4 +1,5 @@
-//! Volumes of class `guaranteed` come back as what they were, before their contents do.
+//! Tests that volumes of class `guaranteed` are restored with their guarantee before their
+//! contents.
 
 mod support;
 
@@ -49,7 +50,7 @@ fn memory_is_claimed_before_contents_come() {
     let volume = check_guaranteed(&house, "sure");
     assert_eq!(volume.map().absent_blocks(), BLOCKS);
     house.fill_pool();
-    // Half of the blocks are overwritten as they are, and the rest comes from the image.
+    // Half of the blocks are overwritten while absent. The rest comes from the image.
     for block in 0..BLOCKS / 2 {
         volume.write(block * BLOCK, &long_noise(9000 + block)).expect("it is guaranteed");
     }
@@ -106,7 +107,7 @@ fn copies_of_what_comes_back_take_nothing_of_what_is_claimed() {
     house.lose_memory();
     let volume = check_guaranteed(&house, "sure");
     let snapshot = house.volume("sure@before");
-    // Some come in through the copy, and some through the volume, into leaves that both have.
+    // Some blocks are fetched through the copy and others through the volume, into shared leaves.
     for block in 0..BLOCKS / 4 {
         assert!(read(&snapshot, block) == Ok(long_noise(block)));
         assert!(read(&volume, BLOCKS / 4 + block) == Ok(long_noise(BLOCKS / 4 + block)));

@@ -1,4 +1,4 @@
-//! Memory that was damaged is had again from the journal.
+//! Tests that damaged memory is healed from the journal.
 
 mod support;
 
@@ -6,7 +6,7 @@ use block_device::{BlockDevice, DeviceErrorKind};
 use support::{BLOCK, House, noise, read};
 use volumes::{CopyPlace, Durability, Volume};
 
-/// Goes once through the pool's memory. Returns the pages that were damaged.
+/// Scrubs the pool's memory once. Returns the number of damaged pages.
 fn scrub(house: &House) -> u64 {
     let mut damaged = 0;
     loop {
@@ -22,7 +22,7 @@ fn reports(house: &House) -> Vec<(u64, Option<CopyPlace>)> {
     house.engine.take_damage_reports().iter().map(|it| (it.block, it.healed_from)).collect()
 }
 
-/// A quarter of a block that does not shrink, and zeros.
+/// A block with a quarter of incompressible data and zeros.
 fn compressible(seed: u8) -> Vec<u8> {
     let mut bytes = noise(seed);
     bytes[1024..].fill(0);
@@ -77,7 +77,7 @@ fn what_an_earlier_run_wrote_is_found_too() {
     let volume = house.create("one", Durability::Journal);
     write_and_flush(&volume, 3, &noise(1));
     write_and_flush(&volume, 3, &noise(2));
-    // The same page again, as a reference to where it is.
+    // The same page again, as a reference to its location.
     write_and_flush(&volume, 9, &noise(2));
     drop(volume);
     house.kill();
@@ -143,7 +143,7 @@ fn the_image_heals_what_the_journal_has_dropped() {
     let volume = house.create("one", Durability::Journal);
     write_and_flush(&volume, 3, &noise(1));
     house.save();
-    // What the journal has of it goes with the segment that this begins.
+    // The copy in the journal is dropped with the segment that this write begins.
     write_and_flush(&volume, 4, &noise(2));
     house.save();
     house.flip_bits_in_memory(&noise(1)[100..200]);
@@ -154,7 +154,8 @@ fn the_image_heals_what_the_journal_has_dropped() {
     assert!(read(&volume, 3) == Ok(noise(1)) && read(&volume, 4) == Ok(noise(2)));
 }
 
-/// A volume with an older version of block 3 on stable storage, and a newer one in memory, damaged.
+/// Creates a volume with an older version of block 3 on stable storage, and a newer, damaged one in
+/// memory.
 fn damaged_since(house: &House, class: Durability) -> std::sync::Arc<Volume> {
     let volume = house.create("one", class);
     write_and_flush(&volume, 3, &noise(1));

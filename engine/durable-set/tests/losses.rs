@@ -1,4 +1,4 @@
-//! Memory is lost, and comes back from journal and images.
+//! Tests that lost memory is restored from journal and images.
 
 mod support;
 
@@ -53,7 +53,7 @@ fn the_journal_goes_on_after_an_image() {
     let volume = house.volume("one");
     assert!(read(&volume, 0) == Ok(noise(1)));
     assert!(read(&volume, 1) == Ok(noise(3)));
-    // And once more, from the journal that went on, without another image.
+    // Again, from the continued journal without another image.
     volume.write(0, &noise(4)).expect("there is room");
     volume.flush().expect("the disk works");
     drop(volume);
@@ -241,7 +241,7 @@ fn a_volume_that_joins_the_journal_waits_for_an_image() {
     assert!(read(&house.volume("one"), 1) == Ok(noise(2)));
 }
 
-/// The volumes that do not come back.
+/// Returns the volumes that were not restored.
 fn left_out(opened: Opened) -> Vec<String> {
     let Opened::Restored { left_out, .. } = opened else { panic!("{opened:?}") };
     left_out
@@ -267,7 +267,7 @@ fn a_volume_that_waits_for_its_first_image_does_not_come_back_empty() {
     assert_eq!(left_out(house.lose_memory()), ["joined", "cloned", "restored"]);
     let found: Vec<_> = house.engine.volumes().iter().map(|it| it.name()).collect();
     assert_eq!(found, ["one"]);
-    // Once an image has it, the journal goes on from there.
+    // Once an image has it, the journal continues from there.
     let cloned = clone(&house);
     house.save();
     cloned.write(BLOCK, &noise(3)).expect("there is room");
@@ -549,7 +549,7 @@ fn a_snapshot_of_an_image_is_restored_under_a_name_of_its_own() {
     old[0].write(0, &noise(3)).expect("it is a volume");
 }
 
-/// Restores a volume from an image whenever nothing is absent, some times.
+/// Restores a volume from an image repeatedly, whenever no block is absent.
 struct Restorer<'house> {
     house: &'house House,
     image: u32,
@@ -589,7 +589,7 @@ fn a_volume_that_is_restored_while_the_last_blocks_are_fetched_gets_its_own() {
     }
 }
 
-/// Holds a save up until what is done beside it has ended, for so long at most.
+/// Delays a save until a concurrent operation ends, with a time limit.
 struct HeldSave {
     is_done: AtomicBool,
     is_saving: AtomicBool,
@@ -613,7 +613,7 @@ impl Watch for HeldSave {
     }
 }
 
-/// Makes, renames, enlarges, copies and deletes volumes that stable storage knows.
+/// Creates, renames, enlarges, copies and deletes durable volumes.
 fn change_volumes(house: &House) {
     let name = |name: &str| name.parse().expect("a good name");
     for volume in ["new", "deleted"] {

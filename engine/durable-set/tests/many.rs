@@ -1,4 +1,4 @@
-//! Images of as many durable volumes and snapshots as a pool can have.
+//! Tests of images with the maximum number of durable volumes and snapshots.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -7,8 +7,8 @@ use block_device::BlockDevice;
 use support::{BLOCK, House, long_noise, noise, read};
 use volumes::{DURABLE_COUNT_MAX, Durability, VolumeErrorKind, VolumeSpec};
 
-/// A volume that is written between snapshots, `at-0` and so on, until a journal can name no more.
-/// Returns how many snapshots there are.
+/// Creates a volume with snapshots `at-0` and so on, until the journal's table is full. Returns the
+/// number of snapshots.
 fn fill_table(house: &House) -> u64 {
     let volume = house.create("one", Durability::Journal);
     house.save();
@@ -31,7 +31,7 @@ fn check(house: &House, snapshots: u64) {
     }
 }
 
-/// Nothing else becomes durable either, and what is not durable goes on.
+/// Checks that nothing else can become durable, and that other operations work.
 fn check_refused(house: &House) {
     let engine = &house.engine;
     let spec = |name: &str| VolumeSpec::new(name.parse().expect("a good name"), BLOCK);
@@ -58,7 +58,7 @@ fn an_image_of_a_full_table_is_saved_and_restored() {
     let all = house.engine.snapshots();
     house.save();
     assert!(all.iter().all(|it| it.map().unsaved_blocks() == 0), "all is in the image");
-    // What follows goes to the journal, and into a second image.
+    // Later writes go to the journal and into a second image.
     let volume = house.volume("one");
     volume.write(20 * BLOCK, &noise(1)).expect("there is room");
     house.flush_with_images(&volume);

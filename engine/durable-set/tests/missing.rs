@@ -1,5 +1,5 @@
-//! A store of images that loses objects for a while: what is in them fails, nothing else does, and
-//! when they are back all is there.
+//! Tests with an image store that loses objects temporarily: only reads of their contents fail, and
+//! everything is back when they are.
 
 mod support;
 
@@ -11,10 +11,10 @@ use image::{OpenImage, Unwatched};
 use support::{BLOCK, House, noise, read};
 use volumes::{Durability, GivenUp};
 
-/// How often what is missing is asked for in an hour, at the least.
+/// Minimum number of retries per hour for missing contents.
 const ROUNDS_AN_HOUR: usize = 60;
 
-/// Blocks of the volumes that these tests make.
+/// Number of blocks of the test volumes.
 const BLOCKS: u64 = 20;
 
 fn seed(block: u64) -> u8 {
@@ -40,7 +40,7 @@ fn check(house: &House, name: &str, expected: impl Fn(u64) -> Vec<u8>) {
     }
 }
 
-/// Tries again until a block can be read: what could not be had is not asked for again at once.
+/// Retries until a block can be read, because failed reads are not retried at once.
 fn read_in_the_end(house: &House, name: &str, block: u64) -> Vec<u8> {
     let volume = house.volume(name);
     let begun = std::time::Instant::now();
@@ -127,7 +127,7 @@ fn a_store_that_is_down_loses_nothing() {
     house.lose_memory();
     house.take_store_down(true);
     for _ in 0..ROUNDS_AN_HOUR {
-        // It may say that the store fails, or what it could not have.
+        // May report a failure of the store or unfetched contents.
         let _failure = house.set.stream(&Unwatched);
         assert_eq!(read(&house.volume("one"), 1), Err(DeviceErrorKind::Corrupt));
     }

@@ -1,5 +1,5 @@
-//! Memory is intact, and something of what it relies on has gone from stable storage: it is told
-//! of, flushes wait for it, and it is saved anew.
+//! Tests with intact memory whose counterpart on stable storage is gone: this is reported, flushes
+//! wait, and it is saved again.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn seed(block: u8, add: u8) -> u8 {
     block + add
 }
 
-/// A volume of each class, saved in one image or none, and what was flushed since.
+/// Creates a volume of each class, saved in one image or none, with later flushes.
 fn furnish(house: &House, saves: usize) {
     for (name, class, add) in [("one", Durability::Journal, 1), ("two", Durability::Image, 101)] {
         let volume = house.create(name, class);
@@ -37,7 +37,7 @@ fn has_flushed(volume: &Volume) -> bool {
     volume.map().is_anchored()
 }
 
-/// What was missing is saved, and comes back when memory is gone.
+/// Checks that missing contents are saved again, and restored after memory is lost.
 fn check_is_saved_anew(house: &mut House, saves: usize) {
     assert!(!has_flushed(&house.volume("one")), "its flushes wait");
     house.flush_with_images(&house.volume("one"));
@@ -138,7 +138,7 @@ fn a_store_that_does_not_answer_keeps_no_memory_from_being_served() {
         let looked = house.set.look_at_images().expect("it answers");
         assert!(looked.missing.is_empty() && house.set.is_compared(), "{looked:?}");
         assert_eq!(looked.newest.is_some(), saves > 0);
-        // What was flushed meanwhile lies after what the image has.
+        // Data flushed meanwhile comes after the image's contents.
         drop(one);
         house.lose_memory();
         assert!(read(&house.volume("one"), 31) == Ok(noise(98)));

@@ -1,4 +1,4 @@
-//! Sharing between maps, kept by a save and by a restore too.
+//! Tests that saves and restores preserve sharing between maps.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -13,7 +13,7 @@ const LEAF_BYTES: u64 = 2 << 20;
 const LEAVES: u64 = 512;
 const SNAPSHOTS: u64 = 20;
 
-/// A volume with a block in each leaf.
+/// Creates a volume with a block in each leaf.
 fn sparse(house: &House, durability: Durability, reduction: Reduction) -> Arc<Volume> {
     let name = "sparse".parse().expect("a good name");
     let spec = VolumeSpec { durability, reduction, ..VolumeSpec::new(name, LEAVES * LEAF_BYTES) };
@@ -29,7 +29,7 @@ fn snapshot(house: &House, name: &str) {
     house.engine.create_snapshots(&["sparse"], &name, 1).expect("there is room");
 }
 
-/// Snapshots, each with one block of its own.
+/// Creates snapshots, each with one block of its own.
 fn take_snapshots(house: &House, volume: &Volume) {
     for number in 0..SNAPSHOTS {
         snapshot(house, &format!("at-{number}"));

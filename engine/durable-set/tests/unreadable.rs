@@ -1,4 +1,4 @@
-//! Images whose manifests cannot be read: nothing relies on them, and nothing is given up silently.
+//! Tests with unreadable manifests: nothing depends on such images, and nothing is lost silently.
 
 mod support;
 
@@ -13,12 +13,12 @@ fn write_and_flush(volume: &Volume, block: u64, seed: u8) {
     volume.flush().expect("the disk works");
 }
 
-/// Two images of a volume, the newer of which cannot be read. Returns the number of each.
+/// Creates two images of a volume, the newer one unreadable. Returns their numbers.
 fn two_images(house: &House, class: Durability) -> (u32, u32) {
     let volume = house.create("one", class);
     write_and_flush(&volume, 0, 1);
     let older = house.save().id.number();
-    // Some segments of the journal, which go with the newer one.
+    // Several segments of the journal, which are removed with the newer image.
     for block in 100..700 {
         volume.write(block * BLOCK, &long_noise(block)).expect("there is room");
     }
@@ -133,7 +133,7 @@ fn what_the_journal_does_not_go_back_to_is_lost_only_if_that_is_accepted() {
     let volume = house.volume("one");
     assert!(read(&volume, 0) == Ok(noise(1)) && read(&volume, 1) == Ok(vec![0; 4096]));
 
-    // From here on all is as it should be, with the next image.
+    // The next image restores the normal state.
     assert!(!volume.map().is_anchored(), "its flushes wait for an image");
     volume.write(2 * BLOCK, &noise(4)).expect("there is room");
     house.save();

@@ -1,4 +1,4 @@
-//! A pool on tmpfs, and a journal and images on a disk that is simulated.
+//! Test bed: a pool on tmpfs, with journal and images on a simulated disk.
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
@@ -45,18 +45,18 @@ pub(crate) struct House {
     spoils: Arc<Spoils>,
 }
 
-/// What is wrong with the store of images.
+/// Faults of the image store.
 #[derive(Debug, Default)]
 struct Spoils {
-    /// Manifests that are made are damaged.
+    /// New manifests are damaged.
     manifests: AtomicBool,
-    /// Packs are gone when a manifest is made.
+    /// Packs disappear when a manifest is created.
     packs: AtomicBool,
     /// Packs that cannot be found.
     hidden: Mutex<Vec<PackName>>,
-    /// Reads of packs fail, whichever they are.
+    /// All reads of packs fail.
     is_down: AtomicBool,
-    /// The store answers nothing.
+    /// The store does not answer.
     is_silent: AtomicBool,
 }
 
@@ -140,7 +140,7 @@ impl House {
         });
     }
 
-    /// Flips a bit of an image's manifest, or flips it back.
+    /// Flips a bit of an image's manifest. A second call undoes it.
     pub(crate) fn flip_bit_of_image(&self, number: u32) {
         let files = self.disk.files();
         let name = format!("{number:010}");
@@ -148,36 +148,36 @@ impl House {
         self.disk.flip_bit(&file.expect("the image is there").name, 8 * 4200);
     }
 
-    /// The power fails after all that was written has reached the disk: memory is gone.
+    /// Simulates a power failure after all writes have reached the disk: memory is lost.
     pub(crate) fn lose_memory(&mut self) -> Opened {
         let path = self.folder.path().join("region");
         std::fs::remove_file(path).expect("the pool is there");
         self.reopen()
     }
 
-    /// The same, and there is only so much of it from now on.
+    /// Like `lose_memory`, with a pool of this size afterwards.
     pub(crate) fn lose_memory_but(&mut self, pool_bytes: u64) -> Opened {
         self.pool_bytes = pool_bytes;
         self.lose_memory()
     }
 
-    /// The process dies; memory stays.
+    /// Kills and restarts the process. Memory is intact.
     pub(crate) fn kill(&mut self) -> Opened {
         self.reopen()
     }
 
-    /// The process dies and another takes over; memory stays.
+    /// Restarts the process with intact memory. Returns the findings of opening.
     pub(crate) fn restart(&mut self) -> Opening {
         self.try_to_reopen(None).expect("it opens")
     }
 
-    /// The journal's disk takes nothing, until it is healed.
+    /// Makes writes to the journal's disk fail until it is healed.
     pub(crate) fn refuse_writes(&self, effect: Effect) {
         self.disk
             .inject(Fault::always(&[StorageAction::WriteDurably, StorageAction::Create], effect));
     }
 
-    /// The next write to the disk hangs until the gate is opened.
+    /// Makes the next disk write hang until the gate is opened.
     pub(crate) fn hold_write(&self) -> Gate {
         let gate = Gate::new();
         let effect = Effect::Hold(gate.clone());
@@ -185,7 +185,7 @@ impl House {
         gate
     }
 
-    /// Memory is gone, and the process dies while it is restored, with these snapshots made.
+    /// Loses memory, and kills the process during the restore after these snapshots were created.
     pub(crate) fn begin_restore_and_kill(&mut self, snapshots: &[&str]) {
         let path = self.folder.path().join("region");
         std::fs::remove_file(path).expect("the pool is there");
@@ -211,7 +211,7 @@ impl House {
         open_set(&self.disk, &engine, 77).map(|_| ())
     }
 
-    /// Flips a bit of the first pack that has these bytes.
+    /// Flips a bit of the first pack that contains these bytes.
     pub(crate) fn damage_pack(&self, wanted: &[u8]) {
         for file in self.disk.files() {
             let contents = self.disk.contents(&file.name);
@@ -224,8 +224,7 @@ impl House {
         panic!("no file has these bytes");
     }
 
-    /// Flips a bit wherever the pool's memory has these bytes, also where they are of no use any
-    /// more.
+    /// Flips a bit wherever the pool's memory contains these bytes, including freed memory.
     pub(crate) fn flip_bits_in_memory(&self, wanted: &[u8]) {
         let path = self.folder.path().join("region");
         let bytes = std::fs::read(&path).expect("the file is there");
@@ -238,7 +237,7 @@ impl House {
         }
     }
 
-    /// Memory is gone. Fails if the set cannot come back; what the disk has stays as it is then.
+    /// Loses memory. Fails if the set cannot be restored. The disk is then unchanged.
     pub(crate) fn try_to_lose_memory(
         &mut self,
         accepted: Option<AcceptedImage>,
@@ -248,12 +247,12 @@ impl House {
         self.try_to_reopen(accepted)
     }
 
-    /// Flips a bit of an image's manifest.
+    /// Damages an image's manifest by flipping a bit.
     pub(crate) fn damage_manifest(&self, number: u32) {
         self.disk.flip_bit(&format!("images/images/{number:010}"), 8 * 4096 + 5);
     }
 
-    /// Nothing is removed from the disk, until it is healed.
+    /// Makes removals from the disk fail until it is healed.
     pub(crate) fn keep_files(&self) {
         self.disk.inject(Fault::always(&[StorageAction::Remove], Effect::Io));
     }
@@ -262,22 +261,22 @@ impl House {
         self.disk.heal();
     }
 
-    /// Names of all files on the disk.
+    /// Returns the names of all files on the disk.
     pub(crate) fn file_names(&self) -> Vec<String> {
         self.disk.files().into_iter().map(|file| file.name).collect()
     }
 
-    /// Manifests that are made from now on are damaged.
+    /// Makes new manifests damaged.
     pub(crate) fn spoil_manifests(&self, spoils: bool) {
         self.spoils.manifests.store(spoils, Ordering::Relaxed);
     }
 
-    /// Another removes all packs before a manifest is made.
+    /// Removes all packs before a manifest is created, as another process might.
     pub(crate) fn spoil_packs(&self, spoils: bool) {
         self.spoils.packs.store(spoils, Ordering::Relaxed);
     }
 
-    /// All packs that there are cannot be found from now on.
+    /// Hides all current packs.
     pub(crate) fn hide_packs(&self) {
         self.hide(self.packs());
     }
@@ -291,28 +290,28 @@ impl House {
         packs.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// They are back.
+    /// Makes hidden packs visible again.
     pub(crate) fn show_packs(&self) {
         self.spoils.hidden.lock().expect("no thread panics").clear();
     }
 
-    /// No pack can be read while the store is down.
+    /// Makes all reads of packs fail while the store is down.
     pub(crate) fn take_store_down(&self, is_down: bool) {
         self.spoils.is_down.store(is_down, Ordering::Relaxed);
     }
 
-    /// The store of images answers nothing.
+    /// Makes the image store fail every call.
     pub(crate) fn silence_store(&self, is_silent: bool) {
         self.spoils.is_silent.store(is_silent, Ordering::Relaxed);
     }
 
-    /// Removes the files whose names begin so, as an owner might by mistake.
+    /// Removes files with this name prefix, as an owner might by mistake.
     pub(crate) fn remove_files(&self, prefix: &str) {
         let names = self.file_names().into_iter().filter(|name| name.starts_with(prefix));
         names.for_each(|name| self.remove_file(&name));
     }
 
-    /// The same for the first of them.
+    /// Removes the first file with this name prefix.
     pub(crate) fn remove_first_file(&self, prefix: &str) {
         let name = self.file_names().into_iter().find(|name| name.starts_with(prefix));
         self.remove_file(&name.expect("there is one"));
@@ -335,7 +334,7 @@ impl House {
     fn try_to_reopen(&mut self, accepted: Option<AcceptedImage>) -> Result<Opening, DurableError> {
         self.set.journal().stop();
         self.openings += 1;
-        // The old engine lets go of its region first: there is no other handle.
+        // The old engine releases its region first, because there is no other handle.
         let aside = open_pool(&self.folder, "aside", POOL_BYTES);
         let (aside_set, _) = open_set(&Disk::new(DISK_BYTES), &aside, 200).expect("an empty disk");
         drop(std::mem::replace(&mut self.set, aside_set));
@@ -353,7 +352,7 @@ impl House {
     }
 }
 
-/// A store whose manifests are damaged when that is asked for.
+/// An image store with injectable faults.
 #[derive(Debug)]
 struct Spoilable {
     store: FolderStore,
@@ -467,7 +466,7 @@ pub(crate) fn noise(seed: u8) -> Vec<u8> {
     (0..BLOCK).map(|_| random.below(256).to_le_bytes()[0]).collect()
 }
 
-/// A block that does not shrink, of as many as are wanted.
+/// Returns an incompressible block, different for each seed.
 pub(crate) fn long_noise(seed: u64) -> Vec<u8> {
     let mut random = model::Random::new(seed + 1000);
     (0..BLOCK / 8).flat_map(|_| random.number().to_le_bytes()).collect()
