@@ -1,4 +1,4 @@
-//! An object store and the threads that its requests run on.
+//! An object store client, with the threads for its requests.
 
 use std::future::Future;
 use std::io;
@@ -9,15 +9,15 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use tokio::runtime::{Builder, Runtime};
 
-/// Threads for requests. They wait for the network most of the time.
+/// Number of threads for requests. They mostly wait for the network.
 const THREAD_COUNT: usize = 2;
 
-/// An object store and the threads that its requests run on.
+/// An object store with the threads for its requests.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) prefix: Path,
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     runtime: Option<Runtime>,
 }
 
@@ -31,7 +31,7 @@ impl Client {
         Ok(Self { objects, prefix, runtime: Some(runtime) })
     }
 
-    /// Runs requests to their end.
+    /// Runs a future to completion, blocking the caller.
     pub(crate) fn wait<T>(&self, requests: impl Future<Output = T>) -> T {
         self.runtime().block_on(requests)
     }
@@ -53,7 +53,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waiting is not allowed everywhere, and there is nothing to wait for.
+            // Blocking is not allowed in every context, and there is nothing to wait for.
             runtime.shutdown_background();
         }
     }

@@ -1,4 +1,4 @@
-//! The keys of an object store, from a file that only its owner reads.
+//! Credentials of an object store, from a file readable only by its owner.
 
 use std::error::Error;
 use std::fs::File;
@@ -9,14 +9,14 @@ use std::path::Path;
 use object_store::aws::AmazonS3Builder;
 use rustix::process::geteuid;
 
-/// The longest file that is read.
+/// Maximum size of the file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Rights that are refused: to write for the group, anything for others. (systemd lets a
-/// service's own user read a credential through its group.)
+/// Permission bits that are rejected: write access of the group, and any access of others. (systemd
+/// lets a service's user read a credential through its group.)
 const FORBIDDEN_MODE: u32 = 0o027;
 
-/// Contents of a file of credentials.
+/// Contents of a credentials file.
 #[derive(Default, PartialEq, Eq)]
 pub(crate) struct Credentials {
     key_id: String,
@@ -25,7 +25,8 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Reads lines such as `AWS_ACCESS_KEY_ID=…`. Refuses a file that others can read or change.
+    /// Reads lines such as `AWS_ACCESS_KEY_ID=…`. Rejects a file that other users can read or
+    /// change.
     pub(crate) fn read(path: &Path) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -50,7 +51,7 @@ impl Credentials {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            // Never the line itself: it holds a secret.
+            // The line itself is not included, because it may contain a secret.
             let unknown = || format!("line {number} is neither a known key nor a comment");
             let (key, value) = line.split_once('=').ok_or_else(unknown)?;
             match key.trim_end() {

@@ -1,4 +1,4 @@
-//! Meanings of an object store's errors for images.
+//! Conversion of object store errors to image errors.
 
 use image::{ImageError, ImageErrorKind};
 use object_store::Error;

@@ -1,12 +1,12 @@
-//! Images in an object store: S3, and stores that use its protocol.
+//! Images in an object store: S3 and compatible stores.
 //!
-//! [`open_store`] opens a store, also in a folder. Objects have the names that files have in a
-//! folder, below a prefix. A manifest is put only if there is none (`If-None-Match: *`): that
-//! request decides between two writers.
+//! [`open_store`] opens a store, including one in a folder. Objects have the same names as files in
+//! a folder, below a prefix. A manifest is created with a conditional put (`If-None-Match: *`),
+//! which decides between two writers.
 //!
-//! Requests run on threads of the store's own, so that its calls may block, but must not be made
-//! from a task of an asynchronous runtime. They are repeated for a bounded time when the network
-//! or the server fails.
+//! Requests run on the store's own threads, so its calls may block, but must not be made from a
+//! task of an asynchronous runtime. They are retried for a bounded time if the network or the
+//! server fails.
 #![forbid(unsafe_code)]
 
 mod client;

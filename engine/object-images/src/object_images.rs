@@ -1,4 +1,4 @@
-//! A store of images in an object store.
+//! Image store in an object store.
 
 use std::fmt;
 use std::io;
@@ -15,10 +15,10 @@ use crate::client::{Client, image_name};
 use crate::failure::image_error;
 use crate::object_pack::ObjectPack;
 
-/// A read waits for the network and the server most of the time.
+/// Reads mostly wait for the network and the server.
 const READS_AT_ONCE: usize = 4;
 
-/// Images as objects: `<prefix>/images/0000000007` and `<prefix>/packs/<writer>-<index>`.
+/// Images as objects `<prefix>/images/0000000007` and `<prefix>/packs/<writer>-<index>`.
 #[derive(Clone)]
 pub struct ObjectImages {
     client: Arc<Client>,
@@ -32,8 +32,7 @@ impl fmt::Debug for ObjectImages {
 }
 
 impl ObjectImages {
-    /// Creates the store of images below `prefix` in `objects`. Fails when no more threads can be
-    /// started.
+    /// Creates an image store below `prefix` in `objects`. Fails if no threads can be started.
     pub fn new(objects: Arc<dyn ObjectStore>, prefix: Path) -> io::Result<Self> {
         Ok(Self { client: Arc::new(Client::new(objects, prefix)?) })
     }
@@ -45,7 +44,8 @@ impl ObjectImages {
         Ok(listed.objects)
     }
 
-    /// A listing does not tell whether access was denied; a look at an object does.
+    /// Determines the error of a failed listing. A listing does not report denied access, but a
+    /// head request does.
     fn list_error(&self, error: object_store::Error, folder: &str) -> ImageError {
         let error = image_error(error, format!("list the {folder}"));
         let path = self.client.path(ObjectName::Image(0));
@@ -60,23 +60,23 @@ impl ObjectImages {
         }
     }
 
-    /// Puts an object if there is none.
+    /// Puts an object unless it exists.
     fn put_new(&self, path: &Path, bytes: &[u8]) -> object_store::Result<()> {
         let payload = PutPayload::from(bytes.to_vec());
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         self.client.wait(self.client.objects.put_opts(path, payload, options)).map(|_| ())
     }
 
-    /// Whether the object that is said to be there has these bytes: then it was made by the call
-    /// that was refused, and an answer was lost. No two writers put the same. Fails while that is
-    /// not known.
+    /// Returns whether the existing object has these bytes. If so, the rejected call itself created
+    /// it and its response was lost, because no two writers put the same bytes. Fails if this
+    /// cannot be determined.
     fn has_bytes(&self, path: &Path, bytes: &[u8]) -> object_store::Result<bool> {
         let objects = &self.client.objects;
         let read = self.client.wait(async { objects.get(path).await?.bytes().await });
         read.map(|read| read[..] == *bytes)
     }
 
-    /// Whether the object ends before `end`.
+    /// Returns whether the object ends before `end`.
     fn is_shorter(&self, path: &Path, end: u64) -> bool {
         let head = self.client.wait(self.client.objects.head(path));
         head.is_ok_and(|head| head.size < end)
@@ -100,8 +100,8 @@ impl ImageStore for ObjectImages {
         match self.has_bytes(&path, manifest) {
             Ok(true) => Ok(()),
             Ok(false) => Err(error),
-            // One that cannot be read may be this very one. Some servers also refuse what
-            // conflicts with another request, and have nothing then.
+            // An unreadable object may be ours. Some servers also reject a request that conflicts
+            // with another one, although no object exists then.
             Err(unknown) => Err(ImageError::new(ImageErrorKind::Unavailable, attempt())
                 .with_source(image_error(unknown, "find out which daemon wrote the manifest"))),
         }
@@ -138,7 +138,7 @@ impl ImageStore for ObjectImages {
                 Ok(())
             }
             Ok(_) => Err(short()),
-            // How servers refuse a range past the end differs.
+            // Servers report a range past the end in different ways.
             Err(object_store::Error::Generic { .. }) if self.is_shorter(&path, end) => Err(short()),
             Err(error) => Err(image_error(error, attempt())),
         }

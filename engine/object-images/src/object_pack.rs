@@ -1,4 +1,4 @@
-//! A pack that is being put into an object store, part by part.
+//! Multipart upload of a pack.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -14,13 +14,14 @@ use tokio::task::JoinHandle;
 use crate::client::Client;
 use crate::failure::image_error;
 
-/// Bytes of a part. S3 takes no fewer than 5 MiB, but for the last.
+/// Part size. S3 requires at least 5 MiB, except for the last part.
 const PART_BYTES: usize = 6 << 20;
 
-/// Parts under way at once: with the one that is filled, what bounds the memory of a pack.
+/// Maximum number of concurrent part uploads. With the part being filled, this bounds the memory of
+/// a pack.
 const PARTS_UNDER_WAY_MAX: usize = 2;
 
-/// How long giving up on a pack may take.
+/// Maximum time for aborting an upload.
 const ABORT_WAIT_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(crate) struct ObjectPack {
     name: PackName,
     path: Path,
     part: Vec<u8>,
-    /// Begun with the first full part: smaller packs are put in one piece.
+    /// Created with the first full part. Smaller packs are put in one request.
     upload: Option<Box<dyn MultipartUpload>>,
     under_way: VecDeque<JoinHandle<object_store::Result<()>>>,
 }
@@ -40,7 +41,7 @@ impl ObjectPack {
         Self { client, name, path, part: Vec::new(), upload: None, under_way }
     }
 
-    /// Sends the part in hand on its way.
+    /// Starts the upload of the current part.
     fn send_part(&mut self) -> Result<(), ImageError> {
         if self.under_way.len() == PARTS_UNDER_WAY_MAX {
             self.wait_for_one()?;
@@ -60,7 +61,7 @@ impl ObjectPack {
         let Some(part) = self.under_way.pop_front() else { return Ok(()) };
         match self.client.wait(part) {
             Ok(put) => put.map_err(|error| self.failed(error)),
-            // The task of a request ended without an answer: the store is being shut down.
+            // The request's task ended without a result: the store is being shut down.
             Err(error) => {
                 let attempt = format!("write pack {}", self.name);
                 Err(ImageError::new(ImageErrorKind::Unavailable, attempt).with_source(error))
@@ -106,7 +107,7 @@ impl PackWriter for ObjectPack {
         let upload = self.upload.as_mut().expect("it was begun");
         let completed = self.client.wait(upload.complete());
         completed.map_err(|error| self.failed(error))?;
-        // Whole: there is nothing to give up when this is dropped.
+        // The upload is complete, so drop must not abort it.
         self.upload = None;
         Ok(())
     }
@@ -116,7 +117,7 @@ impl Drop for ObjectPack {
     fn drop(&mut self) {
         self.under_way.iter().for_each(JoinHandle::abort);
         let Some(mut upload) = self.upload.take() else { return };
-        // Parts that stay would cost money. If this fails, the store's own rules remove them.
+        // Orphaned parts would cost money. If this fails, the store's lifecycle rules remove them.
         let _ = self
             .client
             .wait(async move { tokio::time::timeout(ABORT_WAIT_MAX, upload.abort()).await });

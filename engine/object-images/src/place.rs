@@ -1,4 +1,4 @@
-//! Opening a store of images from the place that users write.
+//! Opening of an image store by its location.
 
 use std::path::Path;
 use std::sync::{Arc, Once};
@@ -12,25 +12,25 @@ use crate::credentials::Credentials;
 use crate::failure::image_error;
 use crate::object_images::ObjectImages;
 
-/// How long a request is repeated when the network or the server fails.
+/// Limits on retries when the network or the server fails.
 const RETRY_DURATION_MAX: Duration = Duration::from_secs(30);
 
 const RETRIES_MAX: usize = 6;
 
-/// Access for which a store is opened.
+/// Access mode of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     Read,
-    /// To claim it. No other process of this host opens a folder so at the same time.
+    /// For claiming it. No other process on this host can open the same folder for writing.
     Write,
 }
 
 /// Opens the store at `place`: `s3://BUCKET/PREFIX`, `file:///FOLDER`, or the path of a folder.
 ///
-/// S3 is reached as the usual variables say: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
-/// `AWS_SESSION_TOKEN`, `AWS_REGION`; for other servers `AWS_ENDPOINT_URL`, and
-/// `AWS_ALLOW_HTTP=true` for those without TLS. Keys in the file `credentials` go before those of
-/// variables, which every process that this one starts would inherit.
+/// S3 is configured by the usual variables: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
+/// `AWS_SESSION_TOKEN`, `AWS_REGION`, and for other servers `AWS_ENDPOINT_URL`, with
+/// `AWS_ALLOW_HTTP=true` if without TLS. Keys in the file `credentials` take precedence over
+/// variables, which all child processes would inherit.
 pub fn open_store(
     place: &str,
     access: Access,
@@ -90,7 +90,7 @@ pub(crate) fn open_s3(
 fn choose_cryptography() {
     static CHOSEN: Once = Once::new();
     CHOSEN.call_once(|| {
-        // An error says that the process has chosen already.
+        // An error means that the process has already installed a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }

@@ -1,5 +1,5 @@
-//! Images in a server that speaks S3: one of this test's own, or the one that is named by
-//! `MEMLANE_TEST_S3_ENDPOINT` to try another.
+//! Tests of images in an S3 server: the test's own one, or another named by
+//! `MEMLANE_TEST_S3_ENDPOINT`.
 
 #[path = "../../image/tests/made/mod.rs"]
 mod made;
@@ -21,7 +21,7 @@ use server::Server;
 use storage::AlignedBuffer;
 
 fn client(endpoint: &str) -> Arc<dyn ObjectStore> {
-    // Another test may have been first.
+    // Another test may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let retry = RetryConfig {
         backoff: BackoffConfig {
@@ -51,13 +51,13 @@ fn served() -> (Server, Arc<dyn ImageStore>) {
     (server, store)
 }
 
-/// The same store, encrypted.
+/// Wraps the store with encryption.
 fn sealed(store: Arc<dyn ImageStore>) -> Arc<dyn ImageStore> {
     let key = SetKey::wrap(DataKey::new([3; 32]), &WrappingKey::new([4; 32]));
     Arc::new(SealedStore::new(store, Arc::new(key.expect("Linux has random bytes"))))
 }
 
-/// Runs a check with a store as it is, and with one that is encrypted.
+/// Runs a check with a plain and with an encrypted store.
 fn plain_and_sealed(check: impl Fn(Server, Arc<dyn ImageStore>)) {
     let (server, store) = served();
     check(server, store);
@@ -74,7 +74,7 @@ fn small(generation: u64) -> Made {
     made
 }
 
-/// All that a store of images has to do.
+/// Exercises all operations of an image store.
 fn check_store(store: &Arc<dyn ImageStore>) {
     let mut claimed = claim(store);
     let mut made = small(1);
@@ -141,7 +141,7 @@ fn images_are_kept_in_any_object_store() {
 
 #[test]
 fn images_are_kept_in_the_server_that_is_named() {
-    // Without one, in the server of this test, below a name that is as strange.
+    // Defaults to this test's server, with an unusual prefix as well.
     let server = Server::start();
     let own = format!("http://{}", server.address);
     let endpoint = std::env::var("MEMLANE_TEST_S3_ENDPOINT").unwrap_or(own);
@@ -200,7 +200,7 @@ fn a_manifest_whose_answer_was_lost_is_known_as_ones_own() {
         let mut made = Made::one(8 << 20);
         made.write(0, 0, Contents::Fill(1));
         made.save(&mut claimed);
-        // Nothing is new, so the next object that is put is the manifest.
+        // Nothing is new, so the next put is that of the manifest.
         server.bucket().answers_lost = 1;
         made.save(&mut claimed);
         assert_eq!(server.bucket().answers_lost, 0);
@@ -217,8 +217,8 @@ fn a_manifest_of_which_it_is_not_known_whose_it_is_keeps_its_packs() {
         let base = newest(&store).expect("it was saved");
         let packs = store.packs().expect("listed").len();
         made.write(0, 3, Contents::Noise(1 << 40));
-        // It is there though the answer is an error of the server, and the same request is refused
-        // when it is repeated.
+        // The manifest exists although the response is a server error, and the retried request is
+        // rejected.
         server.bucket().failing_manifests = 1;
         server.bucket().are_reads_failing = true;
         let error = claimed.save(&made, &options(), &Unwatched).expect_err("it is not known");
@@ -264,7 +264,7 @@ fn two_claims_at_once_do_not_take_each_others_fence_for_their_own() {
     let (server, store) = served();
     let mut first = ClaimedStore::claim(Arc::clone(&store), 1).expect("it is claimed");
     drop(server.bucket().objects.remove("one/two/images/0000000001"));
-    // The second takes the number that the first had: only its own bytes count.
+    // The second writer takes the number of the first one. Only its own bytes count as success.
     ClaimedStore::claim(Arc::clone(&store), 2).expect("it is claimed");
     let fences: Vec<_> = server.bucket().objects.values().cloned().collect();
     assert_eq!(fences.len(), 1);

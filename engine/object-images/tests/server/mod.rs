@@ -1,5 +1,5 @@
-//! A server that speaks as much of S3's protocol as images need, on a port of its own. It keeps
-//! objects in memory, lists them in short pages, and can be told to fail.
+//! A minimal S3 server for tests, on its own port. It stores objects in memory, returns listings in
+//! short pages, and can inject faults.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
 use tokio::runtime::Runtime;
 
-/// Objects in one answer to a listing: few, so that listings go on.
+/// Maximum number of objects per listing page, small so that listings need several pages.
 const LISTED_MAX: usize = 3;
 
 const BUCKET: &str = "/bucket/";
 
-/// How often a request that is held looks whether it still is.
+/// Polling interval of a held request.
 const HELD_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Contents of the bucket, and the faults to inject.
@@ -26,19 +26,19 @@ pub(crate) struct Bucket {
     pub(crate) objects: BTreeMap<String, Bytes>,
     uploads: HashMap<String, BTreeMap<u32, Bytes>>,
     upload_count: u32,
-    /// Parts of at least so many bytes were uploaded.
+    /// Length of the longest uploaded part.
     pub(crate) part_bytes_max: usize,
-    /// So many requests fail with an error of the server before one succeeds.
+    /// Number of requests that fail with a server error before one succeeds.
     pub(crate) failing: u32,
-    /// So many objects are put whose writers get no answer that says so.
+    /// Number of puts that succeed but lose their response.
     pub(crate) answers_lost: u32,
-    /// So many manifests are put whose writers are told that the server has failed.
+    /// Number of manifest puts that succeed but return a server error.
     pub(crate) failing_manifests: u32,
-    /// Reads of single objects fail with an error of the server.
+    /// Reads of single objects fail with a server error.
     pub(crate) are_reads_failing: bool,
-    /// Objects are overwritten whatever the writer asked for.
+    /// Puts overwrite objects regardless of conditions.
     pub(crate) ignores_conditions: bool,
-    /// Reads of these objects get no answer, as long as they are named here.
+    /// Reads of these objects do not return while they are listed.
     pub(crate) held: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ impl Bucket {
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     bucket: Arc<Mutex<Bucket>>,
-    /// `None`: it is stopped.
+    /// `None` when stopped.
     runtime: Option<Runtime>,
 }
 
@@ -67,12 +67,12 @@ impl Server {
         server
     }
 
-    /// Ends all connections, and accepts no others until it is started again.
+    /// Closes all connections, and accepts no more until it is restarted.
     pub(crate) fn stop(&mut self) {
         drop(self.runtime.take());
     }
 
-    /// Starts at its address, with the objects that it had.
+    /// Restarts at the same address with the same objects.
     pub(crate) fn start_again(&mut self) {
         let runtime = Runtime::new().expect("threads can be had");
         let listener = runtime.block_on(tokio::net::TcpListener::bind(self.address));
@@ -137,7 +137,7 @@ fn is_held(bucket: &Mutex<Bucket>, uri: &Uri) -> bool {
     bucket.lock().expect("no request panics").held.contains(&key)
 }
 
-/// Removes the objects that a list in XML names.
+/// Removes the objects listed in XML.
 fn remove_all(bucket: &mut Bucket, body: &[u8]) -> Answer {
     let list = String::from_utf8_lossy(body);
     let mut answer = String::from("<DeleteResult>");
@@ -162,7 +162,7 @@ fn put(bucket: &mut Bucket, (key, body): (String, Bytes), headers: &HeaderMap) -
     }
     if bucket.answers_lost > 0 {
         bucket.answers_lost -= 1;
-        // To the writer it looks as if another writer had been there before.
+        // The writer sees this as if another writer had created the object.
         return status(StatusCode::PRECONDITION_FAILED);
     }
     tagged(StatusCode::OK, Body::empty())
