@@ -1,7 +1,7 @@
-//! Volumes and snapshots that become those of an image: the same names, sizes, classes and ids.
+//! Adoption of an image: volumes and snapshots take on its names, sizes, classes and ids.
 //!
-//! A snapshot never changes. One that is new in the image is made while its volume holds what it is
-//! to hold, so that the two share what is equal.
+//! A snapshot never changes. A new one is created while its volume holds the snapshot's contents,
+//! so that the two share equal blocks.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use volumes::{CapacityClass, Engine, ShrinkPolicy, Volume, VolumeError, VolumeSp
 
 use crate::error::StandbyError;
 
-/// Images whose maps the pool's volumes hold, and their maps as far as they were read.
+/// Images whose contents the pool's volumes hold, with cached maps.
 #[derive(Debug, Default)]
 pub(crate) struct Bases {
     images: HashMap<ImageId, Arc<OpenImage>>,
@@ -22,16 +22,16 @@ pub(crate) struct Bases {
 }
 
 impl Bases {
-    /// From now on all volumes hold what this image has.
+    /// Records that all volumes hold this image.
     fn settle(&mut self, image: &Arc<OpenImage>) {
         self.images = HashMap::from([(image.id(), Arc::clone(image))]);
         self.maps.retain(&[image]);
     }
 }
 
-/// Brings all volumes of the pool to what the image has. What was not there is absent afterwards,
-/// somewhere in the parts that are added to `changed`. After a failure or a kill it can be done
-/// again, for this image or another.
+/// Updates all volumes of the pool to the image. Missing contents are absent afterwards, in the
+/// parts that are added to `changed`. After a failure or kill it can be repeated, for this image or
+/// another.
 pub(crate) fn adopt(
     engine: &Arc<Engine>,
     store: &Arc<dyn ImageStore>,
@@ -65,12 +65,12 @@ enum Failure {
     Image(#[from] image::ImageError),
 }
 
-/// Records of an image by id and kind.
+/// Finds the record of an id and kind in an image.
 fn find(image: &OpenImage, id: u64, kind: ImageVolumeKind) -> Option<&ImageVolume> {
     image.volumes().iter().find(|record| record.id == id && record.kind == kind)
 }
 
-/// Deletes volumes and snapshots that the image has not.
+/// Deletes volumes and snapshots that are not in the image.
 fn delete_others(engine: &Engine, image: &OpenImage) -> Result<(), VolumeError> {
     let kept: HashSet<(u64, bool)> = image
         .volumes()
@@ -91,7 +91,7 @@ fn delete_others(engine: &Engine, image: &OpenImage) -> Result<(), VolumeError> 
     Ok(())
 }
 
-/// Takes names that the image gives to others: two may have changed names with each other.
+/// Frees names that the image gives to other volumes, because two may have swapped names.
 fn rename_aside(engine: &Engine, image: &OpenImage) -> Result<(), VolumeError> {
     for volume in engine.volumes() {
         let record = find(image, volume.id(), ImageVolumeKind::Volume);
@@ -110,8 +110,8 @@ fn rename_aside(engine: &Engine, image: &OpenImage) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// Opens images that volumes hold and that are not known, as after a start. One that is gone from
-/// the store is fetched anew as a whole.
+/// Opens base images of volumes that are not yet open, as after a start. Volumes whose base is gone
+/// from the store are fetched completely.
 fn find_bases(engine: &Engine, store: &Arc<dyn ImageStore>, bases: &mut Bases) {
     let all = engine.volumes().into_iter().chain(engine.snapshots());
     let ids: HashSet<ImageId> = all.filter_map(|volume| base_of(&volume)).collect();
@@ -141,7 +141,7 @@ struct Adoption<'it> {
 }
 
 impl<'it> Adoption<'it> {
-    /// Makes volume `index` of the image and its snapshots what they are there.
+    /// Updates volume `index` and its snapshots to their states in the image.
     fn volume(&mut self, index: usize) -> Result<(), Failure> {
         let image = self.refill.image;
         let record = &image.volumes()[index];
@@ -165,7 +165,8 @@ impl<'it> Adoption<'it> {
         Ok(())
     }
 
-    /// Volumes are thin while they follow: what may be written is nothing.
+    /// Finds or creates a volume. Volumes are thin while they follow, because nothing is written to
+    /// them.
     fn find_or_make(&self, index: usize) -> Result<Arc<Volume>, Failure> {
         let record = &self.refill.image.volumes()[index];
         let is_it = |volume: &Arc<Volume>| volume.id() == record.id;
@@ -181,7 +182,7 @@ impl<'it> Adoption<'it> {
         Ok(volume)
     }
 
-    /// Gives the volume the size and the contents of a state of it.
+    /// Gives the volume the size and contents of one of its states.
     fn contents(&mut self, state: usize, volume: &Arc<Volume>) -> Result<(), Failure> {
         let held = self.base(volume);
         let held = held.map_or(Held::Unknown, |(image, index)| Held::Other(image, index));
@@ -204,7 +205,8 @@ impl<'it> Adoption<'it> {
         Ok(())
     }
 
-    /// What a snapshot holds does not change, but the image may have it elsewhere.
+    /// Updates a snapshot. Its contents never change, but the image may refer to them by other page
+    /// numbers.
     fn known_snapshot(
         &mut self,
         state: usize,
@@ -220,7 +222,8 @@ impl<'it> Adoption<'it> {
         Ok(())
     }
 
-    /// The volume of an image that a map holds. One of another size was cut off when a kill came.
+    /// Returns the volume of an image whose contents a map holds. If the size differs, a resize was
+    /// interrupted by a kill.
     fn base(&self, volume: &Volume) -> Option<(&'it OpenImage, usize)> {
         let base = volume.map().image_base()?;
         let image = &**self.images.get(&ImageId::from_word(base.image)?)?;
@@ -231,7 +234,7 @@ impl<'it> Adoption<'it> {
     }
 }
 
-/// The snapshots of a volume in an image, oldest first.
+/// Returns the snapshots of a volume in an image, oldest first.
 fn snapshots_of(image: &OpenImage, volume: &ImageVolume) -> Vec<usize> {
     let is_of_volume = |&other: &usize| {
         let other = &image.volumes()[other];

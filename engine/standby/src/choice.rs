@@ -1,4 +1,4 @@
-//! Choice of the image to follow: the newest that the store has all of.
+//! Selection of the image to follow: the newest complete one.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::error::StandbyError;
 
 const LOOK: &str = "look for a new image";
 
-/// Images of a store, as far as they were looked at.
+/// Result of a selection.
 #[derive(Debug)]
 pub(crate) struct Chosen {
-    /// The highest number that is taken, by an image or by a writer that claimed the store.
+    /// Highest number taken, by an image or by a claim of the store.
     pub(crate) top_number: u32,
-    /// The newest image that is whole.
+    /// The newest complete image.
     pub(crate) image: Option<OpenImage>,
-    /// Newer ones that are damaged or lack packs, the newest first, and why.
+    /// Newer images that are damaged or lack packs, newest first, with reasons.
     pub(crate) skipped: Vec<(u32, String)>,
 }
 
-/// Chooses among the images of a store. Fails when the store does not tell.
+/// Selects the newest complete image of a store. Fails if the store does not answer.
 pub(crate) fn choose(store: &Arc<dyn ImageStore>) -> Result<Chosen, StandbyError> {
     let fail = StandbyError::image(LOOK);
     let numbers = store.images().map_err(&fail)?;
@@ -30,7 +30,7 @@ pub(crate) fn choose(store: &Arc<dyn ImageStore>) -> Result<Chosen, StandbyError
         let opened = OpenImage::open(Arc::clone(store), number);
         match opened.and_then(|image| image.check_packs(&[]).map(|()| image)) {
             Ok(image) => return Ok(Chosen { top_number, image: Some(image), skipped }),
-            // A claim of the store, or an image that was removed since.
+            // A claim of the store, or an image removed after the listing.
             Err(error) if error.kind == ImageErrorKind::NotFound => {}
             Err(error) if is_of_image(error.kind) => {
                 skipped.push((number, causes(&error)));
@@ -41,7 +41,7 @@ pub(crate) fn choose(store: &Arc<dyn ImageStore>) -> Result<Chosen, StandbyError
     Ok(Chosen { top_number, image: None, skipped })
 }
 
-/// Returns whether the image is to be blamed, and not the store.
+/// Returns whether the error concerns the image and not the store.
 fn is_of_image(kind: ImageErrorKind) -> bool {
     matches!(kind, ImageErrorKind::Damaged | ImageErrorKind::Newer)
 }

@@ -1,4 +1,4 @@
-//! The journal that was shipped after an image, replayed onto a pool that holds the image.
+//! Replay of the journal shipped after an image, into a pool that holds the image.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use crate::error::{StandbyError, StandbyErrorKind};
 
 const ATTEMPT: &str = "replay the journal in the image store";
 
-/// Result of a replay of what was shipped after an image.
+/// Result of replaying the journal shipped after an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Continued {
     pub transactions: u64,
-    /// Bytes of the journal that were read.
+    /// Number of journal bytes read.
     pub bytes: u64,
-    /// Time before which all flushes are there, by the clock of the host that shipped them, in
-    /// microseconds since 1970. `None`: that of the image counts.
+    /// All flushes before this time are included. In microseconds since 1970, by the clock of the
+    /// host that shipped them. If `None`, the time of the image applies.
     pub taken_unix_micros: Option<u64>,
-    /// Blocks whose contents were damaged in the journal: reads of them fail.
+    /// Number of blocks whose contents were damaged in the journal. Reads of them fail.
     pub damaged_blocks: u64,
-    /// Where the replay ended although more was shipped.
+    /// Point at which the replay ended although more was shipped.
     pub gap: Option<Gap>,
-    /// Volumes that could not be guaranteed, and why: they are thin.
+    /// Volumes that could not be guaranteed, with the reason. They are thin now.
     pub(crate) guarantees_lost: Vec<(String, String)>,
-    /// Volumes that are in no image, and not as a whole in the journal.
+    /// Volumes that are in no image, and not completely in the journal.
     pub left_out: Vec<String>,
 }
 
-/// Takes from volumes that they hold what an image has. A kill from here on has all of it
-/// fetched anew.
+/// Removes and returns the volumes' base images. After a kill from here on, everything is fetched
+/// again.
 pub(crate) fn take_bases(engine: &Engine) -> HashMap<u64, ImageBase> {
     let mut bases = HashMap::new();
     for volume in engine.volumes() {
@@ -42,7 +42,7 @@ pub(crate) fn take_bases(engine: &Engine) -> HashMap<u64, ImageBase> {
     bases
 }
 
-/// Gives volumes back what was taken. What a replay changed of them is dirty towards the image.
+/// Restores the volumes' base images. Blocks changed by a replay are dirty relative to the image.
 pub(crate) fn give_back(engine: &Engine, bases: &HashMap<u64, ImageBase>) {
     for volume in engine.volumes() {
         if let Some(base) = bases.get(&volume.id()) {
@@ -51,7 +51,7 @@ pub(crate) fn give_back(engine: &Engine, bases: &HashMap<u64, ImageBase>) {
     }
 }
 
-/// Looks for what the writer of the image has shipped after it.
+/// Finds the journal that the image's writer has shipped after it.
 pub(crate) fn find_shipped(
     store: &Arc<dyn ImageStore>,
     image: &OpenImage,
@@ -60,7 +60,7 @@ pub(crate) fn find_shipped(
     ShippedJournal::after(image, store, verified).map_err(StandbyError::image(ATTEMPT))
 }
 
-/// Replays what was shipped onto the pool, which holds the image, as far as it continues.
+/// Replays the shipped journal up to its first gap, into the pool that holds the image.
 pub(crate) fn replay(
     engine: &Arc<Engine>,
     found: &ShippedJournal,

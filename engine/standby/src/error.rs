@@ -5,42 +5,42 @@ use std::error::Error;
 use image::{ImageError, ImageErrorKind};
 use volumes::VolumeError;
 
-/// The class of a failure.
+/// Kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StandbyErrorKind {
-    /// The pool has volumes of its own, or belongs to a set that is not being followed.
+    /// The pool already has volumes, or belongs to a set that it does not follow.
     #[error("the pool has volumes of its own; a standby needs a new pool")]
     NotEmpty,
-    /// The images in the store are of another set than those that were followed.
+    /// The images in the store belong to another set than those followed so far.
     #[error(
         "the image store holds images of another pool than those followed so far; configure the \
          store of that pool, or delete the standby's pool to follow this one"
     )]
     OtherSet,
-    /// The store is encrypted and there is no key for it, or the other way round.
+    /// The store is encrypted and no key opens it, or it is unencrypted and a key is configured.
     #[error("the encryption of the image store does not match the configured key")]
     Key,
-    /// There is no image that can be restored.
+    /// There is no restorable image.
     #[error("the image store has no complete image")]
     NoImage,
-    /// The store does not answer, or refuses.
+    /// The store does not answer, or rejects the request.
     #[error("image store error")]
     Store,
-    /// What was shipped of the journal cannot be read or restored. The pool is a standby's still.
+    /// The shipped journal cannot be read or replayed. The pool is still a standby.
     #[error("the journal after the newest image cannot be replayed")]
     Replay,
-    /// The pool has no memory left for what the image has.
+    /// The pool has no memory for the image's contents.
     #[error("the pool is full; a standby needs as much memory as the pool that it follows")]
     PoolFull,
-    /// The owner could not note that it comes next. The pool is a standby's still.
+    /// The owner failed to record the promotion. The pool is still a standby.
     #[error("the promotion cannot be recorded; free space in the state directory and repeat it")]
     NotNoted,
     #[error("the standby was promoted")]
     Promoted,
-    /// The owner asked to stop.
+    /// Cancelled by the owner.
     #[error("it was cancelled")]
     Cancelled,
-    /// A volume cannot be made or changed.
+    /// A volume cannot be created or changed.
     #[error("volume error")]
     Volume,
 }
@@ -50,7 +50,7 @@ pub enum StandbyErrorKind {
 #[error("cannot {attempt}: {kind}")]
 pub struct StandbyError {
     pub kind: StandbyErrorKind,
-    /// Operation that was attempted: "follow image 7".
+    /// Attempted operation: "follow image 7".
     pub attempt: String,
     #[source]
     pub source: Option<Box<dyn Error + Send + Sync>>,

@@ -1,7 +1,7 @@
-//! Following a store: one step after the other, each of which ends with the newest image, or with
-//! what keeps the pool from it.
+//! Following a store in steps. Each step ends with the newest image, or with the reason why the
+//! pool lacks it.
 //!
-//! Lock order: the work in hand, then what is known. The latter is held for instants only.
+//! Lock order: `work`, then `known`. The latter is held only briefly.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,18 +20,17 @@ use crate::key::{Opened, open_store};
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// Parts of which a follower is made.
+/// Parameters of a follower.
 #[derive(Debug)]
 pub struct FollowerSpec {
     /// A new pool, or one that followed the store before.
     pub engine: Arc<Engine>,
     pub store: Arc<dyn ImageStore>,
-    /// Those of which one wraps the key of the store, if that is encrypted.
+    /// Wrapping keys, one of which opens the store's key if it is encrypted.
     pub keys: Vec<WrappingKey>,
 }
 
-/// A pool that follows a store. Shared between threads; every method may be called from any of
-/// them.
+/// A pool that follows a store. Threads share it and may call any method concurrently.
 #[derive(Debug)]
 pub struct Follower {
     pub(crate) engine: Arc<Engine>,
@@ -41,19 +40,19 @@ pub struct Follower {
     known: Mutex<Known>,
 }
 
-/// Held for the whole of a step.
+/// State locked during a whole step.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// The image that the volumes were brought to.
+    /// Image to which the volumes were updated.
     pub(crate) image: Option<Arc<OpenImage>>,
     bases: Bases,
-    /// Parts in which blocks may be absent. `None`: any, as after a start.
+    /// Parts that may have absent blocks. `None` means all, as after a start.
     changed: Option<ChangedParts>,
-    /// The highest number that was taken when the store was last asked.
+    /// Highest number taken when the store was last listed.
     top_number: Option<u32>,
-    /// Extracts of the journal that were looked at.
+    /// Verified extracts of the journal.
     verified: Verified,
-    /// The pool is another's matter from now on.
+    /// Set after promotion, when the pool has another owner.
     pub(crate) is_promoted: bool,
 }
 
@@ -63,23 +62,23 @@ struct Known {
     progress: Progress,
 }
 
-/// Distance of the pool from the store, as far as the store has told.
+/// Progress of the pool relative to the store, as last reported by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The highest number that is taken in the store, by an image or by a claim of a writer.
+    /// Highest number taken in the store, by an image or a writer's claim.
     pub top_number: u32,
-    /// The image that the volumes are brought to, which is the newest whole one.
+    /// Image to which the volumes are updated: the newest complete one.
     pub image_number: Option<u32>,
-    /// Time at which that was saved, by the clock of the host that saved it.
+    /// Time at which that image was saved, by the clock of its writer's host.
     pub saved_unix_seconds: Option<u64>,
-    /// Time before which all flushes of class `journal` are in what was shipped after the image, in
-    /// microseconds since 1970, by the clock of the host that shipped it.
+    /// All flushes of class `journal` before this time are in the journal shipped after the image.
+    /// In microseconds since 1970, by the clock of the host that shipped it.
     pub shipped_unix_micros: Option<u64>,
-    /// Where what was shipped cannot be replayed past, and why.
+    /// Point beyond which the shipped journal cannot be replayed, with the reason.
     pub gap: Option<Gap>,
-    /// Bytes of it that are not in memory yet.
+    /// Bytes of the image that are not in memory yet.
     pub to_fetch_bytes: u64,
-    /// Newer images that were skipped, the newest first, and why.
+    /// Newer images that were skipped, newest first, with reasons.
     pub skipped: Vec<(u32, String)>,
 }
 
@@ -88,17 +87,17 @@ pub struct Progress {
 pub enum Step {
     /// The store has no image yet.
     Waiting,
-    /// There is no newer image, and all of the newest is there.
+    /// There is no newer image, and the newest one is completely in memory.
     Unchanged,
-    /// All of a new image is in memory, and read from now on.
+    /// A new image is completely in memory and visible to readers.
     Complete { image_number: u32, fetched_bytes: u64 },
-    /// The newest image could not be fetched as a whole; readers have what they had. The next step
-    /// goes on with it, or with a newer one.
+    /// The newest image could not be fetched completely. Readers keep their current generation. The
+    /// next step continues, or starts with a newer image.
     Incomplete { image_number: u32, fetched_bytes: u64, left_bytes: u64, cause: String },
 }
 
 impl Follower {
-    /// Opens a pool to follow a store. Refuses one that has volumes of its own.
+    /// Opens a pool to follow a store. Rejects a pool that has volumes of its own.
     pub fn open(spec: FollowerSpec) -> Result<Self, StandbyError> {
         let FollowerSpec { engine, store, keys } = spec;
         if !engine.is_restoring() {
@@ -115,7 +114,7 @@ impl Follower {
         Ok(Self { engine, store, keys, work: Mutex::default(), known: Mutex::new(known) })
     }
 
-    /// Volumes to read, as the last complete image has them.
+    /// Returns the volumes of the last complete image, for reading.
     pub fn generation(&self) -> Option<Arc<Generation>> {
         self.known().generation.clone()
     }
@@ -125,8 +124,8 @@ impl Follower {
         Progress { to_fetch_bytes: absent_bytes(&self.engine), ..progress }
     }
 
-    /// Looks for a new image and fetches what it has and the pool has not. A failure leaves readers
-    /// what they have; the next call goes on.
+    /// Looks for a new image and fetches the contents that the pool lacks. After a failure readers
+    /// keep their current generation, and the next call continues.
     pub fn follow(&self, watch: &dyn Watch) -> Result<Step, StandbyError> {
         let mut work = self.lock_work();
         let step = self.step(&mut work, watch)?;
@@ -134,7 +133,7 @@ impl Follower {
         Ok(step)
     }
 
-    /// Looks at how far the journal was shipped after the image that the volumes hold.
+    /// Determines how far the journal was shipped after the volumes' image.
     fn look_at_shipped(&self, work: &mut Work) -> Result<(), StandbyError> {
         let Some(image) = work.image.clone() else { return Ok(()) };
         let Some((store, _)) = self.open_store()? else { return Ok(()) };
@@ -165,20 +164,21 @@ impl Follower {
         self.fetch(work, watch)
     }
 
-    /// Asks the store when its newest whole image was saved, by the clock of the host that did.
+    /// Returns the time at which the store's newest complete image was saved, by the clock of its
+    /// writer's host.
     pub fn newest_saved_unix_seconds(&self) -> Result<Option<u64>, StandbyError> {
         let Some((store, _)) = self.open_store()? else { return Ok(None) };
         Ok(choose(&store)?.image.map(|image| image.summary().created_seconds))
     }
 
-    /// Returns whether all of the image is there and read.
+    /// Returns whether the image is complete in memory and visible to readers.
     fn is_complete(&self, work: &Work) -> bool {
         let is_served = self.known().generation.as_ref().is_some_and(|it| it.is_whole());
         work.image.is_some() && self.engine.absent_image().is_none() && is_served
     }
 
-    /// A store without an image is waited for, unless it had one: what was mounted there may be
-    /// gone.
+    /// Result for a store without images. It is waited for, unless it had images before: then it
+    /// may have been unmounted.
     fn without_image(&self) -> Result<Step, StandbyError> {
         if self.engine.set_id().is_none() {
             return Ok(Step::Waiting);
@@ -187,8 +187,8 @@ impl Follower {
         Err(error.with_source("it had images before; make sure that it is the right one, mounted"))
     }
 
-    /// Brings the volumes to the newest image, all of which is absent that was not there. Returns
-    /// false if there is no image.
+    /// Updates the volumes to the newest image, with missing contents absent. Returns false if
+    /// there is no image.
     pub(crate) fn bring_to_newest(
         &self,
         store: &Arc<dyn ImageStore>,
@@ -207,8 +207,8 @@ impl Follower {
             let mut known = self.known();
             known.progress.top_number = top_number;
             known.progress.skipped = skipped;
-            // One that is gone from the store is what a promotion would have begun from all the
-            // same, as far as is known: its age is told on.
+            // If the images are gone, the old values are kept: a promotion would presumably have
+            // started from that image.
             if let Some(summary) = &summary {
                 known.progress.image_number = Some(summary.id.number());
                 known.progress.saved_unix_seconds = Some(summary.created_seconds);
@@ -219,12 +219,12 @@ impl Follower {
             self.engine.join_set(summary.set_id);
             self.adopt(store, &Arc::new(image), work)?;
         }
-        // Images that were skipped may become whole.
+        // Skipped images may become complete.
         work.top_number = Some(top_number).filter(|_| !has_skipped);
         Ok(true)
     }
 
-    /// Brings the volumes to an image. Where memory is short readers lose what they have.
+    /// Updates the volumes to an image. If memory is short, readers lose their generation.
     fn adopt(
         &self,
         store: &Arc<dyn ImageStore>,
@@ -250,7 +250,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Fetches what is absent, and gives the volumes to readers when nothing is.
+    /// Fetches absent blocks, and gives the volumes to readers when none is left.
     fn fetch(&self, work: &mut Work, watch: &dyn Watch) -> Result<Step, StandbyError> {
         let image = work.image.clone().expect("the volumes were brought to an image");
         let attempt = format!("fetch {}", image.id());
@@ -273,12 +273,12 @@ impl Follower {
         work.changed = Some(ChangedParts::default());
         let fail = StandbyError::volume(&attempt);
         let generation = Generation::of(&self.engine, &image).map_err(fail)?;
-        // Dropped without the lock.
+        // Dropped after the lock is released.
         let _before = self.known().generation.replace(Arc::new(generation));
         Ok(Step::Complete { image_number, fetched_bytes })
     }
 
-    /// Returns whether nothing is absent any more.
+    /// Stops fetching if no block is absent any more. Returns whether that is so.
     fn end_fetch(&self, restored: &Restored, changed: Option<&ChangedParts>) -> bool {
         let table_version = self.engine.table_version();
         if restored.chunks_left > 0 || has_absent(&self.engine, changed) {
@@ -291,7 +291,7 @@ impl Follower {
         open_store(&self.store, &self.keys)
     }
 
-    /// Forgets that volumes hold what an image has: the next step fetches all of it.
+    /// Forgets the volumes' base images, so that the next step fetches everything.
     pub(crate) fn forget_image(&self, work: &mut Work) {
         for volume in self.engine.volumes() {
             volume.map().set_image_base(None);
@@ -299,9 +299,9 @@ impl Follower {
         *work = Work { is_promoted: work.is_promoted, ..Work::default() };
     }
 
-    /// Readers get nothing any more from here.
+    /// Withdraws the current generation from new readers.
     pub(crate) fn end_generation(&self) {
-        // Dropped without the lock.
+        // Dropped after the lock is released.
         let _before = self.known().generation.take();
     }
 
@@ -315,7 +315,7 @@ impl Follower {
 }
 
 impl Work {
-    /// Fails when the pool was promoted.
+    /// Fails if the pool was promoted.
     pub(crate) fn check_follows(&self, attempt: &str) -> Result<(), StandbyError> {
         match self.is_promoted {
             true => Err(StandbyError::new(StandbyErrorKind::Promoted, attempt)),
@@ -324,7 +324,7 @@ impl Work {
     }
 }
 
-/// Volumes and snapshots that take what an image has, by index in the image.
+/// Returns the volumes and snapshots that receive the image's contents, by index in the image.
 fn takers(engine: &Engine, image: &OpenImage) -> Vec<Option<Arc<Volume>>> {
     let mut all = engine.volumes();
     all.extend(engine.snapshots());
@@ -338,7 +338,7 @@ pub(crate) fn absent_bytes(engine: &Engine) -> u64 {
     volumes.iter().map(|volume| volume.map().absent_blocks()).sum::<u64>() * BLOCK_BYTES
 }
 
-/// Looks for absent blocks where there may be some.
+/// Returns whether any block is absent in the parts that may have some.
 fn has_absent(engine: &Engine, changed: Option<&ChangedParts>) -> bool {
     let everywhere = 0..u64::MAX;
     let mut all = engine.volumes().into_iter().chain(engine.snapshots());

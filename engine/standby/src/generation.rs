@@ -1,4 +1,4 @@
-//! Volumes as one image has them, for readers.
+//! A consistent set of volumes for readers, as of one image.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use image::OpenImage;
 use volumes::{Engine, Frozen, Volume, VolumeError};
 
-/// All volumes and snapshots of one image, complete in memory. They do not change. When the pool
-/// is short of memory they are given up, and reads of them fail.
+/// All volumes and snapshots of one image, complete in memory and immutable. If the pool runs short
+/// of memory they are given up, and reads of them fail.
 #[derive(Debug)]
 pub struct Generation {
     image_number: u32,
     saved_unix_seconds: u64,
-    /// By name, as places in the list of copies.
+    /// Indices into the list of copies, by name.
     places: HashMap<String, usize>,
     copies: Frozen,
 }
@@ -31,22 +31,22 @@ impl Generation {
         })
     }
 
-    /// Number of the image.
+    /// Returns the number of the image.
     pub fn image_number(&self) -> u32 {
         self.image_number
     }
 
-    /// Time at which the image was saved, by the clock of the host that saved it.
+    /// Returns the time at which the image was saved, by the clock of its writer's host.
     pub fn saved_unix_seconds(&self) -> u64 {
         self.saved_unix_seconds
     }
 
-    /// A volume, or a snapshot as `VOLUME@SNAPSHOT`.
+    /// Returns a volume, or a snapshot as `VOLUME@SNAPSHOT`.
     pub fn volume(&self, name: &str) -> Option<&Arc<Volume>> {
         Some(&self.copies.volumes()[*self.places.get(name)?])
     }
 
-    /// Volumes and snapshots.
+    /// Returns all volumes and snapshots.
     pub fn volumes(&self) -> &[Arc<Volume>] {
         self.copies.volumes()
     }

@@ -1,6 +1,6 @@
-//! The store as it can be read: with the key that its newest image is encrypted by.
+//! Opening of the store with the key of its newest image.
 //!
-//! A standby draws no key and wraps none: the writer of the store does.
+//! A standby neither generates nor wraps keys. Only the store's writer does.
 
 use std::sync::Arc;
 
@@ -11,10 +11,11 @@ use crate::error::{StandbyError, StandbyErrorKind};
 
 const OPEN: &str = "open the image store";
 
-/// A store that can be read, and the key of its journal and images, if they are encrypted.
+/// A readable store, and the key of its journal and images, if encrypted.
 pub(crate) type Opened = (Arc<dyn ImageStore>, Option<Arc<SetKey>>);
 
-/// Opens the store with one of the keys. `None`: it has nothing yet, and may come to have either.
+/// Opens the store with one of the keys. Returns `None` if it is still empty and may become
+/// encrypted or not.
 pub(crate) fn open_store(
     store: &Arc<dyn ImageStore>,
     keys: &[WrappingKey],

@@ -1,26 +1,27 @@
-//! A pool that follows an image store which another daemon writes to, and takes over from it.
+//! Standby: a pool that follows an image store to which another daemon writes, and can take over
+//! from it.
 //!
 //! ```text
-//!  image store ──▶ choose the newest image ──▶ bring maps to it ──▶ fetch what changed
-//!                                                                        │ all of it is there
+//!  image store ──▶ choose the newest image ──▶ update maps ──▶ fetch changed contents
+//!                                                                        │ when complete
 //!                               promote: claim the store,                ▼
-//!                               newest image, pool is a set's ◀── generation, for readers
+//!                               adopt the newest image ◀───────── generation, for readers
 //! ```
 //!
 //! Invariants:
-//! - Until it is promoted, nothing in the store is made, changed or removed.
-//! - Readers see a [`Generation`]: all volumes as one image has them, complete. They keep it while
-//!   the next one is fetched, unless the pool is short of memory.
-//! - The pool is marked as one that is being restored until it is promoted: a daemon that opens it
-//!   as its own restores it from the newest image, and never takes it for newer than that.
-//! - A volume names the image that it holds as its base, also across a kill. One whose map was
-//!   being brought to another has no base, and is fetched anew.
+//! - Until promotion, nothing in the store is created, changed or removed.
+//! - Readers see a [`Generation`]: all volumes as of one image, complete. They keep it while the
+//!   next one is fetched, unless the pool runs short of memory.
+//! - Until promotion the pool is marked as being restored. A daemon that opens it as its own
+//!   therefore restores it from the newest image, and never takes it for newer than that.
+//! - A volume's base is the image whose contents it holds, even after a kill. A volume whose map is
+//!   being updated has no base, and is fetched again after an interruption.
 //!
-//! It starts no thread and reads no clock: the owner calls [`Follower::follow`] now and then.
+//! This crate starts no thread and reads no clock. The owner calls [`Follower::follow`] regularly.
 //!
-//! Modules stand in levels, each naming none below it: the store and its key; the choice of an
-//! image; volumes that become those of an image; the journal that was shipped after it; the
-//! follower.
+//! Modules form layers, from the bottom: the store and its key, selection of an image, adoption of
+//! an image's volumes, the shipped journal after it, the follower. A module uses only layers below
+//! it.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -1,14 +1,14 @@
-//! Taking over from the writer of a store: on somebody's command, never by itself.
+//! Promotion: takes over from the writer of a store, only on command.
 //!
 //! ```text
-//!  claim the store ─▶ bring the pool to the newest image, ─▶ the pool is a set's own
-//!  the old writer can                 what is absent is       one word: from here on the pool
-//!  save nothing more                  fetched when touched;   is right, and images follow it
-//!                                     replay what was shipped
+//!  claim the store ─▶ update the pool to the newest image; ─▶ the pool belongs to its set:
+//!  (fences the old    absent contents are fetched on          one atomic store, after which
+//!  writer)            access; replay the shipped              the pool is authoritative and
+//!                     journal                                 images follow it
 //! ```
 //!
-//! Each step may be done again: a kill before the last leaves a standby, whose next promotion
-//! begins anew; after it, a pool that its owner opens as any other.
+//! Each step is repeatable. A kill before the last step leaves a standby, whose next promotion
+//! starts over. A kill after it leaves a pool that its owner opens like any other.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,32 +21,30 @@ use crate::continuation::{Continued, find_shipped, give_back, replay, take_bases
 use crate::error::{StandbyError, StandbyErrorKind};
 use crate::follower::{Follower, absent_bytes};
 
-/// Failure of an owner to note a promotion.
+/// Failure of the owner to record a promotion.
 pub type NoteError = Box<dyn Error + Send + Sync>;
 
 /// Result of a promotion.
 #[derive(Debug)]
 pub struct Promoted {
-    /// The image that the volumes come from: what was written after it, and is not in what was
-    /// replayed, is lost.
+    /// Image from which the volumes come. Later writes that were not replayed are lost.
     pub image_number: u32,
-    /// Time at which that was saved, by the clock of the host that saved it.
+    /// Time at which it was saved, by the clock of its writer's host.
     pub saved_unix_seconds: u64,
     pub set_id: SetId,
-    /// Bytes that are fetched when they are touched.
+    /// Number of bytes that are fetched on access.
     pub to_fetch_bytes: u64,
-    /// Volumes that could not be guaranteed, and why: they are thin.
+    /// Volumes that could not be guaranteed, with the reason. They are thin now.
     pub guarantees_lost: Vec<(String, String)>,
-    /// The journal that was shipped after the image, as far as it was replayed.
+    /// Replayed part of the journal shipped after the image.
     pub continued: Continued,
 }
 
 impl Follower {
-    /// Takes the store over from its writer, and makes the pool the right one of its set: the
-    /// owner opens it with journal and images next. The pool has the newest image that is whole.
-    /// The id of `writer` is drawn at random. `note` is told before the step that cannot be undone:
-    /// what it writes down is there when the pool is a set's own. If it fails, the pool is a
-    /// standby's still.
+    /// Takes the store over from its writer, and makes the pool the authoritative one of its set.
+    /// The owner then opens it with journal and images. The pool has the newest complete image. The
+    /// id of `writer` must be random. `note` is called before the irreversible step, so that its
+    /// record exists once the pool belongs to the set. If it fails, the pool is still a standby.
     pub fn promote(
         &self,
         writer: impl Into<StoreWriter>,
@@ -57,13 +55,13 @@ impl Follower {
         let mut work = self.lock_work();
         work.check_follows(attempt)?;
         let (store, key) = self.open_store()?.ok_or_else(no_image)?;
-        // Nothing is claimed for nothing.
+        // Avoids claiming the store in vain.
         if !self.bring_to_newest(&store, &mut work)? {
             return Err(no_image());
         }
         let claimed = ClaimedStore::claim(Arc::clone(&store), writer);
         drop(claimed.map_err(StandbyError::image(attempt))?);
-        // The writer may have saved another just before.
+        // The writer may have saved another image just before.
         if !self.bring_to_newest(&store, &mut work)? {
             return Err(no_image());
         }
@@ -73,9 +71,9 @@ impl Follower {
             self.engine.set_page_source(Some((image.id().word(), pages)));
         }
         let mut guarantees_lost = self.guarantee(&image);
-        // Each is read anew: what was right once may be damaged by now.
+        // Extracts are verified again, because they may have been damaged meanwhile.
         let shipped = find_shipped(&store, &image, &mut Verified::default())?;
-        // From here on the pool is no image's, until it is a set's own.
+        // From here on the pool has no base image, until it belongs to the set.
         let bases = shipped.as_ref().map(|_| take_bases(&self.engine));
         let continued =
             shipped.map(|shipped| replay(&self.engine, &shipped, key.as_deref(), &image));
@@ -91,13 +89,13 @@ impl Follower {
         })?;
         self.end_generation();
         self.engine.end_restoring();
-        // A kill in between has the next image be a full one.
+        // After a kill before this, the next image is a full one.
         give_back(&self.engine, &bases.unwrap_or_default());
         work.is_promoted = true;
         Ok(promoted)
     }
 
-    /// Everything of a promotion between the replay and the last step.
+    /// Completes a promotion between the replay and the irreversible step.
     fn conclude(
         &self,
         image: &OpenImage,
@@ -106,7 +104,7 @@ impl Follower {
         note: &mut dyn FnMut(&Promoted) -> Result<(), NoteError>,
     ) -> Result<Promoted, StandbyError> {
         for volume in self.engine.volumes() {
-            // There is no journal here that has anything of it.
+            // No local journal has its contents.
             if volume.durability() == Durability::Journal {
                 volume.map().set_anchored(false);
             }
@@ -127,7 +125,7 @@ impl Follower {
         Ok(promoted)
     }
 
-    /// Claims memory for volumes that were guaranteed where they come from.
+    /// Claims memory for volumes that are guaranteed in the image. Returns those that do not fit.
     fn guarantee(&self, image: &OpenImage) -> Vec<(String, String)> {
         let mut lost = Vec::new();
         for record in image.volumes() {

@@ -1,5 +1,5 @@
-//! A pool follows the images of another: it has what they have, fetches what has changed and no
-//! more, and readers see one image at a time.
+//! Tests of following: a pool has the contents of another's images, fetches only changes, and
+//! readers see one image at a time.
 
 mod support;
 
@@ -12,7 +12,7 @@ use volumes::{Durability, Reduction, ShrinkPolicy};
 
 const BLOCKS: u64 = 1200;
 
-/// A volume with a block of its own in each place.
+/// Creates a volume with different contents in each block.
 fn filled(writer: &Writer, name: &str, durability: Durability) {
     filled_from(writer, name, durability, 0);
 }
@@ -32,7 +32,7 @@ fn check(standby: &Standby, name: &str, seeds: impl Fn(u64) -> u64) {
     }
 }
 
-/// What the writer has is what readers of the standby see.
+/// Checks that readers of the standby see what the writer has.
 #[track_caller]
 fn check_like(standby: &Standby, writer: &Writer) {
     let generation = standby.follower().generation().expect("an image is complete");
@@ -57,7 +57,7 @@ fn check_like(standby: &Standby, writer: &Writer) {
     }
 }
 
-/// All that lies in the store, with its contents.
+/// Returns all objects of the store with their contents.
 fn stored(shared: &Shared) -> Vec<(String, Vec<u8>)> {
     let names = shared.disk.files().into_iter().map(|file| file.name);
     let names = names.filter(|name| name.starts_with("images/"));
@@ -167,8 +167,8 @@ fn after_a_kill_only_what_had_not_come_is_fetched() {
             write(&writer.volume("two"), block, block + 20_000 * (kill_after + 1));
         }
         let number = writer.save();
-        // Maps come first: of two volumes as they are to be, and as they were when that is not
-        // known any more; and once more where pages are fetched.
+        // Maps are read first: the new ones of two volumes, also the old ones if they are unknown,
+        // and again while fetching pages.
         let maps = if kill_after == 0 { 2 } else { 4 } + 1 + u64::from(kill_after > chunks / 2);
         *standby.store.reads_left.lock().expect("no panic") = Some(maps + kill_after);
         let killed = standby.follower().follow(&image::Unwatched);
@@ -200,7 +200,7 @@ fn images_that_go_while_they_are_fetched_are_passed_over_and_nothing_comes_twice
         assert!(!matches!(cut, Ok(Step::Complete { .. })), "{cut:?}");
         *standby.store.reads_left.lock().expect("no panic") = None;
         write(&writer.volume("one"), 5, 900_000 + round);
-        // What it was at is gone.
+        // The image being fetched is gone.
         let last = writer.save_and_keep(1);
         let rest = standby.follow_to(last);
         assert!(rest <= (BLOCKS - 512) * BLOCK, "{rest} bytes");

@@ -1,5 +1,5 @@
-//! A standby takes over: the store is its own, the old writer is refused, and what is lost is what
-//! came after the newest image.
+//! Tests of promotion: the standby owns the store, the old writer is fenced, and only data after
+//! the newest image is lost.
 
 mod support;
 
@@ -67,7 +67,7 @@ fn a_promotion_that_is_killed_is_done_again() {
         write(&volume, block, block);
     }
     standby.follow_to(writer.save());
-    // The store goes after each of its answers.
+    // The store becomes unreachable after a number of reads.
     for reads in 0..4 {
         for block in 0..600 {
             write(&volume, block, block + 1000 * (reads + 1));

@@ -1,4 +1,4 @@
-//! A journal that was shipped comes back with a promotion, as far as it continues.
+//! Tests that a promotion replays the shipped journal up to its first gap.
 
 mod support;
 
@@ -29,8 +29,7 @@ fn read_promoted(standby: &Standby, name: &str, block: u64) -> Result<Vec<u8>, D
     read(&standby.engine().volume(name).expect("it is there"), block)
 }
 
-/// A volume with an image of block 0, and blocks 1 to 8 that were flushed and shipped one after the
-/// other.
+/// Creates a volume with block 0 in an image, and blocks 1 to 8 flushed and shipped one by one.
 fn ship_eight(shared: &Shared) -> (Writer, Shipper) {
     let writer = shared.writer();
     let volume = writer.create("one", Durability::Journal);
@@ -93,8 +92,8 @@ fn a_promoted_pool_that_loses_its_memory_before_its_first_image_comes_back_with_
         promote(&standby);
         let (set, _) = shared.open_promoted(&mut standby);
         write(&standby.engine().volume("one").expect("it is there"), 9, 9);
-        // As an owner does now and then: the journal knows the volumes, and nothing of what they
-        // hold; but for one that is new.
+        // As an owner does regularly: the journal then has the table but no contents, except of a
+        // new volume.
         set.maintain().expect("the disk works");
         let spec = VolumeSpec {
             durability: Durability::Journal,
@@ -123,7 +122,7 @@ fn a_promoted_pool_that_loses_its_memory_before_its_first_image_comes_back_with_
         let of_promoted = if is_saved { noise(9) } else { vec![0; 4096] };
         assert!(read_promoted(&standby, "one", 9) == Ok(of_promoted));
         assert!(read_promoted(&standby, "new", 0) == Ok(noise(77)));
-        // No journal has what was replayed: a flush is true with an image only.
+        // No journal has the replayed data, so flushes need an image.
         let volume = standby.engine().volume("one").expect("it is there");
         assert_eq!(volume.map().is_anchored(), is_saved);
         save(&set);
@@ -153,7 +152,7 @@ fn a_start_restores_what_was_shipped_up_to_a_gap_and_not_on_top_of_the_writers_o
     let volume = own.engine().volume("one").expect("it is there");
     assert!(read(&volume, 9) == Ok(noise(9)));
     assert!(volume.map().is_anchored(), "the journal has it");
-    // Another host has nothing but the store.
+    // Another host has only the store.
     let of_tail = extracts(&shared).len() - 8;
     let gap = extracts(&shared)[of_tail + 5];
     shared.images().remove(ObjectName::Extract(gap)).expect("the disk works");
@@ -220,7 +219,7 @@ fn nothing_is_applied_past_an_extract_that_is_missing_or_damaged() {
         let promoted = promote(&standby);
         let continued = promoted.continued;
         assert_eq!(continued.transactions, at as u64, "{continued:?}");
-        // Nobody misses the last one if it is gone.
+        // The loss of the last extract goes unnoticed.
         assert_eq!(continued.gap.is_some(), at != 7 || is_damaged, "{continued:?}");
         for block in 1..=8 {
             let expected = if block <= at as u64 { noise(block) } else { vec![0; 4096] };
@@ -274,7 +273,7 @@ fn extracts_of_a_writer_that_lost_its_claim_are_not_applied_to_newer_images() {
     };
     set.save(&request, &image::Unwatched).expect("the disk works");
     drop(set);
-    // One that arrives late: a later segment, which begins after the newer image.
+    // A delayed extract, of a segment that begins after the newer image.
     let stale = ExtractName { segment: before[0].segment + 1, offset: 0, ..before[0] };
     let bytes = image::encode_extract([1; 16], stale, NOW, &vec![7; 8192]);
     shared.images().put_extract(stale, &bytes).expect("the disk works");
@@ -302,11 +301,11 @@ fn a_promotion_whose_replay_is_cut_is_done_again() {
         if reads % 2 == 0 {
             standby.start().expect("the pool is a standby's");
         }
-        // The writer has saved nothing since; its journal is refused from now on.
+        // The writer has saved nothing since. Its shipping is rejected from now on.
         write(&writer.volume("one"), 20, 20);
         writer.volume("one").flush().expect("the disk works");
         shipper.ship(NOW + 20).expect_err("the store is another's");
-        // Following shows the image, and nothing of what was replayed.
+        // Following shows the image without replayed data.
         standby.follow();
         assert!(standby.read("one", 3) == Ok(vec![0; 4096]), "after {reads} reads");
         assert!(standby.read("one", 0) == Ok(noise(100)));
@@ -400,7 +399,7 @@ fn a_store_is_asked_for_extracts_only_while_it_may_have_some_and_a_failure_is_to
     ship(&mut shipper, NOW);
     let shipped = extracts(&shared);
     assert!(!shipped.is_empty());
-    // Segments that the next image does not need, as they are full.
+    // Full segments, which the next image makes obsolete.
     for block in 0..600 {
         write(&volume, block, 9000 + block);
     }
@@ -411,7 +410,7 @@ fn a_store_is_asked_for_extracts_only_while_it_may_have_some_and_a_failure_is_to
     assert!(source.to_string().contains("remove an extract"), "{refused:?}");
     assert_eq!(extracts(&shared), shipped);
     shared.puts.2.store(false, Ordering::Relaxed);
-    // Though nothing was shipped meanwhile.
+    // Although nothing was shipped meanwhile.
     writer.set.remove_shipped().expect("the disk works");
     assert!(extracts(&shared).iter().all(|it| it.segment != shipped[0].segment));
 }

@@ -1,4 +1,4 @@
-//! A writer with its pool, journal and images, and a pool that follows the images.
+//! Test bed: a writer with pool, journal and images, and a pool that follows its images.
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
@@ -26,14 +26,14 @@ pub(crate) const VOLUME_BYTES: u64 = 16 << 20;
 
 const POOL_BYTES: u64 = 32 << 20;
 
-/// One that writes.
+/// The writer's side.
 pub(crate) struct Writer {
     pub(crate) engine: Arc<Engine>,
     pub(crate) set: Arc<DurableSet>,
     _folder: tempfile::TempDir,
 }
 
-/// One that follows.
+/// The following side.
 pub(crate) struct Standby {
     folder: tempfile::TempDir,
     pool_bytes: u64,
@@ -43,11 +43,11 @@ pub(crate) struct Standby {
     pub(crate) follower: Option<Follower>,
 }
 
-/// Disk that both reach.
+/// Disk shared by both.
 pub(crate) struct Shared {
     pub(crate) disk: Disk,
     writers: AtomicU64,
-    /// Fate of extracts that writers put.
+    /// Fault injection for uploads of extracts.
     pub(crate) puts: Arc<Puts>,
 }
 
@@ -82,7 +82,7 @@ impl Shared {
         }
     }
 
-    /// The first writer of the store.
+    /// Creates the first writer of the store.
     pub(crate) fn writer(&self) -> Writer {
         self.writer_with(None)
     }
@@ -113,7 +113,7 @@ impl Shared {
         standby
     }
 
-    /// Opens a new pool with this journal, as a host does whose memory is gone.
+    /// Opens a new pool with this journal, like a host that lost its memory.
     pub(crate) fn open_anew(&self, journal: &str) -> (Standby, DurableSet, Opening) {
         let mut host = self.standby();
         host.lose_memory();
@@ -122,7 +122,7 @@ impl Shared {
         (host, set, opening)
     }
 
-    /// Opens a promoted pool as its owner does.
+    /// Opens a promoted pool like its owner.
     pub(crate) fn open_promoted(&self, standby: &mut Standby) -> (DurableSet, Opening) {
         standby.follower = None;
         let engine = standby.engine.as_ref().expect("it runs");
@@ -143,7 +143,7 @@ impl Writer {
         self.engine.volume(name).expect("it is there")
     }
 
-    /// Number of the image.
+    /// Saves an image. Returns its number.
     pub(crate) fn save(&self) -> u32 {
         self.try_to_save().expect("the disk works")
     }
@@ -168,7 +168,7 @@ impl Writer {
 }
 
 impl Standby {
-    /// Starts it on the pool that it has, if it has one.
+    /// Starts the follower on the existing pool, if any.
     pub(crate) fn start(&mut self) -> Result<(), StandbyError> {
         self.kill();
         let engine = open_pool(&self.folder, self.pool_bytes);
@@ -179,13 +179,13 @@ impl Standby {
         Ok(())
     }
 
-    /// The process dies; memory stays.
+    /// Kills the process. Memory is intact.
     pub(crate) fn kill(&mut self) {
         self.follower = None;
         self.engine = None;
     }
 
-    /// The power fails: its next owner has a new pool.
+    /// Simulates a power failure: the pool is replaced by an empty one.
     pub(crate) fn lose_memory(&mut self) {
         self.kill();
         std::fs::remove_file(self.folder.path().join("region")).expect("the pool is there");
@@ -204,7 +204,7 @@ impl Standby {
         self.follower().follow(&Unwatched).expect("the store answers")
     }
 
-    /// Follows to an image. Returns how many bytes came from the store.
+    /// Follows to an image. Returns the number of bytes read from the store.
     #[track_caller]
     pub(crate) fn follow_to(&self, number: u32) -> u64 {
         match self.follow() {
@@ -221,17 +221,17 @@ impl Standby {
     }
 }
 
-/// A store of which the reads are counted, and that loses objects or is away.
+/// A store that counts reads, and can lose objects or become unreachable.
 #[derive(Debug)]
 pub(crate) struct Watched {
     store: FolderStore,
     pub(crate) pack_bytes_read: AtomicU64,
     pub(crate) is_away: AtomicBool,
-    /// It answers and has no images.
+    /// The store answers, but has no images.
     pub(crate) is_empty: AtomicBool,
-    /// Reads of packs until the store is away.
+    /// Number of pack reads until the store becomes unreachable.
     pub(crate) reads_left: Mutex<Option<u64>>,
-    /// Reads of extracts until the store is away.
+    /// Number of extract reads until the store becomes unreachable.
     pub(crate) extract_reads_left: Mutex<Option<u64>>,
     pub(crate) hidden: Mutex<Vec<PackName>>,
 }
@@ -336,7 +336,7 @@ fn open_pool(folder: &tempfile::TempDir, size_bytes: u64) -> Arc<Engine> {
     Arc::new(Engine::open(region, options).expect("the pool opens"))
 }
 
-/// A block that does not shrink, of as many as are wanted.
+/// Returns an incompressible block, different for each seed.
 pub(crate) fn noise(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -357,26 +357,26 @@ pub(crate) fn read(volume: &Volume, block: u64) -> Result<Vec<u8>, DeviceErrorKi
     volume.read(block * BLOCK, &mut into).map(|()| into).map_err(|error| error.kind)
 }
 
-/// Fate of an extract that is put while the store fails.
+/// Outcome of an upload while the store fails.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PutFate {
-    /// It does not come there.
+    /// The request is lost.
     Lost,
-    /// It does, and nobody hears of it.
+    /// The request succeeds but its response is lost.
     AnswerLost,
 }
 
-/// Puts until the store fails, if it is to, and how it fails from then on.
+/// Number of uploads until the store fails, if it should, and how it fails.
 #[derive(Debug, Default)]
 pub(crate) struct Puts(
     pub(crate) Mutex<Option<(u64, PutFate)>>,
-    /// Listings of extracts.
+    /// Number of listings of extracts.
     pub(crate) AtomicU64,
-    /// Extracts cannot be removed.
+    /// Makes removal of extracts fail.
     pub(crate) AtomicBool,
 );
 
-/// The store of a writer.
+/// Image store of a writer.
 #[derive(Debug)]
 struct Putting {
     store: FolderStore,
