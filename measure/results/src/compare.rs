@@ -1,9 +1,10 @@
-//! Two runs beside each other: what changed, and what cannot be told apart.
+//! Comparison of two runs: significant changes, and cases that cannot be distinguished.
 //!
-//! Runs are comparable when they come from the same machine with the same profile; a suite, when
-//! both told it the same. A case differs only when the intervals of its repeats do not touch and
-//! the medians are further apart than the tolerance. A case of which no repeat counts any more is
-//! worse: a failure must not look like no change.
+//! Runs are comparable if they are from the same machine with the same profile. A suite is
+//! comparable if it had the same configuration in both. A case differs only if the confidence
+//! intervals of its repeats are disjoint and the medians differ by more than the tolerance. A case
+//! without any valid repeat in the new run counts as worse, because a failure must not look like no
+//! change.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +16,11 @@ use crate::row::{LOOKUPS_PER_S, NOPM, RECORDS_PER_S, REPORTS_PER_MINUTE, Suite};
 use crate::statistics::Estimate;
 use crate::summary::Summary;
 
-/// Compared before a case's headline where both runs have it: the machine's speed of the hour is
-/// in the floor as well.
+/// Measure that is preferred over a case's headline if both runs have it, because the floor cancels
+/// out variations of the machine's speed.
 const RATIO_TO_FLOOR: &str = "ratio_to_floor";
 
-/// Rates and the like; of everything else less is better.
+/// Measures of which more is better, such as rates. For all others less is better.
 const MORE_IS_BETTER: [&str; 8] = [
     NOPM,
     REPORTS_PER_MINUTE,
@@ -31,47 +32,48 @@ const MORE_IS_BETTER: [&str; 8] = [
     "bytes_per_s",
 ];
 
-/// Two runs, case by case.
+/// Comparison of two runs, case by case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Over all cases.
+    /// The weightiest verdict of all cases.
     pub verdict: Verdict,
-    /// Why nothing can be compared; the cases are left out then.
+    /// Reason why the runs are not comparable. There are no cases then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// Differences between the runs that do not make them incomparable: the program, the kernel.
+    /// Differences between the runs that do not prevent a comparison, such as program version or
+    /// kernel.
     pub notes: Vec<String>,
     pub cases: Vec<CaseComparison>,
 }
 
-/// A case on a target in two runs.
+/// Comparison of a case on a target in two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseComparison {
     pub suite: Suite,
     pub case: String,
     pub target: String,
     pub verdict: Verdict,
-    /// Quantity that is compared.
+    /// Measure that is compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measure: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Estimate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Estimate>,
-    /// Gain (above zero) or loss of the second run, as a share of the first.
+    /// Relative gain (positive) or loss of the second run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gain: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Finding of a comparison, the weightiest last.
+/// Verdict of a comparison, in ascending weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Nothing can be said.
+    /// A comparison is impossible.
     NotComparable,
-    /// The intervals touch, or the medians are within the tolerance.
+    /// The intervals overlap, or the medians are within the tolerance.
     Same,
     Better,
     Worse,
@@ -88,8 +90,8 @@ impl Verdict {
     }
 }
 
-/// Compares a run with an earlier one. Medians that are apart by up to `tolerance`, a share of the
-/// earlier one, count as the same.
+/// Compares a run with an earlier one. Medians that differ by at most `tolerance`, relative to the
+/// earlier one, count as equal.
 pub fn compare(
     (before, cases_before): (&Manifest, &[Summary]),
     (after, cases_after): (&Manifest, &[Summary]),
@@ -165,7 +167,7 @@ fn told_otherwise(suite: Suite, before: &Manifest, after: &Manifest) -> Option<S
     }
 }
 
-/// The first thing that two configurations do not agree on.
+/// Describes the first difference between two configurations.
 fn difference(first: &Value, second: &Value) -> String {
     let names = first.as_object().into_iter().flat_map(|fields| fields.keys());
     let differing = names.into_iter().find(|name| first.get(*name) != second.get(*name));

@@ -1,14 +1,14 @@
-//! The folder of a run: written so that a kill loses nothing that was over.
+//! The folder of a run, written so that a kill loses no finished step.
 //!
 //! ```text
 //! manifest.json   written once, before the first step
 //! steps.jsonl     one line for each finished step: its key and its rows
-//! results.json    all rows in one array, made from steps.jsonl when the run ends or stops
-//! summary.json    a median for each case and target, made then as well
-//! raw/            what tools said, as they said it
+//! results.json    all rows in one array, derived from steps.jsonl at the end or an interruption
+//! summary.json    the median of each case and target, written at the same time
+//! raw/            raw output of tools
 //! ```
 //!
-//! Files other than `steps.jsonl` appear whole: they are written aside and renamed.
+//! Files other than `steps.jsonl` are replaced atomically, by renaming a temporary file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -51,12 +51,12 @@ pub struct RunFolder {
     path: PathBuf,
     manifest: Manifest,
     records: Vec<StepRecord>,
-    /// The length of the steps' file as far as its lines are whole.
+    /// Length of the steps file up to its last complete line.
     whole_bytes: u64,
 }
 
 impl RunFolder {
-    /// Begins a run. The folder must not hold one yet.
+    /// Creates the folder of a new run. Fails if it already contains one.
     pub fn create(path: &Path, manifest: Manifest) -> Result<Self> {
         fs::create_dir_all(path.join(RAW))
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
@@ -70,7 +70,7 @@ impl RunFolder {
         Ok(Self { path: path.to_owned(), manifest, records: Vec::new(), whole_bytes: 0 })
     }
 
-    /// Opens a run, finished or not. A line that was cut short by a kill is left out.
+    /// Opens a run, finished or not. Ignores a line truncated by a kill.
     pub fn open(path: &Path) -> Result<Self> {
         let text = read(&path.join(MANIFEST))?;
         let manifest = Manifest::parse(&text).with_context(|| format!("in {}", path.display()))?;
@@ -100,7 +100,7 @@ impl RunFolder {
         &self.manifest
     }
 
-    /// The finished steps in the order in which they were made.
+    /// Returns the finished steps in the order of execution.
     pub fn records(&self) -> &[StepRecord] {
         &self.records
     }
@@ -109,18 +109,18 @@ impl RunFolder {
         self.records.iter().any(|record| record.key == *key)
     }
 
-    /// All rows in the order in which they were measured.
+    /// Returns all rows in the order of measurement.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.records.iter().flat_map(|record| &record.rows)
     }
 
-    /// Puts a finished step on record.
+    /// Appends a finished step.
     pub fn append(&mut self, record: StepRecord) -> Result<()> {
         let path = self.path.join(STEPS);
         let mut line = serde_json::to_string(&record).expect("a record is plain data");
         line.push('\n');
         let write = |file: &mut File| {
-            // What a kill cut short goes first, else two lines would become one.
+            // A truncated line is removed first. Otherwise two lines would be joined.
             file.set_len(self.whole_bytes)?;
             file.write_all(line.as_bytes())
         };
@@ -135,8 +135,8 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Writes the same run to another folder without histograms and courses over the time: small
-    /// enough for a repository. Paths below `root` become relative to it.
+    /// Writes a copy of the run to another folder without histograms and time series, small enough
+    /// for a repository. Makes paths below `root` relative to it.
     pub fn write_compact(&self, path: &Path, root: &Path) -> Result<()> {
         let prefix = format!("{}/", root.display());
         let relative = |text: String| text.replace(&prefix, "");
@@ -151,7 +151,7 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Writes what is derived from the steps.
+    /// Writes the files derived from the steps.
     pub fn write_results(&self) -> Result<()> {
         let rows: Vec<&Row> = self.rows().collect();
         write_whole(&self.path.join(RESULTS), &to_text(&rows))?;
@@ -169,7 +169,7 @@ fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Writes a file that is either old or new for its readers, also after a kill.
+/// Replaces a file atomically, even if killed.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
     let aside = path.with_extension("json.new");
     fs::write(&aside, text)

@@ -1,9 +1,9 @@
-//! Measurements on record: the form in which they are written, read, judged and compared.
+//! Recorded measurements: formats for writing, reading, judging and comparing them.
 //!
-//! A run is a folder with `manifest.json` (what was measured where), `steps.jsonl` (each step with
-//! its rows, appended as soon as the step is over), and what is derived from the steps:
-//! `results.json` (an array of all [`Row`]s) and `summary.json` (an array of [`Summary`]s). The
-//! form is versioned and published as a JSON Schema, `docs/formats/bench-1.schema.json`.
+//! A run is a folder with `manifest.json` (subject and environment), `steps.jsonl` (each step with
+//! its rows, appended when the step ends), and files derived from the steps: `results.json` (an
+//! array of all [`Row`]s) and `summary.json` (an array of [`Summary`]s). The format is versioned
+//! and published as a JSON Schema, `docs/formats/bench-1.schema.json`.
 #![forbid(unsafe_code)]
 
 mod compare;

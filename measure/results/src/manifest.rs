@@ -1,4 +1,4 @@
-//! Circumstances of a run: subject, place, tools.
+//! Environment of a run: subject, machine, tools.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The form's name and major version. A reader refuses other majors.
+/// Name and major version of the format. Readers reject other major versions.
 pub const SCHEMA: &str = "bench/1";
 
 /// The head of a run.
@@ -70,7 +70,7 @@ pub struct Probe {
 }
 
 impl Manifest {
-    /// Reads a manifest, and refuses a form of another major version.
+    /// Parses a manifest. Rejects other major versions of the format.
     pub fn parse(text: &str) -> Result<Self> {
         let value: Value = serde_json::from_str(text).context("the manifest is no JSON")?;
         let schema = value.get("schema").and_then(Value::as_str).unwrap_or("none");
@@ -85,7 +85,7 @@ impl Manifest {
 pub(crate) mod tests {
     use super::*;
 
-    /// Shortest manifest.
+    /// Creates a minimal manifest.
     pub(crate) fn manifest() -> Manifest {
         Manifest {
             schema: SCHEMA.to_owned(),

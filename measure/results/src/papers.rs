@@ -1,4 +1,5 @@
-//! Figures that four papers report of their own hardware, in true units, for tables beside ours.
+//! Published results of four papers for their own hardware, in correct units, for tables beside
+//! ours.
 //!
 //! - "ForsaOS 2.0 host level performance analysis": two Xeon Platinum 8160M with 24 cores each,
 //!   1.5 TB of memory, a device of 500 GB, fio at queue depth 1 for 30 minutes.
@@ -8,27 +9,27 @@
 //! - "Understanding scalability and performance requirements of I/O intensive applications on
 //!   future multicore servers" (MASCOTS 2012), the slides: projections from cycles per I/O.
 //!
-//! Patterns go by fio's names: `read`, `write`, `randread`, `randwrite`.
+//! Patterns have fio's names: `read`, `write`, `randread`, `randwrite`.
 
 pub const FORSA_BLOCK_BYTES: [u32; 2] = [4096, 131_072];
 pub const FORSA_JOBS: [u32; 2] = [1, 32];
 
-/// The order of the rows in the ForsaOS paper's tables.
+/// Order of the rows in the ForsaOS paper's tables.
 pub const FORSA_PATTERNS: [&str; 4] = ["read", "randread", "write", "randwrite"];
 
-/// The order of the columns in the Fusion paper's tables.
+/// Order of the columns in the Fusion paper's tables.
 pub const FUSION_PATTERNS: [&str; 4] = ["write", "read", "randwrite", "randread"];
 
-/// Requests above this size were split below Fusion's application.
+/// Maximum device request in the Fusion paper. Larger application requests were split.
 const FUSION_DEVICE_REQUEST_KIB: u32 = 128;
 
-/// One line of the ForsaOS paper's tables.
+/// A line of the ForsaOS paper's tables.
 #[derive(Clone, Copy, Debug)]
 pub struct ForsaLine {
     pub jobs: u32,
     pub block_bytes: u32,
     pub pattern: &'static str,
-    /// As printed, under the heading MB/s.
+    /// Throughput as printed in the column MB/s.
     printed_mb_per_s: f64,
     pub iops: f64,
     pub latency_us_mean: f64,
@@ -39,19 +40,20 @@ impl ForsaLine {
         self.latency_us_mean * 1000.0
     }
 
-    /// Rate that was printed, in true units: reads are given in 10^6 bytes, writes in KiB / 1000.
+    /// Returns the printed rate in bytes per second. Reads are printed in 10^6 bytes, writes in KiB
+    /// / 1000.
     pub fn bytes_per_s(&self) -> f64 {
         let unit = if self.pattern.ends_with("write") { 1_024_000.0 } else { 1_000_000.0 };
         self.printed_mb_per_s * unit
     }
 }
 
-/// The ForsaOS paper's tables, each with a line for each of [`FORSA_PATTERNS`].
+/// Returns the ForsaOS paper's tables, each with one line per pattern in [`FORSA_PATTERNS`].
 pub fn forsa_tables() -> impl Iterator<Item = &'static [ForsaLine; 4]> {
     FORSA.iter()
 }
 
-/// A line of the ForsaOS paper, where it has one.
+/// Returns a line of the ForsaOS paper, if it has one.
 pub fn forsa_line(jobs: u32, block_bytes: u32, pattern: &str) -> Option<&'static ForsaLine> {
     let is_asked = |line: &&ForsaLine| {
         (line.jobs, line.block_bytes, line.pattern) == (jobs, block_bytes, pattern)
@@ -59,7 +61,8 @@ pub fn forsa_line(jobs: u32, block_bytes: u32, pattern: &str) -> Option<&'static
     FORSA.iter().flatten().find(is_asked)
 }
 
-/// MB/s as printed, IOPS and mean latency in microseconds, by [`FORSA_PATTERNS`].
+/// Builds a table from MB/s as printed, IOPS and mean latency in microseconds, by
+/// [`FORSA_PATTERNS`].
 const fn forsa_table(jobs: u32, block_bytes: u32, rows: [(f64, f64, f64); 4]) -> [ForsaLine; 4] {
     let mut lines = [ForsaLine {
         jobs,
@@ -121,25 +124,25 @@ const FORSA: [[ForsaLine; 4]; 4] = [
     ),
 ];
 
-/// A cell of both tables of the Fusion paper.
+/// A cell in both tables of the Fusion paper.
 #[derive(Clone, Copy, Debug)]
 pub struct FusionCell {
-    /// In true units: the paper prints KiB / 1000.
+    /// Throughput, converted from the printed KiB / 1000.
     pub bytes_per_s: f64,
-    /// Requests at the devices, as printed: larger ones of the application were split at 128 KiB.
+    /// Device requests per second, as printed. Application requests were split at 128 KiB.
     pub device_iops: f64,
-    /// Rate of the application, worked out from the throughput.
+    /// Application requests per second, computed from the throughput.
     pub application_iops: f64,
-    /// The printed number of requests is twice what the throughput allows.
+    /// Set if the printed request rate is twice what the throughput permits.
     pub is_doubtful: bool,
 }
 
-/// The Fusion paper's transfer sizes, in KiB.
+/// Returns the Fusion paper's transfer sizes, in KiB.
 pub fn fusion_sizes_kib() -> impl Iterator<Item = u32> {
     FUSION.iter().map(|(kib, ..)| *kib)
 }
 
-/// A cell of the Fusion paper, where it has one.
+/// Returns a cell of the Fusion paper, if it has one.
 pub fn fusion_cell(kib: u32, pattern: &str) -> Option<FusionCell> {
     let (_, throughput, requests) = FUSION.iter().find(|(size, ..)| *size == kib)?;
     let column = FUSION_PATTERNS.iter().position(|it| *it == pattern)?;
@@ -154,7 +157,7 @@ pub fn fusion_cell(kib: u32, pattern: &str) -> Option<FusionCell> {
     })
 }
 
-/// A size, its throughput as printed under the heading MB/sec, and its IOPS as printed.
+/// Transfer size, throughput as printed in the column MB/sec, and IOPS as printed.
 type FusionLine = (u32, [f64; 4], [f64; 4]);
 
 const FUSION: [FusionLine; 10] = [
@@ -170,13 +173,13 @@ const FUSION: [FusionLine; 10] = [
     (1024, [9662.0, 12854.0, 9607.0, 12630.0], [75483.0, 100423.0, 75055.0, 98674.0]),
 ];
 
-/// A device of the AMPS paper: messages a second.
+/// A device of the AMPS paper, with messages per second.
 #[derive(Clone, Copy, Debug)]
 pub struct AmpsDevice {
     pub name: &'static str,
-    /// Appends alone.
+    /// Appends only.
     pub appends: f64,
-    /// With 80 reads for 20 appends.
+    /// 80 reads per 20 appends.
     pub mixed: f64,
 }
 
@@ -186,19 +189,19 @@ pub const AMPS: [AmpsDevice; 3] = [
     AmpsDevice { name: "eXFlash DIMMs", appends: 2_150e3, mixed: 1_870e3 },
 ];
 
-/// The columns of [`CPIO_IOPS`].
+/// Columns of [`CPIO_IOPS`].
 pub const CPIO_COLUMNS: [&str; 4] = ["Average", "TPC-E", "HBase", "PSearchy"];
 
-/// Cores of the servers in [`CPIO_IOPS`], and of the largest machine that was measured.
+/// Number of cores of the servers in [`CPIO_IOPS`], and of the largest machine measured.
 pub const CPIO_CORES: u32 = 4096;
 pub const CPIO_CORES_MEASURED: u32 = 16;
 
-/// A row of the slides' table of I/Os per second, 512 bytes each.
+/// A row of the slides' table of I/Os per second (512 bytes each).
 #[derive(Clone, Copy, Debug)]
 pub struct CpioIops {
     pub load: &'static str,
     pub scenario: &'static str,
-    /// By [`CPIO_COLUMNS`].
+    /// In the order of [`CPIO_COLUMNS`].
     pub millions: [f64; 4],
 }
 
@@ -211,14 +214,14 @@ pub const CPIO_IOPS: [CpioIops; 6] = [
     CpioIops { load: "high", scenario: "desired", millions: [1810.0, 2469.0, 1652.0, 5941.0] },
 ];
 
-/// A row of the slides' energy table: a pass over 35e21 bytes.
+/// A row of the slides' energy table, for a pass over 35e21 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct CpioEnergy {
     pub name: &'static str,
-    /// Power that the slide states for a server, and that its figures follow from.
+    /// Server power stated on the slide, and the power from which its figures follow.
     pub printed_watts: f64,
     pub server_watts: f64,
-    /// Projected, today and desired, each with one unit of its last printed digit.
+    /// Values for projected, today and desired, each with the unit of its last printed digit.
     pub billion_kwh: [(f64, f64); 3],
 }
 
@@ -243,15 +246,16 @@ pub const CPIO_ENERGY: [CpioEnergy; 3] = [
     },
 ];
 
-/// The slides' "projected" cell as a line through their own "desired" (one core) and "today"
-/// (16 cores) cells gives it, in millions. Most printed cells differ from it: the slides do not
-/// say which points they were fitted to. `None` for a load or column that the table lacks.
+/// Returns the value of the slides' "projected" cell, in millions, computed by a line through their
+/// own "desired" (one core) and "today" (16 cores) cells. Most printed cells differ from it,
+/// because the slides do not state the fitted points. Returns `None` for a load or column that the
+/// table lacks.
 pub fn cpio_line_millions(load: &str, column: usize) -> Option<f64> {
     let cell = |scenario: &str| {
         let row = CPIO_IOPS.iter().find(|row| row.load == load && row.scenario == scenario)?;
         row.millions.get(column).copied()
     };
-    // Cycles are as one over I/Os per second; the frequency cancels out.
+    // Cycles are proportional to the reciprocal of I/Os per second. The frequency cancels out.
     let (one, most) = (1.0 / cell("desired")?, 1.0 / cell("today")?);
     let growth = (most - one) / (f64::from(CPIO_CORES_MEASURED) - 1.0);
     Some(1.0 / (one + growth * (f64::from(CPIO_CORES) - 1.0)))

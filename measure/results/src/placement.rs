@@ -1,25 +1,26 @@
-//! Parts of a database that are worth fast storage: shares of the gain and of the memory.
+//! Database placement on fast storage: shares of the performance gain and of the memory.
 //!
-//! A gain is what the rate is above that with nothing on fast storage. Shares are of what the whole
-//! database gains there; where that gains next to nothing they mean nothing, and there are none.
+//! The gain is the increase of the rate over a database entirely on slow storage. Shares are
+//! relative to the gain of the whole database on fast storage. If that gain is negligible, shares
+//! are meaningless and omitted.
 
 use crate::row::{NOPM, REPORTS_PER_MINUTE};
 
-/// Part of a database that is on fast storage; the rest is on slow storage.
+/// Part of a database on fast storage. The rest is on slow storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
     None,
     Whole,
-    /// The log of transactions alone.
+    /// Transaction log only.
     Logs,
-    /// Temporary tables, and files of sorts and joins.
+    /// Temporary tables, and files for sorts and joins.
     Temporary,
 }
 
 impl Placement {
     pub const ALL: [Self; 4] = [Self::None, Self::Whole, Self::Logs, Self::Temporary];
 
-    /// Name in the parameters of rows.
+    /// Returns the name used in row parameters.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -29,7 +30,7 @@ impl Placement {
         }
     }
 
-    /// For people.
+    /// Returns the description for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::None => "nothing",
@@ -40,19 +41,19 @@ impl Placement {
     }
 }
 
-/// Load on the database.
+/// Workload of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
     /// Transactions derived from TPC-C.
     Orders,
-    /// Sorts and joins that do not fit in memory.
+    /// Sorts and joins that exceed memory.
     Reports,
 }
 
 impl Workload {
     pub const ALL: [Self; 2] = [Self::Orders, Self::Reports];
 
-    /// Name in the parameters of rows.
+    /// Returns the name used in row parameters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Orders => "orders",
@@ -60,7 +61,7 @@ impl Workload {
         }
     }
 
-    /// The figure that is its rate.
+    /// Returns the figure with the workload's rate.
     pub fn rate(self) -> &'static str {
         match self {
             Self::Orders => NOPM,
@@ -69,44 +70,46 @@ impl Workload {
     }
 }
 
-/// The figure of the memory that fast storage takes.
+/// Figure for the memory used on fast storage.
 pub const FAST_USED_BYTES: &str = "fast_used_bytes";
 
-/// Gains below this share of the slow rate are lost in the noise of measurements.
+/// Gains below this share of the slow rate are within measurement noise.
 pub const GAIN_MIN: f64 = 0.05;
 
-/// The share of the whole database's gain that one part of it brings. Below zero where it costs.
+/// Returns the share of the whole database's gain that a part achieves. Negative if it reduces the
+/// rate.
 pub fn gain_share(none: f64, whole: f64, part: f64) -> Option<f64> {
     let is_gain = none > 0.0 && whole >= none * (1.0 + GAIN_MIN);
     is_gain.then(|| (part - none) / (whole - none)).filter(|share| share.is_finite())
 }
 
-/// The share of the memory.
+/// Returns the share of the memory.
 pub fn memory_share(whole_bytes: f64, part_bytes: f64) -> Option<f64> {
     (whole_bytes > 0.0).then(|| part_bytes / whole_bytes).filter(|share| share.is_finite())
 }
 
-/// `61 % of the gain for 3 % of the memory`.
+/// Formats `61 % of the gain for 3 % of the memory`.
 pub fn sentence(gain_share: f64, memory_share: f64) -> String {
     let (gain, memory) = (gain_share * 100.0, memory_share * 100.0);
     let digits = usize::from(memory < 10.0);
     format!("{gain:.0} % of the gain for {memory:.digits$} % of the memory")
 }
 
-/// Growth of the rate for which the number of users is doubled again.
+/// Minimum growth of the rate for doubling the number of users again.
 pub const GROWTH_MIN: f64 = 0.05;
 
-/// Step that follows a number of users.
+/// Next step after a number of users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Users(u32),
-    /// Twice the users brought too little.
+    /// Doubling the users gained too little.
     Saturated,
-    /// More users were not allowed, and might have brought more.
+    /// The maximum number of users was reached without saturation.
     Limited,
 }
 
-/// Numbers of users that double until the rate grows by [`GROWTH_MIN`] or less.
+/// Search for the saturation point: doubles the number of users until the rate grows by at most
+/// [`GROWTH_MIN`].
 #[derive(Clone, Debug)]
 pub struct Climb {
     users: u32,
@@ -115,7 +118,7 @@ pub struct Climb {
 }
 
 impl Climb {
-    /// Begins with one user.
+    /// Starts with one user.
     pub fn new(users_max: u32) -> Self {
         Self { users: 1, users_max, best: None }
     }
@@ -124,12 +127,12 @@ impl Climb {
         self.users
     }
 
-    /// The best rate, and how many users reached it.
+    /// Returns the best rate with its number of users.
     pub fn best(&self) -> Option<(u32, f64)> {
         self.best
     }
 
-    /// Takes note of the rate that the users reached.
+    /// Records the rate for the current number of users.
     pub fn note(&mut self, rate: f64) -> Next {
         let before = self.best.map_or(0.0, |(_, best)| best);
         if rate > before {

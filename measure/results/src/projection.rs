@@ -1,10 +1,10 @@
-//! Meaning of cycles per I/O for servers with more cores than were measured.
+//! Projection of cycles per I/O to servers with more cores than measured.
 //!
 //! *cpio* is CPU cycles per I/O of 512 bytes at the block device: processor time of the whole
-//! machine, idle and waiting time left out, times a fixed frequency, over sectors moved. The method
-//! is that of Akram, Marazakis and Bilas, "Understanding scalability and performance requirements
-//! of I/O intensive applications on future multicore servers" (MASCOTS 2012). Formulas only: no
-//! files, no clock.
+//! machine, without idle and I/O wait time, times a fixed frequency, divided by sectors
+//! transferred. The method is that of Akram, Marazakis and Bilas, "Understanding scalability and
+//! performance requirements of I/O intensive applications on future multicore servers" (MASCOTS
+//! 2012). This module contains only formulas, without files or clocks.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::row::{CPIO_CYCLES, Row, Suite};
 use crate::statistics::median;
 
-/// Figures of a row that a projection is made of, beside its cycles.
+/// Figures of a row that a projection needs, besides cycles.
 pub const UTILISATION_SHARE: &str = "utilisation_share";
 pub const FREQUENCY_HZ: &str = "frequency_hz";
 
@@ -25,15 +25,15 @@ pub const IO_BYTES: f64 = 512.0;
 const SECONDS_PER_HOUR: f64 = 3600.0;
 const HOURS_PER_YEAR: f64 = 8760.0;
 
-/// Growth of an I/O's cycles with cores.
+/// Assumption on how cycles per I/O grow with cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scenario {
-    /// They stay what they were with one core.
+    /// Constant, as measured with one core.
     Desired,
-    /// They stay what they were with the most cores measured.
+    /// Constant, as measured with the most cores.
     Today,
-    /// They go on growing with each core.
+    /// Growing linearly with each core.
     Projected,
 }
 
@@ -53,7 +53,7 @@ impl Scenario {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
-    /// As measured with the most cores, or a share that was assumed.
+    /// The value measured with the most cores, or an assumed share.
     Low,
     High,
 }
@@ -69,33 +69,33 @@ impl Load {
     }
 }
 
-/// Method by which the growth for each core is found.
+/// Method for fitting the growth per core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fit {
-    /// A line through the fewest and the most cores.
+    /// Line through the fewest and the most cores.
     Ends,
-    /// The slope of least squares over all measured cores.
+    /// Least-squares slope over all measured core counts.
     LeastSquares,
 }
 
-/// Assumptions that were not measured.
+/// Unmeasured assumptions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Assumptions {
-    /// Cycles of one core in a second; the same that the cycles were counted with.
+    /// Clock frequency of a core. Must be the one with which cycles were computed.
     pub frequency_hz: f64,
     pub watts_per_core: f64,
-    /// Data that is passed over once.
+    /// Amount of data to be processed once.
     pub data_bytes: f64,
-    /// Within so many years.
+    /// Time limit for that, in years.
     pub years: f64,
-    /// In place of what was measured.
+    /// Overrides the measured utilisation.
     pub low_utilisation: Option<f64>,
     pub high_utilisation: f64,
     pub fit: Fit,
 }
 
-/// One measurement: so many cores, cycles for each I/O, and the share of the time they worked.
+/// A measurement for one core count: cycles per I/O and utilisation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     pub cores: u32,
@@ -103,7 +103,7 @@ pub struct Point {
     pub utilisation: f64,
 }
 
-/// Cycles of an I/O that grow by as much with each core.
+/// Cycles per I/O as a linear function of cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     pub of_one_core: f64,
@@ -116,7 +116,7 @@ impl Line {
     }
 }
 
-/// An application over numbers of cores.
+/// Measurements of an application over core counts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sweep {
     application: String,
@@ -124,7 +124,8 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// `None` without a point that can be used: cycles above zero, utilisation in (0, 1].
+    /// Creates a sweep. Returns `None` if no point is usable: cycles above zero, utilisation in (0,
+    /// 1].
     pub fn new(application: impl Into<String>, mut points: Vec<Point>) -> Option<Self> {
         points.retain(|point| {
             let is_share = point.utilisation > 0.0 && point.utilisation <= 1.0;
@@ -139,7 +140,7 @@ impl Sweep {
         &self.application
     }
 
-    /// By cores, fewest first.
+    /// Returns the points in ascending order of cores.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
@@ -152,8 +153,8 @@ impl Sweep {
         self.points.first().filter(|point| point.cores == 1)
     }
 
-    /// Cycles of an I/O by cores. `None` where the scenario starts from one core, or grows with
-    /// cores, and that was not measured.
+    /// Returns cycles per I/O as a function of cores. Returns `None` if the scenario needs a
+    /// measurement with one core, or with several core counts, and there is none.
     pub fn line(&self, scenario: Scenario, fit: Fit) -> Option<Line> {
         match scenario {
             Scenario::Today => Some(Line { of_one_core: self.most_cores().cycles, growth: 0.0 }),
@@ -165,7 +166,7 @@ impl Sweep {
         }
     }
 
-    /// Cycles that each further core adds; `None` where only one number of cores was measured.
+    /// Returns the additional cycles per core, or `None` if only one core count was measured.
     fn growth(&self, fit: Fit) -> Option<f64> {
         let (first, last) = (self.points.first()?, self.points.last()?);
         if first.cores == last.cores {
@@ -179,7 +180,7 @@ impl Sweep {
         })
     }
 
-    /// The share of the time that the most cores worked.
+    /// Returns the utilisation measured with the most cores.
     pub fn measured_utilisation(&self) -> f64 {
         self.most_cores().utilisation
     }
@@ -205,52 +206,53 @@ fn slope(points: &[Point]) -> f64 {
     together / squares
 }
 
-/// I/Os of 512 bytes that a server does in a second.
+/// Returns the I/Os of 512 bytes per second of a server.
 pub fn iops(cores: u32, frequency_hz: f64, cycles: f64, utilisation: f64) -> f64 {
     f64::from(cores) * frequency_hz * utilisation / cycles
 }
 
-/// Hours for which one server is busy with a pass over the data.
+/// Returns the busy server hours for one pass over the data.
 pub fn busy_server_hours(data_bytes: f64, cores: u32, frequency_hz: f64, cycles: f64) -> f64 {
     data_bytes / IO_BYTES / iops(cores, frequency_hz, cycles, 1.0) / SECONDS_PER_HOUR
 }
 
-/// Billions of kWh. Idle servers take nothing, so that only busy hours count.
+/// Returns the energy in billions of kWh. Idle servers are assumed to consume nothing, so only busy
+/// hours count.
 pub fn energy_billion_kwh(busy_server_hours: f64, server_watts: f64) -> f64 {
     busy_server_hours * server_watts / 1000.0 / 1e9
 }
 
-/// Subject of a figure.
+/// Subject of a projection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Of {
     Application(String),
-    /// The arithmetic mean of the applications' I/Os per second.
+    /// Arithmetic mean of the applications' I/Os per second.
     MeanOfIops,
-    /// What follows from the arithmetic mean of the applications' cycles per I/O.
+    /// Value derived from the arithmetic mean of the applications' cycles per I/O.
     MeanOfCycles,
 }
 
-/// One cell: a server of so many cores in one scenario.
+/// Projection for one server size, scenario and load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Projection {
     pub of: Of,
     pub cores: u32,
     pub scenario: Scenario,
     pub load: Load,
-    /// Effective cycles of an I/O are these over the utilisation.
+    /// Cycles per I/O. Effective cycles are these divided by the utilisation.
     pub cycles: f64,
     pub utilisation: f64,
     pub iops: f64,
     pub bytes_per_s: f64,
-    /// That pass over the data within the years.
+    /// Number of servers needed to process the data within the time limit.
     pub servers: f64,
-    /// Energy of the pass.
+    /// Energy to process the data.
     pub energy_billion_kwh: f64,
 }
 
-/// Every application and both means, by cores, scenario and load. A scenario for which an
-/// application lacks measurements has no cell of it, and means are over the others.
+/// Projects every application and both means, by cores, scenario and load. If an application lacks
+/// measurements for a scenario, its cell is omitted, and means are over the others.
 pub fn project(sweeps: &[Sweep], cores: &[u32], assumptions: &Assumptions) -> Vec<Projection> {
     let mut cells = Vec::new();
     for &cores in cores {
@@ -302,17 +304,17 @@ impl Work {
     }
 }
 
-/// Both means of cells that have cores, scenario and load in common.
+/// Computes both means of cells with the same cores, scenario and load.
 fn means(cells: &[Projection], assumptions: &Assumptions) -> Vec<Projection> {
     let Some(first) = cells.first() else { return Vec::new() };
     let count = cells.len() as f64;
     let mean = |value: fn(&Projection) -> f64| cells.iter().map(value).sum::<f64>() / count;
     let place = |of| (of, first.cores, first.scenario, first.load);
-    // Each application runs for as long as the others: the harmonic mean of their cycles.
+    // Each application runs for the same time: harmonic mean of their cycles.
     let cycles = 1.0 / mean(|cell| 1.0 / cell.cycles);
     let same_time =
         Work { cycles, utilisation: cycles * mean(|cell| cell.utilisation / cell.cycles) };
-    // Each application does as many I/Os as the others.
+    // Each application does the same number of I/Os.
     let cycles = mean(|cell| cell.cycles);
     let same_ios =
         Work { cycles, utilisation: cycles / mean(|cell| cell.cycles / cell.utilisation) };
@@ -326,13 +328,12 @@ fn means(cells: &[Projection], assumptions: &Assumptions) -> Vec<Projection> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
     pub target: String,
-    /// The frequency that the cycles were counted with.
+    /// Frequency with which cycles were computed.
     pub frequency_hz: f64,
     pub sweeps: Vec<Sweep>,
 }
 
-/// The valid measurements of cycles per I/O, medians of repeats, target by target in the order of
-/// the record.
+/// Returns the valid cpio measurements, as medians of repeats, by target in recorded order.
 pub fn measured<'row>(rows: impl IntoIterator<Item = &'row Row>) -> Vec<Measured> {
     let mut targets: Vec<(&str, Applications)> = Vec::new();
     for row in rows.into_iter().filter(|row| row.suite == Suite::Cpio && row.is_valid()) {

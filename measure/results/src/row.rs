@@ -1,4 +1,4 @@
-//! One measurement: a case on a target, once.
+//! A measurement: one repeat of a case on a target.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A valid row without figures yet.
+    /// Creates a valid row without figures.
     pub fn new(suite: Suite, case: impl Into<String>, target: impl Into<String>) -> Self {
         Self {
             suite,
@@ -132,7 +132,7 @@ impl Row {
         }
     }
 
-    /// The row without its histogram, its rounds, and its courses over the time.
+    /// Removes histogram, rounds and time series.
     pub(crate) fn compact(mut self) -> Self {
         self.series.clear();
         self.strips.clear();
@@ -147,15 +147,15 @@ impl Row {
         self.validity == Validity::Valid
     }
 
-    /// Returns whether it does not count for what else ran on the machine, and not for what was
-    /// measured.
+    /// Returns whether the row is invalid because of other activity on the machine, not because of
+    /// the subject.
     pub fn is_spoiled(&self) -> bool {
         let others = ["other guests", "other programs"];
         matches!(&self.validity, Validity::Invalid(reason)
             if others.iter().any(|it| reason.starts_with(it)))
     }
 
-    /// All figures that can be summed up and compared, by name with unit.
+    /// Returns all figures that can be summarized and compared, by name with unit.
     pub fn measures(&self) -> BTreeMap<String, f64> {
         let mut measures = self.figures.clone();
         if let Some(app) = &self.app {
@@ -177,13 +177,13 @@ impl Row {
         measures
     }
 
-    /// The measure that names the case's result: the first of [`HEADLINES`] that it has.
+    /// Returns the headline measure: the first of [`HEADLINES`] that the row has.
     pub fn headline(&self) -> Option<(&'static str, f64)> {
         let measures = self.measures();
         HEADLINES.into_iter().find_map(|name| Some((name, *measures.get(name)?)))
     }
 
-    /// Adds a flag, once.
+    /// Adds a flag unless it is present.
     pub fn flag(&mut self, text: impl Into<String>) {
         let text = text.into();
         if !self.flags.contains(&text) {
@@ -195,25 +195,25 @@ impl Row {
 /// CPU cycles per I/O of 512 bytes: see [`crate::projection`].
 pub const CPIO_CYCLES: &str = "cpio_cycles";
 
-/// New orders a minute of the workload derived from TPC-C, by the database's own count.
+/// New orders per minute of the workload derived from TPC-C, as counted by the database.
 pub const NOPM: &str = "nopm";
 
-/// Reports a minute that sort and join in temporary files and tables.
+/// Reports per minute, which sort and join in temporary files and tables.
 pub const REPORTS_PER_MINUTE: &str = "reports_per_minute";
 
-/// Values that clients looked up by their keys.
+/// Rate of key lookups by clients.
 pub const LOOKUPS_PER_S: &str = "lookups_per_s";
 
-/// Records that a query, a client or a broker got through.
+/// Rate of records processed by a query, client or broker.
 pub const RECORDS_PER_S: &str = "records_per_s";
 
-/// Memory that current values take beside the log.
+/// Memory for current values per key, in addition to the log.
 pub const INDEX_BYTES_PER_KEY: &str = "index_bytes_per_key";
 
-/// From the start of a server until something was read from it.
+/// Time from the start of a server to the first read from it.
 pub const FIRST_READ_NS: &str = "first_read_ns";
 
-/// Names of a case's result, most telling first.
+/// Headline measures, in descending precedence.
 pub const HEADLINES: [&str; 13] = [
     "ns_mean",
     NOPM,

@@ -1,4 +1,4 @@
-//! The rules that keep a measurement honest, applied to every row in the same way.
+//! Rules for valid measurements, applied uniformly to all rows.
 //!
 //! | what would mislead | rule |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | ticks of 10 ms taken for precision | below 20 s no processor time for each request |
 //! | jobs that wait for a core | more jobs than cores are flagged |
 //!
-//! Coordinated omission is not a matter of rows but of how requests are paced: an open loop records
-//! from the intended start, and both kinds of latency stand in its record.
+//! Coordinated omission is avoided by pacing, not by rules on rows: an open loop records latencies
+//! from the intended start, and its record has both kinds of latency.
 
 use serde_json::Value;
 
@@ -25,34 +25,33 @@ const STEAL_FLAGGED: f64 = 0.02;
 const STEAL_INVALID: f64 = 0.05;
 const CPU_CLAIM_SECONDS_MIN: f64 = 20.0;
 
-/// The figure of processor time for each request, which short measurements cannot claim.
+/// Processor time per request. Short measurements do not have this figure.
 pub const CPU_FOR_EACH_IO: &str = "cpu_ns_per_io";
 
-/// The machine while a row was measured.
+/// State of the machine during a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Circumstances {
     pub cores: u64,
     pub last_level_cache_bytes: Option<u64>,
-    /// Share of all processor time that went to other guests, 0 to 1.
+    /// Share of all processor time stolen by other guests, 0 to 1.
     pub steal_share: f64,
 }
 
-/// The share of its time that a load generator spent outside its requests. By Little's law requests
-/// in flight are rate times latency; what lacks to `in_flight_max` (jobs times depth) was spent on
-/// preparing requests.
+/// Returns the share of its time that a load generator spent outside its requests. By Little's law
+/// the number of requests in flight is rate times latency. The difference to `in_flight_max` (jobs
+/// times depth) was spent on preparing requests.
 pub fn generator_share(requests_per_s: f64, latency_ns_mean: f64, in_flight_max: u64) -> f64 {
     let in_flight = requests_per_s * latency_ns_mean / 1e9;
     (1.0 - in_flight / in_flight_max.max(1) as f64).clamp(0.0, 1.0)
 }
 
-/// Returns whether the row may stand for its target in a headline: valid, and of data that does not
-/// shrink.
+/// Returns whether the row may be a headline for its target: valid, and with incompressible data.
 pub fn is_headline(row: &Row) -> bool {
     row.is_valid() && data_of(row).is_none_or(|data| data == "random")
 }
 
-/// Flags what a reader should know and makes invalid what must not count. The parameters it reads
-/// are `op` or `rw`, `data`, `working_bytes`, `preconditioned`, and `jobs` or `threads`.
+/// Adds flags for readers and marks rows invalid that must not count. Uses the parameters `op` or
+/// `rw`, `data`, `working_bytes`, `preconditioned`, and `jobs` or `threads`.
 pub fn apply(row: &mut Row, circumstances: &Circumstances) {
     if !row.is_valid() {
         return;

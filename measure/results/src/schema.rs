@@ -1,4 +1,4 @@
-//! The form of a run's files as a JSON Schema, made from the types that are written and read.
+//! JSON Schema of a run's files, generated from the types.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::manifest::{Manifest, SCHEMA};
 use crate::row::Row;
 use crate::summary::Summary;
 
-/// One document for all files of a run: each is described by the definition that `files` names.
+/// Returns one schema document for all files of a run. `files` names the definition for each.
 pub fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let manifest = generator.subschema_for::<Manifest>();

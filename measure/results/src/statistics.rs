@@ -1,9 +1,10 @@
-//! Medians with intervals, and whether a measurement was steady.
+//! Medians with confidence intervals, and steady-state detection.
 //!
-//! An interval covers the true median in 95 of 100 runs. From six repeats on it lies between two of
-//! the measured values (order statistics, whatever the distribution); with three to five repeats
-//! these do not reach 95 %, and it is Student's t around the median, which supposes values that lie
-//! about evenly around it. Fewer repeats have no interval, and nothing can be told apart by them.
+//! An interval contains the true median in 95 of 100 runs. With six or more repeats it is between
+//! two of the measured values (order statistics, independent of the distribution). With three to
+//! five repeats these do not reach 95 %, and Student's t around the median is used, which assumes a
+//! roughly symmetric distribution. With fewer repeats there is no interval, and no difference is
+//! significant.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,23 +12,23 @@ use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
 const CONFIDENCE: f64 = 0.95;
 
-/// Below it there is no interval.
+/// Minimum number of values for an interval.
 const COUNT_MIN: usize = 3;
 
-/// Below it order statistics do not reach the confidence.
+/// Minimum number of values for which order statistics reach the confidence.
 const ORDER_COUNT_MIN: usize = 6;
 
-/// The standard error of a median over that of a mean, for even distributions: sqrt(pi / 2). With
-/// few values the factor is smaller, so that intervals are a little too wide.
+/// Ratio of the standard errors of median and mean for normal distributions: sqrt(pi / 2). With few
+/// values the factor is smaller, so intervals are slightly too wide.
 const MEDIAN_ERROR_FACTOR: f64 = 1.2533;
 
-/// Rounds that steadiness is judged by.
+/// Number of rounds that determine steadiness.
 const STEADY_ROUNDS: usize = 5;
 
-/// How far the largest and the smallest of them may be apart, as a share of their mean.
+/// Maximum difference between the largest and smallest of these rounds, relative to their mean.
 const STEADY_RANGE_MAX: f64 = 0.20;
 
-/// How far their trend may go from the first to the last, as a share of their mean.
+/// Maximum change of their linear trend from first to last, relative to their mean.
 const STEADY_SLOPE_MAX: f64 = 0.10;
 
 /// A median of repeats.
@@ -42,7 +43,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Statistics of the finite values; none when there are none.
+    /// Computes statistics of the finite values. Returns `None` if there are none.
     pub fn new(values: &[f64]) -> Option<Self> {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|it| it.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
@@ -50,7 +51,7 @@ impl Estimate {
         Some(Self { n: sorted.len() as u64, median, ci95: interval(&sorted, median) })
     }
 
-    /// Returns whether the intervals of both exist and do not touch.
+    /// Returns whether both have intervals and these are disjoint.
     pub fn differs_from(&self, other: &Self) -> bool {
         match (self.ci95, other.ci95) {
             (Some((low, high)), Some((other_low, other_high))) => {
@@ -61,7 +62,7 @@ impl Estimate {
     }
 }
 
-/// The middle of the finite values.
+/// Returns the median of the finite values.
 pub fn median(values: &[f64]) -> Option<f64> {
     Estimate::new(values).map(|estimate| estimate.median)
 }
@@ -94,8 +95,8 @@ fn students_interval(sorted: &[f64], median: f64) -> (f64, f64) {
     (median - half, median + half)
 }
 
-/// The innermost pair of values, as far from either end, that reaches the confidence: as many
-/// values lie below the true median as a fair coin shows heads.
+/// Returns the innermost symmetric pair of order statistics that reaches the confidence. The number
+/// of values below the true median is binomial with probability 1/2.
 fn order_interval(sorted: &[f64]) -> (f64, f64) {
     let coin = Binomial::new(0.5, sorted.len() as u64).expect("a half is a probability");
     let tail = (1.0 - CONFIDENCE) / 2.0;
@@ -117,7 +118,7 @@ pub struct SteadyState {
 }
 
 impl SteadyState {
-    /// Steadiness of the last five rounds; none when there are fewer.
+    /// Determines the steadiness of the last five rounds. Returns `None` if there are fewer.
     pub fn new(rounds: &[f64]) -> Option<Self> {
         let last = rounds.get(rounds.len().checked_sub(STEADY_ROUNDS)?..)?;
         let count = last.len() as f64;
@@ -144,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// About normal: a sum of twelve even numbers.
+    /// Approximately normal: a sum of twelve uniform numbers.
     fn normal(random: &mut Random) -> f64 {
         let even = |random: &mut Random| random.below(1 << 32) as f64 / (1_u64 << 32) as f64;
         (0..12).map(|_| even(random)).sum::<f64>() - 6.0

@@ -1,4 +1,4 @@
-//! Results of a run: for each case and target the median of its repeats.
+//! Summary of a run: the median of repeats for each case and target.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl Summary {
     }
 }
 
-/// One summary for each suite, case and target, in the order in which they first appear.
+/// Creates one summary per suite, case and target, in order of first appearance.
 pub fn summarise<'row>(rows: impl IntoIterator<Item = &'row Row>) -> Vec<Summary> {
     let mut order = Vec::new();
     let mut groups: BTreeMap<(Suite, &str, &str), Vec<&Row>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The formulas of projections, held against the figures of the slides that they are from.
+//! Tests of the projection formulas against the slides' figures.
 
 use results::papers::{CPIO_ENERGY, CPIO_IOPS, cpio_line_millions};
 use results::projection::{
@@ -34,7 +34,7 @@ fn check_close(ours: f64, expected: f64, tolerance: f64) {
     assert!((ours - expected).abs() <= tolerance, "{ours} instead of {expected}");
 }
 
-/// Effective cycles (over utilisation), in the order of the slides' rows and columns.
+/// Effective cycles (divided by utilisation), in the slides' order of rows and columns.
 const EFFECTIVE_CYCLES: [[f64; 4]; 6] = [
     [1_310_720.0, 1_092_267.0, 819_200.0, 819_200.0],
     [166_617.0, 702_171.0, 91_873.0, 151_237.0],
@@ -50,7 +50,7 @@ fn effective_cycles_give_every_cell_of_the_slides_table() {
         for (millions, cycles) in row.millions.iter().zip(effective) {
             let ours = iops(CORES_2012, FREQUENCY_HZ_2012, cycles, 1.0) / 1e6;
             let rounding = if millions.fract() == 0.0 { 0.5 } else { 0.05 };
-            // The cycles are whole ones, rounded too.
+            // The cycles are rounded to integers as well.
             check_close(ours, *millions, rounding + ours * 0.5 / cycles);
             check_close(f64::from(CORES_2012) * FREQUENCY_HZ_2012 / (millions * 1e6), cycles, 0.5);
             let of_128 = iops(128, FREQUENCY_HZ_2012, cycles, 1.0) / 1e6;
@@ -59,7 +59,7 @@ fn effective_cycles_give_every_cell_of_the_slides_table() {
     }
 }
 
-/// The slides cut or round: each cell is met to its last printed digit.
+/// The slides truncate or round. Each cell is matched to its last printed digit.
 #[test]
 fn mean_cycles_give_every_cell_of_the_energy_table() {
     let cycles = [7.29e6, 67.5e3, 44.2e3];
