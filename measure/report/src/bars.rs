@@ -1,4 +1,4 @@
-//! Goals of the project, each as a figure of one run and its bound.
+//! Performance goals of the project ("bars"): a figure of one run with a bound.
 
 mod cpio;
 mod durability;
@@ -12,22 +12,22 @@ use crate::book::Book;
 use crate::figure::{Estimated, Format};
 use crate::group::Group;
 
-/// End of the names of targets that had the cores kept awake for them.
+/// Suffix of targets measured with the cores kept awake.
 pub(crate) const AWAKE_SUFFIX: &str = " (cores kept awake)";
 
-/// A bound on a figure.
+/// Bound of a figure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bound {
     AtMost(f64),
     AtLeast(f64),
-    /// Of a difference to either side.
+    /// Maximum absolute value of a difference.
     Within(f64),
 }
 
-/// A bar, and what was measured of it.
+/// A goal with its measurement.
 pub(crate) struct Bar {
     pub(crate) what: &'static str,
-    /// The same in a few words, for charts.
+    /// Short description for charts.
     pub(crate) short: &'static str,
     pub(crate) bound: Bound,
     pub(crate) format: Format,
@@ -36,7 +36,7 @@ pub(crate) struct Bar {
 
 /// Verdict of a measurement on its bar.
 pub(crate) struct Verdict {
-    /// None where nothing is decided.
+    /// `None` if undecided.
     pub(crate) is_met: Option<bool>,
     pub(crate) text: &'static str,
 }
@@ -50,7 +50,8 @@ impl Bar {
         Self { format, ..self }
     }
 
-    /// A bar is decided by an interval that lies on one side of it, and never by a smoke test.
+    /// Returns the verdict. A bar is decided only if the whole interval is on one side of it, and
+    /// never by a smoke test.
     pub(crate) fn verdict(&self, book: &Book) -> Option<Verdict> {
         let estimate = self.measured.as_ref()?;
         let (low, high) = estimate.ends();
@@ -94,7 +95,7 @@ impl Bound {
         }
     }
 
-    /// Share of what is allowed that a value takes: up to 1 the bound holds.
+    /// Returns the value relative to the bound. The bound holds up to 1.
     pub(crate) fn share_taken(self, value: f64) -> f64 {
         match self {
             Self::AtMost(limit) => value / limit,
@@ -104,7 +105,7 @@ impl Bound {
     }
 }
 
-/// All bars in the order of the layers, those without a measurement too.
+/// Returns all bars in the order of the layers, including unmeasured ones.
 pub(crate) fn judge(book: &Book) -> Vec<Bar> {
     let mut bars = engine_bars(book);
     bars.extend(engine_pair_bars(book));
@@ -118,8 +119,8 @@ pub(crate) fn judge(book: &Book) -> Vec<Bar> {
     bars
 }
 
-/// A bar on the engine's time over its floor: what it is called, operation, block size, and how
-/// many floors it may take. Bars on bytes per second are the same the other way round.
+/// Bar on an engine operation's time relative to its floor: operation, block size and maximum
+/// multiple. Bars on throughput are the inverse.
 struct FloorBar {
     what: &'static str,
     short: &'static str,
@@ -156,7 +157,7 @@ impl FloorBar {
         group.has(&engine_case(self.op, self.block_bytes, "random", "1"))
     }
 
-    /// In times of the floor.
+    /// Returns the maximum multiple of the floor.
     fn floors_max(&self) -> f64 {
         match self.bound {
             Bound::AtMost(limit) | Bound::Within(limit) => limit,
@@ -168,7 +169,7 @@ impl FloorBar {
 const NS: &str = "figures/ns_mean";
 const FLOOR_NS: &str = "figures/floor_ns_mean";
 
-/// Multiple of its floor that an engine's case may take, where a bar says so.
+/// Returns the maximum multiple of its floor for an engine case, if a bar defines it.
 pub(crate) fn floors_max(group: &Group) -> Option<f64> {
     FLOOR_BARS.iter().find(|bar| bar.is_of(group)).map(FloorBar::floors_max)
 }
@@ -201,7 +202,7 @@ fn engine_bars(book: &Book) -> Vec<Bar> {
     FLOOR_BARS.iter().map(judged).collect()
 }
 
-/// Cases of the engine held against each other, or against floors of their own.
+/// Returns bars that compare engine cases with each other or with their own floors.
 fn engine_pair_bars(book: &Book) -> Vec<Bar> {
     let groups = book.groups(Suite::Engine);
     let case = |op: &str, data: &str, threads: &str| {
@@ -254,7 +255,7 @@ fn engine_pair_bars(book: &Book) -> Vec<Bar> {
     ]
 }
 
-/// A bar on a peer: the same 4 KiB job on a volume and on the peer.
+/// Bar relative to a peer: the same 4 KiB job on a volume and on the peer.
 struct PeerBar {
     what: &'static str,
     short: &'static str,
@@ -319,7 +320,7 @@ impl PeerBar {
         group.target() == target && group.has(&job) && group.has(&[("jobs", "1")])
     }
 
-    /// Lower for the better of two.
+    /// Returns a cost for comparing peers. Lower is better.
     fn cost(&self, group: &Group) -> f64 {
         let values: Vec<f64> =
             group.entries.iter().filter_map(|entry| entry.number(self.path())).collect();
@@ -330,7 +331,7 @@ impl PeerBar {
         }
     }
 
-    /// What the bound is on.
+    /// Returns the path of the bounded figure.
     fn path(&self) -> &'static str {
         match self.bound {
             Bound::AtMost(_) | Bound::Within(_) => LATENCY,
@@ -339,7 +340,7 @@ impl PeerBar {
     }
 }
 
-/// The volume that is reached as the target of this name is, which ratios are taken to.
+/// Returns the volume with the same access path as this target, which is the reference of ratios.
 pub(crate) fn volume_like(target: &str) -> &'static str {
     match target {
         target if target.contains("FUSE") => FUSE_FILE,
@@ -349,7 +350,7 @@ pub(crate) fn volume_like(target: &str) -> &'static str {
     }
 }
 
-/// Multiple of the volume's latency that a peer's must be, where a bar says so.
+/// Returns the minimum ratio of a peer's latency to the volume's, if a bar defines it.
 pub(crate) fn latency_times_min(peer: &Group) -> Option<f64> {
     PEER_BARS.iter().find(|bar| bar.is_of(bar.peer, peer)).and_then(|bar| match bar.bound {
         Bound::AtMost(limit) => Some(1.0 / limit),
@@ -364,7 +365,7 @@ fn export_bars(book: &Book) -> Vec<Bar> {
         let peers = [bar.peer.to_owned(), format!("{}{AWAKE_SUFFIX}", bar.peer)].map(|peer| {
             newest(&groups, |group| group.run() == of.run() && bar.is_of(&peer, group))
         });
-        // Volumes keep cores awake while they have traffic: so may the peer, where that helps.
+        // Volumes keep cores awake under load, so the peer may do so too if it helps.
         let to = peers.into_iter().flatten().min_by(|one, other| {
             let values = [one, other].map(|peer| bar.cost(peer));
             values[0].total_cmp(&values[1])
@@ -408,7 +409,7 @@ fn whole_bars(book: &Book) -> Vec<Bar> {
     ]
 }
 
-/// Of a volume that reduces in full over zram's, the same bytes on both.
+/// Returns the memory of a fully reduced volume relative to zram's, for the same data.
 fn memory(book: &Book) -> Option<Estimated> {
     let groups = book.groups(Suite::Reduction);
     let data = [("data", "programs and libraries")];
@@ -421,7 +422,7 @@ fn memory(book: &Book) -> Option<Estimated> {
     book.ratio((volume, "store/used_bytes"), (zram, "store/used_bytes"))
 }
 
-/// A bar on a ratio, without its names.
+/// Creates an unnamed bar on a ratio.
 fn bar(bound: Bound, measured: Option<Estimated>) -> Bar {
     Bar { what: "", short: "", bound, format: Format::Ratio, measured }
 }
@@ -434,7 +435,7 @@ fn at_least(limit: f64, measured: Option<Estimated>) -> Bar {
     bar(Bound::AtLeast(limit), measured)
 }
 
-/// The newest run's group of which this is true.
+/// Returns the matching group of the newest run.
 pub(crate) fn newest<'groups, 'book>(
     groups: &'groups [Group<'book>],
     is_it: impl Fn(&Group<'book>) -> bool,

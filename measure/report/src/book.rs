@@ -1,4 +1,4 @@
-//! All measurements of a page, and what is computed from them.
+//! All measurements of a page, with values computed from them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use crate::figure::{Estimated, Figure};
 use crate::group::{Entry, Group};
 use crate::papers;
 
-/// The document's form and version: `docs/formats/report-1.schema.json`.
+/// Format and version of the document: `docs/formats/report-1.schema.json`.
 const SCHEMA: &str = "report/1";
 
-/// The document that a page shows. What sections compute is added to it as they are made.
+/// The document shown by a page. Values computed by sections are added to it.
 pub(crate) struct Book {
     pub(crate) manifests: Vec<Manifest>,
     entries: Vec<Entry>,
@@ -21,7 +21,7 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// Runs in the order in which they are to be shown.
+    /// Creates a book of runs in display order.
     pub(crate) fn new(runs: impl IntoIterator<Item = (Manifest, Vec<Row>)>) -> Self {
         let (mut manifests, mut entries) = (Vec::new(), Vec::new());
         for (run, (manifest, rows)) in runs.into_iter().enumerate() {
@@ -38,7 +38,7 @@ impl Book {
         &self.entries
     }
 
-    /// The valid measurements of a suite, repeats together, in the order of the record.
+    /// Returns the valid measurements of a suite, grouped by repeats, in recorded order.
     pub(crate) fn groups(&self, suite: Suite) -> Vec<Group<'_>> {
         let mut groups: Vec<Group> = Vec::new();
         let mut places = BTreeMap::new();
@@ -56,7 +56,7 @@ impl Book {
         groups
     }
 
-    /// The median of a figure over a group's repeats. `path` leads to it within a row:
+    /// Returns the median of a figure over a group's repeats. `path` is its path within a row:
     /// `latency/mean`, `figures/ns_mean`.
     pub(crate) fn estimate(&self, group: &Group<'_>, path: &str) -> Option<Estimated> {
         let values: Vec<f64> =
@@ -64,7 +64,7 @@ impl Book {
         self.derive(group.describe(path), &values)
     }
 
-    /// The median of one figure over another, each pair from the same repeat.
+    /// Returns the median ratio of two figures, paired by repeat.
     pub(crate) fn ratio(
         &self,
         of: (&Group<'_>, &str),
@@ -82,12 +82,12 @@ impl Book {
         self.derive(description, &values)
     }
 
-    /// Puts an estimate of some values on record, with what it is of.
+    /// Records an estimate of values with its description.
     pub(crate) fn derive(&self, what: Value, values: &[f64]) -> Option<Estimated> {
         Some(self.record(what, Estimate::new(values)?))
     }
 
-    /// Puts on record what follows from an estimate by a function that rises or falls throughout.
+    /// Records an estimate derived from another by a monotonic function.
     pub(crate) fn follow(
         &self,
         what: Value,
@@ -120,7 +120,7 @@ impl Book {
         }
     }
 
-    /// Everything, as it is embedded in the page.
+    /// Returns the complete document, as embedded in the page.
     pub(crate) fn document(&self) -> Value {
         let rows: Vec<&Value> = self.entries.iter().map(|entry| &entry.value).collect();
         json!({
@@ -132,7 +132,7 @@ impl Book {
         })
     }
 
-    /// Names a target, and its run where there is more than one.
+    /// Returns the name of a target, with its run if there are several.
     pub(crate) fn target_name(&self, group: &Group<'_>) -> String {
         let target = group.target();
         match self.manifests.len() {

@@ -1,4 +1,4 @@
-//! The same measurements for other programs: CSV, and charts as Vega-Lite specifications.
+//! Export for other programs: CSV, and charts as Vega-Lite specifications.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::book::Book;
 use crate::group::Entry;
 
-/// Every row, one line each; columns are the paths of all numbers and words that occur.
+/// Formats every row as one line. Columns are the paths of all scalar values.
 pub(crate) fn csv(book: &Book) -> Result<String> {
     let lines: Vec<BTreeMap<String, String>> = book.entries().iter().map(flat).collect();
     let columns: BTreeSet<&String> = lines.iter().flat_map(BTreeMap::keys).collect();
@@ -24,7 +24,7 @@ pub(crate) fn csv(book: &Book) -> Result<String> {
     String::from_utf8(bytes).context("text stays text")
 }
 
-/// A row's leaves by their paths. Histograms and slices stay in the JSON.
+/// Returns a row's scalar values by path, without histograms and slices.
 fn flat(entry: &Entry) -> BTreeMap<String, String> {
     let mut leaves = BTreeMap::from([("run".to_owned(), (entry.run + 1).to_string())]);
     add_leaves(&mut leaves, "", &entry.value);
@@ -53,7 +53,7 @@ fn add_leaves(leaves: &mut BTreeMap<String, String>, path: &str, value: &Value) 
     }
 }
 
-/// File names and specifications, for the suites that were measured.
+/// Returns file names and specifications for the measured suites.
 pub(crate) fn vega(book: &Book) -> Vec<(String, String)> {
     let charts = [
         (Suite::Forsa, "line", "params.jobs", "app.bytes_per_s", "params.rw"),
@@ -66,7 +66,7 @@ pub(crate) fn vega(book: &Book) -> Vec<(String, String)> {
     let chart = |(suite, mark, level, upright, colour): (Suite, &str, &str, &str, &str)| {
         let valid = |entry: &&Entry| entry.row.suite == suite && entry.row.is_valid();
         let values: Vec<Value> = book.entries().iter().filter(valid).map(typed).collect();
-        // A path with dots is one name to us and a way through objects to Vega.
+        // Dots are part of our names. Vega would interpret them as nested objects.
         let field = |path: &str| path.replace('.', "\\.");
         let spec = json!({
             "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
@@ -86,7 +86,7 @@ pub(crate) fn vega(book: &Book) -> Vec<(String, String)> {
     charts.into_iter().filter_map(chart).collect()
 }
 
-/// A row's leaves, numbers as numbers.
+/// Returns a row's scalar values, with numbers as numbers.
 fn typed(entry: &Entry) -> Value {
     let leaf = |(path, text): (String, String)| {
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite());

@@ -2,48 +2,48 @@
 
 use maud::{Markup, html};
 
-/// A number and where it stands in the page's JSON.
+/// A number with its location in the page's JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Figure {
     pub(crate) value: f64,
-    /// An RFC 6901 pointer into the embedded document.
+    /// RFC 6901 pointer into the embedded document.
     pub(crate) pointer: String,
 }
 
-/// A median over repeats with its interval, where there are repeats enough for one.
+/// A median over repeats, with its interval if there are enough of them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Estimated {
-    /// Repeats.
+    /// Number of repeats.
     pub(crate) n: u64,
     pub(crate) median: Figure,
     pub(crate) interval: Option<(Figure, Figure)>,
 }
 
-/// Format of a number.
+/// Display format of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Nanoseconds, shown as microseconds.
     Micros,
     /// Nanoseconds, shown as milliseconds.
     Millis,
-    /// Nanoseconds as they are.
+    /// Nanoseconds.
     Nanos,
-    /// Bytes a second, shown as millions.
+    /// Bytes per second, shown as MB/s.
     MegabytesPerSecond,
     /// Bytes, shown as MiB.
     Mebibytes,
-    /// A number of things.
+    /// A count.
     Count,
-    /// How many times as much.
+    /// A multiple.
     Ratio,
-    /// A share of one, shown in percent.
+    /// A fraction, shown in percent.
     Percent,
-    /// Percent as they are.
+    /// Percent.
     Points,
 }
 
 impl Format {
-    /// Divisor of the number before it is shown.
+    /// Returns the divisor for display.
     pub(crate) fn unit(self) -> f64 {
         match self {
             Self::Micros => 1e3,
@@ -55,7 +55,7 @@ impl Format {
         }
     }
 
-    /// The unit's name, for headings and axes.
+    /// Returns the unit's name for headings and axes.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Micros => "µs",
@@ -69,7 +69,7 @@ impl Format {
         }
     }
 
-    /// The unit and what a reader should know of the scale: `µs · lower is better`.
+    /// Returns the unit with a remark on the scale: `µs · lower is better`.
     pub(crate) fn hint(self, hint: &str) -> String {
         match self.name() {
             "" => hint.to_owned(),
@@ -77,7 +77,7 @@ impl Format {
         }
     }
 
-    /// The number alone, to about three digits.
+    /// Formats the number without unit, to about three digits.
     pub(crate) fn text(self, value: f64) -> String {
         let shown = value / self.unit();
         match self {
@@ -88,12 +88,12 @@ impl Format {
         }
     }
 
-    /// The number with its unit.
+    /// Formats the number with its unit.
     pub(crate) fn text_with_unit(self, value: f64) -> String {
         self.with_unit(self.text(value))
     }
 
-    /// A number that was chosen, with its unit: no digits are added to it.
+    /// Formats a chosen number with its unit, without rounding.
     pub(crate) fn chosen_text(self, value: f64) -> String {
         self.with_unit((value / self.unit()).to_string())
     }
@@ -108,7 +108,7 @@ impl Format {
 }
 
 impl Figure {
-    /// The number as text that can be traced.
+    /// Returns the number as traceable text.
     pub(crate) fn show(&self, format: Format) -> Markup {
         html! {
             span.n data-v=(self.value) data-p=(self.pointer) { (format.text(self.value)) }
@@ -121,13 +121,13 @@ impl Estimated {
         self.median.value
     }
 
-    /// The interval's ends, or the median twice.
+    /// Returns the interval's ends, or the median twice.
     pub(crate) fn ends(&self) -> (f64, f64) {
         let value = self.value();
         self.interval.as_ref().map_or((value, value), |(low, high)| (low.value, high.value))
     }
 
-    /// The interval as text that can be traced.
+    /// Returns the interval as traceable text.
     pub(crate) fn show_interval(&self, format: Format) -> Markup {
         html! {
             @match &self.interval {
@@ -139,7 +139,7 @@ impl Estimated {
         }
     }
 
-    /// Sentence that a mark of a chart shows when it is pointed at.
+    /// Returns the tooltip of a mark.
     pub(crate) fn sentence(&self, format: Format) -> String {
         let median = format.text_with_unit(self.value());
         let (low, high) = self.ends();
@@ -150,7 +150,7 @@ impl Estimated {
     }
 }
 
-/// Three digits or all of those before the point, thousands apart.
+/// Formats three digits, or all digits before the point, with thousands separators.
 fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::figure::Figure;
 
-/// A row, and where it stands in the page's document.
+/// A row with its location in the page's document.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) run: usize,
@@ -15,7 +15,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// A number of the row, by its path: `latency/mean`.
+    /// Returns a number of the row by its path: `latency/mean`.
     pub(crate) fn number(&self, path: &str) -> Option<f64> {
         let number = self.value.pointer(&format!("/{path}"))?.as_f64()?;
         number.is_finite().then_some(number)
@@ -27,7 +27,7 @@ impl Entry {
     }
 }
 
-/// The repeats of a case on a target in a run. There is one at least.
+/// The repeats of a case on a target in a run. Never empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Group<'book> {
     pub(crate) entries: Vec<&'book Entry>,
@@ -54,18 +54,18 @@ impl<'book> Group<'book> {
         self.entries.iter().copied().find(|entry| entry.row.repeat == repeat)
     }
 
-    /// A parameter that is text.
+    /// Returns a text parameter.
     pub(crate) fn word(&self, name: &str) -> Option<&'book str> {
         self.first().row.params.get(name)?.as_str()
     }
 
-    /// A parameter that is a whole number.
+    /// Returns an integer parameter.
     pub(crate) fn count(&self, name: &str) -> Option<u64> {
         self.first().row.params.get(name)?.as_u64()
     }
 
-    /// Returns whether every one of these parameters has this value; numbers and flags are
-    /// written as text.
+    /// Returns whether all these parameters have these values. Numbers and booleans are given as
+    /// text.
     pub(crate) fn has(&self, params: &[(&str, &str)]) -> bool {
         params.iter().all(|(name, expected)| {
             let value = self.first().row.params.get(*name);
@@ -78,7 +78,7 @@ impl<'book> Group<'book> {
         })
     }
 
-    /// Parameters that a derived figure has.
+    /// Returns the description of a derived figure.
     pub(crate) fn describe(&self, path: &str) -> Value {
         json!({
             "run": self.run(),

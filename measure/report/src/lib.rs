@@ -1,8 +1,8 @@
-//! One page that shows recorded measurements: no network, inline charts, light and dark.
+//! HTML page of recorded measurements: self-contained, with inline charts, light and dark.
 //!
-//! A page holds the measurements themselves as JSON. Every number that is shown carries, beside the
-//! rounded text, its exact value and the place in that JSON where it stands, so that a reader, or a
-//! program, can follow each one to its source. Nothing is shown that is not there.
+//! The page embeds the measurements as JSON. Every displayed number also has its exact value and a
+//! pointer into that JSON, so that readers and programs can trace it to its source. Nothing else is
+//! displayed.
 #![forbid(unsafe_code)]
 
 mod bars;

@@ -1,4 +1,4 @@
-//! The page as a whole.
+//! The complete page.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -8,10 +8,10 @@ use crate::section;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Nothing may be fetched, whatever a record says.
+/// Content security policy: nothing may be fetched, whatever a record contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// Writes the page. The document is embedded last, for sections add to it.
+/// Renders the page. The document is embedded last, because sections add to it.
 pub(crate) fn write(book: &Book) -> String {
     let bodies: Vec<(&section::Section, Option<Markup>)> =
         section::ALL.iter().map(|section| (section, (section.body)(book))).collect();
@@ -52,7 +52,7 @@ pub(crate) fn write(book: &Book) -> String {
     page.into_string()
 }
 
-/// JSON that cannot end the element it stands in.
+/// Returns the document as JSON that cannot terminate its element.
 fn embedded(book: &Book) -> String {
     book.document().to_string().replace('<', "\\u003c")
 }

@@ -1,5 +1,4 @@
-//! Figures that four papers state about other hardware, as the page shows them beside ours and
-//! embeds them.
+//! Figures of four papers about other hardware, displayed beside ours and embedded in the page.
 
 use results::papers::{
     AMPS, AmpsDevice, CPIO_COLUMNS, CPIO_ENERGY, CPIO_IOPS, ForsaLine, FusionCell,
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::figure::Figure;
 
-/// Patterns in the order of the ForsaOS paper, as fio calls them.
+/// Patterns by fio's names, in the order of the ForsaOS paper.
 pub(crate) const FORSA_PATTERNS: [(&str, &str); 4] = [
     ("read", "Sequential read"),
     ("randread", "Random read"),
@@ -25,7 +24,7 @@ pub(crate) const FUSION_PATTERNS: [(&str, &str); 4] = [
     ("randread", "Random reads"),
 ];
 
-/// Bytes a second, operations a second and latency in ns, of a row of a ForsaOS table.
+/// Returns bytes per second, operations per second and latency in ns of a row of a ForsaOS table.
 pub(crate) fn forsa_row(table: usize, row: usize, line: &ForsaLine) -> [Figure; 3] {
     forsa_values(line).map(|(name, value)| Figure {
         value,
@@ -33,7 +32,7 @@ pub(crate) fn forsa_row(table: usize, row: usize, line: &ForsaLine) -> [Figure; 
     })
 }
 
-/// Bytes a second, and operations a second as printed, at a size and pattern.
+/// Returns bytes per second, and operations per second as printed, for a size and pattern.
 pub(crate) fn fusion_figures(size: usize, kib: u32, pattern: usize) -> [Figure; 2] {
     let FusionCell { bytes_per_s, device_iops, .. } = fusion(kib, pattern);
     [("bytes_per_s", bytes_per_s), ("iops", device_iops)].map(|(name, value)| Figure {
@@ -42,7 +41,7 @@ pub(crate) fn fusion_figures(size: usize, kib: u32, pattern: usize) -> [Figure; 
     })
 }
 
-/// Messages a second at 100/0 and at 80/20, and the second over the first.
+/// Returns messages per second at 100/0 and 80/20, and their ratio.
 pub(crate) fn amps_row(device: usize) -> [Figure; 3] {
     let AmpsDevice { appends, mixed, .. } = AMPS[device];
     let values = [("100/0", appends), ("80/20", mixed), ("ratio", mixed / appends)];
@@ -52,7 +51,7 @@ pub(crate) fn amps_row(device: usize) -> [Figure; 3] {
     })
 }
 
-/// I/Os a second of a row of the slides' table, by column.
+/// Returns I/Os per second of a row of the slides' table, by column.
 pub(crate) fn cpio_iops(row: usize) -> [Figure; 4] {
     [0, 1, 2, 3].map(|column| Figure {
         value: CPIO_IOPS[row].millions[column] * 1e6,
@@ -60,7 +59,8 @@ pub(crate) fn cpio_iops(row: usize) -> [Figure; 4] {
     })
 }
 
-/// The same by a line through the slides' other rows, where the row is a projected one.
+/// Returns the values computed by a line through the slides' other rows, if the row is a projected
+/// one.
 pub(crate) fn cpio_line(row: usize) -> Option<[Figure; 4]> {
     let is_projected = CPIO_IOPS[row].scenario == "projected";
     is_projected.then(|| {
@@ -71,7 +71,7 @@ pub(crate) fn cpio_line(row: usize) -> Option<[Figure; 4]> {
     })
 }
 
-/// kWh of a row of the slides' energy table.
+/// Returns kWh of a row of the slides' energy table.
 pub(crate) fn cpio_energy(row: usize) -> [Figure; 3] {
     [0, 1, 2].map(|column| Figure {
         value: CPIO_ENERGY[row].billion_kwh[column].0 * 1e9,
@@ -108,7 +108,7 @@ fn cpio() -> Value {
     })
 }
 
-/// The papers' figures as the page embeds them.
+/// Returns the papers' figures as embedded in the page.
 pub(crate) fn document() -> Value {
     let forsa = forsa_tables().map(|lines| {
         let row = |line| Value::from_iter(forsa_values(line));

@@ -1,4 +1,4 @@
-//! Measurements of where parts of a database lie, and what each part brings of the whole's gain.
+//! Measurements of database placement, with each part's share of the whole gain.
 
 use results::Suite;
 use results::placement::{FAST_USED_BYTES, Placement, Workload, gain_share, memory_share};
@@ -8,7 +8,7 @@ use crate::book::Book;
 use crate::figure::Estimated;
 use crate::group::Group;
 
-/// A placement's best number of users, of one workload on one target.
+/// The measurement with the best number of users, for a workload and placement on a target.
 pub(crate) struct Placed<'book> {
     pub(crate) workload: Workload,
     pub(crate) placement: Placement,
@@ -21,7 +21,7 @@ impl Placed<'_> {
     }
 }
 
-/// All that a page has, and what belongs together.
+/// All placement measurements of a page.
 pub(crate) struct PlacedAll<'book> {
     all: Vec<Placed<'book>>,
 }
@@ -40,13 +40,14 @@ impl<'book> PlacedAll<'book> {
         self.all.iter().filter(move |placed| placed.workload == workload)
     }
 
-    /// The same run and workload with nothing on fast storage.
+    /// Returns the measurement of the same run and workload with nothing on fast storage.
     pub(crate) fn slow(&self, of: &Placed<'book>) -> Option<&Placed<'book>> {
         self.of(of.workload)
             .find(|it| it.placement == Placement::None && it.group.run() == of.group.run())
     }
 
-    /// The same run, workload and target with everything on it.
+    /// Returns the measurement of the same run, workload and target with everything on fast
+    /// storage.
     pub(crate) fn whole(&self, of: &Placed<'book>) -> Option<&Placed<'book>> {
         self.of(of.workload).find(|it| {
             it.placement == Placement::Whole
@@ -55,7 +56,7 @@ impl<'book> PlacedAll<'book> {
         })
     }
 
-    /// The share of the whole's gain, each from the same repeat.
+    /// Returns the share of the whole gain, paired by repeat.
     pub(crate) fn gain(&self, book: &Book, part: &Placed<'book>) -> Option<Estimated> {
         let (none, whole) = (self.slow(part)?, self.whole(part)?);
         let path = part.rate_path();
@@ -77,7 +78,7 @@ impl<'book> PlacedAll<'book> {
         book.derive(description, &values)
     }
 
-    /// The share of the memory that the whole takes on fast storage.
+    /// Returns the share of the memory that the whole database uses on fast storage.
     pub(crate) fn memory(&self, book: &Book, part: &Placed<'book>) -> Option<Estimated> {
         let whole = self.whole(part)?;
         let path = memory_path();
@@ -97,7 +98,7 @@ impl<'book> PlacedAll<'book> {
         book.derive(description, &values)
     }
 
-    /// Times the rate with nothing on fast storage.
+    /// Returns the ratio to the rate with nothing on fast storage.
     pub(crate) fn times(&self, book: &Book, part: &Placed<'book>) -> Option<Estimated> {
         let path = part.rate_path();
         book.ratio((&part.group, &path), (&self.slow(part)?.group, &path))
@@ -108,7 +109,7 @@ pub(crate) fn memory_path() -> String {
     format!("figures/{FAST_USED_BYTES}")
 }
 
-/// Workload and placement of a row of the suite.
+/// Returns workload and placement of a row of the suite.
 pub(crate) fn kinds(group: &Group<'_>) -> Option<(Workload, Placement)> {
     let (workload, placement) = (group.word("workload_kind")?, group.word("placement")?);
     let workload = Workload::ALL.into_iter().find(|it| it.name() == workload)?;

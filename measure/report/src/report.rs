@@ -1,4 +1,4 @@
-//! Runs in, page out.
+//! Report generator: from runs to pages.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use results::{Manifest, Row, RunFolder};
 use crate::book::Book;
 use crate::{export, markdown, page};
 
-/// Runs to be shown together.
+/// Runs that are reported together.
 pub struct Report {
     runs: Vec<(Manifest, Vec<Row>)>,
 }
 
 impl Report {
-    /// Runs with their rows, in the order in which they are to be shown.
+    /// Creates a report of runs with their rows, in display order.
     pub fn new(runs: Vec<(Manifest, Vec<Row>)>) -> Self {
         Self { runs }
     }
@@ -38,32 +38,33 @@ impl Report {
         Ok(Self::new(runs?))
     }
 
-    /// One HTML page that needs nothing else.
+    /// Returns a self-contained HTML page.
     pub fn html(&self) -> String {
         page::write(&self.book())
     }
 
-    /// Data that the page embeds: every row, what was computed from them, and the papers' figures.
+    /// Returns the data that the page embeds: all rows, values computed from them, and the papers'
+    /// figures.
     pub fn json(&self) -> String {
         let book = self.book();
-        // Figures are computed as they are shown.
+        // Rendering the page computes the derived values.
         page::write(&book);
         let text = serde_json::to_string_pretty(&book.document());
         text.expect("the document is plain data") + "\n"
     }
 
-    /// A page of Markdown of this file name for readers who decide, and what it links to, in a
-    /// folder beside it: paths and texts.
+    /// Returns a Markdown page of this file name for decision makers, and the files that it links
+    /// to in a folder beside it, as paths and texts.
     pub fn markdown(&self, page: &str) -> Vec<(String, String)> {
         markdown::write(page, &self.runs)
     }
 
-    /// Every row as a line of CSV.
+    /// Returns all rows as CSV.
     pub fn csv(&self) -> Result<String> {
         export::csv(&self.book())
     }
 
-    /// Charts as Vega-Lite specifications with their data: file names and contents.
+    /// Returns charts as Vega-Lite specifications with their data, as file names and contents.
     pub fn vega(&self) -> Vec<(String, String)> {
         export::vega(&self.book())
     }

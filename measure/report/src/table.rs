@@ -1,21 +1,21 @@
-//! Tables: words left, numbers right, what others measured greyed.
+//! Tables: text left-aligned, numbers right-aligned, figures of other hardware in grey.
 
 use maud::{Markup, html};
 
 use crate::figure::{Estimated, Figure, Format};
 
-/// One place of a table.
+/// A cell of a table.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
     Text(String),
-    /// A name that may be long.
+    /// A possibly long name.
     Code(String),
     Number(Figure, Format),
     /// A median with its interval below it.
     Estimate(Estimated, Format),
-    /// What a paper states about other hardware.
+    /// A figure that a paper states about other hardware.
     Paper(Figure, Format),
-    /// Good or bad news, in a word.
+    /// A verdict in a word.
     Verdict {
         is_good: Option<bool>,
         text: String,
@@ -32,11 +32,11 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<Cell>>,
 }
 
-/// A column's heading.
+/// A column of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) name: String,
-    /// Heading that several columns have in common.
+    /// Common heading of several columns.
     pub(crate) above: Option<String>,
     is_paper: bool,
     is_text: bool,
@@ -102,7 +102,7 @@ impl Cell {
     }
 }
 
-/// Short texts stay on one line.
+/// Maximum length of text that is kept on one line.
 const SHORT_TEXT_MAX: usize = 36;
 
 fn text_class(text: &str) -> &'static str {
@@ -146,7 +146,7 @@ impl Table {
         }
     }
 
-    /// The table of a chart's numbers, folded until a reader opens it.
+    /// Returns a chart's table of numbers, collapsed initially.
     pub(crate) fn show_behind(&self) -> Markup {
         html! { details { summary { "Figures of this chart" } (self.show()) } }
     }

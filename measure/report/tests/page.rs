@@ -1,4 +1,4 @@
-//! Rules that hold for every page, read back as a browser reads it.
+//! Tests of rules for every page, parsed as by a browser.
 
 mod support;
 
@@ -25,7 +25,8 @@ fn document(page: &Html) -> Value {
     serde_json::from_str(&text).expect("the document is JSON")
 }
 
-/// Checks that each traced number is the one in the document, and its text a rounding of it.
+/// Checks that each traced number equals that in the document, and that its text is a rounding of
+/// it.
 #[track_caller]
 fn check_numbers(text: &str) -> usize {
     let page = Html::parse_document(text);
@@ -124,7 +125,7 @@ fn bars_that_were_measured_have_a_verdict() {
     assert!(of("4 KiB random read, time over").ends_with("met"));
     assert!(of("overwrite of compressible data").ends_with("missed"));
     assert!(of("mean latency over loop's").ends_with("met"));
-    // The peer is the loop device with the cores kept awake, which is the better one.
+    // The peer is the loop device with the cores kept awake, because it is faster.
     assert!(of("mean latency over loop's").contains("0.480"));
     assert!(of("programs and libraries").ends_with("met"));
     assert!(of("ext4 on an attached journal volume").ends_with("met"));
@@ -150,7 +151,7 @@ fn parts_of_a_database_are_told_by_gain_and_memory() {
     let page = Html::parse_document(&page_of(support::rows()));
     let told: Vec<String> =
         page.select(&selector("#placement li")).map(|line| line.text().collect()).collect();
-    // Logs and temporary tables, by orders and by reports.
+    // Logs and temporary tables, each for orders and reports.
     assert_eq!(told.len(), 4, "{told:?}");
     let logs = &told[0];
     assert!(logs.contains("logs only: 80.0 % of the gain for 4.00 % of the memory"), "{logs}");
@@ -202,7 +203,7 @@ fn cycles_per_io_are_shown_by_who_used_them_and_over_cores() {
         let marks = page.select(&labelled);
         marks.filter(|it| it.attr("aria-label").is_some_and(|it| it.contains(text))).count()
     };
-    // Two applications on three targets with two numbers of cores each.
+    // Two applications on three targets with two core counts each.
     assert_eq!(says(", store: "), 12);
     assert_eq!(says(", waiting for I/O: "), 12);
     assert_eq!(says("cores 2: 1.20×"), 6);
@@ -218,7 +219,7 @@ fn new_orders_a_minute_are_shown_by_target_and_what_clones_share_beside_them() {
         assert!(text.contains(words), "{words} is not shown");
     }
     let bars = page.select(&selector("#tpcc figure")).next().expect("there is a chart");
-    // Two targets and pgbench on each, closed; open loops have a chart of their own.
+    // Two targets and pgbench on each, closed. Open loops have a separate chart.
     assert_eq!(bars.select(&selector(".bar")).count(), 5);
 }
 
@@ -229,7 +230,7 @@ fn queries_stand_beside_postgresql_and_live_queries_beside_a_consumer() {
     for words in ["PostgreSQL", "Kafka consumer", "bytes a key", "p99.99"] {
         assert!(text.contains(words), "{words} is not shown");
     }
-    // Lookups, records and what messages wait for; each system has a mark of its own.
+    // Lookups, records and message delays. Each system has its own bar.
     assert_eq!(page.select(&selector("#sql figure")).count(), 3);
     let lookups = page.select(&selector("#sql figure")).next().expect("there is a chart");
     assert_eq!(lookups.select(&selector(".bar")).count(), 2);
@@ -342,7 +343,7 @@ fn the_json_has_the_published_form() {
     let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats");
     let read = |name: &str| {
         let text = std::fs::read_to_string(formats.join(name)).expect("the schema is published");
-        // One schema refers to the other by its file; here both are in one.
+        // One schema refers to the other by file name. Here both are merged into one.
         let text = text.replace("bench-1.schema.json#", "#");
         serde_json::from_str::<Value>(&text).expect("it is JSON")
     };
@@ -369,7 +370,7 @@ fn every_row_and_every_number_of_it_is_in_the_json() {
     assert!(recorded == rows, "a row is not as it was recorded");
 }
 
-/// Texts of the documentation of these rows by their paths.
+/// Returns the generated documentation of these rows by path.
 fn documentation(manifest: Manifest) -> BTreeMap<String, String> {
     Report::new(vec![(manifest, support::rows())]).markdown("performance.md").into_iter().collect()
 }
@@ -407,7 +408,7 @@ fn the_page_for_readers_who_decide_compares_each_use_and_says_where_a_peer_is_be
     let lost = lost.split("\n## ").next().expect("the text itself at least");
     assert!(lost.contains("in flight: zram lz4, 2.61× faster."), "{lost}");
     assert!(!lost.contains("NBD"), "{lost}");
-    // An interval by order statistics begins with six repeats, and these have five.
+    // Order statistics need six repeats for an interval. These have five.
     let before = page.split_once("## When not to use it").expect("it says so").0;
     let table: Vec<_> = before.lines().filter(|line| line.starts_with('|')).collect();
     assert!(table.len() > 6 && table.iter().all(|line| !line.contains('[')), "{table:#?}");
@@ -429,7 +430,7 @@ fn windows_under_two_seconds_count_for_nothing_on_the_page() {
     assert!(text(&rows).contains("| JSON scan, range that 50 % pass |"));
     rows.iter_mut().for_each(|row| row.time.duration_s = 1.9);
     assert!(!text(&rows).contains("| JSON scan"), "{}", text(&rows));
-    // The time of one event is its figure.
+    // The duration of one event is its figure, so it is not excluded.
     let mut rows = support::rows();
     rows.retain(|row| row.suite == Suite::Durability);
     rows.iter_mut().for_each(|row| row.time.duration_s = 0.3);

@@ -1,4 +1,4 @@
-//! Bars on what an I/O costs.
+//! Bars on the cost of an I/O.
 
 use results::Suite;
 
@@ -9,7 +9,7 @@ const CASE: &str = "fio cores=1";
 const VOLUME: &str = "volume attached + ext4";
 const CYCLES: &str = "figures/cpio_cycles";
 
-/// What it is called, the peer, and how many times its cycles a volume may take.
+/// Description, short name, peer, and maximum ratio of the volume's cycles to the peer's.
 const BARS: [(&str, &str, &str, f64); 2] = [
     (
         "cycles per I/O, 4 KiB random reads and writes on one core, attached, over loop's",

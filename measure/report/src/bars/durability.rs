@@ -1,4 +1,4 @@
-//! Bars on what durability costs, each within one run.
+//! Bars on the cost of durability, each within one run.
 
 use results::Suite;
 

@@ -1,4 +1,4 @@
-//! Bars on where parts of a database lie.
+//! Bars on the placement of database parts.
 
 use results::placement::{Placement, Workload};
 

@@ -14,7 +14,7 @@ const LIVE_QUERY: &str = "live query of memlane-broker";
 
 const RECORDS_PER_S: &str = "figures/records_per_s";
 
-/// Sizes at which bars count.
+/// Sizes to which the bars apply.
 const LIVE_QUERIES: u64 = 10_000;
 const KEYS: u64 = 10_000_000;
 
@@ -28,7 +28,7 @@ pub(super) fn bars(book: &Book) -> Vec<Bar> {
     bars
 }
 
-/// A figure over that of another group of the same run.
+/// Returns the ratio of a figure to that of another group in the same run.
 fn ratio<'book>(
     book: &'book Book,
     groups: &[Group<'book>],
@@ -44,7 +44,7 @@ fn is_of(group: &Group, (case, target): (&str, &str)) -> bool {
     group.case() == case && group.target() == target
 }
 
-/// The same query on the broker and on PostgreSQL.
+/// Returns bars that compare the same query on the broker and on PostgreSQL.
 fn query_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
     let over = |case: &str, figure: &str| {
         let is_own = |group: &Group| is_of(group, (case, BROKER));

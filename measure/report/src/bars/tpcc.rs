@@ -6,7 +6,7 @@ use super::{Bar, Bound, at_most, bar, newest};
 use crate::book::Book;
 use crate::figure::Format;
 
-/// How far pgbench may be from our driver, and the size at which that counts.
+/// Maximum difference between pgbench and our driver, and the size to which it applies.
 const CHECK: (f64, &str, &str) = (0.05, "10", "4");
 const CLONES: (f64, &str) = (1.2, "4");
 

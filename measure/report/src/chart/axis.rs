@@ -1,23 +1,23 @@
-//! From values to places, and where the ticks are.
+//! Axes: mapping of values to positions, and ticks.
 
 use maud::{Markup, html};
 
 use crate::figure::Format;
 
-/// A letter of a name is about as wide, in the widest of the page's typefaces.
+/// Approximate width of a letter in the widest of the page's typefaces.
 const LETTER: f64 = 7.0;
-/// Between a name and what it names.
+/// Distance between a name and its mark.
 const NAME_DISTANCE: f64 = 16.0;
 const NAME_WIDTH_MIN: f64 = 110.0;
 const NAME_WIDTH_MAX: f64 = 330.0;
 
-/// A range of values laid out over pixels. `from` may be right of, or below, `to`.
+/// A value range mapped to pixels. `from` may be greater than `to`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Axis {
     scale: Scale,
     low: f64,
     high: f64,
-    /// Between the ticks of a linear axis.
+    /// Tick distance of a linear axis.
     step: f64,
     from: f64,
     to: f64,
@@ -30,7 +30,7 @@ enum Scale {
 }
 
 impl Axis {
-    /// From zero to a number above `max` that is round as `format` shows it.
+    /// Creates an axis from zero to a round number above `max`, in the format's unit.
     pub(crate) fn linear(max: f64, format: Format, (from, to): (f64, f64)) -> Self {
         let max = if max > 0.0 { max } else { 1.0 };
         let step = step(max / format.unit()) * format.unit();
@@ -38,7 +38,7 @@ impl Axis {
         Self { scale: Scale::Linear, low: 0.0, high, step, from, to }
     }
 
-    /// Whole decades around the values, which are above zero.
+    /// Creates a logarithmic axis of whole decades around the positive values.
     pub(crate) fn log(values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
         let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
         for value in values.filter(|value| *value > 0.0) {
@@ -83,7 +83,7 @@ impl Axis {
         }
     }
 
-    /// Lines across the chart at each tick of an upright axis, with labels left of `left`.
+    /// Draws horizontal grid lines at the ticks of a vertical axis, with labels left of `left`.
     pub(crate) fn draw_upright(&self, (left, right): (f64, f64), format: Format) -> Markup {
         html! {
             @for tick in self.ticks() {
@@ -95,7 +95,7 @@ impl Axis {
         }
     }
 
-    /// Lines down the chart at each tick of a level axis, with labels below `bottom`.
+    /// Draws vertical grid lines at the ticks of a horizontal axis, with labels below `bottom`.
     pub(crate) fn draw_level(&self, (top, bottom): (f64, f64), format: Format) -> Markup {
         html! {
             @for tick in self.ticks() {
@@ -108,7 +108,7 @@ impl Axis {
     }
 }
 
-/// A tick's label: short, without more digits than the step needs.
+/// Formats a tick label, with no more digits than the step needs.
 pub(crate) fn tick_text(value: f64, format: Format) -> String {
     let shown = value / format.unit();
     let (shown, suffix) = match shown.abs() {
@@ -121,13 +121,13 @@ pub(crate) fn tick_text(value: f64, format: Format) -> String {
     format!("{text}{suffix}")
 }
 
-/// Room for names beside a chart: as much as the longest needs, within reason.
+/// Returns the width for names beside a chart: that of the longest, within limits.
 pub(crate) fn name_width<'name>(names: impl Iterator<Item = &'name str>) -> f64 {
     let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
     (longest as f64 * LETTER + NAME_DISTANCE).clamp(NAME_WIDTH_MIN, NAME_WIDTH_MAX)
 }
 
-/// Prefix of a name that fits; what names a mark says all of it.
+/// Truncates a name to fit. The mark's tooltip has the full name.
 pub(crate) fn short_name(name: &str, width: f64) -> String {
     let fits = |count: usize| count as f64 * LETTER + NAME_DISTANCE <= width;
     if fits(name.chars().count()) {
@@ -138,12 +138,12 @@ pub(crate) fn short_name(name: &str, width: f64) -> String {
     cut.trim_end().to_owned() + "…"
 }
 
-/// A tenth of a pixel is enough.
+/// Rounds a position to a tenth of a pixel.
 pub(crate) fn round(place: f64) -> f64 {
     (place * 10.0).round() / 10.0
 }
 
-/// A round step that gives four to eight ticks.
+/// Returns a round step that results in four to eight ticks.
 fn step(max: f64) -> f64 {
     let rough = max / 5.0;
     let decade = 10_f64.powf(rough.log10().floor());

@@ -1,4 +1,4 @@
-//! Level bars with their intervals, a line that all are held against, and a mark that one is.
+//! Horizontal bar chart with intervals, an optional reference line and optional limit marks.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -12,18 +12,18 @@ const BAR: f64 = 13.0;
 const DISTANCE: f64 = 22.0;
 const GROUP_DISTANCE: f64 = 34.0;
 
-/// How far a limit's mark stands out above and below its bar.
+/// Length by which a limit mark extends above and below its bar.
 const LIMIT_REACH: f64 = 3.5;
 
-/// Style of a picture that stands alone.
+/// Style sheet of standalone pictures.
 const PICTURE_STYLE: &str = include_str!("picture.css");
 
-/// Places of a chart's parts.
+/// Layout of a chart.
 struct Layout {
     axis: Axis,
-    /// Left end of the bars.
+    /// Left edge of the bars.
     left: f64,
-    /// Top of each bar.
+    /// Top edge of each bar.
     places: Vec<f64>,
     bottom: f64,
 }
@@ -42,17 +42,17 @@ pub(crate) struct Bars {
     pub(crate) title: String,
     pub(crate) hint: &'static str,
     pub(crate) format: Format,
-    /// A value that the bars are held against, and its name.
+    /// Reference value for all bars, with its name.
     pub(crate) line: Option<(f64, String)>,
-    /// Names of the parts of a bar, where it has several.
+    /// Names of the parts of stacked bars.
     pub(crate) part_names: &'static [&'static str],
-    /// Figure right of the bars.
+    /// Figure to the right of the bars.
     pub(crate) beside: Option<(&'static str, Format)>,
     pub(crate) bars: Vec<Bar>,
 }
 
 impl Bars {
-    /// Chart of bars without a line, parts and figures beside them.
+    /// Creates a bar chart without line, parts and side figures.
     pub(crate) fn new(
         title: impl Into<String>,
         hint: &'static str,
@@ -63,7 +63,7 @@ impl Bars {
         Self { title, hint, format, line: None, part_names: &[], beside: None, bars }
     }
 
-    /// Chart of values of which more is better, in the order of their headings.
+    /// Creates a chart of values of which more is better, sorted by heading.
     pub(crate) fn higher_is_better(title: &str, format: Format, mut bars: Vec<Bar>) -> Self {
         bars.sort_by(|a, b| a.group.cmp(&b.group));
         Self::new(title, "higher is better", format, bars)
@@ -72,21 +72,21 @@ impl Bars {
 
 #[derive(Default)]
 pub(crate) struct Bar {
-    /// Bars with the same heading stand together.
+    /// Heading. Bars with the same heading are grouped.
     pub(crate) group: String,
     pub(crate) name: String,
-    /// Parts that follow each other; most bars have one.
+    /// Stacked parts. Most bars have one.
     pub(crate) parts: Vec<Estimated>,
-    /// Colour with which it begins.
+    /// Colour of the first part.
     pub(crate) series: usize,
-    /// A value that this bar should not reach, or should, and what says so.
+    /// Limit of this bar, with its description.
     pub(crate) limit: Option<(f64, String)>,
-    /// A figure of the same thing, to stand beside it.
+    /// Related figure, shown beside the bar.
     pub(crate) beside: Option<Estimated>,
 }
 
 impl Bar {
-    /// Bar of one part, below a heading.
+    /// Creates a bar of one part below a heading.
     pub(crate) fn new(group: impl Into<String>, name: impl Into<String>, part: Estimated) -> Self {
         let parts = vec![part];
         Self { group: group.into(), name: name.into(), parts, ..Self::default() }
@@ -118,7 +118,8 @@ impl Bars {
         }
     }
 
-    /// Text of an SVG file of its own, which follows the reader's choice of light or dark.
+    /// Returns the chart as a standalone SVG file that follows the reader's light or dark
+    /// preference.
     pub(crate) fn picture(&self) -> String {
         let layout = self.layout();
         let picture = html! {
@@ -175,7 +176,7 @@ impl Bars {
         }
     }
 
-    /// What colours and marks mean, where that has to be said.
+    /// Returns the legend of colours and marks, if needed.
     fn key(&self) -> Markup {
         let has_limits = self.bars.iter().any(|bar| bar.limit.is_some());
         html! {
@@ -190,7 +191,7 @@ impl Bars {
         }
     }
 
-    /// Tops of the bars, with room for headings.
+    /// Returns the top edges of the bars, with space for headings.
     fn places(&self) -> Vec<f64> {
         let mut place = TOP;
         let mut places = Vec::with_capacity(self.bars.len());
@@ -230,7 +231,7 @@ impl Bars {
         }
     }
 
-    /// What is written at a bar's end; above all lines, so that it can be read.
+    /// Draws the numbers at a bar's end, above all lines for legibility.
     fn numbers(&self, bar: &Bar, middle: f64, axis: &Axis) -> Markup {
         html! {
             @if let [one] = bar.parts.as_slice() { (self.end(bar, one, (middle, axis))) }
@@ -257,11 +258,11 @@ impl Bars {
         }
     }
 
-    /// The interval, the limit, and the number of both.
+    /// Draws the interval, the limit and the number.
     fn end(&self, bar: &Bar, one: &Estimated, (middle, axis): (f64, &Axis)) -> Markup {
         let limit = bar.limit.as_ref().map(|limit| axis.place(limit.0));
         let end = axis.place(one.ends().1);
-        // A number on the mark could not be read.
+        // Avoids drawing the number over the mark.
         let number = match limit {
             Some(limit) if (end - 2.0..end + 46.0).contains(&limit) => limit,
             _ => end,

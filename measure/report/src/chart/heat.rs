@@ -1,4 +1,4 @@
-//! A map of two parameters: the darker, the more. Numbers stand in the cells.
+//! Heat map of two parameters, with numbers in the cells. Darker means more.
 
 use maud::{Markup, html};
 
@@ -9,7 +9,7 @@ const TOP: f64 = 22.0;
 const CELL_WIDTH: f64 = 58.0;
 const CELL_HEIGHT: f64 = 21.0;
 
-/// Shades of the style sheet.
+/// Number of shades in the style sheet.
 const SHADES: f64 = 9.0;
 
 pub(crate) struct Heat {

@@ -1,4 +1,4 @@
-//! Lines over a parameter that doubles: jobs, queue depth. Intervals as bars through the points.
+//! Line chart over a doubling parameter, such as jobs or queue depth, with intervals at the points.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ const RIGHT: f64 = 376.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 228.0;
 
-/// Between the labels at the lines' ends.
+/// Minimum distance between labels at the lines' ends.
 const LABEL_DISTANCE: f64 = 14.0;
 
 pub(crate) struct Lines {
@@ -94,7 +94,7 @@ impl Lines {
         }
     }
 
-    /// Where the lines' names go: at their ends, moved apart where they would overlap.
+    /// Returns the positions of line labels: at the ends, separated if they would overlap.
     fn label_places(&self, upright: &Axis) -> Vec<f64> {
         let end = |line: &Line| line.points.last().map_or(0.0, |point| point.1.value());
         let mut order: Vec<(f64, usize)> = self
@@ -107,7 +107,7 @@ impl Lines {
         let mut places = vec![0.0; self.lines.len()];
         let mut free_from = TOP;
         for (index, (place, line)) in order.iter().enumerate() {
-            // Room must stay for the names below.
+            // Leaves space for the labels below.
             let below = (order.len() - 1 - index) as f64 * LABEL_DISTANCE;
             let place = place.max(free_from).min(BOTTOM - below);
             places[*line] = round(place);
@@ -125,7 +125,7 @@ fn path(line: &Line, upright: &Axis, level: impl Fn(u64) -> f64) -> String {
     points.collect::<Vec<_>>().join(" ")
 }
 
-/// Shapes tell series apart where colours do not.
+/// Returns a marker shape, so that series are distinguishable without colours.
 fn shape(index: usize, x: f64, y: f64) -> String {
     match index % 4 {
         0 => format!("M{} {y}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", round(x - 4.0)),

@@ -1,5 +1,5 @@
-//! Charts as inline SVG. Colours, strokes and fonts come from the page's style sheet, so that one
-//! drawing serves light, dark and paper.
+//! Charts as inline SVG. Colours, strokes and fonts come from the page's style sheet, so that the
+//! same drawing works in light, dark and print.
 
 mod axis;
 mod bars;
@@ -16,6 +16,6 @@ pub(crate) use seconds::{Second, Seconds, SecondsLane};
 pub(crate) use strip::{Strip, Strips};
 pub(crate) use timeline::{Lane, Timeline};
 
-/// Colours: ours, and what it is compared with.
+/// Colours of our series and of others.
 pub(crate) const OWN_SERIES: usize = 0;
 pub(crate) const OTHER_SERIES: usize = 6;

@@ -1,4 +1,4 @@
-//! Activity of the processors second by second, one lane below the other, with a rate as a line.
+//! Processor activity per second, in one lane per measurement, with a rate as a line.
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use super::axis::{Axis, name_width, round, short_name};
 use crate::figure::Format;
 
 const WIDTH: f64 = 760.0;
-/// Room for the labels of an upright axis.
+/// Width of the labels of a vertical axis.
 const LABELS: f64 = 40.0;
 const RIGHT: f64 = 740.0;
 const LANE: f64 = 64.0;
 const DISTANCE: f64 = 84.0;
 const TOP: f64 = 8.0;
 
-/// Kinds of time that stand upon each other; the rest is idle.
+/// Number of stacked kinds of time. The rest is idle.
 pub(crate) const PARTS: usize = 4;
 
 pub(crate) struct Seconds {
@@ -26,7 +26,7 @@ pub(crate) struct Seconds {
 
 pub(crate) struct SecondsLane {
     pub(crate) name: String,
-    /// On that.
+    /// Second line of the lane's label, such as the target.
     pub(crate) detail: String,
     pub(crate) seconds: Vec<Second>,
 }
@@ -87,7 +87,7 @@ impl SecondsLane {
         round(left + share * (RIGHT - left))
     }
 
-    /// A block for each second, upon those of the parts before.
+    /// Returns the area of a part, with one block per second on top of the previous parts.
     fn area(&self, part: usize, left: f64, upright: &Axis) -> String {
         let mut path = String::new();
         for (index, second) in self.seconds.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Percentiles of many targets on one log axis: a line from the median to the maximum, with a tick
-//! at each percentile.
+//! Percentile strips of several targets on one logarithmic axis: a line from the median to the
+//! maximum, with a tick at each percentile.
 
 use maud::{Markup, html};
 
@@ -11,7 +11,7 @@ const RIGHT: f64 = 740.0;
 const TOP: f64 = 24.0;
 const DISTANCE: f64 = 24.0;
 
-/// The percentiles of a strip, in order.
+/// Percentiles of a strip, in order.
 pub(crate) const PERCENTILES: [&str; 6] = ["p50", "p90", "p99", "p99.9", "p99.99", "max"];
 
 pub(crate) struct Strips {
@@ -23,7 +23,7 @@ pub(crate) struct Strips {
 
 pub(crate) struct Strip {
     pub(crate) name: String,
-    /// By [`PERCENTILES`]; what is not known is left out of the drawing.
+    /// In the order of [`PERCENTILES`]. Unknown ones are not drawn.
     pub(crate) percentiles: Vec<Option<Estimated>>,
     pub(crate) series: usize,
 }

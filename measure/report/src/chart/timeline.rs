@@ -1,4 +1,4 @@
-//! Latency over the time of a run, one lane below the other, all on one log axis.
+//! Latency over time, in one lane per measurement on a common logarithmic axis.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::axis::{Axis, name_width, round, short_name};
 use crate::figure::Format;
 
 const WIDTH: f64 = 760.0;
-/// Room for the labels of an upright axis.
+/// Width of the labels of a vertical axis.
 const LABELS: f64 = 40.0;
 const RIGHT: f64 = 740.0;
 const LANE: f64 = 64.0;
@@ -22,13 +22,13 @@ pub(crate) struct Timeline {
     pub(crate) lanes: Vec<Lane>,
 }
 
-/// Slices of one run, in order.
+/// Time slices of one measurement, in order.
 pub(crate) struct Lane {
     pub(crate) name: String,
-    /// Subject of the mark.
+    /// Second line of the lane's label.
     pub(crate) detail: String,
     pub(crate) series: usize,
-    /// Median and maximum of each slice in which anything ended.
+    /// Median and maximum of each slice in which a request ended.
     pub(crate) slices: Vec<Option<(f64, f64)>>,
 }
 
@@ -84,7 +84,7 @@ fn place(lane: &Lane, left: f64, slice: usize) -> f64 {
     round(left + share * (RIGHT - left))
 }
 
-/// A bar for each slice, all in one path.
+/// Returns a path with one bar per slice.
 fn band(lane: &Lane, left: f64, upright: &Axis) -> String {
     let mut path = String::new();
     for (index, slice) in lane.slices.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Bars that were missed, and why.
+//! Missed bars, with causes.
 
 use super::{estimated, table};
 use crate::bars::{self, Bar};
@@ -12,7 +12,7 @@ const ROWS_AS_TEXT: &str =
 
 const DISK_GAINS: &str = "The disk itself gained 1.9 to 2.6 times from eight writers";
 
-/// Causes of missed bars by the bars' short names: what a profile or a count showed.
+/// Causes of missed bars by short name, found by profiles or counters.
 const CAUSES: [(&str, &str); 17] = [
     ("cycles per I/O, to loop", FUSE_ON_LOOP),
     (
@@ -59,7 +59,7 @@ const CAUSES: [(&str, &str); 17] = [
     ),
 ];
 
-/// Table of the bars that were missed, or a sentence where none was.
+/// Returns a table of the missed bars, or a sentence if there are none.
 pub(super) fn write(book: &Book) -> String {
     let judged = bars::judge(book);
     let told: Vec<_> = judged.iter().filter_map(|bar| Some((bar, bar.verdict(book)?))).collect();

@@ -1,4 +1,4 @@
-//! Documentation made from recorded runs: a page for readers who decide, its pictures, and a page
+//! Documentation generated from recorded runs: a page for decision makers, its pictures, and a page
 //! of all rows.
 
 mod missed;
@@ -13,10 +13,10 @@ use results::{Manifest, Row};
 use crate::book::Book;
 use crate::figure::{Estimated, Format};
 
-/// Shortest measurement of a rate or a latency that the page counts, in seconds.
+/// Minimum duration in seconds of measured rates and latencies on the page.
 const WINDOW_MIN_S: f64 = 2.0;
 
-/// Repeats from which an interval lies between two measured values, whatever their distribution.
+/// Minimum number of repeats for a distribution-free interval between two measured values.
 const INTERVAL_REPEATS_MIN: u64 = 6;
 
 const HEAD: &str = "# Performance
@@ -32,10 +32,10 @@ Also: Memlane needs memory for its index and for its own programs, so a few hund
 kept on tmpfs. It has no cluster of its own: [scope](scope.md) says what it will not do.
 ";
 
-/// A file of the documentation: its path beside the page, and its text.
+/// A generated file: its path relative to the page, and its text.
 pub(crate) type File = (String, String);
 
-/// The page named `page`, and the files in the folder beside it, which has its name without `.md`.
+/// Returns the page named `page`, and the files in the folder of that name without `.md`.
 pub(crate) fn write(page: &str, runs: &[(Manifest, Vec<Row>)]) -> Vec<File> {
     let folder = page.trim_end_matches(".md");
     let counted = runs.iter().map(|(manifest, rows)| {
@@ -50,8 +50,8 @@ pub(crate) fn write(page: &str, runs: &[(Manifest, Vec<Row>)]) -> Vec<File> {
     files
 }
 
-/// Returns whether a row was measured for long enough. The time of one event and a share of bytes
-/// are right however short they took.
+/// Returns whether a row was measured for long enough. Durations of single events and shares of
+/// bytes are valid regardless of the duration.
 fn is_counted(row: &Row) -> bool {
     let is_figure = |name: &String| name.ends_with("_ns") || name.ends_with("_share");
     let is_event = row.app.is_none() && row.latency.is_none() && row.figures.keys().any(is_figure);
@@ -81,7 +81,7 @@ fn decision(book: &Book, folder: &str, pictures: &[(&str, String, String)]) -> S
     text + &made(book, folder)
 }
 
-/// Machine and way of measuring, once.
+/// Describes machine and method of measurement.
 fn made(book: &Book, folder: &str) -> String {
     let distinct = |text: &dyn Fn(&Manifest) -> String| {
         let mut all: Vec<String> = Vec::new();
@@ -122,7 +122,7 @@ This page is generated; `make performance` measures and writes it anew on your m
     )
 }
 
-/// Day of a time, in UTC.
+/// Formats the date of a time, in UTC.
 fn day(unix_ms: u64) -> String {
     let time = SystemTime::UNIX_EPOCH + Duration::from_millis(unix_ms);
     let mut text = humantime::format_rfc3339_seconds(time).to_string();
@@ -134,7 +134,7 @@ fn has_interval(estimate: &Estimated) -> bool {
     estimate.n >= INTERVAL_REPEATS_MIN
 }
 
-/// A median with its interval, where there are repeats enough for one.
+/// Formats a median, with its interval if there are enough repeats.
 fn estimated(estimate: &Estimated, format: Format) -> String {
     let median = format.text_with_unit(estimate.value());
     match &estimate.interval {

@@ -1,4 +1,4 @@
-//! Every measurement of the recorded runs, run by run.
+//! Tables of all rows of the recorded runs, by run.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ Figures are medians of repeats; brackets hold 95 % intervals. Windows are the se
 repeat was measured for; *valid* are the repeats that count, and remarks say why others do not.
 ";
 
-/// Tables of all rows, with a link back to the page of this file name.
+/// Returns the tables, with a link back to the page of this file name.
 pub(super) fn write(page: &str, runs: &[(Manifest, Vec<Row>)]) -> String {
     let mut text = HEAD.replace("PAGE", &format!("../{page}"));
     for (index, (manifest, rows)) in runs.iter().enumerate() {
@@ -59,7 +59,7 @@ fn tables(manifest: &Manifest, rows: &[Row]) -> String {
     suites.dedup();
     let mut text = String::new();
     for suite in suites {
-        // Targets took turns in an order that the seed decided.
+        // The recorded order of targets was randomized by the seed.
         let mut own: Vec<_> = summaries.iter().filter(|summary| summary.suite == suite).collect();
         own.sort_by(|a, b| (&a.case, &a.target).cmp(&(&b.case, &b.target)));
         let lines: Vec<Vec<String>> =
@@ -72,7 +72,7 @@ fn tables(manifest: &Manifest, rows: &[Row]) -> String {
     text
 }
 
-/// What acknowledged data survives on each target, once.
+/// Returns the durability guarantee of each target, without repetition.
 fn promises(suite: Suite, rows: &[Row]) -> String {
     let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in rows.iter().filter(|row| row.suite == suite) {
@@ -95,7 +95,7 @@ fn promises(suite: Suite, rows: &[Row]) -> String {
     format!("\n{}", table(&["what acknowledged data survives", "targets"], &lines))
 }
 
-/// What names a case's result. Of many requests in flight that is their rate.
+/// Returns the headline of a case. For many requests in flight it is their rate.
 fn result(summary: &Summary, is_deep: bool) -> Option<(&str, &Estimate)> {
     let rate = summary.measures.get_key_value("iops").filter(|_| is_deep);
     rate.map(|(name, estimate)| (name.as_str(), estimate)).or_else(|| summary.result())
@@ -130,7 +130,7 @@ fn line(manifest: &Manifest, summary: &Summary, rows: &[Row]) -> Vec<String> {
     ]
 }
 
-/// What is to be known of repeats, each without its figures and with how many it is of.
+/// Returns the flags of repeats, each without its figures but with the number of repeats.
 fn flags(rows: &[&Row]) -> Vec<String> {
     let of_row = |row: &&Row| {
         let words = |flag: &String| {
@@ -149,7 +149,7 @@ fn flags(rows: &[&Row]) -> Vec<String> {
     told.into_iter().map(|(flag, count)| format!("{flag} ({count} of {of})")).collect()
 }
 
-/// Why repeats do not count, each reason once.
+/// Returns the reasons why repeats are invalid or skipped, without repetition.
 fn reasons(rows: &[&Row]) -> Vec<String> {
     let reasons = rows.iter().filter_map(|row| match &row.validity {
         Validity::Valid => None,
@@ -163,7 +163,7 @@ fn reasons(rows: &[&Row]) -> Vec<String> {
     counted(reasons).into_iter().map(tell).collect()
 }
 
-/// How often each text stands there, in the order in which they come first.
+/// Counts equal texts, in order of first appearance.
 fn counted(texts: impl Iterator<Item = String>) -> Vec<(String, u32)> {
     let mut told: Vec<(String, u32)> = Vec::new();
     for text in texts {
@@ -175,7 +175,7 @@ fn counted(texts: impl Iterator<Item = String>) -> Vec<(String, u32)> {
     told
 }
 
-/// In one line; what programs said at length is in the run's own folder.
+/// Shortens a reason to one line. The full output of programs is in the run's folder.
 fn shortened(reason: &str) -> String {
     const CHARACTERS_MAX: usize = 240;
     let line = reason.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -185,7 +185,7 @@ fn shortened(reason: &str) -> String {
     }
 }
 
-/// `11.8 [11.3 – 12.3] µs (latency, mean)`.
+/// Formats `11.8 [11.3 – 12.3] µs (latency, mean)`.
 fn interval(name: &str, estimate: &Estimate) -> String {
     let (words, format) = match name {
         "ns_mean" => ("a request, mean".to_owned(), Format::Nanos),

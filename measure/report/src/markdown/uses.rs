@@ -1,4 +1,4 @@
-//! Jobs that Memlane and its peers both did, by what they are used for.
+//! Jobs measured on both Memlane and its peers, by use case.
 
 use results::Suite;
 
@@ -9,15 +9,15 @@ use crate::chart::{Bar, Bars, OTHER_SERIES, OWN_SERIES};
 use crate::figure::{Estimated, Format};
 use crate::group::Group;
 
-/// Figure of a row that a job is judged by.
+/// Figure by which a job is judged.
 #[derive(Clone, Copy)]
 pub(super) struct Measure {
     path: &'static str,
     format: Format,
-    /// Unit of a count; other formats have their own.
+    /// Unit of a count. Other formats have their own.
     unit: &'static str,
     is_more_better: bool,
-    /// Words for better and for worse.
+    /// Words for better and worse.
     words: (&'static str, &'static str),
 }
 
@@ -67,21 +67,21 @@ impl Measure {
     }
 }
 
-/// A job, and what may be used for it instead of Memlane.
+/// A job, and the alternatives to Memlane for it.
 struct Use {
     place: &'static str,
     job: &'static str,
     suite: Suite,
-    /// Cases of the own target and of the peers; empty where parameters decide.
+    /// Cases of our target and of the peers. Empty if parameters select them.
     cases: (&'static str, &'static str),
     params: &'static [(&'static str, &'static str)],
     own: &'static str,
     peers: &'static [&'static str],
     measure: Measure,
-    /// What to do where a peer is better.
+    /// Advice if a peer is better.
     advice: &'static str,
-    /// The worst that acknowledged data of Memlane and of its peers survives, in suites whose rows
-    /// do not say it: `kill` or `power loss`.
+    /// Weakest durability of acknowledged data with Memlane and its peers, for suites whose rows do
+    /// not state it: `kill` or `power loss`.
     survive: (&'static str, &'static str),
 }
 
@@ -254,7 +254,7 @@ impl Use {
     }
 }
 
-/// A job that was measured.
+/// A measured job.
 pub(super) struct Measured {
     used: &'static Use,
     own: Estimated,
@@ -266,18 +266,18 @@ struct Peer {
     name: String,
     figure: Estimated,
     survives: String,
-    /// How many times as good Memlane is.
+    /// Ratio by which Memlane is better.
     gain: Estimated,
-    /// How many times as good the peer is.
+    /// Ratio by which the peer is better.
     loss: Estimated,
 }
 
-/// All jobs that were measured, in the order of the table.
+/// Returns all measured jobs in the order of the table.
 pub(super) fn measured(book: &Book) -> Vec<Measured> {
     USES.iter().filter_map(|used| measure(book, used)).collect()
 }
 
-/// Uses of which no job was measured, in the order of the table.
+/// Returns use cases without a measured job, in the order of the table.
 pub(super) fn missing(measured: &[Measured]) -> Vec<&'static str> {
     let is_missing = |place: &&str| measured.iter().all(|it| it.used.place != *place);
     let mut places: Vec<_> = USES.iter().map(|used| used.place).filter(is_missing).collect();
@@ -291,7 +291,7 @@ fn measure(book: &Book, used: &'static Use) -> Option<Measured> {
         |it: &Group, case: &str| (case.is_empty() || it.case() == case) && it.has(used.params);
     let own = newest(&groups, |it| is_case(it, used.cases.0) && it.target() == used.own)?;
     let figure = book.estimate(own, used.measure.path)?;
-    // Volumes keep cores awake while they have traffic: so may a peer, where that helps.
+    // Volumes keep cores awake under load, so a peer may do so too if it helps.
     let is_peer = |group: &&Group| {
         let name = group.target().trim_end_matches(AWAKE_SUFFIX);
         group.run() == own.run() && is_case(group, used.cases.1) && used.peers.contains(&name)
@@ -326,7 +326,7 @@ fn peer(
     Some(Peer { name: group.target().to_owned(), figure, survives, gain, loss })
 }
 
-/// What the rows say that acknowledged data survives, or `otherwise`.
+/// Returns the durability of acknowledged data according to the rows, or `otherwise`.
 fn survives(group: &Group, otherwise: &str) -> String {
     let Some(words) = group.word("durability") else { return otherwise.to_owned() };
     let kill = match words {
@@ -375,14 +375,14 @@ impl Measured {
     }
 }
 
-/// The table by use.
+/// Returns the table by use case.
 pub(super) fn compared(measured: &[Measured]) -> String {
     let columns = ["use", "job", "Memlane", "best peer", "Memlane is", "survives: Memlane; peer"];
     let lines: Vec<Vec<String>> = measured.iter().map(Measured::line).collect();
     table(&columns, &lines)
 }
 
-/// A line for each job at which a peer is better.
+/// Returns a line for each job at which a peer is better.
 pub(super) fn lost(measured: &[Measured]) -> Vec<String> {
     let line = |it: &Measured| {
         let peer = it.peer.as_ref()?;
@@ -489,7 +489,7 @@ const CHARTS: [Chart; 8] = [
     },
 ];
 
-/// File names, titles and contents of the pictures of what was measured.
+/// Returns file names, titles and contents of the pictures of measured data.
 pub(super) fn pictures(book: &Book) -> Vec<(&'static str, String, String)> {
     CHARTS.iter().filter_map(|chart| chart.picture(book)).collect()
 }

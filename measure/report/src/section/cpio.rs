@@ -1,5 +1,4 @@
-//! CPU cycles per I/O of applications: who used them, where the time went, and how they grow with
-//! cores.
+//! CPU cycles per I/O of applications: by consumer, by kind of time, and by number of cores.
 
 use maud::{Markup, html};
 use results::Suite;
@@ -34,7 +33,7 @@ pub(crate) fn body(book: &Book) -> Option<Markup> {
     })
 }
 
-/// How it was counted, or why it was not, in each run.
+/// Returns how memory bandwidth was counted in each run, or why not.
 fn bandwidth(groups: &[Group]) -> String {
     let mut told: Vec<&str> = groups.iter().filter_map(|it| it.word("memory_bandwidth")).collect();
     told.sort_unstable();
@@ -54,7 +53,7 @@ fn name(book: &Book, group: &Group) -> String {
     }
 }
 
-/// Bars of four parts, in the order of applications and targets.
+/// Returns bars of four parts, by application and target.
 fn bars(
     book: &Book,
     groups: &[Group],
@@ -99,7 +98,7 @@ fn share(book: &Book, group: &Group, name: &str) -> Option<Estimated> {
     book.derive(group.describe(&format!("share of figures/{name}")), &values)
 }
 
-/// Growth of the cycles with cores, one core being 1.
+/// Returns the growth of cycles with cores, relative to one core.
 fn scaling(book: &Book, groups: &[Group]) -> Lines {
     let mut lines: Vec<Line> = Vec::new();
     for one in groups.iter().filter(|group| group.count(CORES) == Some(1)) {

@@ -1,4 +1,4 @@
-//! Cost of durability: durable writes, images, and overwrites beside snapshots.
+//! Cost of durability: durable writes, images, and overwrites after snapshots.
 
 use maud::{Markup, html};
 use results::Suite;
@@ -58,7 +58,7 @@ fn latencies(book: &Book, groups: &[Group]) -> Table {
     GroupTable::new(book).target("Target").case("Load").figures(&FIGURES).rows(groups, caption)
 }
 
-/// Images beside plain copies to the disk and back.
+/// Compares images with plain copies to and from the disk.
 fn copies(book: &Book, groups: &[Group]) -> Bars {
     let bars = bars(book, groups, "figures/bytes_per_s", series);
     let title = "Bytes of data saved and restored per second";

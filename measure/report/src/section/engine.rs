@@ -1,4 +1,4 @@
-//! The engine beside copies of bare memory.
+//! The engine compared with copies of bare memory.
 
 use maud::{Markup, html};
 use results::Suite;

@@ -39,7 +39,7 @@ pub(crate) fn body(book: &Book) -> Option<Markup> {
     })
 }
 
-/// The papers' second footnote: where the time goes at one job.
+/// Returns the papers' second footnote: the composition of latency with one job.
 pub(crate) fn footnote(book: &Book, subjects: &[(String, Vec<Group>)]) -> Markup {
     let rows: Vec<Vec<Cell>> = subjects
         .iter()
@@ -63,7 +63,7 @@ pub(crate) fn footnote(book: &Book, subjects: &[(String, Vec<Group>)]) -> Markup
     html! { @if !rows.is_empty() { (Table { caption, columns, rows }.show()) } }
 }
 
-/// The groups of a block size by pattern and number of jobs, with the pattern's name.
+/// Returns the groups of a block size by pattern and number of jobs, with the pattern's name.
 fn ordered<'all, 'book>(
     groups: &'all [Group<'book>],
     block_bytes: u64,
@@ -112,7 +112,7 @@ fn table(book: &Book, groups: &[Group], block_bytes: u64) -> Table {
         .rows(groups, caption)
 }
 
-/// Submission and completion, stacked, by pattern and jobs.
+/// Returns stacked submission and completion times, by pattern and jobs.
 fn split(book: &Book, groups: &[Group], block_bytes: u64) -> Option<Bars> {
     let bar = |(name, jobs, group): (&str, u64, &Group)| {
         let parts = ["latency/submission_mean", "latency/completion_mean"]

@@ -1,4 +1,4 @@
-//! Transfer size by queue depth, one map for each pattern.
+//! Heat maps of transfer size and queue depth, one per pattern.
 
 use maud::{Markup, html};
 use results::Suite;
@@ -31,7 +31,7 @@ pub(crate) fn body(book: &Book) -> Option<Markup> {
     })
 }
 
-/// The depth with the most bytes per second.
+/// Returns the group of the queue depth with the highest throughput.
 pub(crate) fn peak<'book>(
     book: &Book,
     groups: &[Group<'book>],

@@ -1,4 +1,4 @@
-//! Parts that the sections on fio's jobs share: which measurements are alike but for one parameter.
+//! Common code of the sections on fio jobs: selects measurements that differ in one parameter.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::book::Book;
 use crate::group::Group;
 use crate::papers::FORSA_PATTERNS;
 
-/// Groups by what they are about: target and variant of the job, in the order of the record.
+/// Groups measurements by target and variant of the job, in recorded order.
 pub(crate) fn by_subject<'book>(
     book: &Book,
     groups: &[Group<'book>],
@@ -28,13 +28,13 @@ pub(crate) fn by_subject<'book>(
     subjects
 }
 
-/// What a case's name says beyond the job itself: `apart` of `read 4096 jobs=1 depth=1 apart`.
+/// Returns the suffix of a case's name after the job: `apart` of `read 4096 jobs=1 depth=1 apart`.
 fn variant(case: &str) -> &str {
     let after = case.split_once("depth=").map_or("", |(_, after)| after);
     after.trim_start_matches(|letter: char| letter.is_ascii_digit()).trim()
 }
 
-/// A job for people: `4K random read, 2 jobs, depth 16`.
+/// Describes a job for people: `4K random read, 2 jobs, depth 16`.
 pub(crate) fn job_text(group: &Group) -> String {
     let parts = group.word("rw").zip(group.count("block_bytes"));
     let Some((pattern, block_bytes)) = parts else { return group.case().to_owned() };
@@ -53,7 +53,7 @@ pub(crate) fn job_text(group: &Group) -> String {
     }
 }
 
-/// `1 job`, `2 jobs`.
+/// Formats `1 job`, `2 jobs`.
 pub(crate) fn count_text(count: u64, of: &str) -> String {
     match count {
         1 => format!("1 {of}"),
@@ -61,7 +61,7 @@ pub(crate) fn count_text(count: u64, of: &str) -> String {
     }
 }
 
-/// Values of a whole-number parameter, rising.
+/// Returns the distinct values of an integer parameter, ascending.
 pub(crate) fn steps(groups: &[Group], name: &str) -> Vec<u64> {
     let mut steps: Vec<u64> = groups.iter().filter_map(|group| group.count(name)).collect();
     steps.sort_unstable();
@@ -69,7 +69,7 @@ pub(crate) fn steps(groups: &[Group], name: &str) -> Vec<u64> {
     steps
 }
 
-/// The group with this pattern and these whole numbers.
+/// Returns the group with this pattern and these integer parameters.
 pub(crate) fn at<'all, 'book>(
     groups: &'all [Group<'book>],
     pattern: &str,
@@ -81,7 +81,7 @@ pub(crate) fn at<'all, 'book>(
     })
 }
 
-/// `4K`, `1M`.
+/// Formats `4K`, `1M`.
 pub(crate) fn size_text(bytes: u64) -> String {
     match bytes {
         bytes if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),

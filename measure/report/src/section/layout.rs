@@ -1,4 +1,4 @@
-//! Parts that the sections share: tables with a row for each group, and charts of groups.
+//! Common code of the sections: tables with a row per group, and charts of groups.
 
 use crate::book::Book;
 use crate::chart::{Bar, Strip, Strips};
@@ -7,10 +7,10 @@ use crate::figure::{Estimated, Format};
 use crate::group::Group;
 use crate::table::{Cell, Column, Table};
 
-/// A figure as tables name it: heading, path within a row, format.
+/// A figure in a table: heading, path within a row, format.
 pub(super) type Named<'text> = (&'text str, &'text str, Format);
 
-/// Percentiles in the order of the strips, for them and for the tables beside them.
+/// Percentiles in the order of the strips, for strips and their tables.
 pub(super) const PERCENTILES: [Named; 6] = [
     ("p50", "latency/p50", Format::Micros),
     ("p90", "latency/p90", Format::Micros),
@@ -22,7 +22,7 @@ pub(super) const PERCENTILES: [Named; 6] = [
 
 type CellOf<'a> = Box<dyn Fn(&Group) -> Cell + 'a>;
 
-/// A table with a row for each group, put together column by column.
+/// A table with a row per group, built column by column.
 pub(super) struct GroupTable<'a> {
     book: &'a Book,
     columns: Vec<Column>,
@@ -52,18 +52,18 @@ impl<'a> GroupTable<'a> {
         self.text(name, |group| group.case().to_owned())
     }
 
-    /// Target, with its run where the page has several.
+    /// Adds the target, with its run if the page has several.
     pub(super) fn target(self, name: &str) -> Self {
         let book = self.book;
         self.text(name, |group| book.target_name(group))
     }
 
-    /// A parameter that is text, or a dash.
+    /// Adds a text parameter, or a dash.
     pub(super) fn word(self, name: &str, parameter: &'a str) -> Self {
         self.text(name, |group| group.word(parameter).unwrap_or("–").to_owned())
     }
 
-    /// A parameter that is a number.
+    /// Adds a numeric value.
     pub(super) fn count(self, name: &str, path: &'a str) -> Self {
         let cell = |group: &Group| Cell::number(group.first().figure(path), Format::Count);
         self.cell(Column::number(name), cell)
@@ -78,7 +78,7 @@ impl<'a> GroupTable<'a> {
         named.iter().fold(self, |table, named| table.figure(*named))
     }
 
-    /// Those of the figures that the first repeat of some group has.
+    /// Adds those figures that the first repeat of any group has.
     pub(super) fn known_figures(self, groups: &[Group], named: &[Named<'a>]) -> Self {
         let is_known = |path| groups.iter().any(|group| group.first().figure(path).is_some());
         let known = named.iter().filter(|(_, path, _)| is_known(path));
@@ -104,7 +104,7 @@ impl<'a> GroupTable<'a> {
     }
 }
 
-/// A table of figures that not every group has: a row for each figure.
+/// Creates a table of figures that only some groups have, with a row per figure.
 pub(super) fn listing(
     heading: &str,
     caption: &str,
@@ -115,7 +115,7 @@ pub(super) fn listing(
     Table { caption: caption.to_owned(), columns, rows: rows.map(Vec::from).collect() }
 }
 
-/// A bar for each group that has the figure, below its case.
+/// Creates a bar for each group with the figure, below its case.
 pub(super) fn bars<'all, 'book: 'all>(
     book: &Book,
     groups: impl IntoIterator<Item = &'all Group<'book>>,
@@ -130,7 +130,7 @@ pub(super) fn bars<'all, 'book: 'all>(
     groups.into_iter().filter_map(bar).collect()
 }
 
-/// The latency of each group on one axis.
+/// Creates strips of the groups' latencies on one axis.
 pub(super) fn strips(
     book: &Book,
     groups: &[Group],

@@ -1,4 +1,4 @@
-//! The message log: latency on one log axis for all targets, and messages per second.
+//! The message log: latencies of all targets on one logarithmic axis, and messages per second.
 
 use maud::{Markup, html};
 use results::Suite;
@@ -31,7 +31,7 @@ pub(crate) fn body(book: &Book) -> Option<Markup> {
     })
 }
 
-/// The same colour for the same target.
+/// Returns the same colour for the same target.
 fn series(book: &Book, groups: &[Group], group: &Group) -> usize {
     let mut targets: Vec<String> = Vec::new();
     for group in groups {
@@ -44,7 +44,7 @@ fn series(book: &Book, groups: &[Group], group: &Group) -> usize {
     targets.iter().position(|target| *target == own).unwrap_or(0)
 }
 
-/// The first repeat of each closed loop that has slices.
+/// Shows the first repeat of each closed loop that has slices.
 fn timeline(book: &Book, groups: &[Group]) -> Timeline {
     let mut lanes = Vec::new();
     for group in groups.iter().filter(|group| group.word("loop") != Some("open")) {

@@ -1,4 +1,4 @@
-//! The parts of the page, from the verdict to what was left out.
+//! Sections of the page, from the verdict to the omissions.
 
 mod cpio;
 mod durability;
@@ -22,15 +22,15 @@ use maud::Markup;
 
 use crate::book::Book;
 
-/// A part of the page.
+/// A section of the page.
 pub(crate) struct Section {
-    /// Identifier for links to it.
+    /// Anchor for links.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) body: fn(&Book) -> Option<Markup>,
 }
 
-/// In the order of the page. A section without measurements says so in a sentence.
+/// Sections in page order. A section without measurements contains a sentence that says so.
 pub(crate) const ALL: [Section; 15] = [
     Section { id: "verdict", title: "Verdict and machine", body: verdict::body },
     Section { id: "papers", title: "The papers' tables", body: papers::body },

@@ -1,4 +1,4 @@
-//! Remarks on valid measurements, and all that were not valid.
+//! Flags of valid measurements, and all other measurements.
 
 use std::collections::BTreeMap;
 

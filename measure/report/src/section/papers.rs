@@ -1,4 +1,4 @@
-//! The papers' tables, their hardware greyed, ours beside it.
+//! The papers' tables with their hardware in grey and ours beside it.
 
 use maud::{Markup, html};
 use results::Suite;

@@ -1,4 +1,4 @@
-//! The same jobs on volumes and on what others offer, with what each promises and costs.
+//! The same jobs on volumes and on alternatives, with their guarantees and costs.
 
 use maud::{Markup, html};
 use results::{CPU_FOR_EACH_IO, Suite};
@@ -34,7 +34,7 @@ pub(crate) fn body(book: &Book) -> Option<Markup> {
     })
 }
 
-/// The groups of each job, in the order of the jobs' names.
+/// Returns the groups of each job, sorted by job.
 fn cases<'book>(jobs: &[Group<'book>]) -> Vec<Vec<Group<'book>>> {
     let mut sorted = jobs.to_vec();
     sorted.sort_by_key(|group| {
@@ -72,7 +72,7 @@ fn bars(book: &Book, groups: &[Group]) -> Bars {
     }
 }
 
-/// The latency over that of the volume which is reached as this target is.
+/// Returns the latency relative to the volume with the same access path.
 fn over_volume(book: &Book, groups: &[Group], group: &Group) -> Option<Estimated> {
     let name = volume_like(group.target());
     let reference =
@@ -96,7 +96,7 @@ fn table(book: &Book, groups: &[Group]) -> Table {
         .rows(groups, caption)
 }
 
-/// What stands beside the speed: what acknowledged data survives, and what a server takes idle.
+/// Returns guarantees and costs: durability of acknowledged data, and idle consumption of a server.
 fn promises(book: &Book, jobs: &[Group]) -> Table {
     let idle = book.groups(Suite::Peers);
     let mut names: Vec<String> = Vec::new();
@@ -125,7 +125,7 @@ fn promises(book: &Book, jobs: &[Group]) -> Table {
     Table { caption: "Beside the speed.".to_owned(), columns, rows }
 }
 
-/// What they call their result.
+/// Returns the applications' own results.
 fn whole_workloads(book: &Book, groups: &[Group]) -> Table {
     let rows = groups.iter().flat_map(|group| {
         group.first().row.figures.keys().map(move |name| {
@@ -138,7 +138,7 @@ fn whole_workloads(book: &Book, groups: &[Group]) -> Table {
     listing("Workload", "Whole workloads on the same targets, and none.", rows)
 }
 
-/// A figure's name for people, with the unit in which it is shown.
+/// Returns a figure's name for people, with its display unit.
 fn figure_words(name: &str) -> (String, Format) {
     let words = |name: &str| name.replace('_', " ");
     if let Some(name) = name.strip_suffix("_per_s") {

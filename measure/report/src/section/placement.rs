@@ -1,5 +1,5 @@
-//! Parts of a database that are worth fast storage: rates, shares of the gain and of the memory,
-//! and what the machine did meanwhile.
+//! Database placement on fast storage: rates, shares of gain and memory, and activity of the
+//! machine.
 
 use maud::{Markup, html};
 use results::Suite;
@@ -61,7 +61,7 @@ fn series(placement: Placement) -> usize {
     }
 }
 
-/// `logs only: 61 % of the gain for 3 % of the memory`.
+/// Returns sentences such as `logs only: 61 % of the gain for 3 % of the memory`.
 fn sentences(book: &Book, all: &PlacedAll<'_>) -> Markup {
     let parts = Workload::ALL.into_iter().flat_map(|workload| all.of(workload));
     let parts = parts.filter(|it| matches!(it.placement, Placement::Logs | Placement::Temporary));
@@ -128,7 +128,7 @@ fn by_users(book: &Book, groups: &[Group<'_>], workload: Workload) -> Lines {
     }
 }
 
-/// Of the first repeat of each.
+/// Shows processor activity in the first repeat of each.
 fn seconds(book: &Book, all: &PlacedAll<'_>, workload: Workload) -> Seconds {
     let lane = |placed: &Placed<'_>| {
         let row = &placed.group.first().row;

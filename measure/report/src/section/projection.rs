@@ -1,5 +1,5 @@
-//! Projection of recorded cycles per I/O to more cores, beside the slides that the method is from,
-//! and the same with assumptions that a reader edits in the page.
+//! Projection of measured cycles per I/O to more cores, beside the slides that define the method,
+//! and an editor for the assumptions.
 
 use maud::{Markup, html};
 use results::Row;
@@ -102,7 +102,7 @@ fn name_of(of: &Of) -> &str {
     }
 }
 
-/// Hidden until the script of the page has filled it.
+/// Returns the editor. It is hidden until the page's script has filled it.
 fn editor(targets: &[(String, Measured)]) -> Markup {
     const INPUTS: [(&str, &str, &str); 7] = [
         ("cores", "Cores of a server", "4096"),

@@ -1,4 +1,4 @@
-//! Reduction of data: estimated, and measured beside zram.
+//! Data reduction: estimated, and measured beside zram.
 
 use maud::{Markup, html};
 use results::Suite;

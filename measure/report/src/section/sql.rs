@@ -1,4 +1,5 @@
-//! SQL and live queries over topics: beside PostgreSQL, and beside a consumer of the same broker.
+//! SQL and live queries over topics, compared with PostgreSQL and with a consumer of the same
+//! broker.
 
 use maud::{Markup, html};
 use results::Suite;

@@ -1,4 +1,4 @@
-//! The workload derived from TPC-C: new orders a minute, how long they took, and what clones share.
+//! The workload derived from TPC-C: new orders per minute, latency, and sharing between clones.
 
 use maud::{Markup, html};
 use results::Suite;

@@ -43,7 +43,7 @@ fn sentence(book: &Book, measured: &[&Bar]) -> Markup {
     }
 }
 
-/// Each figure as a share of what its bar allows, so that one line stands for all bars.
+/// Shows each figure relative to its bound, so that one line represents all bounds.
 fn chart_of(book: &Book, measured: &[&Bar]) -> chart::Bars {
     let bar = |bar: &&Bar| {
         let estimate = bar.measured.as_ref()?;
@@ -113,7 +113,7 @@ fn properties(of: &Value) -> Markup {
     }
 }
 
-/// A property of a machine for people, by its name's unit.
+/// Formats a property of a machine according to the unit in its name.
 fn property(name: &str, value: &Value) -> String {
     match (name, value.as_f64()) {
         ("mitigations", _) => affected(value),
@@ -123,7 +123,7 @@ fn property(name: &str, value: &Value) -> String {
     }
 }
 
-/// Only the weaknesses that the machine has; the rest is in the JSON.
+/// Returns only vulnerabilities that affect the machine. The rest is in the JSON.
 fn affected(mitigations: &Value) -> String {
     let all = mitigations.as_object().into_iter().flatten();
     let own: serde_json::Map<String, Value> = all
@@ -133,7 +133,7 @@ fn affected(mitigations: &Value) -> String {
     plain(&Value::Object(own))
 }
 
-/// JSON as people write it.
+/// Formats JSON for people.
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

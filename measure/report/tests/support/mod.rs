@@ -1,4 +1,4 @@
-//! Made-up runs for every suite, for the page to show.
+//! Synthetic runs of every suite for the tests.
 
 use results::{
     Cpu, DeviceIo, Host, Io, Latency, LatencyKind, Manifest, Row, SCHEMA, Series, Slice, StoreUse,
@@ -23,7 +23,7 @@ pub(crate) fn manifest() -> Manifest {
     }
 }
 
-/// Rows of all suites, valid and not.
+/// Returns valid and invalid rows of all suites.
 pub(crate) fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for repeat in 0..REPEATS {
@@ -82,7 +82,7 @@ fn cpio(repeat: u32) -> Vec<Row> {
     rows
 }
 
-/// Some percent to either side, the same each time.
+/// Varies a value deterministically by a few percent.
 fn wobble(repeat: u32, value: f64) -> f64 {
     value * (1.0 + f64::from((repeat * 37) % 11) / 400.0)
 }
