@@ -1,8 +1,8 @@
-//! Memory that begins on a page, as requests past the page cache ask for.
+//! Page-aligned memory, as required for direct I/O.
 
 const ALIGNMENT: usize = 4096;
 
-/// A buffer whose first byte lies on a multiple of 4096.
+/// A buffer aligned to 4096 bytes.
 pub(crate) struct Aligned {
     bytes: Vec<u8>,
     start: usize,
@@ -10,7 +10,7 @@ pub(crate) struct Aligned {
 }
 
 impl Aligned {
-    /// Block of zeros.
+    /// Creates a zeroed buffer.
     pub(crate) fn new(length: usize) -> Self {
         let bytes = vec![0; length + ALIGNMENT];
         let start = bytes.as_ptr().align_offset(ALIGNMENT);

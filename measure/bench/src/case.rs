@@ -1,4 +1,4 @@
-//! One measurement's parameters, and the choice of measurements.
+//! Parameters of a measurement, and the selection of measurements.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -9,9 +9,9 @@ use crate::contents::Data;
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Op {
     Read,
-    /// Blocks that hold something get something else.
+    /// Writes to blocks that have contents.
     Overwrite,
-    /// Blocks that hold nothing are written.
+    /// Writes to empty blocks.
     Write,
     Discard,
 }
@@ -29,7 +29,7 @@ impl Op {
     }
 }
 
-/// The order of the blocks.
+/// Order of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Pattern {
@@ -57,7 +57,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// The same in every run.
+    /// Returns the name, which is the same in every run.
     pub(crate) fn name(&self) -> String {
         let (op, pattern, data) = (self.op.name(), self.pattern.name(), self.data.name());
         format!("{op} {} {pattern} {data} threads={}", self.block_bytes, self.threads)
@@ -75,7 +75,7 @@ impl Case {
     }
 }
 
-/// All cases for up to `threads_max` threads that agree with every `KEY=VALUE` of `only`.
+/// Returns all cases for up to `threads_max` threads that match every `KEY=VALUE` of `only`.
 pub(crate) fn choose(only: &[String], threads_max: usize) -> Result<Vec<Case>> {
     let mut wanted = Vec::new();
     for pair in only {

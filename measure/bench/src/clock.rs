@@ -1,13 +1,13 @@
-//! Time, as the measurements see it.
+//! Clocks and random numbers for measurements.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// For how long the time stamp counter is watched.
+/// Duration of the calibration of the time stamp counter.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
-/// The rate of the time stamp counter, in whose cycles figures are given; none where there is no
-/// counter that runs at one rate whatever the core does. Measured once.
+/// Returns the rate of the time stamp counter, the unit of cycle figures, or `None` if it is not
+/// constant. Measured once.
 pub(crate) fn tsc_hz() -> Option<u64> {
     static HZ: OnceLock<Option<u64>> = OnceLock::new();
     *HZ.get_or_init(|| {
@@ -24,14 +24,14 @@ fn measured_hz() -> u64 {
     u64::try_from(u128::from(last - first) * 1_000_000_000 / ns).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds that `work` takes.
+/// Returns the duration of `work` in nanoseconds.
 pub(crate) fn nanoseconds(work: impl FnOnce()) -> u64 {
     let begun = Instant::now();
     work();
     u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Small pseudo-random numbers (xorshift64*), the same for the same seed.
+/// Seeded pseudorandom number generator (xorshift64*).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -47,7 +47,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         let product = u128::from(self.next()) * u128::from(limit);
         u64::try_from(product >> 64).expect("below the limit")

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line arguments.
 
 use std::process::ExitCode;
 
@@ -134,7 +134,7 @@ fn all() -> Vec<Box<dyn PlannedSuite>> {
     ]
 }
 
-/// A suite's arguments when it is told nothing.
+/// Returns a suite's default arguments.
 fn defaults<SuiteArguments: Args + FromArgMatches>() -> SuiteArguments {
     let command = SuiteArguments::augment_args(clap::Command::new("suite"));
     let matches = command.get_matches_from(["suite"]);

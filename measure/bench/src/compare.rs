@@ -1,4 +1,4 @@
-//! Two recorded runs beside each other.
+//! Comparison of two recorded runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,10 +8,10 @@ use results::{CaseComparison, Comparison, Estimate, RunFolder, Verdict, compare,
 
 use crate::output::{self, Form};
 
-/// What a script learns: something got worse.
+/// Exit code for a regression.
 const WORSE_EXIT_CODE: u8 = 3;
 
-/// Nothing can be said.
+/// Exit code if the runs are not comparable.
 const NOT_COMPARABLE_EXIT_CODE: u8 = 4;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -56,7 +56,7 @@ fn exit_code(verdict: Verdict) -> u8 {
     }
 }
 
-/// `5%` or `5` as 0.05.
+/// Parses `5%` or `5` as 0.05.
 fn share(text: &str) -> Result<f64> {
     let number = text.trim().trim_end_matches('%').trim();
     match number.parse::<f64>() {
@@ -106,7 +106,7 @@ fn line(case: &CaseComparison) -> Vec<String> {
     ]
 }
 
-/// `701 [690, 712]`, with as many digits as tell something.
+/// Formats `701 [690, 712]`, with a suitable number of digits.
 fn cell(estimate: &Estimate) -> String {
     let digits = if estimate.median.abs() < 100.0 { 3 } else { 0 };
     let median = format!("{:.digits$}", estimate.median);

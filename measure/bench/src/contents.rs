@@ -1,12 +1,12 @@
-//! Contents that are written: blocks of a known kind, fresh each time.
+//! Contents of writes: unique blocks of a given kind.
 
 use crate::clock::Random;
 use crate::corpus::{Corpus, Kind};
 
 const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 
-/// Blocks kept ready. Together they fit the second-level cache, as a request's buffer does that
-/// was just received; a stamp makes each use of one different.
+/// Number of prepared blocks. They fit into the second-level cache, like a buffer just received. A
+/// stamp makes each use unique.
 const READY_BLOCKS: usize = 64;
 
 /// Relation of a block's bytes to each other and to other blocks.
@@ -35,11 +35,11 @@ impl Data {
     }
 }
 
-/// Contents that duplicates repeat, when nothing else is said: 256 MiB of them, so that comparing
-/// reaches memory.
+/// Default number of distinct contents of duplicates: 256 MiB, so that comparisons access main
+/// memory.
 const ORIGINALS: u64 = 65_536;
 
-/// A source of requests' contents.
+/// A generator of request contents.
 pub(crate) struct Contents {
     data: Data,
     ready: Vec<u8>,
@@ -51,8 +51,8 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// For requests of `request_bytes`. Different seeds give different contents, but for
-    /// duplicates: all sources repeat the same originals.
+    /// Creates a generator for requests of `request_bytes`. Different seeds give different
+    /// contents, except for duplicates: all generators repeat the same originals.
     pub(crate) fn new(data: Data, request_bytes: usize, seed: u64) -> Self {
         let blocks = READY_BLOCKS.max(request_bytes / BLOCK_BYTES * 2);
         let mut random = Random::new(seed);
@@ -78,7 +78,7 @@ impl Contents {
         }
     }
 
-    /// Duplicates repeat one of `count` originals, a multiple of 64.
+    /// Sets the number of originals that duplicates repeat, a multiple of 64.
     pub(crate) fn with_originals(mut self, count: u64) -> Self {
         let ready = READY_BLOCKS as u64;
         assert!(count >= ready, "there are {ready} originals at least");
@@ -87,8 +87,8 @@ impl Contents {
         self
     }
 
-    /// The next request's contents: never seen before, unless duplicates or zeros are asked for.
-    /// A duplicate repeats any of the originals.
+    /// Returns the next request's contents. They are unique unless the kind is duplicates or zeros.
+    /// A duplicate repeats one of the originals.
     pub(crate) fn next(&mut self) -> &[u8] {
         if self.next + self.request_bytes > self.ready.len() {
             self.next = 0;
@@ -113,7 +113,7 @@ impl Contents {
         request
     }
 
-    /// The originals that duplicates repeat, a set at a time, to be stored before.
+    /// Passes the originals of duplicates to `store`, a set at a time, to be stored beforehand.
     pub(crate) fn each_original(
         &self,
         mut store: impl FnMut(&[u8]) -> anyhow::Result<()>,
@@ -133,7 +133,7 @@ impl Contents {
         Ok(())
     }
 
-    /// The blocks kept ready, as they are.
+    /// Returns the prepared blocks.
     pub(crate) fn ready_blocks(&self) -> &[Block] {
         self.ready.as_chunks::<BLOCK_BYTES>().0
     }
@@ -141,10 +141,10 @@ impl Contents {
 
 type Block = [u8; BLOCK_BYTES];
 
-/// Pages of data that shrinks, in equal shares.
+/// Kinds of compressible pages, in equal shares.
 const KINDS: [Kind; 4] = Kind::ALL;
 
-/// Makes a block differ from all with another number.
+/// Makes a block unique by a number.
 fn stamp(block: &mut Block, number: u64) {
     block[1024..1032].copy_from_slice(&number.to_le_bytes());
 }
@@ -158,7 +158,8 @@ fn original_seed(index: usize) -> u64 {
     0x0D15_EA5E + (index % READY_BLOCKS) as u64
 }
 
-/// Mixed data: half random, a quarter compressible, an eighth each of duplicates and zeros.
+/// Returns the kind of a block. Mixed data is half random, a quarter compressible, and an eighth
+/// each of duplicates and zeros.
 fn kind_of(data: Data, index: usize) -> Data {
     match (data, index % 8) {
         (Data::Mixed, 0 | 2 | 4 | 6) => Data::Random,

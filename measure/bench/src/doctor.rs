@@ -1,4 +1,4 @@
-//! Measurements that can be made here, and those that will be left out, with reasons.
+//! Report of measurements that are possible here, and those that will be skipped, with reasons.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use system::{Ability, missing};
 use crate::output::{self, Form, bytes_text};
 use crate::run::{self, Options, PlannedSuite, Session, Skip};
 
-/// Programs that suites use, and what for.
+/// Programs used by suites, with their purpose.
 const PROGRAMS: [(&str, &str); 10] = [
     ("fio", "forsa, fusion, peers: load generator"),
     ("nbdkit", "peers: a RAM disk over NBD"),
@@ -24,17 +24,17 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("modprobe", "peers: brd and null_blk, if the kernel has the modules"),
 ];
 
-/// Smaller than this, the engine's suite has no room at its usual size.
+/// Minimum memory for the engine suite's default size.
 const MEMORY_BYTES_MIN: u64 = 8 << 30;
 
-/// Everything the doctor says.
+/// Complete output of the doctor.
 #[derive(Debug, Serialize)]
 struct Findings {
     host: Host,
     memory_available_bytes: u64,
     checks: Vec<Check>,
     suites: Vec<SuiteFindings>,
-    /// By default settings: what would be on record as skipped.
+    /// Measurements skipped with default settings.
     skipped: Vec<Skip>,
 }
 
@@ -42,12 +42,12 @@ struct Findings {
 struct Check {
     name: String,
     is_available: bool,
-    /// What was found, or what is missing and what to do about it.
+    /// Finding, or what is missing and how to fix it.
     detail: String,
     needed_for: &'static str,
 }
 
-/// A suite by the quick profile.
+/// Plan of a suite with the quick profile.
 #[derive(Debug, Serialize)]
 struct SuiteFindings {
     name: &'static str,
@@ -55,7 +55,7 @@ struct SuiteFindings {
     skipped: usize,
     seconds: f64,
     memory_bytes: u64,
-    /// Why it cannot be planned at all.
+    /// Reason why no plan is possible, if so.
     obstacle: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A fio job on a target: one step of a plan, and the row that it gives.
+//! Step of a plan that runs a fio job on a target, and the resulting row.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,44 +16,44 @@ use crate::targets::{
     CoresAwake, Kind, LazyTarget, Measured, Place, Spec, Target, fill, measure, wait_until_idle,
 };
 
-/// What a run of fio takes beyond its measured time.
+/// Overhead of a fio run beyond its measured time.
 const FIO_SECONDS: f64 = 0.28;
 
-/// For plans: what is made sure before a measurement, and what it takes to set a target up.
+/// Times for plans: preparation of a measurement, and set-up of a target.
 const SETTLING_SECONDS: f64 = 0.15;
 const SET_UP_SECONDS: f64 = 2.0;
 
-/// For plans: what targets take in a second, roughly.
+/// Approximate throughput of targets, for plans.
 const BYTES_PER_S_EXPECTED: f64 = 1e9;
 
-/// Time that the machine may take to finish what was asked of it before.
+/// Maximum time to wait for earlier activity to finish.
 pub(crate) const SETTLING_TIME_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) const BUSY_FLAG: &str = "the machine was busy before it began";
 
 pub(crate) const AWAKE_SUFFIX: &str = " (cores kept awake)";
 
-/// State of the cores while a target is measured.
+/// State of the cores during a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cores {
-    /// As the target leaves them.
+    /// Not influenced.
     Free,
-    /// Kept from sleeping by us, for targets that do not do so themselves.
+    /// Kept awake, for targets that do not do so themselves.
     Awake,
 }
 
-/// A job on a target, to be measured once.
+/// A single measurement of a job on a target.
 pub(crate) struct FioStep {
     pub(crate) suite: Suite,
     pub(crate) case: String,
     pub(crate) target: Rc<LazyTarget>,
     pub(crate) job: Job,
-    /// With requests of this size everything is written before, unless that is done.
+    /// Request size of the initial fill, which is done once.
     pub(crate) fill_block_bytes: u32,
     pub(crate) repeat: u32,
     pub(crate) cores: Cores,
-    /// While this and what is set up beside it is measured.
+    /// Memory used during the step, including targets set up beside it.
     pub(crate) memory_bytes: u64,
-    /// True if the fill is this step's to pay for.
+    /// Set if this step includes the initial fill.
     pub(crate) begins_with_fill: bool,
 }
 
@@ -172,8 +172,8 @@ impl FioStep {
     }
 }
 
-/// Parameters in rows of a job of random data on a target that was filled, whoever sends its
-/// requests.
+/// Returns the parameters in rows of a job with random data on a filled target, for any load
+/// generator.
 pub(crate) fn params_of(job: &Job, target: &Target, generator: &str) -> Vec<(String, Value)> {
     let params = [
         ("rw", json!(job.pattern.to_string())),
@@ -198,13 +198,13 @@ fn contents_name(contents: Contents) -> &'static str {
     }
 }
 
-/// `randread 4096 jobs=1 depth=1`.
+/// Formats `randread 4096 jobs=1 depth=1`.
 pub(crate) fn case_name(job: &Job) -> String {
     let Job { pattern, block_bytes, jobs, queue_depth, .. } = job;
     format!("{pattern} {block_bytes} jobs={jobs} depth={queue_depth}")
 }
 
-/// Sizes of targets, so that caches do not stand for memory.
+/// Returns the size of targets, which exceeds the caches.
 pub(crate) fn place(size_mib: Option<u64>, session: &Session) -> Place {
     let mib = size_mib.unwrap_or(match session.profile {
         Profile::Quick => 512,
@@ -214,8 +214,8 @@ pub(crate) fn place(size_mib: Option<u64>, session: &Session) -> Place {
     Place::new(mib << 20, session.destroy.clone())
 }
 
-/// Targets that can be measured here, and what is skipped of those that were asked for. A device
-/// that the user gave up is always asked for.
+/// Returns the available targets, and skips for requested ones that are not. A device given by the
+/// user always counts as requested.
 pub(crate) fn sort_out(
     suite: Suite,
     specs: Vec<Spec>,
@@ -241,12 +241,12 @@ pub(crate) fn sort_out(
     (targets, skipped)
 }
 
-/// Memory of all of them together.
+/// Returns the total memory of the targets.
 pub(crate) fn memory_bytes(targets: &[Rc<LazyTarget>]) -> u64 {
     targets.iter().map(|target| target.spec().memory_bytes(target.place())).sum()
 }
 
-/// Puts them into an order that the seed decides.
+/// Shuffles items with a seeded generator.
 pub(crate) fn shuffle<T>(items: &mut [T], random: &mut Random) {
     for end in (1..items.len()).rev() {
         let other = random.index(end + 1);

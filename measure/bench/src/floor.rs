@@ -1,4 +1,4 @@
-//! Bare memory: what a copy costs when nothing else is done.
+//! Bare memory: the cost of a plain copy.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use codec::{BLOCK_BYTES, Block, Encoder};
 use crate::clock::{Random, nanoseconds};
 use crate::contents::Contents;
 
-/// Places of `block_bytes` in a stretch of bytes.
+/// Sequence of positions of `block_bytes` in a range.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     order: Order,
@@ -20,7 +20,7 @@ pub(crate) struct Places {
 enum Order {
     Sequential,
     Random(Random),
-    /// All over the stretch, each place once before any comes again.
+    /// Permutation of all positions.
     Each {
         stride: u64,
     },
@@ -35,10 +35,10 @@ impl Places {
         Self::new(Order::Sequential, size_bytes, block_bytes)
     }
 
-    /// Order that is as random as random places to a cache, yet has none twice in a turn.
+    /// Creates a cache-unfriendly order that visits each position once per turn.
     pub(crate) fn each(size_bytes: u64, block_bytes: usize) -> Self {
         let mut places = Self::new(Order::Sequential, size_bytes, block_bytes);
-        // The golden section spreads a sequence most evenly.
+        // Multiples of the golden ratio are spread evenly.
         let mut stride = (places.count * 618 / 1_000).max(1);
         while greatest_common_divisor(stride, places.count) != 1 {
             stride += 1;
@@ -79,7 +79,7 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// Copies from `memory` to a buffer in the cache: the floor of reads.
+/// Copies from `memory` to a cached buffer: the floor of reads.
 pub(crate) fn copy_out(memory: &[u8], places: &mut Places, into: &mut [u8], count: u64) -> u64 {
     nanoseconds(|| {
         for _ in 0..count {
@@ -90,7 +90,7 @@ pub(crate) fn copy_out(memory: &[u8], places: &mut Places, into: &mut [u8], coun
     })
 }
 
-/// Copies fresh contents from the cache to `memory`: the floor of writes.
+/// Copies new contents from the cache to `memory`: the floor of writes.
 pub(crate) fn copy_in(
     memory: &mut [u8],
     places: &mut Places,
@@ -107,7 +107,7 @@ pub(crate) fn copy_in(
     })
 }
 
-/// Encoded pages that are decoded again and again: the floor of reads of what was compressed.
+/// Encoded pages for repeated decoding: the floor of reads of compressed data.
 pub(crate) struct Encoded {
     pages: Vec<Vec<u8>>,
     next: usize,
@@ -115,7 +115,7 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
-    /// Set of the pages that get shorter; none when none does.
+    /// Encodes the compressible pages. Returns `None` if there are none.
     pub(crate) fn new(pages: &[Block]) -> Option<Self> {
         let mut encoder = Encoder::new();
         let mut encode = |page: &Block| Some(encoder.encode(page, BLOCK_BYTES - 1)?.to_vec());
@@ -123,7 +123,7 @@ impl Encoded {
         (!pages.is_empty()).then_some(Self { pages, next: 0, block: [0; BLOCK_BYTES] })
     }
 
-    /// Copies as [`copy_out`] does, and decodes a page for each 4 KiB.
+    /// Copies like [`copy_out`], and decodes a page per 4 KiB.
     pub(crate) fn copy_out_and_decode(
         &mut self,
         memory: &[u8],

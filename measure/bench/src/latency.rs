@@ -1,16 +1,16 @@
-//! Durations of requests: many of them, in little memory.
+//! Latency histograms with low memory use.
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use results::LatencyKind;
 
-/// Longer than any wait that a request is given; what takes longer counts as this.
+/// Maximum latency, above all time limits. Longer ones are clamped.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 
-/// Digits that are kept of each latency.
+/// Number of significant digits.
 const DIGITS: u8 = 3;
 
-/// Latencies in nanoseconds, to three digits.
+/// Latencies in nanoseconds, with three digits.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
@@ -36,7 +36,7 @@ impl Latencies {
         self.0.mean()
     }
 
-    /// Duration that `share` of the requests stayed below or met.
+    /// Returns the latency that `share` of the requests did not exceed.
     pub(crate) fn quantile(&self, share: f64) -> u64 {
         self.0.value_at_quantile(share)
     }
@@ -45,7 +45,7 @@ impl Latencies {
         self.0.max()
     }
 
-    /// Form for the record; fails when nothing was recorded.
+    /// Converts to the recorded form. Fails if nothing was recorded.
     pub(crate) fn recorded(&self, kind: LatencyKind) -> Result<results::Latency> {
         (self.count() > 0).then_some(()).context("no request was made in the time given")?;
         Ok(results::Latency {
@@ -63,7 +63,7 @@ impl Latencies {
         })
     }
 
-    /// Ten for each power of two at most, those without requests left out.
+    /// Returns at most ten nonempty buckets per power of two.
     fn buckets(&self) -> Vec<(u64, u64)> {
         let mut buckets: Vec<(u64, u64)> = Vec::new();
         for value in self.0.iter_recorded() {
@@ -79,15 +79,15 @@ impl Latencies {
     }
 }
 
-/// The next larger of the numbers that have three significant bits.
+/// Returns the next larger number with three significant bits.
 fn bound_above(value: u64) -> u64 {
     let bits = 64 - value.leading_zeros();
     let step = 1_u64 << bits.saturating_sub(4);
     (value + 1).next_multiple_of(step)
 }
 
-/// Number of requests that took at least so long, give or take an eighth: what tests of drivers
-/// ask.
+/// Returns the number of requests that took at least this long, accurate to an eighth. Used by
+/// tests.
 #[cfg(test)]
 pub(crate) fn count_from(latency: &results::Latency, least: std::time::Duration) -> u64 {
     let is_long = |(bound, _): &&(u64, u64)| u128::from(*bound) > least.as_nanos();

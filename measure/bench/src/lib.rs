@@ -1,4 +1,5 @@
-//! Measures Memlane and what it is compared with, on this machine: what `memlane-bench` is made of.
+//! Benchmark suites for Memlane and its alternatives on this machine: the library of
+//! `memlane-bench`.
 #![forbid(unsafe_code)]
 
 mod advise;

@@ -1,4 +1,4 @@
-//! `memlane-bench`: measures Memlane and what it is compared with, on this machine.
+//! `memlane-bench`: benchmarks of Memlane and its alternatives on this machine.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

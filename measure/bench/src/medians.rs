@@ -1,10 +1,10 @@
-//! Medians over repeats, for tables that people read.
+//! Medians over repeats, for result tables.
 
 use results::{Estimate, Row, Validity};
 
 use crate::output::{self, Table};
 
-/// The rows of one run, asked for figures of a case on a target.
+/// Rows of one run, queried by target and case.
 pub(crate) struct Medians<'row> {
     rows: Vec<&'row Row>,
 }
@@ -14,12 +14,12 @@ impl<'row> Medians<'row> {
         Self { rows: rows.to_vec() }
     }
 
-    /// The measure of [`Row::measures`] over all repeats that count.
+    /// Returns the estimate of a measure ([`Row::measures`]) over all valid repeats.
     pub(crate) fn of(&self, target: &str, case: &str, measure: &str) -> Option<Estimate> {
         self.estimate((target, case), |row| row.measures().get(measure).copied())
     }
 
-    /// Estimate of a value that is no measure, over the same repeats.
+    /// Returns the estimate of another value over the same repeats.
     pub(crate) fn estimate(
         &self,
         (target, case): (&str, &str),
@@ -35,7 +35,7 @@ impl<'row> Medians<'row> {
         self.of(target, case, measure).map(|estimate| estimate.median)
     }
 
-    /// The first valid row of each case on each target, in their order.
+    /// Returns the first valid row of each case on each target, in order.
     pub(crate) fn firsts(&self) -> Vec<&'row Row> {
         let mut firsts: Vec<&Row> = Vec::new();
         for row in self.rows.iter().copied().filter(|row| row.is_valid()) {
@@ -46,7 +46,7 @@ impl<'row> Medians<'row> {
         firsts
     }
 
-    /// Tables that have lines, each below its title, then the remarks.
+    /// Formats nonempty tables with their titles, then the remarks.
     pub(crate) fn page<const COUNT: usize>(&self, tables: [(&str, Table); COUNT]) -> String {
         let mut parts = Vec::new();
         for (title, table) in tables.into_iter().filter(|(_, table)| table.len() > 1) {
@@ -56,7 +56,7 @@ impl<'row> Medians<'row> {
         parts.join("\n")
     }
 
-    /// Targets in the order of their first valid rows.
+    /// Returns targets in the order of their first valid rows.
     pub(crate) fn targets(&self) -> Vec<&'row str> {
         let mut targets = Vec::new();
         for row in self.rows.iter().filter(|row| row.is_valid()) {
@@ -71,7 +71,7 @@ impl<'row> Medians<'row> {
         self.rows.iter().copied().filter(move |row| row.is_valid() && row.target == target)
     }
 
-    /// Flags, failures and what was left out, once each.
+    /// Returns flags, failures and skips without repetition.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let mut remarks: Vec<String> = Vec::new();
         for row in &self.rows {
@@ -89,7 +89,7 @@ impl<'row> Medians<'row> {
         remarks
     }
 
-    /// Each flag with the number of rows that bear it.
+    /// Returns each flag with its number of rows.
     fn flags(&self) -> Vec<String> {
         let mut flags: Vec<(&str, usize)> = Vec::new();
         for flag in self.rows.iter().flat_map(|row| &row.flags) {
@@ -104,12 +104,12 @@ impl<'row> Medians<'row> {
     }
 }
 
-/// A dash where there is nothing.
+/// Formats a number, or a dash.
 pub(crate) fn cell(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
-/// `1234567.8` as `1,234,568`.
+/// Formats `1234567.8` as `1,234,568`.
 pub(crate) fn thousands(value: Option<f64>) -> String {
     let Some(value) = value else { return "-".to_owned() };
     let digits = format!("{value:.0}");

@@ -1,10 +1,10 @@
-//! Everything that is printed.
+//! Output of the program.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// For whom a program prints.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
@@ -17,20 +17,20 @@ pub(crate) fn json(value: &(impl Serialize + ?Sized)) {
     line(&text);
 }
 
-/// Cells by lines; the first line is the heading.
+/// Cells by row. The first row is the heading.
 pub(crate) type Table = Vec<Vec<String>>;
 
-/// A table with a heading alone, whose names stand between bars.
+/// Creates a table with only a heading, from names separated by bars.
 pub(crate) fn heading(names: &str) -> Table {
     vec![names.split(" | ").map(str::to_owned).collect()]
 }
 
-/// A table as text: the first row is its heading, numbers stand right.
+/// Formats a table with a heading and right-aligned cells.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     aligned(rows, |cell, width| format!("{cell:>width$}"))
 }
 
-/// The same with everything on the left, for words.
+/// Formats a left-aligned table, for words.
 pub(crate) fn left_table(rows: &[Vec<String>]) -> String {
     aligned(rows, |cell, width| format!("{cell:<width$}"))
 }
@@ -47,22 +47,22 @@ fn aligned(rows: &[Vec<String>], pad: fn(&str, usize) -> String) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Bytes for people: `1.53 GiB`.
+/// Formats bytes: `1.53 GiB`.
 pub(crate) fn bytes_text(bytes: u64) -> String {
     api::ByteSize(bytes).rounded()
 }
 
-/// Prints text on standard output.
+/// Prints text to standard output.
 pub(crate) fn note(text: &str) {
     line(text);
 }
 
-/// Prints how far a run is, on standard error.
+/// Prints the progress of a run to standard error.
 pub(crate) fn progress(text: &str) {
     eprintln!("{text}");
 }
 
-/// Prints what went wrong, for people on standard error or for programs on standard output.
+/// Prints an error: for people to standard error, for programs to standard output.
 pub(crate) fn failure(error: &anyhow::Error, form: Form) {
     let message = format!("{error:#}");
     match form {
@@ -73,8 +73,8 @@ pub(crate) fn failure(error: &anyhow::Error, form: Form) {
     }
 }
 
-/// A line on standard output. A reader that has seen enough, as `head` has, is no failure: the
-/// program goes on to its end and its exit code.
+/// Prints a line to standard output. A closed pipe, for example of `head`, is not an error: the
+/// program runs to its end with its normal exit code.
 fn line(text: &str) {
     let mut out = io::stdout().lock();
     let printed = writeln!(out, "{text}").and_then(|()| out.flush());

@@ -1,9 +1,9 @@
-//! An open loop: requests are due at fixed times, whether or not earlier ones are over.
+//! Open loop: requests are due at fixed times, regardless of whether earlier ones have completed.
 //!
-//! A closed loop sends the next request when the last one is over, so that a stall delays the
-//! requests after it without showing in their latency (coordinated omission). Here a request that
-//! is late is sent as soon as possible, and two latencies are kept: from the intended start, which
-//! is what a client waits, and from when it was sent, which is what a closed loop would tell.
+//! A closed loop sends the next request when the previous one has completed. A stall then delays
+//! later requests without affecting their latency (coordinated omission). In an open loop a late
+//! request is sent as soon as possible, and two latencies are recorded: from the intended start,
+//! which is a client's waiting time, and from when it was sent, which a closed loop would report.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use anyhow::{Context, Result, ensure};
 
 use crate::latency::Latencies;
 
-/// Closer than this a wait spins, for a sleep may take longer.
+/// Remaining wait below which the thread spins, because a sleep may take longer.
 const SPIN_NS: u64 = 200_000;
 
-/// For how many times the planned time requests that are due are still made, before the target
-/// counts as too slow for the rate.
+/// Multiple of the planned time for which overdue requests are still sent before the target counts
+/// as too slow.
 const OVERTIME: u64 = 1;
 
-/// Requests at a fixed rate.
+/// A fixed request rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pace {
     pub(crate) rate_per_s: f64,
@@ -28,16 +28,16 @@ pub(crate) struct Pace {
 /// Results of an open loop.
 #[derive(Clone, Debug)]
 pub(crate) struct Paced {
-    /// From when each request was due.
+    /// Latencies from when each request was due.
     pub(crate) intended: Latencies,
-    /// From when each request was sent.
+    /// Latencies from when each request was sent.
     pub(crate) service: Latencies,
-    /// True if every request that was due was made; else the target is too slow for the rate, and
-    /// those that were not made count with the time they waited in vain.
+    /// True if every due request was sent. Otherwise the target is too slow for the rate, and
+    /// unsent requests count with the time they waited.
     pub(crate) kept_up: bool,
 }
 
-/// Time, which tests make up. In nanoseconds since some moment.
+/// Clock in nanoseconds since a fixed instant. Tests simulate it.
 trait Clock {
     fn now_ns(&self) -> u64;
     fn wait_until(&self, ns: u64);
@@ -64,7 +64,7 @@ impl Clock for RealClock {
     }
 }
 
-/// Makes the requests that are due. A request that fails ends the loop.
+/// Sends the due requests. A failed request ends the loop.
 pub(crate) fn run(pace: Pace, request: impl FnMut() -> Result<()>) -> Result<Paced> {
     run_by(&RealClock(Instant::now()), pace, request)
 }
@@ -109,7 +109,7 @@ impl Paced {
         Self { intended: Latencies::new(), service: Latencies::new(), kept_up: true }
     }
 
-    /// Another thread's requests of the same load.
+    /// Adds another thread's results of the same load.
     pub(crate) fn add(&mut self, other: &Self) {
         self.intended.add(&other.intended);
         self.service.add(&other.service);
@@ -135,7 +135,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Time that passes only where a test says so.
+    /// Simulated time.
     #[derive(Default)]
     struct FakeClock(Cell<u64>);
 
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// A target that takes 10 µs, and once a second.
+    /// A target that takes 10 µs per request, with one stall of a second.
     fn with_one_stall() -> Paced {
         let clock = FakeClock::default();
         let mut number = 0;

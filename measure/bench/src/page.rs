@@ -1,4 +1,4 @@
-//! One page that shows recorded runs, and the same for other programs.
+//! Report page of recorded runs, and exports for other programs.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let kept = arguments.keep.as_deref().map(|folder| keep(&arguments.folders, folder));
     let kept = kept.transpose()?.map(|folders| Report::read(&folders)).transpose()?;
     if let Some(path) = &arguments.markdown {
-        // What can be made again from what is kept.
+        // Uses the kept runs, so that the page is reproducible from them.
         write_markdown(kept.as_ref().unwrap_or(&report), path)?;
     }
     if let Some(folder) = &arguments.vega {

@@ -1,4 +1,4 @@
-//! A pool for the length of a measurement, in huge pages where they can be had.
+//! Temporary pools for measurements, in huge pages if available.
 
 use std::path::PathBuf;
 
@@ -8,14 +8,14 @@ use tempfile::TempDir;
 
 use region::{Region, RegionSpec};
 
-/// A folder on tmpfs that goes when this is dropped.
+/// A folder on tmpfs, removed when dropped.
 pub(crate) struct Place {
     folder: TempDir,
     mounted: bool,
 }
 
 impl Place {
-    /// Mounts a tmpfs of huge pages of its own, as root; else takes /dev/shm as it is.
+    /// Mounts a tmpfs with huge pages if run as root. Otherwise uses /dev/shm as it is.
     pub(crate) fn new() -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("memlane-bench-")
@@ -31,7 +31,7 @@ impl Place {
         self.mounted
     }
 
-    /// A fresh region of this name, with all of its memory ready.
+    /// Creates a region with all of its memory populated.
     pub(crate) fn region(&self, name: &str, size_bytes: u64) -> Result<Region> {
         let path: PathBuf = self.folder.path().join(name);
         let region = Region::open(&RegionSpec { path, size_bytes })?;
@@ -48,7 +48,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.mounted {
-            // Detached, so that a mapping that is still open does not keep it mounted.
+            // Detached, so that open mappings do not keep it mounted.
             let _ = unmount(self.folder.path(), UnmountFlags::DETACH);
         }
     }

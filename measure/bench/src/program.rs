@@ -1,4 +1,4 @@
-//! The program as a whole: arguments in, exit code out.
+//! The program: from arguments to exit code.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use system::Interruption;
 
 use crate::{command, output, run};
 
-/// Does what the command line asks for, and reports a failure on standard error.
+/// Runs the command line, and reports failures on standard error.
 pub fn run_program() -> ExitCode {
     let arguments = command::Arguments::parse();
     let form = arguments.form();

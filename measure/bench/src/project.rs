@@ -1,5 +1,5 @@
-//! Meaning of recorded cycles per I/O for servers with more cores. Computes by
-//! `results::projection` and prints; measures nothing.
+//! Command that projects recorded cycles per I/O to servers with more cores. Computes with
+//! `results::projection` and prints. Measures nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::output::{self, Form};
 
-/// More than any server is planned with, and few enough for every sum to stay exact.
+/// Maximum number of cores: above any planned server, but small enough for exact sums.
 const CORES_MAX: i64 = 1 << 24;
 const COLUMNS_MAX: usize = 16;
 
@@ -197,7 +197,7 @@ fn name(of: &Of) -> String {
     }
 }
 
-/// The tables of the 2012 slides, and what of them does not follow from the rest.
+/// Formats the tables of the 2012 slides, and their inconsistencies.
 fn slides() -> String {
     let mut rows = output::heading("slides, M IOPS of 4096 cores");
     rows[0].extend(CPIO_COLUMNS.map(str::to_owned));
@@ -228,7 +228,7 @@ fn slides() -> String {
     )
 }
 
-/// Three digits, or all before the point.
+/// Formats three digits, or all before the point.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 1e7 || (size < 1e-3 && size > 0.0) => format!("{value:.2e}"),

@@ -1,4 +1,4 @@
-//! Each step of the write and read path by itself, beside a copy of a block in the cache.
+//! Each step of the write and read path in isolation, compared with copying a cached block.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::output::{self, Form};
 use crate::pool::Place;
 use crate::run::{Cost, Plan, Session, Step};
 
-/// Repetitions between two looks at the clock.
+/// Number of repetitions per clock reading.
 const BATCH: u32 = 256;
 
 const POOL_BYTES: u64 = 256 << 20;
@@ -36,7 +36,7 @@ struct Row {
     ns_mean: f64,
 }
 
-/// Steps in the codec, the page store and the volume; used to estimate the time.
+/// Number of steps in the codec, the page store and the volume, for the estimate of the duration.
 const STEP_COUNT: f64 = 18.0;
 
 pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
     Ok(())
 }
 
-/// One step of the plan for each repeat: each measures every step of the path.
+/// Plans a step per repeat, which measures every step of the path.
 pub(crate) fn plan<'plan>(arguments: &'plan Arguments, session: &Session) -> Result<Plan<'plan>> {
     ensure!(arguments.seconds > 0.0, "--seconds takes a number above zero");
     let step = |repeat| Step {
@@ -91,7 +91,7 @@ fn table<'row>(rows: impl Iterator<Item = (&'row str, f64)>) -> String {
     output::table(&table)
 }
 
-/// Every step's row, and whether the pool lay in huge pages.
+/// Returns the row of each step, and whether the pool had huge pages.
 fn measure(arguments: &Arguments) -> Result<(Vec<Row>, bool)> {
     ensure!(arguments.seconds > 0.0, "--seconds takes a number above zero");
     let mut rows = Rows { time: Duration::from_secs_f64(arguments.seconds), list: Vec::new() };
@@ -109,7 +109,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Repeats `work` for the time given, after a tenth of it for warming up.
+    /// Repeats `work` for the given time, after a warm-up of a tenth of it.
     fn measure(&mut self, step: &'static str, mut work: impl FnMut()) {
         let mut repeat = |time: Duration| {
             let end = Instant::now() + time;

@@ -1,4 +1,4 @@
-//! Processor time is counted as it is used, in each way of counting, on a busy machine too.
+//! Tests that processor time is counted correctly by each method, including on a busy machine.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use anyhow::Result;
 use bench::targets::{Accounts, CpuBackend, CpuGroup};
 use system::Tool;
 
-/// Three processes, one below the other two, that use two seconds together, each by its own clock
-/// of processor time. The last adds what is missing and ends at once.
+/// Three processes, a parent with two children, that use two seconds of processor time in total.
+/// The parent adds the missing time and exits.
 const SPIN: &str = "
 import os, resource, subprocess, sys, time
 child = 'import os, time\\nwhile time.process_time() < 0.6: pass\\nos._exit(0)'
@@ -22,7 +22,7 @@ os._exit(0)
 const SPUN_S: f64 = 2.0;
 const TOLERANCE: f64 = 0.02;
 
-/// Children of one process that were waited for are counted in one: one test at a time.
+/// Ended children of a process are counted together, so only one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {

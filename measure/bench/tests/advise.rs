@@ -1,4 +1,4 @@
-//! `memlane-bench advise` as a user runs it, on a PostgreSQL that works meanwhile.
+//! Tests of `memlane-bench advise` on a PostgreSQL under load.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -25,7 +25,7 @@ fn missing_here() -> Option<String> {
         .or_else(|| Postgres::find().err().map(|error| format!("{error:#}")))
 }
 
-/// A server that has written, synced and sorted.
+/// Starts a server that has written, synced and sorted.
 fn busy_server(folder: &Path) -> Result<Server> {
     Tool::new("chmod 755").arg(folder).check()?;
     let place = folder.join("postgres");
@@ -70,7 +70,7 @@ fn a_running_server_is_asked_and_its_files_are_sampled() -> Result<()> {
                 ensure!((0.0..1.0).contains(&number(part, share)?), "{share} of {part}");
             }
         }
-        // Each statement was a commit of its own, and the sort went through temporary files.
+        // Each statement was a separate commit, and the sort used temporary files.
         ensure!(number(logs, "sync_share")? > 0.0 && number(logs, "write_share")? > 0.0, "{logs}");
         ensure!(number(temporary, "write_share")? > 0.0, "{temporary}");
         assert_eq!(number(temporary, "sync_share")?, 0.0);
@@ -78,7 +78,7 @@ fn a_running_server_is_asked_and_its_files_are_sampled() -> Result<()> {
         ensure!(number(whole, "memory_bytes")? < number(whole, "bytes")?, "{whole}");
         ensure!(number(found, "sampled_bytes")? > 0.0, "nothing was read");
     }
-    // What was asked has changed nothing.
+    // The command changed nothing.
     assert_eq!(server.query("postgres", "SELECT count(*) FROM words")?, "200005");
     let text = advise(&[&*server.data().to_string_lossy()])?;
     let text = String::from_utf8_lossy(&text.stdout).into_owned();

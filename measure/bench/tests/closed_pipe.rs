@@ -1,4 +1,4 @@
-//! A reader that goes, as `head` does, is no failure of the program that prints.
+//! Tests that a closed output pipe, as with `head`, is not a failure.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! `memlane-bench cpio` as a user runs it, small.
+//! Tests of `memlane-bench cpio`, with small sizes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -14,8 +14,8 @@ use tempfile::TempDir;
 
 const REQUIREMENTS: &str = "tests/requirements.txt";
 
-/// A folder with what applications need and no package that is installed has: `python` with
-/// modules, and `nats` with a broker whose package would start it as a service.
+/// Returns a folder with dependencies that no installed package provides: `python` with modules,
+/// and `nats` with a broker whose package would start a service.
 fn fetched() -> Result<PathBuf> {
     let sources = env!("CARGO_MANIFEST_DIR");
     let origin = "the Python package index and Debian";
@@ -27,7 +27,8 @@ fn fetched() -> Result<PathBuf> {
     })
 }
 
-/// Its own folder for temporary files has its own lock: other tests run benchmarks too.
+/// Runs the program. Its own temporary folder has its own lock, because other tests run benchmarks
+/// too.
 fn bench(place: &Path, words: &[&str]) -> Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlane-bench"));
     command.arg("cpio").args(words).env("TMPDIR", place).current_dir(place);
@@ -45,14 +46,14 @@ fn recorded(place: &Path, words: &[&str]) -> Result<RunFolder> {
     RunFolder::open(&place.join("run"))
 }
 
-/// A busy machine makes a row invalid, with its figures; nothing else may.
+/// Checks that a row is valid, or invalid with figures because of a busy machine.
 fn check_validity(row: &Row) -> Result<()> {
     let is_measured = row.is_valid() || row.is_spoiled();
     ensure!(is_measured, "{} on {}: {:?}", row.case, row.target, row.validity);
     Ok(())
 }
 
-/// Set for applications that differ from those below in the size of what they work on alone.
+/// Variable that also enables applications which differ only in data size from those below.
 const ALL_VARIABLE: &str = "MEMLANE_ALL_APPLICATIONS";
 const ONE_OF_EACH: &str = "--only=blastn,borg-small,business,db_bench,duckdb,fio,fio-ior,fs_mark,\
                            index-flat-small,index-tree-small,lmdb,similar,sort,sqlite,streams-64,\
@@ -97,7 +98,7 @@ fn each_application_that_is_installed_does_its_work_and_is_verified() -> Result<
     Ok(())
 }
 
-/// They are those of the groups, and somebody used some.
+/// Checks that the total is the sum of the groups, and not zero.
 fn check_cycles(row: &Row) -> Result<()> {
     let figure = |name: &str| row.figures.get(name).copied().context("the figure is there");
     let working = figure("application_cycles")? + figure("driver_cycles")?;

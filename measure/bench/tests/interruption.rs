@@ -1,4 +1,4 @@
-//! Ctrl-C in the middle of a run: the record stays, and nothing that was set up is left behind.
+//! Tests of Ctrl-C during a run: the record remains, and no resources are left behind.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,15 +12,15 @@ use serde_json::Value;
 use system::{Ability, Background, Tool, leftovers, missing, wait_for};
 use tempfile::TempDir;
 
-/// What the shell knows as "ended by Ctrl-C".
+/// Exit code for termination by Ctrl-C.
 const INTERRUPTED_EXIT_CODE: i32 = 130;
 const PROGRESS_TIME_LIMIT: Duration = Duration::from_secs(300);
 const END_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// Tried for a short run.
+/// Seeds among which the shortest run is chosen.
 const SEEDS: std::ops::Range<u64> = 0..10;
 
-/// A run whose processes all have its folder in their environment.
+/// A run whose processes are identified by its folder in their environment.
 struct Run {
     folder: TempDir,
     words: Vec<String>,
@@ -42,7 +42,7 @@ impl Run {
         self.folder.path().join("out")
     }
 
-    /// The targets that can be measured here, and how many steps it takes until all have been.
+    /// Returns the targets available here, and the number of steps until all have been used.
     fn targets(&self) -> Result<(BTreeSet<String>, usize)> {
         let plan: Value =
             serde_json::from_str(&self.tool().args(["--dry-run", "--json"]).check()?)?;
@@ -65,12 +65,12 @@ impl Run {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// What is on record, as far as there is a record.
+    /// Returns the recorded rows, if any.
     fn rows(&self) -> Vec<Row> {
         RunFolder::open(&self.out()).map(|it| it.rows().cloned().collect()).unwrap_or_default()
     }
 
-    /// Waits until it is far enough, asks it to stop, and looks at how it did.
+    /// Waits for progress, interrupts the run, and checks how it ends.
     fn interrupt_when(
         &self,
         mut process: Background,
@@ -89,7 +89,7 @@ impl Run {
         Ok(())
     }
 
-    /// The processes of this run, by what their environment names.
+    /// Returns the processes of this run, identified by their environment.
     fn processes(&self) -> Vec<(u32, String)> {
         let mark = format!("TMPDIR={}", self.folder.path().display());
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -104,19 +104,19 @@ impl Run {
     }
 }
 
-/// A target's name, whether its cores are kept awake or not.
+/// Returns a target's name without the suffix for awake cores.
 fn plain(target: &str) -> &str {
     target.trim_end_matches(" (cores kept awake)")
 }
 
-/// The file or device that a row's job worked on.
+/// Returns the file or device that a row's job used.
 fn path_of(row: &Row) -> Option<PathBuf> {
     let command = row.params.get("command")?.as_str()?;
     let word = command.split(' ').find(|word| word.starts_with("--filename="))?;
     Some(PathBuf::from(word.trim_start_matches("--filename=")))
 }
 
-/// What a loop device is over, when it is one.
+/// Returns the backing file of a loop device.
 fn file_below(device: &Path) -> Option<String> {
     let name = device.file_name()?.to_str()?;
     let path = format!("/sys/block/{name}/loop/backing_file");
@@ -136,7 +136,7 @@ fn ctrl_c_takes_down_everything_that_was_set_up() -> Result<()> {
         let (targets, steps) = run.targets()?;
         Ok((steps, targets, run))
     };
-    // The order is the seed's: of some the one that comes to all targets first.
+    // The seed determines the order. Chooses the one that reaches all targets first.
     let runs = SEEDS.map(of_seed).collect::<Result<Vec<_>>>()?;
     let first = runs.into_iter().min_by_key(|(steps, ..)| *steps);
     let (_, expected, run) = first.context("there are seeds")?;
@@ -163,7 +163,7 @@ fn ctrl_c_takes_down_everything_that_was_set_up() -> Result<()> {
                 let left = leftovers(Path::new(below.trim_end_matches(" (deleted)")))?;
                 ensure!(left.is_empty(), "left of {}: {left:?}", path.display());
             }
-            // Another process may make a device of the same name, but it goes as well.
+            // Another process may create a device of the same name, but it is removed as well.
             None => wait_for("a target to be gone", END_TIME_LIMIT, || Ok(!path.exists()))?,
         }
     }

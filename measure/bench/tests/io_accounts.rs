@@ -1,5 +1,5 @@
-//! 64 MiB written and read are 131,072 sectors each way, by every way to a volume: counted at the
-//! kernel's device, or by the daemon at the export that requests come in by.
+//! Tests that 64 MiB written and read are counted as 131,072 sectors each, for every access path of
+//! a volume: at the kernel's device, or by the daemon at the export.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn assert_whole(moved: DeviceIo, what: &str) {
     assert_eq!((moved.read_sectors, moved.write_sectors), (SECTORS, SECTORS), "{what}: {moved:?}");
 }
 
-/// A request may be counted just after it was answered; then the counts are exact.
+/// Waits for the counts, because a request may be counted just after its response.
 fn wait_until_whole(daemon: &Daemon, before: DeviceIo) -> Result<()> {
     let moved = || daemon_counts(daemon).map(|now| counts_since(now, before));
     wait_for("the daemon to count", COUNT_TIME_LIMIT, || {
@@ -95,7 +95,7 @@ fn of_the_ring() -> Result<()> {
     }
     wait_until_whole(&daemon, before)?;
     drop(device);
-    // What a client did stays counted when it has gone.
+    // Counts remain after a client has disconnected.
     wait_until_whole(&daemon, before)?;
     daemon.finish()
 }

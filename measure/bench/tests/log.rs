@@ -1,4 +1,4 @@
-//! `memlane-bench log` as a user runs it, on the brokers that it compares, small.
+//! Tests of `memlane-bench log` on the compared brokers, with small sizes.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use results::RunFolder;
 use system::{Ability, missing};
 
-/// The least of everything: figures of a moment, one number of threads, readers and consumers.
+/// Minimal parameters: short measurements, and one number of threads, readers and consumers.
 const LITTLE: &str = "--seconds=0.5 --log-mib=16 --mixes=0,80 --threads=2 --rates=50 \
                       --deliveries=100 --consumers=1 --out=run";
 
@@ -17,7 +17,7 @@ fn a_log_is_measured_on_memlanes_broker_and_on_apache_kafka() -> Result<()> {
         return Ok(());
     }
     let place = tempfile::tempdir()?;
-    // Its own folder for temporary files has its own lock: other tests run benchmarks too.
+    // Its own temporary folder has its own lock, because other tests run benchmarks too.
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlane-bench"));
     command.args(["log", "--target=broker,kafka"]).args(LITTLE.split_whitespace());
     command.env("MEMLANE_KAFKA_LIBS", kafka_clients::jars()?.trim_end_matches("/*"));

@@ -1,4 +1,4 @@
-//! `memlane-bench peers` on disks of virtual machines, small.
+//! Tests of `memlane-bench peers` on virtual disks, with small sizes.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ const TARGETS: [(&str, &str); 2] = [
     ("QEMU vhost-user-blk, iothread, io_uring, over tmpfs", "iothread=own"),
 ];
 
-/// Goal: figures of disks over vhost-user come from the real daemon and from QEMU's, by one driver.
+/// Goal: vhost-user disks of the real daemon and of QEMU are measured by the same driver.
 #[test]
 fn disks_over_vhost_user_are_measured_beside_those_of_qemu() -> Result<()> {
     let needed = [Ability::Program("qemu-storage-daemon")];
@@ -32,7 +32,7 @@ fn disks_over_vhost_user_are_measured_beside_those_of_qemu() -> Result<()> {
     let run = RunFolder::open(&place.path().join("run"))?;
     for (target, server) in TARGETS {
         let rows: Vec<&Row> = run.rows().filter(|row| row.target == target).collect();
-        // Reads and writes of two sizes at two depths, three times.
+        // Reads and writes of two sizes at two depths, three repeats.
         ensure!(rows.len() == 24, "{target} has {} rows", rows.len());
         for row in rows {
             let is_measured = row.is_valid() || row.is_spoiled();

@@ -1,4 +1,4 @@
-//! `memlane-bench placement` as a user runs it, on servers of its own, small.
+//! Tests of `memlane-bench placement` on its own servers, with small sizes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,8 @@ use serde_json::json;
 use system::database::{Mariadb, Postgres};
 use system::{Ability, Tool, missing, wait_for};
 
-/// Its own folder for temporary files has its own lock: other tests run benchmarks too.
+/// Runs the program. Its own temporary folder has its own lock, because other tests run benchmarks
+/// too.
 fn run(place: &Path, words: &[&str]) -> Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlane-bench"));
     command.arg("placement").args(words).env("TMPDIR", place).current_dir(place);
@@ -31,13 +32,14 @@ fn missing_here() -> Option<String> {
     missing(&needed).or_else(|| Postgres::find().err().map(|error| format!("{error:#}")))
 }
 
-/// Held by who looks for what runs leave on the host: another's is not left yet.
+/// Lock of tests that check for leftovers on the host, so that they do not see each other's
+/// resources.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is left on the host of what runs make.
+/// Returns leftovers of runs on the host.
 fn traces() -> Result<Vec<String>> {
     let zram = fs::read_dir("/sys/block")?.flatten().map(|it| it.file_name());
     let mut found: Vec<String> = zram
@@ -49,7 +51,8 @@ fn traces() -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Other guests and programs may spoil what is measured here, not what is counted.
+/// Returns whether a row is void. Other guests and programs may invalidate measurements, but not
+/// counts.
 fn is_void(row: &Row) -> bool {
     matches!(&row.validity, Validity::Invalid(reason) if reason.contains("void"))
 }
@@ -58,14 +61,14 @@ fn word<'row>(row: &'row Row, name: &str) -> &'row str {
     row.params.get(name).and_then(serde_json::Value::as_str).unwrap_or_default()
 }
 
-/// For what others make meanwhile, too.
+/// Time limit, also for resources of other processes.
 const GOING_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// Seconds that count: few, and more where a slow host has done nothing in them.
+/// Measured seconds: few at first, more if a slow host completes nothing.
 const SECONDS: [u32; 3] = [2, 8, 32];
 
-/// The rows of a run with slow storage in a folder, in which one user has done something wherever
-/// it was. Nothing of it is left.
+/// Returns the rows of a run with slow storage in a folder, in which one user completed work
+/// everywhere. Checks that nothing is left over.
 fn measured(words: &[&str]) -> Result<Vec<Row>> {
     let _alone = alone();
     let place = tempfile::tempdir()?;
@@ -82,7 +85,7 @@ fn measured(words: &[&str]) -> Result<Vec<Row>> {
         for row in &rows {
             ensure!(!is_void(row), "{}: {:?}", row.case, row.validity);
         }
-        // Another program may make a device of the same kind, but it goes as well.
+        // Another program may create a device of the same kind, but it is removed as well.
         let are_gone = || Ok(traces()?.iter().all(|it| before.contains(it)));
         wait_for("devices and mounts to go", GOING_TIME_LIMIT, are_gone)?;
         let left: Vec<_> = fs::read_dir(slow.path())?.flatten().collect();
@@ -130,7 +133,7 @@ fn each_part_is_put_where_it_should_be_and_measured() -> Result<()> {
             }
         }
         let used = |placement| best[&(workload, placement)].figures["fast_used_bytes"];
-        // The pages of all tables are more than a log of seconds, or what is temporary.
+        // The pages of all tables exceed a log of seconds, and temporary data.
         ensure!(used("whole") > used("temporary"), "a part takes more than the whole");
         let survives = |placement| word(best[&(workload, placement)], "durability");
         ensure!(survives("logs").contains("without their log"), "{}", survives("logs"));

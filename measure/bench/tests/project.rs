@@ -1,4 +1,4 @@
-//! `memlane-bench project` as a user runs it.
+//! Tests of `memlane-bench project`.
 
 use std::fs;
 use std::process::{Command, Output};

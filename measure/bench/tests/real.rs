@@ -1,4 +1,4 @@
-//! Targets as they are: set up, filled, measured for a moment and taken down, where this host can.
+//! Tests of real targets: set up, filled, measured briefly and removed, if available on this host.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,7 @@ const JOB: Job = Job {
     amount: Amount::Seconds(0.2),
 };
 
-/// Sets it up, measures a read and a write, and takes it down.
+/// Sets up a target, measures a read and a write, and removes it.
 fn check(spec: Spec) -> Result<()> {
     let place = Place::new(SIZE_BYTES, None);
     if let Some(reason) = spec.missing(&place) {
@@ -144,7 +144,7 @@ fn a_volume_past_the_kernel_is_measured_and_detached() -> Result<()> {
     check(Kind::VolumeRun.into())
 }
 
-/// Smaller sectors let smaller requests through.
+/// Checks that smaller sectors permit smaller requests.
 #[track_caller]
 fn check_requests_of_2_kib(kind: Kind) -> Result<()> {
     let place = Place { sector_bytes: 512, ..Place::new(SIZE_BYTES, None) };
@@ -200,7 +200,7 @@ fn what_cannot_be_had_is_told_with_its_reason() {
     assert!(reason.contains("neither a directory nor a block device"), "{reason}");
 }
 
-/// A loop device over a file of ours, detached at the end.
+/// A loop device over a file, detached when dropped.
 struct Loop(PathBuf);
 
 impl Loop {
@@ -262,10 +262,10 @@ fn only_an_empty_device_that_was_named_is_destroyed() -> Result<()> {
     mounted.unmount()
 }
 
-/// What `blkid` calls it, and its bytes, each with their place.
+/// Name of a signature in `blkid`, and its bytes with their offsets.
 type Signature = (&'static str, &'static [(u64, &'static [u8])]);
 
-/// A device that was named is refused, for this reason, and holds what it held.
+/// Checks that a given device is rejected for this reason and is unchanged.
 fn check_is_refused(spec: &Spec, place: &Place, reason: &str) -> Result<()> {
     let device = place.destroy.as_deref().context("it was named")?;
     let before = std::fs::read(device)?;

@@ -1,4 +1,4 @@
-//! `memlane-bench sql` as a user runs it, on a broker and a PostgreSQL of its own, small.
+//! Tests of `memlane-bench sql` on its own broker and PostgreSQL, with small sizes.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,8 @@ use system::{Ability, missing, product_path};
 
 const LIVE_QUERY: &str = "live query of memlane-broker";
 
-/// Its own folder for temporary files has its own lock: other tests run benchmarks too.
+/// Runs the program. Its own temporary folder has its own lock, because other tests run benchmarks
+/// too.
 fn run(place: &Path, words: &[&str]) -> Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlane-bench"));
     command.arg("sql").args(words).env("TMPDIR", place).current_dir(place);
@@ -33,21 +34,21 @@ fn missing_neighbour() -> Option<String> {
         .or_else(|| Postgres::find().err().map(|error| format!("{error:#}")))
 }
 
-/// The rows of a run, all of which count.
+/// Returns the rows of a run, all of which must count.
 fn measured(place: &Path, words: &[&str]) -> Result<Vec<Row>> {
     let output = run(place, &[words, &["--out=run"]].concat())?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let rows: Vec<Row> = RunFolder::open(&place.join("run"))?.rows().cloned().collect();
     ensure!(!rows.is_empty(), "nothing was measured");
     for row in &rows {
-        // Other guests of the machine spoil what is measured here, not what is counted.
+        // Other guests of the host may invalidate measurements, but not counts.
         let is_measured = row.is_valid() || row.is_spoiled();
         ensure!(is_measured, "{} {}: {:?}", row.target, row.case, row.validity);
     }
     Ok(rows)
 }
 
-/// A figure of all rows that have it.
+/// Returns a figure of all rows that have it.
 fn figures(rows: &[Row], name: &str) -> Vec<f64> {
     rows.iter().filter_map(|row| row.figures.get(name).copied()).collect()
 }
@@ -91,7 +92,7 @@ fn live_queries_are_followed_beside_a_consumer() -> Result<()> {
     let place = tempfile::tempdir()?;
     let words = ["--only=follow,delivery,produce", "--records=3000", "--seconds=1"];
     let rows = measured(place.path(), &words)?;
-    // The consumer and four queries, over a filled log and over one that is filled meanwhile.
+    // The consumer and four queries, over a filled log and over one being filled.
     let followed = rows.iter().filter(|row| row.case.starts_with("follow")).count();
     assert_eq!(followed, 10);
     let delivered: Vec<&Row> =
@@ -122,7 +123,7 @@ fn many_live_queries_give_all_their_rows() -> Result<()> {
     let cases =
         ["0.1", "0.001"].map(|it| format!("many live queries, each of {it} % of the records"));
     assert_eq!(of, cases.each_ref().map(|case| (&**case, LIVE_QUERY)));
-    // 250 queries that take one in a thousand of 20,000 records each.
+    // 250 queries that each match one in a thousand of 20,000 records.
     let given = rows[0].params["rows"].as_u64().context("rows are counted")?;
     ensure!((3_500..6_500).contains(&given), "{given} rows");
     ensure!(rows[0].params["queries"] == 250 && rows[0].params["records"] == 20_000);
@@ -155,7 +156,7 @@ fn what_would_be_done_is_told_and_nothing_is_done() -> Result<()> {
     for name in ["seconds", "written_bytes", "memory_bytes"] {
         ensure!(told[name].is_number(), "{name} is not told: {told}");
     }
-    // Each part is planned, or skipped with its reason.
+    // Each part is planned, or skipped with a reason.
     for part in ["current value by key", "scan", "many live queries", "keys with a current value"] {
         ensure!(told.to_string().contains(part), "{part} is not told of: {told}");
     }

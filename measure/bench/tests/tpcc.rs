@@ -1,4 +1,4 @@
-//! `memlane-bench tpcc` as a user runs it, on databases of its own, small.
+//! Tests of `memlane-bench tpcc` on its own databases, with small sizes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use system::{Ability, Tool, missing, wait_for};
 
 const FOUND_TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Its own folder for temporary files has its own lock: other tests run benchmarks too.
+/// Creates a command. Its own temporary folder has its own lock, because other tests run benchmarks
+/// too.
 fn bench(place: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlane-bench"));
     command.arg("tpcc").args(words).env("TMPDIR", place).current_dir(place);
@@ -32,7 +33,8 @@ fn rows_in(place: &Path) -> Result<Vec<Row>> {
     Ok(RunFolder::open(&place.join("run"))?.rows().cloned().collect())
 }
 
-/// Other guests and programs may spoil what is measured here, not what is counted.
+/// Returns whether a row is void. Other guests and programs may invalidate measurements, but not
+/// counts.
 fn is_void(row: &Row) -> bool {
     matches!(&row.validity, Validity::Invalid(reason) if reason.contains("void"))
 }
@@ -60,7 +62,7 @@ fn drivers_count_what_the_database_counts_and_it_stays_consistent() -> Result<()
     }
     let (closed, pgbench, open) = (&rows[0], &rows[1], &rows[8]);
     for row in [closed, open] {
-        // Nobody else works on the database: both counts are of the same orders.
+        // Nobody else uses the database, so both counts are of the same orders.
         assert_eq!(row.figures["new_orders_by_database"], row.figures["new_orders_by_driver"]);
         for kind in ["new_order", "payment", "order_status", "delivery", "stock_level"] {
             ensure!(row.figures.contains_key(&format!("{kind}_committed")), "no {kind}");
@@ -69,7 +71,7 @@ fn drivers_count_what_the_database_counts_and_it_stays_consistent() -> Result<()
     let asked_for = pgbench.figures["new_orders_asked_for"];
     let made = pgbench.figures["new_orders_by_database"];
     ensure!(made > 0.0 && made <= asked_for, "{made} new orders of {asked_for} asked for");
-    // A slow host makes but a few, of which one may be more than one in a hundred.
+    // A slow host makes only a few, of which one may exceed one in a hundred.
     let most = made + 3.0 >= asked_for * 0.9;
     ensure!(most, "only one in a hundred is rolled back: {made} of {asked_for}");
     ensure!(pgbench.figures.contains_key("pgbench_difference_share"));
@@ -81,7 +83,8 @@ fn drivers_count_what_the_database_counts_and_it_stays_consistent() -> Result<()
     Ok(())
 }
 
-/// Orders of another engine than PostgreSQL: counted by it as by the driver, and consistent.
+/// Checks orders on an engine other than PostgreSQL: counts agree with the driver, and the database
+/// is consistent.
 fn check_engine(database: &str, name: &str) -> Result<()> {
     let place = tempfile::tempdir()?;
     let words = ["--target=tmpfs", "--mix=spec", "--rates=50", "--users=3", "--warehouses=2"];
@@ -96,7 +99,7 @@ fn check_engine(database: &str, name: &str) -> Result<()> {
         ensure!(!is_void(row), "{}: {:?}", row.case, row.validity);
         assert_eq!(row.params["engine"], name);
         ensure!(row.figures["nopm"] > 0.0 && row.figures["tpm"] > row.figures["nopm"], "{row:?}");
-        // Nobody else works on the database: both counts are of the same orders.
+        // Nobody else uses the database, so both counts are of the same orders.
         assert_eq!(row.figures["new_orders_by_database"], row.figures["new_orders_by_driver"]);
     }
     for kind in ["new_order", "payment", "order_status", "delivery", "stock_level"] {
@@ -138,18 +141,18 @@ fn procedures_are_refused_where_there_are_none() -> Result<()> {
     Ok(())
 }
 
-/// The run that a test interferes with, ended when dropped.
+/// A run that a test interferes with, killed when dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may have ended by itself, which is equally fine.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Where the server listens that this process started.
+/// Returns the socket folder of the server that this process started.
 fn sockets_of(parent: u32) -> Option<PathBuf> {
     for entry in fs::read_dir("/proc").ok()?.flatten() {
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
@@ -195,7 +198,7 @@ fn a_run_whose_database_is_broken_meanwhile_is_void() -> Result<()> {
         Ok(is_at_work && ask(sockets, ordered).is_ok_and(|count| count != "0"))
     })?;
     let sockets = sockets.context("it was just found")?;
-    // Behind the back of the driver: money that no payment brought, and an order without lines.
+    // Modified without the driver: money without a payment, and an order without lines.
     ask(&sockets, "UPDATE warehouse SET w_ytd = w_ytd + 0.01")?;
     let lost = "DELETE FROM order_line WHERE ol_d_id = 4 AND ol_o_id = 7 AND ol_number = 1";
     ask(&sockets, lost)?;
@@ -223,7 +226,7 @@ fn what_would_be_done_is_told_and_nothing_is_done() -> Result<()> {
     for name in ["seconds", "written_bytes", "memory_bytes"] {
         ensure!(told[name].is_number(), "{name} is not told: {told}");
     }
-    // Each is planned, or skipped with its reason.
+    // Each is planned, or skipped with a reason.
     let clones = "clones of a volume attached + ext4";
     for name in ["tmpfs file", "brd + ext4", clones, "virtual machines, a volume each"] {
         ensure!(told.to_string().contains(name), "{name} is not told of: {told}");

@@ -1,13 +1,14 @@
-//! From what parts of a database do and take to what each would bring on fast storage.
+//! Advice on placement: computes from the load and size of a database's parts what each would gain
+//! on fast storage.
 
 use results::placement::{Placement, memory_share};
 use serde::Serialize;
 
-/// Requests of a part since the statistics were reset, and its size on storage now.
+/// I/O of a part since the statistics were reset, and its current size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Part {
     pub(super) bytes: f64,
-    /// Bytes over the memory that they would take in a pool, where a sample tells.
+    /// Ratio of its size to the memory it would use in a pool, if sampled.
     pub(super) reduction: Option<f64>,
     pub(super) read_bytes: f64,
     pub(super) written_bytes: f64,
@@ -20,24 +21,24 @@ impl Part {
     }
 }
 
-/// The parts of a database.
+/// Parts of a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Parts {
-    /// Tables and indexes that stay.
+    /// Permanent tables and indexes.
     pub(super) data: Part,
     pub(super) logs: Part,
     pub(super) temporary: Part,
 }
 
-/// Cost and gain of a placement. Shares are of the whole database.
+/// Cost and gain of a placement. Shares are relative to the whole database.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Advice {
     pub(super) placement: &'static str,
-    /// On storage as it is.
+    /// Current size on storage.
     pub(super) bytes: f64,
-    /// In a pool, reduced.
+    /// Reduced size in a pool.
     pub(super) memory_bytes: Option<f64>,
-    /// Share of the memory that the whole would take; before reduction where that is not known.
+    /// Share of the whole database's memory, before reduction if that is unknown.
     pub(super) memory_share: Option<f64>,
     pub(super) read_share: Option<f64>,
     pub(super) write_share: Option<f64>,
@@ -45,7 +46,7 @@ pub(super) struct Advice {
 }
 
 impl Advice {
-    /// `logs only: 34 % of the writes and 99 % of the syncs for 3.0 % of the memory`.
+    /// Formats `logs only: 34 % of the writes and 99 % of the syncs for 3.0 % of the memory`.
     pub(super) fn sentence(&self) -> String {
         let percent = |share: Option<f64>, digits: usize| {
             share.map_or_else(|| "?".to_owned(), |share| format!("{:.digits$}", share * 100.0))
@@ -63,7 +64,7 @@ impl Advice {
     }
 }
 
-/// The whole first, then what may be placed by itself.
+/// Returns advice for the whole database first, then for its separable parts.
 pub(super) fn advise(parts: &Parts) -> Vec<Advice> {
     let Parts { data, logs, temporary } = parts;
     let all = [data, logs, temporary];

@@ -1,4 +1,4 @@
-//! Options of the command, and its output.
+//! Arguments and output of the command.
 
 use std::path::{Path, PathBuf};
 
@@ -36,11 +36,11 @@ pub(crate) struct Arguments {
     seed: u64,
 }
 
-/// Everything that is said.
+/// Complete output of the command.
 #[derive(Debug, Serialize)]
 struct Findings {
     server_version: u32,
-    /// Since when the server counts.
+    /// Age of the server's statistics.
     counted_s: f64,
     sampled_bytes: u64,
     parts: Parts,
@@ -48,7 +48,7 @@ struct Findings {
     notes: Vec<String>,
 }
 
-/// Asks the server, reads a sample and prints what was found. Changes nothing.
+/// Queries the server, reads a sample and prints the results. Changes nothing.
 pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
     Interruption::listen()?;
     let server = match (&arguments.data, &arguments.connection) {
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
     Ok(())
 }
 
-/// Notes how much smaller each part gets. Returns how many bytes were read.
+/// Estimates the reduction of each part. Returns the number of bytes read.
 fn reduce(parts: &mut Parts, folder: &Path, arguments: &Arguments) -> Result<u64> {
     let bytes_max = arguments.sample_mib << 20;
     let of = |names: &[&str]| {

@@ -1,8 +1,8 @@
-//! Counts of the server since its statistics were reset, by part.
+//! The server's I/O statistics since their reset, by part.
 //!
-//! From version 16 on `pg_stat_io` tells of reads, writes and syncs; before that the background
-//! writer and checkpoints do, and syncs of data files are not counted: each checkpoint counts as
-//! one then. Temporary files are read again once at least, and that is what counts.
+//! Since version 16, `pg_stat_io` counts reads, writes and syncs. Before that, the statistics of
+//! the background writer and checkpoints are used. They lack syncs of data files, so each
+//! checkpoint counts as one. Temporary files are read at least once, and that is counted.
 
 use anyhow::{Result, ensure};
 
@@ -26,12 +26,12 @@ const WRITER: &str = "SELECT (buffers_checkpoint + buffers_clean + buffers_backe
 
 const LOGS: &str = "SELECT wal_bytes::float8, wal_sync::float8 FROM pg_stat_wal";
 
-/// Counts, and how to take them.
+/// Statistics, with remarks on their accuracy.
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) parts: Parts,
     pub(super) since_s: f64,
-    /// Remarks on figures that are roughly known.
+    /// Remarks on approximate figures.
     pub(super) notes: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn count(server: &Server) -> Result<Counted> {
     })
 }
 
-/// Tables that stay, and temporary ones, by `pg_stat_io`.
+/// Returns the I/O of permanent and temporary tables from `pg_stat_io`.
 fn relations(server: &Server) -> Result<(Part, Part)> {
     let bytes = match server.version {
         180_000.. => "sum(read_bytes), sum(coalesce(write_bytes, 0) + coalesce(extend_bytes, 0))",
@@ -110,7 +110,7 @@ fn relations(server: &Server) -> Result<(Part, Part)> {
     Ok((of("relation")?, of("temp relation")?))
 }
 
-/// Bytes written to the log, and its syncs.
+/// Returns the bytes written to the log, and its syncs.
 fn logs(server: &Server) -> Result<(f64, f64)> {
     let [bytes, syncs] = match server.version {
         180_000.. => server.numbers(

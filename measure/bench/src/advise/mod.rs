@@ -1,7 +1,8 @@
-//! `advise`: which part of a running PostgreSQL would be worth fast storage, without moving any.
+//! `advise`: estimates which part of a running PostgreSQL would benefit from fast storage, without
+//! moving it.
 //!
-//! Its statistics tell which part is read, written and synced how much, and a sample of its files
-//! how much smaller they get in a pool. Nothing is written: sessions are read-only.
+//! The server's statistics show reads, writes and syncs of each part. A sample of its files shows
+//! their reduction in a pool. Nothing is written: sessions are read-only.
 
 mod advice;
 mod command;

@@ -1,4 +1,4 @@
-//! Reduction of the server's files in a pool, by a sample of them.
+//! Estimate of the reduction of the server's files in a pool, from a sample.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -11,23 +11,23 @@ use system::{Interruption, Random};
 
 use crate::reduction::{Estimate, Estimator};
 
-/// Read at once, from one place.
+/// Size of a contiguous sample.
 const PIECE_BYTES: u64 = 1 << 20;
-/// For what blocks are told apart by.
+/// Memory for the duplicate detection.
 const MEMORY_BYTES: u64 = 64 << 20;
-/// Folders within folders; tablespaces have three.
+/// Maximum folder depth. Tablespaces have three levels.
 const DEPTH_MAX: u32 = 8;
 
-/// Results for a folder.
+/// Result for a folder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sampled {
     pub(super) file_bytes: u64,
     pub(super) read_bytes: u64,
-    /// None where there is nothing to read.
+    /// `None` if there is nothing to read.
     pub(super) reduction: Option<f64>,
 }
 
-/// Reads `bytes_max` of the files below the folders at places that the seed decides.
+/// Reads `bytes_max` of the files below the folders, at positions determined by the seed.
 pub(super) fn sample(folders: &[PathBuf], bytes_max: u64, seed: u64) -> Result<Sampled> {
     let mut files = Vec::new();
     for folder in folders {
@@ -53,8 +53,8 @@ pub(super) fn sample(folders: &[PathBuf], bytes_max: u64, seed: u64) -> Result<S
     Ok(Sampled { file_bytes, read_bytes, reduction })
 }
 
-/// As if all were like the sample. The index is that of all pages: it grows in steps, and a small
-/// sample alone would pay for a whole one.
+/// Extrapolates the sample to all files. The index is that of all pages, because it grows in steps
+/// and would otherwise be charged to a small sample.
 fn reduction_of_all(sample: &Estimate, file_bytes: u64) -> Option<f64> {
     if sample.data_bytes == 0 {
         return None;
@@ -69,7 +69,7 @@ fn reduction_of_all(sample: &Estimate, file_bytes: u64) -> Option<f64> {
     (used_bytes > 0.0).then(|| file_bytes as f64 / used_bytes)
 }
 
-/// A file that is gone meanwhile has nothing to read.
+/// Reads a piece of a file. A file removed meanwhile is empty.
 fn read_piece(path: &Path, offset: u64, piece: &mut [u8]) -> Result<usize> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -87,11 +87,11 @@ fn read_piece(path: &Path, offset: u64, piece: &mut [u8]) -> Result<usize> {
     Ok(filled)
 }
 
-/// Files with their sizes. What goes while it is listed is left out.
+/// Lists files with their sizes. Files removed meanwhile are skipped.
 fn list(folder: &Path, depth: u32, files: &mut Vec<(PathBuf, u64)>) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        // Tablespaces are links.
+        // Tablespaces are symbolic links.
         let Ok(data) = fs::metadata(entry.path()) else { continue };
         if data.is_dir() && depth > 0 {
             list(&entry.path(), depth - 1, files)?;
@@ -102,7 +102,7 @@ fn list(folder: &Path, depth: u32, files: &mut Vec<(PathBuf, u64)>) -> std::io::
     Ok(())
 }
 
-/// Each piece's file and place in it.
+/// Returns each piece as a file and an offset.
 fn all_pieces(files: &[(PathBuf, u64)]) -> Vec<(usize, u64)> {
     let of_file = |(index, (_, bytes)): (usize, &(PathBuf, u64))| {
         (0..bytes.div_ceil(PIECE_BYTES)).map(move |piece| (index, piece * PIECE_BYTES))
@@ -110,8 +110,8 @@ fn all_pieces(files: &[(PathBuf, u64)]) -> Vec<(usize, u64)> {
     files.iter().enumerate().flat_map(of_file).collect()
 }
 
-/// So many at most, equally far apart in all bytes of the files, from a random one on; so a large
-/// file has more of them than a small one.
+/// Returns at most `count` pieces at equal distances in all bytes of the files, from a random
+/// start, so that large files have more pieces.
 fn chosen_pieces(files: &[(PathBuf, u64)], count: u64, random: &mut Random) -> Vec<(usize, u64)> {
     let all: u64 = files.iter().map(|(_, bytes)| bytes).sum();
     let distance = (all / count).max(PIECE_BYTES);
@@ -119,7 +119,7 @@ fn chosen_pieces(files: &[(PathBuf, u64)], count: u64, random: &mut Random) -> V
     let (mut before, mut places) = (0, Vec::new());
     for (index, (_, bytes)) in files.iter().enumerate() {
         while due < before + bytes {
-            // Blocks of the sample are those that a volume would have.
+            // Aligned, so that the sample's blocks equal those of a volume.
             let offset = (due - before) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
             places.push((index, offset));
             due += distance;

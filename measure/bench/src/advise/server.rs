@@ -1,4 +1,4 @@
-//! A running server: where it is, and questions to it.
+//! Connection to a running server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ const CONNECT_TIME_LIMIT: Duration = Duration::from_secs(10);
 const STATEMENT_TIME_LIMIT: &str = "60s";
 const DATABASE: &str = "postgres";
 
-/// The first one whose statistics tell of the log.
+/// First version with statistics of the log.
 const VERSION_MIN: u32 = 140_000;
 
-/// A session that writes nothing.
+/// A read-only session.
 pub(super) struct Server {
     connection: Connection,
-    /// Version as `server_version_num` has it: 150004.
+    /// Version as in `server_version_num`: 150004.
     pub(super) version: u32,
 }
 
 impl Server {
-    /// The server that runs on this data directory.
+    /// Connects to the server running on this data directory.
     pub(super) fn of_folder(folder: &Path, user: &str) -> Result<Self> {
         let shown = folder.display();
         ensure!(
@@ -46,7 +46,7 @@ impl Server {
         })
     }
 
-    /// The server that a connection string names.
+    /// Connects to the server of a connection string.
     pub(super) fn of_words(words: &str) -> Result<Self> {
         let config: Config =
             words.parse().with_context(|| format!("invalid connection string {words:?}"))?;
@@ -71,7 +71,7 @@ impl Server {
         Ok(Self { connection, version })
     }
 
-    /// One row of numbers.
+    /// Queries one row of numbers.
     pub(super) fn numbers<const COUNT: usize>(&self, query: &str) -> Result<[f64; COUNT]> {
         let row = self.connection.wait(self.connection.client().query_one(query, &[]));
         let row = row.with_context(|| format!("the query failed: {query}"))?;
@@ -85,7 +85,7 @@ impl Server {
         Ok(numbers)
     }
 
-    /// Where its files are, on its host.
+    /// Returns the server's data directory, on its host.
     pub(super) fn folder(&self) -> Result<PathBuf> {
         let query = "SELECT current_setting('data_directory')";
         let row = self.connection.wait(self.connection.client().query_one(query, &[]));
@@ -95,8 +95,7 @@ impl Server {
     }
 }
 
-/// What the lines of `postmaster.pid` say: the folder of the socket before the address, and the
-/// port.
+/// Parses the socket folder (preferred) or address, and the port, from `postmaster.pid`.
 fn address(text: &str) -> Option<(String, u16)> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let port = lines.get(3)?.parse().ok()?;

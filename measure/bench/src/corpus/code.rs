@@ -1,7 +1,7 @@
-//! Sections of programs: machine code of x86-64, and what lies around it in a file.
+//! Synthetic sections of programs: x86-64 machine code and other contents of executables.
 //!
-//! Instructions are drawn by how often compilers use them, with the registers, displacements and
-//! distances that go with them. They make no sense to a processor.
+//! Instructions are drawn with the frequencies, registers, displacements and distances of compiled
+//! code. They do not form a working program.
 
 use crate::clock::Random;
 
@@ -10,14 +10,14 @@ use super::words::{Vocabulary, happens, index_below, low_byte, pick};
 
 const PAGE_BYTES: usize = 4096;
 
-/// Where a page's mark is written: the bytes of some operand.
+/// Offset of a page's mark, within some operand.
 const MARK_AT: usize = 2056;
 
-/// How often compiled code repeats a few instructions word for word.
+/// Percentage of repeated instruction sequences in compiled code.
 const IDIOM_PERCENT: u64 = 6;
 
-/// A page of one section, as they are found in programs and libraries: of sixteen pages six are
-/// code.
+/// Creates a page of one section, with the frequencies of programs and libraries: six of sixteen
+/// pages are code.
 pub(super) fn page(number: usize, words: &Vocabulary, random: &mut Random) -> Page {
     let bytes = match number % 16 {
         3 => unwind_table(random),
@@ -31,7 +31,7 @@ pub(super) fn page(number: usize, words: &Vocabulary, random: &mut Random) -> Pa
     Page::new(&bytes, Mark::Binary(MARK_AT))
 }
 
-/// Code being written: where it lies, and what it refers to again and again.
+/// Generator of code, with its address and the targets that it refers to repeatedly.
 struct Assembler<'code> {
     bytes: Vec<u8>,
     base: u64,
@@ -86,7 +86,7 @@ impl Assembler<'_> {
         self.align();
     }
 
-    /// One instruction, by its frequency in optimised code.
+    /// Emits an instruction, with the frequencies of optimised code.
     fn instruction(&mut self) {
         if happens(self.random, IDIOM_PERCENT) {
             return self.idiom();
@@ -114,7 +114,7 @@ impl Assembler<'_> {
         self.bytes.extend(bytes);
     }
 
-    /// Some instructions once more: what a macro, an inlined function or an error path looks like.
+    /// Repeats recent instructions, as macros, inlined functions and error paths do.
     fn idiom(&mut self) {
         let length = 10 + index_below(self.random, 22);
         if let Some(last) = self.bytes.len().checked_sub(length) {
@@ -129,13 +129,13 @@ impl Assembler<'_> {
         self.put(&distance[..4]);
     }
 
-    /// Registers as compilers use them: the first ones far more often.
+    /// Draws a register as compilers do, preferring the first ones.
     fn register(&mut self) -> u8 {
         const ORDER: [u8; 16] = [0, 0, 7, 6, 2, 3, 5, 1, 0, 7, 3, 2, 6, 5, 1, 3];
         ORDER[index_below(self.random, ORDER.len()).min(index_below(self.random, ORDER.len()))]
     }
 
-    /// REX prefix of a 64-bit operation; now and then one of the upper registers.
+    /// Draws the REX prefix of a 64-bit operation, sometimes for one of the upper registers.
     fn wide(&mut self) -> u8 {
         [0x48, 0x48, 0x48, 0x48, 0x48, 0x48, 0x49, 0x4C][index_below(self.random, 8)]
     }
@@ -202,7 +202,7 @@ impl Assembler<'_> {
         self.put_near();
     }
 
-    /// A distance within the function.
+    /// Emits a distance within the function.
     fn put_near(&mut self) {
         let here = self.base + self.bytes.len() as u64;
         let target = (here + self.random.below(1200)).saturating_sub(500);
@@ -266,7 +266,7 @@ impl Assembler<'_> {
         self.put(&[wide, 0x8D, registers, field]);
     }
 
-    /// Fills up to the next function with the instructions that do nothing.
+    /// Pads to the next function with no-operation instructions.
     fn align(&mut self) {
         const FILL: [&[u8]; 6] = [
             &[0x66, 0x2E, 0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0],
@@ -284,7 +284,7 @@ impl Assembler<'_> {
     }
 }
 
-/// Frame descriptions: where each function lies, and how it moves the stack.
+/// Creates frame descriptions: location of each function and changes of its stack pointer.
 fn unwind_table(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PAGE_BYTES + 64);
     let mut function = 0xFFFF_0000_u64 + random.below(1 << 14);
@@ -308,7 +308,7 @@ fn unwind_table(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Relocations: a place, a kind, a target, 24 bytes each.
+/// Creates relocations: offset, kind and target, 24 bytes each.
 fn relocations(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PAGE_BYTES + 64);
     let mut place = 0x0020_0000 + 8 * random.below(1 << 14);
@@ -321,7 +321,7 @@ fn relocations(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Tables of functions, as objects with methods have them: many entries are the same or none.
+/// Creates function tables as of objects with methods. Many entries are equal or empty.
 fn pointers(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PAGE_BYTES + 64);
     let default = 0x4000 + 16 * random.below(1 << 14);
@@ -339,7 +339,7 @@ fn pointers(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Symbols: where its name begins, its kind, its section, its place and length, 24 bytes each.
+/// Creates symbols: name offset, kind, section, address and length, 24 bytes each.
 fn symbols(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PAGE_BYTES + 64);
     let mut name = random.below(1 << 14);
@@ -356,7 +356,7 @@ fn symbols(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Names and messages, each ended by a zero.
+/// Creates zero-terminated names and messages.
 fn strings(words: &Vocabulary, random: &mut Random) -> Vec<u8> {
     const SHAPES: [&str; 4] = ["_", "_", " ", "::"];
     let mut bytes = Vec::with_capacity(PAGE_BYTES + 200);
@@ -376,7 +376,7 @@ fn strings(words: &Vocabulary, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Tables of offsets and of numbers, as switches and libraries of functions have them.
+/// Creates tables of offsets and numbers, as of switches and function libraries.
 fn constants(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PAGE_BYTES + 64);
     while bytes.len() < PAGE_BYTES {
@@ -392,7 +392,7 @@ fn constants(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// The low bytes of a number, little endian.
+/// Appends the low bytes of a number, little-endian.
 fn put(bytes: &mut Vec<u8>, number: u64, count: usize) {
     bytes.extend(&number.to_le_bytes()[..count]);
 }

@@ -1,7 +1,7 @@
-//! Database pages in PostgreSQL's layout: 8 KiB, which is two blocks.
+//! Synthetic database pages in PostgreSQL's layout: 8 KiB, two blocks.
 //!
 //! ```text
-//! header 24 B │ line pointers, 4 B each ─▶ │ hole of zeros │ ◀─ tuples, last one first │ special
+//! header 24 B │ line pointers, 4 B each ─▶ │ free space │ ◀─ tuples, in reverse order │ special
 //! ```
 
 use crate::clock::Random;
@@ -13,12 +13,12 @@ const PAGE_BYTES: usize = 8192;
 const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 const HEADER_BYTES: usize = 24;
 
-/// What a B-tree page keeps at its end: its neighbours and its level.
+/// Special space at the end of a B-tree page: neighbours and level.
 const SPECIAL_BYTES: usize = 16;
 
 const STATES: [&str; 5] = ["shipped", "shipped", "open", "paid", "returned"];
 
-/// Fields of a tuple's header that describe its table and how it was written.
+/// Fields of a tuple's header that depend on its table and on how it was written.
 struct Table {
     column_count: u8,
     has_nulls: bool,
@@ -26,7 +26,7 @@ struct Table {
     transaction: u64,
 }
 
-/// Two blocks of one page: a heap page three times out of four, else a B-tree leaf.
+/// Creates two blocks of one page: a heap page in three of four cases, otherwise a B-tree leaf.
 pub(super) fn pages(number: usize, words: &Vocabulary, random: &mut Random) -> [Page; 2] {
     let page = match number % 4 {
         0 if happens(random, 50) => heap(random, |row, random| customer(row, words, random)),
@@ -36,12 +36,12 @@ pub(super) fn pages(number: usize, words: &Vocabulary, random: &mut Random) -> [
         _ => leaf(random),
     };
     let (first, second) = page.split_at(BLOCK_BYTES);
-    // The log position in front; the key of the tuple that was written first, at the very end.
+    // Marks are the log position at the front, and the key of the first tuple at the end.
     let key = BLOCK_BYTES - SPECIAL_BYTES - 8;
     [Page::new(first, Mark::Binary(0)), Page::new(second, Mark::Binary(key))]
 }
 
-/// Appends one row's columns, whose key is the number.
+/// Callback that appends the columns of the row with a key.
 type Columns<'columns> = &'columns mut dyn FnMut((u64, &mut Vec<u8>), &mut Random);
 
 fn heap(random: &mut Random, mut row: impl FnMut((u64, &mut Vec<u8>), &mut Random)) -> Vec<u8> {
@@ -53,7 +53,7 @@ fn heap(random: &mut Random, mut row: impl FnMut((u64, &mut Vec<u8>), &mut Rando
     };
     let mut tuples = Vec::new();
     let mut room = PAGE_BYTES - HEADER_BYTES;
-    // Pages of tables that are updated keep some room.
+    // Pages of updated tables keep some free space.
     let kept = usize::try_from(random.below(500)).expect("a small number");
     let block = random.below(40_000);
     loop {
@@ -66,14 +66,14 @@ fn heap(random: &mut Random, mut row: impl FnMut((u64, &mut Vec<u8>), &mut Rando
     }
 }
 
-/// A tuple with its header, padded to eight bytes.
+/// Creates a tuple with its header, padded to eight bytes.
 fn heap_tuple(
     (table, block, position): (&Table, u64, u64),
     columns: Columns<'_>,
     random: &mut Random,
 ) -> Vec<u8> {
     let mut tuple = Vec::with_capacity(200);
-    // Rows that were loaded together carry one transaction.
+    // Rows loaded together have the same transaction.
     let later = if happens(random, 25) { random.below(4000) } else { 0 };
     put(&mut tuple, table.transaction + later, 4);
     let deleted = if happens(random, 6) { table.transaction + random.below(9000) } else { 0 };
@@ -89,7 +89,7 @@ fn heap_tuple(
     tuple
 }
 
-/// Key, customer, time, state, amount, note.
+/// Appends key, customer, time, state, amount and note.
 fn order((key, tuple): (u64, &mut Vec<u8>), words: &Vocabulary, random: &mut Random) {
     put(tuple, key, 8);
     put(tuple, random.below(200_000), 4);
@@ -102,7 +102,7 @@ fn order((key, tuple): (u64, &mut Vec<u8>), words: &Vocabulary, random: &mut Ran
     put_text(tuple, &note);
 }
 
-/// Key, name, street, city, telephone, mail address.
+/// Appends key, name, street, city, telephone and mail address.
 fn customer((key, tuple): (u64, &mut Vec<u8>), words: &Vocabulary, random: &mut Random) {
     put(tuple, key, 8);
     let (first, last) = (words.noun(random).to_owned(), words.noun(random).to_owned());
@@ -114,7 +114,7 @@ fn customer((key, tuple): (u64, &mut Vec<u8>), words: &Vocabulary, random: &mut 
     put_text(tuple, "active");
 }
 
-/// Key, branch, balance, and a text of fixed width that is mostly blanks.
+/// Appends key, branch, balance, and a fixed-width text that is mostly blanks.
 fn account((key, tuple): (u64, &mut Vec<u8>), random: &mut Random) {
     put(tuple, key, 4);
     put(tuple, 1 + key / 100_000, 4);
@@ -122,7 +122,7 @@ fn account((key, tuple): (u64, &mut Vec<u8>), random: &mut Random) {
     put_text(tuple, &format!("{:<64}", random.below(1 << 40)));
 }
 
-/// Key, sensor, time, and three readings as floating-point numbers of few digits.
+/// Appends key, sensor, time, and three readings as floating-point numbers of few digits.
 fn measurement((key, tuple): (u64, &mut Vec<u8>), random: &mut Random) {
     put(tuple, key, 8);
     put(tuple, 1 + random.below(40), 4);
@@ -136,7 +136,7 @@ fn measurement((key, tuple): (u64, &mut Vec<u8>), random: &mut Random) {
     put_text(tuple, pick(random, &["ok", "ok", "ok", "late", "estimated"]));
 }
 
-/// A leaf of an index on an eight-byte key, nine tenths full.
+/// Creates a leaf of an index on an eight-byte key, 90 % full.
 fn leaf(random: &mut Random) -> Vec<u8> {
     let mut key = random.below(1 << 40);
     let mut block = random.below(30_000);
@@ -152,7 +152,7 @@ fn leaf(random: &mut Random) -> Vec<u8> {
         put(&mut tuple, key, 8);
         tuples.push(tuple);
         key += 1 + random.below(3);
-        // Mostly in the order of the table, with some rows that moved.
+        // Mostly in table order, with some moved rows.
         (block, position) = match happens(random, 70) {
             true => (block, position % 120 + 1),
             false => (block + random.below(3), 1 + random.below(120)),
@@ -161,7 +161,7 @@ fn leaf(random: &mut Random) -> Vec<u8> {
     lay_out(&tuples, SPECIAL_BYTES, random)
 }
 
-/// Puts header, line pointers and tuples where they belong.
+/// Assembles a page from header, line pointers and tuples.
 fn lay_out(tuples: &[Vec<u8>], special_bytes: usize, random: &mut Random) -> Vec<u8> {
     let mut page = vec![0; PAGE_BYTES];
     let special = PAGE_BYTES - special_bytes;
@@ -170,7 +170,7 @@ fn lay_out(tuples: &[Vec<u8>], special_bytes: usize, random: &mut Random) -> Vec
     for tuple in tuples {
         upper -= tuple.len();
         page[upper..upper + tuple.len()].copy_from_slice(tuple);
-        // Fifteen bits of offset, two of state (in use), fifteen of length.
+        // 15 bits of offset, 2 of state (in use), 15 of length.
         put(&mut pointers, upper as u64 | 1 << 15 | (tuple.len() as u64) << 17, 4);
     }
     let lower = HEADER_BYTES + pointers.len();
@@ -198,12 +198,12 @@ fn lay_out(tuples: &[Vec<u8>], special_bytes: usize, random: &mut Random) -> Vec
     page
 }
 
-/// The low bytes of a number, little endian.
+/// Appends the low bytes of a number, little-endian.
 fn put(bytes: &mut Vec<u8>, number: u64, count: usize) {
     bytes.extend(&number.to_le_bytes()[..count]);
 }
 
-/// A short text: one byte for the length, itself included, then the letters.
+/// Appends a short text: one length byte, including itself, then the characters.
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.push(low_byte(text.len() as u64 * 2 + 3));
     bytes.extend(text.as_bytes());

@@ -1,4 +1,4 @@
-//! Log lines: one JSON object a line, keys always the same, values partly.
+//! Synthetic log lines: one JSON object per line, with constant keys and partly constant values.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ const LEVELS: [&str; 8] = ["info", "info", "info", "info", "info", "debug", "war
 const METHODS: [&str; 5] = ["GET", "GET", "GET", "POST", "PUT"];
 const STATUSES: [&str; 8] = ["200", "200", "200", "200", "201", "304", "404", "500"];
 
-/// Lines that one service writes to one file.
+/// Creates lines of one service.
 pub(super) fn page(words: &Vocabulary, random: &mut Random) -> Page {
     let services = [words.noun(random), words.noun(random), words.noun(random)];
     let hosts = [words.noun(random), words.noun(random)];

@@ -1,8 +1,9 @@
-//! Pages such as stores really hold, made from a seed: database pages, text, program code, logs.
+//! Synthetic pages that resemble real data, generated from a seed: database pages, text, program
+//! code, logs.
 //!
-//! No file is read, so every machine has the same data. What the pages imitate is the structure
-//! that decides how well LZ4 shrinks them: headers, counters that grow, words that come again,
-//! opcodes of very different frequency. Nothing here compresses or measures.
+//! No file is read, so every machine has the same data. The pages imitate the structure that
+//! determines how well LZ4 compresses them: headers, increasing counters, recurring words, skewed
+//! opcode frequencies. This module neither compresses nor measures.
 
 mod code;
 mod database;

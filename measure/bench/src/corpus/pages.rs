@@ -1,4 +1,4 @@
-//! A stock of pages of every kind, from which blocks are served that are never equal.
+//! Stock of generated pages of every kind, from which unique blocks are derived.
 
 use crate::clock::Random;
 
@@ -6,11 +6,11 @@ use super::page::{BLOCK_BYTES, Mark, Page};
 use super::words::Vocabulary;
 use super::{code, database, log, text};
 
-/// Pages in stock of each kind: together they stay in a second-level cache, as a request's buffer
-/// does that was just received.
+/// Number of generated pages per kind. Together they fit into a second-level cache, like a buffer
+/// just received.
 const STOCK: usize = 32;
 
-/// Kind of data that a page imitates.
+/// Kind of data imitated by a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Heap and B-tree pages in PostgreSQL's layout.
@@ -19,7 +19,7 @@ pub(crate) enum Kind {
     Text,
     /// Sections of programs: machine code, unwind tables, relocations, strings.
     Code,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Log,
 }
 
@@ -31,14 +31,14 @@ impl Kind {
     }
 }
 
-/// A source of pages. The same seed gives the same pages in the same order.
+/// A generator of pages. The same seed gives the same pages in the same order.
 pub(crate) struct Corpus {
     stock: [Vec<Page>; Kind::ALL.len()],
     served: u64,
 }
 
 impl Corpus {
-    /// Makes the stock, which takes some milliseconds.
+    /// Generates the stock, which takes several milliseconds.
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0xC0_4B05);
         let words = Vocabulary::new(&mut random);
@@ -60,8 +60,8 @@ impl Corpus {
         Self { stock, served: 0 }
     }
 
-    /// Fills `block` with the next page of a kind. Costs a copy: no two blocks are equal, yet the
-    /// stock begins anew after 32 of them.
+    /// Fills `block` with the next page of a kind. Costs one copy. All blocks are unique, although
+    /// the stock repeats after 32.
     pub(crate) fn fill(&mut self, kind: Kind, block: &mut [u8; BLOCK_BYTES]) {
         let stock = &self.stock[kind.index()];
         let turn = usize::try_from(self.served % stock.len() as u64).expect("below the stock");
@@ -75,7 +75,7 @@ impl Corpus {
     }
 }
 
-/// A number in base 26, lowest digit first.
+/// Writes a number in base 26, lowest digit first.
 fn write_letters(mut number: u64, into: &mut [u8]) {
     for letter in into {
         *letter = b'a' + u8::try_from(number % 26).expect("below 26");
@@ -101,7 +101,7 @@ mod tests {
         (0..count).map(next).collect()
     }
 
-    /// Bytes over bytes of the LZ4 block format at level 1, for each block by itself.
+    /// Returns the compression ratio of LZ4's block format at level 1, per block.
     fn ratio(kind: Kind) -> f64 {
         let mut table = CompressTable::small();
         let mut output = vec![0; get_maximum_output_size(BLOCK_BYTES)];
@@ -122,7 +122,8 @@ mod tests {
         assert!(expected.contains(&ratio), "{kind:?}: {ratio:.2}");
     }
 
-    /// Whole programs and libraries come to about 1.7, licences to 1.6, each measured the same way.
+    /// For comparison, whole programs and libraries have about 1.7, and licence texts 1.6, measured
+    /// the same way.
     #[test]
     fn pages_compress_as_the_data_does_that_they_imitate() {
         check_ratio(Kind::Database, 2.0..=3.0);

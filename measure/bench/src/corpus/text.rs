@@ -1,4 +1,4 @@
-//! Prose: sentences and paragraphs of words that follow each other and stay with a subject.
+//! Synthetic prose: sentences and paragraphs of plausible word sequences that stay with a subject.
 
 use crate::clock::Random;
 
@@ -7,13 +7,13 @@ use super::words::{Vocabulary, happens, index_below};
 
 const PAGE_BYTES: usize = 4096;
 
-/// Words that a page comes back to.
+/// Number of recurring words of a page.
 const SUBJECT_WORDS: usize = 24;
 
-/// How often a sentence ends in a phrase that the page has used before, in percent.
+/// Percentage of sentences that end in a phrase used before on the page.
 const PHRASE_PERCENT: u64 = 34;
 
-/// Where a page's mark is written, in the place of some words.
+/// Offset of a page's mark, which replaces some words.
 const MARK_AT: usize = 1801;
 
 pub(super) fn page(words: &Vocabulary, random: &mut Random) -> Page {
@@ -29,7 +29,7 @@ pub(super) fn page(words: &Vocabulary, random: &mut Random) -> Page {
     Page::new(text.as_bytes(), Mark::Letters(MARK_AT))
 }
 
-/// Writes some words once more: a term that the text defines, a turn that it likes.
+/// Repeats several words, as recurring terms do.
 fn repeat_phrase(text: &mut String, random: &mut Random) {
     let from = index_below(random, text.len() - 100);
     let begin = text[from..].find(' ').map_or(from, |space| from + space);

@@ -1,15 +1,16 @@
-//! Words as texts use them: few very often, most hardly ever, some after each other.
+//! Word frequencies as in texts: few words are very frequent, most are rare, and some follow each
+//! other.
 
 use crate::clock::Random;
 
-/// The words that make up half of English prose, most frequent first.
+/// Words that make up half of English prose, most frequent first.
 const FREQUENT: &str = "the of and to in a is that for it was on are as with be at by this from \
     have or not had but which one were all their when there can an your they has its more would \
     been if who will so no out up into do any about some other than then them these may only over \
     such our most first after also between through where must under each same new time being \
     those both during because before while should every does against without within however";
 
-/// Words that are made up: with [`FREQUENT`], about what a page of prose draws from.
+/// Number of synthetic words. With [`FREQUENT`] they approximate the vocabulary of a page of prose.
 const MADE_UP: usize = 4000;
 
 const ONSETS: [&str; 20] = [
@@ -22,10 +23,10 @@ const ENDS: [&str; 16] =
 const SUFFIXES: [&str; 12] =
     ["", "", "", "s", "ed", "ing", "er", "tion", "ly", "al", "ment", "ity"];
 
-/// Words and how often each is used.
+/// Words with their frequencies.
 pub(crate) struct Vocabulary {
     words: Vec<String>,
-    /// Sums of the frequencies up to and including each word.
+    /// Cumulative frequencies.
     sums: Vec<u64>,
 }
 
@@ -35,29 +36,29 @@ impl Vocabulary {
         words.extend((0..MADE_UP).map(|_| made_up(random)));
         let mut sum = 0;
         let sums = (0..words.len() as u64).map(|rank| {
-            // Zipf's law, flattened at the top as Mandelbrot did.
+            // Zipf's law, flattened at the top as by Mandelbrot.
             sum += 10_000_000 / (rank + 3);
             sum
         });
         Self { sums: sums.collect(), words }
     }
 
-    /// A word's number, by its frequency in prose.
+    /// Draws a word's index by its frequency in prose.
     pub(crate) fn draw(&self, random: &mut Random) -> usize {
         let total = *self.sums.last().expect("there are words");
         let place = random.below(total);
         self.sums.partition_point(|&sum| sum <= place)
     }
 
-    /// The number of a word that carries a meaning: none of the frequent ones.
+    /// Draws the index of a content word, excluding the frequent ones.
     pub(super) fn draw_noun(&self, random: &mut Random) -> usize {
         let frequent = self.words.len() - MADE_UP;
         let below = |random: &mut Random| index_below(random, MADE_UP);
-        // The smaller of two: earlier ones are drawn more often.
+        // The minimum of two draws prefers earlier words.
         frequent + below(random).min(below(random))
     }
 
-    /// A word that likes to follow `word`: one of a few.
+    /// Draws one of the few likely successors of `word`.
     pub(super) fn successor(&self, word: usize, random: &mut Random) -> usize {
         let choice = random.below(4).min(random.below(4));
         self.draw(&mut Random::new((word as u64 + 1) << 8 | choice))
@@ -87,17 +88,17 @@ pub(super) fn index_below(random: &mut Random, limit: usize) -> usize {
     usize::try_from(random.below(limit as u64)).expect("below a length")
 }
 
-/// One of some things, all equally likely.
+/// Draws one of `all` uniformly.
 pub(super) fn pick<'all, T: ?Sized>(random: &mut Random, all: &[&'all T]) -> &'all T {
     all[index_below(random, all.len())]
 }
 
-/// Returns whether something of this probability, in percent, happens.
+/// Returns true with this probability in percent.
 pub(super) fn happens(random: &mut Random, percent: u64) -> bool {
     random.below(100) < percent
 }
 
-/// The lowest byte of a number.
+/// Returns the lowest byte of a number.
 pub(super) fn low_byte(number: u64) -> u8 {
     number.to_le_bytes()[0]
 }

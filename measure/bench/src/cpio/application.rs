@@ -1,49 +1,49 @@
-//! Application of the suite: a plug-in.
+//! Plug-in interface of the suite's applications.
 
 use anyhow::Result;
 use system::{Ability, Tool, missing};
 
 use super::workdir::{PYTHON, Workdir};
 
-/// Whose processor time a program's is.
+/// Account for a program's processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Application,
-    /// It makes load and does nothing else.
+    /// Only generates load.
     Driver,
 }
 
-/// Requirement of a target.
+/// Requirement of an application on its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorksOn {
     /// A file system.
     Folders,
-    /// That, or the bytes of a volume without one.
+    /// A file system, or a volume's bytes without one.
     WholeVolumes,
 }
 
-/// A program with work to do on a target.
+/// A program with a workload on a target.
 pub(super) struct Application {
     pub(super) name: &'static str,
-    /// Application of the paper that it takes the place of.
+    /// Corresponding application in the paper.
     pub(super) stands_for: &'static str,
     pub(super) part: Part,
     pub(super) programs: &'static [&'static str],
-    /// Modules of Python that programs carried here import.
+    /// Python modules imported by the embedded programs.
     pub(super) modules: &'static [&'static str],
     pub(super) works_on: WorksOn,
-    /// Advice for installing them.
+    /// Installation hint.
     pub(super) install_hint: &'static str,
-    /// Makes its data, from the run's seed.
+    /// Creates the data from the run's seed.
     pub(super) prepare: fn(&Workdir) -> Result<()>,
-    /// The work that is counted.
+    /// The measured work.
     pub(super) run: fn(&Workdir) -> Result<()>,
-    /// Check that the result is right.
+    /// Verifies the result.
     pub(super) verify: fn(&Workdir) -> Result<()>,
 }
 
 impl Application {
-    /// Why it cannot run here.
+    /// Returns the reason why it cannot run here, or `None`.
     pub(super) fn missing(&self) -> Option<String> {
         let lacking = |program: &&'static str| missing(&[Ability::Program(program)]);
         let absent = |module: &&'static str| {

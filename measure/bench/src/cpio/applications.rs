@@ -1,4 +1,4 @@
-//! The applications: Debian's packages in the places of the paper's.
+//! The applications: Debian packages in place of the paper's programs.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ const LARGE_FILE_BYTES: u64 = 4 << 20;
 const RECORD_BYTES: u64 = 400;
 const FS_MARK_THREADS: u64 = 2;
 
-/// Every application, in the order of plans.
+/// Returns every application, in the order of plans.
 pub(super) fn all() -> impl Iterator<Item = &'static Application> + Clone {
     FILES.iter().chain(stores::ALL).chain(search::ALL).chain(orders::ALL).chain(streams::ALL)
 }
@@ -208,7 +208,7 @@ const FILES: &[Application] = &[
             data::lines(&workdir.path("lines"), workdir.seed, workdir.bytes)
         },
         run: |workdir| {
-            // A quarter of the data fits: the rest is spilled and merged.
+            // Memory for a quarter of the data: the rest is spilled and merged.
             let memory = format!("--buffer-size={}K", (workdir.bytes >> 12).max(1024));
             let parallel = format!("--parallel={}", workdir.cores);
             workdir.program("sort -T spill -o sorted lines").args([memory, parallel]).check()?;
@@ -238,7 +238,7 @@ fn fio(workdir: &Workdir, is_counted: bool, words: &str) -> Result<()> {
     Ok(())
 }
 
-/// Files of each thread of fs_mark.
+/// Returns the number of files per fs_mark thread.
 fn marks(workdir: &Workdir) -> u64 {
     (workdir.bytes / 4096 / 4 / FS_MARK_THREADS).max(16)
 }
@@ -247,7 +247,8 @@ fn updates(workdir: &Workdir) -> u64 {
     (workdir.bytes >> 14).clamp(100, 20_000)
 }
 
-/// Rows of 400 bytes, and as many reads as updates of a random one, each its own transaction.
+/// Returns SQL for rows of 400 bytes, and for equal numbers of reads and updates of random rows,
+/// each a transaction.
 fn statements(workdir: &Workdir) -> (String, String) {
     let rows = workdir.bytes / 2 / RECORD_BYTES;
     let setup = format!(
@@ -268,7 +269,7 @@ fn statements(workdir: &Workdir) -> (String, String) {
     (setup, work)
 }
 
-/// Each second file is the same.
+/// Creates files, every second one identical.
 fn borg_tree(workdir: &Workdir, file_bytes: u64) -> Result<()> {
     fs::create_dir(workdir.path("tree")).context("cannot make a folder")?;
     for index in 0..(workdir.bytes / file_bytes).max(2) {

@@ -1,7 +1,7 @@
-//! Bytes that pass between the processors and memory, where the machine tells.
+//! Memory bandwidth counters, if available.
 //!
-//! Resource control of Intel's and AMD's processors counts them for each last-level cache. It is
-//! read where it is mounted, and never mounted here: that is a choice of the machine's owner.
+//! Resource control of Intel's and AMD's processors counts traffic per last-level cache. It is used
+//! if mounted, but never mounted here, because that is the machine owner's decision.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(super) struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// An error says why it cannot be measured here.
+    /// Finds the counters. The error says why they are unavailable.
     pub(super) fn find() -> Result<Self> {
         Self::below(Path::new(ROOT))
     }
@@ -35,13 +35,13 @@ impl Bandwidth {
         Ok(own)
     }
 
-    /// Bytes read and written since the counters began.
+    /// Returns the bytes read and written since the counters started.
     pub(super) fn bytes(&self) -> Result<u64> {
         let mut sum = 0_u64;
         for path in &self.counters {
             let text = fs::read_to_string(path)
                 .with_context(|| format!("resctrl has no {}", path.display()))?;
-            // It says `Unavailable` where the hardware has lost count.
+            // The text is `Unavailable` if the hardware lost count.
             let count: u64 =
                 text.trim().parse().with_context(|| format!("{} is {text:?}", path.display()))?;
             sum = sum.wrapping_add(count);

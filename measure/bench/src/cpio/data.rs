@@ -1,4 +1,4 @@
-//! Data that applications work on: the same for the same seed.
+//! Generators of the applications' data. The same seed gives the same data.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -13,7 +13,7 @@ const LINE_BYTES: u64 = 64;
 const FASTA_LINE_LETTERS: usize = 80;
 const NUCLEOTIDES: [u8; 4] = *b"ACGT";
 
-/// Lines of 64 bytes that begin with a random key.
+/// Writes lines of 64 bytes with random keys.
 pub(super) fn lines(path: &Path, seed: u64, bytes: u64) -> Result<()> {
     let mut random = Random::new(seed);
     let count = bytes / LINE_BYTES;
@@ -26,7 +26,7 @@ pub(super) fn lines(path: &Path, seed: u64, bytes: u64) -> Result<()> {
     })
 }
 
-/// A file that cannot be made smaller.
+/// Writes an incompressible file.
 pub(super) fn noise(path: &Path, seed: u64, bytes: u64) -> Result<()> {
     let mut random = Random::new(seed);
     written(path, |file| {
@@ -37,7 +37,7 @@ pub(super) fn noise(path: &Path, seed: u64, bytes: u64) -> Result<()> {
     })
 }
 
-/// Random nucleotides in sequences of 10,000, and the beginnings of some of them to search for.
+/// Writes random nucleotide sequences of 10,000, and prefixes of some of them as queries.
 pub(super) fn sequences(subjects: &Path, queries: &Path, seed: u64, bytes: u64) -> Result<()> {
     const SEQUENCE_LETTERS: usize = 10_000;
     const QUERY_EACH: u64 = 50;
@@ -64,8 +64,8 @@ pub(super) fn sequences(subjects: &Path, queries: &Path, seed: u64, bytes: u64) 
     fs::write(queries, query_text).with_context(|| format!("cannot write {}", queries.display()))
 }
 
-/// Documents of words as prose has them; the first word of each is its name, which none other has.
-/// `place` says where in the folder each goes.
+/// Writes documents of words with prose frequencies. The first word of each is its unique name.
+/// `place` returns its path in the folder.
 pub(super) fn documents(
     folder: &Path,
     (seed, count): (u64, u64),

@@ -1,4 +1,4 @@
-//! One run of an application on a target, and the row that it gives.
+//! A run of an application on a target, and the resulting row.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::targets::{
     Access, Accounts, Kind, LazyTarget, Spec, Spent, Target, counts_since, wait_until_idle,
 };
 
-/// Time for which the idle machine is watched before each run.
+/// Duration of the idle baseline measurement before each run.
 pub(super) const IDLE_WINDOW: Duration = Duration::from_secs(1);
 
-/// Probe of the traffic of memory, and why it was not counted where it was not.
+/// Probe for memory traffic, with the reason if it was not counted.
 pub(super) const MEMORY_BANDWIDTH: &str = "memory_bandwidth";
 
 const SECONDS_MIN: f64 = 20.0;
@@ -31,7 +31,7 @@ const OTHERS_RAN: &str = "other programs ran while the idle machine was watched:
                           more than the rest of the machine used during the run";
 const SYSTEM_DISK_FLAG: &str = "the disk is the system's: other programs' requests are counted";
 
-/// Amount of work of an application.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     pub(super) bytes: u64,
@@ -46,7 +46,7 @@ pub(super) fn case_name(application: &Application, cores: u32) -> String {
     format!("{} cores={cores}", application.name)
 }
 
-/// Prepares, runs and verifies the application; only the run is counted.
+/// Prepares, runs and verifies the application. Only the run is measured.
 pub(super) fn measure(application: &Application, lazy: &LazyTarget, extent: Extent) -> Result<Row> {
     let target = lazy.get()?;
     let is_system_disk = matches!(lazy.spec().kind, Kind::Disk | Kind::Path(_));
@@ -107,7 +107,8 @@ fn unavailable(reason: &str, target: &Target) -> String {
     format!("the count of I/Os is unavailable on {}: {reason}", target.name())
 }
 
-/// Others' requests on the system's disk are counted too: that is a flag, no error.
+/// Checks that I/O is counted exactly. On the system's disk other processes' requests are counted
+/// too, which is a flag and not an error.
 fn check_counts(target: &Target, is_system_disk: bool) -> Result<()> {
     counts(target)?;
     ensure!(
@@ -121,7 +122,7 @@ fn counts(target: &Target) -> Result<DeviceIo> {
     target.counts()?.with_context(|| unavailable("its requests are not counted", target))
 }
 
-/// Bytes between processors and memory so far; 0 where that is not counted.
+/// Returns the memory traffic so far, or 0 if it is not counted.
 fn moved(bandwidth: &Result<Bandwidth>) -> f64 {
     bandwidth.as_ref().ok().and_then(|it| it.bytes().ok()).unwrap_or(0) as f64
 }
@@ -220,12 +221,12 @@ fn fill_in(row: &mut Row, spent: &Spent, idle: &Spent, requests: DeviceIo) -> Re
     Ok(())
 }
 
-/// `0-1` for two cores.
+/// Formats `0-1` for two cores.
 fn core_list(cores: u32) -> String {
     format!("0-{}", cores.saturating_sub(1))
 }
 
-/// A folder on the target, or beside one that has no file system; emptied and removed when dropped.
+/// A folder on the target, or beside one without a file system. Emptied and removed when dropped.
 struct Folder {
     path: PathBuf,
     location: DataLocation,
@@ -255,7 +256,7 @@ impl Drop for Folder {
     }
 }
 
-/// Servers on the cores of a run, so that they cannot borrow others; set free when dropped.
+/// Pins servers to the cores of a run. Unpins them when dropped.
 struct Pinned {
     ids: Vec<u32>,
 }

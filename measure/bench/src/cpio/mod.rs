@@ -1,8 +1,8 @@
-//! The suite `cpio`: CPU cycles per I/O of applications, on volumes and on what others offer.
+//! The suite `cpio`: CPU cycles per I/O of applications, on volumes and alternatives.
 //!
-//! Processor time of the whole machine while an application does its work and that work is written
-//! back, less what the machine uses when idle, over sectors moved at the block device. Results of
-//! applications are verified after each run, outside of what is counted.
+//! Measures processor time of the whole machine while an application works and its writes are
+//! flushed, minus the machine's idle consumption, divided by sectors transferred at the block
+//! device. Results of applications are verified after each run, outside the measurement.
 
 mod application;
 mod applications;

@@ -1,5 +1,5 @@
-//! Orders on PostgreSQL, derived from TPC-C. The server is the application; pgbench calls the
-//! transactions' procedures and is counted as the driver.
+//! Order processing on PostgreSQL, derived from TPC-C. The server counts as the application, and
+//! pgbench, which calls the stored procedures, as the driver.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::tpcc::{
 
 const FOLDER: &str = "database";
 const USERS: u32 = 4;
-/// Of rows and indexes.
+/// Size of rows and indexes.
 const BYTES_PER_WAREHOUSE: u64 = 110 << 20;
-/// A loaded district's next order.
+/// Number of the next order in a newly loaded district.
 const FIRST_ORDER: i64 = 3_001;
 const DISTRICTS: i64 = 10;
 
-/// Size of a target for one warehouse, whose log may be as large as its rows.
+/// Minimum size of a target for one warehouse. Its log may be as large as its rows.
 pub(super) const TARGET_BYTES_MIN: u64 = 1 << 30;
 
 pub(super) const NAME: &str = "tpcc";

@@ -1,4 +1,4 @@
-//! Applications that search: sequences, full text, things alike.
+//! Search applications: sequences, full text, similarity.
 
 use std::fs::File;
 
@@ -10,10 +10,11 @@ use super::workdir::{PYTHON, Workdir};
 
 const SMALL_DOCUMENT_BYTES: usize = 4 << 10;
 const LARGE_DOCUMENT_BYTES: usize = 256 << 10;
-/// Of an index are so many names looked up afterwards.
+/// Number of names looked up in an index for verification.
 const LOOKED_UP: u64 = 50;
 const VECTOR_BYTES: u64 = 256;
-/// Of all vectors so many hundredths may not be found first: the search looks at some lists only.
+/// Maximum percentage of queries that do not find their stored vector first, because the search
+/// examines only some lists.
 const LOST_PERCENT_MAX: u64 = 5;
 
 const INDEX: &str = include_str!("programs/index.py");
@@ -79,7 +80,7 @@ pub(super) const ALL: &[Application] = &[
     },
 ];
 
-/// Each row of the four differs in its documents.
+/// Template of four variants that differ in their documents.
 const XAPIAN: Application = Application {
     name: "index",
     stands_for: "Psearchy",
@@ -96,7 +97,8 @@ const XAPIAN: Application = Application {
     verify: |_| Ok(()),
 };
 
-/// Indexing is dear: a quarter of the data, and not too few documents.
+/// Returns the number of documents. Indexing is expensive, so they are a quarter of the data, but
+/// not too few.
 fn document_count(workdir: &Workdir, document_bytes: usize) -> u64 {
     (workdir.bytes / 4 / document_bytes as u64).max(8)
 }
@@ -106,7 +108,7 @@ fn documents(workdir: &Workdir, document_bytes: usize, place: fn(u64) -> String)
     data::documents(&workdir.path("documents"), (workdir.seed, count), document_bytes, place)
 }
 
-/// 32 documents in a folder, 32 folders in one above.
+/// Returns a path with 32 documents per folder and 32 folders per parent.
 fn in_tree(number: u64) -> String {
     format!("{}/{}", number / 1024, number / 32 % 32)
 }

@@ -1,4 +1,4 @@
-//! Applications that keep rows: a B-tree, and a business's sales in rows and in columns.
+//! Database applications: a B-tree, and sales data in row and column stores.
 
 use std::fs;
 
@@ -11,12 +11,12 @@ const BTREE: &str = include_str!("programs/btree.py");
 const DUCKDB: &str = include_str!("programs/duckdb.py");
 const BUSINESS: &str = include_str!("programs/business.sql");
 
-/// What a row of the B-tree and of the sales takes.
+/// Size of a row in the B-tree, and in the sales table.
 const ROW_BYTES: u64 = 408;
 const SALE_BYTES: u64 = 28;
-/// In columns.
+/// Size in a column store.
 const DUCKDB_SALE_BYTES: u64 = 20;
-/// What DuckDB does its work in; the rest is spilled.
+/// Minimum memory of DuckDB. The rest is spilled.
 const DUCKDB_MEBIBYTES_MIN: u64 = 64;
 const CATEGORIES: usize = 20;
 const BEST_OF_CATEGORY: usize = 10;
@@ -58,7 +58,7 @@ pub(super) const ALL: &[Application] = &[
         works_on: WorksOn::Folders,
         install_hint: "apt install sqlite3",
         prepare: |workdir| {
-            // What is sorted and grouped is spilled: the cache is small and files are taken.
+            // Sorts and groups spill to files, because the cache is small.
             let settings = "PRAGMA temp_store=FILE; PRAGMA cache_size=-4096;\n.output answers\n";
             let work = format!("{settings}{BUSINESS}");
             fs::write(workdir.path("work.sql"), work).context("cannot write statements")?;
@@ -116,7 +116,8 @@ fn sale_count(workdir: &Workdir) -> u64 {
     workdir.bytes / 2 / SALE_BYTES
 }
 
-/// Two years of sales in 100 shops, by a generator of numbers that starts with the seed.
+/// Returns SQL that generates two years of sales in 100 shops, with a generator started from the
+/// seed.
 fn sales(workdir: &Workdir) -> String {
     let (count, seed) = (sale_count(workdir), workdir.seed % (1 << 31));
     format!(
@@ -137,7 +138,7 @@ fn sales(workdir: &Workdir) -> String {
     )
 }
 
-/// Sums of the answers are those of the table by other ways.
+/// Checks the sums of the answers against other queries.
 fn check_business(workdir: &Workdir) -> Result<()> {
     let path = workdir.path("answers");
     let text =

@@ -1,4 +1,4 @@
-//! Streams of records through a broker that keeps them in files, by their size.
+//! Record streams of various record sizes through a broker that stores them in files.
 
 use anyhow::{Result, ensure};
 
@@ -7,7 +7,7 @@ use super::workdir::{PYTHON, Workdir};
 
 const STREAMS: &str = include_str!("programs/streams.py");
 
-/// The broker takes a moment for each record, however small it is.
+/// Limit on the number of records, because the broker has a fixed cost per record.
 const RECORD_COUNT_MAX: u64 = 400_000;
 const RECORD_COUNT_MIN: u64 = 1000;
 
@@ -35,7 +35,7 @@ pub(super) const ALL: &[Application] = &[
     },
 ];
 
-/// Each row of the three differs in its records.
+/// Template of three variants that differ in record size.
 const STREAM: Application = Application {
     name: "streams",
     stands_for: "Borealis",
@@ -58,14 +58,14 @@ fn numbers(workdir: &Workdir, record_bytes: u64) -> [String; 3] {
         .map(|number| number.to_string())
 }
 
-/// Publishes all records, and reads them.
+/// Publishes and reads all records.
 fn work(workdir: &Workdir, record_bytes: u64) -> Result<()> {
     let [count, bytes, seed] = numbers(workdir, record_bytes);
     workdir.python(STREAMS, &["work", &count, &bytes, &seed]).check()?;
     Ok(())
 }
 
-/// A new broker finds each of them on the target.
+/// Checks that a new broker finds all records on the target.
 fn check(workdir: &Workdir, record_bytes: u64) -> Result<()> {
     let [count, bytes, seed] = numbers(workdir, record_bytes);
     let said = workdir.python_tool(STREAMS, &["check", &count, &bytes, &seed]).check()?;

@@ -1,4 +1,4 @@
-//! The plan of the suite: applications on targets, by numbers of cores.
+//! Plan of the suite: applications on targets, by core counts.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,18 +19,16 @@ use crate::targets::{Kind, Layout, LazyTarget, Place, Spec};
 const KINDS: &[Kind] =
     &[Kind::Volume, Kind::VolumeRun, Kind::VolumeNbd, Kind::Zram, Kind::Loop, Kind::Disk];
 
-/// A target is so many times as large as the data that applications work on: copies, logs and
-/// spilled data lie there too.
+/// Ratio of a target's size to the data size, for copies, logs and spilled data.
 const SIZE_OVER_DATA: u64 = 8;
-/// Room for the data alone, and for the calibration.
+/// Space for the data and the calibration.
 const WHOLE_BYTES_MIN: u64 = 128 << 20;
 const UNCOUNTED: &str = "the count of I/Os is unavailable: requests pass no block device of the \
                          kernel, and no server of ours that counts them";
 const NEEDS_FILES: &str = "the application needs files, and the target has no file system";
 const TIME_LIMIT: Duration = Duration::from_secs(900);
 
-/// For plans: preparation and verification take about as long as the run, which takes this on
-/// average.
+/// Average duration of a run, for plans. Preparation and verification take about as long.
 const SECONDS_FOR_EACH_MIB: f64 = 0.05;
 
 #[derive(Clone, Debug, clap::Args, serde::Serialize)]
@@ -152,14 +150,14 @@ pub(crate) fn plan<'plan>(
     Ok(plan)
 }
 
-/// How large targets with a file system are.
+/// Returns the size of targets with a file system.
 fn room_bytes(arguments: &Arguments, data_bytes: u64) -> u64 {
     let has_orders = is_wanted(arguments, orders::NAME);
     let least = if has_orders { orders::TARGET_BYTES_MIN } else { 512 << 20 };
     (data_bytes * SIZE_OVER_DATA).max(least)
 }
 
-/// Those that can be had here, and why the others cannot.
+/// Returns the targets available here, and the reasons for missing ones.
 fn targets(specs: Vec<Spec>, data_bytes: u64, room_bytes: u64) -> (Vec<Rc<LazyTarget>>, Vec<Skip>) {
     let (whole, others): (Vec<Spec>, Vec<Spec>) = specs.into_iter().partition(is_whole);
     let (with_device, without): (Vec<Spec>, Vec<Spec>) =
@@ -174,7 +172,7 @@ fn targets(specs: Vec<Spec>, data_bytes: u64, room_bytes: u64) -> (Vec<Rc<LazyTa
     (targets, skipped)
 }
 
-/// Applications work in folders, and I/Os are counted at the block device below.
+/// Returns whether applications can use a folder and I/Os are counted at the block device below.
 fn has_folder_on_device(spec: &Spec) -> bool {
     spec.kind.is_block_device() || matches!(spec.kind, Kind::Disk | Kind::Path(_))
 }

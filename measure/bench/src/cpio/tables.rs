@@ -1,4 +1,4 @@
-//! The suite's figures for people.
+//! Result tables of the suite.
 
 use results::projection::{APPLICATION, CORES};
 use results::{CPIO_CYCLES, Row};
@@ -48,7 +48,7 @@ fn bandwidth(row: &Row) -> Option<&str> {
     row.params.get(MEMORY_BANDWIDTH)?.as_str()
 }
 
-/// The case's cycles over those of the same application with one core.
+/// Returns the case's cycles relative to one core.
 fn growth(row: &Row, rows: &[&Row], medians: &Medians) -> String {
     let is_one = |it: &&&Row| {
         let is_same =

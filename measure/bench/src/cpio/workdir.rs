@@ -1,4 +1,4 @@
-//! Where an application works, and how its programs are started.
+//! Working directory of an application, and how its programs are started.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,33 +8,33 @@ use system::Tool;
 
 use crate::targets::{Access, Kind, Spec};
 
-/// Debian's own, for which its modules are packaged.
+/// Debian's interpreter, for which the modules are packaged.
 pub(super) const PYTHON: &str = "/usr/bin/python3";
 
-/// Where an application's data lies.
+/// Location of an application's data.
 #[derive(Clone, Debug)]
 pub(super) enum DataLocation {
     /// In files of the working folder.
     Folder,
-    /// All over a volume, which is reached in this way.
+    /// On a whole volume, accessed in this way.
     Whole(Access),
 }
 
-/// Files of one run of an application, and its folder.
+/// Files and parameters of one run of an application.
 pub(super) struct Workdir {
     pub(super) folder: PathBuf,
     pub(super) location: DataLocation,
     pub(super) seed: u64,
-    /// About as much data as the application shall work on.
+    /// Approximate amount of data to work on.
     pub(super) bytes: u64,
-    /// For load that goes on for a time.
+    /// Duration of time-based load.
     pub(super) seconds: u64,
     pub(super) cores: u32,
-    /// Words that a counted program is put behind.
+    /// Command prefix of measured programs.
     pub(super) starter: Vec<String>,
-    /// The same for a program that makes load beside a counted one.
+    /// Command prefix of load drivers.
     pub(super) driver: Vec<String>,
-    /// Words that every program is put behind to reach the target.
+    /// Command prefix of all programs for access to the target.
     pub(super) way: Vec<String>,
     pub(super) time_limit: Duration,
 }
@@ -48,23 +48,23 @@ impl Workdir {
         self.path(name).to_string_lossy().into_owned()
     }
 
-    /// A program whose processor time counts, on the cores of the run.
+    /// Creates a command whose processor time is measured, on the cores of the run.
     pub(super) fn program(&self, words: &str) -> Tool {
         let starter = self.starter.iter().chain(&self.way);
         self.limited(Tool::new("env").args(starter).args(words.split_whitespace()))
     }
 
-    /// A program that prepares or verifies.
+    /// Creates a command for preparation or verification.
     pub(super) fn tool(&self, words: &str) -> Tool {
         self.limited(Tool::new("env").args(&self.way).args(words.split_whitespace()))
     }
 
-    /// A program in Python that is carried here, counted.
+    /// Creates a measured command for an embedded Python program.
     pub(super) fn python(&self, text: &str, words: &[&str]) -> Tool {
         self.program(PYTHON).arg("-c").arg(text).args(words)
     }
 
-    /// The same, to prepare or verify.
+    /// Creates an embedded Python program for preparation or verification.
     pub(super) fn python_tool(&self, text: &str, words: &[&str]) -> Tool {
         self.tool(PYTHON).arg("-c").arg(text).args(words)
     }
@@ -78,7 +78,7 @@ impl Workdir {
             .time_limit(self.time_limit)
     }
 
-    /// Everything that was written reaches the target.
+    /// Flushes all writes to the target.
     pub(super) fn write_back(&self) -> Result<()> {
         if let DataLocation::Folder = self.location {
             self.program("sync -f .").check()?;
@@ -87,12 +87,12 @@ impl Workdir {
     }
 }
 
-/// Returns whether the target is reached in a way that carries no file system.
+/// Returns whether the target is accessed in a way that cannot have a file system.
 pub(super) fn is_whole(spec: &Spec) -> bool {
     matches!(spec.kind, Kind::VolumeRun | Kind::VolumeNbd | Kind::VolumeFile)
 }
 
-/// Reads come from the target afterwards, not from the page cache.
+/// Drops the page cache, so that later reads access the target.
 pub(super) fn drop_page_cache(folder: &Path) -> Result<()> {
     Tool::new("sync -f").arg(folder).check()?;
     std::fs::write("/proc/sys/vm/drop_caches", "3").context("cannot empty the page cache")

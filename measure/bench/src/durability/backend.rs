@@ -1,5 +1,5 @@
-//! Places to which durable writes go: the disk itself, and volumes of class `journal` whose journal
-//! lies on that disk.
+//! Backends for durable writes: the disk itself, and volumes of class `journal` with their journal
+//! on that disk.
 
 use std::fmt;
 use std::fs::File;
@@ -15,21 +15,21 @@ use super::setup::{DiskFolder, OwnDaemon};
 use super::writers::{Storage, Writer};
 use crate::contents::{Contents, Data};
 
-/// What one writer overwrites.
+/// Size of the range that a writer overwrites.
 const SHARE_BYTES: u64 = 16 << 20;
 
-/// The most writers there are at once.
+/// Maximum number of concurrent writers.
 pub(super) const WRITERS_MAX: u64 = 8;
 
-/// A volume with the shares of all writers, and room for a file system.
+/// Size of a volume with the ranges of all writers, and space for a file system.
 const VOLUME_BYTES: u64 = 256 << 20;
 
-/// Room for all volumes in full, what is on its way out, and tables.
+/// Size of a pool for all volumes, freed pages and tables.
 pub(super) const POOL_BYTES: u64 = 1 << 30;
 
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Place that is written to.
+/// Destination of durable writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backend {
     /// Files on the disk.
@@ -38,7 +38,7 @@ pub(super) enum Backend {
     Ext4,
     /// The attached volume itself.
     Attached,
-    /// The same, whose device flushes each write.
+    /// The attached volume, whose device flushes each write.
     EachFlushed,
     Nbd,
 }
@@ -47,7 +47,7 @@ impl Backend {
     pub(super) const ALL: [Self; 5] =
         [Self::Disk, Self::Ext4, Self::Attached, Self::EachFlushed, Self::Nbd];
 
-    /// Why it cannot be had here.
+    /// Returns the reason why it is unavailable here, or `None`.
     pub(super) fn missing(self) -> Option<String> {
         match self {
             Self::Disk | Self::Nbd => None,
@@ -79,8 +79,8 @@ impl fmt::Display for Backend {
     }
 }
 
-/// All backends, made and filled. Fields are dropped in their order: file systems before the daemon
-/// that serves them, and the folder last.
+/// All backends, created and filled. Fields are dropped in order: file systems before the daemon
+/// that serves them, the folder last.
 pub(super) struct Backends {
     ext4: Option<Mounted>,
     devices: Vec<(Backend, PathBuf)>,
@@ -99,7 +99,7 @@ impl Backends {
         Ok(backends)
     }
 
-    /// Writers that do not meet.
+    /// Creates writers with disjoint ranges.
     pub(super) fn writers(&self, backend: Backend, count: u64) -> Result<Vec<Writer>> {
         (0..count)
             .map(|index| {
@@ -142,7 +142,7 @@ impl Backends {
         (0..WRITERS_MAX).try_for_each(|index| self.fill(backend, index))
     }
 
-    /// Writes a share once, so that later writes change data and nothing else.
+    /// Writes a range once, so that later writes change only data.
     fn fill(&self, backend: Backend, index: u64) -> Result<()> {
         if let Some(path) = self.file(backend, index) {
             File::create(path)?;
@@ -174,7 +174,7 @@ impl Backends {
         Ok((storage, own))
     }
 
-    /// Where each writer has a file of its own: which.
+    /// Returns a writer's own file, if the backend uses files.
     fn file(&self, backend: Backend, index: u64) -> Option<PathBuf> {
         let folder = match backend {
             Backend::Disk => self.folder.path().join("files"),

@@ -1,4 +1,4 @@
-//! Volumes that are overwritten at random, of which a snapshot can be taken meanwhile.
+//! Volumes for the random overwrite benchmark, with snapshots.
 
 use std::fmt;
 use std::fs::File;
@@ -22,10 +22,10 @@ use crate::pool::Place;
 const VOLUME: &str = "bench";
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Way by which the volume is reached.
+/// Access path of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reached {
-    /// By calls into an engine in this process.
+    /// Calls into an engine in this process.
     Embedded,
     Attached,
     Nbd,
@@ -52,24 +52,24 @@ impl fmt::Display for Reached {
     }
 }
 
-/// Room for the volume, for what one snapshot keeps of it and another one that is being deleted
-/// still holds.
+/// Returns the pool size for a volume, the data kept by one snapshot, and that of another being
+/// deleted.
 pub(super) fn pool_bytes(size_bytes: u64) -> u64 {
     (size_bytes * 3 + size_bytes / 4 + (256 << 20)).next_multiple_of(2 << 20)
 }
 
-/// A volume full of data.
+/// A filled volume.
 pub(super) enum Copied {
     Embedded { volume: Arc<Volume>, engine: Arc<Engine>, _maintenance: Maintenance, _place: Place },
     Served { device: Option<PathBuf>, daemon: OwnDaemon, _folder: DiskFolder },
 }
 
-/// Writes whole blocks. Only one thread uses it.
+/// Writer of whole blocks, used by one thread.
 pub(super) trait Overwrite {
     fn overwrite(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()>;
 }
 
-/// Takes and deletes snapshots, beside a thread that overwrites.
+/// Creates and deletes snapshots concurrently with overwrites.
 #[derive(Clone)]
 pub(super) enum Copier {
     Embedded(Arc<Engine>),
@@ -178,7 +178,7 @@ impl Overwrite for NbdClient {
     }
 }
 
-/// A block device past the page cache.
+/// A block device opened for direct I/O.
 struct DirectDevice {
     file: File,
     buffer: Aligned,

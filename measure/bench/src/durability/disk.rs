@@ -1,4 +1,4 @@
-//! The disk itself, read and written in order past the page cache, as `dd` with direct I/O does.
+//! Sequential direct I/O on the disk itself, like `dd` with direct I/O.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::aligned::Aligned;
 
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A file that is written and read whole, removed when this is dropped.
+/// A file for sequential I/O, removed when dropped.
 pub(super) struct DirectFile {
     path: PathBuf,
     size_bytes: u64,
@@ -25,7 +25,7 @@ impl DirectFile {
         Self { path, size_bytes }
     }
 
-    /// Writes a new file of noise and makes it durable.
+    /// Writes a new file of random data and makes it durable.
     pub(super) fn write(&self, seed: u64) -> Result<Duration> {
         let mut file = self.open(File::options().write(true).create_new(true))?;
         let mut piece = Aligned::new(PIECE_BYTES);
@@ -33,7 +33,7 @@ impl DirectFile {
         let begun = Instant::now();
         for number in 0..self.pieces() {
             ensure!(!Interruption::is_asked_for(), "interrupted while the disk is written");
-            // No piece is the same as another one.
+            // Makes each piece unique.
             piece.bytes_mut()[..8].copy_from_slice(&number.to_le_bytes());
             file.write_all(piece.bytes()).with_context(|| self.what("write"))?;
         }
@@ -68,12 +68,12 @@ impl DirectFile {
 
 impl Drop for DirectFile {
     fn drop(&mut self) {
-        // It goes with its folder at the latest.
+        // If this fails, the file is removed with its folder.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Bytes of all files in a folder and below it.
+/// Returns the total size of all files below a folder.
 pub(super) fn stored_bytes(folder: &Path) -> Result<u64> {
     let mut sum = 0;
     each_file(folder, &mut |path| {
@@ -83,8 +83,7 @@ pub(super) fn stored_bytes(folder: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// Has the kernel forget what it keeps in memory of all files in a folder, as after a loss of
-/// power.
+/// Drops all files of a folder from the page cache, as after a power loss.
 pub(super) fn forget_cached(folder: &Path) -> Result<()> {
     each_file(folder, &mut |path| {
         let file = File::open(path)?;

@@ -17,20 +17,19 @@ use crate::targets::CpuMeter;
 
 const WRITER_COUNTS: [u64; 2] = [1, WRITERS_MAX];
 
-/// Pairs of a volume and the disk say something from five on.
+/// Minimum number of repeats for comparing a volume with the disk.
 const REPEATS_MIN: u32 = 5;
 
 /// Time to create all backends, for plans.
 const SETUP_SECONDS: f64 = 6.0;
 
-/// No disk makes more writes durable in a second, for plans.
+/// Upper bound on durable write throughput, for plans.
 const BYTES_PER_S: u64 = 100 << 20;
 
-/// Flushes that reach the volume for each write that is made durable: above one where a file
-/// system adds its own.
+/// Ratio of flushes at the volume to durable writes. Above one if a file system adds its own.
 const FLUSHES_PER_WRITE: &str = "flushes_per_write";
 
-/// Number of transactions that the journal wrote for as many flushes.
+/// Ratio of flushes to journal transactions.
 pub(super) const FLUSHES_PER_TRANSACTION: &str = "flushes_per_transaction";
 
 pub(super) fn case_name(writers: u64) -> String {
@@ -45,7 +44,7 @@ fn seconds(profile: Profile) -> f64 {
     }
 }
 
-/// All backends, made when they are first needed.
+/// All backends, created on first use.
 struct Bench {
     wanted: Vec<Backend>,
     made: RefCell<Option<Backends>>,
@@ -81,7 +80,7 @@ pub(super) fn add<'plan>(
     }
 }
 
-/// One measurement.
+/// A single measurement.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     backend: Backend,

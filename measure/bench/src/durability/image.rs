@@ -1,5 +1,5 @@
-//! Images of a volume that cannot be made smaller: saved, saved again after a little has changed,
-//! and restored by a daemon that finds the pool's memory gone. Beside it the disk itself.
+//! Images of a volume with incompressible data: saved, saved again after small changes, and
+//! restored by a daemon that lost the pool's memory, with the disk itself for comparison.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -27,7 +27,7 @@ pub(super) const BYTES_PER_S: &str = "bytes_per_s";
 pub(super) const OF_FULL_IMAGE: &str = "bytes_of_full_image_share";
 pub(super) const FIRST_READ_NS: &str = "first_read_ns";
 
-/// Of a volume's blocks, those that change before it is saved again.
+/// Inverse of the share of blocks that change before the second save.
 const CHANGED_SHARE: u64 = 100;
 
 const PIECE_BYTES: u64 = 1 << 20;
@@ -35,7 +35,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const FETCH_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const RESTORE_TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// For plans: each byte is written by the client, to the disk, and to the image, and read twice.
+/// Duration for plans: each byte is written by the client, to the disk and to the image, and read
+/// twice.
 const SECONDS_A_GIB: f64 = 7.0;
 const SETUP_SECONDS: f64 = 5.0;
 
@@ -50,7 +51,7 @@ fn pool_bytes(size_bytes: u64) -> u64 {
     size_bytes + size_bytes / 8 + (256 << 20)
 }
 
-/// One step for each repeat, with all of its rows: each begins with a new daemon and no image.
+/// Adds a step per repeat with all of its rows. Each starts with a new daemon and no image.
 pub(super) fn add<'plan>(session: &'plan Session, size_told: Option<u64>, plan: &mut Plan<'plan>) {
     let (repeats, size_bytes) = extent(session.profile);
     let size_bytes = size_told.unwrap_or(size_bytes);
@@ -72,7 +73,7 @@ pub(super) fn add<'plan>(session: &'plan Session, size_told: Option<u64>, plan: 
     }
 }
 
-/// One volume's way to the store and back.
+/// A round trip of one volume to the image store and back.
 struct Round {
     size_bytes: u64,
     repeat: u32,
@@ -110,7 +111,7 @@ impl Round {
         Ok(NbdClient::connect(&self.daemon.get().nbd_socket(), "bench")?)
     }
 
-    /// What a piece of the volume holds.
+    /// Returns the contents of a piece of the volume.
     fn piece(&self, number: u64) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(PIECE_BYTES).expect("a constant")];
         Random::new(self.seed ^ (number << 20)).fill(&mut bytes);
@@ -127,7 +128,7 @@ impl Round {
         Ok(())
     }
 
-    /// Saves everything and returns what the image takes in the store.
+    /// Saves everything. Returns the size of the image in the store.
     fn save(&mut self) -> Result<u64> {
         let took = self.save_once()?;
         let stored = stored_bytes(&self.folder.images())?;
@@ -143,7 +144,7 @@ impl Round {
         Ok(begun.elapsed())
     }
 
-    /// Overwrites blocks all over the volume but in its last piece, which is compared later.
+    /// Overwrites blocks across the volume, except in its last piece, which is verified later.
     fn change_and_save(&mut self, full_bytes: u64) -> Result<()> {
         let blocks = (self.size_bytes - PIECE_BYTES) / BLOCK_BYTES;
         let mut random = Random::new(self.seed ^ 0xC4A);
@@ -173,7 +174,7 @@ impl Round {
         self.daemon.get_mut().launch()?;
         let first = self.wait_for_first_read(offset, &expected, begun)?;
         self.add(FIRST_READ, VOLUME, first, &[(FIRST_READ_NS, first.as_secs_f64() * 1e9)]);
-        // Volumes are served before the daemon can be asked.
+        // Volumes are served before the daemon's interface is ready.
         self.daemon.get_mut().wait_until_ready()?;
         let rest = Rest::of(self.daemon.get());
         while to_fetch_bytes(&rest)? > 0 {
@@ -184,11 +185,11 @@ impl Round {
         self.check(self.daemon.get())
     }
 
-    /// Asks for a block until it is read, and compares it.
+    /// Requests a block until it can be read, and verifies it.
     fn wait_for_first_read(&self, offset: u64, piece: &[u8], begun: Instant) -> Result<Duration> {
         let length = u32::try_from(BLOCK_BYTES)?;
         loop {
-            // Until the daemon listens there is no server to ask.
+            // The server refuses connections until the daemon listens.
             if let Ok(mut client) = self.client() {
                 let found = client.ask(&Request::Read { offset, length })?;
                 ensure!(found == piece[..found.len()], "the restored volume holds something else");
@@ -198,7 +199,7 @@ impl Round {
         }
     }
 
-    /// A restored volume that is another one would be restored at any speed.
+    /// Verifies the restored contents.
     fn check(&self, daemon: &Daemon) -> Result<()> {
         let mut client = NbdClient::connect(&daemon.nbd_socket(), "bench")?;
         let (length, last) = (u32::try_from(PIECE_BYTES)?, self.size_bytes / PIECE_BYTES - 1);

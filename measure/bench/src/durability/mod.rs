@@ -1,8 +1,8 @@
-//! Cost of durability: durable writes beside those of the disk that the journal lies on, images
-//! beside plain copies to that disk and back, and overwrites while snapshots are taken.
+//! Cost of durability: durable writes compared with those of the journal's disk, images compared
+//! with plain copies to and from that disk, and overwrites while snapshots are taken.
 //!
-//! The disk is the one under `/var/tmp`. Each volume has a daemon of its own, whose journal and
-//! images lie there.
+//! The disk is that of `/var/tmp`. Each volume has its own daemon, whose journal and images are
+//! there.
 
 mod backend;
 mod copied;

@@ -1,5 +1,5 @@
-//! The daemon's interface, asked without starting a program for it: in the middle of a measurement
-//! that would take a core.
+//! Client of the daemon's REST interface. It starts no program, which would occupy a core during a
+//! measurement.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,10 +13,10 @@ use system::Daemon;
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Far more than any answer that is asked for here.
+/// Maximum length of a response, far more than needed.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// Asks one daemon; any thread may hold one.
+/// Client of one daemon. Any thread may use one.
 #[derive(Clone, Debug)]
 pub(super) struct Rest {
     socket: PathBuf,
@@ -61,7 +61,7 @@ impl Rest {
     }
 }
 
-/// The body of an answer that is a success.
+/// Returns the body of a successful response.
 fn body_of(answer: &str) -> Result<String> {
     let (head, body) =
         answer.split_once("\r\n\r\n").context("the answer has no end of its head")?;

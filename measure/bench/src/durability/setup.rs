@@ -1,5 +1,4 @@
-//! Parts that the suite makes for its measurements: a folder on the disk, and a daemon whose
-//! journal and images lie in it.
+//! Set-up of the suite: a folder on the disk, and a daemon with journal and images in it.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use system::{Ability, Daemon, Interruption, missing};
 use tempfile::TempDir;
 
-/// Where the disk is that is compared with, as the other suites have it.
+/// Folder on the reference disk, as in other suites.
 const DISK_FOLDER: &str = "/var/tmp";
 
-/// A folder of ours on the disk, removed when this is dropped.
+/// A temporary folder on the disk, removed when dropped.
 pub(crate) struct DiskFolder(TempDir);
 
 impl DiskFolder {
@@ -18,7 +17,7 @@ impl DiskFolder {
         let made = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(DISK_FOLDER);
         let folder = made.with_context(|| format!("cannot make a folder in {DISK_FOLDER}"))?;
         let text = folder.path().to_string_lossy();
-        // The daemon's flags are told in one line.
+        // The daemon's flags are passed as one space-separated line.
         ensure!(!text.contains(char::is_whitespace), "{text} has a blank in its name");
         Ok(Self(folder))
     }
@@ -32,11 +31,11 @@ impl DiskFolder {
     }
 }
 
-/// A daemon that is ended in order when this is dropped.
+/// A daemon that is shut down cleanly when dropped.
 pub(crate) struct OwnDaemon(Option<Daemon>);
 
 impl OwnDaemon {
-    /// With journal and images in `folder`, and a pool of as many bytes at least.
+    /// Starts a daemon with journal and images in `folder` and a pool of at least this size.
     pub(crate) fn start(folder: &DiskFolder, pool_bytes: u64) -> Result<Self> {
         let path = folder.path().display();
         let no_fuse = if can_attach() { "" } else { "--no-fuse" };

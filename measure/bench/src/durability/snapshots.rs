@@ -1,4 +1,4 @@
-//! Random overwrites while a snapshot is taken each second and the one before it deleted.
+//! Random overwrites while a snapshot is taken each second and the previous one is deleted.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,19 +22,19 @@ use crate::targets::{CpuMeter, wait_until_idle};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the thread that takes snapshots looks whether the measurement is over.
+/// Polling interval of the snapshot thread for the end of the measurement.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What starting a daemon and filling a volume takes, for plans.
+/// Fill rate, for plans.
 const FILL_BYTES_PER_S: f64 = 600e6;
 
-/// For plans.
+/// Overwrite rate, for plans.
 const OVERWRITES_PER_S: u64 = 500_000;
 
-/// Duration of taking a snapshot, as the caller saw it.
+/// Maximum duration of taking a snapshot, seen by the caller.
 pub(super) const SNAPSHOT_NS_MAX: &str = "snapshot_ns_max";
 
-/// Use of snapshots.
+/// Use of snapshots during the overwrites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Snapshots {
     None,
@@ -49,7 +49,7 @@ pub(super) fn case_name(snapshots: Snapshots) -> String {
     format!("overwrite {BLOCK_BYTES} rand{with}")
 }
 
-/// How much of it: pairs, seconds for each run, bytes of the volume.
+/// Returns the number of pairs, the seconds per run, and the size of the volume.
 fn extent(profile: Profile) -> (u32, f64, u64) {
     match profile {
         Profile::Quick => (2, 2.2, 512 << 20),
@@ -58,7 +58,7 @@ fn extent(profile: Profile) -> (u32, f64, u64) {
     }
 }
 
-/// A volume, made when it is first needed.
+/// A volume created on first use.
 struct Bench {
     reached: Reached,
     size_bytes: u64,
@@ -81,7 +81,7 @@ pub(super) fn add<'plan>(
         }
         let bench = Rc::new(Bench { reached, size_bytes, made: RefCell::new(None) });
         for repeat in 0..pairs {
-            // Either comes first as often as the other.
+            // Alternates the order.
             let order = match repeat % 2 {
                 0 => [Snapshots::None, Snapshots::EachSecond],
                 _ => [Snapshots::EachSecond, Snapshots::None],
@@ -166,7 +166,7 @@ impl Bench {
     }
 }
 
-/// What the thread did that takes snapshots.
+/// Result of the snapshot thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     count: u32,
@@ -214,8 +214,7 @@ fn overwrite(copied: &Copied, size_bytes: u64, load: &Load) -> Result<Latencies>
     }
 }
 
-/// Takes one in the middle of each second, so that one falls into every second, and deletes
-/// the one before.
+/// Takes a snapshot in the middle of each second and deletes the previous one.
 fn take_snapshots(copier: &Copier, is_over: &AtomicBool) -> Result<Taken> {
     let mut taken = Taken::default();
     let mut last = None;

@@ -1,4 +1,4 @@
-//! Writers that make each of their blocks durable before they write the next.
+//! Writers that make each block durable before writing the next.
 
 use std::fs::File;
 use std::ops::Range;
@@ -16,15 +16,15 @@ use crate::latency::Latencies;
 
 pub(super) const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
-/// A way to stable storage, for one writer.
+/// Access to stable storage for one writer.
 pub(super) trait Storage: Send {
     fn write(&mut self, offset_bytes: u64, block: &[u8]) -> Result<()>;
 
-    /// Makes durable what was written.
+    /// Makes previous writes durable.
     fn flush(&mut self) -> Result<()>;
 }
 
-/// A file or a block device, through the page cache: `write` and `fdatasync`.
+/// A file or block device through the page cache: `write` and `fdatasync`.
 impl Storage for File {
     fn write(&mut self, offset_bytes: u64, block: &[u8]) -> Result<()> {
         Ok(self.write_all_at(block, offset_bytes)?)
@@ -47,21 +47,21 @@ impl Storage for NbdClient {
     }
 }
 
-/// A writer's way to storage and its own share of it.
+/// A writer's storage and its own range.
 pub(super) struct Writer {
     pub(super) storage: Box<dyn Storage>,
     pub(super) share: Range<u64>,
 }
 
-/// Work of all writers together.
+/// Combined result of all writers.
 pub(super) struct Written {
-    /// From the beginning of each write until it was durable.
+    /// Latency from the start of each write until it was durable.
     pub(super) latencies: Latencies,
     pub(super) elapsed: Duration,
 }
 
-/// Each writer overwrites random blocks of its share, one after the other, until the time is over,
-/// but at least one.
+/// Runs the writers. Each overwrites random blocks of its range sequentially until the time is
+/// over, at least once.
 pub(super) fn run(writers: Vec<Writer>, time: Duration, seed: u64) -> Result<Written> {
     let start = Barrier::new(writers.len());
     let begun = Instant::now();

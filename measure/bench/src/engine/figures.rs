@@ -1,4 +1,4 @@
-//! Results of a case's measurement, for programs, people and the record.
+//! Results of a case: for programs, people and records.
 
 use anyhow::Result;
 use results::{Io, LatencyKind, Row, StoreUse, Suite};
@@ -12,7 +12,7 @@ use crate::clock;
 use crate::latency::Latencies;
 use crate::pace::Paced;
 
-/// One case's figures, as `--json` prints them.
+/// A case's figures, as printed with `--json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     pub(crate) op: Op,
@@ -20,47 +20,47 @@ pub(crate) struct Figures {
     pub(crate) pattern: Pattern,
     pub(crate) data: &'static str,
     pub(crate) threads: usize,
-    /// Mean duration of a request, as the thread that makes it sees it.
+    /// Mean duration of a request, as seen by its thread.
     pub(crate) ns_mean: f64,
     pub(crate) ns_p50: u64,
     pub(crate) ns_p99: u64,
     pub(crate) ns_p999: u64,
     pub(crate) ns_p9999: u64,
     pub(crate) ns_max: u64,
-    /// Rate of all threads together.
+    /// Combined rate of all threads.
     pub(crate) bytes_per_s: f64,
-    /// A copy of the same size in the same order on bare memory, by one thread at a time.
+    /// Floor: a copy of the same size and order on bare memory by one thread.
     pub(crate) floor_ns_mean: f64,
-    /// The same by as many threads at once, where there are several.
+    /// The same with as many concurrent threads as the case, if several.
     pub(crate) floor_threads_ns_mean: Option<f64>,
-    /// The same, and a page decoded for each 4 KiB: reads of compressible data.
+    /// The same with decoding of one page per 4 KiB, for reads of compressible data.
     pub(crate) floor_decode_ns_mean: Option<f64>,
-    /// To the floor at the same number of threads.
+    /// Ratio to the floor with the same number of threads.
     pub(crate) ratio_to_floor: f64,
     pub(crate) ratio_to_decode_floor: Option<f64>,
-    /// Mean of one thread alone in the same run, where the case has several.
+    /// Mean of a single thread in the same run, if the case has several.
     pub(crate) alone_ns_mean: Option<f64>,
-    /// Scaling of the engine over that of the floor: 1 is as well.
+    /// Scaling of the engine relative to that of the floor. 1 means equal.
     pub(crate) scaling_to_floor: Option<f64>,
-    /// In cycles of the time stamp counter, where there is one.
+    /// Cycles of the time stamp counter, if available.
     pub(crate) cycles_per_4kib: Option<f64>,
-    /// Work of the engine between the rounds, for each request.
+    /// Background work of the engine between rounds, per request.
     pub(crate) background_ns_mean: f64,
-    /// Written bytes over bytes of memory used, after ten seconds of idling at most.
+    /// Ratio of written bytes to memory used, after at most ten idle seconds.
     pub(crate) reduction: f64,
-    /// Reduction by LZ4 level 1 of the same pages one by one, without dedup.
+    /// Reduction of the same pages by LZ4 level 1, individually and without deduplication.
     pub(crate) lz4_reduction: Option<f64>,
-    /// Time for which the engine had work to do after the volume was filled.
+    /// Duration of the engine's background work after the volume was filled.
     pub(crate) idle_s_to_reduction: f64,
-    /// The share of its rate at which an open loop sent requests, and what followed, from when
-    /// each was due.
+    /// Load of the open loop as a share of the maximum rate, and latencies measured from when
+    /// requests were due.
     pub(crate) load: Option<f64>,
     pub(crate) load_rate_per_s: Option<f64>,
     pub(crate) intended_ns_p50: Option<u64>,
     pub(crate) intended_ns_p99: Option<u64>,
     pub(crate) intended_ns_p999: Option<u64>,
     pub(crate) intended_ns_max: Option<u64>,
-    /// The same requests from when each was sent.
+    /// Latencies of the same requests measured from when they were sent.
     pub(crate) load_service_ns_p50: Option<u64>,
     pub(crate) load_service_ns_p999: Option<u64>,
     pub(crate) load_kept_up: Option<bool>,
@@ -74,7 +74,7 @@ pub(crate) struct Figures {
 #[derive(Clone, Debug)]
 pub(crate) struct LoadFigures {
     pub(crate) load: f64,
-    /// Rate of all threads together.
+    /// Combined rate of all threads.
     pub(crate) rate_per_s: f64,
     pub(crate) paced: Paced,
 }
@@ -137,7 +137,7 @@ impl Figures {
         }
     }
 
-    /// Adds what was measured between and after the rounds.
+    /// Adds measurements made between and after the rounds.
     pub(crate) fn with(
         mut self,
         background: Spent,
@@ -160,7 +160,7 @@ impl Figures {
         self
     }
 
-    /// The row of a run.
+    /// Returns the row for the record.
     pub(crate) fn recorded(&self, case: &Case, working_bytes: u64, repeat: u32) -> Result<Row> {
         let mut row = Row::new(Suite::Engine, case.name(), "engine");
         row.repeat = repeat;
@@ -190,7 +190,7 @@ impl Figures {
         if self.load_kept_up == Some(false) {
             row.flag("the open loop could not keep up");
         }
-        // Every number of the printed form that is not a parameter.
+        // Every printed number that is not a parameter.
         let Value::Object(printed) = serde_json::to_value(self)? else { return Ok(row) };
         let figures = printed.into_iter().filter(|(name, _)| !row.params.contains_key(name));
         row.figures = figures.filter_map(|(name, it)| Some((name, it.as_f64()?))).collect();

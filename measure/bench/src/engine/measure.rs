@@ -1,4 +1,4 @@
-//! One case, measured round by round.
+//! Measurement of one case in rounds.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,23 +15,23 @@ use crate::case::{Case, Op};
 use crate::clock::nanoseconds;
 use crate::pace::{self, Pace, Paced};
 
-/// Rounds of floor and engine in each case.
+/// Number of rounds of floor and engine per case.
 const ROUNDS: u32 = 10;
 
-/// One round in so many times each request.
+/// Every fifth round times each request.
 const TIMED_ROUND: u32 = 5;
 
-/// Inputs of a case.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Given {
-    /// For all rounds together.
+    /// Total for all rounds.
     pub(crate) seconds: f64,
     pub(crate) working_bytes: u64,
-    /// The share of the rate that was just measured at which an open loop sends.
+    /// Rate of the open loop as a share of the measured maximum.
     pub(crate) load: Option<f64>,
 }
 
-/// Measures a case on an engine of its own.
+/// Measures a case on a new engine.
 pub(crate) fn measure(case: &Case, given: &Given) -> Result<Figures> {
     let mut setup = EngineSetup::new(case, given.working_bytes)?;
     let mut idling = None;
@@ -59,7 +59,7 @@ pub(crate) fn measure(case: &Case, given: &Given) -> Result<Figures> {
         let mut idled = Ok(None);
         let ns = nanoseconds(|| idled = setup.idle().map(Some));
         background.add(ns, spent.count);
-        // Without a first fill the first round is what the engine idles after.
+        // Without an initial fill, the idle work follows the first round.
         idling = idling.or(idled?);
     }
     let load = match given.load {
@@ -72,7 +72,7 @@ pub(crate) fn measure(case: &Case, given: &Given) -> Result<Figures> {
     Ok(Figures::new(case, &meters, idling, lz4_reduction).with(background, rounds, load))
 }
 
-/// One thread at a time first, for the floor is what one core can do alone; then all together.
+/// Measures the floor of each thread alone, as the limit of one core, then of all concurrently.
 fn floor_round(setup: &mut EngineSetup, meters: &mut [Meter], time: Duration) {
     let threads = u32::try_from(meters.len()).expect("few threads");
     let memory = setup.bare.bytes_mut();
@@ -105,8 +105,8 @@ fn engine_round(
     Ok(Spent::sum(results.into_iter().collect::<Result<Vec<_>>>()?))
 }
 
-/// Requests at a share of the rate that the rounds reached, whether or not earlier ones are over,
-/// while the engine is kept up as in the daemon.
+/// Sends requests at a share of the maximum rate, regardless of whether earlier ones have
+/// completed. Maintains the engine meanwhile, like the daemon.
 fn open_loop(
     setup: &EngineSetup,
     meters: &mut [Meter],

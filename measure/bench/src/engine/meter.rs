@@ -12,10 +12,10 @@ use crate::contents::{Contents, Data};
 use crate::floor::{self, Encoded, Places};
 use crate::latency::Latencies;
 
-/// Requests between two looks at the clock.
+/// Number of requests per clock reading.
 const BATCH: u64 = 64;
 
-/// Time spent on a number of requests.
+/// Total time of a number of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub(crate) ns: u64,
@@ -35,37 +35,36 @@ impl Spent {
         })
     }
 
-    /// None where nothing was measured.
+    /// Returns the mean, or `None` without measurements.
     pub(crate) fn mean(self) -> Option<f64> {
         (self.count > 0).then(|| self.ns as f64 / self.count as f64)
     }
 }
 
-/// Floor that is measured.
+/// Kind of floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Floor {
     Alone,
-    /// While the other threads measure theirs.
+    /// Concurrently with the other threads.
     Together,
-    /// Alone, and a page decoded for each 4 KiB.
+    /// Alone, with decoding of one page per 4 KiB.
     Decode,
 }
 
-/// Clock by which requests to the engine are measured.
+/// Timing method for engine requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
     /// In batches.
     Mean,
-    /// In batches, with one thread at work.
+    /// In batches, with one active thread.
     MeanAlone,
-    /// One by one.
+    /// Individually.
     Each,
 }
 
 pub(crate) struct Meter {
     case: Case,
-    /// The stretch of the volume that is this thread's: all of it where threads do not take from
-    /// each other.
+    /// Range of the volume for this thread: all of it, if requests do not consume it.
     start: u64,
     size_bytes: u64,
     places: Places,
@@ -73,7 +72,7 @@ pub(crate) struct Meter {
     contents: Contents,
     encoded: Option<Encoded>,
     buffer: Vec<u8>,
-    /// Bytes of the stretch that were first written or discarded since it was renewed.
+    /// Bytes of the range that were first written or discarded since it was renewed.
     used_bytes: u64,
     pub(crate) floor: Spent,
     pub(crate) floor_together: Spent,
@@ -84,7 +83,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// The meter of thread `index`, from 0.
+    /// Creates the meter of thread `index`, from 0.
     pub(crate) fn new(case: &Case, setup: &EngineSetup, index: usize) -> Self {
         let takes = matches!(case.op, Op::Write | Op::Discard);
         let threads = case.threads as u64;
@@ -124,7 +123,7 @@ impl Meter {
         }
     }
 
-    /// Measures bare memory, which is this thread's share of it.
+    /// Measures the floor on this thread's share of bare memory.
     pub(crate) fn floor_for(&mut self, memory: &mut [u8], time: Duration, floor: Floor) {
         let mut spent = Spent::default();
         while Duration::from_nanos(spent.ns) < time {
@@ -147,7 +146,7 @@ impl Meter {
         sum.add(spent.ns, spent.count);
     }
 
-    /// Measures the engine. Returns the time that this round's requests took.
+    /// Measures the engine. Returns the duration of this round's requests.
     pub(crate) fn engine_for(
         &mut self,
         setup: &EngineSetup,
@@ -185,8 +184,8 @@ impl Meter {
         Ok(sum)
     }
 
-    /// First writes and discards use their stretch up. It is put back, outside the measured time,
-    /// before half of it is gone.
+    /// Renews the range, outside the measured time, before first writes or discards have consumed
+    /// half of it.
     pub(crate) fn renew(&mut self, setup: &EngineSetup, request_count: u64) -> Result<()> {
         let wanted = request_count * self.case.block_bytes as u64;
         if self.used_bytes + wanted <= self.size_bytes / 2 {
@@ -201,7 +200,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Makes one request.
+    /// Performs one request.
     #[inline]
     pub(crate) fn request(&mut self, setup: &EngineSetup) -> Result<()> {
         let at = self.start + self.places.next();
@@ -222,7 +221,7 @@ impl Meter {
     }
 }
 
-/// The latencies of all meters.
+/// Returns the combined latencies of all meters.
 pub(crate) fn latencies(meters: &[Meter]) -> Latencies {
     let mut sum = Latencies::new();
     meters.iter().for_each(|meter| sum.add(&meter.latencies));

@@ -1,9 +1,9 @@
-//! The engine in this process: each case beside copies of bare memory, round by round.
+//! The engine in this process: each case compared with copies of bare memory, in rounds.
 //!
-//! A round measures the floor, then the engine, so that a slow spell of the machine meets both.
-//! Means come from batches without a clock inside; percentiles from rounds of their own in which
-//! each request is timed, which adds the cost of the clock (some 25 ns) to each. What the engine
-//! does in the background is done between the rounds and told apart.
+//! A round measures the floor, then the engine, so that a slow period of the machine affects both.
+//! Means are from batches without clock readings. Percentiles are from separate rounds that time
+//! each request, which adds the cost of the clock (about 25 ns). The engine's background work is
+//! done between rounds and reported separately.
 
 mod figures;
 mod measure;

@@ -1,4 +1,4 @@
-//! Set-up on which a case is measured: a pool with a volume, and bare memory of the same size.
+//! Set-up of a case: a pool with a volume, and bare memory of the same size.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,50 +17,50 @@ use crate::pool::Place;
 
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Pages of the volume that LZ4 is tried on by itself.
+/// Number of the volume's pages for the separate LZ4 estimate.
 const SAMPLES: u64 = 2_048;
 
-/// A reduction is asked for after this much idle time.
+/// Idle time before the reduction is measured.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A pool that finds work for ever would be measured for ever.
+/// Limit on background work, in case it never ends.
 const IDLE_MAX: Duration = Duration::from_secs(300);
 
-/// Seed of what the volume holds before anything is measured.
+/// Seed of the volume's initial contents.
 const FILL_SEED: u64 = 1;
 
-/// The place goes last: it is where the others lie.
+/// A case's engine and memory. The place is dropped last, because it contains the others.
 pub(crate) struct EngineSetup {
     pub(crate) volume: Arc<Volume>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) bare: Region,
     pub(crate) working_bytes: u64,
-    /// Duplicates repeat as many contents.
+    /// Number of distinct contents of duplicates.
     pub(crate) originals: u64,
     case: Case,
     _place: Place,
 }
 
-/// Course of reduction while nothing else was asked of the engine.
+/// Effect of background work without requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Idling {
-    /// Until there was nothing left to do.
+    /// Duration until no work was left.
     pub(crate) seconds: f64,
-    /// Written bytes over bytes of memory used, after ten seconds or when nothing was left to do.
+    /// Ratio of written bytes to memory used, after ten seconds or at the end of the work.
     pub(crate) reduction: f64,
 }
 
 impl EngineSetup {
-    /// Makes everything ready: memory touched, duplicates' originals stored.
+    /// Prepares everything: memory is touched, and originals of duplicates are stored.
     pub(crate) fn new(case: &Case, working_bytes: u64) -> Result<Self> {
         let place = Place::new()?;
         let bare = place.region("bare", working_bytes)?;
         let originals = originals(working_bytes);
-        // Room for the data once more, so that what is on its way out and the tables never make
-        // the pool short of memory: a full pool is another question.
+        // Twice the data, so that freed pages and tables never fill the pool. Full pools are
+        // measured elsewhere.
         let pool_bytes = working_bytes * 2 + originals * BLOCK_BYTES as u64;
         let region = place.region("pool", pool_bytes.next_multiple_of(2 << 20))?;
-        // One lane for each thread, for the background and for the fill.
+        // One lane per thread, one for background work and one for the fill.
         let options = EngineOptions { lane_count: case.threads + 2, fresh_secret: [0x5A; 32] };
         let engine = Arc::new(Engine::open(region, options)?);
         while engine.untaken_bytes() > 0 {
@@ -75,12 +75,12 @@ impl EngineSetup {
         Ok(setup)
     }
 
-    /// Contents of the case's kind, for requests of `request_bytes`.
+    /// Creates contents of the case's kind, for requests of `request_bytes`.
     pub(crate) fn contents(&self, request_bytes: usize, seed: u64) -> Contents {
         Contents::new(self.case.data, request_bytes, seed).with_originals(self.originals)
     }
 
-    /// Returns whether requests of this kind meet a full volume.
+    /// Returns whether requests of this kind need a full volume.
     pub(crate) fn is_filled_first(op: Op) -> bool {
         match op {
             Op::Read | Op::Overwrite | Op::Discard => true,
@@ -88,7 +88,7 @@ impl EngineSetup {
         }
     }
 
-    /// Writes a stretch of the volume once.
+    /// Writes a range of the volume once.
     pub(crate) fn fill(&self, start: u64, size_bytes: u64) -> Result<()> {
         let mut contents = self.contents(PIECE_BYTES, FILL_SEED);
         let mut at = start;
@@ -102,7 +102,7 @@ impl EngineSetup {
         Ok(())
     }
 
-    /// Lets the engine do all that it does when idle.
+    /// Runs all background work of the engine.
     pub(crate) fn idle(&self) -> Result<Idling> {
         let begun = Instant::now();
         let mut reduction = None;
@@ -120,17 +120,17 @@ impl EngineSetup {
         Ok(Idling { seconds, reduction: reduction.unwrap_or_else(|| self.reduction()) })
     }
 
-    /// Written bytes over bytes of memory used.
+    /// Returns the ratio of written bytes to memory used.
     pub(crate) fn reduction(&self) -> f64 {
         let usage = self.engine.usage();
         usage.written_bytes as f64 / (usage.used_bytes as f64).max(1.0)
     }
 
-    /// Reduction by LZ4 level 1 of the volume's pages, each by itself and none longer than it was.
+    /// Returns the reduction of the volume's pages by LZ4 level 1, individually, without expansion.
     pub(crate) fn lz4_reduction(&self) -> Result<f64> {
         let mut page = [0; BLOCK_BYTES];
         let (mut before, mut after) = (0, 0);
-        // At random, for contents repeat their kinds in a rhythm that a stride could meet.
+        // Random positions, because the kinds of contents are periodic and a stride could resonate.
         let mut places = Places::random(self.working_bytes, BLOCK_BYTES, FILL_SEED);
         for _ in 0..SAMPLES {
             let at = places.next();
@@ -153,7 +153,7 @@ impl EngineSetup {
     }
 }
 
-/// An eighth of the working set, 256 MiB at most.
+/// Returns an eighth of the working set, at most 256 MiB.
 fn originals(working_bytes: u64) -> u64 {
     let blocks = working_bytes / 8 / BLOCK_BYTES as u64;
     (blocks / 64 * 64).clamp(64, 65_536)

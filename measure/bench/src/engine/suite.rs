@@ -1,4 +1,4 @@
-//! Options of the suite, its plan and its table.
+//! Options, plan and tables of the suite.
 
 use std::thread;
 
@@ -14,13 +14,13 @@ use crate::contents::Data;
 use crate::output::{self, Form};
 use crate::run::{Cost, Plan, Profile, Session, Step};
 
-/// Seconds for each case where no profile says.
+/// Default seconds per case without a profile.
 const SECONDS: f64 = 1.0;
 
-/// The load of open loops in recorded runs.
+/// Load of open loops in recorded runs.
 const LOAD: f64 = 0.5;
 
-/// A working set that an engine can fill in a second fills the engine of a case in about this many.
+/// Set-up time per GiB of working set, for plans.
 const BED_SECONDS_A_GIB: f64 = 2.0;
 
 #[derive(Clone, Debug, clap::Args, Serialize)]
@@ -60,7 +60,7 @@ impl Arguments {
     }
 }
 
-/// Measures the chosen cases once and prints them.
+/// Measures the selected cases once and prints them.
 pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
     arguments.check()?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
     Ok(())
 }
 
-/// One step for each case and repeat.
+/// Plans one step per case and repeat.
 pub(crate) fn plan<'plan>(
     arguments: &'plan Arguments,
     session: &'plan Session,
@@ -112,7 +112,7 @@ pub(crate) fn plan<'plan>(
 
 fn step<'plan>(case: Case, given: Given, repeat: u32) -> Step<'plan> {
     let working_gib = given.working_bytes as f64 / f64::from(1 << 30);
-    // Bare memory, the pool, and what duplicates repeat.
+    // Bare memory, the pool and the originals of duplicates.
     let memory_bytes = given.working_bytes * 3 + given.working_bytes / 8;
     let loops = if given.load.is_some() { 2.0 } else { 1.0 };
     Step {
@@ -132,7 +132,7 @@ fn step<'plan>(case: Case, given: Given, repeat: u32) -> Step<'plan> {
     }
 }
 
-/// Cases that show most in little time.
+/// Returns the most informative cases for short runs.
 fn telling_cases(cores: usize) -> Vec<Case> {
     let case = |op, block_bytes, data, threads| Case {
         op,
@@ -167,7 +167,7 @@ fn is_loaded(case: &Case) -> bool {
     case.op == Op::Overwrite && case.block_bytes == 4096 && case.threads == 1 && is_telling
 }
 
-/// The suite's rows for people: medians of all repeats.
+/// Formats the suite's rows: medians of all repeats.
 pub(crate) fn describe(rows: &[&Row]) -> String {
     let mut table =
         output::heading("case | ns | p99 | p99.9 | GB/s | floor ns | ratio | reduction | n");
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!((&printed["block_bytes"], &printed["threads"]), (&4096.into(), &1.into()));
     }
 
-    /// As scripts choose it.
+    /// Selects a case as a script would.
     fn choose_one() -> Case {
         let only = "op=read,data=random,block_bytes=4096,pattern=rand,threads=1";
         let words = ["engine", "--seconds", "1.5", "--only", only];
@@ -306,7 +306,7 @@ mod tests {
         let floor = figures.floor_threads_ns_mean.expect("there are two threads");
         assert!((figures.ratio_to_floor - figures.ns_mean / floor).abs() < 1e-9);
         assert!(figures.scaling_to_floor.is_some_and(|it| it > 0.0));
-        // What little was written in the time may take less than the pool's own tables.
+        // The few writes in the time may use less memory than the pool's own tables.
         assert!(figures.reduction > 0.0, "{}", figures.reduction);
     }
 }

@@ -1,5 +1,5 @@
-//! The ForsaOS matrix: block size, pattern and number of jobs at queue depth 1, by fio, with the
-//! flags of the paper and with fairer ones.
+//! The ForsaOS matrix: block size, pattern and number of jobs at queue depth 1, with fio, using the
+//! paper's flags and fairer ones.
 
 mod tables;
 mod variant;
@@ -17,10 +17,10 @@ use crate::targets::{Kind, LazyTarget, Spec};
 pub(crate) use tables::describe;
 use variant::Variant;
 
-/// Those of the paper's charts.
+/// Numbers of jobs in the paper's charts.
 const JOBS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
-/// More jobs than that tell nothing more and take memory each.
+/// Maximum number of jobs. More reveal nothing and use memory.
 const JOBS_MAX: u32 = 256;
 
 #[derive(Clone, Debug, clap::Args, serde::Serialize)]
@@ -51,7 +51,8 @@ impl Arguments {
         }
     }
 
-    /// The fairer ways stand beside the paper's tables, which have fewer numbers than its charts.
+    /// Returns the numbers of jobs. The fairer variants are compared with the paper's tables, which
+    /// have fewer than its charts.
     fn jobs(&self, variant: Variant) -> Vec<u32> {
         match (&self.jobs[..], variant) {
             ([], Variant::Paper) => JOBS.to_vec(),
@@ -77,7 +78,7 @@ impl Arguments {
     }
 }
 
-/// One target after the other; for each block size everything is written first.
+/// Plans target by target. Everything is written once per block size.
 pub(crate) fn plan<'plan>(
     arguments: &'plan Arguments,
     session: &'plan Session,

@@ -1,4 +1,4 @@
-//! The paper's four tables, with its figures beside ours, and how it goes with the number of jobs.
+//! The paper's four tables with its figures beside ours, and scaling with the number of jobs.
 
 use results::papers::{self, FORSA_BLOCK_BYTES, FORSA_JOBS};
 use results::{Row, generator_share};
@@ -89,7 +89,7 @@ fn table(
     rows
 }
 
-/// The share of its time that the load generator spent outside its requests.
+/// Returns the share of its time that the load generator spent outside its requests, in percent.
 fn percent(iops: Option<f64>, latency_ns: Option<f64>, jobs: u32) -> Option<f64> {
     Some(generator_share(iops?, latency_ns?, u64::from(jobs)) * 100.0)
 }
@@ -130,8 +130,8 @@ mod tests {
         row.app = Some(Io { ops: 1, bytes: 4096, iops: 12_345.0, bytes_per_s: 50_565_120.0 });
         let text = describe(&[&row]);
         let line = text.lines().find(|line| line.contains("Sequential Write")).expect("a line");
-        // 1,177 of the paper's write units are 1,205 MB.
-        // The paper's generator was outside its requests for 21 % of the time.
+        // 1,177 of the paper's write units are 1,205 MB. The paper's generator was outside its
+        // requests for 21 % of the time.
         for part in ["51", "1,205", "12,345", "294,126", "2.7", " 21"] {
             assert!(line.contains(part), "no {part} in {line}");
         }

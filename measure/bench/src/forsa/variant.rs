@@ -1,9 +1,9 @@
-//! Ways to measure the matrix.
+//! Variants of the matrix.
 
 use crate::fio_step::case_name;
 use crate::targets::fio::{Amount, Contents, FileEngine, Job, Pattern, Starts};
 
-/// What fio's threads ask of the scheduler, where they may.
+/// Nice value of fio's threads, if permitted.
 const NICENESS: i32 = -19;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]

@@ -1,4 +1,4 @@
-//! The Fusion ioMemory matrix: transfer size, queue depth and pattern, by fio with libaio.
+//! The Fusion ioMemory matrix: transfer size, queue depth and pattern, with fio and libaio.
 
 mod tables;
 
@@ -15,7 +15,7 @@ use crate::targets::{Kind, Layout, Spec};
 
 pub(crate) use tables::describe;
 
-/// With these everything is written before.
+/// Request size of the initial fill.
 const FILL_BLOCK_BYTES: u32 = 128 << 10;
 
 const DEPTH_MAX: u32 = 1024;
@@ -104,7 +104,7 @@ impl Arguments {
     }
 }
 
-/// One target after the other, the cells of each repeat in an order that the seed decides.
+/// Plans target by target, with the cells of each repeat in an order determined by the seed.
 pub(crate) fn plan<'plan>(
     arguments: &'plan Arguments,
     session: &'plan Session,

@@ -1,4 +1,4 @@
-//! The paper's tables of peaks, with its figures beside ours and the depth of each peak named.
+//! The paper's tables of peaks with its figures beside ours, and the queue depth of each peak.
 
 use results::{Row, papers};
 
@@ -6,7 +6,7 @@ use crate::medians::{Medians, thousands};
 use crate::output::{self, Table, heading};
 use crate::targets::fio::Pattern;
 
-/// The order of the paper's columns.
+/// Order of the paper's columns.
 const PATTERNS: [Pattern; 4] =
     [Pattern::SequentialWrite, Pattern::SequentialRead, Pattern::RandomWrite, Pattern::RandomRead];
 
@@ -34,13 +34,13 @@ pub(crate) fn describe(rows: &[&Row]) -> String {
     parts.join("\n")
 }
 
-/// The transfer size, and for each pattern its name and other columns.
+/// Creates a heading with the transfer size, and for each pattern its name and other columns.
 fn pattern_heading(others: &str) -> Table {
     let patterns = PATTERNS.map(|pattern| format!("{}s | {others}", pattern.title()));
     heading(&format!("KiB | {}", patterns.join(" | ")))
 }
 
-/// Where a size and pattern are at their best.
+/// Peak of a transfer size and pattern.
 struct Peak {
     depth: u64,
     bytes_per_s: f64,

@@ -1,4 +1,4 @@
-//! The things that a log is put on.
+//! Backends of the log benchmark.
 
 use std::fmt;
 use std::fs::File;
@@ -15,21 +15,21 @@ use super::medium::Medium;
 use super::memory::Memory;
 use crate::targets::{Access, Kind, Place, Spec, Target};
 
-/// Something that a log can be put on, not set up yet.
+/// A backend for the log, not yet set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LogBackend {
     /// A volume of an engine in this process.
     Embedded,
     /// Copies to and from bare memory: the floor.
     Memory,
-    /// A file or a block device.
+    /// A file or block device.
     Target(Kind),
     /// A broker, over Kafka's protocol.
     Broker(BrokerKind),
 }
 
 impl LogBackend {
-    /// Measurements that are made where nothing is said.
+    /// Returns the default backends.
     pub(crate) fn usual() -> Vec<Self> {
         let kinds = [Kind::Volume, Kind::Tmpfs, Kind::Zram, Kind::Disk];
         let brokers = [BrokerKind::Memlane, BrokerKind::Kafka].map(Self::Broker);
@@ -37,7 +37,7 @@ impl LogBackend {
         media.chain(brokers).collect()
     }
 
-    /// Why it cannot be had here.
+    /// Returns the reason why it is unavailable here, or `None`.
     pub(crate) fn missing(&self, place: &Place) -> Option<String> {
         match self {
             Self::Embedded | Self::Memory => None,
@@ -55,7 +55,7 @@ impl LogBackend {
         }
     }
 
-    /// Roughly what it writes in a second, for plans.
+    /// Returns its approximate write throughput, for plans.
     pub(crate) fn bytes_per_s_expected(&self) -> u64 {
         match self {
             Self::Memory => 10 << 30,
@@ -67,7 +67,7 @@ impl LogBackend {
         }
     }
 
-    /// Makes one of those that store bytes at offsets, which a broker does not.
+    /// Opens a backend that stores bytes at offsets, which excludes brokers.
     pub(crate) fn open(&self, place: &Place) -> Result<OpenBackend> {
         let on = |medium: Box<dyn Medium>| OpenBackend { medium, target: None };
         match self {
@@ -124,13 +124,13 @@ impl Serialize for LogBackend {
     }
 }
 
-/// A medium with what was made for it, which is taken down after the medium was let go.
+/// A medium with its target, which is dropped after it.
 pub(crate) struct OpenBackend {
     pub(crate) medium: Box<dyn Medium>,
     pub(crate) target: Option<Target>,
 }
 
-/// Opened past the page cache where that is possible.
+/// A device or file, opened for direct I/O if possible.
 struct DeviceOrFile {
     file: File,
     is_direct: bool,

@@ -1,17 +1,16 @@
-//! A record batch of Kafka's protocol with the messages of one batch as its records' values.
+//! A record batch of Kafka's protocol with the messages of one batch as record values.
 //!
-//! All batches have the same length and their values stand at the same places, so a request is made
-//! once and filled again and again.
+//! All batches have the same length and value offsets, so a request is built once and refilled.
 
 use anyhow::{Result, ensure};
 use kafka_client::{BatchOptions, NewRecord, PreparedProduce, ProduceTarget, encode_batch};
 
 use super::message::{BATCH_BYTES, BATCH_MESSAGES, MESSAGE_BYTES};
 
-/// What values hold in the batch that the form is taken from.
+/// Byte value of the template batch's values.
 const MARK: u8 = 0xA5;
 
-/// Where each value begins in a batch.
+/// Offset of each value in a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchForm {
     starts: Vec<usize>,
@@ -34,7 +33,7 @@ impl BatchForm {
         Ok(Self { starts, empty })
     }
 
-    /// Size of a whole batch.
+    /// Returns the length of a batch.
     pub(crate) fn len_bytes(&self) -> usize {
         self.empty.len()
     }
@@ -43,7 +42,7 @@ impl BatchForm {
         Ok(PreparedProduce::new(target, &self.empty)?)
     }
 
-    /// Puts messages into a request.
+    /// Copies messages into a request.
     pub(crate) fn fill(&self, request: &mut PreparedProduce, messages: &[u8]) {
         assert_eq!(messages.len(), BATCH_BYTES, "a batch is sent whole");
         let batch = request.batch_mut();
@@ -53,7 +52,7 @@ impl BatchForm {
         request.seal();
     }
 
-    /// Takes the messages out of a batch that was read.
+    /// Extracts the messages from a batch.
     pub(crate) fn take(&self, batch: &[u8], messages: &mut [u8]) -> Result<()> {
         let (found, expected) = (batch.len(), self.len_bytes());
         ensure!(found == expected, "a batch of {found} bytes instead of {expected}");

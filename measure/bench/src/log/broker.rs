@@ -1,4 +1,4 @@
-//! A broker as a process of its own, with one topic of one partition.
+//! A broker process with one topic of one partition.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -12,16 +12,17 @@ use system::{Ability, Background, Tool, free_address, missing, product_path, wai
 use super::drive::Sync;
 use crate::durability::{DiskFolder, OwnDaemon};
 
-/// The folder with Apache Kafka's jars.
+/// Environment variable with the folder of Apache Kafka's jars.
 const KAFKA_VARIABLE: &str = "MEMLANE_KAFKA_LIBS";
 
 const PROGRAM: &str = "memlane-broker";
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Apache Kafka's own memory, beside the page cache.
+/// Heap of Apache Kafka, in addition to the page cache.
 const KAFKA_HEAP_BYTES: u64 = 1 << 30;
 
-/// A cluster of one with Kafka's defaults. Deleted records give their space back soon.
+/// Configuration of a single-node cluster with Kafka's defaults, except that deleted records free
+/// their space soon.
 const KAFKA_SETTINGS: &str = "\
 process.roles=broker,controller
 node.id=1
@@ -32,10 +33,10 @@ log.retention.check.interval.ms=500
 log.segment.delete.delay.ms=500
 ";
 
-/// Whose broker it is.
+/// Implementation of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BrokerKind {
-    /// `memlane-broker` with a pool of its own.
+    /// `memlane-broker` with its own pool.
     Memlane,
     /// Apache Kafka, on the disk of `/var/tmp`.
     Kafka,
@@ -51,7 +52,7 @@ impl fmt::Display for BrokerKind {
 }
 
 impl BrokerKind {
-    /// Why it cannot be had here.
+    /// Returns the reason why it is unavailable here, or `None`.
     pub(crate) fn missing(self) -> Option<String> {
         match self {
             Self::Memlane => {
@@ -67,7 +68,7 @@ impl BrokerKind {
         }
     }
 
-    /// With a log of so many bytes.
+    /// Returns its memory for a log of this size.
     pub(crate) fn memory_bytes(self, log_bytes: u64) -> u64 {
         match self {
             Self::Memlane => pool_bytes(log_bytes),
@@ -76,7 +77,7 @@ impl BrokerKind {
     }
 }
 
-/// Room for the log, what is not yet deleted of it, and the tables.
+/// Returns the pool size for the log, records not yet deleted, and tables.
 fn pool_bytes(log_bytes: u64) -> u64 {
     (log_bytes * 2 + (768 << 20)).next_multiple_of(2 << 20)
 }
@@ -86,10 +87,10 @@ fn jars() -> Option<PathBuf> {
     folder.is_dir().then_some(folder)
 }
 
-/// A broker that serves. It ends, and its folder goes, when this is dropped.
+/// A running broker. It is stopped and its folder removed when dropped.
 pub(crate) struct Broker {
     process: Process,
-    /// Where its volumes are that outlive a loss of power.
+    /// Daemon of its volumes, if they must survive a power loss.
     daemon: Option<OwnDaemon>,
     _folder: DiskFolder,
 }
@@ -100,7 +101,7 @@ enum Process {
 }
 
 impl Broker {
-    /// Starts a broker whose acknowledged records are on stable storage where that is asked for.
+    /// Starts a broker. With `sync`, acknowledged records are on stable storage.
     pub(crate) fn start(kind: BrokerKind, log_bytes: u64, sync: Sync) -> Result<Self> {
         let folder = DiskFolder::new()?;
         let pool_bytes = pool_bytes(log_bytes);
@@ -127,7 +128,7 @@ impl Broker {
         }
     }
 
-    /// Process ids of all processes that serve.
+    /// Returns the ids of all server processes.
     pub(crate) fn server_ids(&self) -> Vec<u32> {
         let broker = match &self.process {
             Process::Memlane(broker) => broker.id(),
@@ -154,7 +155,7 @@ fn start_kafka(folder: &Path, sync: Sync) -> Result<Process> {
     Ok(Process::Kafka(process, address))
 }
 
-/// Makes Kafka's folder and returns the program to be started.
+/// Prepares Kafka's folder and returns the command to start.
 fn kafka(folder: &Path, address: SocketAddr, sync: Sync) -> Result<Tool> {
     let jars = jars().context("Apache Kafka's jars are missing")?;
     let class_path = format!("{}/*", jars.display());

@@ -1,5 +1,5 @@
-//! Latency of messages to a consumer that waits for them: one message to a request, at a steady
-//! rate, from when each was due to when the consumer has it.
+//! End-to-end latency to a waiting consumer: single-message requests at a constant rate, from when
+//! each was due until the consumer has it.
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
@@ -17,23 +17,23 @@ use super::meter::{Meter, Moments, Window};
 use super::stop::Stop;
 use super::wire::WireLog;
 
-/// Requests that wait for their responses before the producer waits too.
+/// Maximum number of outstanding requests of the producer.
 const IN_FLIGHT: usize = 256;
 
-/// A message that comes later behind the end of a measurement is lost.
+/// Time after the end of a measurement at which missing messages count as lost.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
 /// Parameters of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
     pub(crate) messages_per_s: u32,
-    /// Before anything counts.
+    /// Warm-up time, not measured.
     pub(crate) ramp: Duration,
     pub(crate) duration: Duration,
 }
 
-/// Sends messages to a topic of their own and reads them. All arrive, each once and in order, else
-/// this fails.
+/// Sends messages to a separate topic and reads them. Fails unless all arrive exactly once and in
+/// order.
 pub(crate) fn measure(log: &WireLog, delivery: Delivery) -> Result<Meter> {
     log.with_new_topic(|topic| measure_on_topic(log, topic, delivery))
 }
@@ -71,7 +71,7 @@ fn measure_on_topic(log: &WireLog, topic: &str, delivery: Delivery) -> Result<Me
     })
 }
 
-/// The others end too where one has failed.
+/// Runs `work`, and stops the other threads if it fails.
 fn until_stopped<T>(stop: &Stop, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let result = work();
     if result.is_err() {
@@ -118,7 +118,7 @@ struct Consuming<'a> {
 }
 
 impl Consuming<'_> {
-    /// Reads until what comes was due behind the window.
+    /// Reads until messages due after the window arrive.
     fn run(&self, pipe: FetchPipe) -> Result<Meter> {
         let FetchPipe { mut sender, mut receiver } = pipe;
         let mut meter = Meter::new(self.window);

@@ -1,4 +1,4 @@
-//! The load: one writer and its readers, as fast as they can or at a given rate.
+//! Load on a log: one writer and its readers, as fast as possible or at a given rate.
 
 use std::sync::mpsc;
 use std::thread;
@@ -18,35 +18,35 @@ use crate::aligned::Aligned;
 use crate::clock::Random;
 use crate::contents::Data;
 
-/// How far a reader reads on from where it began, in batches; 64 MiB.
+/// Number of consecutive batches that a reader replays: 64 MiB.
 const REPLAY_BATCHES: u64 = 1024;
 
-/// The threads that do the operations.
+/// Assignment of operations to threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
-    /// One writer, and each reader for itself.
+    /// One writer thread, and one thread per reader.
     Apart,
-    /// One thread does both in turn.
+    /// One thread alternates between both.
     One,
 }
 
-/// When operations begin.
+/// Start condition of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Loop {
-    /// Each when the one before it has ended.
+    /// Each starts when the previous one has completed.
     Closed,
-    /// At a steady rate, whether the medium keeps up or not.
+    /// At a constant rate, whether or not the medium keeps up.
     Open { operations_per_s: f64 },
 }
 
-/// When appends become durable.
+/// Durability of appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sync {
     Never,
     EachAppend,
 }
 
-/// Load on a log.
+/// Parameters of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) mix: Mix,
@@ -56,13 +56,13 @@ pub(crate) struct Load {
     pub(crate) sync: Sync,
     pub(crate) pacing: Loop,
     pub(crate) seed: u64,
-    /// Before anything counts.
+    /// Warm-up time, not measured.
     pub(crate) ramp: Duration,
     pub(crate) duration: Duration,
 }
 
 impl Load {
-    /// Threads that are busy with it.
+    /// Returns the number of busy threads.
     pub(crate) fn thread_count(&self) -> usize {
         match self.threads {
             Threads::Apart if self.mix.has_reads() => 1 + self.readers,
@@ -71,16 +71,16 @@ impl Load {
     }
 }
 
-/// Results of the measurement.
+/// Results of a measurement.
 pub(crate) struct Measured {
     pub(crate) reads: Meter,
     pub(crate) appends: Meter,
-    /// Operations of one thread that may wait for their answers.
+    /// Maximum number of outstanding operations per thread.
     pub(crate) in_flight: usize,
 }
 
 impl Measured {
-    /// Meter of both kinds together.
+    /// Returns a combined meter of both kinds.
     pub(crate) fn all(&self) -> Meter {
         let mut all = self.reads.clone();
         all.add(&self.appends);
@@ -88,7 +88,7 @@ impl Measured {
     }
 }
 
-/// A log that was written once from its beginning to its end.
+/// A log that was written once from beginning to end.
 pub(crate) struct Log {
     name: String,
     medium: Box<dyn Medium>,
@@ -96,7 +96,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Writes all of it, so that no read meets what was never written.
+    /// Writes the whole log, so that every read finds written data.
     pub(crate) fn fill(
         (name, medium): (&str, Box<dyn Medium>),
         size_bytes: u64,
@@ -117,7 +117,7 @@ impl Log {
         Ok(Self { name: name.to_owned(), medium, positions: Positions::full(slots, readers) })
     }
 
-    /// Puts the load on it. A message that is not as it was written is an error.
+    /// Runs the load. Fails if a message differs from what was written.
     pub(crate) fn measure(&self, load: &Load) -> Result<Measured> {
         let window = Window { begin: Instant::now() + load.ramp, length: load.duration };
         let scene = Scene { log: self, load, window, stop: Stop::default() };
@@ -128,7 +128,7 @@ impl Log {
         }
     }
 
-    /// Remarks on its measurements.
+    /// Returns remarks on its measurements.
     pub(crate) fn flags(&self) -> Vec<String> {
         self.medium.flags()
     }
@@ -142,7 +142,7 @@ impl Log {
     }
 }
 
-/// What the threads of one measurement share.
+/// Shared state of the threads of a measurement.
 struct Scene<'a> {
     log: &'a Log,
     load: &'a Load,
@@ -214,7 +214,7 @@ impl Scene<'_> {
             let join = |it: thread::ScopedJoinHandle<'_, Result<()>>| {
                 it.join().expect("a thread of the load does not panic")
             };
-            // All are waited for before the first error is told.
+            // Joins all threads before returning the first error.
             let ends: Vec<Result<()>> = threads.into_iter().map(join).collect();
             ends.into_iter().collect::<Result<()>>()
         })?;
@@ -241,7 +241,7 @@ impl Scene<'_> {
     }
 }
 
-/// Condition for which an operation waits before it begins.
+/// Condition for starting an operation.
 pub(crate) enum Gate<'a> {
     Open,
     Reads(&'a Tokens),
@@ -249,13 +249,13 @@ pub(crate) enum Gate<'a> {
     Paced(Schedule),
 }
 
-/// When an operation may begin, and when it should have.
+/// Start of an operation, and when it was due.
 pub(crate) struct Start {
     pub(crate) due: Option<Instant>,
 }
 
 impl Gate<'_> {
-    /// None when the measurement is over.
+    /// Waits until the next operation may start. Returns `None` at the end of the measurement.
     pub(crate) fn pass(&mut self, stop: &Stop) -> Option<Start> {
         let is_open = match self {
             Self::Open => true,
@@ -314,7 +314,7 @@ struct Reader<'a> {
     scene: &'a Scene<'a>,
     index: usize,
     random: Random,
-    /// The batch to read next, and how many more in this replay.
+    /// Next batch of the replay, and the number of remaining ones.
     next: u64,
     left: u64,
     buffer: Aligned,
@@ -353,7 +353,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The next batch of this replay; else the first of another one, somewhere in the log.
+    /// Claims the next batch of this replay, or the first of another one at a random position.
     fn claim(&mut self) -> u64 {
         let positions = &self.scene.log.positions;
         while self.left == 0 || !positions.begin_read(self.index, self.next) {
@@ -381,7 +381,7 @@ mod tests {
 
     const SLOTS: usize = 12;
 
-    /// Memory that fails or forgets when it is told to.
+    /// Memory with injectable failures and corruption.
     struct Memory {
         slots: Vec<Mutex<Vec<u8>>>,
         fail_at: Option<(&'static str, usize)>,
@@ -455,7 +455,7 @@ mod tests {
         let measured = measure(memory(), load).1.expect("memory does not fail");
         let (reads, appends) = (measured.reads.operations(), measured.appends.operations());
         assert!(appends > SLOTS as u64, "the log did not wrap around: {appends} appends");
-        // The thread that is ahead is so by a few operations, however many there are.
+        // One side may lead by a few operations, independent of the total.
         let percent = load.mix.reads_percent();
         let difference = (reads * (100 - percent)).abs_diff(appends * percent);
         assert!(difference <= 5000, "{reads} reads, {appends} appends");
@@ -473,15 +473,15 @@ mod tests {
         check_mix(Load { threads: Threads::One, mix: Mix::APPENDS, ..load() });
     }
 
-    /// How long one append takes, a tenth of a second, and which one that is.
+    /// Duration of the stalled append, a tenth of a second, and its index.
     const STALLS_PER_S: u32 = 10;
     const STALL: Duration = Duration::from_millis(100);
     const STALLED: u64 = SLOTS as u64 + 10;
-    /// Appends at the rate below while one stalls, and as many behind them.
+    /// Total number of appends, including those due during the stall, and their rate.
     const APPENDS: u64 = STALLED + 40;
     const OPERATIONS_PER_S: u32 = 1000;
 
-    /// Memory where one append stalls.
+    /// Memory in which one append stalls.
     struct Stalling {
         memory: Arc<Memory>,
         appends: Arc<AtomicU64>,
@@ -504,7 +504,8 @@ mod tests {
         }
     }
 
-    /// Ends once all appends are made that were due meanwhile, however slow the host is.
+    /// Measures until all appends due during the stall have completed, independent of the host's
+    /// speed.
     fn measure_a_stall(threads: Threads) -> Measured {
         let pacing = Loop::Open { operations_per_s: OPERATIONS_PER_S.into() };
         let load = Load { threads, pacing, duration: Duration::from_secs(60), ..load() };
@@ -531,7 +532,7 @@ mod tests {
         });
         let due = begin.elapsed().as_secs_f64() * f64::from(OPERATIONS_PER_S);
         let made = measured.all().operations() as f64;
-        // Each thread makes its first operation at once.
+        // Each thread starts its first operation immediately.
         assert!(made <= due + 4.0, "{made} operations, and {due} were due");
         measured
     }
@@ -546,13 +547,13 @@ mod tests {
             };
             let [intended, service] =
                 [meter.intended(), meter.service()].map(|it| it.expect("there were operations"));
-            // Of those that were due behind the stalled one each waited for what was left of it.
+            // Operations due during the stall waited for the rest of it.
             let interval = Duration::from_secs(1) / per_s;
             for late in 1..per_s / STALLS_PER_S {
                 let count = count_from(&intended, STALL - interval * late);
                 assert!(count > u64::from(late), "{late} are late: {intended:?}");
             }
-            // From when they were sent hardly one of them took as long.
+            // Measured from when they were sent, hardly any took as long.
             assert!(count_from(&service, STALL) >= 1 && intended.mean > service.mean);
         }
     }

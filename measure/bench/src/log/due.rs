@@ -1,19 +1,19 @@
-//! When the operations of one thread are due: at a steady rate, however long each takes.
+//! Schedule of one thread's operations: due at a constant rate, regardless of their durations.
 //!
-//! For threads that do operations of several kinds and that are stopped from outside; a thread that
-//! does one thing for a given time has `crate::pace`.
+//! For threads that do several kinds of operations and are stopped externally. Threads that do one
+//! thing for a fixed time use `crate::pace`.
 
 use std::hint;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Closer than this a wait spins: a sleeping thread would wake too late.
+/// Remaining wait below which the thread spins, because it would wake too late from sleep.
 const AWAKE: Duration = Duration::from_micros(120);
 
-/// The longest sleep between two looks whether the measurement is over.
+/// Maximum sleep between checks for the end of the measurement.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// A sequence of moments. The first is when it is made.
+/// A sequence of due times, starting at creation.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     begun: Instant,
@@ -27,8 +27,8 @@ impl Schedule {
         Self { begun: Instant::now(), interval_s: 1.0 / per_s, next: 0 }
     }
 
-    /// Waits for the next moment and tells when it was, which is in the past for a late thread;
-    /// none when the measurement `is_over`.
+    /// Waits for the next due time and returns it. It is in the past if the thread is late. Returns
+    /// `None` when the measurement `is_over`.
     pub(crate) fn wait_unless(&mut self, is_over: impl Fn() -> bool) -> Option<Instant> {
         let due = self.due(self.next);
         self.next += 1;
@@ -45,7 +45,7 @@ impl Schedule {
         None
     }
 
-    /// When an operation is due, counted from 0.
+    /// Returns when an operation is due, counted from 0.
     pub(crate) fn due(&self, number: u64) -> Instant {
         self.begun + Duration::from_secs_f64(number as f64 * self.interval_s)
     }
@@ -59,7 +59,7 @@ mod tests {
     fn moments_follow_at_the_rate_however_late_one_is() {
         let mut schedule = Schedule::new(1e6);
         let first = schedule.wait_unless(|| false).expect("it is not over");
-        // Long past, the moments stay where they were.
+        // Due times do not shift when they are missed.
         while first.elapsed() < Duration::from_millis(1) {
             hint::spin_loop();
         }

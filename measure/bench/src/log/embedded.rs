@@ -1,4 +1,4 @@
-//! A volume of an engine in this process, kept up as the daemon keeps up its own.
+//! A volume of an engine in this process, maintained as by the daemon.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use volumes::{Engine, EngineOptions, Volume, VolumeSpec};
 use super::medium::Medium;
 use crate::pool::Place;
 
-/// A volume, and all that it needs.
+/// A volume with its engine.
 pub(crate) struct Embedded {
     volume: Arc<Volume>,
     _maintenance: Maintenance,
@@ -18,7 +18,7 @@ pub(crate) struct Embedded {
 }
 
 impl Embedded {
-    /// For `writers` threads that write at the same time.
+    /// Creates a volume for `writers` concurrent writer threads.
     pub(crate) fn new(size_bytes: u64, writers: usize) -> Result<Self> {
         let place = Place::new()?;
         let pool_bytes = Self::pool_bytes(size_bytes);
@@ -33,7 +33,7 @@ impl Embedded {
         Ok(Self { volume, _maintenance: maintenance, place })
     }
 
-    /// Room for the data, what is on its way out, and the tables.
+    /// Returns the pool size for the data, freed pages and tables.
     pub(crate) fn pool_bytes(size_bytes: u64) -> u64 {
         (size_bytes + size_bytes / 2 + (64 << 20)).next_multiple_of(2 << 20)
     }

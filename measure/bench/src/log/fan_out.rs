@@ -1,4 +1,4 @@
-//! Consumers of one topic, each of which reads all of it from its beginning, again and again.
+//! Several consumers of one topic, each of which reads it repeatedly from the beginning.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use super::wire::WireLog;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FanOut {
     pub(crate) consumers: usize,
-    /// Before anything counts.
+    /// Warm-up time, not measured.
     pub(crate) ramp: Duration,
     pub(crate) duration: Duration,
 }
 
-/// Rates of the consumers, in bytes a second.
+/// Throughput of the consumers, in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Consumed {
     pub(crate) bytes: u64,
-    /// Rates of the consumer that got least, and of the one that got most.
+    /// Throughput of the slowest and the fastest consumer.
     pub(crate) least_bytes: u64,
     pub(crate) most_bytes: u64,
 }
@@ -63,7 +63,7 @@ pub(crate) fn measure(log: &WireLog, fan_out: FanOut) -> Result<Consumed> {
     })
 }
 
-/// The bytes of batches that came in the given time.
+/// Returns the bytes of batches received in the given time.
 fn consume(
     pipe: FetchPipe,
     (start, end): (i64, i64),

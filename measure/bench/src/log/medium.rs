@@ -1,28 +1,28 @@
-//! Places on which a log can lie: anything that stores bytes at an offset.
+//! Storage media for a log: anything that stores bytes at an offset.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::Result;
 
-/// Something that holds a log. Any thread may call it.
+/// A medium for a log. Any thread may call it.
 pub(crate) trait Medium: Send + Sync {
-    /// Stores a batch. It begins on a multiple of its own length, in memory on a page.
+    /// Stores a batch. Its offset is a multiple of its length, and its memory is page-aligned.
     fn append(&self, offset_bytes: u64, batch: &[u8]) -> Result<()>;
 
-    /// Fills `batch` with what lies at `offset_bytes`.
+    /// Reads `batch` from `offset_bytes`.
     fn read(&self, offset_bytes: u64, batch: &mut [u8]) -> Result<()>;
 
-    /// Makes what was appended as durable as the medium can.
+    /// Makes appends as durable as the medium supports.
     fn sync(&self) -> Result<()>;
 
-    /// What readers of its measurements should know.
+    /// Returns remarks on its measurements.
     fn flags(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// A file or a block device.
+/// A file or block device.
 impl Medium for File {
     fn append(&self, offset_bytes: u64, batch: &[u8]) -> Result<()> {
         Ok(self.write_all_at(batch, offset_bytes)?)

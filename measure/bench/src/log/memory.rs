@@ -1,4 +1,4 @@
-//! Bare memory, copied to and from: what no medium can beat.
+//! Bare memory: an upper bound on the performance of any medium.
 
 use std::sync::RwLock;
 
@@ -7,8 +7,7 @@ use anyhow::Result;
 use super::medium::Medium;
 use super::message::BATCH_BYTES;
 
-/// A slot for each batch. The locks are never contended: the log keeps its writer and its readers
-/// apart.
+/// A slot per batch. Locks are uncontended, because the log separates its writer and readers.
 pub(crate) struct Memory {
     slots: Vec<RwLock<Vec<u8>>>,
 }

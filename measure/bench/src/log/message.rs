@@ -1,13 +1,13 @@
-//! Messages as they lie in the log: numbered, checksummed, 128 to a batch.
+//! Messages in the log: numbered, checksummed, 128 per batch.
 //!
 //! ```text
 //! 0        8                                            504        512
 //! | number | payload                                    | checksum |
 //! ```
 //!
-//! The checksum is an XXH3 of the number and of the payload's own XXH3. The second is known before
-//! a batch is needed, so that a fresh batch costs a few nanoseconds for each message, while whoever
-//! reads it goes over all bytes.
+//! The checksum is the XXH3 of the number and of the payload's own XXH3. The latter is precomputed,
+//! so that creating a batch costs a few nanoseconds per message, while verification reads all
+//! bytes.
 
 use thiserror::Error;
 use twox_hash::XxHash3_64;
@@ -22,13 +22,13 @@ pub(crate) const BATCH_BYTES: usize = MESSAGE_BYTES * BATCH_MESSAGES;
 const PAYLOAD_START: usize = 8;
 const CHECKSUM_START: usize = MESSAGE_BYTES - 8;
 
-/// Batches whose payloads are kept ready. They fit the second-level cache, as what was just
-/// received from clients does.
+/// Number of batches with prepared payloads. They fit into the second-level cache, like data just
+/// received from clients.
 const READY_BATCHES: usize = 8;
 
 type Message = [u8; MESSAGE_BYTES];
 
-/// A source of batches: no two messages of it are the same.
+/// A generator of batches with unique messages.
 pub(crate) struct Batches {
     ready: Aligned,
     payload_hashes: Vec<u64>,
@@ -36,7 +36,7 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Payloads are of the kind `data`; different seeds give different ones.
+    /// Creates a generator with payloads of kind `data`. Different seeds give different payloads.
     pub(crate) fn new(data: Data, seed: u64) -> Self {
         let mut ready = Aligned::new(READY_BATCHES * BATCH_BYTES);
         let mut contents = Contents::new(data, BATCH_BYTES, seed);
@@ -48,7 +48,7 @@ impl Batches {
         Self { ready, payload_hashes, next: 0 }
     }
 
-    /// The batch with this number: its messages are numbered on from `batch * BATCH_MESSAGES`.
+    /// Returns the batch with this number. Its messages are numbered from `batch * BATCH_MESSAGES`.
     pub(crate) fn make(&mut self, batch: u64) -> &[u8] {
         let index = self.next;
         self.next = (index + 1) % READY_BATCHES;
@@ -64,7 +64,7 @@ impl Batches {
     }
 }
 
-/// A message that is not what was written.
+/// Corruption of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Damage {
     #[error("message {expected} does not match its checksum (it calls itself {found})")]
@@ -73,7 +73,7 @@ pub(crate) enum Damage {
     Number { expected: u64, found: u64 },
 }
 
-/// Looks at each message of a batch that was read.
+/// Verifies each message of a batch.
 pub(crate) fn verify(bytes: &[u8], batch: u64) -> Result<(), Damage> {
     assert_eq!(bytes.len(), BATCH_BYTES, "a batch is looked at whole");
     for (message, expected) in
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn each_flipped_bit_is_detected() {
         let mut bytes = Batches::new(Data::Random, 1).make(7).to_vec();
-        // The first, a middle and the last message, each bit of them.
+        // Each bit of the first, a middle and the last message.
         for message in [0, BATCH_MESSAGES / 2, BATCH_MESSAGES - 1] {
             for bit in 0..MESSAGE_BYTES * 8 {
                 let at = message * MESSAGE_BYTES + bit / 8;

@@ -1,4 +1,4 @@
-//! Durations of one kind of operation: over all, and slice by slice of the time.
+//! Durations of one kind of operation, in total and per time slice.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use results::{Latency, LatencyKind, Slice};
 
 use crate::latency::Latencies;
 
-/// Long enough for hundreds of operations, short enough to show a hiccup.
+/// Slice length: enough for hundreds of operations, short enough to show hiccups.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
-/// In how many pieces a measurement is looked at to see whether it was steady.
+/// Number of pieces in which steadiness is judged.
 const PIECES: usize = 5;
 
-/// Longer ones count as this long, in nanoseconds.
+/// Maximum latency in nanoseconds. Longer ones are clamped.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
-/// The time in which operations count.
+/// Time window in which operations count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) begin: Instant,
@@ -29,7 +29,7 @@ impl Window {
         usize::try_from(count).expect("a measurement is no eternity")
     }
 
-    /// The slice in which `instant` lies, if it counts.
+    /// Returns the slice that contains `instant`, if within the window.
     fn slice(self, instant: Instant) -> Option<usize> {
         let since = instant.checked_duration_since(self.begin)?;
         let index = usize::try_from(since.as_nanos() / SLICE.as_nanos()).ok()?;
@@ -37,25 +37,26 @@ impl Window {
     }
 }
 
-/// The moments of one operation.
+/// Times of one operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments {
-    /// When it should have begun, where the load has a pace.
+    /// When it was due, if the load is paced.
     pub(crate) due: Option<Instant>,
     pub(crate) sent: Instant,
     pub(crate) answered: Instant,
 }
 
-/// Where a thread's time went apart from its operations.
+/// Activity of a thread outside its operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spent {
-    /// Making and checking messages.
+    /// Creating and verifying messages.
     Generating,
-    /// For the other threads to keep to the mix, or for the next operation to be due.
+    /// Waiting for other threads to keep to the mix, or for the next due time.
     Waiting,
 }
 
-/// All operations of one kind. Takes its memory when it is made, so that it never stalls.
+/// Measurements of one kind of operation. Allocates its memory at creation, so that it never
+/// stalls.
 #[derive(Clone)]
 pub(crate) struct Meter {
     window: Window,
@@ -99,7 +100,7 @@ impl Meter {
         self.slices[slice].saturating_record(shown_ns);
     }
 
-    /// Counts what a thread did besides, from `begun` until `ended`.
+    /// Counts another activity from `begun` until `ended`.
     pub(crate) fn spend(&mut self, spent: Spent, begun: Instant, ended: Instant) {
         if begun < self.window.begin || self.window.slice(ended).is_none() {
             return;
@@ -111,7 +112,7 @@ impl Meter {
         *total += nanoseconds(ended - begun);
     }
 
-    /// Adds what another thread measured in the same window.
+    /// Adds another thread's measurements of the same window.
     pub(crate) fn add(&mut self, other: &Self) {
         self.service.add(&other.service);
         self.intended.add(&other.intended);
@@ -131,7 +132,7 @@ impl Meter {
         self.operations() as f64 / self.window.length.as_secs_f64()
     }
 
-    /// The rate in pieces of the window that are equally long, in order; none when it is too short.
+    /// Returns the rates in equal pieces of the window, in order, or nothing if it is too short.
     pub(crate) fn operations_per_s_in_pieces(&self) -> Vec<f64> {
         let length = self.slices.len() / PIECES;
         if length == 0 {
@@ -142,35 +143,35 @@ impl Meter {
         self.slices.chunks(length).take(PIECES).map(|it| count(it) as f64 / seconds).collect()
     }
 
-    /// Durations of operations once they were sent; none if there were none.
+    /// Returns durations from when operations were sent, or `None` without operations.
     pub(crate) fn service(&self) -> Option<Latency> {
         self.service.recorded(LatencyKind::Service).ok()
     }
 
-    /// Durations from when operations were due; none where the load has no pace.
+    /// Returns durations from when operations were due, or `None` if the load is not paced.
     pub(crate) fn intended(&self) -> Option<Latency> {
         self.intended.recorded(LatencyKind::Intended).ok()
     }
 
-    /// Share of the load in the time that its threads are busy, 0 to 1.
+    /// Returns the load generator's share of its threads' busy time, 0 to 1.
     pub(crate) fn generator_share(&self) -> f64 {
         share(self.generating_ns, self.service_ns)
     }
 
-    /// The same where operations overlap, so that their times do not add up: of all the time that
-    /// so many threads had.
+    /// Returns the same for overlapping operations, whose times do not add up: relative to the
+    /// total time of `threads`.
     pub(crate) fn generator_share_of(&self, threads: usize) -> f64 {
         let had_ns = nanoseconds(self.window.length).saturating_mul(threads as u64);
         self.generating_ns as f64 / (had_ns as f64).max(1.0)
     }
 
-    /// Share of waiting in the threads' time, 0 to 1.
+    /// Returns the share of waiting in the threads' time, 0 to 1.
     pub(crate) fn waiting_share(&self) -> f64 {
         share(self.waiting_ns, self.service_ns + self.generating_ns)
     }
 
-    /// Slice by slice: from when operations were due where the load has a pace, else from when
-    /// they were sent.
+    /// Returns latencies per slice, from when operations were due if the load is paced, otherwise
+    /// from when they were sent.
     pub(crate) fn slices(&self) -> Vec<Slice> {
         let slice = |it: &Histogram<u32>| Slice {
             ops: it.len(),

@@ -1,4 +1,4 @@
-//! Number of reads that go with each append, and the tokens that hold the two to it.
+//! Ratio of reads to appends, and the tokens that enforce it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,19 +9,19 @@ use sync::Padded;
 
 use super::stop::{Patience, Stop};
 
-/// How many operations of one kind may be ahead of what the mix grants.
+/// Number of operations by which one kind may lead.
 const SLACK: u64 = 16;
 
-/// The share of reads among all operations.
+/// Share of reads in all operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Mix {
     reads_percent: u64,
 }
 
 impl Mix {
-    /// Writes alone: the paper's 100 % write mix.
+    /// Appends only: the paper's 100 % write mix.
     pub(crate) const APPENDS: Self = Self { reads_percent: 0 };
-    /// The paper's 80 % reads and 20 % writes.
+    /// The paper's mix of 80 % reads and 20 % writes.
     #[cfg(test)]
     pub(crate) const READS_80: Self = Self { reads_percent: 80 };
 
@@ -38,7 +38,7 @@ impl Mix {
     }
 }
 
-/// As the paper's tables name mixes: reads before writes, but `100/0` for writes alone.
+/// Formats a mix as in the paper's tables: reads before writes, but `100/0` for writes only.
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reads_percent {
@@ -51,7 +51,7 @@ impl fmt::Display for Mix {
 impl FromStr for Mix {
     type Err = anyhow::Error;
 
-    /// From the percentage of reads: `0`, `80`.
+    /// Parses the percentage of reads: `0`, `80`.
     fn from_str(text: &str) -> Result<Self> {
         let reads_percent =
             text.parse().context("invalid mix; use the percentage of reads, for example 0,80")?;
@@ -60,7 +60,7 @@ impl FromStr for Mix {
     }
 }
 
-/// Counts what was granted to each side.
+/// Counters of granted operations per kind.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     mix: Mix,
@@ -73,12 +73,12 @@ impl Tokens {
         Self { mix, reads: Padded::default(), appends: Padded::default() }
     }
 
-    /// Returns whether a read comes next where one thread does both. Takes the token.
+    /// Takes the next token for a thread that does both kinds. Returns whether it is a read.
     pub(crate) fn next_is_read(&self) -> bool {
-        // Relaxed, here and below: the counts say nothing about other memory.
+        // Relaxed, here and below: the counters do not protect other memory.
         let reads = self.reads.load(Ordering::Relaxed);
         let appends = self.appends.load(Ordering::Relaxed);
-        // Both are counted as if done: what is further below its share comes first.
+        // The kind that is further below its share comes first.
         let is_read =
             (reads + 1) * self.appends_percent() <= (appends + 1) * self.mix.reads_percent;
         let side = if is_read { &self.reads } else { &self.appends };
@@ -86,7 +86,8 @@ impl Tokens {
         is_read
     }
 
-    /// Takes a token for a read and waits until it counts. `false` when the run was stopped.
+    /// Takes a token for a read and waits until it is granted. Returns `false` if the run was
+    /// stopped.
     pub(crate) fn take_read(&self, stop: &Stop) -> bool {
         let taken = self.reads.fetch_add(1, Ordering::Relaxed);
         wait_until(stop, || {
@@ -95,7 +96,8 @@ impl Tokens {
         })
     }
 
-    /// Takes a token for an append and waits until it counts. `false` when the run was stopped.
+    /// Takes a token for an append and waits until it is granted. Returns `false` if the run was
+    /// stopped.
     pub(crate) fn take_append(&self, stop: &Stop) -> bool {
         let taken = self.appends.fetch_add(1, Ordering::Relaxed);
         wait_until(stop, || {
@@ -175,7 +177,7 @@ mod tests {
                 stop.ask();
                 writer.join().expect("the writer does not panic")
             });
-            // In units of the reads: what the mix grants, and the slack of both sides.
+            // In units of reads: the mix, and the slack of both kinds.
             let slack = SLACK * 100;
             let difference = (READS * (100 - reads_percent)).abs_diff(appends * reads_percent);
             assert!(difference <= slack * 2, "{appends} appends with {reads_percent} % reads");

@@ -1,9 +1,9 @@
-//! The AMPS test: a log of messages that one thread appends to while others replay it.
+//! The AMPS test: a log of messages with one appending thread and several replaying ones.
 //!
-//! Messages of 512 bytes, numbered and checksummed, 128 to an append of 64 KiB; operations are
-//! appends alone (100/0) or 80 % reads that begin anywhere in the log and go on in its order
-//! (80/20). Readers check each message. As fast as possible first, then at steady rates below that.
-//! The log lies on a medium, or a broker keeps it and is reached over TCP.
+//! Messages of 512 bytes, numbered and checksummed, 128 per append of 64 KiB. The mixes are appends
+//! only (100/0) and 80 % sequential reads from random positions in the log (80/20). Readers verify
+//! each message. Runs as fast as possible first, then at constant rates below that. The log is on a
+//! medium, or in a broker that is accessed over TCP.
 
 mod backend;
 mod batch_form;

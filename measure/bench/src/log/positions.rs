@@ -1,17 +1,17 @@
-//! Where the writer and the readers of the log are, and what keeps them apart.
+//! Positions of the log's writer and readers, and their synchronization.
 //!
-//! The log is a ring of batches: batch `n` lies in slot `n % slots`, on top of batch `n - slots`.
+//! The log is a ring of batches: batch `n` is in slot `n % slots` and replaces batch `n - slots`.
 //!
 //! ```text
-//!          slots of the log, by the number of the batch in them
+//!          slots of the log, by the number of their batch
 //! | … done-2 | done-1 | done │ begun-slots … oldest │ oldest+1 … |
-//!      newest that may        │  being overwritten,  │ may be read
-//!      be read                │  or soon             │
+//!      newest readable        │  being overwritten,  │ readable
+//!      batch                  │  or about to be      │
 //! ```
 //!
-//! A reader shows which batch it is about to read before it looks whether the writer has begun to
-//! overwrite it; the writer shows what it is about to overwrite before it looks who reads it. One
-//! of the two sees the other, so no batch is read while it is written.
+//! A reader announces the batch that it will read before it checks if the writer has begun to
+//! overwrite it. The writer announces what it will overwrite before it checks for readers. At least
+//! one of the two sees the other, so no batch is read while it is written.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,24 +20,24 @@ use sync::Padded;
 use super::stop::{Patience, Stop};
 use crate::clock::Random;
 
-/// What a reader that reads nothing shows.
+/// Announced position of an inactive reader.
 const NOTHING: u64 = u64::MAX;
 
-/// How much of the log in front of the writer is no place for a reader to begin: a sixteenth.
+/// Inverse of the share of the log in front of the writer in which readers do not start.
 const MARGIN_SHARE: u64 = 16;
 
-/// The state of a log with one writer.
+/// State of a log with one writer.
 pub(crate) struct Positions {
     slots: u64,
-    /// How many appends were begun and done, since ever.
+    /// Total number of appends begun and completed.
     begun: Padded<AtomicU64>,
     done: Padded<AtomicU64>,
-    /// The batch that each reader reads.
+    /// Batch that each reader is reading.
     reading: Vec<Padded<AtomicU64>>,
 }
 
 impl Positions {
-    /// State of a log that was written from its beginning to its end once.
+    /// Creates the state of a log that was written once from beginning to end.
     pub(crate) fn full(slots: u64, readers: usize) -> Self {
         assert!(slots >= 2, "the log is too short: it has only one batch");
         let reading = (0..readers).map(|_| Padded(AtomicU64::new(NOTHING))).collect();
@@ -53,14 +53,14 @@ impl Positions {
         batch % self.slots
     }
 
-    /// The batch that comes next. Only the writer may ask.
+    /// Returns the next batch. Only the writer may call this.
     pub(crate) fn next_batch(&self) -> u64 {
         // Relaxed: the writer's own counter.
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Claims the slot of the next batch, as soon as no thread reads there. Returns `false` when
-    /// the run was stopped meanwhile.
+    /// Claims the slot of the next batch once no thread reads it. Returns `false` if the run was
+    /// stopped meanwhile.
     pub(crate) fn begin_append(&self, stop: &Stop) -> bool {
         let batch = self.next_batch();
         // PAIRS-WITH: begin_read, "a batch is about to be overwritten". Sequentially consistent,
@@ -73,7 +73,8 @@ impl Positions {
         let mut patience = Patience::default();
         while is_read() {
             if stop.is_asked_for() {
-                // Nothing was overwritten. Relaxed: a reader of the other count only stays away.
+                // Nothing was overwritten. Relaxed: a reader that sees the other value only stays
+                // away.
                 self.begun.store(batch, Ordering::Relaxed);
                 return false;
             }
@@ -82,14 +83,15 @@ impl Positions {
         true
     }
 
-    /// From now on the batch whose append was begun may be read.
+    /// Makes the batch whose append was begun readable.
     pub(crate) fn end_append(&self) {
         let batches = self.next_batch();
         // PAIRS-WITH: readable, "an appended batch".
         self.done.store(batches, Ordering::Release);
     }
 
-    /// Claims a batch for reading. `false` when it is not written yet or about to be overwritten.
+    /// Claims a batch for reading. Returns `false` if it is not written yet or about to be
+    /// overwritten.
     pub(crate) fn begin_read(&self, reader: usize, batch: u64) -> bool {
         // PAIRS-WITH: begin_append, "a batch is about to be read".
         self.reading[reader].store(batch, Ordering::SeqCst);
@@ -107,7 +109,7 @@ impl Positions {
         self.reading[reader].store(NOTHING, Ordering::Release);
     }
 
-    /// A batch from which reading on makes sense: anywhere in the log but right before the writer.
+    /// Returns a random batch to start reading at, not just before the writer.
     pub(crate) fn random_place(&self, random: &mut Random) -> u64 {
         let end = self.readable_end();
         let margin = (self.slots / MARGIN_SHARE).max(1);
@@ -201,7 +203,7 @@ mod tests {
         const SLOTS: u64 = 3;
         const APPENDS: u64 = 20_000;
         let positions = Positions::full(SLOTS, 2);
-        // A slot holds twice the batch's number, or an odd number while it is written.
+        // A slot contains twice the batch's number, or an odd number while it is written.
         let slots: Vec<AtomicU64> = (0..SLOTS).map(|batch| AtomicU64::new(batch * 2)).collect();
         let stop = Stop::default();
         let read = |reader| {

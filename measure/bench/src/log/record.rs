@@ -1,4 +1,4 @@
-//! Measurements of a log as they go on record.
+//! Conversion of log measurements to rows.
 
 use results::{Io, Latency, Row, Series, Suite};
 use serde_json::json;
@@ -9,10 +9,10 @@ use super::fan_out::{Consumed, FanOut};
 use super::message::{BATCH_BYTES, BATCH_MESSAGES, MESSAGE_BYTES};
 use super::meter::{Meter, SLICE};
 
-/// Below this share of the rate that was asked for, the medium did not keep up.
+/// Minimum share of the requested rate for the medium to keep up.
 const RATE_SHARE_MIN: f64 = 0.95;
 
-/// The figure that the papers' bars are about.
+/// Figure used by the bars on the papers.
 pub(crate) const MESSAGES_TOTAL: &str = "messages_per_s_total";
 pub(crate) const MESSAGES_READ: &str = "messages_per_s_read";
 pub(crate) const MESSAGES_WRITE: &str = "messages_per_s_write";
@@ -28,12 +28,12 @@ pub(crate) struct About<'a> {
     pub(crate) target: &'a str,
     pub(crate) log_bytes: u64,
     pub(crate) repeat: u32,
-    /// Share of the highest rate, where the rate is given.
+    /// Percentage of the maximum rate, if the rate is given.
     pub(crate) rate_percent: Option<u32>,
 }
 
-/// A measurement as a row. The latency is that of all operations, from when they were due where the
-/// load sets the pace; each kind by itself, and service times, are among the figures.
+/// Creates a row. Its latency is that of all operations, from when they were due if the load is
+/// paced. Latencies per kind and service times are figures.
 pub(crate) fn row(about: About<'_>, load: &Load, measured: &Measured) -> Row {
     let pace = about.rate_percent.map_or("closed".to_owned(), |it| format!("open {it}%"));
     let case = format!("{} threads={} {pace}", load.mix, load.thread_count());
@@ -69,7 +69,7 @@ pub(crate) fn row(about: About<'_>, load: &Load, measured: &Measured) -> Row {
     row
 }
 
-/// Row about the latency of messages to a consumer.
+/// Creates a row for the latency of messages to a consumer.
 pub(crate) fn delivery_row(target: &str, delivery: Delivery, meter: &Meter) -> Row {
     let Delivery { messages_per_s, ramp, duration } = delivery;
     let case = format!("delivery {messages_per_s}/s");
@@ -101,7 +101,7 @@ pub(crate) fn delivery_row(target: &str, delivery: Delivery, meter: &Meter) -> R
     row
 }
 
-/// Row about several consumers that read at once.
+/// Creates a row for concurrent consumers.
 pub(crate) fn fan_out_row(target: &str, fan_out: FanOut, consumed: Consumed) -> Row {
     let FanOut { consumers, ramp, duration } = fan_out;
     let mut row = Row::new(Suite::Log, format!("consumers={consumers}"), target);
@@ -137,7 +137,7 @@ fn add_params(row: &mut Row, about: About<'_>, load: &Load) {
         ("block_bytes", json!(BATCH_BYTES)),
         ("op", json!(if load.mix.has_reads() { "read and append" } else { "append" })),
         ("working_bytes", json!(about.log_bytes)),
-        // A log is filled before anything is measured on it.
+        // A log is filled before it is measured.
         ("preconditioned", json!(true)),
         ("data", json!(load.data.name())),
         ("sync", json!(load.sync == Sync::EachAppend)),

@@ -1,4 +1,4 @@
-//! The end of a measurement, and how its threads wait for each other until then.
+//! End of a measurement, and waiting between its threads.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use system::Interruption;
 
 use super::meter::Window;
 
-/// Interval at which the thread that waits for the end checks for an interruption by the user.
+/// Polling interval for an interruption by the user.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Tells all threads of a measurement to end.
+/// Stop flag of a measurement's threads.
 #[derive(Debug, Default)]
 pub(crate) struct Stop(AtomicBool);
 
@@ -29,8 +29,7 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Does the work of a thread, then asks the others to end too: without one of them the mix is
-    /// lost.
+    /// Does the work of a thread, then stops the others, because the mix is lost without it.
     pub(crate) fn ask_after<T>(
         &self,
         ended: Sender<()>,
@@ -42,7 +41,7 @@ impl Stop {
         result
     }
 
-    /// Waits until all threads have ended. Asks them to at the end of the window, or when the user
+    /// Waits until all threads have ended. Stops them at the end of the window, or when the user
     /// interrupts the measurement.
     pub(crate) fn wait_for_end(&self, window: Window, all_ended: &Receiver<()>) {
         let end = window.begin + window.length;
@@ -59,8 +58,8 @@ impl Stop {
     }
 }
 
-/// Waiting time of a thread: it looks again at once for a while, then lets others run between two
-/// looks, for there may be more threads than cores.
+/// Waiting strategy of a thread: spins briefly, then yields between checks, because there may be
+/// more threads than cores.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     looks: u32,

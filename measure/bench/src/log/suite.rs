@@ -1,4 +1,4 @@
-//! Options of the suite, and the steps that it plans.
+//! Options and plan of the suite.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,12 +20,12 @@ use crate::contents::Data;
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
 use crate::targets::{CpuMeter, Place, Target};
 
-/// More readers than that compete for cores without adding anything.
+/// Default number of readers. More only compete for cores.
 const READERS_DEFAULT: usize = 2;
 const THREADS_MAX: usize = 64;
 const CONSUMERS_MAX: usize = 256;
 
-/// Smaller logs do not leave readers room beside the writer.
+/// Minimum size of a log in which readers have space beside the writer.
 const LOG_MIB_MIN: u64 = 16;
 
 #[derive(Clone, Debug, clap::Args, serde::Serialize)]
@@ -105,8 +105,8 @@ impl Arguments {
     }
 }
 
-/// One step for each target and repeat: all mixes one after the other, so that they compare. A
-/// target is made for its first step and stays until its last is over.
+/// Plans a step per target and repeat, with all mixes in sequence for comparability. A target is
+/// created for its first step and dropped after its last.
 pub(crate) fn plan<'plan>(
     arguments: &'plan Arguments,
     session: &'plan Session,
@@ -115,7 +115,7 @@ pub(crate) fn plan<'plan>(
     let mut plan = Plan::default();
     let backends = arguments.backends();
     let place = Place::new(arguments.log_bytes(), session.destroy.clone());
-    // All stay until the end, so that they are measured in turn.
+    // All targets exist until the end, so that they are measured in turn.
     let there = backends.iter().filter(|backend| backend.missing(&place).is_none());
     let memory_bytes = there.map(|backend| backend.memory_bytes(&place)).sum();
     let mut benches = Vec::new();
@@ -146,7 +146,7 @@ pub(crate) fn plan<'plan>(
     Ok(plan)
 }
 
-/// A target with what is measured on it.
+/// A target with its measurements.
 struct Bench<'plan> {
     backend: LogBackend,
     memory_bytes: u64,
@@ -155,9 +155,9 @@ struct Bench<'plan> {
     standing: RefCell<Option<Standing>>,
 }
 
-/// A log that was filled.
+/// A filled log.
 enum Standing {
-    /// The log and, after it, what was made for it: the log is let go first.
+    /// The log, and its target, which is dropped after it.
     OnMedium(Box<Log>, Option<Target>),
     OnBroker(Box<WireLog>),
 }
@@ -233,7 +233,7 @@ impl<'plan> Bench<'plan> {
         if self.arguments.sync { Sync::EachAppend } else { Sync::Never }
     }
 
-    /// Each mix with each number of threads, as fast as possible.
+    /// Returns each mix with each number of threads, as fast as possible.
     fn loads(&self) -> Vec<Load> {
         let arguments = self.arguments;
         let (ramp, duration) = self.times();
@@ -254,10 +254,10 @@ impl<'plan> Bench<'plan> {
                 let is_known = loads.iter().any(|other| {
                     (other.mix, other.thread_count()) == (load.mix, load.thread_count())
                 });
-                // To a broker each thread has a connection of its own, for one kind of request.
+                // With a broker each thread has its own connection for one kind of request.
                 let is_in_turn = load.threads == Threads::One && mix.has_reads();
                 let fits = !(is_in_turn && matches!(self.backend, LogBackend::Broker(_)));
-                // Appends alone are one thread's work, however many there are.
+                // Appends use one thread, regardless of the number.
                 if fits && !is_known {
                     loads.push(load);
                 }
@@ -273,7 +273,7 @@ impl<'plan> Bench<'plan> {
             None => self.fill()?,
         };
         let rows = self.measure_loads(&standing, repeat)?;
-        // After an error nothing is known about the log: the next step makes another.
+        // After an error the state of the log is unknown, so the next step creates another.
         self.standing.replace(Some(standing));
         Ok(rows)
     }
@@ -304,7 +304,7 @@ impl<'plan> Bench<'plan> {
         let mut rows = Vec::new();
         let mut appends_alone = None;
         for (index, mut load) in self.loads().into_iter().enumerate() {
-            // No message comes again in another measurement.
+            // Messages are unique across measurements.
             load.seed = load.seed.wrapping_add((u64::from(repeat) << 32) + (index as u64) * 1000);
             let mut closed = self.measure_load(standing, &load, (repeat, None))?;
             let total = closed.figures[MESSAGES_TOTAL];
@@ -360,7 +360,7 @@ impl<'plan> Bench<'plan> {
         Ok(row)
     }
 
-    /// Before anything counts, and as long as it counts.
+    /// Returns the warm-up time and the measured time.
     fn times(&self) -> (Duration, Duration) {
         let duration = Duration::from_secs_f64(self.arguments.seconds(self.session.profile));
         (duration.mul_f64(0.2).min(Duration::from_secs(1)), duration)
@@ -390,8 +390,8 @@ impl<'plan> Bench<'plan> {
     }
 }
 
-/// Measures, and says what processors did meanwhile and when it began, in Unix milliseconds. The
-/// load is this process, ramp included.
+/// Measures, and returns processor times and the start in Unix milliseconds. The load generator is
+/// this process, including warm-up.
 fn with_cpu<T>(server_ids: &[u32], measure: impl FnOnce() -> Result<T>) -> Result<(T, Cpu, u64)> {
     let started = crate::run::unix_ms(SystemTime::now());
     let cpu_meter = CpuMeter::start(server_ids)?;

@@ -1,4 +1,4 @@
-//! The tables that people see: the paper's layout, and where the time went.
+//! Result tables: the paper's layout, and the composition of time.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::record::{
 use crate::medians::{Medians, cell};
 use crate::output::{self, Table, heading};
 
-/// Messages a second of each target and mix, then latencies, then what else is to be said.
+/// Formats messages per second by target and mix, then latencies, then remarks.
 pub(crate) fn describe(rows: &[&Row]) -> String {
     let medians = Medians::new(rows);
     let mut parts = vec![
@@ -126,7 +126,7 @@ fn is(row: &Row, parameter: &str, value: &str) -> bool {
     row.params.get(parameter).and_then(serde_json::Value::as_str) == Some(value)
 }
 
-/// Flags once each, then what could not be measured.
+/// Returns each distinct flag, then failed measurements.
 fn remarks(rows: &[&Row]) -> Vec<String> {
     let mut remarks = BTreeSet::new();
     for row in rows {
@@ -146,7 +146,7 @@ fn remarks(rows: &[&Row]) -> Vec<String> {
     remarks.into_iter().collect()
 }
 
-/// `2_150_000` messages as `2.15 M`.
+/// Formats `2_150_000` messages as `2.15 M`.
 fn count_text(value: f64) -> String {
     match value {
         1e6.. => format!("{:.2} M", value / 1e6),

@@ -1,8 +1,8 @@
-//! The load on a log that a broker keeps: Kafka's protocol over TCP, several requests in flight.
+//! Load on a log in a broker: Kafka's protocol over TCP with several outstanding requests.
 //!
-//! Each thread of the load is two here, one that sends and one that receives, so that responses are
-//! timed when they come. Batch `n` begins at offset `n * 128`: there is one writer, and nothing is
-//! sent twice. What lies before the log is deleted all the time, by requests.
+//! Each thread of the load consists of a sender and a receiver, so that responses are timed on
+//! arrival. Batch `n` has offset `n * 128`, because there is one writer and nothing is sent twice.
+//! Records before the log are deleted continuously.
 
 use std::future::Future;
 use std::ops::Range;
@@ -30,43 +30,43 @@ use super::mix::Tokens;
 use super::stop::Stop;
 use crate::clock::Random;
 
-/// Requests of one thread of the load that wait for their responses.
+/// Maximum number of outstanding requests per thread of the load.
 pub(crate) const IN_FLIGHT: usize = 8;
 
-/// What the queue between two threads holds: one request more was just sent, and for another one
-/// the response is waited for.
+/// Queue capacity between the two threads. In addition, one request was just sent and one response
+/// is being awaited.
 const QUEUED: usize = IN_FLIGHT - 2;
 
 const TOPIC: &str = "log";
 const SEGMENT_BYTES: u64 = 64 << 20;
 
-/// How long a partition may be without a leader.
+/// Maximum time for a partition to get a leader.
 const LEADER_TIME_LIMIT: Duration = Duration::from_secs(60);
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How far a reader reads on from where it began, in batches; 64 MiB.
+/// Number of consecutive batches that a reader replays: 64 MiB.
 const REPLAY_BATCHES: u64 = 1024;
 
-/// Batches behind the log that are kept for requests which are on their way: half of it.
+/// Inverse of the share of the log that is kept behind it for outstanding requests.
 const KEPT_SHARE: u64 = 2;
 
-/// A log on a broker that runs as long as this lives.
+/// A log on a broker, which runs until this is dropped.
 pub(crate) struct WireLog {
     broker: Broker,
     client: Client,
     runtime: Runtime,
     form: BatchForm,
     slots: u64,
-    /// Batches that were acknowledged, since ever.
+    /// Total number of acknowledged batches.
     appended: AtomicU64,
-    /// Batches that were deleted.
+    /// Number of deleted batches.
     deleted: AtomicU64,
-    /// Topics that were made beside the log.
+    /// Number of additional topics created.
     topics: AtomicU64,
 }
 
-/// A request that waits for its response.
+/// An outstanding request.
 struct Flight {
     due: Option<Instant>,
     sent: Instant,
@@ -125,7 +125,7 @@ impl WireLog {
         vec![format!("{IN_FLIGHT} requests in flight for each thread of the load")]
     }
 
-    /// Puts the load on it. A message that is not as it was written is an error.
+    /// Runs the load. Fails if a message differs from what was written.
     pub(crate) fn measure(&self, load: &Load) -> Result<Measured> {
         self.delete_old()?;
         let readers = if load.mix.has_reads() { load.readers } else { 0 };
@@ -147,18 +147,18 @@ impl WireLog {
         TOPIC
     }
 
-    /// Offsets of the messages in the log.
+    /// Returns the offsets of the messages in the log.
     pub(crate) fn offsets(&self) -> Range<i64> {
         let end = self.appended_batches();
         offset_of(end.saturating_sub(self.slots))..offset_of(end)
     }
 
-    /// Waits for what the client does.
+    /// Blocks on a client operation.
     pub(crate) fn open<T>(&self, done: impl Future<Output = Result<T, ClientError>>) -> Result<T> {
         Ok(self.runtime.block_on(done)?)
     }
 
-    /// Works with a topic that is there for as long.
+    /// Runs `work` with a temporary topic.
     pub(crate) fn with_new_topic<T>(&self, work: impl FnOnce(&str) -> Result<T>) -> Result<T> {
         // Relaxed: the number carries no data.
         let name = format!("{TOPIC}-{}", self.topics.fetch_add(1, Ordering::Relaxed));
@@ -174,7 +174,8 @@ impl WireLog {
         self.open(ProducePipe::open(&self.client, &produce_target()))
     }
 
-    /// Each response holds one batch: brokers send no more whole ones than fit.
+    /// Opens a fetch pipe whose responses have one batch each, because brokers send only as many
+    /// whole batches as fit.
     fn fetch_pipe(&self) -> Result<FetchPipe> {
         let bytes = i32::try_from(self.form.len_bytes()).context("batches are too long")?;
         let limits =
@@ -197,11 +198,11 @@ impl WireLog {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// Deletes what lies before the log.
+    /// Deletes records before the log.
     fn delete_old(&self) -> Result<()> {
         let kept = self.slots + self.slots / KEPT_SHARE;
         let end = self.appended_batches().saturating_sub(kept);
-        // Relaxed: one thread at a time deletes.
+        // Relaxed: only one thread at a time deletes.
         if end > self.deleted.load(Ordering::Relaxed) {
             self.runtime.block_on(self.client.delete_records(TOPIC, 0, offset_of(end)))?;
             self.deleted.store(end, Ordering::Relaxed);
@@ -210,8 +211,8 @@ impl WireLog {
     }
 }
 
-/// Makes a topic and waits until the leader of its partition answers: a broker may acknowledge a
-/// topic before that, and refuses what comes in between, which the pipes of the load do not repeat.
+/// Creates a topic and waits until its partition's leader responds. A broker may acknowledge a
+/// topic earlier and then reject requests, which the load's pipes do not retry.
 async fn make_topic(client: &Client, name: &str) -> Result<()> {
     client.create_topic(&new_topic(name)).await?;
     let since = Instant::now();
@@ -228,13 +229,13 @@ async fn make_topic(client: &Client, name: &str) -> Result<()> {
     }
 }
 
-/// A topic of one partition.
+/// Returns the specification of a topic with one partition.
 fn new_topic(name: &str) -> NewTopic {
     let config = |name: &str, value: String| (name.to_owned(), value);
     NewTopic {
         name: name.to_owned(),
         partitions: Some(1),
-        // Messages have no time of their own, and would be too old to be kept.
+        // Messages have no timestamp and would expire.
         configs: vec![
             config("segment.bytes", SEGMENT_BYTES.to_string()),
             config("retention.ms", (-1).to_string()),
@@ -246,7 +247,7 @@ fn produce_target() -> ProduceTarget {
     ProduceTarget { topic: TOPIC.to_owned(), partition: 0, acks: Acks::All }
 }
 
-/// What the threads of one measurement share.
+/// Shared state of the threads of a measurement.
 struct Scene<'a> {
     log: &'a WireLog,
     load: &'a Load,
@@ -292,14 +293,14 @@ impl Scene<'_> {
             let appends = self.sum(appends);
             let reads = self.sum(reads);
             let deleted = deleting.join().expect("a thread of the load does not panic");
-            // A broker that ran out of room has failed the others too.
+            // If the broker ran out of space, the other errors are consequences.
             let measured = Measured { appends: appends?, reads: reads?, in_flight: IN_FLIGHT };
             deleted?;
             Ok(measured)
         })
     }
 
-    /// All threads are waited for before the first error is told.
+    /// Joins all threads before returning the first error.
     fn sum(&self, threads: Vec<thread::ScopedJoinHandle<'_, Result<Meter>>>) -> Result<Meter> {
         let join = |it: thread::ScopedJoinHandle<'_, Result<Meter>>| {
             it.join().expect("a thread of the load does not panic")
@@ -312,7 +313,7 @@ impl Scene<'_> {
         Ok(all)
     }
 
-    /// What one thread's operations wait for: its share of the rate, or of the mix.
+    /// Returns the start condition of a thread's operations: its share of the rate, or the mix.
     fn gate<'t>(&self, share: f64, in_mix: Gate<'t>) -> Gate<'t> {
         match self.load.pacing {
             Loop::Closed => in_mix,
@@ -339,7 +340,8 @@ impl Scene<'_> {
             sender.send(&mut request)?;
             meter.spend(Spent::Generating, begun, made);
             meter.spend(Spent::Waiting, made, sent);
-            // Waits while as many are in flight as may; the receiver that is gone says why.
+            // Blocks at the limit of outstanding requests. If the receiver is gone, it returns the
+            // error.
             if flights.send(Flight { due: start.due, sent, batch }).is_err() {
                 break;
             }
@@ -422,7 +424,7 @@ impl Scene<'_> {
     }
 }
 
-/// Which batches one reader asks for: a replay from anywhere in the log, then another one.
+/// Batches that a reader requests: replays from random positions.
 struct Claims<'a> {
     log: &'a WireLog,
     random: Random,
@@ -481,7 +483,7 @@ mod tests {
 
     const NODE: BrokerId = BrokerId(1);
 
-    /// The highest version that the stand-in knows of each request that it is asked.
+    /// Highest supported version of each request in the stub broker.
     const VERSIONS: [(ApiKey, i16); 4] = [
         (ApiKey::ApiVersions, 3),
         (ApiKey::Metadata, 9),
@@ -489,12 +491,11 @@ mod tests {
         (ApiKey::ListOffsets, 2),
     ];
 
-    /// A stand-in for a broker that answers first what a real one does before a topic's partition
-    /// has its leader.
+    /// A stub broker that first responds as a real one does before a partition has a leader.
     #[derive(Clone)]
     struct Electing {
         address: SocketAddr,
-        /// Refusals that are still to come: of the topic, of its partition, and of its offsets.
+        /// Remaining rejections for the topic, its partition and its offsets.
         refusals: Arc<Mutex<[Vec<ResponseError>; 3]>>,
     }
 
@@ -504,7 +505,7 @@ mod tests {
             let address = listener.local_addr().expect("an address");
             let electing = Self { address, refusals: Arc::new(Mutex::new(refusals)) };
             let serving = electing.clone();
-            // It ends with the test's process: nobody connects once the test is over.
+            // Ends with the test process.
             thread::spawn(move || {
                 for stream in listener.incoming().flatten() {
                     let serving = serving.clone();
@@ -514,7 +515,7 @@ mod tests {
             electing
         }
 
-        /// Until the client hangs up.
+        /// Serves until the client disconnects.
         fn serve(&self, mut stream: TcpStream) -> IoResult<()> {
             loop {
                 let mut length = [0; 4];

@@ -1,4 +1,4 @@
-//! Resources that servers take while they get no request.
+//! Resource consumption of idle servers.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,7 +13,7 @@ use crate::targets::{CpuMeter, LazyTarget};
 
 pub(super) const CASE: &str = "idle";
 
-/// Percent of one core.
+/// Percentage of one core.
 pub(super) const CORE_PERCENT: &str = "idle_core_percent";
 
 const EIGHT_CASE: &str = "idle with 8 volumes attached";
@@ -22,7 +22,7 @@ const POOL_SIZE: &str = "256MiB";
 const POOL_BYTES: u64 = 256 << 20;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Before the window: what was asked last may still be at work.
+/// Time before the window, for earlier requests to complete.
 const SETTLING: Duration = Duration::from_secs(1);
 
 fn window(profile: Profile) -> Duration {
@@ -33,7 +33,7 @@ fn window(profile: Profile) -> Duration {
     })
 }
 
-/// All targets that are set up, at once: one row for each that has a process of its own.
+/// Plans a step for all targets at once, with a row for each that has a process.
 pub(super) fn step<'plan>(
     targets: &[Rc<LazyTarget>],
     session: &'plan Session,
@@ -65,7 +65,7 @@ fn watch(targets: &[Rc<LazyTarget>], window: Duration) -> Result<Vec<Row>> {
     watches.iter().map(|(name, watch)| watch.row(CASE, name)).collect()
 }
 
-/// A daemon of its own with unused volumes.
+/// Adds a measurement of a separate daemon with unused volumes.
 pub(super) fn add_eight_volumes<'plan>(session: &'plan Session, plan: &mut Plan<'plan>) {
     let target = "volume attached";
     if let Some(reason) = missing(&[Ability::BlockDevices]) {
@@ -114,8 +114,8 @@ fn watch_eight(target: &str, window: Duration) -> Result<Row> {
     Ok(row)
 }
 
-/// Processes that are watched, to the nanosecond where the kernel counts so: what idle servers take
-/// is below the ticks of 10 ms that it counts otherwise.
+/// Watched processes, with nanosecond accounting if the kernel provides it. Idle consumption is
+/// below the usual ticks of 10 ms.
 struct Watch {
     ids: Vec<u32>,
     used_s: f64,
@@ -150,7 +150,7 @@ fn seconds_of(ids: &[u32]) -> Result<f64> {
     ids.iter().map(|id| processor_seconds_of_threads(*id)).sum()
 }
 
-/// Lets time go by, in which nothing of ours runs.
+/// Waits without doing work.
 fn pass(time: Duration) -> Result<()> {
     let deadline = Instant::now() + time;
     while let Some(left) = deadline.checked_duration_since(Instant::now()) {

@@ -1,8 +1,8 @@
-//! The same jobs on volumes and on what others offer, in turn, in an order that the seed decides.
+//! The same jobs on volumes and alternatives, in an order determined by the seed.
 //!
-//! All targets are set up beside each other and stay until the last job, so that every repeat meets
-//! them in the same state; only one has work at a time. Each is measured as it is, and once more
-//! with the cores kept awake for it: Memlane's daemon asks for that itself while it has traffic.
+//! All targets are set up together and stay until the last job, so that all repeats have the same
+//! conditions. Only one is under load at a time. Each is also measured with the cores kept awake
+//! for it, because Memlane's daemon requests that itself under load.
 
 mod idle;
 mod pgbench;
@@ -28,14 +28,14 @@ const FILL_BLOCK_BYTES: u32 = 128 << 10;
 const BLOCK_BYTES: [u32; 2] = [4 << 10, 128 << 10];
 const DEPTHS: [u32; 2] = [1, 16];
 
-/// A comparison without intervals says nothing.
+/// Minimum number of repeats for intervals.
 const REPEATS_MIN: u32 = 3;
 
 fn repeats(profile: Profile) -> u32 {
     profile.repeats().max(REPEATS_MIN)
 }
 
-/// Everything that is compared, Memlane first.
+/// All compared targets, Memlane first.
 const TARGETS: &[Kind] = &[
     Kind::Volume,
     Kind::VolumeFile,
@@ -103,7 +103,7 @@ impl Arguments {
         })
     }
 
-    /// Jobs of each target, and those of them that are also run with the cores kept awake.
+    /// Returns the jobs per target, and those also run with the cores kept awake.
     fn jobs(&self, profile: Profile) -> Vec<(Job, Cores)> {
         let mut jobs = jobs(self.seconds(profile), awake_jobs(profile));
         jobs.retain(|(job, _)| {
@@ -117,7 +117,7 @@ impl Arguments {
         if !self.targets.is_empty() {
             return self.targets.iter().map(|word| Ok(word.parse::<Kind>()?.into())).collect();
         }
-        // QEMU's two NBD servers are the same code below.
+        // QEMU's two NBD servers share their code.
         let is_kept = |kind: &&Kind| profile != Profile::Quick || **kind != Kind::QemuExportNbd;
         Ok(TARGETS.iter().filter(is_kept).cloned().map(Spec::from).collect())
     }
@@ -186,7 +186,7 @@ fn add_jobs<'plan>(
         }
         plan.steps.extend(steps.into_iter().map(|step| step.into_step(session)));
         if repeat == 0 && !targets.is_empty() {
-            // Now all are set up, and none has a request.
+            // All targets are set up now and idle.
             plan.steps.push(idle::step(&targets, session, memory_bytes));
         }
     }
@@ -205,11 +205,11 @@ fn awake_jobs(profile: Profile) -> AwakeJobs {
     }
 }
 
-/// Which jobs are also run with the cores kept awake.
+/// Jobs that are also run with the cores kept awake.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AwakeJobs {
     None,
-    /// Where sleeping cores cost most.
+    /// Jobs that sleeping cores affect most.
     Smallest,
     All,
 }
@@ -262,7 +262,7 @@ fn step(
     }
 }
 
-/// The first step of each target pays for its set-up.
+/// Marks the first step of each target, which includes its set-up.
 fn mark_fills(steps: &mut [FioStep]) {
     let mut known: Vec<Spec> = Vec::new();
     for step in steps {

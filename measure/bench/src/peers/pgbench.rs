@@ -1,4 +1,4 @@
-//! PostgreSQL with pgbench, its files on a volume and elsewhere, in turn.
+//! PostgreSQL with pgbench, with its files on a volume and on alternatives.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -22,17 +22,17 @@ const TARGETS: &[(Kind, Layout)] = &[
     (Kind::Disk, Layout::Raw),
 ];
 
-/// Room for the tables and for the log, which PostgreSQL lets grow to 1 GiB.
+/// Space for tables and for the log, which PostgreSQL limits to 1 GiB.
 const SIZE_BYTES: u64 = 3 << 30;
 
-/// What making and filling a database takes, roughly, for plans.
+/// Approximate time to create and fill a database, for plans.
 const FILL_SECONDS_PER_SCALE: f64 = 0.35;
 const FILL_SECONDS: f64 = 4.0;
 const FILL_BYTES_PER_SCALE: u64 = 20 << 20;
 
 pub(super) const TRANSACTIONS_PER_S: &str = "transactions_per_s";
 
-/// How much of it.
+/// Size and duration of the measurement.
 struct Extent {
     scale: u32,
     /// pgbench counts in whole seconds.
@@ -49,19 +49,19 @@ fn extent(profile: Profile) -> Extent {
     Extent { scale, duration: Duration::from_secs(seconds), clients }
 }
 
-/// Names the case in every run.
+/// Returns the case's name, which is the same in every run.
 pub(super) fn case_name(clients: u32) -> String {
     format!("pgbench clients={clients}")
 }
 
-/// A place with a database in it, made when it is first needed.
+/// A target with a database, created on first use.
 struct Bench {
     spec: Spec,
     scale: u32,
     made: RefCell<Option<Made>>,
 }
 
-/// Fields are dropped in their order: the server before what its files are on.
+/// A server with its target. Fields are dropped in order: the server first.
 struct Made {
     server: Server,
     target: Target,
@@ -147,7 +147,7 @@ impl Bench {
         let meter = CpuMeter::start(&made.target.server_ids())?;
         let load = database::run(&made.server, rush, || Ok(()))?;
         let (cpu, elapsed) = meter.finish()?;
-        // What one leaves to be written is not the next one's to wait for.
+        // Prevents one measurement's dirty pages from delaying the next.
         made.server.query("postgres", "CHECKPOINT")?;
         let mut row = Row::new(Suite::Peers, case_name(rush.clients), self.spec.to_string());
         row.repeat = repeat;

@@ -1,5 +1,4 @@
-//! Pages on which people see the comparison: medians with intervals, ratios, and what else each
-//! costs and promises.
+//! Result tables of the comparison: medians with intervals, ratios, and other costs and guarantees.
 
 use results::{Estimate, Row};
 
@@ -9,7 +8,7 @@ use crate::fio_step::AWAKE_SUFFIX;
 use crate::medians::{Medians, cell, thousands};
 use crate::output::{Table, heading};
 
-/// Each case with the measure that is compared, and whether less is better.
+/// Each case with its heading and measure.
 const CASES: [(&str, &str, &str); 8] = [
     ("randread 4096 jobs=1 depth=1", "4K read us", LATENCY),
     ("randwrite 4096 jobs=1 depth=1", "4K write us", LATENCY),
@@ -24,7 +23,7 @@ const CASES: [(&str, &str, &str); 8] = [
 const LATENCY: &str = "latency_ns_mean";
 const IOPS: &str = "iops";
 
-/// Peers beside the way into a volume that they are like.
+/// Peers with the volume access path that they correspond to.
 const PAIRS: &[(&str, &[&str])] = &[
     ("volume attached", &["zram lz4", "loop over tmpfs", "brd", "null_blk in memory", "disk file"]),
     ("volume FUSE file", &["QEMU FUSE export over tmpfs", "tmpfs file"]),
@@ -40,7 +39,7 @@ const PAIRS: &[(&str, &[&str])] = &[
     ("volume NBD", &["nbdkit memory", "qemu-nbd over tmpfs", "QEMU NBD export over tmpfs"]),
 ];
 
-/// Below it, processor time in ticks of 10 ms is only a hint.
+/// Minimum processor time for reliable figures, because the ticks are 10 ms.
 const CPU_SECONDS_MIN: f64 = 20.0;
 
 pub(crate) fn describe(rows: &[&Row]) -> String {
@@ -75,7 +74,7 @@ fn speeds(medians: &Medians) -> Table {
     table
 }
 
-/// Targets in the order of the suite, however they were met.
+/// Returns targets in the order of the suite.
 fn ordered<'row>(medians: &Medians<'row>) -> Vec<&'row str> {
     let mut targets = medians.targets();
     targets.sort_by_key(|target| {
@@ -104,7 +103,7 @@ fn ratios(medians: &Medians) -> Table {
     for (own, peers) in PAIRS {
         for peer in *peers {
             for suffix in ["", AWAKE_SUFFIX] {
-                // The volume as it is, against the peer with what it does not do itself.
+                // The unmodified volume against the peer with its cores kept awake.
                 let peer = format!("{peer}{suffix}");
                 let mut row = vec![format!("{own} / {peer}")];
                 for (case, _, measure) in CASES {
@@ -159,7 +158,7 @@ fn costs(medians: &Medians, rows: &[&Row]) -> Table {
     table
 }
 
-/// Processor time of the whole machine and of the server for each request, over all repeats.
+/// Returns processor time per request of the whole machine and of the server, over all repeats.
 fn cpu(rows: &[&Row], target: &str, case: &str) -> (String, String) {
     let (mut seconds, mut ops, mut busy_s, mut server_s) = (0.0, 0.0, 0.0, 0.0);
     for row in rows.iter().filter(|row| row.is_valid() && row.target == target && row.case == case)
@@ -271,7 +270,7 @@ mod tests {
         let text = described(&[("volume attached", [1000.0; 3])]);
         let line = text.lines().rfind(|line| line.contains("lost at power loss"));
         let line = line.expect("durability is shown");
-        // 3 s for a million requests, of which the server took 0.5.
+        // 3 s per million requests, of which the server used 0.5.
         for part in ["yes", " 3.0", " 0.5"] {
             assert!(line.contains(part), "no {part} in {line}");
         }

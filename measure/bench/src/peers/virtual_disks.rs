@@ -1,5 +1,5 @@
-//! Disks of virtual machines, without one: volumes over vhost-user-blk beside the exports of QEMU's
-//! storage daemon, by one driver. The jobs are those of the other targets.
+//! Virtual disks without a virtual machine: volumes over vhost-user-blk compared with exports of
+//! QEMU's storage daemon, using the same driver and the same jobs as other targets.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,26 +17,26 @@ use crate::targets::{
     Access, CoresAwake, CpuMeter, Kind, Place, Spec, Target, VhostDriver, VhostJob, wait_until_idle,
 };
 
-/// For plans: to start a server and write everything once.
+/// Times for plans: starting a server and writing everything once.
 const SET_UP_SECONDS: f64 = 4.0;
 const SETTLING_SECONDS: f64 = 0.2;
 
 const GENERATOR: &str = "virtio-driver, one queue, sleeping for answers";
 
-/// A disk that is served and connected to when it is first needed. What failed is not tried again.
+/// A disk, served and connected on first use. A failure is not retried.
 struct Disk {
     spec: Spec,
     place: Place,
     made: RefCell<Option<Result<Made, String>>>,
 }
 
-/// Fields are dropped in their order.
+/// Fields are dropped in order.
 struct Made {
     driver: VhostDriver,
     target: Target,
 }
 
-/// Adds the jobs on these kinds, which are disks over vhost-user.
+/// Adds the jobs on these kinds, which are vhost-user disks.
 pub(super) fn add<'plan>(
     kinds: &[Kind],
     (jobs, seconds): (&[(Job, Cores)], f64),
@@ -75,7 +75,7 @@ pub(super) fn add<'plan>(
     }
 }
 
-/// One job on one disk.
+/// A job on a disk.
 #[derive(Clone, Copy)]
 struct Asked {
     job: Job,
@@ -130,7 +130,7 @@ impl Disk {
         let outcome = match made.driver.run(&job) {
             Ok(outcome) => outcome,
             Err(error) => {
-                // Its ring has requests in flight still, whose answers the next job would take.
+                // Its ring still has requests in flight, whose responses would reach the next job.
                 *kept = None;
                 return Err(error);
             }

@@ -1,5 +1,5 @@
-//! Steps of the suite that differ between servers: where parts lie, how memory is set, and which
-//! reports need temporary files.
+//! Server-specific parts of the suite: location of database parts, memory settings, and reports
+//! that need temporary files.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,15 +15,16 @@ use crate::tpcc::{self, Engine, Host, Mariadb, Postgresql, Reporting};
 
 const TABLESPACE: &str = "memlane_temporary";
 
-/// Of PostgreSQL's limit a part is its own; the rest is for its processes and pages of files.
+/// Inverse of the share of PostgreSQL's memory limit for shared buffers. The rest is for its
+/// processes and the page cache.
 const SHARED_BUFFERS_SHARE: u64 = 4;
 const POSTGRESQL_BYTES_MIN: u64 = 64 << 20;
 
-/// What MariaDB takes beside its buffer pool. It reads and writes past the page cache.
+/// Minimum memory of MariaDB, and the part besides its buffer pool. It uses direct I/O.
 const MARIADB_BYTES_MIN: u64 = 192 << 20;
 const MARIADB_OWN_BYTES: u64 = 128 << 20;
 
-/// Memory that a server needs without users.
+/// Returns the minimum memory of a server without users.
 pub(super) fn least_bytes(engine: Engine) -> u64 {
     match engine {
         Engine::Postgresql => POSTGRESQL_BYTES_MIN,
@@ -31,12 +32,12 @@ pub(super) fn least_bytes(engine: Engine) -> u64 {
     }
 }
 
-/// The server's settings under a limit.
+/// Returns the server's settings for a memory limit.
 pub(super) fn settings(engine: Engine, limit_bytes: u64) -> Vec<String> {
     match engine {
         Engine::Postgresql => vec![
             format!("shared_buffers={}kB", (limit_bytes / SHARED_BUFFERS_SHARE) >> 10),
-            // Several workers of autovacuum may take as much at once.
+            // Several autovacuum workers may each use this amount.
             "maintenance_work_mem=8MB".to_owned(),
         ],
         Engine::Mariadb | Engine::Sqlite => {
@@ -55,7 +56,7 @@ pub(super) fn settings(engine: Engine, limit_bytes: u64) -> Vec<String> {
     }
 }
 
-/// Query for the size of the loaded database, as its server counts.
+/// Returns the query for the size of the loaded database according to its server.
 pub(super) fn size_query(engine: Engine) -> &'static str {
     match engine {
         Engine::Postgresql => "SELECT pg_database_size(current_database())",
@@ -74,8 +75,8 @@ pub(super) fn reporting(host: &Host) -> Result<Box<dyn Reporting>> {
     }
 }
 
-/// Waits for writes that one run leaves, which are not the next one's to wait for; no binary log of
-/// it is kept.
+/// Flushes a run's pending writes, so that they do not delay the next run, and deletes the binary
+/// log.
 pub(super) fn settle(host: &Host) -> Result<()> {
     if let Host::Mariadb(server) = host {
         Mariadb::of(server).connect()?.batch("RESET MASTER")?;
@@ -83,22 +84,22 @@ pub(super) fn settle(host: &Host) -> Result<()> {
     host.settle()
 }
 
-/// Where parts of a copy lie: its own folder, and those of parts that lie elsewhere.
+/// Locations of a copy's parts: its own folder, and folders of parts that are elsewhere.
 pub(super) struct Parts<'layout> {
     pub(super) home: &'layout Path,
-    /// The folder of a target for logs.
+    /// Folder on a target for logs.
     pub(super) log: Option<&'layout Path>,
-    /// The folder of a target for temporary files.
+    /// Folder on a target for temporary files.
     pub(super) temporary: Option<&'layout Path>,
 }
 
 impl Parts<'_> {
-    /// The part that lies elsewhere.
+    /// Returns the folder of the part that is elsewhere.
     pub(super) fn on_fast_storage(&self) -> Option<PathBuf> {
         self.log.map(|it| it.join("log")).or(self.temporary.map(|it| it.join("temporary")))
     }
 
-    /// Puts logs where they are to lie, before the server starts. Returns settings that say so.
+    /// Moves logs to their location before the server starts. Returns the corresponding settings.
     pub(super) fn move_logs(
         &self,
         engine: Engine,
@@ -108,7 +109,7 @@ impl Parts<'_> {
         match engine {
             Engine::Postgresql => {
                 let Some(folder) = self.log else { return Ok(Vec::new()) };
-                // What `initdb --waldir` would have made.
+                // Equivalent to `initdb --waldir`.
                 let (log, folder) = (data.join("pg_wal"), folder.join("log"));
                 copy(&log, &folder)?;
                 let removed = fs::remove_dir_all(&log);
@@ -132,7 +133,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Starts the server with settings, behind words of a command line. Returns its settings.
+    /// Starts the server with settings and a command prefix. Returns its settings.
     pub(super) fn open(
         &self,
         engine: Engine,
@@ -178,7 +179,7 @@ fn put_temporary_tables(server: &Server, folder: &Path) -> Result<()> {
     server.query("postgres", &setting).map(|_| ())
 }
 
-/// Count of temporary work: the figure, and queries whose sum it is.
+/// Measure of temporary work: a figure, and queries that are summed.
 pub(super) struct TemporaryWork {
     pub(super) figure: &'static str,
     pub(super) queries: &'static [&'static str],
@@ -200,8 +201,8 @@ pub(super) fn temporary_work(engine: Engine) -> TemporaryWork {
     }
 }
 
-/// Settings of each session. A user is one process or thread, and temporary tables are files of the
-/// server's folder for temporary files.
+/// Returns the settings of each session. A user is one process or thread, and temporary tables are
+/// files in the server's folder for temporary files.
 pub(super) fn session_settings(engine: Engine) -> &'static str {
     match engine {
         Engine::Postgresql => POSTGRESQL_SETTINGS,
@@ -215,10 +216,10 @@ pub(super) fn session_settings(engine: Engine) -> &'static str {
 /// A report of warehouse `$w`.
 pub(super) struct Report {
     pub(super) name: &'static str,
-    /// Settings by which the server is to go its way.
+    /// Settings that determine the query plan.
     pub(super) settings: &'static str,
     pub(super) query: &'static str,
-    /// Number of rows that it gives.
+    /// Query for the expected number of rows.
     pub(super) rows: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Places on which parts of a database lie: which targets fit, how large they are, what they take.
+//! Storage of database parts: suitable targets, sizes, and space used.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use results::placement::Placement;
 use crate::targets::{Access, Kind, Layout, Place, Spec, Target};
 use crate::tpcc;
 
-/// The log may grow to 1 GiB; the rest is for a checkpoint that is late, and the file system.
+/// Size for the log. It may grow to 1 GiB. The rest is for a late checkpoint and the file system.
 const LOG_BYTES: u64 = 2 << 30;
-/// Files of sorts, and what they are merged into.
+/// Size for sort files and merged results.
 const TEMPORARY_BYTES_PER_USER: u64 = 192 << 20;
 const TEMPORARY_BYTES: u64 = 512 << 20;
 
-/// Size of the database, and number of its users.
+/// Size of the database, and maximum number of users.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) warehouses: u32,
@@ -22,7 +22,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Room for all of a database, temporary files too.
+    /// Returns the space for a whole database, including temporary files.
     fn whole_bytes(self) -> u64 {
         tpcc::size_bytes(self.warehouses) + self.temporary_bytes()
     }
@@ -31,7 +31,7 @@ impl Size {
         TEMPORARY_BYTES + u64::from(self.users_max) * TEMPORARY_BYTES_PER_USER
     }
 
-    /// Room for what of it is on fast storage.
+    /// Returns the space for its part on fast storage.
     pub(super) fn fast_place(self, placement: Placement) -> Place {
         let bytes = match placement {
             Placement::Whole => self.whole_bytes(),
@@ -47,7 +47,7 @@ impl Size {
     }
 }
 
-/// A target that holds a database's files while memory is limited.
+/// Parses a target that can contain a database's files while memory is limited.
 pub(super) fn spec(word: &str) -> Result<Spec> {
     let kind: Kind = word.parse()?;
     let has_files = kind == Kind::Disk || matches!(&kind, Kind::Path(path) if path.is_dir());
@@ -61,7 +61,7 @@ pub(super) fn spec(word: &str) -> Result<Spec> {
     Ok(Spec { kind, layout })
 }
 
-/// The folder in which its files go.
+/// Returns the folder for the database's files.
 pub(super) fn folder_of(target: &Target) -> Result<PathBuf> {
     let Access::File { path, .. } = target.access() else {
         bail!("{} has no folder", target.name());
@@ -69,9 +69,9 @@ pub(super) fn folder_of(target: &Target) -> Result<PathBuf> {
     Ok(path.parent().context("a file is in a folder")?.to_owned())
 }
 
-/// Bytes of the target that files in the folder take.
+/// Returns the bytes of the target used by files in the folder.
 pub(super) fn used_bytes(target: &Target, spec: &Spec, folder: &Path) -> Result<u64> {
-    // A target that is a folder counts a file of its own.
+    // A folder target would count its own file.
     let counted = if spec.layout == Layout::Ext4 { target.used_bytes()? } else { None };
     match counted {
         Some(bytes) => Ok(bytes),

@@ -1,4 +1,4 @@
-//! One placement, measured: more and more users of each workload, until that brings nothing.
+//! Measurement of one placement: increases the number of users of each workload until saturation.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,7 +24,7 @@ const NOT_LIMITED_TO_SHARE: &str =
 const NOT_SETTLED: &str = "the memory it takes had not settled";
 const STILL_GROWING: &str = "the rate still grew with the most users that were allowed";
 
-/// Task for each placement.
+/// Parameters of a placement measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) workloads: Vec<Workload>,
@@ -36,7 +36,7 @@ pub(super) struct Task {
     pub(super) seed: u64,
 }
 
-/// Description in rows of where they were measured.
+/// Description of the placement in rows.
 #[derive(Clone, Debug)]
 pub(super) struct Where {
     pub(super) placement: Placement,
@@ -47,13 +47,13 @@ pub(super) struct Where {
 }
 
 impl Task {
-    /// Reports come first: they change nothing that orders would find.
+    /// Returns workloads with reports first, because they do not modify the data that orders use.
     fn in_order(&self) -> impl Iterator<Item = Workload> {
         let all = [Workload::Reports, Workload::Orders];
         all.into_iter().filter(|workload| self.workloads.contains(workload))
     }
 
-    /// A row for each number of users, and one for the best of them.
+    /// Returns a row per number of users, and one for the best.
     pub(super) fn measure(&self, running: &RunningCopy, place: &Where) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for workload in self.in_order() {
@@ -181,7 +181,7 @@ impl Task {
     }
 }
 
-/// `orders, logs only, users=4`: the same on every target.
+/// Sets the row's name, the same on every target: `orders, logs only, users=4`.
 fn name(row: &mut Row, engine: Engine, (workload, place): (Workload, &Where), detail: &str) {
     row.case = case(engine.name(), workload, place.placement, detail);
     let params: [(&str, Value); 4] = [
@@ -193,7 +193,7 @@ fn name(row: &mut Row, engine: Engine, (workload, place): (Workload, &Where), de
     row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
 }
 
-/// The best of all numbers of users, and what fast storage takes after them.
+/// Creates the row of the best number of users, with the space used on fast storage.
 fn saturated(
     best: Row,
     (workload, place): (Workload, &Where),
@@ -204,7 +204,7 @@ fn saturated(
     name(&mut row, running.engine, (workload, place), "saturated");
     let users = row.params["users"].as_f64().unwrap_or(0.0);
     row.figures.insert("users_at_best".to_owned(), users);
-    // Numbers of users differ between repeats of the same case.
+    // The number of users may differ between repeats of the case.
     row.params.remove("users");
     if next == Next::Limited {
         row.flag(STILL_GROWING);
@@ -245,7 +245,7 @@ fn describe_copy(row: &mut Row, running: &RunningCopy) -> Result<()> {
     Ok(())
 }
 
-/// What the machine did while something ran.
+/// Activity of the machine during a run.
 struct Watched {
     seconds: Vec<Second>,
     cpu: Cpu,
@@ -289,9 +289,9 @@ impl Watched {
 
 type Column = fn(&Second) -> f64;
 
-/// The columns of vmstat in the measured time, and the rate.
+/// Returns time series of vmstat's columns and of the rate during the measured time.
 fn strips(seconds: &[Second], (begin, end): (Instant, Instant), by_second: &[u64]) -> Vec<Strip> {
-    // A second belongs where its middle is.
+    // A second is included if its middle is.
     let is_in = |second: &&Second| {
         let middle = second.end - VMSTAT_INTERVAL / 2;
         middle >= begin && middle < end

@@ -1,10 +1,10 @@
-//! The suite `placement`: which part of a database is worth fast storage.
+//! The suite `placement`: which part of a database benefits from fast storage.
 //!
-//! One database is loaded once and copied for each measurement, with all of it, its log, its
-//! temporary tables, or nothing on fast storage and the rest on slow storage. Two workloads run on
-//! it with more and more users until that brings nothing: orders, derived from TPC-C, and reports,
-//! which sort and join more than memory holds. The server's memory is limited, files included, so
-//! that no cache stands in for storage; where it cannot be limited the rows are invalid.
+//! A database is loaded once and copied for each measurement. Fast storage contains the whole copy,
+//! its log, its temporary tables, or nothing, and slow storage the rest. Two workloads run with
+//! increasing numbers of users until saturation: orders, derived from TPC-C, and reports, whose
+//! sorts and joins exceed memory. The server's memory, including its page cache, is limited, so
+//! that no cache substitutes for storage. If it cannot be limited, rows are invalid.
 
 mod engines;
 mod fast;

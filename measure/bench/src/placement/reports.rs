@@ -1,8 +1,8 @@
-//! Reports: sorts and joins of one warehouse's rows that do not fit in the memory of a session, so
-//! that they go through temporary files, and whose result is a temporary table.
+//! Reports: sorts and joins over a warehouse's rows that exceed a session's memory, so that they
+//! use temporary files, and whose result is a temporary table.
 //!
-//! A report changes nothing that stays. It counts when it begins and ends in the measured time, and
-//! as many rows came out as the tables held when the database was new.
+//! A report modifies no permanent data. It counts if it starts and ends in the measured time, and
+//! returns as many rows as on the new database.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,23 +16,23 @@ use super::engines::{Report, reports, session_settings, temporary_work};
 use crate::latency::Latencies;
 use crate::tpcc::{Clerk, Engine, Observe, Reporting, Window, sleep_until};
 
-/// Between the last connection and the first report.
+/// Delay between the last connection and the first report.
 const START_DELAY: Duration = Duration::from_millis(20);
-/// Sessions that ended leave the server soon, and what they counted is counted then.
+/// Maximum time for ended sessions to leave the server, which then counts their work.
 const LEAVING_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 fn of_warehouse(words: &str, warehouse: u32) -> String {
     words.replace("$w", &warehouse.to_string())
 }
 
-/// Number of rows that each report gives, by warehouse, on a database that is new.
+/// Expected number of rows of each report, by warehouse, on a new database.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     rows: Vec<Vec<u64>>,
 }
 
 impl Expected {
-    /// For so many users, who take warehouses in turn.
+    /// Queries the expected numbers for all warehouses.
     pub(super) fn of(engine: Engine, database: &dyn Reporting, warehouses: u32) -> Result<Self> {
         let mut own = database.observer()?;
         let mut count = |report: &Report, warehouse| {
@@ -52,7 +52,7 @@ impl Expected {
     }
 }
 
-/// Load by the users.
+/// Parameters of the load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportLoad {
     pub(super) engine: Engine,
@@ -62,20 +62,19 @@ pub(super) struct ReportLoad {
     pub(super) duration: Duration,
 }
 
-/// Results of the users.
+/// Results of the load.
 #[derive(Debug)]
 pub(super) struct Reported {
     pub(super) per_minute: f64,
     pub(super) window: Window,
-    /// Reports that ended in each second of the window.
+    /// Number of reports that ended in each second of the window.
     pub(super) by_second: Vec<u64>,
     pub(super) service: Latencies,
-    /// Users who ended no report in the window.
+    /// Number of users without a completed report in the window.
     pub(super) idle_users: u32,
-    /// Temporary work of all reports, also those beside the window, over their number: see
-    /// [`temporary_work`].
+    /// Temporary work per report, including reports outside the window: see [`temporary_work`].
     pub(super) temporary_each: f64,
-    /// Why the run is void.
+    /// Reasons why the run is void.
     pub(super) faults: Vec<String>,
 }
 
@@ -125,23 +124,23 @@ fn temporary_count(engine: Engine, observer: &mut dyn Observe) -> Result<i64> {
     temporary_work(engine).queries.iter().map(|query| observer.number(query)).sum()
 }
 
-/// A report that counts.
+/// A counted report.
 #[derive(Clone, Copy, Debug)]
 struct Ended {
     sent: Instant,
     answered: Instant,
 }
 
-/// What a user did.
+/// Results of a user.
 #[derive(Debug, Default)]
 struct UserDone {
     ended: Vec<Ended>,
-    /// Beside the window too.
+    /// Including reports outside the window.
     ever: u64,
 }
 
 impl UserDone {
-    /// From the first report that began in the window to the end of the last one.
+    /// Returns the rate from the first report that began in the window to the end of the last one.
     fn per_minute(&self) -> f64 {
         let ends = self.ended.first().zip(self.ended.last());
         let spent_s = ends.map_or(0.0, |(a, b)| (b.answered - a.sent).as_secs_f64());
@@ -175,7 +174,7 @@ fn sum_up(window: Window, users: &[UserDone], used: i64, mut faults: Vec<String>
     }
 }
 
-/// What the users share.
+/// Shared state of the users.
 struct Shared<'run> {
     load: ReportLoad,
     window: Window,
@@ -185,7 +184,7 @@ struct Shared<'run> {
 }
 
 impl Shared<'_> {
-    /// A user's life, until the measurement is over. A report under way is brought to its end.
+    /// Works until the end of the measurement. Completes a started report.
     fn work(&self, number: u32, session: &mut dyn Clerk) -> Result<UserDone> {
         let done = self.work_until_stopped(number, session);
         if done.is_err() {
@@ -228,7 +227,7 @@ impl Shared<'_> {
     }
 }
 
-/// Makes a report and throws it away. Returns how many rows it had.
+/// Creates a report and drops it. Returns its number of rows.
 fn make(report: &Report, warehouse: u32, session: &mut dyn Clerk) -> Result<u64> {
     session.batch(report.settings)?;
     let query = of_warehouse(report.query, warehouse);

@@ -1,5 +1,4 @@
-//! A copy of the loaded database, its parts where they are to lie, and its server with limited
-//! memory.
+//! A copy of the loaded database with its parts in place, and its server with limited memory.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -17,15 +16,14 @@ use crate::run::show_part;
 use crate::targets::{MemoryGroup, Spec, Target};
 use crate::tpcc::{self, Database, Engine, Extent, Host, Reporting};
 
-/// What each session of a server needs at least.
+/// Minimum memory per session of a server.
 const LIMIT_BYTES_PER_USER: u64 = 6 << 20;
 
-/// How long a target may take to make smaller what was written.
+/// Maximum time for a target to reduce written data.
 const REDUCTION_TIME_LIMIT: Duration = Duration::from_secs(120);
 const COPY_TIME_LIMIT: Duration = Duration::from_secs(1_800);
 
-/// The database that all copies are of, loaded when it is first needed. What failed is not tried
-/// again.
+/// The database from which all copies are made, loaded on first use. A failure is not retried.
 pub(super) struct Original {
     pub(super) engine: Engine,
     slow: Spec,
@@ -34,7 +32,7 @@ pub(super) struct Original {
     loaded: OnceCell<Result<Loaded, String>>,
 }
 
-/// Its files, on slow storage, and no server. Dropping it removes them.
+/// Its files on slow storage, without a server. Dropping it removes them.
 struct Loaded {
     folder: PathBuf,
     database_bytes: u64,
@@ -68,12 +66,12 @@ impl Original {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) bytes: u64,
-    /// True if it is more than was asked for: less would not do.
+    /// True if the limit was raised to the minimum.
     pub(super) is_least: bool,
 }
 
 impl Limit {
-    /// A share of a database's bytes in percent, and what so many users need.
+    /// Computes the limit as a percentage of the database's size, but at least what the users need.
     pub(super) fn new(engine: Engine, (bytes, percent): (u64, u32), users_max: u32) -> Self {
         let asked = bytes / 100 * u64::from(percent);
         let least = engines::least_bytes(engine) + u64::from(users_max) * LIMIT_BYTES_PER_USER;
@@ -81,7 +79,7 @@ impl Limit {
     }
 }
 
-/// Where which part lies.
+/// Location of the parts.
 #[derive(Clone, Debug)]
 pub(super) struct Layout<'spec> {
     pub(super) placement: Placement,
@@ -91,8 +89,8 @@ pub(super) struct Layout<'spec> {
     pub(super) memory_percent: u32,
 }
 
-/// A running copy. Fields are dropped in their order: the server before what it lies on, and its
-/// group when its processes are gone.
+/// A running copy. Fields are dropped in order: the server before its storage, and its group after
+/// its processes.
 pub(super) struct RunningCopy {
     pub(super) engine: Engine,
     pub(super) host: Host,
@@ -102,7 +100,7 @@ pub(super) struct RunningCopy {
     pub(super) limit: Limit,
     pub(super) database_bytes: u64,
     pub(super) settings: Vec<String>,
-    /// What of it lies on fast storage.
+    /// Folder of its part on fast storage.
     fast_folder: Option<PathBuf>,
     pub(super) survives: String,
 }
@@ -144,7 +142,7 @@ impl RunningCopy {
             Placement::Whole => Some(home.clone()),
             _ => parts.on_fast_storage(),
         };
-        // A slow target that is not there is not what anything lies on.
+        // If there is no slow target, everything is on fast storage.
         let durability = |target: &Target| target.durability();
         let fast_durability = fast.as_ref().map(|(target, _)| durability(target));
         let rest = slow.as_ref().map(durability).or(fast_durability);
@@ -173,18 +171,18 @@ impl RunningCopy {
         engines::reporting(&self.host)
     }
 
-    /// Waits for writes that one run leaves, which are not the next one's to wait for.
+    /// Flushes a run's pending writes, so that they do not delay the next run.
     pub(super) fn settle(&self) -> Result<()> {
         engines::settle(&self.host)
     }
 
-    /// Processes that serve the targets.
+    /// Returns the processes that serve the targets.
     pub(super) fn server_ids(&self) -> Vec<u32> {
         let fast = self.fast.as_ref().map(|(target, _)| target);
         fast.into_iter().chain(&self.slow).flat_map(Target::server_ids).collect()
     }
 
-    /// Why its memory has no limit.
+    /// Returns the reason why its memory is not limited, or `None`.
     pub(super) fn unlimited(&self) -> Option<&str> {
         self.group.as_ref().err().map(String::as_str)
     }
@@ -193,8 +191,7 @@ impl RunningCopy {
         self.group.as_ref().ok()
     }
 
-    /// Bytes that fast storage takes now, once it has made smaller what it can, and a mark of
-    /// whether it has.
+    /// Returns the bytes used on fast storage after reduction, and whether reduction has completed.
     pub(super) fn fast_used_bytes(&self) -> Result<Option<(u64, bool)>> {
         let (Some((target, spec)), Some(folder)) = (&self.fast, &self.fast_folder) else {
             return Ok(None);
@@ -213,8 +210,8 @@ impl RunningCopy {
     }
 }
 
-/// Copies a folder as it is. What is read and written counts for the group of the server, which
-/// gives it back: it is in no other group's memory.
+/// Copies a folder. The page cache of the copy is charged to the server's group, which can reclaim
+/// it, and to no other group.
 fn copy(starter: &[String], from: &Path, to: &Path) -> Result<()> {
     behind(starter, "cp --archive --reflink=never").arg(from).arg(to).check().map(|_| ())
 }

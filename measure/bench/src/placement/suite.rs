@@ -1,4 +1,4 @@
-//! Options of the suite, and the steps that it plans.
+//! Options and plan of the suite.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::tpcc::{self, Engine, Extent, Mix};
 const FAST: [&str; 2] = ["journal", "zram"];
 
 const WAREHOUSES_MAX: i64 = 1_000;
-/// PostgreSQL has a hundred connections unless it is told otherwise.
+/// Maximum number of users, below PostgreSQL's default of 100 connections.
 const USERS_MAX: i64 = 64;
 
-/// For plans: what a loaded warehouse takes on disk, a copy in a second, and what lies around runs.
+/// Costs for plans: size of a loaded warehouse, copy rate, and overhead of runs.
 const BYTES_PER_WAREHOUSE: u64 = 110 << 20;
 const COPIED_BYTES_PER_S: f64 = 200e6;
 const SET_UP_SECONDS: f64 = 8.0;
@@ -145,7 +145,7 @@ impl Arguments {
         }
     }
 
-    /// Before anything counts, and as long as it counts.
+    /// Returns the warm-up time and the measured time.
     fn times(&self, profile: Profile) -> (Duration, Duration) {
         let (ramp, seconds) = match profile {
             Profile::Quick => (1, 4),
@@ -156,7 +156,7 @@ impl Arguments {
         (ramp, Duration::from_secs(self.seconds.unwrap_or(seconds)))
     }
 
-    /// Each once, in one order.
+    /// Returns each selected placement once, in fixed order.
     fn placements(&self) -> Vec<Placement> {
         let chosen: Vec<Placement> = self.placements.iter().map(|it| (*it).into()).collect();
         Placement::ALL.into_iter().filter(|it| chosen.contains(it)).collect()
@@ -168,8 +168,8 @@ impl Arguments {
     }
 }
 
-/// One step for each placement, fast target and repeat: a copy of the database, and all numbers of
-/// users on it.
+/// Plans a step per placement, fast target and repeat: a copy of the database with all numbers of
+/// users.
 pub(crate) fn plan<'plan>(
     arguments: &'plan Arguments,
     session: &'plan Session,
@@ -216,7 +216,7 @@ fn skip(spec: &Spec, reason: String) -> Skip {
     Skip { suite, case, target: spec.to_string(), reason }
 }
 
-/// What is common to all steps.
+/// Shared state of all steps.
 struct Bench<'plan> {
     arguments: &'plan Arguments,
     session: &'plan Session,
@@ -238,7 +238,7 @@ impl<'plan> Bench<'plan> {
         u64::from(self.size.warehouses) * BYTES_PER_WAREHOUSE
     }
 
-    /// Of the first step, which loads what all copy.
+    /// Adds the cost of loading to the first step.
     fn add_load(&self, cost: &mut Cost) {
         let warehouses = self.size.warehouses;
         cost.seconds +=
@@ -249,7 +249,7 @@ impl<'plan> Bench<'plan> {
     fn cost(&self, placement: Placement, fast: Option<&Spec>) -> Cost {
         let (ramp, duration) = self.arguments.times(self.session.profile);
         let of_run = (ramp + duration).as_secs_f64() + RUN_SECONDS;
-        // All numbers of users that there can be: 1, 2, 4 and so on.
+        // All possible numbers of users: 1, 2, 4 and so on.
         let runs = f64::from(self.size.users_max.ilog2() + 1);
         let workloads = self.arguments.workloads().len() as f64;
         let copied_s = self.database_bytes() as f64 / COPIED_BYTES_PER_S;

@@ -1,10 +1,11 @@
-//! Parts of a database that survive, by where they lie.
+//! Survival of database parts, by their storage.
 
 use results::placement::Placement;
 
 use crate::targets::{AfterKill, Durability};
 
-/// Fate of acknowledged transactions. `fast` is what the part lies on, `slow` the rest.
+/// Describes the fate of acknowledged transactions. `fast` is the storage of the part, `slow` that
+/// of the rest.
 pub(super) fn survives(placement: Placement, fast: Option<Durability>, slow: Durability) -> String {
     let (kept, note) = match (placement, fast) {
         (Placement::Whole, Some(fast)) => (fast, ""),
@@ -15,7 +16,7 @@ pub(super) fn survives(placement: Placement, fast: Option<Durability>, slow: Dur
     format!("{kept}{note}")
 }
 
-/// Both are needed.
+/// Returns the weaker guarantee, because both parts are needed.
 fn weaker(one: Durability, other: Durability) -> Durability {
     let order = |it: AfterKill| match it {
         AfterKill::NoServer => 3,

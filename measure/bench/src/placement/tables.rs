@@ -1,4 +1,4 @@
-//! The suite's figures for people.
+//! Result tables of the suite.
 
 use results::placement::{
     FAST_USED_BYTES, Placement, Workload, gain_share, memory_share, sentence,
@@ -28,16 +28,16 @@ pub(crate) fn describe(rows: &[&Row]) -> String {
     parts.join("\n")
 }
 
-/// What the suite measures without being told otherwise.
+/// Default engine of the suite.
 const ENGINE: &str = "PostgreSQL";
 
-/// `orders, logs only, saturated`, and on another engine `orders on MariaDB, …`.
+/// Formats `orders, logs only, saturated`, and for another engine `orders on MariaDB, …`.
 pub(super) fn case(engine: &str, workload: Workload, placement: Placement, detail: &str) -> String {
     let place = if engine == ENGINE { String::new() } else { format!(" on {engine}") };
     format!("{}{place}, {}, {detail}", workload.name(), placement.words())
 }
 
-/// The best of the run, whichever engine it was of.
+/// Returns the best result, of any engine.
 fn best(
     medians: &Medians<'_>,
     target: &str,
@@ -49,7 +49,7 @@ fn best(
     })
 }
 
-/// The median rate of a placement at its best.
+/// Returns the median of a placement's best rates.
 fn rate(
     medians: &Medians<'_>,
     target: &str,
@@ -67,7 +67,7 @@ fn memory(
     best(medians, target, (workload, placement), FAST_USED_BYTES).map(|it| it.median)
 }
 
-/// The rate with nothing on fast storage, whatever the slow target is called.
+/// Returns the rate with nothing on fast storage, for any slow target.
 fn slow_rate(medians: &Medians<'_>, workload: Workload) -> Option<f64> {
     let targets = medians.targets();
     targets.iter().find_map(|target| rate(medians, target, (workload, Placement::None)))
@@ -120,7 +120,8 @@ fn table(medians: &Medians<'_>, workload: Workload) -> Table {
     table
 }
 
-/// `orders on zram lz4 + ext4, logs only: 61 % of the gain for 3.0 % of the memory`.
+/// Returns sentences such as `orders on zram lz4 + ext4, logs only: 61 % of the gain for 3.0 % of
+/// the memory`.
 fn sentences(medians: &Medians<'_>) -> Vec<String> {
     let mut told = Vec::new();
     for workload in Workload::ALL {
@@ -138,7 +139,7 @@ fn sentences(medians: &Medians<'_>) -> Vec<String> {
     told
 }
 
-/// What survives, once for each placement and target.
+/// Returns the durability of each placement and target, without repetition.
 fn survivals(rows: &[&Row]) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for row in rows.iter().filter(|row| !matches!(row.validity, Validity::Skipped(_))) {

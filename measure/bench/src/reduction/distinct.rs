@@ -1,43 +1,43 @@
-//! Distinct blocks in bounded memory.
+//! Number of distinct blocks, counted in bounded memory.
 //!
-//! All blocks' fingerprints are kept while there is room. Then only those of a part of the space of
-//! fingerprints, half of it, a quarter, and so on: a sample of the distinct blocks that does not
-//! depend on how often each occurs, or when. What is summed over the sample stands for
-//! `2^halvings` times as much.
+//! All blocks' fingerprints are stored while they fit. Beyond that only those in half of the
+//! fingerprint space are kept, then a quarter, and so on. The result is a sample of distinct blocks
+//! that is independent of their frequency and order. Sums over the sample are multiplied by
+//! `2^halvings`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Bytes that the table takes for each fingerprint when it has just grown.
+/// Memory of the table per fingerprint just after it has grown.
 pub(crate) const BYTES_A_FINGERPRINT: usize = 64;
 
-/// How far a normal distribution's middle 95 % reach, in standard errors.
+/// Half-width of a normal distribution's central 95 %, in standard errors.
 const REACH_OF_95_PERCENT: f64 = 1.96;
 
-/// A sample of distinct blocks, with what each would take.
+/// A sample of distinct blocks with their sizes.
 pub(crate) struct Distinct {
-    /// What each would take as a page.
+    /// Size of each block's page, by fingerprint.
     seen: HashMap<u64, f32, BuildHasherDefault<Fingerprint>>,
     limit: usize,
     halvings: u32,
 }
 
-/// A sum over all distinct blocks, from the sample.
+/// A sum over all distinct blocks, estimated from the sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sum {
     pub(crate) value: f64,
-    /// Error of the value, in 95 of 100 cases. 0 where everything was kept.
+    /// 95 % error bound of the value. 0 if everything was kept.
     pub(crate) error: f64,
 }
 
 impl Distinct {
-    /// Keeps `limit` fingerprints at most.
+    /// Creates a sample of at most `limit` fingerprints.
     pub(crate) fn new(limit: usize) -> Self {
         Self { seen: HashMap::default(), limit: limit.max(1), halvings: 0 }
     }
 
-    /// Takes note of a block. What it would take is asked for once, and only if it is kept.
+    /// Adds a block. Its size is computed only once, and only if it is kept.
     pub(crate) fn note(&mut self, fingerprint: u64, footprint_bytes: impl FnOnce() -> f64) {
         if !is_kept(fingerprint, self.halvings) {
             return;
@@ -53,22 +53,22 @@ impl Distinct {
         }
     }
 
-    /// Distinct blocks.
+    /// Returns the number of distinct blocks.
     pub(crate) fn blocks(&self) -> Sum {
         self.sum(|_| 1.0)
     }
 
-    /// Pages that all of them take.
+    /// Returns the size of their pages.
     pub(crate) fn footprint(&self) -> Sum {
         self.sum(f64::from)
     }
 
-    /// One in so many distinct blocks was kept.
+    /// Returns the inverse of the sampling rate.
     pub(crate) fn one_in(&self) -> f64 {
         2_f64.powi(i32::try_from(self.halvings).expect("at most 64"))
     }
 
-    /// Each distinct block is in the sample with the same probability, whatever the others do.
+    /// Estimates a sum. All distinct blocks are sampled independently with the same probability.
     fn sum(&self, of: impl Fn(f32) -> f64) -> Sum {
         let one_in = self.one_in();
         let (mut sum, mut squares) = (0.0, 0.0);
@@ -81,18 +81,19 @@ impl Distinct {
     }
 }
 
-/// The upper bits decide; the table takes the lower ones.
+/// Returns whether a fingerprint is in the sample. Uses the upper bits, because the table uses the
+/// lower ones.
 fn is_kept(fingerprint: u64, halvings: u32) -> bool {
     fingerprint.leading_zeros() >= halvings
 }
 
-/// Fingerprints are spread evenly already.
+/// Identity hash for fingerprints, which are already uniform.
 #[derive(Default)]
 struct Fingerprint(u64);
 
 impl Hasher for Fingerprint {
     fn finish(&self) -> u64 {
-        // The table takes its tag from the upper bits, which a sample has in common.
+        // The table takes its tag from the upper bits, which are equal within a sample.
         self.0.rotate_left(32)
     }
 
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
     use system::Random;
 
-    /// `count` distinct blocks, of which each second occurs twice.
+    /// A sample of `count` distinct blocks, every second one of which occurs twice.
     fn noted(count: u64, limit: usize) -> Distinct {
         let mut distinct = Distinct::new(limit);
         let mut random = Random::new(7);
@@ -135,7 +136,7 @@ mod tests {
         let distinct = noted(200_000, 4000);
         assert!(distinct.seen.len() <= 4000);
         let Sum { value, error } = distinct.blocks();
-        // Three times the reach of 95 %: it does not happen, and the seed is fixed.
+        // Three times the 95 % bound is practically never exceeded, and the seed is fixed.
         assert!((value - 200_000.0).abs() < 3.0 * error, "{value} ± {error}");
         assert!(error < 10_000.0, "{error}");
     }

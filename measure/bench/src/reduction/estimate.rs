@@ -1,5 +1,4 @@
-//! Memory that data would take in a pool: fill, duplicates, compression, and what keeps track of it
-//! all.
+//! Estimate of the memory of data in a pool: fill blocks, duplicates, compression and metadata.
 
 use anyhow::Result;
 use codec::{BLOCK_BYTES, Block, Encoder, fill_pattern, is_worth_encoding};
@@ -12,33 +11,33 @@ use twox_hash::XxHash3_64;
 
 use super::distinct::{BYTES_A_FINGERPRINT, Distinct};
 
-/// Result of the estimate. Bytes of the pool unless said otherwise.
+/// Result of the estimate. Sizes are in the pool unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Estimate {
-    /// Bytes as read, in whole blocks.
+    /// Bytes read, in whole blocks.
     pub(crate) data_bytes: u64,
-    /// Everything together.
+    /// Total memory.
     pub(crate) used_bytes: u64,
-    /// Error of `used_bytes`, in 95 of 100 cases: 0 where no sample was taken.
+    /// 95 % error bound of `used_bytes`. 0 without sampling.
     pub(crate) used_bytes_error: u64,
-    /// `data_bytes` over `used_bytes`.
+    /// Ratio of `data_bytes` to `used_bytes`.
     pub(crate) reduction: f64,
-    /// Blocks that repeat one word, of all blocks.
+    /// Share of blocks that repeat one word.
     pub(crate) fill_share: f64,
-    /// Blocks whose contents came before, of all blocks, fill apart.
+    /// Share of blocks with contents seen before, excluding fill blocks.
     pub(crate) duplicate_share: f64,
     pub(crate) duplicate_share_error: f64,
-    /// Bytes of distinct blocks over the memory of their pages.
+    /// Ratio of the bytes of distinct blocks to the memory of their pages.
     pub(crate) compression: f64,
     pub(crate) page_bytes: u64,
-    /// Leaves that name anything but zeros, and the nodes above them.
+    /// Leaves with anything but zeros, and their ancestors.
     pub(crate) map_bytes: u64,
     pub(crate) index_bytes: u64,
-    /// One in so many distinct blocks was encoded.
+    /// Inverse of the share of distinct blocks that were encoded.
     pub(crate) one_in: f64,
 }
 
-/// Takes note of blocks in order.
+/// Estimator that processes blocks in order.
 pub(crate) struct Estimator {
     distinct: Distinct,
     encoder: Encoder,
@@ -50,7 +49,7 @@ pub(crate) struct Estimator {
 }
 
 impl Estimator {
-    /// Within about so many bytes of memory, and with fingerprints that the seed decides.
+    /// Creates an estimator with about this much memory, and fingerprints seeded by `seed`.
     pub(crate) fn new(memory_bytes: u64, seed: u64) -> Self {
         let limit = memory_bytes / BYTES_A_FINGERPRINT as u64;
         Self {
@@ -64,7 +63,7 @@ impl Estimator {
         }
     }
 
-    /// Takes note of whole blocks that follow those before. A rest is filled up with zeros.
+    /// Processes the next blocks. An incomplete last block is padded with zeros.
     pub(crate) fn note(&mut self, bytes: &[u8]) {
         let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();
         blocks.iter().for_each(|block| self.note_block(block));
@@ -100,7 +99,7 @@ impl Estimator {
         let (blocks, pages) = (self.distinct.blocks(), self.distinct.footprint());
         let all = (self.block_count as f64).max(1.0);
         let contents = (self.block_count - self.fill_count) as f64;
-        // Each distinct block is the first of its kind once; there are no more than there are.
+        // The number of distinct blocks cannot exceed the number of blocks.
         let distinct_count = blocks.value.min(contents);
         let map_bytes = node_count(self.leaf_count) as f64 * node_footprint_bytes();
         let index_bytes = index_footprint_bytes(whole(distinct_count));
@@ -124,7 +123,7 @@ impl Estimator {
     }
 }
 
-/// Leaves, and the nodes above them.
+/// Returns the number of leaves and their ancestors.
 fn node_count(leaf_count: u64) -> u64 {
     let (mut count, mut level) = (leaf_count, leaf_count);
     while level > 1 {
@@ -139,7 +138,7 @@ fn whole(bytes: f64) -> u64 {
     bytes.round() as u64
 }
 
-/// Reads everything, and says how far it is after each piece.
+/// Reads the whole source, and reports progress after each piece.
 pub(crate) fn estimate(
     source: &mut super::source::Opened,
     (memory_bytes, seed): (u64, u64),

@@ -1,8 +1,8 @@
-//! Reduction of data.
+//! Measurement and estimation of data reduction.
 //!
-//! The estimator reads a file, a device or a live volume and says what it would take, without
-//! storing anything and in bounded memory. The comparison stores the same bytes on a volume and on
-//! zram and counts the memory of both, once what is compressed in the background has settled.
+//! The estimator reads a file, device or live volume and reports the memory that it would use,
+//! without storing it and in bounded memory. The comparison stores the same data on a volume and on
+//! zram, and measures the memory of both after background compression has finished.
 
 mod distinct;
 mod estimate;

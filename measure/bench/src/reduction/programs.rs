@@ -1,5 +1,5 @@
-//! This machine's programs and libraries as one stream: file after file, each from a block's
-//! beginning on, as file systems lay them out. Names and other metadata are not part of it.
+//! Programs and libraries of this machine as one stream: the contents of all files, each aligned to
+//! a block as in file systems. Names and other metadata are not included.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,18 +11,19 @@ use twox_hash::XxHash3_64;
 
 const FOLDERS: [&str; 2] = ["/usr/bin", "/usr/lib"];
 
-/// Files whose contents are read one after the other.
+/// Files whose contents are read in sequence.
 pub(crate) struct Programs {
     files: std::vec::IntoIter<(PathBuf, u64)>,
     size_bytes: u64,
-    /// The file in hand, what is left of it, and of the zeros after it.
+    /// The current file with its remaining length, and the remaining padding after it.
     file: Option<(File, u64)>,
     padding_bytes: u64,
 }
 
 impl Programs {
-    /// About so many bytes of the files in the folders of programs and libraries. Where there are
-    /// more, the names decide which: the same ones each time, of all folders alike.
+    /// Selects about this many bytes of files in the folders of programs and libraries. If there
+    /// are more, their names determine the selection, which is reproducible and covers all folders
+    /// equally.
     pub(crate) fn find(bytes: u64) -> Result<Self> {
         let mut files = Vec::new();
         for folder in FOLDERS {
@@ -47,7 +48,8 @@ impl Programs {
         let room = into.len().min(usize::try_from(*left_bytes).unwrap_or(usize::MAX));
         let count = file.read(&mut into[..room])?;
         if count == 0 && *left_bytes > 0 {
-            // It has become shorter: zeros stand for what is gone, so that sizes hold.
+            // The file was truncated meanwhile. Zeros replace the missing bytes, so that sizes stay
+            // correct.
             self.padding_bytes += *left_bytes;
             *left_bytes = 0;
         }
@@ -80,7 +82,7 @@ impl Read for Programs {
     }
 }
 
-/// Regular files with contents, in the order of their names.
+/// Lists nonempty regular files, sorted by name.
 fn list(folder: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
     let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
@@ -98,7 +100,8 @@ fn list(folder: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
     Ok(())
 }
 
-/// The files whose names' hashes lie lowest, until there are enough bytes, in their old order.
+/// Selects the files whose names have the lowest hashes until there are enough bytes, in their
+/// original order.
 fn chosen(files: Vec<(PathBuf, u64)>, bytes: u64) -> Vec<(PathBuf, u64)> {
     let hash = |path: &Path| XxHash3_64::oneshot(path.as_os_str().as_encoded_bytes());
     let mut order: Vec<usize> = (0..files.len()).collect();

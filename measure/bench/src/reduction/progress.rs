@@ -1,4 +1,4 @@
-//! Progress of reading a source: a bar on a terminal, else a line now and then.
+//! Progress of reading a source: a bar on a terminal, otherwise periodic lines.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use system::Interruption;
 
 use crate::output::{self, bytes_text};
 
-/// Between two lines where there is no terminal.
+/// Interval of lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) struct Progress {
@@ -29,7 +29,7 @@ impl Progress {
         Self { bar, name, size_bytes, last_line: Instant::now() }
     }
 
-    /// Shows how much is done, and ends the work when the user wishes so.
+    /// Shows the progress. Fails if the user interrupts.
     pub(super) fn at(&mut self, done_bytes: u64) -> Result<()> {
         go_on()?;
         if let Some(bar) = &self.bar {
@@ -51,7 +51,7 @@ impl Drop for Progress {
     }
 }
 
-/// An error when the user wishes to stop.
+/// Fails if the user has interrupted.
 pub(super) fn go_on() -> Result<()> {
     ensure!(!Interruption::is_asked_for(), "interrupted while reading data");
     Ok(())

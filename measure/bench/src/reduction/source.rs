@@ -1,4 +1,4 @@
-//! Data to be read from the beginning to the end.
+//! Sources of data that are read from beginning to end.
 
 use std::fmt;
 use std::fs::File;
@@ -13,23 +13,23 @@ use super::programs::Programs;
 use super::volume::LiveVolume;
 use crate::corpus::{Corpus, Kind};
 
-/// Bytes read at once.
+/// Read size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What comes before the name of a live volume.
+/// Prefix of the name of a live volume.
 const VOLUME_PREFIX: &str = "volume:";
 
-/// Where data comes from.
+/// A source of data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Source {
-    /// A file or a block device.
+    /// A file or block device.
     Path(PathBuf),
-    /// A volume that a daemon serves, by name.
+    /// A volume served by a daemon, by name.
     Volume(String),
-    /// Files of this machine's programs and libraries, so many bytes of them.
+    /// Files of this machine's programs and libraries, of this total size.
     Programs { bytes: u64 },
-    /// Pages made from a seed, each kind in turn.
+    /// Pages generated from a seed, alternating between kinds.
     Pages { bytes: u64 },
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// Layout, where that is not told by its name.
+    /// Describes the layout, if the name does not.
     pub(crate) fn layout(&self) -> &'static str {
         match self {
             Self::Path(_) | Self::Volume(_) => "as it is",
@@ -69,15 +69,15 @@ impl Source {
     }
 }
 
-/// Surroundings that are needed to open one.
+/// Environment for opening a source.
 #[derive(Clone, Debug)]
 pub(crate) struct Surroundings<'run> {
-    /// Where a daemon's sockets are.
+    /// Directory of a daemon's sockets.
     pub(crate) run_dir: &'run Path,
     pub(crate) seed: u64,
 }
 
-/// A source that is being read.
+/// An open source.
 pub(crate) struct Opened {
     reader: Box<dyn Read>,
     size_bytes: u64,
@@ -118,12 +118,12 @@ fn open_path(path: &Path) -> Result<(Box<dyn Read>, u64)> {
 }
 
 impl Opened {
-    /// Bytes to be read; a file that grows meanwhile is read no further.
+    /// Returns the number of bytes to be read. A file that grows meanwhile is read no further.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// The next piece, in whole blocks but for the last. `None` at the end.
+    /// Returns the next piece, in whole blocks except for the last, or `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
         let mut filled = 0;
         while filled < self.piece.len() {
@@ -138,13 +138,13 @@ impl Opened {
     }
 }
 
-/// Pages of all kinds, made as they are read.
+/// Pages of all kinds, generated while reading.
 struct Pages {
     corpus: Corpus,
     left_bytes: u64,
     next_kind: usize,
     block: Box<[u8; codec::BLOCK_BYTES]>,
-    /// How far the block in hand was read.
+    /// Number of bytes read from the current block.
     read_bytes: usize,
 }
 

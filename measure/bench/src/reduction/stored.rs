@@ -1,4 +1,4 @@
-//! Storing data on a target and counting the memory that it takes there.
+//! Stores data on a target and measures the memory that it uses there.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -12,20 +12,20 @@ use super::progress::go_on;
 use super::source::Opened;
 use crate::targets::{Access, Target};
 
-/// Between two looks at the memory.
+/// Interval of memory measurements.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// So many looks in a row must agree, and nothing be pending.
+/// Number of successive equal measurements, without pending work, that count as settled.
 const ALIKE_LOOKS: u32 = 4;
 
-/// What compresses in the background has so long.
+/// Maximum time for background compression.
 const SETTLING_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// Data that was stored, and what it took.
+/// Data that was stored, with its memory use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored {
     pub(super) written_bytes: u64,
-    /// At once, and when it had stopped falling.
+    /// Memory immediately after writing, and when it had settled.
     pub(super) used_bytes_first: u64,
     pub(super) used_bytes: u64,
     pub(super) settling_s: f64,
@@ -33,7 +33,7 @@ pub(super) struct Stored {
     pub(super) writing_s: f64,
 }
 
-/// Writes everything, waits until the memory has stopped changing, and counts it.
+/// Writes everything, waits until memory use has settled, and measures it.
 pub(super) fn store(target: &Target, source: &mut Opened) -> Result<Stored> {
     let begun = Instant::now();
     let path = path_of(target)?;
@@ -61,7 +61,7 @@ pub(super) fn store(target: &Target, source: &mut Opened) -> Result<Stored> {
 pub(super) fn check(target: &Target, source: &mut Opened) -> Result<()> {
     let mut file =
         File::open(path_of(target)?).with_context(|| format!("cannot read {}", target.name()))?;
-    // What is in the page cache says nothing about what is stored.
+    // The page cache must be bypassed to read what is stored.
     fadvise(&file, 0, None, Advice::DontNeed)
         .with_context(|| format!("cannot drop what is cached of {}", target.name()))?;
     let (mut found, mut place) = (Vec::new(), 0_u64);

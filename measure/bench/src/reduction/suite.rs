@@ -1,4 +1,4 @@
-//! Options of the suite, and the steps that it plans.
+//! Options and plan of the suite.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::targets::{Kind, Place, Spec};
 
 const MEMORY_MIB_MIN: u64 = 1;
 
-/// For plans: what is estimated and stored in a second, roughly.
+/// Rates for plans: estimation and storing.
 const ESTIMATED_BYTES_PER_S: f64 = 2.5e8;
 const STORED_BYTES_PER_S: f64 = 1e8;
 const SETTLING_S: f64 = 10.0;
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Returns whether there is something to read at once, without a plan.
+    /// Returns whether sources are given, which are read without a plan.
     pub(crate) fn names_sources(&self) -> bool {
         !self.sources.is_empty()
     }
@@ -72,7 +72,7 @@ impl Arguments {
     }
 }
 
-/// Estimates sources and prints what was found, without a record.
+/// Estimates sources and prints the results, without a record.
 pub(crate) fn run(arguments: &Arguments, seed: u64, form: Form) -> Result<()> {
     arguments.check()?;
     Interruption::listen()?;
@@ -137,7 +137,7 @@ pub(crate) fn plan<'plan>(
     Ok(plan)
 }
 
-/// Whole mebibytes, and a little more than the data.
+/// Returns a target size in whole mebibytes, slightly above the data size.
 fn place(data_bytes: u64) -> Place {
     Place::new((data_bytes + (2 << 20)) >> 20 << 20, None)
 }
@@ -191,7 +191,7 @@ impl<'plan> Task<'plan> {
     fn estimate(&self, repeat: u32) -> Result<Row> {
         let begun = Instant::now();
         let mut opened = self.source.open(&self.surroundings())?;
-        // Another seed each time, so that the repeats of a sample differ as samples do.
+        // A different seed per repeat, so that repeats show the sampling error.
         let seed = self.session.seed + u64::from(repeat);
         let memory_bytes = self.arguments.memory_mib << 20;
         let estimate = estimate(&mut opened, (memory_bytes, seed), |_| go_on())?;
@@ -213,7 +213,7 @@ impl<'plan> Task<'plan> {
         let mut opened = self.source.open(&self.surroundings())?;
         let target = spec.open(&place(opened.size_bytes()))?;
         let stored = stored::store(&target, &mut opened)?;
-        // A live volume goes on changing.
+        // A live volume may have changed.
         if !matches!(self.source, Source::Volume(_)) {
             stored::check(&target, &mut self.source.open(&self.surroundings())?)?;
         }

@@ -1,4 +1,4 @@
-//! Results, for people.
+//! Result tables of the suite.
 
 use results::Row;
 
@@ -7,13 +7,13 @@ use crate::medians::{Medians, cell};
 use crate::output::{bytes_text, heading, table};
 use crate::targets::Kind;
 
-/// The estimator's name among targets.
+/// Name of the estimator as a target.
 pub(super) const ESTIMATE: &str = "estimate";
 
 /// Targets on which the same data is stored.
 pub(super) const TARGETS: [Kind; 2] = [Kind::Volume, Kind::Zram];
 
-/// One source's estimate in some lines.
+/// Formats the estimate of one source.
 pub(super) fn of_estimate(source: &str, estimate: &Estimate) -> String {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let mut lines = vec![
@@ -43,7 +43,7 @@ fn used(estimate: &Estimate) -> String {
     }
 }
 
-/// All data by all targets, with zram as the measure.
+/// Formats all data by target, relative to zram.
 pub(crate) fn describe(rows: &[&Row]) -> String {
     let medians = Medians::new(rows);
     let mut lines =

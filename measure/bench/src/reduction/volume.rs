@@ -1,5 +1,5 @@
-//! A volume that a daemon serves, read through its own NBD socket while it is in use. What is
-//! written meanwhile is seen or not: it is no snapshot.
+//! A daemon's volume, read through its NBD socket while in use. Concurrent writes may or may not be
+//! seen, because this is not a snapshot.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use system::{NbdClient, NbdFailure, Request};
 
-/// Bytes of a request.
+/// Request size.
 const REQUEST_BYTES: u64 = 1 << 20;
 
 pub(crate) struct LiveVolume {
     client: NbdClient,
     offset: u64,
-    /// What the last request brought, and how far it was read.
+    /// Data of the last request, and the number of bytes consumed.
     data: Vec<u8>,
     read_bytes: usize,
 }

@@ -1,4 +1,4 @@
-//! One run at a time: two would measure each other.
+//! Mutual exclusion of runs, which would distort each other's results.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use storage::FileLock;
 
-/// Held for the length of a run. The kernel lets go of it when the process ends in any way.
+/// A lock held during a run. The kernel releases it when the process ends in any way.
 #[derive(Debug)]
 pub(crate) struct Alone(#[expect(dead_code, reason = "it is held, not used")] FileLock);
 
 impl Alone {
-    /// Fails at once when another run holds it.
+    /// Takes the lock. Fails at once if another run holds it.
     pub(crate) fn take(path: &Path) -> Result<Self> {
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
             .open(path)
-            // Another user's file can be locked as well when it can only be read.
+            // Another user's file can also be locked if it is only readable.
             .or_else(|_| File::open(path))
             .with_context(|| format!("cannot open the lock {}", path.display()))?;
         let taken = FileLock::try_take(file);

@@ -1,4 +1,4 @@
-//! The steps of a plan, done in order and recorded one by one.
+//! Execution of a plan: steps are run in order and recorded individually.
 
 use std::time::{Instant, SystemTime};
 
@@ -10,15 +10,15 @@ use super::progress::Progress;
 use super::steal::ProcessorTime;
 use super::{Plan, Skip, Step, host};
 
-/// End of a run.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Finished,
-    /// The user wished to stop; what was over is on record.
+    /// The user interrupted the run. Completed steps are recorded.
     Interrupted,
 }
 
-/// Does what `folder` has not on record yet. What was set up is taken down when this returns.
+/// Runs the steps that `folder` does not have yet. Everything set up is taken down on return.
 pub(crate) fn execute(plan: Plan<'_>, folder: &mut RunFolder) -> Result<Outcome> {
     execute_until(plan, folder, Interruption::was_asked_for)
 }
@@ -41,12 +41,12 @@ fn execute_until(
     let seconds = steps.iter().map(|step| step.cost.seconds).sum();
     let mut progress = Progress::new(steps.len(), seconds);
     let mut outcome = Outcome::Finished;
-    // Declared before what it protects, so that it is dropped after that.
+    // Declared first, so that it is dropped after what it protects.
     let mut _cleaning_up = None;
     let mut steps = steps.into_iter();
     for mut step in steps.by_ref() {
         if must_stop() {
-            // Guards wait for what they end, which the wish to stop must not cut short.
+            // Guards wait for the processes that they end. The interruption must not abort that.
             _cleaning_up = Some(Interruption::begin_to_clean_up());
             outcome = Outcome::Interrupted;
             break;
@@ -68,7 +68,7 @@ fn execute_until(
     Ok(outcome)
 }
 
-/// The rows of a step, judged by the rules; none when it was interrupted.
+/// Measures a step and applies the rules to its rows. Returns `None` if interrupted.
 fn measured(
     step: &mut Step,
     last_level_cache_bytes: Option<u64>,
@@ -86,7 +86,7 @@ fn measured(
     let steal_share = steal_share.unwrap_or(0.0);
     let circumstances = Circumstances { cores, last_level_cache_bytes, steal_share };
     for row in &mut rows {
-        // A suite that does not say when it measured did so all the time.
+        // If the suite did not record its time, the whole step counts.
         if row.time.started_unix_ms == 0 {
             row.time.started_unix_ms = started;
             row.time.duration_s = begun.elapsed().as_secs_f64();

@@ -1,4 +1,4 @@
-//! The machine, as its kernel describes it.
+//! Description of the machine, from its kernel.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use system::Tool;
 
 use super::steal::ProcessorTime;
 
-/// Description of the machine in a run. Takes some milliseconds.
+/// Describes the machine of a run. Takes several milliseconds.
 pub(crate) fn describe() -> Host {
     let cpuinfo = read("/proc/cpuinfo");
     let meminfo = read("/proc/meminfo");
@@ -33,32 +33,32 @@ pub(crate) fn describe() -> Host {
     }
 }
 
-/// The largest cache that lies before memory.
+/// Returns the size of the largest cache.
 pub(crate) fn last_level_cache_bytes() -> Option<u64> {
     let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
     let size = |path: &Path| kib_text(&fs::read_to_string(path.join("size")).ok()?);
     caches.flatten().filter_map(|cache| size(&cache.path())).max()
 }
 
-/// Memory that can be had without swapping, as the kernel estimates it; 0 when it does not tell.
+/// Returns the memory available without swapping, as estimated by the kernel, or 0 if unknown.
 pub(crate) fn memory_available_bytes() -> u64 {
     meminfo_bytes(&read("/proc/meminfo"), "MemAvailable").unwrap_or(0)
 }
 
-/// A line of `/proc/meminfo`, in bytes.
+/// Returns a line of `/proc/meminfo` in bytes.
 fn meminfo_bytes(text: &str, name: &str) -> Option<u64> {
     let value = field(text, name)?;
     let kib: u64 = value.split_whitespace().next()?.parse().ok()?;
     Some(kib << 10)
 }
 
-/// `32768K`, as the kernel writes the sizes of caches.
+/// Parses `32768K`, the kernel's format of cache sizes.
 fn kib_text(text: &str) -> Option<u64> {
     let kib: u64 = text.trim().strip_suffix('K')?.parse().ok()?;
     Some(kib << 10)
 }
 
-/// The value after the first `name:`.
+/// Returns the value after the first `name:`.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -66,7 +66,7 @@ fn field(text: &str, name: &str) -> Option<String> {
     })
 }
 
-/// Of `always [madvise] never`: what stands in brackets.
+/// Returns the selected value in brackets, as in `always [madvise] never`.
 fn chosen(text: &str) -> String {
     let inside = text.split_once('[').and_then(|(_, after)| after.split_once(']'));
     inside.map_or(text, |(inside, _)| inside).to_owned()
@@ -81,7 +81,7 @@ fn numa_node_count() -> u64 {
 }
 
 fn virtualisation(cpuinfo: &str) -> Option<String> {
-    // It says `none` and fails on bare metal.
+    // On bare metal it prints `none` and fails.
     if let Ok(output) = Tool::new("systemd-detect-virt --vm").run() {
         let said = output.stdout.trim();
         if !said.is_empty() && said != "none" {

@@ -1,8 +1,8 @@
-//! A run: steps planned first, then done one after the other, each recorded as soon as it is over.
+//! Framework for runs: steps are planned first, then run in order, and recorded individually.
 //!
-//! A suite is a function that makes a [`Plan`] of what it was told and a [`Session`]. Everything
-//! else is the same for all: `--dry-run`, progress, the record on disk, `--resume`, Ctrl-C, the
-//! guard of memory and that one run has the machine to itself.
+//! A suite is a function that creates a [`Plan`] from its arguments and a [`Session`]. Everything
+//! else is common: `--dry-run`, progress, the record on disk, `--resume`, Ctrl-C, the memory check,
+//! and mutual exclusion of runs.
 
 mod alone;
 mod execute;

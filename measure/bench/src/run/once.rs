@@ -1,11 +1,10 @@
-//! Parts that the steps of a part share: the first that runs makes it, and it lasts as long as they
-//! do.
+//! State shared by the steps of a part: created by the first that runs, and dropped with the last.
 
 use std::cell::{RefCell, RefMut};
 
 use anyhow::Result;
 
-/// Contents of `place`, made now where there are none.
+/// Returns the contents of `place`, creating them if it is empty.
 pub(crate) fn make_once<T>(
     place: &RefCell<Option<T>>,
     make: impl FnOnce() -> Result<T>,

@@ -1,4 +1,4 @@
-//! Options of every suite.
+//! Options common to all suites.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub(crate) struct Options {
 }
 
 impl Default for Options {
-    /// What nothing on the command line means.
+    /// Returns the defaults of the command line.
     fn default() -> Self {
         let (profile, out, destroy) = (None, None, None);
         Self { profile, out, resume: false, dry_run: false, destroy, seed: SEED }
@@ -41,7 +41,7 @@ impl Options {
         self.profile.unwrap_or(Profile::Quick)
     }
 
-    /// Returns whether a record was asked for by any word.
+    /// Returns whether any option requests a record.
     pub(crate) fn asks_for_record(&self) -> bool {
         self.profile.is_some() || self.out.is_some() || self.dry_run || self.destroy.is_some()
     }

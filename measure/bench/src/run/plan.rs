@@ -1,4 +1,4 @@
-//! Plan of a run, known before it does anything.
+//! Plan of a run, complete before the run starts.
 
 use anyhow::Result;
 use results::{Row, StepKey, Suite};
@@ -24,7 +24,7 @@ impl Profile {
         }
     }
 
-    /// Independent repeats of each case.
+    /// Returns the number of independent repeats of each case.
     pub(crate) fn repeats(self) -> u32 {
         match self {
             Self::Quick => 1,
@@ -39,22 +39,21 @@ impl Profile {
 pub(crate) struct Cost {
     pub(crate) seconds: f64,
     pub(crate) written_bytes: u64,
-    /// While it runs, over and above what the machine uses already.
+    /// Additional memory while it runs.
     pub(crate) memory_bytes: u64,
 }
 
-/// One measurement to be made. Steps run in the order of the plan, which interleaves targets. A
-/// step is dropped as soon as it is over: what only it and earlier steps hold is taken down then.
+/// A planned measurement. Steps run in the order of the plan, which interleaves targets. A step is
+/// dropped when it ends. Resources held only by it and earlier steps are released then.
 pub(crate) struct Step<'plan> {
     pub(crate) suite: Suite,
-    /// Case, as in [`Row`]: with `repeat` these name the step, so that a resumed run knows what it
-    /// has.
+    /// Case, as in [`Row`]. With `repeat` it identifies the step for resumed runs.
     pub(crate) case: String,
     pub(crate) target: String,
     pub(crate) repeat: u32,
     pub(crate) cost: Cost,
-    /// Measures. An error becomes an invalid row, unless the run was interrupted. Whatever takes
-    /// longer than a moment looks at `system::Interruption` and ends with an error then.
+    /// Performs the measurement. An error becomes an invalid row, unless the run was interrupted.
+    /// Long operations must check `system::Interruption` and then fail.
     pub(crate) measure: Box<dyn FnMut() -> Result<Vec<Row>> + 'plan>,
 }
 
@@ -69,13 +68,13 @@ impl Step<'_> {
     }
 }
 
-/// Something that will not be measured here.
+/// A case that will not be measured here.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Skip {
     pub(crate) suite: Suite,
     pub(crate) case: String,
     pub(crate) target: String,
-    /// Facility that is missing, and advice.
+    /// Missing facility, and advice.
     pub(crate) reason: String,
 }
 
@@ -87,7 +86,7 @@ pub(crate) struct Plan<'plan> {
 }
 
 impl Plan<'_> {
-    /// Seconds and bytes written of all steps; memory of the dearest.
+    /// Returns total seconds and bytes written, and the maximum memory of any step.
     pub(crate) fn cost(&self) -> Cost {
         self.steps.iter().fold(Cost::default(), |sum, step| Cost {
             seconds: sum.seconds + step.cost.seconds,

@@ -1,4 +1,4 @@
-//! Measurements that the machine lets a program make.
+//! Probes for measurements that the machine supports.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use results::Probe;
 use system::Tool;
 
-/// Hardware counters, energy and control groups, and the versions of what is measured and measures.
+/// Probes hardware counters, energy counters and control groups, and the versions of programs.
 pub(crate) fn probe() -> BTreeMap<String, Probe> {
     let probes = [("pmu", pmu()), ("rapl", rapl()), ("cgroup", cgroup())];
     let versions = crate::targets::versions();
@@ -24,7 +24,7 @@ fn pmu() -> Probe {
     }
 }
 
-/// What `perf stat -x,` says: `12345,,cycles,…` or `<not supported>,,cycles,…`.
+/// Interprets the output of `perf stat -x,`: `12345,,cycles,…` or `<not supported>,,cycles,…`.
 fn judge_pmu(text: &str) -> Probe {
     let counts = |line: &str| line.split(',').next().is_some_and(|it| it.parse::<u64>().is_ok());
     if text.lines().any(counts) {

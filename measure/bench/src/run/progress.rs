@@ -1,4 +1,4 @@
-//! Progress of a run: a bar on a terminal, else a line now and then.
+//! Progress of a run: a bar on a terminal, otherwise periodic lines.
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +10,10 @@ use crate::output;
 
 const TICK: Duration = Duration::from_millis(200);
 
-/// Between two lines where there is no terminal.
+/// Interval of lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is shown of the step that runs.
+/// Display state of the running step.
 static SHOWN: Mutex<Option<Shown>> = Mutex::new(None);
 
 struct Shown {
@@ -22,7 +22,7 @@ struct Shown {
     last_line: Instant,
 }
 
-/// Says how far the step that runs is, beside its name; nothing where no step runs.
+/// Shows the progress within the running step, if there is one.
 pub(crate) fn show_part(text: &str) {
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(Shown { bar, step, last_line }) = &mut *shown else { return };
@@ -38,8 +38,8 @@ fn show(shown: Option<Shown>) {
     *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = shown;
 }
 
-/// Shows the step that runs and the time that is left. What steps are said to take is corrected by
-/// what earlier ones took.
+/// Display of the running step and the remaining time. Planned durations are scaled by those of
+/// earlier steps.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     step_count: usize,
@@ -100,13 +100,13 @@ impl Drop for Progress {
     }
 }
 
-/// The rest of the plan, at the pace so far.
+/// Returns the planned rest, scaled by the speed so far.
 fn time_left_s(planned: f64, done: f64, spent: f64) -> f64 {
     let pace = if done > 0.0 { spent / done } else { 1.0 };
     (planned - done).max(0.0) * pace
 }
 
-/// For people: `40 s`, `3 min`, `2 h 10 min`.
+/// Formats a duration: `40 s`, `3 min`, `2 h 10 min`.
 pub(crate) fn duration_text(seconds: f64) -> String {
     if seconds < 90.0 {
         return format!("{seconds:.0} s");

@@ -1,18 +1,18 @@
-//! Knowledge of a suite while it plans and measures.
+//! State of a run that is available to suites.
 
 use std::path::PathBuf;
 
 use super::{Options, Profile};
 
-/// A run, as its suites see it.
+/// A run, as seen by its suites.
 #[derive(Clone, Debug)]
 #[allow(dead_code, reason = "suites that overwrite and record come next")]
 pub(crate) struct Session {
     pub(crate) profile: Profile,
     pub(crate) seed: u64,
-    /// The one device that may be overwritten; only once it was found empty.
+    /// Device that may be overwritten. Set only after it was found empty.
     pub(crate) destroy: Option<PathBuf>,
-    /// For what tools said, as they said it. It exists when steps run, not when they are planned.
+    /// Folder for raw output of tools. It exists while steps run, not during planning.
     pub(crate) raw_path: PathBuf,
     pub(crate) cores: usize,
     pub(crate) memory_available_bytes: u64,

@@ -1,4 +1,4 @@
-//! From the command line to a run, new or continued.
+//! Starts a new or resumed run from the command line.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,19 +16,19 @@ use super::progress::duration_text;
 use super::{Options, Plan, Session, Skip, host, probes};
 use crate::output::{self, Form, bytes_text};
 
-/// Exit code that the shell knows as "ended by Ctrl-C".
+/// Exit code for termination by Ctrl-C, by shell convention.
 pub(crate) const INTERRUPTED_EXIT_CODE: u8 = 130;
 
-/// A suite with what it was told.
+/// A suite with its arguments.
 pub(crate) struct Chosen<Arguments> {
     pub(crate) suite: Suite,
     pub(crate) arguments: Arguments,
     pub(crate) plan: for<'plan> fn(&'plan Arguments, &'plan Session) -> Result<Plan<'plan>>,
-    /// The suite's rows for people: tables as the papers have them.
+    /// Formats the suite's rows as tables in the papers' layout.
     pub(crate) describe: fn(&[&Row]) -> String,
 }
 
-/// A suite that can be run, whatever its arguments are.
+/// A runnable suite with any type of arguments.
 pub(crate) trait PlannedSuite {
     fn suite(&self) -> Suite;
     fn configuration(&self) -> Value;
@@ -54,7 +54,7 @@ impl<Arguments: Serialize> PlannedSuite for Chosen<Arguments> {
     }
 }
 
-/// Plans, then measures or says what would be measured.
+/// Plans the run, then performs or shows it.
 pub(crate) fn start(
     options: &Options,
     suites: &[Box<dyn PlannedSuite>],
@@ -90,7 +90,8 @@ pub(crate) fn start(
     })
 }
 
-/// One suite after the other. Among several, one that cannot be planned is left out on record.
+/// Plans the suites in sequence. With several suites, one that cannot be planned is recorded as
+/// skipped.
 fn plan_all<'plan>(
     suites: &'plan [Box<dyn PlannedSuite>],
     session: &'plan Session,
@@ -164,7 +165,7 @@ fn manifest(options: &Options, configuration: Value) -> Manifest {
     }
 }
 
-/// A folder that was told the same.
+/// Opens a run with the same configuration.
 fn resumed(out: &std::path::Path, configuration: &Value) -> Result<RunFolder> {
     let folder = RunFolder::open(out)?;
     let earlier = &folder.manifest().configuration;
@@ -226,7 +227,7 @@ fn say_what_would_be_done(plan: &Plan, session: &Session, form: Form) {
     }
 }
 
-/// `20260131-235959`.
+/// Formats `20260131-235959`.
 fn utc_stamp(time: SystemTime) -> String {
     let text = humantime::format_rfc3339_seconds(time).to_string();
     text.replace(['-', ':', 'Z'], "").replace('T', "-")

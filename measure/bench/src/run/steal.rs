@@ -1,4 +1,4 @@
-//! Processor time that other guests of the machine took.
+//! Processor time stolen by other guests of the host.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ pub(crate) struct ProcessorTime {
 }
 
 impl ProcessorTime {
-    /// None where the kernel does not tell.
+    /// Reads the current values, or returns `None` if the kernel does not provide them.
     pub(crate) fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
@@ -19,8 +19,8 @@ impl ProcessorTime {
         let line = stat.lines().find(|line| line.starts_with("cpu "))?;
         let ticks: Vec<u64> =
             line.split_whitespace().skip(1).filter_map(|it| it.parse().ok()).collect();
-        // User, nice, system, idle, waiting, interrupts, soft interrupts, steal; what guests of
-        // ours took stands behind and is part of user and nice.
+        // User, nice, system, idle, I/O wait, interrupts, soft interrupts, steal. Guest times
+        // follow, and are already included in user and nice.
         let own = ticks.get(..8)?;
         Some(Self { total: own.iter().sum(), steal: own[7] })
     }

@@ -1,4 +1,4 @@
-//! A `memlane-broker` of the suite's own: topics in an embedded pool, and SQL.
+//! The suite's own `memlane-broker`, with topics in an embedded pool and SQL.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,19 +16,19 @@ use crate::tpcc::Connection;
 const PROGRAM: &str = "memlane-broker";
 const CONNECT_TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Anyone of this host may.
+/// User name. The broker has no authentication.
 const USER: &str = "bench";
 const DATABASE: &str = "memlane";
 
-/// The setting by which a topic keeps the current value of each key.
+/// Topic setting that keeps the current value of each key.
 pub(super) const KEEPS_VALUES: (&str, &str) = ("memlane.values", "latest");
 
-/// Room for a topic of so many bytes, its segments that are written next, and the tables.
+/// Returns the pool size for a topic of this size, its next segments, and tables.
 pub(super) fn pool_bytes(topic_bytes: u64) -> u64 {
     (topic_bytes + topic_bytes / 2 + (512 << 20)).next_multiple_of(2 << 20)
 }
 
-/// Why there is none here.
+/// Returns the reason why it is unavailable here, or `None`.
 pub(crate) fn missing() -> Option<String> {
     let path = product_path(PROGRAM);
     (!path.exists()).then(|| {
@@ -37,7 +37,7 @@ pub(crate) fn missing() -> Option<String> {
     })
 }
 
-/// A broker that serves. It ends when this is dropped.
+/// A running broker. It is stopped when dropped.
 pub(super) struct BrokerServer {
     broker: Broker,
     sql: SocketAddr,
@@ -46,7 +46,7 @@ pub(super) struct BrokerServer {
 }
 
 impl BrokerServer {
-    /// On its core, with further flags of its command line.
+    /// Starts a broker on the servers' core with additional flags.
     pub(super) fn start(cores: &Cores, pool_bytes: u64, flags: &str) -> Result<Self> {
         let sql = free_address()?;
         let flags = format!("--log warn --embedded {pool_bytes} --sql {sql} {flags}");
@@ -56,7 +56,7 @@ impl BrokerServer {
         Ok(Self { broker, sql, client, runtime })
     }
 
-    /// The same with its pool in a file on tmpfs, which outlives it.
+    /// Starts a broker with its pool in a file on tmpfs, which survives it.
     pub(super) fn start_on_file(cores: &Cores, pool_bytes: u64, file: &Path) -> Result<Self> {
         Self::start(cores, pool_bytes, &format!("--pool-file {}", file.display()))
     }
@@ -69,7 +69,7 @@ impl BrokerServer {
         &self.client
     }
 
-    /// Waits for what the client does.
+    /// Blocks on a client operation.
     pub(super) fn wait<T>(
         &self,
         request: impl Future<Output = Result<T, ClientError>>,
@@ -77,9 +77,9 @@ impl BrokerServer {
         Ok(self.runtime.block_on(request)?)
     }
 
-    /// Makes a topic of one partition, with these settings besides.
+    /// Creates a topic of one partition with additional settings.
     pub(super) fn new_topic(&self, name: &str, settings: &[(&str, &str)]) -> Result<()> {
-        // Records have no time of their own, and would be too old to be kept.
+        // Records have no timestamp and would expire.
         let all = [("retention.ms", "-1")].into_iter().chain(settings.iter().copied());
         let configs = all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let topic = NewTopic { name: name.to_owned(), partitions: Some(1), configs };
@@ -87,7 +87,7 @@ impl BrokerServer {
             .with_context(|| format!("cannot make the topic {name:?}"))
     }
 
-    /// Works with a topic that is there for as long.
+    /// Runs `work` with a temporary topic.
     pub(super) fn with_topic<T>(
         &self,
         name: &str,
@@ -102,7 +102,7 @@ impl BrokerServer {
         Ok(worked)
     }
 
-    /// Words of pgbench's command line that lead it to the broker.
+    /// Returns pgbench's arguments for connecting to the broker.
     pub(super) fn pgbench_words(&self) -> Vec<String> {
         let (host, port) = (self.sql.ip().to_string(), self.sql.port().to_string());
         ["-h", &host, "-p", &port, "-U", USER, DATABASE].map(str::to_owned).into()
@@ -121,7 +121,7 @@ impl BrokerServer {
             .with_context(|| format!("cannot reach the broker's SQL at {sql}"))
     }
 
-    /// A figure of a topic among the broker's metrics.
+    /// Returns the value of a topic's metric.
     pub(super) fn metric(&self, name: &str, topic: &str) -> Result<f64> {
         let page = self.broker.ask("/metrics")?;
         ensure!(page.starts_with("HTTP/1.1 200"), "the broker tells no metrics: {page}");

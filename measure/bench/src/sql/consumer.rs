@@ -1,4 +1,4 @@
-//! A Kafka consumer of a topic with one partition, which looks at each record.
+//! A Kafka consumer of a topic with one partition, which examines each record.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use system::Interruption;
 
 use super::broker_server::BrokerServer;
 
-/// Of one batch, decompressed.
+/// Maximum size of a decompressed batch.
 const BATCH_BYTES_MAX: usize = 64 << 20;
 
-/// How long the broker waits for a record. Consumers look at the end between two waits.
+/// Maximum time that the broker waits for a record. Consumers check for the end in between.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
 pub(super) struct Consumer {
@@ -21,7 +21,7 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    /// From the start of a topic on.
+    /// Creates a consumer that starts at the beginning of a topic.
     pub(super) fn new(server: &BrokerServer, topic: &str) -> Result<Self> {
         let limits = FetchLimits { wait_max: WAIT_MAX, ..FetchLimits::default() };
         let target = FetchTarget { topic: topic.to_owned(), partition: 0, limits };
@@ -29,8 +29,8 @@ impl Consumer {
         Ok(Self { pipe, next: 0 })
     }
 
-    /// Fetches once and shows each record's offset and value. All come in order, each once, else
-    /// this fails.
+    /// Fetches once and passes each record's offset and value. Fails unless records arrive in order
+    /// and exactly once.
     pub(super) fn fetch(&mut self, mut each: impl FnMut(i64, &[u8])) -> Result<()> {
         ensure!(!Interruption::is_asked_for(), "interrupted while records were consumed");
         self.pipe.sender.send(self.next)?;
@@ -56,7 +56,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Reads up to an offset, and returns how many bytes of values that were.
+    /// Reads up to an offset. Returns the number of value bytes.
     pub(super) fn read_to(&mut self, end: i64) -> Result<u64> {
         let mut bytes = 0;
         while self.next < end {

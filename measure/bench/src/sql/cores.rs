@@ -1,7 +1,7 @@
-//! Cores on which servers run and those on which clients do, and how busy both were.
+//! Assignment of cores to servers and clients, and their utilisation.
 //!
-//! Servers have the first core that this process may run on, whatever they are, so that their
-//! figures are those of one core. Clients have all others.
+//! All servers use the first core of this process, so that their figures are for one core. Clients
+//! use all others.
 
 use std::time::Instant;
 
@@ -29,28 +29,28 @@ impl Cores {
         Ok(Self { server, clients })
     }
 
-    /// Words of a command line that run a server on its core.
+    /// Returns the command prefix that runs a server on its core.
     pub(super) fn server_starter(&self) -> Vec<String> {
         starter(&[self.server])
     }
 
-    /// Words of a command line that run a client on those of clients.
+    /// Returns the command prefix that runs a client on the clients' cores.
     pub(super) fn client_starter(&self) -> Vec<String> {
         starter(&self.clients)
     }
 
-    /// Threads that clients have cores for.
+    /// Returns the number of cores for clients.
     pub(super) fn client_count(&self) -> usize {
         self.clients.len()
     }
 
-    /// Remark on its figures.
+    /// Returns a flag for figures, if cores are shared.
     pub(super) fn flag(&self) -> Option<&'static str> {
         let is_shared = self.clients.contains(&self.server);
         is_shared.then_some("servers and clients share the only core")
     }
 
-    /// Keeps this thread, and those that it starts, on the cores of clients.
+    /// Pins this thread, and threads that it starts, to the clients' cores.
     pub(super) fn keep_clients(&self) -> Result<Kept> {
         let before = sched_getaffinity(None).context("cannot ask which cores there are")?;
         let mut cores = CpuSet::new();
@@ -83,7 +83,7 @@ fn starter(cores: &[usize]) -> Vec<String> {
     ["taskset".to_owned(), "-c".to_owned(), list.join(",")].into()
 }
 
-/// This thread may run everywhere again when this is dropped.
+/// Restores this thread's affinity when dropped.
 pub(super) struct Kept {
     before: CpuSet,
 }
@@ -96,7 +96,7 @@ impl Drop for Kept {
     }
 }
 
-/// Utilization of cores since it was made.
+/// Measurement of utilisation since creation.
 pub(super) struct Watch<'cores> {
     cores: &'cores Cores,
     server: f64,
@@ -104,12 +104,12 @@ pub(super) struct Watch<'cores> {
     begun: Instant,
 }
 
-/// Core seconds that were used, and how long it took.
+/// Processor seconds used, and the elapsed time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Used {
     pub(super) seconds: f64,
     pub(super) server_s: f64,
-    /// Time of all their cores.
+    /// Total for all of their cores.
     pub(super) clients_s: f64,
 }
 

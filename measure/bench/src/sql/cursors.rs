@@ -1,8 +1,8 @@
-//! Clients of many live queries: connections with cursors from which they fetch.
+//! Clients of many live queries: connections that fetch from cursors.
 //!
-//! While records come, a connection fetches from all of its cursors in one message each
-//! [`ROUND_INTERVAL`], and connections do so at different times. Once no more come, it fetches
-//! without a pause from those whose rows are not all there.
+//! While records are produced, a connection fetches from all of its cursors in one message per
+//! [`ROUND_INTERVAL`], with different phases for different connections. Afterwards it fetches
+//! without pause from those whose rows are incomplete.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,20 +18,20 @@ use super::filters::Rows;
 
 const ROUND_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Between two looks whether records still come, or whether there are rows.
+/// Polling interval for the end of producing, and for rows.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What is there, without waiting.
+/// Timeout for fetching available rows without waiting.
 const NOW: &str = "0 s";
 
-/// The same, with time for the broker to read what does not come by itself.
+/// Timeout that lets the broker read data that it does not read by itself.
 const SOON: &str = "2 ms";
 const SOON_AFTER: Duration = Duration::from_secs(2);
 
-/// Rows that do not come for so long, once no more records come, are lost.
+/// Time without rows, after the last record was produced, at which missing rows count as lost.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// The column of a row that is the record's offset: time and difference stand before it.
+/// Column of a row with the record's offset, after time and difference.
 const OFFSET_COLUMN: usize = 2;
 
 const NO_PANIC: &str = "no thread panics with this lock";
@@ -43,18 +43,18 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// Fetches until every query has given what it must.
+    /// Fetches until every query has returned its expected rows.
     pub(super) async fn keep_up(&self) -> Result<()> {
         let count = u32::try_from(self.cursors.len()).context("too many connections")?;
         let keeping = (0..count).zip(&self.cursors).map(|(index, cursors)| {
-            // Not all at once.
+            // Spreads the connections over the interval.
             let first = Instant::now() + ROUND_INTERVAL * index / count;
             cursors.keep_up(first, &self.is_producing)
         });
         try_join_all(keeping).await.map(|_| ())
     }
 
-    /// Fetches once more, and fails when a row comes.
+    /// Fetches once more, and fails if a row arrives.
     pub(super) async fn check_nothing_comes(&self) -> Result<()> {
         let fetching = self.cursors.iter().map(|cursors| cursors.fetch(cursors.all(), NOW));
         let came: u64 = try_join_all(fetching).await?.iter().sum();
@@ -62,7 +62,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// That came.
+    /// Returns the number of rows received.
     pub(super) fn rows(&self) -> u64 {
         let count = |cursors: &Cursors| {
             let seen = cursors.seen.lock().expect(NO_PANIC);
@@ -72,16 +72,16 @@ impl Crowd {
     }
 }
 
-/// One connection.
+/// A connection.
 pub(super) struct Cursors {
     client: Client,
-    /// Of each cursor.
+    /// Received rows of each cursor.
     seen: Mutex<Vec<Rows>>,
     expected: Vec<Rows>,
 }
 
 impl Cursors {
-    /// Begins a live query for each text; each must give the rows of the same place.
+    /// Starts a live query for each text, which must return the rows with the same index.
     pub(super) async fn open(
         config: &Config,
         texts: &[String],
@@ -90,7 +90,7 @@ impl Cursors {
         ensure!(!Interruption::is_asked_for(), "interrupted while live queries were made");
         let (client, connection) = config.connect(NoTls).await.context("cannot connect")?;
         tokio::spawn(async {
-            // What fails shows at the requests that wait for it.
+            // Errors are reported by the requests that wait.
             let _ = connection.await;
         });
         let declared = (0..).zip(texts).map(|(number, text)| declare(number, text));
@@ -98,7 +98,7 @@ impl Cursors {
         client.batch_execute(&declared).await.context("cannot begin live queries")?;
         let seen = Mutex::new(vec![Rows::default(); texts.len()]);
         let own = Self { client, seen, expected };
-        // A live query reads what is there, which is nothing, and follows from then on.
+        // A live query reads existing records, of which there are none, and then follows.
         let came = own.fetch(own.all(), SOON).await?;
         ensure!(came == 0, "{came} rows came before there were records");
         Ok(own)
@@ -132,7 +132,7 @@ impl Cursors {
         (0..self.expected.len()).collect()
     }
 
-    /// Fetches from cursors, and tells how many rows came.
+    /// Fetches from cursors. Returns the number of rows.
     async fn fetch(&self, cursors: Vec<usize>, time: &str) -> Result<u64> {
         let failed = || "cannot fetch from live queries";
         let fetch = |it: &usize| format!("FETCH ALL FROM c{it} WITH (TIMEOUT = '{time}'); ");
@@ -157,7 +157,7 @@ impl Cursors {
         Ok(count)
     }
 
-    /// Cursors that lack rows. Others than must come are an error.
+    /// Returns the cursors with missing rows. Fails on unexpected rows.
     fn incomplete(&self) -> Result<Vec<usize>> {
         let seen = self.seen.lock().expect(NO_PANIC);
         let mut cursors = Vec::new();
@@ -183,7 +183,7 @@ fn declare(number: usize, text: &str) -> String {
     format!("DECLARE c{number} CURSOR FOR SUBSCRIBE TO ({text}); ")
 }
 
-/// Waits for a moment, or until no more records come.
+/// Waits until a time, or until producing has ended.
 async fn rest(until: Instant, is_producing: &AtomicBool) {
     // PAIRS-WITH: run, "whether records still come".
     while Instant::now() < until && is_producing.load(Ordering::Acquire) {

@@ -1,8 +1,8 @@
-//! Latency until single messages are a row of a live query at its client, beside a Kafka consumer
-//! that waits for the same messages at the same time in this process.
+//! End-to-end latency of single messages to a live query's client, compared with a Kafka consumer
+//! that waits for the same messages in this process.
 //!
-//! Both count from when a message was due, by one clock. All messages arrive at both, each once and
-//! in order, else this fails.
+//! Both are measured from when a message was due, with the same clock. Fails unless all messages
+//! arrive at both, exactly once and in order.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,20 +27,20 @@ use crate::latency::Latencies;
 use crate::run::Cost;
 use crate::tpcc::Connection;
 
-/// Each in a request of its own.
+/// Rate of single-message requests.
 const MESSAGES_PER_S: u32 = 5_000;
 pub(super) const CASE: &str = "delivery of 5000 messages/s";
 
 const TOPIC: &str = "delivered";
 const RAMP: Duration = Duration::from_secs(1);
 
-/// A message that comes later behind the last one's time is lost.
+/// Time after the last due time at which missing messages count as lost.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
-/// A thread that sends wakes when a message is due, and not some 50 µs later.
+/// Timer slack of the sending thread. The default would wake it about 50 µs late.
 const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::MIN;
 
-/// Below this share of the rate the broker did not keep up.
+/// Minimum share of the rate for the broker to keep up.
 const RATE_SHARE_MIN: f64 = 0.95;
 
 pub(super) struct Deliver {
@@ -49,12 +49,12 @@ pub(super) struct Deliver {
     pub(super) records: Records,
 }
 
-/// When messages are due.
+/// Due times of messages.
 #[derive(Clone, Copy)]
 struct Times {
     begun: Instant,
     count: u64,
-    /// The first that counts.
+    /// First counted message.
     first: u64,
 }
 
@@ -127,7 +127,7 @@ impl Deliver {
         Ok(row)
     }
 
-    /// Latencies of the consumer and of the live query, and the time in which they count.
+    /// Returns latencies of the consumer and the live query, and the measured time.
     fn deliver(&self, server: &BrokerServer) -> Result<(Latencies, Latencies, Duration)> {
         let target = ProduceTarget { topic: TOPIC.to_owned(), partition: 0, acks: Acks::All };
         let pipe = server.wait(ProducePipe::open(server.client(), &target))?;
@@ -137,7 +137,7 @@ impl Deliver {
         let count = self.count();
         let first = RAMP.as_secs() * u64::from(MESSAGES_PER_S);
         let stop = AtomicBool::new(false);
-        // All have begun to wait when the first is due.
+        // Delays the first message until all receivers wait.
         let begun = Instant::now() + Duration::from_millis(300);
         let times = Times { begun, count, first };
         let (consumed, lived, sent) = thread::scope(|scope| {
@@ -177,7 +177,7 @@ impl Deliver {
     }
 }
 
-/// The others end too where one has failed.
+/// Runs `work`, and stops the other threads if it fails.
 fn until_stopped<T>(stop: &AtomicBool, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let result = work();
     if result.is_err() {
@@ -195,7 +195,7 @@ fn check_goes_on(times: Times, stop: &AtomicBool, next: u64) -> Result<()> {
     Ok(())
 }
 
-/// Sleeps between two messages, for the clients share the core with this.
+/// Sends messages at their due times. Sleeps in between, because the clients share the core.
 fn send(
     mut sender: kafka_client::ProduceSender,
     mut request: PreparedProduce,
@@ -251,7 +251,7 @@ async fn live(connection: &Connection, times: Times, stop: &AtomicBool) -> Resul
     Ok(latencies)
 }
 
-/// Behind the time and the difference.
+/// Returns the offset, which follows the time and the difference.
 fn offset_in(row: &[u8]) -> Option<u64> {
     let column = row.split(|&byte| byte == b'\t').nth(2)?;
     std::str::from_utf8(column).ok()?.trim_end().parse().ok()

@@ -1,32 +1,33 @@
-//! Amounts of everything, by profile.
+//! Extents of all parts, by profile.
 
 use std::time::Duration;
 
 use crate::run::Profile;
 
-/// Amounts with which parts are measured.
+/// Extents of the parts' measurements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
-    /// Turns of each system, in each repeat.
+    /// Number of turns of each system per repeat.
     pub(super) turns: usize,
-    /// Whose values are looked up.
+    /// Number of keys for lookups.
     pub(super) looked_up_keys: u64,
-    /// Duration of a turn of lookups; pgbench counts in whole seconds.
+    /// Duration of a turn of lookups. pgbench counts in whole seconds.
     pub(super) lookup_time: Duration,
-    /// That queries scan.
+    /// Number of records scanned by queries.
     pub(super) scanned_records: u64,
-    /// That one live query follows.
+    /// Number of records followed by a live query.
     pub(super) followed_records: u64,
-    /// Live queries at once.
+    /// Number of concurrent live queries.
     pub(super) live_queries: u64,
-    /// Produced under live queries each of which takes one in a thousand, or in a hundred thousand.
+    /// Number of records produced while each live query matches one in a thousand, or in a hundred
+    /// thousand.
     pub(super) often_records: u64,
     pub(super) seldom_records: u64,
-    /// Duration of single messages on their way.
+    /// Duration of the delivery measurement.
     pub(super) delivery_time: Duration,
-    /// That have a current value when a broker starts again.
+    /// Number of keys with a current value at a restart of the broker.
     pub(super) kept_keys: u64,
-    /// Records of a turn of a producer.
+    /// Number of records per turn of a producer.
     pub(super) produced_records: u64,
 }
 

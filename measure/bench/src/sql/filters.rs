@@ -1,8 +1,8 @@
-//! The filters of many live queries, and which rows each must give.
+//! Filters of many live queries, and the rows that each must return.
 //!
-//! A query gives the offsets of its records. What came is held against what must come by number,
-//! order and a sum over the offsets, so that millions of rows need no memory: none that is missing,
-//! comes twice or belongs to another query leaves the sum as it should be.
+//! Queries return the offsets of their records. Received rows are compared with the expected ones
+//! by number, order and a digest of the offsets, so that millions of rows need no memory. Missing,
+//! duplicate or foreign rows change the digest.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use system::Random;
 
 use super::records::{ACCOUNTS, Fields, LOTS, PRICES, Records, SYMBOLS};
 
-/// Number of records that each query takes.
+/// Share of records that each query matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
     /// One in a thousand.
     Often,
-    /// One in a hundred thousand: next to nothing is delivered, and filters alone cost.
+    /// One in a hundred thousand: almost nothing is delivered, so only the filters cost.
     Seldom,
 }
 
 impl Share {
     pub(super) const ALL: [Self; 2] = [Self::Often, Self::Seldom];
 
-    /// Share of all records.
+    /// Returns the share of all records.
     pub(super) fn percent_text(self) -> &'static str {
         match self {
             Self::Often => "0.1",
@@ -32,10 +32,10 @@ impl Share {
     }
 }
 
-/// One query in so many has a range, the others an equality.
+/// Every fifth query has a range filter. The others have an equality.
 const RANGE_EACH: u64 = 5;
 
-/// A field and the value that is asked for.
+/// A field with the value that is queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Filter {
     Symbol(u64),
@@ -45,10 +45,10 @@ pub(super) enum Filter {
 }
 
 impl Filter {
-    /// Filter of the query with this number.
+    /// Returns the filter of the query with this number.
     pub(super) fn of(share: Share, number: u64) -> Self {
         let is_range = number % RANGE_EACH == RANGE_EACH - 1;
-        // Values spread over all that the field has, however few queries there are.
+        // Values cover the field's whole range, even with few queries.
         let spread = Random::new(number).number();
         match (share, is_range) {
             (Share::Often, false) => Self::Symbol(spread % SYMBOLS),
@@ -71,7 +71,7 @@ impl Filter {
         }
     }
 
-    /// Those that a record passes.
+    /// Returns the filters that a record passes.
     fn passed_by(share: Share, fields: &Fields) -> [Self; 2] {
         match share {
             Share::Often => [Self::Symbol(fields.symbol), Self::Price(fields.price)],
@@ -80,7 +80,7 @@ impl Filter {
     }
 }
 
-/// Offsets that came, or that must come.
+/// Offsets received, or expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rows {
     pub(super) count: u64,
@@ -89,7 +89,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Takes the next offset, which is larger than the one before it.
+    /// Adds the next offset, which must be larger than the previous one.
     pub(super) fn take(&mut self, offset: u64) -> Result<()> {
         let is_next = self.last.is_none_or(|last| last < offset);
         ensure!(is_next, "offset {offset} came behind offset {:?}", self.last);
@@ -100,7 +100,7 @@ impl Rows {
     }
 }
 
-/// Rows that each filter must give of records that are produced so many times over.
+/// Returns the expected rows of each filter for records that are produced `passes` times.
 pub(super) fn expected(
     share: Share,
     records: &Records,

@@ -1,8 +1,8 @@
-//! Records a second that one live query keeps up with, beside a consumer that takes all.
+//! Throughput of one live query compared with a consumer of all records.
 //!
-//! Two ways, each with rows of its own: over a log that is filled, from its start to its end, and
-//! over an empty one that a producer fills meanwhile as fast as the broker takes it. The time of
-//! the second counts from the first batch that is sent until the last record has been followed.
+//! Two modes with separate rows: over a filled log from its start to its end, and over an empty log
+//! that a producer fills as fast as the broker accepts. The time of the second is from sending the
+//! first batch until the last record has been followed.
 
 use std::cell::RefCell;
 use std::thread;
@@ -24,7 +24,7 @@ use super::turns::{Contestant, Tally, take_turns};
 use crate::run::{Cost, make_once};
 use crate::tpcc::Connection;
 
-/// Records of a hundred that a query lets through.
+/// Percentages of records that queries match.
 pub(super) const PERCENTS: [u64; 4] = [0, 1, 50, 100];
 
 const FILLED: &str = "filled";
@@ -33,10 +33,10 @@ const COMING: &str = "coming";
 /// States of a log while it is followed.
 pub(super) const WAYS: [&str; 2] = [FILLED, COMING];
 
-/// Records that are made before anything counts, and produced again and again.
+/// Number of prepared records, which are produced repeatedly.
 const CYCLE_RECORDS: u64 = 20_000;
 
-/// For plans.
+/// Expected rate, for plans.
 const RECORDS_PER_S_EXPECTED: f64 = 250_000.0;
 
 pub(super) struct Follow {
@@ -46,18 +46,18 @@ pub(super) struct Follow {
     pub(super) standing: RefCell<Option<Standing>>,
 }
 
-/// A broker with a filled topic, and records for others.
+/// A broker with a filled topic, and records for other topics.
 pub(super) struct Standing {
     server: BrokerServer,
     cycle: Cycle,
-    /// Times that all records of the cycle are produced.
+    /// Number of times that the cycle's records are produced.
     passes: u64,
-    /// Records of the filled topic, and of a topic that is produced to, that pass each query.
+    /// Matches of each query among the records of the filled topic, and of a produced topic.
     filled_matches: [u64; PERCENTS.len()],
     coming_matches: [u64; PERCENTS.len()],
 }
 
-/// The case of a query, or of the consumer.
+/// Returns the case name of a query, or of the consumer.
 pub(super) fn case(way: &str, percent: Option<u64>) -> String {
     let way = match way {
         FILLED => "over a filled log",
@@ -69,7 +69,7 @@ pub(super) fn case(way: &str, percent: Option<u64>) -> String {
     }
 }
 
-/// What a record's quantity must be at least, so that so many pass.
+/// Returns the minimum quantity that this percentage of records has.
 fn qty_min(percent: u64) -> u64 {
     QTYS - QTYS * percent / 100
 }
@@ -126,7 +126,7 @@ impl Follow {
         record::row_of_turns(&case, (RECORDS_PER_S, tally), (repeat, &params), &self.cores)
     }
 
-    /// Records a second over the filled log, by a query or else by the consumer.
+    /// Returns the records per second over the filled log, for a query or the consumer.
     fn read_filled(&self, standing: &Standing, query: Option<usize>) -> Result<f64> {
         let records = self.extent.followed_records;
         let end = i64::try_from(records).context("too many records")?;
@@ -137,7 +137,7 @@ impl Follow {
         Ok(records as f64 / (ended - begun).as_secs_f64())
     }
 
-    /// The same over a log that is filled meanwhile.
+    /// Returns the records per second over a log that is filled meanwhile.
     fn follow_coming(&self, standing: &Standing, query: Option<usize>) -> Result<f64> {
         let Standing { server, cycle, passes, .. } = standing;
         server.with_topic(COMING, &[], || {
@@ -174,7 +174,7 @@ impl Follow {
         })
     }
 
-    /// How many of the first records pass.
+    /// Returns the number of matches in the first records.
     fn matches(&self, percent: u64, count: u64) -> u64 {
         let passes = |&number: &u64| self.records.fields(number).qty >= qty_min(percent);
         (0..count).filter(passes).count() as u64
@@ -186,14 +186,14 @@ fn query_text(topic: &str, percent: u64) -> String {
     format!("SELECT value FROM {topic} WHERE (value->>'qty')::bigint >= {qty_min}")
 }
 
-/// Who follows a topic up to an offset.
+/// A reader that follows a topic up to an offset.
 enum Follower {
     Consumer(Box<Consumer>, i64),
     Query(Box<Connection>, String),
 }
 
 impl Follower {
-    /// Connected, with nothing asked for yet.
+    /// Connects without starting.
     fn new(server: &BrokerServer, topic: &str, query: Option<usize>, end: i64) -> Result<Self> {
         let Some(index) = query else {
             return Ok(Self::Consumer(Box::new(Consumer::new(server, topic)?), end));
@@ -203,7 +203,8 @@ impl Follower {
         Ok(Self::Query(Box::new(server.connect()?), copy))
     }
 
-    /// Tells when the last record was there. A query must give as many rows as expected.
+    /// Follows to the end. Returns when the last record arrived. Fails if a query's number of rows
+    /// is unexpected.
     fn run(self, expected: Option<u64>) -> Result<Instant> {
         match self {
             Self::Consumer(mut consumer, end) => {
@@ -221,7 +222,7 @@ impl Follower {
     }
 }
 
-/// Each message of a copy is a row.
+/// Counts rows: each copy message is one.
 async fn count_rows(connection: &Connection, copy: &str) -> Result<u64> {
     let failed = || format!("cannot follow by {copy}");
     let rows = connection.client().copy_out(copy).await.with_context(failed)?;

@@ -1,5 +1,5 @@
-//! Many keys with a current value: what memory each takes beside the log, and how soon the first
-//! can be read when the broker starts again, after it ended in order and after it was killed.
+//! Many keys with a current value: memory per key in addition to the log, and time to the first
+//! read after a restart of the broker, both after a clean shutdown and after a kill.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -28,10 +28,10 @@ const TMPFS: &str = "/dev/shm";
 const READ_TIME_LIMIT: Duration = Duration::from_secs(120);
 const READY_TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// Between two tries to read from a broker that starts.
+/// Interval of attempts to read from a starting broker.
 const TRY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// For plans.
+/// Expected rates, for plans.
 const FILLED_PER_S: f64 = 150_000.0;
 const RESTART_SECONDS: f64 = 4.0;
 
@@ -42,7 +42,7 @@ pub(super) struct Kept {
     pub(super) standing: RefCell<Option<Standing>>,
 }
 
-/// A broker with all keys, and after it the folder of its pool.
+/// A broker with all keys, and the folder of its pool, which is dropped after it.
 pub(super) struct Standing {
     server: BrokerServer,
     _folder: TempDir,
@@ -110,7 +110,7 @@ impl Kept {
         Ok(row)
     }
 
-    /// The value of a key in the middle, as soon as it can be read.
+    /// Reads a key's value as soon as possible.
     fn read_one(&self, server: &BrokerServer) -> Result<()> {
         let number = self.extent.kept_keys / 2;
         let expected = self.records.text(number);

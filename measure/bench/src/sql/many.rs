@@ -1,10 +1,9 @@
-//! Thousands of live queries on one topic, and how many records a second the broker takes in while
-//! all of them are kept up.
+//! Thousands of live queries on one topic: records per second that the broker accepts while all of
+//! them keep up.
 //!
-//! Each query is a cursor; a connection has a hundred of them and fetches what is there from one
-//! after the other, again and again. The time counts from the first record that is sent until the
-//! last row of the last query has come. Every query gives exactly the rows that it must, in order,
-//! else this fails.
+//! Each query is a cursor. A connection has a hundred of them and repeatedly fetches available rows
+//! from each. The time is from sending the first record until the last row of the last query has
+//! arrived. Fails unless every query returns exactly its expected rows, in order.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -31,13 +30,13 @@ const TOPIC: &str = "orders";
 pub(super) const ROWS_PER_S: &str = "rows_per_s";
 const TAKEN_IN_PER_S: &str = "acknowledged_records_per_s";
 
-/// Of one connection.
+/// Number of cursors per connection.
 const CURSORS: u64 = 100;
 
-/// Records that are made before anything counts, and produced again and again.
+/// Number of prepared records, which are produced repeatedly.
 const CYCLE_RECORDS: u64 = 100_000;
 
-/// For plans.
+/// Expected rates, for plans.
 const RECORDS_PER_S_EXPECTED: f64 = 50_000.0;
 const QUERIES_MADE_PER_S: f64 = 3_000.0;
 
@@ -47,9 +46,9 @@ pub(super) struct Many {
     pub(super) records: Records,
 }
 
-/// What one run took.
+/// Result of a run.
 struct Ran {
-    /// Until all records were acknowledged, and until all rows had come.
+    /// Time until all records were acknowledged, and until all rows had arrived.
     taken_in: Duration,
     kept_up: Duration,
     records: u64,
@@ -117,7 +116,7 @@ impl Many {
         let cycle = Cycle::new(self.records, CYCLE_RECORDS.min(asked))?;
         let passes = (asked / cycle.records).max(1);
         let records = cycle.records * passes;
-        // All queries are of one user.
+        // All queries belong to one user.
         let queries = self.extent.live_queries;
         let connections = queries.div_ceil(CURSORS);
         let flags = format!(
@@ -154,7 +153,7 @@ impl Many {
         Ok(Ran { taken_in, kept_up, records, rows: crowd.rows(), used })
     }
 
-    /// Makes all queries.
+    /// Starts all queries.
     fn open(
         &self,
         server: &BrokerServer,
@@ -180,7 +179,7 @@ impl Many {
             let (config, made) = (&config, &made);
             async move {
                 let cursors = Cursors::open(config, &texts, rows).await?;
-                // Relaxed: the number is shown alone.
+                // Relaxed: the number is only displayed.
                 let made = made.fetch_add(CURSORS, Ordering::Relaxed) + CURSORS;
                 crate::run::show_part(&format!("{made} of {queries} live queries made"));
                 Ok::<Cursors, anyhow::Error>(cursors)

@@ -1,8 +1,8 @@
-//! SQL and live queries of `memlane-broker`, beside PostgreSQL and beside a Kafka consumer.
+//! SQL and live queries of `memlane-broker`, compared with PostgreSQL and with a Kafka consumer.
 //!
-//! Servers have one core, and clients the others. What two systems are compared in they do in turn.
-//! Both are given the same records, JSON of 300 bytes that follow from the seed, and every answer
-//! is held against what must come: a wrong one, a row that lacks or comes twice makes it invalid.
+//! Servers use one core, and clients the others. Compared systems take turns. Both receive the same
+//! records, JSON of 300 bytes generated from the seed, and every result is verified: a wrong
+//! answer, or a missing or duplicate row, makes it invalid.
 
 mod broker_server;
 mod consumer;

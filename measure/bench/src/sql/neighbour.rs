@@ -1,4 +1,5 @@
-//! PostgreSQL beside the broker: the same data, in its cache, asked over TCP as the broker is.
+//! PostgreSQL for comparison with the broker: the same data in its cache, queried over TCP like the
+//! broker.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,19 +18,19 @@ const HOST: &str = "127.0.0.1";
 const USER: &str = "postgres";
 const DATABASE: &str = "postgres";
 
-/// What goes into a copy at once.
+/// Size of a piece of a copy.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Rows in memory take this much more than their data: headers, free space, the index.
+/// Ratio of cache to data: headers, free space and the index.
 const CACHE_TIMES: u64 = 2;
 const CACHE_BYTES_MIN: u64 = 256 << 20;
 
-/// Shared memory that holds so many bytes of data, its index too.
+/// Returns the shared memory for this much data with its index.
 pub(super) fn cache_bytes(data_bytes: u64) -> u64 {
     CACHE_BYTES_MIN + data_bytes * CACHE_TIMES
 }
 
-/// Why there is none here.
+/// Returns the reason why it is unavailable here, or `None`.
 pub(super) fn missing_here() -> Option<String> {
     let needed = [Ability::Program("setpriv"), Ability::Program("taskset")];
     if !rustix::process::geteuid().is_root() {
@@ -38,7 +39,7 @@ pub(super) fn missing_here() -> Option<String> {
     missing(&needed).or_else(|| Postgres::find().err().map(|error| format!("{error:#}")))
 }
 
-/// A server on the servers' core. It stops, and its files go, when this is dropped.
+/// A server on the servers' core. It is stopped and its files removed when dropped.
 pub(super) struct Neighbour {
     server: Server,
     port: u16,
@@ -47,7 +48,7 @@ pub(super) struct Neighbour {
 }
 
 impl Neighbour {
-    /// With a cache for so much data.
+    /// Starts a server with a cache for this much data.
     pub(super) fn start(cores: &Cores, data_bytes: u64) -> Result<Self> {
         let folder = DiskFolder::new()?;
         let open = fs::Permissions::from_mode(0o755);
@@ -61,7 +62,7 @@ impl Neighbour {
             format!("shared_buffers={}MB", cache_bytes(data_bytes) >> 20),
             "max_parallel_workers_per_gather=0".to_owned(),
             "max_wal_size=8GB".to_owned(),
-            // Nothing changes once the data is there.
+            // Nothing changes after the data was loaded.
             "autovacuum=off".to_owned(),
         ];
         let options = ServerOptions { settings: settings.clone(), starter: cores.server_starter() };
@@ -75,7 +76,7 @@ impl Neighbour {
         Connection::open(&config)
     }
 
-    /// Fills a table that is there by the rows of a copy.
+    /// Fills an existing table with the rows of a copy.
     pub(super) fn fill(
         &self,
         own: &Connection,
@@ -99,7 +100,7 @@ impl Neighbour {
         own.batch("CHECKPOINT")
     }
 
-    /// Reads a table, or an index, into the cache, whose size a scan alone would spare.
+    /// Loads a table or index into the cache. A scan alone would not fill it.
     pub(super) fn warm(&self, own: &Connection, relation: &str) -> Result<()> {
         own.batch("CREATE EXTENSION IF NOT EXISTS pg_prewarm")?;
         own.number(&format!("SELECT pg_prewarm('{relation}')")).map(|_| ())
@@ -110,7 +111,7 @@ impl Neighbour {
         Ok(format!("{}.{}", number / 10_000, number % 10_000))
     }
 
-    /// Settings with which it was started, but for where it listens.
+    /// Returns its settings, without the listening address.
     pub(super) fn settings(&self) -> String {
         self.settings[2..].join(" ")
     }
@@ -119,13 +120,13 @@ impl Neighbour {
         &self.server
     }
 
-    /// Words of pgbench's command line that lead it to the server.
+    /// Returns pgbench's arguments for connecting to the server.
     pub(super) fn pgbench_words(&self) -> Vec<String> {
         let port = self.port.to_string();
         ["-h", HOST, "-p", &port, "-U", USER, DATABASE].map(str::to_owned).into()
     }
 
-    /// A file that its user can read.
+    /// Writes a file that its user can read.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.folder.path().join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! The current value of one key, by pgbench with prepared statements: on the broker, and on
+//! Lookups of a key's current value with pgbench and prepared statements: on the broker, and on
 //! PostgreSQL by primary key.
 
 use std::cell::RefCell;
@@ -24,14 +24,14 @@ use crate::tpcc::Connection;
 pub(super) const CASE: &str = "current value by key";
 const TOPIC: &str = "quotes";
 
-/// On both the same: PostgreSQL has a table of this name.
+/// Table name, the same on both systems.
 const TABLE: &str = "\"quotes$current\"";
 const CLIENTS: u32 = 4;
 
-/// Beyond a turn's time pgbench has this to end.
+/// Maximum time for pgbench to end after a turn.
 const END_TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// For plans: records that are produced and copied in a second.
+/// Expected rate of producing and copying records, for plans.
 const FILLED_PER_S: f64 = 100_000.0;
 
 pub(super) struct Point {
@@ -110,7 +110,7 @@ impl Point {
         Ok(Standing { server, neighbour, script, version })
     }
 
-    /// Some keys have the values that were written.
+    /// Checks the values of several keys.
     fn check_values(&self, connection: &Connection) -> Result<()> {
         let count = self.extent.looked_up_keys;
         for number in [0, count / 3, count - 1] {
@@ -124,7 +124,7 @@ impl Point {
         Ok(())
     }
 
-    /// Transactions a second.
+    /// Returns the transactions per second.
     fn run_pgbench(
         &self,
         neighbour: &Neighbour,
@@ -149,7 +149,7 @@ impl Point {
     }
 }
 
-/// A record and its key as a row of a copy: nothing in them needs to be escaped.
+/// Formats a record with its key as a copy row. Nothing needs escaping.
 fn copied(records: &Records, number: u64) -> String {
     format!("{number}\t{}\n", records.text(number))
 }

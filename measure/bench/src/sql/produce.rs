@@ -23,7 +23,7 @@ pub(super) const BEHIND_NS: &str = "values_behind_ns";
 
 const TOPIC: &str = "produced";
 
-/// For plans.
+/// Expected rate, for plans.
 const PRODUCED_PER_S: f64 = 150_000.0;
 
 pub(super) struct Produce {
@@ -73,7 +73,7 @@ impl Produce {
         Ok(rows)
     }
 
-    /// Records a second, until all are acknowledged.
+    /// Returns the records per second until all are acknowledged.
     fn produce(&self, server: &BrokerServer) -> Result<f64> {
         let count = self.extent.produced_records;
         let begun = Instant::now();
@@ -81,10 +81,11 @@ impl Produce {
         Ok(count as f64 / begun.elapsed().as_secs_f64())
     }
 
-    /// The same, and how long after that the last key has its value, in nanoseconds.
+    /// Returns the same with current values, and the additional time in nanoseconds until the last
+    /// key has its value.
     fn produce_keeping(&self, server: &BrokerServer, own: &Connection) -> Result<(f64, f64)> {
         server.with_topic(TOPIC, &[KEEPS_VALUES], || {
-            // Planned before, for planning is not what is measured.
+            // Prepared in advance, because planning is not measured.
             let query = format!("SELECT value FROM \"{TOPIC}$current\" WHERE key = $1");
             let query = own.wait(own.client().prepare(&query))?;
             let rate = self.produce(server)?;

@@ -1,4 +1,4 @@
-//! Records on their way to a topic, in batches of some 16 KiB as a producer makes them.
+//! Producing of records in batches of about 16 KiB, like a typical producer.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,25 +14,25 @@ use system::Interruption;
 use super::broker_server::BrokerServer;
 use super::records::{RECORD_BYTES, Records};
 
-/// Records of 300 bytes with their keys that make some 16 KiB.
+/// Number of records of 300 bytes with keys that make up about 16 KiB.
 pub(super) const BATCH_RECORDS: u64 = 50;
 
-/// Batches of a producer that wait to be acknowledged.
+/// Maximum number of unacknowledged batches.
 const IN_FLIGHT: u64 = 8;
 
-/// Keys of the records: their number or none.
+/// Keys of the records: their numbers or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
     None,
     Numbers,
 }
 
-/// The bytes of a topic that holds so many records.
+/// Returns the size of a topic with this number of records.
 pub(super) fn topic_bytes(records: u64) -> u64 {
     records * (RECORD_BYTES as u64 + 20)
 }
 
-/// One batch of the records with these numbers.
+/// Encodes a batch of the records with these numbers.
 pub(super) fn batch(records: &Records, numbers: Range<u64>, keys: Keys) -> Result<Bytes> {
     let timestamp_ms = unix_ms()?;
     let record = |number: u64| NewRecord {
@@ -54,7 +54,7 @@ pub(super) fn unix_ms() -> Result<i64> {
     i64::try_from(since.as_millis()).context("the clock is far beyond all times")
 }
 
-/// All batches of `count` records from number 0 on.
+/// Returns all batches of `count` records from number 0 on.
 pub(super) fn batches(
     records: Records,
     count: u64,
@@ -64,20 +64,20 @@ pub(super) fn batches(
     starts.map(move |it| batch(&records, it..(it + BATCH_RECORDS).min(count), keys))
 }
 
-/// A producer of one topic, which has one partition. It waits for each acknowledgement, several
-/// batches on their way.
+/// A producer of a topic with one partition. It waits for acknowledgements, with several batches in
+/// flight.
 pub(super) struct Publisher {
     target: ProduceTarget,
     pipe: ProducePipe,
     sent: u64,
     acknowledged: u64,
-    /// Where the oldest batch that waits must come to lie, and those behind it.
+    /// Expected end offsets of the unacknowledged batches, oldest first.
     ends: VecDeque<i64>,
     next_offset: i64,
 }
 
 impl Publisher {
-    /// Records of a topic.
+    /// Creates a producer for a topic with this number of records.
     pub(super) fn new(server: &BrokerServer, topic: &str, records: i64) -> Result<Self> {
         let target = ProduceTarget { topic: topic.to_owned(), partition: 0, acks: Acks::All };
         let pipe = server.wait(ProducePipe::open(server.client(), &target))?;
@@ -91,12 +91,12 @@ impl Publisher {
         })
     }
 
-    /// A batch as a request, for `send`.
+    /// Prepares a batch as a request for `send`.
     pub(super) fn prepare(&self, batch: &[u8]) -> Result<PreparedProduce> {
         Ok(PreparedProduce::new(&self.target, batch)?)
     }
 
-    /// Sends a batch of so many records, and waits while too many are on their way.
+    /// Sends a batch of this number of records. Blocks while too many are in flight.
     pub(super) fn send(&mut self, request: &mut PreparedProduce, records: u64) -> Result<()> {
         ensure!(!Interruption::is_asked_for(), "interrupted while records were produced");
         if self.sent - self.acknowledged >= IN_FLIGHT {
@@ -117,7 +117,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Waits until all are acknowledged, and returns the offset behind them.
+    /// Waits for all acknowledgements. Returns the end offset.
     pub(super) fn finish(&mut self) -> Result<i64> {
         while self.acknowledged < self.sent {
             self.acknowledge()?;
@@ -126,7 +126,7 @@ impl Publisher {
     }
 }
 
-/// Fills a topic that is empty.
+/// Fills an empty topic.
 pub(super) fn fill(
     server: &BrokerServer,
     topic: &str,
@@ -144,10 +144,10 @@ pub(super) fn fill(
     publisher.finish().map(|_| ())
 }
 
-/// Batches that are made before anything counts, and produced again and again.
+/// Prepared batches, which are produced repeatedly.
 pub(super) struct Cycle {
     batches: Vec<(Bytes, u64)>,
-    /// In one pass.
+    /// Number of records in one pass.
     pub(super) records: u64,
 }
 
@@ -160,14 +160,14 @@ impl Cycle {
         Ok(Self { batches: made, records: count })
     }
 
-    /// Requests of a publisher.
+    /// Prepares the requests of a publisher.
     pub(super) fn prepare(&self, publisher: &Publisher) -> Result<Vec<(PreparedProduce, u64)>> {
         let requests = self.batches.iter();
         requests.map(|(batch, size)| Ok((publisher.prepare(batch)?, *size))).collect()
     }
 }
 
-/// Produces prepared requests so many times over, as fast as they are taken.
+/// Produces prepared requests `times` times, as fast as they are accepted.
 pub(super) fn produce(
     publisher: &mut Publisher,
     requests: &mut [(PreparedProduce, u64)],

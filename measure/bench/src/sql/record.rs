@@ -1,4 +1,4 @@
-//! Measurements as they go on record.
+//! Conversion of measurements to rows.
 
 use results::{Row, Suite};
 use serde_json::{Value, json};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use super::cores::{Cores, Used};
 use super::turns::Tally;
 
-/// Name of the program that is measured.
+/// Name of a measured program.
 pub(super) const BROKER: &str = "memlane-broker";
 pub(super) const POSTGRESQL: &str = "PostgreSQL";
 pub(super) const CONSUMER: &str = "Kafka consumer of memlane-broker";
 pub(super) const LIVE_QUERY: &str = "live query of memlane-broker";
 
-/// A row of the suite with its parameters.
+/// Creates a row of the suite with its parameters.
 pub(super) fn row(
     (case, target): (&str, &str),
     repeat: u32,
@@ -22,13 +22,13 @@ pub(super) fn row(
     let mut row = Row::new(Suite::Sql, case, target);
     row.repeat = repeat;
     row.params.extend(params.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-    // Everything is written before anything is asked.
+    // Everything is written before queries start.
     row.params.insert("preconditioned".to_owned(), json!(true));
     cores.flag().into_iter().for_each(|flag| row.flag(flag));
     row
 }
 
-/// Row of a system that had turns, with the figure that they gave.
+/// Creates the row of a system that took turns, with its figure.
 pub(super) fn row_of_turns(
     case: &str,
     (figure, tally): (&str, &Tally),
@@ -44,10 +44,11 @@ pub(super) fn row_of_turns(
     row
 }
 
-/// The kernel counts processor time in ticks of 10 ms: a shorter time tells nothing.
+/// Minimum time for utilisation figures, because the kernel counts processor time in ticks of 10
+/// ms.
 const BUSY_SECONDS_MIN: f64 = 1.0;
 
-/// Adds the time that it took, and how busy cores were.
+/// Adds the duration and the utilisation of cores.
 pub(super) fn add_used(row: &mut Row, used: Used) {
     row.time.duration_s = used.seconds;
     if used.seconds < BUSY_SECONDS_MIN {

@@ -1,7 +1,7 @@
-//! Records that queries are asked about: JSON of 300 bytes, the same for the same seed and number.
+//! Records for queries: JSON of 300 bytes, determined by seed and number.
 //!
-//! Numbers in them are drawn evenly from a range, each independently of the others, so that a
-//! condition on a field lets through the share of records that its range says.
+//! Numbers in records are uniform and independent, so a condition on a field matches the
+//! corresponding share of records.
 
 use std::fmt::Write;
 
@@ -10,20 +10,20 @@ use system::Random;
 /// Size of a record's value.
 pub(super) const RECORD_BYTES: usize = 300;
 
-/// Number of values that each field has, from 0 on.
+/// Number of values of each field, from 0 on.
 pub(super) const SYMBOLS: u64 = 1_000;
 pub(super) const QTYS: u64 = 10_000;
 pub(super) const PRICES: u64 = 1_000;
 pub(super) const ACCOUNTS: u64 = 100_000;
 pub(super) const LOTS: u64 = 100_000;
 
-/// Of these the notes are made.
+/// Words of the notes.
 const WORDS: [&str; 16] = [
     "open", "limit", "partial", "routed", "venue", "client", "hedge", "basket", "cross", "fill",
     "cancel", "replace", "auction", "close", "manual", "spread",
 ];
 
-/// Fields of a record, but for its note.
+/// Fields of a record, except its note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) symbol: u64,
@@ -34,7 +34,7 @@ pub(super) struct Fields {
     pub(super) is_buy: bool,
 }
 
-/// A source of records, which are numbered from 0 on.
+/// A generator of records, numbered from 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Records {
     seed: u64,
@@ -57,7 +57,7 @@ impl Records {
         }
     }
 
-    /// The value of a record.
+    /// Returns the value of a record.
     pub(super) fn text(&self, number: u64) -> String {
         const END: &str = "\"}";
         let Fields { symbol, qty, price, account, lot, is_buy } = self.fields(number);
@@ -80,7 +80,7 @@ impl Records {
         text
     }
 
-    /// Numbers of one record, which have nothing to do with those of its neighbours.
+    /// Returns the random numbers of a record, independent of other records.
     fn draw(&self, number: u64) -> Random {
         Random::new(self.seed.wrapping_mul(0xA24B_AED4_963E_E407).wrapping_add(number))
     }

@@ -1,5 +1,5 @@
-//! Queries that go over all records of a topic, beside PostgreSQL over the same in a table of
-//! `jsonb` without an index.
+//! Queries that scan all records of a topic, compared with PostgreSQL on a table of `jsonb` without
+//! an index.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -23,18 +23,18 @@ use crate::tpcc::Connection;
 const TOPIC: &str = "orders";
 const SYMBOL: u64 = 417;
 
-/// For plans, of both systems together.
+/// Combined rates of both systems, for plans.
 const FILLED_PER_S: f64 = 60_000.0;
 const SCANNED_PER_S: f64 = 800_000.0;
 
-/// A query, and which records it is about.
+/// A query, and the records that match it.
 pub(super) struct Query {
     pub(super) case: &'static str,
     text: &'static str,
     passes: fn(&Fields) -> bool,
 }
 
-/// `count(*)` behind a filter.
+/// `count(*)` with a filter.
 pub(super) const FILTERS: [Query; 3] = [
     Query {
         case: "scan, equality that 0.1 % pass",
@@ -53,7 +53,7 @@ pub(super) const FILTERS: [Query; 3] = [
     },
 ];
 
-/// Sums by symbol, of all records.
+/// Sums by symbol over all records.
 pub(super) const GROUPS: Query = Query {
     case: "groups, count and sum by symbol",
     text: "SELECT value->>'symbol', count(*), sum((value->>'qty')::bigint) FROM orders GROUP BY 1",
@@ -65,7 +65,7 @@ pub(super) struct Scan {
     pub(super) extent: Extent,
     pub(super) records: Records,
     pub(super) queries: Vec<Query>,
-    /// True if PostgreSQL is here to be compared with.
+    /// True if PostgreSQL is available for comparison.
     pub(super) has_neighbour: bool,
     pub(super) standing: RefCell<Option<Standing>>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Scan {
 pub(super) struct Standing {
     own: Connection,
     other: Option<Other>,
-    /// Of each query.
+    /// Expected answer of each query.
     answers: Vec<Answer>,
     _server: BrokerServer,
 }
@@ -85,11 +85,11 @@ struct Other {
     neighbour: Neighbour,
 }
 
-/// What a query must give, summed over its rows.
+/// Expected result of a query, summed over its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Answer {
     count: u64,
-    /// Of quantities, where it is asked for.
+    /// Sum of quantities, if queried.
     sum: u64,
 }
 
@@ -124,7 +124,7 @@ impl Scan {
         repeat: u32,
     ) -> Result<Vec<Row>> {
         let Standing { own, other, .. } = standing;
-        // Plans and caches are made by a first one.
+        // The first execution builds plans and fills caches.
         self.ask(own, query, answer)?;
         let mut contestants = vec![Contestant::new(BROKER, || self.ask(own, query, answer))];
         if let Some(Other { connection, .. }) = other {
@@ -151,7 +151,7 @@ impl Scan {
         Ok(tallies.iter().map(row).collect())
     }
 
-    /// Records a second.
+    /// Returns the records per second.
     fn ask(&self, connection: &Connection, query: &Query, answer: Answer) -> Result<f64> {
         let begun = Instant::now();
         let found = connection.wait(connection.client().simple_query(query.text));
@@ -202,7 +202,7 @@ fn expected(query: &Query, records: &Records, count: u64) -> Answer {
     answer
 }
 
-/// Counts and sums stand behind what is grouped by, if anything is.
+/// Parses counts and sums, which follow the grouping column, if any.
 fn answer_in(messages: &[SimpleQueryMessage]) -> Result<Answer> {
     let mut answer = Answer::default();
     for message in messages {

@@ -1,4 +1,4 @@
-//! Options of the suite, and the steps that it plans: one for each part and repeat.
+//! Options of the suite, and its plan: a step per part and repeat.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,10 +25,10 @@ use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
 const RECORDS_MAX: u64 = 100_000_000;
 const QUERIES_MAX: u64 = 20_000;
 
-/// A scan of fewer records is over before it can be timed.
+/// Minimum number of records for a measurable scan.
 const SCANNED_RECORDS_MIN: u64 = 200_000;
 
-/// Of the memory that is available, a plan takes this share at most by itself.
+/// Maximum share of available memory that a plan uses by default.
 const MEMORY_SHARE: f64 = 0.8;
 
 /// The parts of the suite.
@@ -65,7 +65,7 @@ impl Part {
         Self::Produce,
     ];
 
-    /// As plans and progress have it.
+    /// Returns the name in plans and progress.
     fn name(self) -> &'static str {
         match self {
             Self::Point => "current value by key",
@@ -125,7 +125,8 @@ impl Arguments {
     }
 }
 
-/// Part by part, each with all repeats: what a part has set up is gone before the next begins.
+/// Plans part by part with all repeats, so that the set-up of a part is dropped before the next
+/// begins.
 pub(crate) fn plan<'plan>(
     arguments: &'plan Arguments,
     session: &'plan Session,
@@ -152,7 +153,7 @@ pub(crate) fn plan<'plan>(
         {
             plan.skipped.push(skip(part, POSTGRESQL, reason));
         }
-        // One fills servers for both.
+        // One set-up serves both.
         let is_scanned_already = part == Part::Groups && parts.contains(&Part::Scan);
         let is_pgbench_missing = part == Part::Point && no_neighbour.is_some();
         if !is_scanned_already && !is_pgbench_missing {
@@ -171,7 +172,7 @@ fn skip(part: Part, target: &str, reason: &str) -> Skip {
     }
 }
 
-/// What all parts are made of.
+/// Common parameters of the parts.
 struct Setting {
     cores: Cores,
     extent: Extent,
@@ -224,7 +225,7 @@ impl Setting {
         }
     }
 
-    /// Halves what is scanned until it fits into memory. The record says how much it is.
+    /// Halves the scanned data until it fits into memory. The amount is recorded.
     fn fit(&self, bench: &mut Scan) {
         let room = self.memory_bytes as f64 * MEMORY_SHARE;
         while bench.cost(0).memory_bytes as f64 > room

@@ -1,4 +1,4 @@
-//! The suite's figures for people: each beside what it is compared with.
+//! Result tables of the suite, each system beside its comparison.
 
 use results::{FIRST_READ_NS, INDEX_BYTES_PER_KEY, LOOKUPS_PER_S, RECORDS_PER_S, Row};
 

@@ -1,4 +1,4 @@
-//! Several systems that do the same in turn, so that a slow spell of the machine meets all.
+//! Systems that take turns at the same task, so that a slow period of the machine affects all.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use system::Interruption;
 
 use super::cores::{Cores, Used};
 
-/// A system, and what it does in a turn: it gives the turn's figure.
+/// A system, and the function that performs a turn and returns its figure.
 pub(super) struct Contestant<'work> {
     pub(super) target: &'static str,
     pub(super) turn: Box<dyn FnMut() -> Result<f64> + 'work>,
@@ -23,20 +23,20 @@ impl<'work> Contestant<'work> {
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     pub(super) target: &'static str,
-    /// In order.
+    /// Figures in order.
     pub(super) figures: Vec<f64>,
     pub(super) used: Used,
     pub(super) started_unix_ms: u64,
 }
 
 impl Tally {
-    /// The figure of the turn in the middle.
+    /// Returns the median of the turns.
     pub(super) fn median(&self) -> f64 {
         results::median(&self.figures).unwrap_or(f64::NAN)
     }
 }
 
-/// Each has as many turns, and each begins a round as often as the others.
+/// Runs the turns. Each system has equally many, and starts a round equally often.
 pub(super) fn take_turns(
     cores: &Cores,
     turns: usize,

@@ -1,8 +1,8 @@
-//! Who used the processors: application, driver, store, and the rest of the machine.
+//! Processor time accounting: application, driver, store, and the rest of the machine.
 //!
-//! The total is the whole machine's, less what it uses when nothing is asked of it. Application and
-//! driver are groups of processes, the store is the processes that serve the target with all their
-//! threads, and the rest is what remains: the kernel's own threads, its interrupts, other programs.
+//! The total is that of the whole machine minus its idle consumption. Application and driver are
+//! groups of processes. The store is the processes that serve the target with all of their threads.
+//! The rest is the remainder: kernel threads, interrupts, other programs.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ use crate::targets::cpu_group::{CpuBackend, CpuGroup};
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The groups of a measurement.
+/// Process groups of a measurement.
 #[derive(Debug)]
 pub struct Accounts {
     application: CpuGroup,
     driver: CpuGroup,
     server_ids: Vec<u32>,
-    /// Cores whose utilisation counts.
+    /// Cores whose utilisation is measured.
     cores: Vec<usize>,
 }
 
-/// All counters at a moment.
+/// Snapshot of all counters.
 #[derive(Clone, Debug)]
 pub struct Opening {
     at: Instant,
@@ -36,12 +36,12 @@ pub struct Opening {
     by_groups_s: Option<f64>,
 }
 
-/// Processor seconds over all cores since an opening.
+/// Processor seconds over all cores since a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     pub elapsed_s: f64,
     pub user_s: f64,
-    /// With interrupts.
+    /// Including interrupts.
     pub system_s: f64,
     pub idle_s: f64,
     pub io_wait_s: f64,
@@ -50,25 +50,25 @@ pub struct Spent {
     pub driver_s: f64,
     /// Time of the processes that serve the target.
     pub store_s: f64,
-    /// Share of the time of the chosen cores that they worked, 0 to 1.
+    /// Utilisation of the chosen cores, 0 to 1.
     pub utilisation: f64,
-    /// Sum of the groups of all processes, where it can be told: independent of the total in ticks.
+    /// Sum over control groups of all processes, if available, independent of the tick-based total.
     pub by_groups_s: Option<f64>,
 }
 
 impl Spent {
-    /// User and system.
+    /// Returns user and system time.
     pub fn total_s(&self) -> f64 {
         self.user_s + self.system_s
     }
 
-    /// Time that neither application, driver nor store used. Below zero by the ticks' rounding at
-    /// most.
+    /// Returns the time of neither application, driver nor store. Negative at most by tick
+    /// rounding.
     pub fn rest_s(&self) -> f64 {
         self.total_s() - self.application_s - self.driver_s - self.store_s
     }
 
-    /// Distance of the groups from the total, as a share of it.
+    /// Returns the relative difference of the groups from the total.
     pub fn disagreement(&self) -> Option<f64> {
         let total_s = self.total_s();
         (total_s > 0.0).then_some((self.by_groups_s? - total_s).abs() / total_s)
@@ -76,8 +76,8 @@ impl Spent {
 }
 
 impl Accounts {
-    /// `cores` are those whose utilisation counts. Without control groups application and driver
-    /// cannot be told apart: then both are the application's.
+    /// Creates the groups. `cores` are those whose utilisation is measured. Without control groups,
+    /// application and driver are indistinguishable, and both count as the application.
     pub fn new(server_ids: Vec<u32>, cores: Vec<usize>) -> Result<Self> {
         ensure!(!cores.is_empty(), "utilisation is that of one core at least");
         let application = CpuGroup::new("application")?;
@@ -138,7 +138,7 @@ impl Accounts {
         })
     }
 
-    /// Time that is used while nothing is asked, watched for so long.
+    /// Measures the idle consumption over `window`.
     pub fn idle(&self, window: Duration) -> Result<Spent> {
         let before = self.open()?;
         let deadline = Instant::now() + window;

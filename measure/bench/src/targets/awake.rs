@@ -1,8 +1,8 @@
-//! Cores that are kept from sleeping, so that no request pays for waking them.
+//! Prevention of idle states, so that no request pays for waking a core.
 //!
-//! A program that holds `/dev/cpu_dma_latency` at 0 makes idle cores poll. A server that does so
-//! while it has traffic answers faster than one that does not, and pays with idle power; therefore
-//! peers are also measured with the cores kept awake for them.
+//! While a program holds `/dev/cpu_dma_latency` at 0, idle cores poll. A server that does so under
+//! load responds faster, at the cost of power. Therefore peers are also measured with the cores
+//! kept awake for them.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 const PATH: &str = "/dev/cpu_dma_latency";
 
-/// Guard by which idle cores poll instead of sleeping, as long as it lives.
+/// Guard that makes idle cores poll instead of sleeping.
 pub struct CoresAwake {
     _request: File,
 }
@@ -28,7 +28,7 @@ impl CoresAwake {
         Ok(Self { _request: request })
     }
 
-    /// Why cores cannot be kept awake here.
+    /// Returns the reason why cores cannot be kept awake here, or `None`.
     pub fn missing() -> Option<String> {
         let opened = OpenOptions::new().write(true).open(PATH);
         opened.err().map(|error| format!("cores cannot be kept awake: {PATH}: {error}"))

@@ -1,23 +1,23 @@
-//! Control groups of the kernel: where they are, how a program enters one, how one goes.
+//! Kernel control groups: locating, entering and removing them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// For how long ended processes may stay in a group that is taken down.
+/// Maximum time for ended processes to leave a group that is removed.
 const EMPTY_TIME_LIMIT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Version 1 has a tree for each controller, version 2 one for all.
+/// Hierarchy. Version 1 has one per controller, version 2 a single one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tree {
-    /// That of this controller.
+    /// The hierarchy of this controller.
     V1(&'static str),
     V2,
 }
 
 impl Tree {
-    /// The folder of the group that holds all processes.
+    /// Returns the folder of the root group.
     pub(super) fn root(self) -> Option<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         let is_asked = |line: &&str| {
@@ -34,7 +34,7 @@ impl Tree {
         line.split_whitespace().nth(1).map(PathBuf::from)
     }
 
-    /// The folder of the group that this process is in.
+    /// Returns the folder of this process's group.
     pub(super) fn own(self) -> Option<PathBuf> {
         let text = fs::read_to_string("/proc/self/cgroup").ok()?;
         let path = text.lines().find_map(|line| {
@@ -50,20 +50,19 @@ impl Tree {
     }
 }
 
-/// Folder name of a group of this process.
+/// Returns the folder name of a group of this process.
 pub(super) fn folder_name(name: &str) -> String {
     format!("memlane-bench-{}-{name}", std::process::id())
 }
 
-/// The words that a command line is put behind so that the program and its children are in the
-/// group.
+/// Returns the command prefix that starts a program, with its children, in the group.
 pub(super) fn starter(folder: &Path) -> Vec<String> {
     let procs = folder.join("cgroup.procs").to_string_lossy().into_owned();
     let enter = "echo $$ > \"$0\" && exec \"$@\"".to_owned();
     vec!["sh".to_owned(), "-c".to_owned(), enter, procs]
 }
 
-/// Takes a group down whose processes have ended, or end within a moment.
+/// Removes a group whose processes have ended or will end shortly.
 pub(super) fn remove(folder: &Path) {
     let deadline = Instant::now() + EMPTY_TIME_LIMIT;
     while let Err(error) = fs::remove_dir(folder) {

@@ -1,8 +1,8 @@
-//! Users of the processors while something was measured.
+//! Processor time by user during a measurement.
 //!
-//! The total is the whole machine's (`/proc/stat`). Of it, the load generator is what children of
-//! this process took that have ended, and the server what its processes took. Kernel threads that
-//! work for others are in the rest.
+//! The total is that of the whole machine (`/proc/stat`). The load generator's part is the time of
+//! ended children of this process, and the server's that of its processes. Kernel threads are in
+//! the rest.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use system::{Interruption, processor_seconds, processor_seconds_of_children};
 const TICKS_PER_S: f64 = 100.0;
 const PATH: &str = "/proc/stat";
 
-/// Within such a window an idle machine runs for a tick or two.
+/// Window, and number of busy cores, at which a machine counts as idle: a tick or two.
 const IDLE_WINDOW: Duration = Duration::from_millis(100);
 const IDLE_CORES_MAX: f64 = 0.21;
 
-/// Processor time since it was started.
+/// Processor time since the start.
 pub struct CpuMeter {
     server_ids: Vec<u32>,
     machine: Machine,
@@ -38,7 +38,7 @@ impl CpuMeter {
         })
     }
 
-    /// Time that was used since the start, over all cores, and the duration.
+    /// Returns the processor time since the start over all cores, and the duration.
     pub fn finish(&self) -> Result<(Cpu, Duration)> {
         let elapsed = self.begun.elapsed();
         let since = Machine::read()?.since(&self.machine);
@@ -55,7 +55,7 @@ impl CpuMeter {
     }
 }
 
-/// How many cores were busy on average during `window`.
+/// Returns the mean number of busy cores during `window`.
 fn busy_cores(window: Duration) -> Result<f64> {
     let meter = CpuMeter::start(&[])?;
     let deadline = Instant::now() + window;
@@ -67,8 +67,8 @@ fn busy_cores(window: Duration) -> Result<f64> {
     Ok((cpu.user_s + cpu.system_s + cpu.interrupts_s) / elapsed.as_secs_f64())
 }
 
-/// Waits until next to nothing runs, at most for `limit`: what was asked before may still be worked
-/// on in the background. Tells whether that was reached.
+/// Waits at most `limit` until the machine is almost idle, because earlier requests may still cause
+/// background work. Returns whether that was reached.
 pub fn wait_until_idle(limit: Duration) -> Result<bool> {
     let deadline = Instant::now() + limit;
     loop {
@@ -89,17 +89,17 @@ pub(crate) struct Machine {
     pub(crate) interrupts_s: f64,
     pub(crate) steal_s: f64,
     pub(crate) idle_s: f64,
-    /// Idle with a request to a disk under way.
+    /// Idle with outstanding disk I/O.
     pub(crate) io_wait_s: f64,
 }
 
 impl Machine {
-    /// All cores together.
+    /// Reads the line of all cores.
     pub(crate) fn read() -> Result<Self> {
         Self::parse(&Self::text()?, "cpu").with_context(|| format!("{PATH} has another form"))
     }
 
-    /// One core, by its number.
+    /// Reads the line of one core.
     pub(crate) fn read_core(core: usize) -> Result<Self> {
         let name = format!("cpu{core}");
         Self::parse(&Self::text()?, &name).with_context(|| format!("{PATH} has no line {name}"))
@@ -113,7 +113,7 @@ impl Machine {
         self.user_s + self.system_s + self.interrupts_s
     }
 
-    /// Guests are counted in `user` already.
+    /// Parses a line. Guest time is already included in `user`.
     fn parse(text: &str, name: &str) -> Option<Self> {
         let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
         let ticks = line.split_whitespace().skip(1).map(str::parse::<f64>);
@@ -134,7 +134,8 @@ impl Machine {
         })
     }
 
-    /// The kernel lets idle time go backwards now and then; time that was used is never negative.
+    /// Returns the difference. Idle time sometimes decreases in the kernel, so differences are
+    /// never negative.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let difference = |now: f64, then: f64| (now - then).max(0.0);
         Self {
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn what_children_spin_is_the_generators() {
         let meter = CpuMeter::start(&[]).expect("the kernel tells");
-        // It ends itself by the processor time it has used.
+        // The process ends after this much processor time.
         let spin = "import time\nwhile time.process_time() < 0.5: pass";
         Tool::new("python3 -c").arg(spin).check().expect("it runs");
         let (cpu, _) = meter.finish().expect("the kernel tells");

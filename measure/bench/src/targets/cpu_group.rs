@@ -1,8 +1,8 @@
-//! Processor time of a group of processes and all that they start.
+//! Processor time of a group of processes with all descendants.
 //!
-//! A control group counts exactly, also what has not ended yet. Where none can be made, children of
-//! this process are counted once they have ended and were waited for, all in one; then there is one
-//! such group at a time. Nothing is limited: the groups only count.
+//! A control group counts exactly, including running processes. Without one, all children of this
+//! process are counted together after they have ended and were waited for, and only one such group
+//! can exist at a time. The groups impose no limits.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ use system::processor_seconds_of_children;
 
 use super::control_group::{self, Tree};
 
-/// Method by which processor time is counted, best first.
+/// Accounting method, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuBackend {
     /// `cpuacct.usage`, in nanoseconds.
@@ -35,8 +35,8 @@ impl CpuBackend {
         }
     }
 
-    /// Seconds that all processes of the machine have used, by this way of counting; `None` where
-    /// it does not tell.
+    /// Returns the seconds used by all processes of the machine, or `None` if this method does not
+    /// provide them.
     pub fn machine_seconds(self) -> Option<f64> {
         self.seconds_of(&self.tree()?.root()?).ok()
     }
@@ -70,7 +70,7 @@ impl fmt::Display for CpuBackend {
     }
 }
 
-/// Processes that are counted together. Dropping it takes it down.
+/// Processes that are counted together. The group is removed when dropped.
 #[derive(Debug)]
 pub struct CpuGroup {
     backend: CpuBackend,
@@ -79,13 +79,13 @@ pub struct CpuGroup {
 }
 
 impl CpuGroup {
-    /// A group of the best kind that can be made here.
+    /// Creates a group with the best available method.
     pub fn new(name: &str) -> Result<Self> {
         let made = CpuBackend::ALL.iter().find_map(|backend| Self::by(*backend, name).ok());
         made.context("cannot count processor time: /proc/self/stat tells nothing either")
     }
 
-    /// A group that is counted in this way; an error where that cannot be done here.
+    /// Creates a group with this method. Fails if it is unavailable here.
     pub fn by(backend: CpuBackend, name: &str) -> Result<Self> {
         let folder = match backend {
             CpuBackend::Wait => None,
@@ -100,7 +100,7 @@ impl CpuGroup {
         };
         let children_before_s = processor_seconds_of_children()?;
         let group = Self { backend, folder, children_before_s };
-        // What cannot be read is found out now.
+        // Detects unreadable counters early.
         group.seconds()?;
         Ok(group)
     }
@@ -109,12 +109,12 @@ impl CpuGroup {
         self.backend
     }
 
-    /// The words that a command line is put behind so that the program and its children count.
+    /// Returns the command prefix that includes a program and its children.
     pub fn starter(&self) -> Vec<String> {
         self.folder.as_deref().map(control_group::starter).unwrap_or_default()
     }
 
-    /// Processor time of the group since it was made.
+    /// Returns the group's processor time since its creation.
     pub fn seconds(&self) -> Result<f64> {
         match &self.folder {
             Some(folder) => self.backend.seconds_of(folder),

@@ -1,4 +1,4 @@
-//! Block devices: what the kernel counts at them, and whether one may be destroyed.
+//! Block devices: kernel statistics, and the check before overwriting one.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -9,20 +9,21 @@ use results::DeviceIo;
 use rustix::fs::{Mode, OFlags};
 use system::Tool;
 
-/// Counts of the kernel at the device of this kernel name (`zram1`) since it was made.
+/// Returns the kernel's statistics since the creation of the device with this kernel name
+/// (`zram1`).
 pub fn counts(device: &str) -> Result<DeviceIo> {
     let path = format!("/sys/block/{device}/stat");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     parse_counts(&text).with_context(|| format!("{path} holds {text:?}"))
 }
 
-/// The smallest request that the device takes, where the kernel tells.
+/// Returns the device's sector size, if the kernel reports it.
 pub(crate) fn sector_bytes(device: &str) -> Option<u32> {
     let path = format!("/sys/block/{device}/queue/logical_block_size");
     fs::read_to_string(path).ok()?.trim().parse().ok().filter(|bytes| *bytes > 0)
 }
 
-/// Older kernels count neither discards nor flushes; then they are 0.
+/// Parses the statistics. Older kernels do not count discards and flushes, which are then 0.
 fn parse_counts(text: &str) -> Option<DeviceIo> {
     let fields: Vec<u64> =
         text.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -41,7 +42,7 @@ fn parse_counts(text: &str) -> Option<DeviceIo> {
     })
 }
 
-/// Counts between two looks.
+/// Returns the difference of two readings.
 pub fn since(now: DeviceIo, before: DeviceIo) -> DeviceIo {
     DeviceIo {
         read_requests: now.read_requests.saturating_sub(before.read_requests),
@@ -53,7 +54,7 @@ pub fn since(now: DeviceIo, before: DeviceIo) -> DeviceIo {
     }
 }
 
-/// The name under which `/sys/block` knows the device.
+/// Returns the device's name in `/sys/block`.
 pub(crate) fn kernel_name(device: &Path) -> Result<String> {
     let real =
         fs::canonicalize(device).with_context(|| format!("there is no {}", device.display()))?;
@@ -61,9 +62,8 @@ pub(crate) fn kernel_name(device: &Path) -> Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// Refuses a device that holds something or is in use, and tells what was found: a file system,
-/// partition table or other signature, a mount, a holder, swap, or a process that has it open for
-/// itself alone.
+/// Fails if a device has contents or is in use, listing the findings: a file system, partition
+/// table or other signature, a mount, a holder, swap, or a process that has it open exclusively.
 pub fn check_is_free(device: &Path) -> Result<()> {
     let shown = device.display();
     let data = fs::metadata(device).with_context(|| format!("cannot stat {shown}"))?;
@@ -87,7 +87,7 @@ fn signatures(device: &Path) -> Result<Vec<String>> {
     let signature = |line: &str| format!("it has a signature of {}", line.trim());
     let mut found: Vec<String> =
         printed.lines().filter(|line| !line.trim().is_empty()).map(signature).collect();
-    // It exits with 2 when it finds nothing.
+    // Exit code 2 means that nothing was found.
     let probed = Tool::new("blkid --probe").arg(device).run()?;
     match probed.exit_code {
         Some(0) => found.push(format!("blkid found {}", probed.stdout.trim())),

@@ -1,4 +1,4 @@
-//! A target that is set up when it is first needed.
+//! Targets that are set up on first use.
 
 use std::cell::OnceCell;
 
@@ -8,8 +8,8 @@ use crate::targets::kinds::{Place, Spec};
 use crate::targets::measure::{calibrate, check_contents};
 use crate::targets::target::Target;
 
-/// A target, set up when it is first needed, once. Measurements share it; it is taken down
-/// with the last of them. What failed is not tried again.
+/// A target that is set up on first use. Measurements share it, and the last one drops it. A
+/// failure is not retried.
 pub struct LazyTarget {
     spec: Spec,
     place: Place,
@@ -29,12 +29,12 @@ impl LazyTarget {
         &self.place
     }
 
-    /// The target, if it was set up already.
+    /// Returns the target if it is set up.
     pub fn opened(&self) -> Option<&Target> {
         self.target.get()?.as_ref().ok()
     }
 
-    /// The target, which has been shown to keep what is written, and its counters checked.
+    /// Returns the target after its data integrity and its counters were checked.
     pub fn get(&self) -> Result<&Target> {
         let made = self.target.get_or_init(|| self.make().map_err(|error| format!("{error:#}")));
         made.as_ref().map_err(|error| anyhow!("{error}"))

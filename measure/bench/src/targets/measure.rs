@@ -1,4 +1,4 @@
-//! A job on a target: what the application saw, what the device saw, and what used the processors.
+//! A job on a target: results of the application, of the device, and processor time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,14 +11,14 @@ use crate::targets::device;
 use crate::targets::fio::{self, Amount, Contents, FileEngine, Job, Outcome, Pattern, Starts};
 use crate::targets::target::{Access, Target};
 
-/// How many requests of a fill are under way, where the access allows it.
+/// Queue depth of fills, if the access permits.
 const FILL_DEPTH: u32 = 32;
 
 const CHECKED_BYTES: u64 = 16 << 20;
 const CALIBRATION_BYTES: u64 = 64 << 20;
 const SECTOR_BYTES: u64 = 512;
 
-/// A server may count a request just after it has answered it.
+/// Time limit, because a server may count a request just after responding.
 const COUNT_TIME_LIMIT: Duration = Duration::from_secs(1);
 const COUNT_LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -30,16 +30,16 @@ pub struct Measured {
     pub device: Option<DeviceIo>,
     pub store: Option<StoreUse>,
     pub cpu: Cpu,
-    /// Time for which the processors were watched: the run with the generator's start and end.
+    /// Duration of processor accounting: the run including start and end of the generator.
     pub watched_s: f64,
     pub generator_share: f64,
     pub command: String,
-    /// fio's report as it was.
+    /// Raw report of fio.
     pub raw: String,
 }
 
-/// Runs the job on the target. Everything on the target must have been written before: a read of
-/// what was never written measures nothing.
+/// Runs the job on the target. The target must have been filled before, because reads of unwritten
+/// data are meaningless.
 pub fn measure(job: &Job, target: &Target) -> Result<Measured> {
     let is_filled = matches!(target.access(), Access::Nothing) || target.is_filled_at_all();
     ensure!(is_filled || job.pattern.is_write(), "{} was never filled", target.name());
@@ -78,7 +78,7 @@ pub fn measure(job: &Job, target: &Target) -> Result<Measured> {
     })
 }
 
-/// Writes everything on the target with requests of `block_bytes`, unless that was the last fill.
+/// Writes the whole target with requests of `block_bytes`, unless the last fill was the same.
 pub fn fill(target: &Target, block_bytes: u32) -> Result<()> {
     if matches!(target.access(), Access::Nothing) || target.is_filled_with(block_bytes) {
         return Ok(());
@@ -90,8 +90,9 @@ pub fn fill(target: &Target, block_bytes: u32) -> Result<()> {
     Ok(())
 }
 
-/// Writes something with checksums, reads it again and compares: a target that loses data is not
-/// worth measuring. One that loses it only with several writes under way is noted as such.
+/// Writes data with checksums, reads it back and verifies it, because a target that loses data is
+/// not worth measuring. If data is lost only with concurrent writes, the target is marked
+/// accordingly.
 pub fn check_contents(target: &Target) -> Result<()> {
     if matches!(target.access(), Access::Nothing) {
         return Ok(());
@@ -105,8 +106,8 @@ pub fn check_contents(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether requests are counted to the sector, at the target's device or by the daemon: 64
-/// MiB are written and read. `None` where nobody counts. Done once for each target.
+/// Returns whether requests are counted exactly, at the target's device or by the daemon, by
+/// writing and reading 64 MiB. Returns `None` without counters. Done once per target.
 pub fn calibrate(target: &Target) -> Result<Option<bool>> {
     if let Some(is_exact) = target.counts_exactly() {
         return Ok(Some(is_exact));
@@ -119,8 +120,8 @@ pub fn calibrate(target: &Target) -> Result<Option<bool>> {
     Ok(Some(is_exact))
 }
 
-/// Counts while the first `bytes` of the target are written and read, past the page cache. `None`
-/// where nobody counts, or where nothing goes past the page cache.
+/// Returns the counts of writing and reading the first `bytes` of the target with direct I/O.
+/// Returns `None` without counters or direct I/O.
 pub fn counted_copy(target: &Target, bytes: u64) -> Result<Option<DeviceIo>> {
     let Some(before) = target.counts()? else { return Ok(None) };
     match target.access() {

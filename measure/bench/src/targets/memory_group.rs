@@ -1,8 +1,8 @@
-//! A limit on the memory of a group of processes: what they allocate and share, and the pages of
-//! files that they read and write.
+//! Memory limit for a group of processes: allocated and shared memory, and the page cache of their
+//! files.
 //!
-//! Pages count for the group that touched them first. So files that a limited program is to read
-//! must be made by programs of its group too, and files on tmpfs are memory of the group.
+//! Pages are charged to the group that first touches them. Files for a limited program must
+//! therefore be created by programs in its group. Files on tmpfs count as memory of the group.
 
 use std::fmt;
 use std::fs;
@@ -14,7 +14,7 @@ use super::control_group::{self, Tree};
 
 const CONTROLLER: &str = "memory";
 
-/// Mechanism that limits.
+/// Limiting mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBackend {
     CgroupV1,
@@ -31,17 +31,17 @@ impl MemoryBackend {
         }
     }
 
-    /// What keeps the group from swap when it is 0.
+    /// Returns the control file that disables swap when 0.
     fn swap_file(self) -> &'static str {
         match self {
-            // A limit of memory with swap would be met first, and that is not counted.
+            // A combined limit of memory and swap would be reached first, and is not counted.
             Self::CgroupV1 => "memory.swappiness",
             Self::CgroupV2 => "memory.swap.max",
         }
     }
 
-    /// Groups in which one may be made, best first. With version 2 the group of this process can
-    /// have none with a limit, but one above it may.
+    /// Returns possible parent groups, best first. With version 2 the group of this process cannot
+    /// have children with limits, but an ancestor may.
     fn parents(self) -> Vec<PathBuf> {
         let tree = match self {
             Self::CgroupV1 => Tree::V1(CONTROLLER),
@@ -61,7 +61,7 @@ impl fmt::Display for MemoryBackend {
     }
 }
 
-/// Processes that share a limit. Dropping it takes it down.
+/// Processes that share a limit. The group is removed when dropped.
 #[derive(Debug)]
 pub struct MemoryGroup {
     backend: MemoryBackend,
@@ -69,7 +69,7 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// A group of the best kind that can be made here. Nothing that is there is changed.
+    /// Creates a group with the best available mechanism. Existing groups are not changed.
     pub fn new(name: &str, limit_bytes: u64) -> Result<Self> {
         let mut reasons = Vec::new();
         for backend in MemoryBackend::ALL {
@@ -96,7 +96,7 @@ impl MemoryGroup {
             .with_context(|| format!("cannot make the group {}", folder.display()))?;
         let group = Self { backend, folder };
         let limit = group.folder.join(backend.limit_file());
-        // A group without the controller has no such file, and making one there fails.
+        // Without the controller this file does not exist and cannot be created.
         fs::OpenOptions::new()
             .write(true)
             .open(&limit)
@@ -115,13 +115,12 @@ impl MemoryGroup {
         self.backend
     }
 
-    /// The words that a command line is put behind so that the program and its children are
-    /// limited.
+    /// Returns the command prefix that limits a program and its children.
     pub fn starter(&self) -> Vec<String> {
         control_group::starter(&self.folder)
     }
 
-    /// Memory that the group uses now, pages of files included.
+    /// Returns the group's current memory, including page cache.
     pub fn used_bytes(&self) -> Result<u64> {
         match self.backend {
             MemoryBackend::CgroupV1 => self.number("memory.usage_in_bytes"),
@@ -129,7 +128,7 @@ impl MemoryGroup {
         }
     }
 
-    /// Number of times that the limit was met, and something had to be given back.
+    /// Returns the number of times that the limit was reached and memory was reclaimed.
     pub fn limit_hits(&self) -> Result<u64> {
         match self.backend {
             MemoryBackend::CgroupV1 => self.number("memory.failcnt"),
@@ -137,7 +136,7 @@ impl MemoryGroup {
         }
     }
 
-    /// Processes that were killed because nothing could be given back.
+    /// Returns the number of processes killed because no memory could be reclaimed.
     pub fn kills(&self) -> Result<u64> {
         let name = match self.backend {
             MemoryBackend::CgroupV1 => "memory.oom_control",
@@ -169,7 +168,7 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// The number behind a name, each pair on a line of its own.
+/// Returns the number after a name, with one pair per line.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }

@@ -1,9 +1,9 @@
-//! Targets of measurements: volumes and what others offer, set up, filled and taken down; and fio
-//! on them.
+//! Targets of measurements: volumes and alternatives that are set up, filled and removed, and fio
+//! jobs on them.
 //!
-//! A [`Target`] owns everything that was made for it and takes it down when dropped, also after an
-//! error or Ctrl-C. Nothing is written to a device that this crate did not create, except to one
-//! that the user named for destruction and that proved empty.
+//! A [`Target`] owns all of its resources and releases them when dropped, including after an error
+//! or Ctrl-C. Nothing is written to a device that this crate did not create, except one that the
+//! user permitted to destroy and that was found empty.
 mod accounts;
 mod awake;
 mod control_group;

@@ -1,4 +1,4 @@
-//! One thing that is measured, set up and owned.
+//! A target that is set up and owned.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,27 +9,27 @@ use results::DeviceIo;
 
 use crate::targets::device;
 
-/// Way by which the load generator reaches a target.
+/// Access method of the load generator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// A file or block device; `direct` where it can be opened without the page cache.
+    /// A file or block device. `direct` if it supports direct I/O.
     File { path: PathBuf, direct: bool },
     /// A Network Block Device.
     Nbd { uri: String },
-    /// The socket of a vhost-user block device.
+    /// Socket of a vhost-user block device.
     VhostUser { socket: PathBuf },
-    /// Nothing at all: requests are answered within the generator.
+    /// None: requests complete within the generator.
     Nothing,
 }
 
-/// Effect on a target of a kill with -9 of its server.
+/// Effect of killing a target's server with -9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterKill {
     /// The kernel serves it.
     NoServer,
     /// Requests wait until the server is back.
     GoesOn,
-    /// Acknowledged data is there again after a restart; clients have seen errors.
+    /// Acknowledged data is available after a restart, but clients have seen errors.
     DataStays,
     DataLost,
 }
@@ -54,39 +54,39 @@ impl fmt::Display for Durability {
     }
 }
 
-/// Resources that were made for a target. Dropping it takes it down.
+/// Resources of a target, released when dropped.
 pub(crate) trait Backing {
-    /// Memory or disk that the data takes now, where that can be told.
+    /// Returns the memory or disk space of the data, if known.
     fn used_bytes(&self) -> Result<Option<u64>>;
 
-    /// Bytes that are stored as they are until there is time to make them smaller.
+    /// Returns the bytes that are still to be reduced in the background.
     fn pending_bytes(&self) -> Result<u64> {
         Ok(0)
     }
 
-    /// The processes that serve it.
+    /// Returns the server processes.
     fn server_ids(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// How its server was started, with its flags.
+    /// Returns the command line of its server.
     fn server_command(&self) -> Option<String> {
         None
     }
 
-    /// Requests as its servers counted them where they came in, each at one place; `None` where
-    /// they do not tell.
+    /// Returns requests counted by its servers where they arrived, each once, or `None` if
+    /// unavailable.
     fn counts(&self) -> Result<Option<DeviceIo>> {
         Ok(None)
     }
 
-    /// The words of the command that generators of load are started by, if there is one.
+    /// Returns the command prefix for load generators, if any.
     fn starter(&self) -> &[String] {
         &[]
     }
 }
 
-/// Description of a target, beside what was made for it.
+/// Description of a target, without its resources.
 pub(crate) struct Traits {
     pub(crate) access: Access,
     pub(crate) durability: Durability,
@@ -94,13 +94,13 @@ pub(crate) struct Traits {
     pub(crate) device: Option<String>,
 }
 
-/// One thing that is measured. Dropping it takes it down.
+/// A measured target. Its resources are released when dropped.
 pub struct Target {
     name: String,
     size_bytes: u64,
     traits: Traits,
     backing: Box<dyn Backing>,
-    /// With which block size everything was last written in full.
+    /// Block size of the last complete fill.
     filled_block_bytes: Cell<Option<u32>>,
     counts_exactly: Cell<Option<bool>>,
     loses_concurrent_writes: Cell<bool>,
@@ -140,18 +140,18 @@ impl Target {
         self.traits.durability
     }
 
-    /// Returns whether it stores data in fewer bytes than it has.
+    /// Returns whether it stores data in reduced form.
     pub fn reduces(&self) -> bool {
         self.traits.reduces
     }
 
-    /// The kernel's name of the block device that requests pass.
+    /// Returns the kernel's name of the block device that requests pass through.
     pub fn device(&self) -> Option<&str> {
         self.traits.device.as_deref()
     }
 
-    /// Requests and sectors since the target was made, counted at [`Target::counted_at`]; `None`
-    /// where nobody counts.
+    /// Returns requests and sectors since the target was created, counted at
+    /// [`Target::counted_at`], or `None` without counters.
     pub fn counts(&self) -> Result<Option<DeviceIo>> {
         match self.device() {
             Some(device) => device::counts(device).map(Some),
@@ -159,7 +159,7 @@ impl Target {
         }
     }
 
-    /// The one layer at which requests are counted, for reports.
+    /// Returns the layer at which requests are counted, for reports.
     pub fn counted_at(&self) -> String {
         match self.device() {
             Some(device) => format!("the kernel's block device {device}"),
@@ -171,7 +171,7 @@ impl Target {
         self.backing.used_bytes()
     }
 
-    /// Bytes that are stored as they are until there is time to make them smaller.
+    /// Returns the bytes that are still to be reduced in the background.
     pub fn pending_bytes(&self) -> Result<u64> {
         self.backing.pending_bytes()
     }
@@ -180,7 +180,7 @@ impl Target {
         self.backing.server_ids()
     }
 
-    /// Command by which its server was started, with its flags; `None` where there is none.
+    /// Returns the command line of its server, or `None` without one.
     pub fn server_command(&self) -> Option<String> {
         self.backing.server_command()
     }
@@ -201,7 +201,8 @@ impl Target {
         self.filled_block_bytes.set(Some(block_bytes));
     }
 
-    /// Finding of [`crate::targets::calibrate`]; `None` before it, or where there is no device.
+    /// Returns the result of [`crate::targets::calibrate`], or `None` before it or without a
+    /// device.
     pub fn counts_exactly(&self) -> Option<bool> {
         self.counts_exactly.get()
     }
@@ -210,8 +211,8 @@ impl Target {
         self.counts_exactly.set(Some(is_exact));
     }
 
-    /// Returns whether it was seen to lose data when several writes were under way. Then it is only
-    /// measured with one at a time: the speed of losing data is of no interest.
+    /// Returns whether it was found to lose data with concurrent writes. Then it is only measured
+    /// with one at a time, because the speed of losing data is irrelevant.
     pub fn loses_concurrent_writes(&self) -> bool {
         self.loses_concurrent_writes.get()
     }
@@ -220,13 +221,13 @@ impl Target {
         self.loses_concurrent_writes.set(true);
     }
 
-    /// Puts what was made for it below something that is made upon it.
+    /// Passes its resources on to a target that is built on it.
     pub(crate) fn into_backing(self) -> (Traits, Box<dyn Backing>) {
         (self.traits, self.backing)
     }
 }
 
-/// Returns whether a file can be opened without the page cache.
+/// Returns whether a file supports direct I/O.
 pub(crate) fn opens_directly(path: &Path) -> bool {
     use rustix::fs::{Mode, OFlags, open};
     open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).is_ok()

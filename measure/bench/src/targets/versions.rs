@@ -1,11 +1,11 @@
-//! Versions of other people's programs, and of ours, that were measured.
+//! Versions of measured programs.
 
 use std::collections::BTreeMap;
 
 use system::database::Postgres;
 use system::{Tool, product};
 
-/// The first line of what each program says of its version; those that are not here are left out.
+/// Returns the first line of each program's version output. Missing programs are omitted.
 pub fn versions() -> BTreeMap<&'static str, String> {
     let tools = [
         ("fio", Tool::new("fio --version")),

@@ -1,7 +1,7 @@
-//! A disk over vhost-user-blk, as the driver of a guest sees it: requests through a ring in memory
-//! that both sides share, and sleep until the disk tells of answers.
+//! A vhost-user-blk disk, as seen by a guest's driver: requests go through a ring in shared memory,
+//! and the driver sleeps until the disk signals completions.
 //!
-//! The driver is that of the library `virtio-driver`, which fio's engine libblkio has below too.
+//! The driver is that of the library `virtio-driver`, which fio's engine libblkio also uses.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -24,13 +24,13 @@ const SLOTS: usize = 32;
 const SLOT_BYTES: usize = 128 << 10;
 const SECTOR_BYTES: u64 = 512;
 
-/// A disk that answers nothing for so long is given up.
+/// Maximum time without a response from the disk.
 const ANSWER_TIME_LIMIT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
-/// The noise of a block is told from that of others by its first bytes.
+/// Length of the stamp that makes a block unique.
 const STAMP_BYTES: usize = 8;
 
-/// Requests of one kind at random places.
+/// Requests of one kind at random positions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VhostJob {
     pub(crate) is_write: bool,
@@ -43,13 +43,13 @@ pub(crate) struct VhostJob {
 pub(crate) struct VhostOutcome {
     pub(crate) ops: u64,
     pub(crate) duration_s: f64,
-    /// Durations of each request, from when it was put into the ring.
+    /// Latency of requests from when they were put into the ring.
     pub(crate) latencies: Latencies,
 }
 
-/// One connection with one queue.
+/// A connection with one queue.
 pub(crate) struct VhostDriver {
-    // The order is that of dropping.
+    // Fields are dropped in order.
     queue: VirtioBlkQueue<'static, usize>,
     transport: Box<VhostUser<VirtioBlkConfig, VirtioBlkReqBuf>>,
     memory: Region,
@@ -61,7 +61,7 @@ pub(crate) struct VhostDriver {
 
 impl VhostDriver {
     /// # Errors
-    /// If nobody serves at the socket, or what does is no disk.
+    /// Fails if no server is at the socket, or it does not serve a disk.
     pub(crate) fn connect(socket: &Path, seed: u64) -> Result<Self> {
         let features = VirtioFeatureFlags::VERSION_1
             | VirtioFeatureFlags::RING_EVENT_IDX
@@ -90,10 +90,10 @@ impl VhostDriver {
         Ok(Self { queue, transport, memory, size_bytes, random, sent, _folder: folder })
     }
 
-    /// Writes everything once, and reads some of it again.
+    /// Writes everything once, and verifies some of it.
     ///
     /// # Errors
-    /// If a request fails, or something else is read.
+    /// If a request fails, or different data is read.
     pub(crate) fn fill(&mut self) -> Result<()> {
         let count = usize::try_from(self.size_bytes / SLOT_BYTES as u64)?;
         ensure!(count > SLOTS, "the disk has {} bytes", self.size_bytes);
@@ -129,7 +129,7 @@ impl VhostDriver {
     /// Keeps requests in flight for a time.
     ///
     /// # Errors
-    /// If a request fails or is not answered, or Ctrl-C is pressed.
+    /// If a request fails or does not complete, or Ctrl-C is pressed.
     pub(crate) fn run(&mut self, job: &VhostJob) -> Result<VhostOutcome> {
         let VhostJob { block_bytes, queue_depth, .. } = *job;
         ensure!(queue_depth <= SLOTS && block_bytes <= SLOT_BYTES, "{job:?} has no buffers");
@@ -170,7 +170,7 @@ impl VhostDriver {
         if !job.is_write {
             return Ok(self.queue.read(offset, buffer, slot)?);
         }
-        // No page is like another.
+        // Makes each page unique.
         for page in buffer.chunks_mut(4096) {
             page[..STAMP_BYTES].copy_from_slice(&stamp.to_le_bytes());
         }
@@ -184,7 +184,7 @@ impl VhostDriver {
         Ok(())
     }
 
-    /// The buffer of a request that was answered, if one was.
+    /// Returns the buffer of a completed request, if any.
     fn next_answer(&mut self) -> Result<Option<usize>> {
         let Some(done) = self.queue.completions().next() else { return Ok(None) };
         ensure!(done.ret == 0, "a request failed with {}", done.ret);
@@ -198,7 +198,7 @@ impl VhostDriver {
             }
             ensure!(!Interruption::is_asked_for(), "interrupted while a disk was measured");
             let told = self.transport.get_completion_fd(0);
-            // A disk may have made it return at once, for both of us: QEMU's does.
+            // A disk may have set it to non-blocking for both sides, as QEMU does.
             let mut events = [PollFd::new(&told, PollFlags::IN)];
             let count = poll(&mut events, Some(&ANSWER_TIME_LIMIT))?;
             ensure!(count > 0, "the disk does not answer");

@@ -1,4 +1,4 @@
-//! Activity of the machine in each second while something is measured: the columns of vmstat.
+//! Activity of the machine per second during a measurement: the columns of vmstat.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use super::cpu::Machine;
 
 pub const INTERVAL: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// A measurement has no more seconds; later ones are left out.
+/// Maximum number of seconds. Later ones are omitted.
 const SECONDS_MAX: usize = 86_400;
 
-/// A second, by the time at its end. Shares are of all cores.
+/// A second, identified by its end. Shares are of all cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Second {
     pub end: Instant,
     pub user: f64,
-    /// With interrupts.
+    /// Including interrupts.
     pub system: f64,
     pub io_wait: f64,
     pub idle: f64,
     pub steal: f64,
-    /// Read from block devices, of all the machine.
+    /// Reads from block devices of the whole machine.
     pub in_bytes_per_s: f64,
     pub out_bytes_per_s: f64,
-    /// Threads that run or could.
+    /// Runnable threads.
     pub running: f64,
-    /// Threads that wait for a device.
+    /// Threads waiting for a device.
     pub blocked: f64,
 }
 
-/// Looks once a second until it is told to stop. Dropping it ends its thread.
+/// A thread that samples once a second. It is stopped when dropped.
 pub struct Vmstat {
     must_stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Vec<Second>>>>,
@@ -52,7 +52,7 @@ impl Vmstat {
         Ok(Self { must_stop, thread: Some(thread) })
     }
 
-    /// All whole seconds since the start.
+    /// Returns all complete seconds since the start.
     pub fn finish(mut self) -> Result<Vec<Second>> {
         self.must_stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("it is taken once");
@@ -64,7 +64,7 @@ impl Drop for Vmstat {
     fn drop(&mut self) {
         self.must_stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // What it found is not asked for any more.
+            // Its result is no longer needed.
             let _ = thread.join();
         }
     }
@@ -87,7 +87,7 @@ fn watch(first: Look, must_stop: &AtomicBool) -> Result<Vec<Second>> {
     Ok(seconds)
 }
 
-/// Counters at a moment.
+/// Counters at one moment.
 #[derive(Clone, Copy)]
 struct Look {
     at: Instant,
@@ -139,7 +139,7 @@ fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
 }
 
-/// The number behind a name, each pair on a line of its own.
+/// Returns the number after a name, with one pair per line.
 fn named(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
     line.split_whitespace().nth(1)?.parse().ok()

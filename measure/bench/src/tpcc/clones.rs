@@ -1,4 +1,4 @@
-//! Databases that are clones of one volume: loaded once, in memory once, then run side by side.
+//! Databases on clones of one volume, which is loaded and stored once and then used by all.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,21 +20,21 @@ use crate::targets::missing_programs;
 pub(super) const TARGET: &str = "clones of a volume attached + ext4";
 
 const ORIGINAL: &str = "loaded";
-/// What a clone's server and its run may write.
+/// Estimate of a clone's own writes.
 const OWN_BYTES: u64 = 512 << 20;
-/// How long the daemon may take to make smaller what was written.
+/// Maximum time for the daemon to reduce written data.
 const REDUCTION_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// Memory that clones take beside their original.
+/// Memory of clones in addition to their original.
 pub(super) struct Shared {
-    /// Memory of the loaded volume, before there were clones.
+    /// Memory of the loaded volume before cloning.
     pub(super) one_used_bytes: u64,
-    /// Files of the loaded database.
+    /// Size of the loaded database's files.
     pub(super) one_file_bytes: u64,
-    /// With all clones in use and their servers up, before they run.
+    /// Memory with all clones mounted and their servers running, before the load.
     pub(super) used_bytes_before: u64,
     pub(super) used_bytes_after: u64,
-    /// Files of all clones after the run.
+    /// Size of all clones' files after the run.
     pub(super) file_bytes_after: u64,
     pub(super) measured: Vec<Measured>,
 }
@@ -44,7 +44,7 @@ pub(super) fn pool_bytes(warehouses: u32, count: u32) -> u64 {
     (loaded + loaded / 4 + (256 << 20) + u64::from(count) * OWN_BYTES) >> 21 << 21
 }
 
-/// Why there can be no clones here.
+/// Returns the reason why clones are unavailable here, or `None`.
 pub(super) fn missing_here() -> Option<String> {
     missing(&[Ability::BlockDevices, Ability::Program("mkfs.ext4")]).or_else(missing_programs)
 }
@@ -90,7 +90,7 @@ pub(super) fn measure(count: u32, extent: Extent, run: &Load) -> Result<Shared> 
     })
 }
 
-/// Leaves the loaded database on its volume, its server stopped. Returns how large its files are.
+/// Loads the database onto its volume and stops the server. Returns the size of its files.
 fn load_original(daemon: &Daemon, extent: Extent) -> Result<u64> {
     let device = attach(daemon, ORIGINAL)?;
     Tool::new("mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0").arg(&device).check()?;
@@ -104,13 +104,13 @@ fn load_original(daemon: &Daemon, extent: Extent) -> Result<u64> {
     Ok(file_bytes)
 }
 
-/// A clone in use. Fields are dropped in their order.
+/// A clone in use. Fields are dropped in order.
 struct CloneInstance {
     server: Server,
     mount: Mount,
 }
 
-/// A volume's file system in a folder of its own. Fields are dropped in their order.
+/// A volume's mounted file system. Fields are dropped in order.
 struct Mount {
     mounted: Mounted,
     _folder: TempDir,
@@ -130,7 +130,7 @@ impl Mount {
         Ok(Self { mounted, _folder: folder })
     }
 
-    /// For the server's files.
+    /// Returns the folder for the server's files.
     fn folder(&self) -> PathBuf {
         self.mounted.folder().join("postgres")
     }
@@ -140,7 +140,7 @@ impl Mount {
     }
 }
 
-/// The daemon, ended in order when dropped.
+/// The daemon, shut down cleanly when dropped.
 struct OwnDaemon(Option<Daemon>);
 
 impl OwnDaemon {
@@ -152,7 +152,7 @@ impl OwnDaemon {
         Ok(self.get().status()?.pool.used_bytes)
     }
 
-    /// What the pool uses when everything is as small as it gets.
+    /// Returns the pool's used memory after all reduction.
     fn reduced(&self) -> Result<u64> {
         show_part("waiting until nothing is left to be made smaller");
         wait_for("data to be made smaller", REDUCTION_TIME_LIMIT, || {

@@ -1,11 +1,11 @@
-//! The consistency conditions 1 to 4 of clause 3.3.2: sums and counts that hold whenever no
-//! transaction is under way, whatever was done.
+//! Consistency conditions 1 to 4 of clause 3.3.2: sums and counts that hold whenever no transaction
+//! is in progress.
 
 use anyhow::Result;
 
 use super::database::Observe;
 
-/// A condition as a query that counts the places where it does not hold.
+/// A condition as a query that counts violations.
 struct Condition {
     number: u32,
     what: &'static str,
@@ -61,7 +61,7 @@ const CONDITIONS: [Condition; 4] = [
     },
 ];
 
-/// Rules that do not hold, in sentences; nothing where the database is consistent.
+/// Returns violated conditions as sentences. Empty if the database is consistent.
 pub(crate) fn violated(observer: &mut dyn Observe) -> Result<Vec<String>> {
     let mut violated = Vec::new();
     for condition in &CONDITIONS {

@@ -1,24 +1,24 @@
-//! Needs of loads and drives from a database, whichever engine it is.
+//! Engine-independent interface of databases for loading and driving.
 
 use anyhow::Result;
 use serde::Serialize;
 
 use super::input::Input;
 
-/// The sessions of virtual users call themselves so, where sessions have names.
+/// Session name of virtual users, for engines with session names.
 pub(crate) const USERS: &str = "tpcc user";
 pub(crate) const OBSERVER: &str = "tpcc observer";
 
-/// The database in servers that hold several.
+/// Name of the database in servers with several.
 pub(crate) const NAME: &str = "tpcc";
 
-/// Number of times that a transaction is tried again before it counts as failed.
+/// Maximum number of retries of a transaction.
 pub(super) const RETRIES_MAX: u32 = 10;
 
-/// A user's statement that takes longer fails.
+/// Timeout of a user's statement.
 pub(super) const STATEMENT_SECONDS_MAX: u64 = 60;
 
-/// All others' statements that take longer fail: the load and its indexes are the longest.
+/// Timeout of all other statements. Loading and indexing take longest.
 pub(super) const LONG_STATEMENT_MINUTES_MAX: u64 = 60;
 
 /// Program that keeps the database.
@@ -49,8 +49,7 @@ impl Engine {
         }
     }
 
-    /// Counter by which transactions a minute are counted. They compare with those of the same
-    /// engine alone.
+    /// Returns the counter of transactions per minute. It is comparable only within an engine.
     pub(crate) fn transaction_counter(self) -> &'static str {
         match self {
             Self::Postgresql => "pg_stat_database: xact_commit + xact_rollback of all databases",
@@ -59,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Whose processor time the database's is.
+    /// Returns the process that the database's processor time belongs to.
     pub(crate) fn process(self) -> &'static str {
         match self {
             Self::Postgresql | Self::Mariadb => "of its own",
@@ -68,13 +67,13 @@ impl Engine {
     }
 }
 
-/// Way by which transactions reach the database.
+/// Method of executing transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Way {
-    /// Each statement by itself, prepared.
+    /// Individual prepared statements.
     Statements,
-    /// A procedure that the database keeps; of PostgreSQL alone.
+    /// Stored procedures, on PostgreSQL only.
     Procedures,
 }
 
@@ -87,32 +86,32 @@ impl Way {
     }
 }
 
-/// End of a transaction.
+/// Outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Committed,
-    /// As its input wanted.
+    /// Rolled back, as requested by the input.
     RolledBack,
 }
 
-/// End of a transaction, and the number of times that it was tried again.
+/// Outcome of a transaction, with the number of retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) end: End,
     pub(crate) retries: u32,
 }
 
-/// A place for the suite's database, which is reached by as many connections as are made.
+/// The suite's database, with any number of connections.
 pub(crate) trait Database: Send + Sync {
-    /// Makes the database anew, with its tables and no rows.
+    /// Creates the database with empty tables, replacing an existing one.
     fn create(&self) -> Result<()>;
 
-    /// How many connections can fill tables at a time.
+    /// Returns the maximum number of concurrent loading connections.
     fn fillers_max(&self) -> u32;
 
     fn filler(&self) -> Result<Box<dyn Fill>>;
 
-    /// What comes after the rows. Afterwards everything is on storage.
+    /// Completes the load after all rows. On return everything is on storage.
     fn complete(&self) -> Result<()>;
 
     fn observer(&self) -> Result<Box<dyn Observe>>;
@@ -120,46 +119,45 @@ pub(crate) trait Database: Send + Sync {
     fn user(&self, way: Way) -> Result<Box<dyn Session>>;
 }
 
-/// A connection that rows of one table after the other pass.
+/// A connection that loads rows, one table after the other.
 pub(crate) trait Fill {
     fn begin(&mut self, table: &'static str) -> Result<()>;
 
-    /// Whole lines in the form of PostgreSQL's COPY.
+    /// Adds complete lines in the format of PostgreSQL's COPY.
     fn take(&mut self, rows: &str) -> Result<()>;
 
-    /// Without it the rows since the beginning are not kept.
+    /// Commits the rows since `begin`. Otherwise they are discarded.
     fn end(&mut self) -> Result<()>;
 }
 
-/// A connection that asks and changes nothing.
+/// A read-only connection.
 pub(crate) trait Observe: Send {
-    /// A whole number that a query gives.
+    /// Returns an integer query result.
     fn number(&mut self, query: &str) -> Result<i64>;
 
-    /// Transactions that the database counted since its start; none where it does not count.
+    /// Returns the database's count of transactions since its start, if it has one.
     fn transactions(&mut self) -> Result<Option<i64>>;
 
-    /// Sessions of virtual users that have not left yet.
+    /// Returns the number of remaining sessions of virtual users.
     fn user_count(&mut self) -> Result<i64>;
 }
 
-/// A place that reports can be made of too.
+/// A database that also supports reports.
 pub(crate) trait Reporting: Database {
     fn clerk(&self) -> Result<Box<dyn Clerk>>;
 }
 
-/// A connection of somebody who makes reports.
+/// A connection that creates reports.
 pub(crate) trait Clerk: Send {
-    /// Statements without results.
+    /// Executes statements without results.
     fn batch(&mut self, statements: &str) -> Result<()>;
 
-    /// One statement. Returns how many rows it made or changed.
+    /// Executes a statement. Returns the number of affected rows.
     fn count_of(&mut self, statement: &str) -> Result<u64>;
 }
 
 /// A virtual user's connection.
 pub(crate) trait Session: Send {
-    /// Runs one transaction from its beginning to its end, and again where the database ended it
-    /// for the sake of another one.
+    /// Runs one transaction to completion, retrying it after conflicts.
     fn run(&mut self, warehouse: i32, input: &Input) -> Result<Done>;
 }

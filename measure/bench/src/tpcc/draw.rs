@@ -1,14 +1,14 @@
-//! Random values as the TPC-C specification draws them, clauses 2.1.6 and 4.3.2.
+//! Random values as specified by TPC-C, clauses 2.1.6 and 4.3.2.
 //!
-//! Everything follows from a seed. What is drawn when the database is loaded and when it is run
-//! shares the constants that make some customers and items more wanted than others.
+//! Everything is determined by a seed. Loads and runs share the constants that make some customers
+//! and items more popular.
 
 use system::Random;
 
 pub(super) const ITEMS: u32 = 100_000;
 pub(super) const DISTRICTS: u32 = 10;
 pub(super) const CUSTOMERS: u32 = 3_000;
-/// Last names are numbered from 0.
+/// Number of last names, numbered from 0.
 pub(super) const LAST_NAMES: u32 = 1_000;
 
 pub(super) const CUSTOMER_SPREAD: u32 = 1_023;
@@ -21,10 +21,10 @@ const SYLLABLES: [&str; 10] =
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 const DIGITS: &[u8] = b"0123456789";
 
-/// What separates seeds of constants from seeds of values.
+/// Salt that separates seeds of constants from seeds of values.
 const CONSTANTS_SALT: u64 = 0x7C_C0;
 
-/// The constants C of the function NURand, one for each field, clause 2.1.6.1.
+/// The constants C of the function NURand, one per field, clause 2.1.6.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Constants {
     pub(crate) last_name_at_load: u32,
@@ -48,20 +48,20 @@ impl Constants {
     }
 }
 
-/// The constant of a run is neither too near to that of the load nor too far from it, so that the
-/// names that are asked for are not the ones that are stored together.
+/// Returns whether a run's constant has the required distance from the load's, so that the popular
+/// names are not those stored together.
 fn is_fit_for_run(at_load: u32, at_run: u32) -> bool {
     let distance = at_load.abs_diff(at_run);
     (65..=119).contains(&distance) && distance != 96 && distance != 112
 }
 
-/// The last name of this number: three syllables, clause 4.3.2.3.
+/// Returns the last name with this number: three syllables, clause 4.3.2.3.
 pub(super) fn last_name(number: u32) -> String {
     let syllable = |digit: u32| SYLLABLES[(digit % 10) as usize];
     [number / 100, number / 10, number].map(syllable).concat()
 }
 
-/// A sequence of values.
+/// A generator of values.
 #[derive(Clone, Debug)]
 pub(super) struct Draw(Random);
 
@@ -70,19 +70,19 @@ impl Draw {
         Self(Random::new(seed))
     }
 
-    /// One of many sequences of a seed.
+    /// Creates one of many sequences of a seed.
     pub(super) fn of_part(seed: u64, part: u64) -> Self {
         let own = Random::new(seed).number() ^ Random::new(part).number().rotate_left(17);
         Self(Random::new(own))
     }
 
-    /// Each number from `low` to `high` is as likely.
+    /// Returns a uniform number from `low` to `high`.
     pub(super) fn between(&mut self, low: u32, high: u32) -> u32 {
         let number = self.0.below(u64::from(high - low) + 1);
         low + u32::try_from(number).expect("it is not above the highest")
     }
 
-    /// The specification's NURand(A, x, y): `spread` is A.
+    /// Returns the specification's NURand(A, x, y), with A as `spread`.
     pub(super) fn uneven(&mut self, spread: u32, (low, high): (u32, u32), constant: u32) -> u32 {
         let mixed = self.between(0, spread) | self.between(low, high);
         (mixed + constant) % (high - low + 1) + low
@@ -108,18 +108,18 @@ impl Draw {
         self.0.pick(choices)
     }
 
-    /// Between 0, not included, and 1.
+    /// Returns a number above 0 and up to 1.
     pub(super) fn share(&mut self) -> f64 {
         const STEPS: u64 = 1 << 53;
         (self.0.below(STEPS) + 1) as f64 / STEPS as f64
     }
 
-    /// Letters and digits: the specification's a-string.
+    /// Returns letters and digits: the specification's a-string.
     pub(super) fn letters(&mut self, (shortest, longest): (u32, u32)) -> String {
         self.characters(LETTERS, (shortest, longest))
     }
 
-    /// The specification's n-string.
+    /// Returns the specification's n-string.
     pub(super) fn digits(&mut self, length: u32) -> String {
         self.characters(DIGITS, (length, length))
     }
@@ -129,7 +129,7 @@ impl Draw {
         (0..length).map(|_| char::from(self.0.pick(from))).collect()
     }
 
-    /// Data of an item or its stock: one in ten is marked as original, clause 4.3.3.1.
+    /// Returns the data of an item or its stock. One in ten is marked as original, clause 4.3.3.1.
     pub(super) fn data_of_item(&mut self) -> String {
         const MARK: &str = "ORIGINAL";
         let mut text = self.letters((26, 50));
@@ -145,7 +145,7 @@ impl Draw {
         self.digits(4) + "11111"
     }
 
-    /// The numbers from 1 to `count` in a random order.
+    /// Returns the numbers from 1 to `count` in random order.
     pub(super) fn permutation(&mut self, count: u32) -> Vec<u32> {
         let mut numbers: Vec<u32> = (1..=count).collect();
         for end in (1..numbers.len()).rev() {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn last_names_are_those_of_the_specification() {
-        // The example of clause 4.3.2.3, the first and the last.
+        // The example of clause 4.3.2.3, and the first and last names.
         assert_eq!(last_name(371), "PRICALLYOUGHT");
         assert_eq!(last_name(40), "BARPRESBAR");
         assert_eq!(last_name(0), "BARBARBAR");
@@ -185,15 +185,15 @@ mod tests {
         }
     }
 
-    /// The bits that an "or" sets make large numbers likelier: each bit of `random(0, A)` is set in
-    /// three of four results, where the other operand is even in that bit too.
+    /// The "or" makes large numbers more likely: each bit of `random(0, A)` is set in three of four
+    /// results if the other operand is uniform in that bit.
     #[test]
     fn uneven_numbers_are_uneven_as_their_definition_says() {
         let mut draw = Draw::new(11);
         let count = 400_000;
         let mut low_bits = 0_u32;
         for _ in 0..count {
-            // Without a constant and with a range of a power of two nothing wraps.
+            // Without a constant, and with a power-of-two range, nothing wraps.
             low_bits += draw.uneven(255, (0, 1_023), 0) & 1;
         }
         let share = f64::from(low_bits) / f64::from(count);

@@ -1,8 +1,8 @@
-//! Virtual users on one or more databases at once, and what the databases say that they did.
+//! Virtual users on one or more databases, and the databases' own counts of their work.
 //!
-//! Each user is a thread with a connection. In a closed loop a user asks again as soon as it has
-//! its answer, or after typing and thinking. In an open loop transactions are due at fixed times,
-//! whoever is free takes the next one, and it counts from when it was due.
+//! Each user is a thread with a connection. In a closed loop a user sends the next request after
+//! the response, immediately or after keying and thinking. In an open loop transactions are due at
+//! fixed times, the next free user takes one, and its latency is measured from when it was due.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,30 +18,30 @@ use super::draw::Constants;
 use super::input::{Kind, Mix, User};
 use super::meter::{Meter, Moments, Window};
 
-/// Between the last connection and the first transaction.
+/// Delay between the last connection and the first transaction.
 const START_DELAY: Duration = Duration::from_millis(20);
-/// A user looks at least so often whether the measurement is over.
+/// Maximum interval at which a user checks for the end of the measurement.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// Sessions that ended leave the server soon, and what they counted is counted then.
+/// Maximum time for ended sessions to leave the server, which then counts their work.
 const LEAVING_TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// The driver and the database may differ by this share in what they count, else a run is void.
+/// Maximum relative difference of counts between driver and database before a run is void.
 const DISAGREEMENT_MAX: f64 = 0.005;
 
 const NEXT_ORDERS: &str = "SELECT sum(d_next_o_id) FROM district";
 
-/// When the next transaction begins.
+/// Start condition of the next transaction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pacing {
     Closed,
-    /// Closed, with the specification's times to type and to think.
+    /// Closed, with the specification's keying and thinking times.
     Thinking,
     Open {
         transactions_per_s: f64,
     },
 }
 
-/// Load by the users of each database.
+/// Parameters of the users of each database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) users: u32,
@@ -51,18 +51,18 @@ pub(crate) struct Load {
     pub(crate) pacing: Pacing,
     pub(crate) constants: Constants,
     pub(crate) seed: u64,
-    /// For how long the same load has run already, so that caches and buffers are warm.
+    /// Time that the same load has already run, so that caches are warm.
     pub(crate) warmed: Duration,
-    /// Before anything counts.
+    /// Warm-up time, not measured.
     pub(crate) ramp: Duration,
     pub(crate) duration: Duration,
 }
 
-/// The ramp of a load on a database that it has run on just before.
+/// Warm-up time of a load on a database that it has just run on.
 pub(crate) const WARM_RAMP: Duration = Duration::from_secs(3);
 
 impl Load {
-    /// The same once more, on a database that it has warmed; it draws other numbers.
+    /// Returns the same load for another run on the warmed database, with different random numbers.
     pub(crate) fn warmed(self) -> Self {
         Self {
             warmed: self.warmed + self.ramp + self.duration,
@@ -76,22 +76,22 @@ impl Load {
 /// Results of one database and its users.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    /// New orders a minute by the database, in the window.
+    /// New orders per minute in the window, as counted by the database.
     pub(crate) nopm: f64,
-    /// Transactions a minute, from the first user's to the last by the database, or in the window
-    /// by the driver where the database does not count.
+    /// Transactions per minute: over the whole run as counted by the database, or in the window as
+    /// counted by the driver if the database does not count.
     pub(crate) tpm: f64,
     pub(crate) window_s: f64,
-    /// None where another program drove.
+    /// `None` if another program was the driver.
     pub(crate) meter: Option<Meter>,
     pub(crate) new_orders: Counts,
-    /// Transactions of an open loop that were due and not made in time.
+    /// Number of due transactions of an open loop that were not executed in time.
     pub(crate) missed: u64,
-    /// Why the run is void.
+    /// Reasons why the run is void.
     pub(crate) faults: Vec<String>,
 }
 
-/// New orders from before the first user to after the last.
+/// Number of new orders over the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) by_database: i64,
@@ -107,7 +107,7 @@ impl Counts {
     }
 }
 
-/// Runs the load on all databases at once.
+/// Runs the load on all databases concurrently.
 pub(crate) fn drive(databases: &[Box<dyn Database>], load: &Load) -> Result<Vec<Measured>> {
     let mut benches = Vec::new();
     for (index, database) in databases.iter().enumerate() {
@@ -126,7 +126,7 @@ pub(crate) fn drive(databases: &[Box<dyn Database>], load: &Load) -> Result<Vec<
     })
 }
 
-/// A database as an observer sees it who asks now and then.
+/// An observer that samples a database's counters.
 pub(crate) struct Observer {
     own: Box<dyn Observe>,
     next_orders: i64,
@@ -134,7 +134,7 @@ pub(crate) struct Observer {
     begun: Instant,
 }
 
-/// New orders until a moment.
+/// Number of new orders up to a moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Sample {
     next_orders: i64,
@@ -142,7 +142,7 @@ pub(crate) struct Sample {
 }
 
 impl Observer {
-    /// Before the first transaction.
+    /// Creates an observer before the first transaction.
     pub(crate) fn new(database: &dyn Database) -> Result<Self> {
         let mut own = database.observer()?;
         let next_orders = own.number(NEXT_ORDERS)?;
@@ -150,14 +150,14 @@ impl Observer {
         Ok(Self { own, next_orders, transactions, begun: Instant::now() })
     }
 
-    /// The moment is the middle of the time that the answer takes.
+    /// Takes a sample. Its time is the middle of the query.
     pub(crate) fn sample(&mut self) -> Result<Sample> {
         let asked = Instant::now();
         let next_orders = self.own.number(NEXT_ORDERS)?;
         Ok(Sample { next_orders, moment: asked + asked.elapsed() / 2 })
     }
 
-    /// After the last transaction: what the database counted, and whether it is consistent.
+    /// Finishes after the last transaction: reads the counters and checks consistency.
     pub(crate) fn finish(
         mut self,
         (first, last): (Sample, Sample),
@@ -193,7 +193,7 @@ impl Observer {
     }
 }
 
-/// A database with its users, all connected.
+/// A database with its connected users.
 struct Bench {
     observer: Observer,
     users: Vec<(User, Box<dyn Session>)>,
@@ -244,7 +244,7 @@ impl Bench {
     }
 }
 
-/// Samples at both ends of the window.
+/// Takes samples at both ends of the window.
 fn watch(observer: &mut Observer, shared: &Shared) -> Result<(Sample, Sample)> {
     sleep_until(shared.window.begin, &shared.must_stop)?;
     let first = observer.sample()?;
@@ -252,7 +252,7 @@ fn watch(observer: &mut Observer, shared: &Shared) -> Result<(Sample, Sample)> {
     Ok((first, observer.sample()?))
 }
 
-/// An error where the user wishes to stop, or another thread has failed.
+/// Sleeps until a moment. Fails if the user interrupts or another thread has failed.
 pub(crate) fn sleep_until(moment: Instant, must_stop: &AtomicBool) -> Result<()> {
     loop {
         ensure!(!Interruption::is_asked_for(), "interrupted during a load");
@@ -265,12 +265,12 @@ pub(crate) fn sleep_until(moment: Instant, must_stop: &AtomicBool) -> Result<()>
     }
 }
 
-/// What the users of a database share.
+/// Shared state of a database's users.
 struct Shared {
     window: Window,
     pacing: Pacing,
     begun: Instant,
-    /// The next transaction of an open loop.
+    /// Next transaction of an open loop.
     next: AtomicU64,
     must_stop: AtomicBool,
     meter: Mutex<Meter>,
@@ -278,7 +278,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// A user's life, until the measurement is over.
+    /// Works until the end of the measurement.
     fn work(&self, user: User, session: &mut dyn Session) -> Result<()> {
         let done = self.work_until_stopped(user, session);
         if done.is_err() {
@@ -338,7 +338,7 @@ impl Shared {
         }
     }
 
-    /// A transaction that was taken and is not made any more.
+    /// Records a transaction that was taken but not executed.
     fn miss(&self, kind: Kind, due: Option<Instant>) {
         if let Some(due) = due.filter(|due| *due < self.window.end) {
             self.missed.fetch_add(1, Ordering::Relaxed);
@@ -346,8 +346,8 @@ impl Shared {
         }
     }
 
-    /// Those of an open loop that were due before the end and that nobody took: what they would
-    /// have been is not drawn, so they count as the most frequent kind.
+    /// Records due transactions of an open loop that no user took. Their kinds were not drawn, so
+    /// they count as the most frequent one.
     fn miss_the_rest(&self) {
         let Pacing::Open { transactions_per_s } = self.pacing else { return };
         loop {
@@ -391,11 +391,10 @@ mod tests {
     const STALL: Duration = Duration::from_millis(100);
     const STALLED: u32 = 10;
     const TRANSACTIONS_PER_S: f64 = 1_000.0;
-    /// Twice as many as are due while one stalls.
+    /// Number of transactions: twice as many follow the stalled one as are due during the stall.
     const TRANSACTIONS: u32 = STALLED + 200;
 
-    /// A database where one transaction stalls, and that is gone when all were made that were due
-    /// meanwhile.
+    /// A database in which one transaction stalls. It fails after all transactions due meanwhile.
     struct Stalling(u32);
 
     impl Session for Stalling {
@@ -431,7 +430,7 @@ mod tests {
         Kind::ALL.iter().for_each(|kind| intended.add(&shared.meter().of(*kind).intended));
         assert_eq!(intended.count(), u64::from(TRANSACTIONS));
         let intended = intended.recorded(LatencyKind::Intended).expect("they were made");
-        // Of those that were due behind the stalled one each waited for what was left of it.
+        // Transactions due during the stall waited for the rest of it.
         let interval = Duration::from_secs_f64(1.0 / TRANSACTIONS_PER_S);
         for late in 1..100 {
             let count = count_from(&intended, STALL - interval * late);

@@ -1,5 +1,5 @@
-//! Request of a virtual user: the mix of transactions and the input of each, by clauses 2.4.1 to
-//! 2.8.1 of the TPC-C specification.
+//! Requests of virtual users: transaction mix and inputs, by clauses 2.4.1 to 2.8.1 of the TPC-C
+//! specification.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::draw::{Constants, DISTRICTS, Draw, ITEMS, last_name};
 
 pub(super) const LINES_MIN: u32 = 5;
 pub(super) const LINES_MAX: u32 = 15;
-/// In hundredths: new orders with an item that is not there, which are rolled back.
+/// Percentage of new orders with an invalid item, which are rolled back.
 pub(super) const ROLLED_BACK_PERCENT: u32 = 1;
 pub(super) const REMOTE_LINE_PERCENT: u32 = 1;
 pub(super) const REMOTE_PAYMENT_PERCENT: u32 = 15;
@@ -27,7 +27,7 @@ impl Kind {
     pub(crate) const ALL: [Self; 5] =
         [Self::NewOrder, Self::Payment, Self::OrderStatus, Self::Delivery, Self::StockLevel];
 
-    /// Name in figures.
+    /// Returns the name in figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::NewOrder => "new_order",
@@ -38,7 +38,7 @@ impl Kind {
         }
     }
 
-    /// Seconds that a user takes to type, and takes to think on average: clause 5.2.5.7.
+    /// Returns the keying time and the mean thinking time in seconds, clause 5.2.5.7.
     pub(super) fn keying_and_thinking_s(self) -> (f64, f64) {
         match self {
             Self::NewOrder => (18.0, 12.0),
@@ -68,7 +68,7 @@ impl Mix {
         }
     }
 
-    /// In the order of [`Kind::ALL`].
+    /// Returns the weights in the order of [`Kind::ALL`].
     pub(super) fn weights(self) -> [u32; 5] {
         match self {
             Self::Hammerdb => [10, 10, 1, 1, 1],
@@ -89,7 +89,7 @@ impl Mix {
     }
 }
 
-/// A customer, as the user names it.
+/// A customer, identified as by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Customer {
     Id(i32),
@@ -126,7 +126,7 @@ impl Input {
     }
 }
 
-/// One virtual user: a terminal with its home warehouse and, for stock levels, its district.
+/// A virtual user: a terminal with its home warehouse and, for stock levels, its district.
 pub(super) struct User {
     pub(super) warehouse: i32,
     district: i32,
@@ -137,7 +137,7 @@ pub(super) struct User {
 }
 
 impl User {
-    /// User `number`, from 0; users take warehouses in turn.
+    /// Creates user `number`, from 0. Users are assigned to warehouses round-robin.
     pub(super) fn new(number: u32, warehouses: u32, mix: Mix, constants: Constants) -> Self {
         Self {
             warehouse: signed(number % warehouses + 1),
@@ -149,7 +149,7 @@ impl User {
         }
     }
 
-    /// The same with the sequence of this seed.
+    /// Replaces the random sequence by that of this seed.
     pub(super) fn seeded(self, seed: u64) -> Self {
         Self { draw: Draw::new(seed), ..self }
     }
@@ -170,7 +170,8 @@ impl User {
         }
     }
 
-    /// Seconds to think after a transaction: exponential, cut off at ten times the mean.
+    /// Returns the thinking time after a transaction in seconds: exponential, limited to ten times
+    /// the mean.
     pub(super) fn thinking_s(&mut self, kind: Kind) -> f64 {
         let (_, mean) = kind.keying_and_thinking_s();
         (-self.draw.share().ln() * mean).min(10.0 * mean)
@@ -180,7 +181,7 @@ impl User {
         signed(self.draw.between(1, DISTRICTS))
     }
 
-    /// Another warehouse than the home, where there is one.
+    /// Returns a warehouse other than the home, if there is one.
     fn remote_warehouse(&mut self) -> i32 {
         if self.warehouses == 1 {
             return self.warehouse;
@@ -206,7 +207,7 @@ impl User {
         if is_rolled_back {
             lines.last_mut().expect("there are five at least").item = signed(ITEMS + 1);
         }
-        // Rows are locked in one order by all users, so that no two wait for each other.
+        // All users lock rows in the same order, which avoids deadlocks.
         lines.sort_unstable_by_key(|line| (line.item, line.supply_warehouse));
         Input::NewOrder { district, customer, lines }
     }
@@ -230,7 +231,7 @@ impl User {
     }
 }
 
-/// Numbers of the workload are small.
+/// Converts a number of the workload, which is always small.
 fn signed(number: u32) -> i32 {
     i32::try_from(number).expect("numbers of the workload are small")
 }

@@ -1,5 +1,5 @@
-//! Databases on a target, each with a target of its own and with a server where its engine has one,
-//! made when first needed.
+//! Databases on a target, each with its own target and, depending on the engine, its own server,
+//! created on first use.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use super::postgresql::Postgresql;
 use super::sqlite::Sqlite;
 use crate::targets::{Access, Place, Spec, Target};
 
-/// PostgreSQL lets its log grow to 1 GiB, others less; the rest is for indexes that are built, and
-/// for margin.
+/// Space for the log, which PostgreSQL limits to 1 GiB and others to less, for index builds, and a
+/// margin.
 const OWN_BYTES: u64 = 2 << 30;
-/// Rows, indexes, and what runs add.
+/// Space for rows, indexes and growth during runs.
 const BYTES_PER_WAREHOUSE: u64 = 256 << 20;
 
-/// Memory of a server: its buffers and its processes.
+/// Memory of a server: buffers and processes.
 pub(crate) const SERVER_MEMORY_BYTES: u64 = 512 << 20;
 
-/// Bytes that loading writes, roughly: rows, indexes and the log of both.
+/// Approximate bytes written by loading: rows, indexes and their log.
 pub(crate) const LOADED_BYTES_PER_WAREHOUSE: u64 = 300 << 20;
-/// Time that loading takes, roughly, for plans.
+/// Approximate duration of loading, for plans.
 pub(crate) const LOAD_SECONDS: f64 = 5.0;
 pub(crate) const LOAD_SECONDS_PER_WAREHOUSE: f64 = 4.0;
 
@@ -39,12 +39,12 @@ pub(crate) fn size_bytes(warehouses: u32) -> u64 {
     OWN_BYTES + u64::from(warehouses) * BYTES_PER_WAREHOUSE
 }
 
-/// Why the engine cannot be run here.
+/// Returns the reason why the engine cannot run here, or `None`.
 pub(crate) fn missing_server(engine: Engine) -> Option<String> {
     let needed: &[Ability] = match engine {
         Engine::Postgresql => &[Ability::BlockDevices, Ability::Program("setpriv")],
         Engine::Mariadb => &[Ability::BlockDevices],
-        // It needs no user of its own.
+        // It needs no separate user.
         Engine::Sqlite => return None,
     };
     if let Some(reason) = missing(needed) {
@@ -58,7 +58,7 @@ pub(crate) fn missing_server(engine: Engine) -> Option<String> {
     found.err().map(|error| format!("{error:#}"))
 }
 
-/// Server of a database, and the place of its files.
+/// A database's server, or the location of its files.
 pub(crate) enum Host {
     Postgresql(Server),
     Mariadb(MariadbServer),
@@ -66,7 +66,7 @@ pub(crate) enum Host {
 }
 
 impl Host {
-    /// Makes one in a folder that is not there yet.
+    /// Creates one in a new folder.
     pub(crate) fn create(engine: Engine, folder: &Path) -> Result<Self> {
         std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         match engine {
@@ -87,8 +87,8 @@ impl Host {
         }
     }
 
-    /// Waits for writes that one run leaves, which are not the next one's to wait for: pages to be
-    /// written, and of PostgreSQL rows that are dead and statistics that are old.
+    /// Flushes a run's pending work, so that it does not affect the next run: dirty pages, and for
+    /// PostgreSQL dead rows and stale statistics.
     pub(crate) fn settle(&self) -> Result<()> {
         match self {
             Self::Postgresql(server) => {
@@ -100,8 +100,8 @@ impl Host {
         }
     }
 
-    /// From now on rows that are dead are PostgreSQL's to keep until [`Host::settle`]: what vacuums
-    /// at times of its own would meet one run and spare the next.
+    /// Disables PostgreSQL's autovacuum until [`Host::settle`] cleans up, because it would affect
+    /// runs at random.
     pub(crate) fn stop_autovacuum(&self) -> Result<()> {
         if let Self::Postgresql(server) = self {
             server.query(NAME, "ALTER SYSTEM SET autovacuum = off")?;
@@ -110,7 +110,7 @@ impl Host {
         Ok(())
     }
 
-    /// Stops the server, if there is one. Its files stay.
+    /// Stops the server, if there is one. Its files remain.
     pub(crate) fn stop(self) -> Result<()> {
         match self {
             Self::Postgresql(mut server) => server.stop(),
@@ -119,7 +119,7 @@ impl Host {
         }
     }
 
-    /// The server's process.
+    /// Returns the server's process id.
     pub(crate) fn id(&self) -> Option<u32> {
         match self {
             Self::Postgresql(server) => server.id(),
@@ -136,7 +136,7 @@ impl Host {
         }
     }
 
-    /// PostgreSQL, where it is that.
+    /// Returns the server if it is PostgreSQL.
     pub(crate) fn postgresql(&self) -> Option<&Server> {
         match self {
             Self::Postgresql(server) => Some(server),
@@ -153,7 +153,7 @@ pub(crate) struct InstanceSet {
     instances: RefCell<Vec<DatabaseInstance>>,
 }
 
-/// A database and what its files are on. Fields are dropped in their order.
+/// A database with its target. Fields are dropped in order.
 pub(crate) struct DatabaseInstance {
     pub(crate) host: Host,
     pub(crate) target: Target,
@@ -164,7 +164,7 @@ impl InstanceSet {
         Self { spec, engine, extent, instances: RefCell::default() }
     }
 
-    /// Works on the first `count` databases; those that are not there yet are made.
+    /// Runs `work` with the first `count` databases, creating missing ones.
     pub(crate) fn with<T>(
         &self,
         count: usize,
@@ -179,7 +179,7 @@ impl InstanceSet {
         work(&instances[..count])
     }
 
-    /// Takes all databases down: after a void run the next one begins with a new load.
+    /// Drops all databases, so that a void run is followed by a new load.
     pub(crate) fn clear(&self) {
         self.instances.borrow_mut().clear();
     }
@@ -198,7 +198,7 @@ impl InstanceSet {
 }
 
 impl DatabaseInstance {
-    /// Kind of its files, and what they take where they lie.
+    /// Returns the size of its files, and the space that they use.
     pub(crate) fn store_use(&self) -> Result<Option<StoreUse>> {
         let used_bytes = self.target.used_bytes()?;
         let written_bytes = folder_bytes(self.host.data())?;
@@ -208,7 +208,7 @@ impl DatabaseInstance {
     }
 }
 
-/// Bytes of the files below a folder.
+/// Returns the size of the files below a folder.
 pub(crate) fn folder_bytes(folder: &Path) -> Result<u64> {
     let printed = system::Tool::new("du --summarize --bytes").arg(folder).check()?;
     let first = printed.split_whitespace().next().context("du prints a size")?;

@@ -1,4 +1,4 @@
-//! Makes the database that runs begin with: tables, rows, and what comes after them.
+//! Creation of the initial database: tables, rows, indexes and statistics.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::run::show_part;
 
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Amount of data that is loaded.
+/// Amount of data to load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) warehouses: u32,
     pub(crate) seed: u64,
 }
 
-/// Makes the database anew. Afterwards everything is on storage.
+/// Creates the database. On return everything is on storage.
 pub(crate) fn load(database: &dyn Database, extent: Extent) -> Result<()> {
     database.create().context("cannot make the database")?;
     fill(database, extent).context("cannot fill the tables")?;
@@ -27,7 +27,7 @@ pub(crate) fn load(database: &dyn Database, extent: Extent) -> Result<()> {
     database.complete()
 }
 
-/// How far the loaders are, and whether they are to end.
+/// Progress of the loaders, and their stop flag.
 #[derive(Default)]
 struct Advance {
     rows: AtomicU64,
@@ -67,7 +67,7 @@ fn fill(database: &dyn Database, extent: Extent) -> Result<()> {
     })
 }
 
-/// `[#####-----] 50 % of 1000 rows`.
+/// Formats `[#####-----] 50 % of 1000 rows`.
 fn bar(done: u64, all: u64) -> String {
     const WIDTH: u64 = 20;
     let filled = (done * WIDTH / all.max(1)).min(WIDTH);
@@ -77,7 +77,7 @@ fn bar(done: u64, all: u64) -> String {
     format!("loading [{filled}{empty}] {percent} % of {all} rows")
 }
 
-/// The items, by the first loader, and each of its warehouses.
+/// Loads a loader's warehouses, and the items if it is the first.
 fn load_share(
     database: &dyn Database,
     extent: Extent,
@@ -101,7 +101,7 @@ fn load_share(
     Ok(())
 }
 
-/// Rows under way to a table.
+/// A stream of rows to a table.
 struct Rows<'load> {
     fill: &'load mut dyn Fill,
     table: &'static str,

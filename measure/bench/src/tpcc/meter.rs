@@ -1,4 +1,4 @@
-//! Transactions of one database's users and their durations, by kind of transaction.
+//! Transactions of one database's users, with durations by kind.
 
 use std::time::Instant;
 
@@ -6,10 +6,10 @@ use super::database::{Done, End};
 use super::input::Kind;
 use crate::latency::Latencies;
 
-/// Pieces of the measurement that show whether it was steady.
+/// Number of pieces of the measurement in which steadiness is judged.
 const ROUNDS: usize = 5;
 
-/// Window of time that counts: transactions that begin and end in it.
+/// Measured window. Transactions that start and end in it count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) begin: Instant,
@@ -17,12 +17,12 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A rest counts as none.
+    /// Returns the number of whole seconds.
     pub(crate) fn whole_seconds(self) -> usize {
         usize::try_from((self.end - self.begin).as_secs()).unwrap_or(usize::MAX)
     }
 
-    /// Second of it in which a moment is, from 0; none outside whole seconds.
+    /// Returns the second that contains a moment, from 0, or `None` outside the whole seconds.
     pub(crate) fn second(self, moment: Instant) -> Option<usize> {
         let after = moment.checked_duration_since(self.begin)?;
         let second = usize::try_from(after.as_secs()).ok()?;
@@ -30,7 +30,7 @@ impl Window {
     }
 }
 
-/// When a transaction was due, where there is a schedule; when it was sent, and answered.
+/// Times of a transaction: when it was due (with a schedule), sent and answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments {
     pub(crate) due: Option<Instant>,
@@ -45,7 +45,7 @@ pub(crate) struct Tally {
     pub(crate) rolled_back: u64,
     pub(crate) retries: u64,
     pub(crate) service: Latencies,
-    /// From when transactions were due.
+    /// Latencies from when transactions were due.
     pub(crate) intended: Latencies,
 }
 
@@ -64,9 +64,9 @@ pub(crate) struct Meter {
     tallies: Vec<Tally>,
     /// New orders committed in each piece of the window.
     rounds: [u64; ROUNDS],
-    /// New orders committed in each second of it.
+    /// New orders committed in each second of the window.
     seconds: Vec<u64>,
-    /// New orders committed from the first to the last, before and after the window too.
+    /// New orders committed in the whole run, including outside the window.
     pub(crate) new_orders_ever: u64,
 }
 
@@ -81,7 +81,7 @@ impl Meter {
         let is_new_order = kind == Kind::NewOrder && done.end == End::Committed;
         self.new_orders_ever += u64::from(is_new_order);
         let Window { begin, end } = self.window;
-        // What was due in the window and answered behind it has waited all the same.
+        // A transaction due in the window and answered after it also counts as waiting.
         if let Some(due) = moments.due.filter(|due| (begin..end).contains(due)) {
             let waited_ns = ns_between(due, moments.answered);
             self.tallies[kind as usize].intended.record(waited_ns);
@@ -105,7 +105,7 @@ impl Meter {
         tally.service.record(ns_between(moments.sent, moments.answered));
     }
 
-    /// A transaction that was due and never made: its user waited in vain until the end.
+    /// Records a due transaction that was never executed. Its user waited until the end.
     pub(crate) fn record_missed(&mut self, kind: Kind, due: Instant) {
         if due >= self.window.begin && due < self.window.end {
             self.tallies[kind as usize].intended.record(ns_between(due, self.window.end));
@@ -116,12 +116,12 @@ impl Meter {
         &self.tallies[kind as usize]
     }
 
-    /// Transactions of all kinds, in the window.
+    /// Returns the number of transactions of all kinds in the window.
     pub(crate) fn transactions_ended(&self) -> u64 {
         self.tallies.iter().map(|tally| tally.committed + tally.rolled_back).sum()
     }
 
-    /// New orders a minute in each piece.
+    /// Returns new orders per minute in each piece.
     pub(crate) fn rounds_nopm(&self) -> Vec<f64> {
         let seconds = (self.window.end - self.window.begin).as_secs_f64() / ROUNDS as f64;
         self.rounds.iter().map(|count| *count as f64 * 60.0 / seconds).collect()
@@ -131,7 +131,7 @@ impl Meter {
         self.window
     }
 
-    /// New orders committed in each second of the window.
+    /// Returns the new orders committed in each second of the window.
     pub(crate) fn new_orders_by_second(&self) -> &[u64] {
         &self.seconds
     }

@@ -1,9 +1,9 @@
-//! The suite `tpcc`: order processing on a database, a workload derived from TPC-C.
+//! The suite `tpcc`: order processing on a database, derived from TPC-C.
 //!
-//! Schema, data and the five transactions follow the text of the TPC-C specification; runs do not
-//! follow its rules on terminals, pricing and audits. So the suite and its figures are called
-//! TPC-C-derived, and its rate NOPM: new orders a minute, as the database counts them. A run after
-//! which the database is inconsistent, or counts other orders than the driver, is void.
+//! Schema, data and the five transactions follow the TPC-C specification. Runs do not follow its
+//! rules on terminals, pricing and audits. Therefore the suite and its figures are called
+//! TPC-C-derived, and its rate NOPM: new orders per minute, as counted by the database. A run is
+//! void if the database is inconsistent afterwards, or counts different orders than the driver.
 
 mod clones;
 mod conditions;

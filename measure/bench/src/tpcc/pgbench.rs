@@ -1,5 +1,5 @@
-//! The same procedures called by pgbench: another driver, with another generator of numbers, whose
-//! rate is read from the database as that of our own.
+//! The same stored procedures called by pgbench: another driver with another random number
+//! generator, whose rate is also read from the database.
 
 use std::fmt::Write;
 use std::fs::{self, File};
@@ -25,18 +25,19 @@ use super::input::{
 };
 use super::postgresql::Postgresql;
 
-/// It goes on for so long behind the window, so that it does not end within.
+/// Additional run time after the window, so that it does not end early.
 const BEYOND: Duration = Duration::from_secs(1);
 const END_TIME_LIMIT: Duration = Duration::from_secs(120);
 const TRIES_MAX: u32 = RETRIES_MAX + 1;
 
-/// Work of pgbench, by the database; and the new orders that it says it asked for.
+/// Work of pgbench as counted by the database, and the new orders that pgbench reports as
+/// requested.
 pub(super) struct Checked {
     pub(super) measured: Measured,
     pub(super) new_orders_asked_for: u64,
 }
 
-/// Runs pgbench with the users, mix, ramp and duration of the load, closed.
+/// Runs pgbench with the load's users, mix, warm-up and duration, in a closed loop.
 pub(super) fn drive(server: &Server, load: &Load) -> Result<Checked> {
     let folder = folder_of_scripts()?;
     let mut observer = Observer::new(&Postgresql::of(server))?;
@@ -59,7 +60,7 @@ pub(super) fn drive(server: &Server, load: &Load) -> Result<Checked> {
     Ok(Checked { measured: observer.finish(samples, None, 0)?, new_orders_asked_for })
 }
 
-/// Runs pgbench, put behind words of a command line, and asks the database nothing.
+/// Runs pgbench with a command prefix, without querying the database.
 pub(crate) fn rush(server: &Server, load: &Load, starter: &[String]) -> Result<()> {
     let folder = folder_of_scripts()?;
     let output = folder.path().join("output");
@@ -74,7 +75,7 @@ fn folder_of_scripts() -> Result<TempDir> {
     Ok(folder)
 }
 
-/// Returns what it said at its end.
+/// Waits for the end. Returns the final output.
 fn finish(running: Background, time_limit: Duration, output: &Path) -> Result<String> {
     let ended = running.finish(time_limit);
     let said = said_in(output);
@@ -115,14 +116,14 @@ fn said_in(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// pgbench numbers its scripts; the first is that of new orders.
+/// Parses pgbench's number of transactions of its first script, that of new orders.
 fn new_orders_in(said: &str) -> Option<u64> {
     let (_, of_first) = said.split_once("SQL script 1:")?;
     let line = of_first.lines().find(|line| line.contains(" transactions ("))?;
     line.trim_start_matches([' ', '-']).split(' ').next()?.parse().ok()
 }
 
-/// One transaction in pgbench's language, drawn as [`super::input`] draws it.
+/// Returns a transaction in pgbench's language, with the distributions of [`super::input`].
 fn script(kind: Kind, warehouses: u32, constants: &Constants) -> String {
     let mut text = format!("\\set w :client_id % {warehouses} + 1\n");
     let mut set = |name: &str, value: &str| {
@@ -131,7 +132,7 @@ fn script(kind: Kind, warehouses: u32, constants: &Constants) -> String {
     let district = format!("random(1, {DISTRICTS})");
     let customer = uneven(CUSTOMER_SPREAD, (1, CUSTOMERS), constants.customer);
     let name = uneven(LAST_NAME_SPREAD, (0, LAST_NAMES - 1), constants.last_name_at_run);
-    // Where there is but one warehouse, it is its own other one.
+    // With only one warehouse, the other one is the same.
     let other = match warehouses {
         1 => "1".to_owned(),
         _ => format!("(:w + random(0, {})) % {warehouses} + 1", warehouses - 2),
@@ -188,7 +189,7 @@ fn script(kind: Kind, warehouses: u32, constants: &Constants) -> String {
     text
 }
 
-/// Fifteen lines, of which the procedure takes as many as the order has.
+/// Sets fifteen lines. The procedure uses as many as the order has.
 fn set_lines(set: &mut impl FnMut(&str, &str), other: &str, constants: &Constants) {
     for line in 1..=LINES_MAX {
         let item = uneven(ITEM_SPREAD, (1, ITEMS), constants.item);
@@ -201,7 +202,7 @@ fn set_lines(set: &mut impl FnMut(&str, &str), other: &str, constants: &Constant
     }
 }
 
-/// The specification's NURand.
+/// Returns the specification's NURand.
 fn uneven(spread: u32, (low, high): (u32, u32), constant: u32) -> String {
     let range = high - low + 1;
     format!("((random(0, {spread}) | random({low}, {high})) + {constant}) % {range} + {low}")

@@ -1,8 +1,7 @@
-//! The five transactions statement by statement, in SQL that MariaDB and SQLite understand.
+//! The five transactions as individual statements, in SQL that MariaDB and SQLite understand.
 //!
-//! Money is whole cents here. A statement's text has `?` for each value, `$hundred` for what cents
-//! are divided by where a database keeps decimals, and `$lock` where a row that is read is about to
-//! be changed.
+//! Money is in whole cents here. In a statement's text `?` is a parameter, `$hundred` is the
+//! divisor of cents for databases with decimals, and `$lock` marks a row that is read for update.
 
 use anyhow::{Context, Result, ensure};
 
@@ -11,10 +10,10 @@ use super::draw::DISTRICTS;
 use super::input::{Customer, Input, Kind, Line};
 use super::rows::money;
 
-/// Of what comes as a decimal; all whole numbers below it are exact.
+/// Maximum integer value of a decimal. All integers below are exact.
 const WHOLE_MAX: f64 = 9e15;
 
-/// Value for which a mark in a statement stands.
+/// Value of a statement's parameter.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'input> {
     Number(i64),
@@ -27,13 +26,13 @@ impl From<i32> for Value<'_> {
     }
 }
 
-/// A field of a row that a statement gave.
+/// A field of a result row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
     Nothing,
     Number(i64),
     Real(f64),
-    /// Decimals come as text too.
+    /// Text, including decimals.
     Text(String),
 }
 
@@ -47,7 +46,7 @@ impl Cell {
         }
     }
 
-    /// A whole number, however it came.
+    /// Returns an integer from any representation.
     pub(super) fn whole(&self) -> Result<i64> {
         match self {
             Self::Number(number) => Ok(*number),
@@ -68,7 +67,7 @@ impl Cell {
     }
 }
 
-/// The statements, in the order of [`TEXTS`].
+/// Statements, in the order of [`TEXTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
     CustomerAndTax,
@@ -157,14 +156,14 @@ const TEXTS: [&str; Statement::COUNT] = [
         AND s_w_id = ol_w_id AND s_i_id = ol_i_id AND s_quantity < ?",
 ];
 
-/// Spellings that differ between databases.
+/// Differences in spelling between databases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialect {
     pub(super) hundred: &'static str,
     pub(super) lock: &'static str,
 }
 
-/// All statements, as the database spells them, in the order of [`Statement`].
+/// Returns all statements in the database's spelling, in the order of [`Statement`].
 pub(super) fn texts(dialect: Dialect) -> impl Iterator<Item = String> {
     let spell = move |text: &str| {
         text.replace("$hundred", dialect.hundred).replace("$lock", dialect.lock).trim().to_owned()
@@ -172,7 +171,7 @@ pub(super) fn texts(dialect: Dialect) -> impl Iterator<Item = String> {
     TEXTS.into_iter().map(spell)
 }
 
-/// Intent of a transaction to change something.
+/// Access mode of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intent {
     Read,
@@ -185,10 +184,10 @@ pub(super) trait Statements: Send {
     fn commit(&mut self) -> Result<()>;
     fn roll_back(&mut self) -> Result<()>;
 
-    /// Runs a statement and takes all its rows.
+    /// Executes a statement and returns all rows.
     fn rows(&mut self, statement: Statement, values: &[Value<'_>]) -> Result<Vec<Vec<Cell>>>;
 
-    /// Whether the database ended a transaction for the sake of another one.
+    /// Returns whether the database aborted a transaction because of a conflict.
     fn is_conflict(error: &anyhow::Error) -> bool;
 }
 
@@ -212,7 +211,7 @@ impl<S: Statements> Session for PlainSession<S> {
     }
 }
 
-/// One transaction under way.
+/// A transaction in progress.
 struct Work<'session, S> {
     statements: &'session mut S,
     warehouse: i32,
@@ -232,7 +231,7 @@ impl<S: Statements> Work<'_, S> {
         self.rows(statement, values).map(|_| ())
     }
 
-    /// After an error everything is taken back.
+    /// Runs a transaction. Rolls back after an error.
     fn in_transaction(&mut self, input: &Input) -> Result<End> {
         let intent = match input.kind() {
             Kind::OrderStatus | Kind::StockLevel => Intent::Read,
@@ -254,13 +253,13 @@ impl<S: Statements> Work<'_, S> {
             Ok(End::Committed) => self.statements.commit(),
             Ok(End::RolledBack) => self.statements.roll_back(),
             Err(_) => {
-                // What is ended already cannot be taken back, and need not be.
+                // A transaction that has already ended cannot be rolled back and need not be.
                 let _ = self.statements.roll_back();
                 Ok(())
             }
         };
         if ended.is_err() {
-            // The same.
+            // As above.
             let _ = self.statements.roll_back();
         }
         ended.and(done)
@@ -307,12 +306,12 @@ impl<S: Statements> Work<'_, S> {
             cents += amount;
         }
         let taxes = 1.0 + known[1].real()? + next[1].real()?;
-        // What the user's screen would show.
+        // Computes what the user's screen would show.
         std::hint::black_box(cents as f64 / 100.0 * (1.0 - known[0].real()?) * taxes);
         Ok(End::Committed)
     }
 
-    /// Returns what the stock says of the district.
+    /// Updates the stock of a line. Returns the district's information.
     fn take_stock(&mut self, line: &Line, district: i32) -> Result<String> {
         let (supply, item) = (line.supply_warehouse.into(), line.item.into());
         let mut stock = self.one(Statement::Stock, &[district.into(), supply, item])?;
@@ -327,7 +326,8 @@ impl<S: Statements> Work<'_, S> {
         }
     }
 
-    /// The customer's number; of those with one name the one in the middle, clause 2.5.2.2.
+    /// Returns the customer's number. Among several of the same name, the middle one, clause
+    /// 2.5.2.2.
     fn customer(&mut self, place: (i32, i32), customer: &Customer) -> Result<Value<'static>> {
         match customer {
             Customer::Id(id) => Ok((*id).into()),
@@ -392,8 +392,8 @@ impl<S: Statements> Work<'_, S> {
         Ok(End::Committed)
     }
 
-    /// The oldest new order of a district, which is no new order any more then. Its row is locked
-    /// when it is known, so that it is there to be taken.
+    /// Removes the oldest new order of a district. Its row is locked once found, so that no other
+    /// transaction takes it.
     fn oldest(&mut self, district: Value<'static>) -> Result<Option<Value<'static>>> {
         let own = Value::from(self.warehouse);
         let found = self.rows(Statement::OldestNewOrder, &[own, district])?.pop();

@@ -1,4 +1,4 @@
-//! Measurements as rows.
+//! Conversion of measurements to rows.
 
 use results::{LatencyKind, NOPM, Row, Suite, Validity};
 use serde_json::json;
@@ -9,10 +9,10 @@ use super::input::Kind;
 use super::meter::Tally;
 use crate::latency::Latencies;
 
-/// Names our own driver in rows.
+/// Name of our own driver in rows.
 pub(crate) const OWN_DRIVER: &str = "own";
 
-/// Parameters of a row beside its figures.
+/// Parameters of a row besides its figures.
 pub(crate) struct About {
     pub(crate) engine: Engine,
     pub(crate) target: String,
@@ -20,12 +20,12 @@ pub(crate) struct About {
     pub(crate) databases: usize,
     pub(crate) durability: String,
     pub(crate) repeat: u32,
-    /// Share of the peak, in an open loop.
+    /// Percentage of the maximum rate, in an open loop.
     pub(crate) rate_percent: Option<u32>,
     pub(crate) seed_of_data: u64,
 }
 
-/// `hammerdb closed warehouses=10 users=4`.
+/// Formats `hammerdb closed warehouses=10 users=4`.
 pub(crate) fn case_name(load: &Load, about: &About) -> String {
     let pacing = match (load.pacing, about.rate_percent) {
         (Pacing::Closed, _) => "closed".to_owned(),
@@ -46,7 +46,7 @@ pub(crate) fn case_name(load: &Load, about: &About) -> String {
     name
 }
 
-/// One row for all databases that ran together: their sum, and how far they are apart.
+/// Creates one row for databases that ran together: their sum, and their spread.
 pub(crate) fn row(about: &About, load: &Load, measured: &[Measured]) -> Row {
     let mut row = Row::new(Suite::Tpcc, case_name(load, about), &*about.target);
     row.repeat = about.repeat;
@@ -142,7 +142,7 @@ fn add_latencies(row: &mut Row, load: &Load, measured: &[Measured]) {
                 true => intended.recorded(LatencyKind::Intended),
                 false => service.recorded(LatencyKind::Service),
             };
-            // Without a new order there is no latency of one, and no rate either.
+            // Without new orders there is no latency and no rate.
             row.latency = told.ok();
         }
     }
@@ -181,8 +181,8 @@ fn void_because(measured: &[Measured]) -> Option<String> {
     (!faults.is_empty()).then(|| format!("void: {}", faults.join("; ")))
 }
 
-/// Transactions a second that ended in the window, of all kinds and on the slowest database: what
-/// an open loop takes shares of.
+/// Returns the transactions per second of all kinds that ended in the window, on the slowest
+/// database. Rates of open loops are relative to it.
 pub(crate) fn transactions_per_s(measured: &[Measured]) -> f64 {
     let of_one = |it: &Measured| {
         let count = it.meter.as_ref().map_or(0, |meter| meter.transactions_ended());

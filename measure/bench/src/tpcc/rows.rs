@@ -1,18 +1,17 @@
-//! The rows that a database begins with, by clause 4.3.3.1, in the form of COPY: fields between
-//! tabs, `\N` for nothing.
+//! Initial rows of a database, by clause 4.3.3.1, in the format of COPY: tab-separated fields, `\N`
+//! for null.
 
 use std::fmt::Write;
 
 use super::draw::{CUSTOMERS, Constants, DISTRICTS, Draw, ITEMS, LAST_NAMES, last_name};
 
-/// When everything was entered: one moment, so that the same seed gives the same data.
+/// Timestamp of all rows, constant so that the same seed gives the same data.
 const ENTERED: &str = "2026-01-01 00:00:00+00";
 
-/// Orders from this one on are not delivered yet.
+/// First order that is not yet delivered.
 const FIRST_OPEN_ORDER: u32 = 2_101;
 
-/// Table and columns as COPY names them, and the rows that it begins with for each warehouse; of
-/// order lines about so many.
+/// Tables, and the initial number of rows per warehouse (approximate for order lines).
 pub(super) const TABLES: [(&str, u32); 8] = [
     ("warehouse", 1),
     ("district", DISTRICTS),
@@ -24,19 +23,19 @@ pub(super) const TABLES: [(&str, u32); 8] = [
     ("order_line", DISTRICTS * CUSTOMERS * 10),
 ];
 
-/// Rows of a database of so many warehouses, about.
+/// Returns the approximate number of rows of a database.
 pub(super) fn row_count(warehouses: u32) -> u64 {
     let of_each: u64 = TABLES.iter().map(|(_, count)| u64::from(*count)).sum();
     of_each * u64::from(warehouses) + u64::from(ITEMS)
 }
 
-/// Takes rows, each ended by a new line, piece by piece.
+/// Receiver of newline-terminated rows, in pieces.
 pub(super) trait Sink {
     type Error;
     fn take(&mut self, rows: &mut String) -> Result<(), Self::Error>;
 }
 
-/// Rows in a piece.
+/// Number of rows per piece.
 const PIECE_ROWS: u32 = 500;
 
 pub(super) fn items<S: Sink>(seed: u64, sink: &mut S) -> Result<(), S::Error> {
@@ -48,13 +47,13 @@ pub(super) fn items<S: Sink>(seed: u64, sink: &mut S) -> Result<(), S::Error> {
     })
 }
 
-/// One warehouse: its rows depend on the seed and its number alone.
+/// A warehouse. Its rows depend only on the seed and its number.
 pub(super) struct Warehouse {
     pub(super) id: u32,
     pub(super) seed: u64,
 }
 
-/// What orders and their lines share, drawn for one table as for the other.
+/// Common data of orders and their lines, drawn identically for both tables.
 struct Order {
     district: u32,
     id: u32,
@@ -63,7 +62,7 @@ struct Order {
 }
 
 impl Warehouse {
-    /// The rows of one of [`TABLES`].
+    /// Generates the rows of one of [`TABLES`].
     pub(super) fn rows<S: Sink>(&self, table: &str, sink: &mut S) -> Result<(), S::Error> {
         match table {
             "warehouse" => self.warehouse(sink),
@@ -78,7 +77,7 @@ impl Warehouse {
         }
     }
 
-    /// Each table has a sequence of its own.
+    /// Returns the table's own random sequence.
     fn draw(&self, table: u64) -> Draw {
         Draw::of_part(self.seed, (u64::from(self.id) << 8) | table)
     }
@@ -106,7 +105,7 @@ impl Warehouse {
         let mut draw = self.draw(3);
         pieces(0..=DISTRICTS * CUSTOMERS - 1, sink, |rows, index| {
             let (district, id) = (index / CUSTOMERS + 1, index % CUSTOMERS + 1);
-            // Each name is there once at least.
+            // Each name occurs at least once.
             let number = match id <= LAST_NAMES {
                 true => id - 1,
                 false => draw.last_name_number(constant),
@@ -150,7 +149,7 @@ impl Warehouse {
         })
     }
 
-    /// All orders of the warehouse: each customer of a district has one.
+    /// Returns all orders of the warehouse: one per customer of each district.
     fn all_orders(&self) -> Vec<Order> {
         let mut draw = self.draw(6);
         let mut orders = Vec::new();
@@ -234,7 +233,7 @@ fn line(rows: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(rows, "{text}").expect("text grows");
 }
 
-/// Two streets, city, state and zip code.
+/// Returns two streets, city, state and zip code.
 fn address(draw: &mut Draw) -> String {
     let (one, two, city) = (draw.letters((10, 20)), draw.letters((10, 20)), draw.letters((10, 20)));
     let state = draw.letters((2, 2));
@@ -245,7 +244,7 @@ fn tax(draw: &mut Draw) -> String {
     share(draw.between(0, 2_000))
 }
 
-/// Of ten thousandths.
+/// Formats a number of ten-thousandths.
 fn share(of_ten_thousand: u32) -> String {
     format!("0.{of_ten_thousand:04}")
 }

@@ -1,4 +1,4 @@
-//! The tables and their keys, by clause 1.3 of the TPC-C specification, in the words of PostgreSQL.
+//! Tables and keys, by clause 1.3 of the TPC-C specification, in PostgreSQL's dialect.
 
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 pub(super) const KEYS: &str = include_str!("keys.sql");

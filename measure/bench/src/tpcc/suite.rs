@@ -1,4 +1,4 @@
-//! Options of the suite, and the steps that it plans.
+//! Options and plan of the suite.
 
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -30,22 +30,22 @@ const WAREHOUSES_MAX: i64 = 1_000;
 const USERS_MAX: i64 = 1_000;
 const DATABASES_MAX: u64 = 16;
 
-/// As reports call what several databases are not run in.
+/// Name in reports of a configuration that is not measured.
 const VIRTUAL_MACHINES: &str = "virtual machines, a volume each";
 
-/// Names the other driver in rows.
+/// Name of the other driver in rows.
 const PGBENCH: &str = "pgbench";
 
-/// How much more pgbench's rate is than our own driver's on the same procedures, as a share of
-/// ours. With its sign, so that noise of single repeats is none of their median.
+/// Relative difference of pgbench's rate to that of our driver on the same procedures. Signed, so
+/// that noise of single repeats cancels in the median.
 const CHECK_DIFFERENCE: &str = "pgbench_difference_share";
 
-/// Memory of all clones before they run, over that of the one that was loaded.
+/// Memory of all clones before they run, relative to that of the original.
 const CLONES_RAM_RATIO: &str = "clones_ram_ratio";
 
-/// How often both drivers take turns within a repeat.
+/// Number of turns of each driver within a repeat.
 const CHECK_TURNS: u32 = 4;
-/// For plans: what vacuuming between turns takes.
+/// Time of vacuuming between turns, for plans.
 const VACUUM_SECONDS: f64 = 3.0;
 
 const NOT_PUBLISHABLE: &str = "a ramp below 20 s: caches and buffers still warm up";
@@ -128,7 +128,7 @@ impl Arguments {
         }
     }
 
-    /// Before anything counts, and as long as it counts.
+    /// Returns the warm-up time and the measured time.
     fn times(&self, profile: Profile) -> (Duration, Duration) {
         let (ramp, seconds) = match profile {
             Profile::Quick => (1, 3),
@@ -153,7 +153,7 @@ impl Arguments {
         if self.think { Pacing::Thinking } else { Pacing::Closed }
     }
 
-    /// Rates of open loops; users who think have none.
+    /// Returns the rates of open loops. There are none with thinking times.
     fn rates(&self) -> impl Iterator<Item = u32> {
         self.rates.iter().copied().filter(|rate| *rate > 0 && !self.think)
     }
@@ -187,8 +187,8 @@ impl Arguments {
     }
 }
 
-/// One step for each target, number of databases and repeat: all loads one after the other, so
-/// that rates follow from the peak. Databases stay until their last step is over.
+/// Plans a step per target, number of databases and repeat, with all loads in sequence, because
+/// rates follow from the maximum. Databases exist until their last step.
 pub(crate) fn plan<'plan>(
     arguments: &'plan Arguments,
     session: &'plan Session,
@@ -250,7 +250,7 @@ fn skip(target: &str, reason: String) -> Skip {
     Skip { suite, case, target: target.to_owned(), reason }
 }
 
-/// Why databases run on the host and not each in a machine of its own.
+/// Returns the reason why databases run on the host and not in separate virtual machines.
 fn no_machines() -> String {
     if !std::path::Path::new("/dev/kvm").exists() {
         return "this host has no /dev/kvm: the measurement would be that of emulation".to_owned();
@@ -258,7 +258,7 @@ fn no_machines() -> String {
     "databases run on the host: there is no image here of a machine with a server in it".to_owned()
 }
 
-/// What is common to all steps.
+/// Shared state of all steps.
 struct Bench<'plan> {
     arguments: &'plan Arguments,
     session: &'plan Session,
@@ -271,7 +271,7 @@ impl<'plan> Bench<'plan> {
         Self { arguments, session, extent: Extent { warehouses, seed: session.seed } }
     }
 
-    /// Of all databases, which stand side by side.
+    /// Returns the memory of all databases, which exist concurrently.
     fn memory_bytes(&self, sets: &[Rc<InstanceSet>], place: &Place) -> u64 {
         let count = self.arguments.databases.iter().copied().max().unwrap_or(1);
         let of_one = |set: &Rc<InstanceSet>| set.spec.memory_bytes(place) + SERVER_MEMORY_BYTES;
@@ -338,7 +338,7 @@ impl<'plan> Bench<'plan> {
         }
     }
 
-    /// Each number of users as fast as it goes, then rates in shares of the best.
+    /// Measures each number of users at full speed, then shares of the best rate.
     fn measure(&self, set: &InstanceSet, count: u64, repeat: u32) -> Result<Vec<Row>> {
         let count = usize::try_from(count)?;
         let mut rows = Vec::new();
@@ -372,8 +372,8 @@ impl<'plan> Bench<'plan> {
         Ok(rows)
     }
 
-    /// The load by this program and by pgbench in turn, a part of the time each: a machine's speed
-    /// wanders within minutes. Each comes first as often as the other. Also the best rate of ours.
+    /// Runs the load with this program and pgbench in turn, each for part of the time, because the
+    /// machine's speed drifts within minutes. The order alternates. Also returns our best rate.
     fn by_turns(&self, set: &InstanceSet, load: &Load, repeat: u32) -> Result<(Vec<Row>, f64)> {
         set.with(1, |instances| instances[0].host.stop_autovacuum())?;
         let (mut rows, mut best) = (Vec::new(), 0.0_f64);
@@ -433,7 +433,7 @@ impl<'plan> Bench<'plan> {
         Ok((row, measured))
     }
 
-    /// The same load by pgbench.
+    /// Runs the same load with pgbench.
     fn check(&self, set: &InstanceSet, load: &Load, repeat: u32) -> Result<Row> {
         let row = set.with(1, |instances| {
             let instance = &instances[0];
@@ -521,7 +521,7 @@ impl<'plan> Bench<'plan> {
     }
 }
 
-/// A run with what processors did meanwhile.
+/// A run with the processor time during it.
 struct Watched {
     measured: Vec<Measured>,
     cpu: Cpu,
@@ -558,7 +558,7 @@ impl Watched {
     }
 }
 
-/// Flags what is too short to be published, and what was not made in time.
+/// Flags runs that are too short for publication, and due transactions that were not executed.
 pub(crate) fn mark_length(row: &mut Row, load: &Load) {
     if load.warmed + load.ramp < RAMP_MIN {
         row.flag(NOT_PUBLISHABLE);

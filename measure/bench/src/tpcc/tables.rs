@@ -1,4 +1,4 @@
-//! The suite's figures for people.
+//! Result tables of the suite.
 
 use results::{NOPM, Row};
 

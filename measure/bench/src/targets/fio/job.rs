@@ -1,10 +1,10 @@
-//! Jobs for fio.
+//! Definition of fio jobs.
 
 use std::fmt;
 
 use crate::targets::target::{Access, Target};
 
-/// Where and in which direction requests go.
+/// Direction and order of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     SequentialRead,
@@ -25,7 +25,7 @@ impl Pattern {
         matches!(self, Self::RandomRead | Self::RandomWrite)
     }
 
-    /// For the headings of tables.
+    /// Returns the name for table headings.
     pub fn title(self) -> &'static str {
         match self {
             Self::SequentialRead => "Sequential Read",
@@ -47,7 +47,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Method by which requests on files and block devices are made.
+/// I/O engine for files and block devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileEngine {
     Psync,
@@ -65,33 +65,34 @@ impl fmt::Display for FileEngine {
     }
 }
 
-/// Contents that are written. All of it is random and cannot be made smaller.
+/// Contents of writes. All are random and incompressible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// New before each request; the generator pays for it between requests.
+    /// New before each request. The generator spends time on it between requests.
     Refilled,
-    /// Made once, with a few bytes changed before each request so that no two are the same.
+    /// Created once, with a few bytes changed before each request to make them unique.
     PreBuilt,
 }
 
-/// Where several jobs work.
+/// Ranges of several jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Starts {
-    /// All on everything, from the same place: they may read the same cache lines in step.
+    /// All jobs use the whole range from the same start. They may read the same cache lines in
+    /// lockstep.
     Together,
-    /// Each on a share of its own.
+    /// Each job has its own range.
     Apart,
 }
 
-/// When a job is over.
+/// Amount of work of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
     Seconds(f64),
-    /// When each block was written or read once.
+    /// Each block is written or read once.
     Once,
 }
 
-/// Job for fio.
+/// A fio job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Job {
     pub pattern: Pattern,
@@ -106,7 +107,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// fio's arguments for this job on the target.
+    /// Returns fio's arguments for this job on the target.
     pub(crate) fn arguments(&self, target: &Target) -> Vec<String> {
         let mut arguments = vec![
             "--name=memlane-bench".to_owned(),
@@ -134,7 +135,7 @@ impl Job {
         let mut arguments = match self.starts {
             Starts::Together => vec![format!("--size={size_bytes}")],
             Starts::Apart => {
-                // Whole blocks, so that the shares begin at blocks.
+                // Whole blocks, so that ranges are block-aligned.
                 let block_bytes = u64::from(self.block_bytes);
                 let share = size_bytes / u64::from(self.jobs) / block_bytes * block_bytes;
                 vec![format!("--size={share}"), format!("--offset_increment={share}")]
@@ -148,12 +149,12 @@ impl Job {
     }
 }
 
-/// Arguments that tell fio where to read and write.
+/// Returns fio's arguments for access to the target.
 pub(crate) fn access_arguments(access: &Access, engine: FileEngine) -> Vec<String> {
     match access {
         Access::File { path, direct } => vec![
             format!("--ioengine={engine}"),
-            // fio takes a colon for the beginning of the next name.
+            // fio separates file names by colons.
             format!("--filename={}", path.to_string_lossy().replace(':', "\\:")),
             format!("--direct={}", u8::from(*direct)),
         ],

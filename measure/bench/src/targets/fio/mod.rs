@@ -1,4 +1,4 @@
-//! The load generator: fio's jobs, its runs and its JSON.
+//! The load generator fio: its jobs, runs and JSON output.
 
 mod job;
 mod outcome;

@@ -1,7 +1,7 @@
-//! Results of fio, from its JSON (`--output-format=json+`).
+//! Parsing of fio's results from its JSON (`--output-format=json+`).
 //!
-//! Every field that fio may leave out is optional here; what is missing and needed is an error that
-//! names it, never a panic and never a zero.
+//! Every field that fio may omit is optional here. A missing required field is an error that names
+//! it, never a panic or a zero.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,13 +16,13 @@ pub struct Outcome {
     pub io: Io,
     pub latency: Latency,
     pub duration_s: f64,
-    /// Processor time of the generator's threads as a share of their running time, summed, 1 for
+    /// Processor time of the generator's threads relative to their running time, summed. 1 means
     /// one core.
     pub generator_user_cores: f64,
     pub generator_system_cores: f64,
 }
 
-/// Fault in fio's JSON.
+/// Error in fio's JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
     what: String,
@@ -79,8 +79,8 @@ struct Spread {
     bins: Option<BTreeMap<String, u64>>,
 }
 
-/// Reads fio's report, before which fio may have put remarks. All jobs are one group; the direction
-/// that moved more is what counts.
+/// Parses fio's report, which may be preceded by remarks. All jobs form one group. The direction
+/// that transferred more counts.
 pub fn parse(text: &str) -> Result<Outcome, Malformed> {
     let start = text.lines().position(|line| line.starts_with('{'));
     let start = start.ok_or_else(|| malformed(format!("it holds no JSON: {}", shortened(text))))?;
@@ -133,7 +133,7 @@ fn latency_of(direction: &Direction) -> Result<Latency, Malformed> {
         let found = total.percentile.as_ref().and_then(|percentiles| percentiles.get(name));
         found.copied().ok_or_else(|| malformed(format!("no percentile {name} of `lat_ns`")))
     };
-    // Engines that wait within the submission have no two halves.
+    // Engines that block in the submission do not report the two parts.
     let mean_of = |part: &Option<Spread>| {
         part.as_ref().filter(|part| part.count.unwrap_or(0) > 0).and_then(|part| part.mean)
     };
@@ -163,8 +163,8 @@ fn histogram_of(spread: &Spread) -> Result<Vec<(u64, u64)>, Malformed> {
     Ok(histogram)
 }
 
-/// fio names a bin by its middle. Below 128 each value has its own; from there on each power of two
-/// is divided into 64.
+/// Returns the upper bound of a bin, which fio identifies by its middle. Below 128 each value has
+/// its own bin. Above, each power of two has 64.
 fn upper_bound(middle: u64) -> u64 {
     if middle < 128 {
         return middle;
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_bin_ends_half_its_width_above_its_middle() {
-        // 64 bins between 8192 and 16384: each 128 wide.
+        // 64 bins between 8192 and 16384, each 128 wide.
         assert_eq!(upper_bound(12_608), 12_672);
         assert_eq!(upper_bound(100), 100);
     }

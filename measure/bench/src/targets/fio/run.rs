@@ -1,4 +1,4 @@
-//! fio as a process.
+//! Running of fio processes.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::job::{Amount, Job};
 use super::outcome::{Outcome, parse};
 use crate::targets::target::Target;
 
-/// What a run may take beyond its measured time: to start, and to write everything once.
+/// Maximum time beyond the measured time, for starting and for writing everything once.
 const EXTRA_TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// Total latencies are what is reported; its halves only as means.
+/// Reports total latencies. The two parts are only reported as means.
 const REPORT: &[&str] =
     &["--output-format=json+", "--lat_percentiles=1", "--percentile_list=50:90:99:99.9:99.99"];
 
-/// Command line of fio for the job, for the record.
+/// Returns fio's command line for the job, for the record.
 pub fn command_line(job: &Job, target: &Target) -> String {
     let arguments = job.arguments(target);
     let report = REPORT.iter().map(|argument| (*argument).to_owned());
@@ -25,7 +25,7 @@ pub fn command_line(job: &Job, target: &Target) -> String {
     program.chain(arguments).chain(report).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs the job on the target to its end. Returns what it found and its report as it was.
+/// Runs the job on the target to completion. Returns the results and the raw report.
 pub fn run(job: &Job, target: &Target) -> Result<(Outcome, String)> {
     let seconds = match job.amount {
         Amount::Seconds(seconds) => Duration::from_secs_f64(seconds),
@@ -36,7 +36,7 @@ pub fn run(job: &Job, target: &Target) -> Result<(Outcome, String)> {
     Ok((outcome, text))
 }
 
-/// Writes the first `bytes` of the target with checksums, reads them again and compares.
+/// Writes the first `bytes` of the target with checksums, reads them back and verifies them.
 pub(crate) fn verify(job: &Job, target: &Target, bytes: u64) -> Result<()> {
     let mut arguments = job.arguments(target);
     arguments.retain(|argument| !argument.starts_with("--size="));
@@ -48,7 +48,7 @@ pub(crate) fn verify(job: &Job, target: &Target, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// fio, by way of what it has to be started by.
+/// Returns the fio command with its prefix.
 fn program(target: &Target) -> Vec<String> {
     target.starter().iter().cloned().chain(["fio".to_owned()]).collect()
 }
@@ -61,17 +61,17 @@ fn run_with(
 ) -> Result<String> {
     let tool = Tool::new("env").args(program(target)).args(arguments).args(more);
     let tool = tool.time_limit(seconds + EXTRA_TIME_LIMIT);
-    // Its jobs are in sessions of their own and would go on without it, if they were not told.
+    // Its jobs have separate sessions and must be signalled, otherwise they would continue.
     let tool = tool.own_group().ended_by(Signal::INT);
     let output = tool.run()?;
-    // With an error on each request it says more than anyone reads.
+    // Limited, because fio prints each failed request.
     let mut lines = output.stderr.lines().chain(output.stdout.lines());
     let said = lines.find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
     ensure!(output.exit_code == Some(0), "fio failed ({:?}): {said}", output.exit_code);
     Ok(output.stdout)
 }
 
-/// The names of fio's engines here.
+/// Returns the names of the available fio engines.
 pub fn engines() -> Result<Vec<String>> {
     let text = Tool::new("fio --enghelp").check()?;
     Ok(text.lines().skip(1).map(|line| line.trim().to_owned()).collect())

@@ -10,12 +10,12 @@ use tempfile::TempDir;
 use super::files::open_to_all;
 use crate::targets::target::{Access, Backing, Target, Traits, opens_directly};
 
-/// What is left for the file system itself: its journal, tables and reserve.
+/// Returns the space of the file system itself: journal, tables and reserve.
 fn own_bytes(size_bytes: u64) -> u64 {
     size_bytes / 8 + (16 << 20)
 }
 
-/// Fields are dropped in their order: the mount before what is below it.
+/// Fields are dropped in order: the mount first.
 struct OnFileSystem {
     _mounted: Mounted,
     _folder: TempDir,
@@ -44,7 +44,7 @@ impl Backing for OnFileSystem {
     }
 }
 
-/// Makes ext4 on the target and a file on it that takes most of it.
+/// Creates ext4 on the target, and a file that occupies most of it.
 pub(super) fn ext4_on(target: Target, name: String) -> Result<Target> {
     let whole_bytes = target.size_bytes();
     let size_bytes = whole_bytes.saturating_sub(own_bytes(whole_bytes)) >> 20 << 20;

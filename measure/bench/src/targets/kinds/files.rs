@@ -1,4 +1,4 @@
-//! Files of ours on tmpfs and on disk, loop devices over them, and a device of the user's.
+//! Files on tmpfs and on disk, loop devices over them, and a device given by the user.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ pub(super) const IN_KERNEL_MEMORY: Durability =
 const ON_DISK: Durability =
     Durability { after_kill: AfterKill::NoServer, survives_power_loss: true };
 
-/// A sparse file in a folder of its own, removed with it.
+/// A sparse file in its own folder, removed with it.
 pub(super) struct OwnFile {
     folder: TempDir,
 }
@@ -56,7 +56,7 @@ impl OwnFile {
     }
 }
 
-/// Users other than root must be able to enter what root made: PostgreSQL does not run as root.
+/// Makes a folder accessible to users other than root, because PostgreSQL does not run as root.
 pub(super) fn open_to_all(folder: &Path) -> Result<()> {
     rustix::fs::chmod(folder, rustix::fs::Mode::from_raw_mode(0o755))
         .with_context(|| format!("cannot open {} to all", folder.display()))
@@ -86,7 +86,7 @@ pub(super) fn on_disk(place: &Path, size_bytes: u64) -> Result<(Traits, Box<dyn 
     Ok((Traits { access, durability, reduces: false, device }, Box::new(file)))
 }
 
-/// Why there is no disk to compare with.
+/// Returns the reason why there is no disk for comparison, or `None`.
 pub(super) fn missing_disk(place: &Path) -> Option<String> {
     match is_tmpfs(place) {
         Ok(false) => None,
@@ -101,7 +101,7 @@ fn is_tmpfs(place: &Path) -> Result<bool> {
     Ok(found.f_type == TMPFS_MAGIC)
 }
 
-/// The whole device under the file's file system, where it is one the kernel counts at.
+/// Returns the whole device below the file's file system, if the kernel has statistics for it.
 fn device_below(path: &Path) -> Option<String> {
     let number = fs::metadata(path).ok()?.dev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -161,7 +161,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// The user's own device, which stays; its contents do not.
+/// A device given by the user. It is kept, but its contents are not.
 struct Destroyed;
 
 impl Backing for Destroyed {
@@ -170,7 +170,7 @@ impl Backing for Destroyed {
     }
 }
 
-/// The beginning of a device that was checked to be free.
+/// Creates a target on the start of a device that was checked to be free.
 pub(super) fn destroyed(device: &Path, size_bytes: u64) -> Result<Target> {
     let whole_bytes = device_size_bytes(device)?;
     let traits = Traits {

@@ -1,4 +1,4 @@
-//! RAM disks of the kernel. Only devices made here are touched, and they go when they are dropped.
+//! RAM disks of the kernel. Only devices created here are used, and they are removed when dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,12 +27,12 @@ fn traits(device: &str, reduces: bool) -> Traits {
     }
 }
 
-/// A zram device of our own.
+/// A zram device created here.
 struct Zram {
     number: u32,
 }
 
-/// Compressed with LZ4, as most users do.
+/// Creates a zram device with LZ4, the most common choice.
 pub(super) fn zram(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
     let printed = fs::read_to_string(format!("{CONTROL}/hot_add")).context("cannot make a zram")?;
     let number = printed.trim().parse().with_context(|| format!("hot_add says {printed:?}"))?;
@@ -64,7 +64,7 @@ impl Backing for Zram {
         let path = self.folder().join("mm_stat");
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        // The third field is all memory that it takes, with its own overhead.
+        // The third field is the total memory, including overhead.
         let field = text.split_whitespace().nth(2).context("mm_stat is too short")?;
         Ok(Some(field.parse().with_context(|| format!("mm_stat holds {field:?}"))?))
     }
@@ -73,7 +73,7 @@ impl Backing for Zram {
 impl Drop for Zram {
     fn drop(&mut self) {
         let _cleaning_up = Interruption::begin_to_clean_up();
-        // Programs that look at new devices may have it open for a moment.
+        // Programs that probe new devices may have it open briefly.
         let removed = wait_for("zram to be let go", GONE_TIME_LIMIT, || Ok(self.remove().is_ok()));
         if removed.is_err()
             && let Err(error) = self.remove()
@@ -83,7 +83,7 @@ impl Drop for Zram {
     }
 }
 
-/// Why a module that makes devices cannot be used.
+/// Returns the reason why a device module cannot be used, or `None`.
 pub(super) fn missing_module(name: &str) -> Option<String> {
     if let Some(reason) = missing(&[Ability::BlockDevices, Ability::Program("modprobe")]) {
         return Some(reason);
@@ -97,7 +97,7 @@ pub(super) fn missing_module(name: &str) -> Option<String> {
     found.err().map(|_| format!("this kernel has no module {name}"))
 }
 
-/// A kernel module that was loaded here; unloaded when dropped, and its devices with it.
+/// A kernel module loaded here. Dropping it unloads the module with its devices.
 struct Module {
     name: &'static str,
 }
@@ -132,7 +132,7 @@ pub(super) fn brd(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
     Ok((traits("ram0", false), Box::new(module)))
 }
 
-/// A device of null_blk that keeps what is written. Fields are dropped in their order.
+/// A null_blk device in memory-backed mode. Fields are dropped in order.
 struct NullBlk {
     folder: PathBuf,
     _module: Module,

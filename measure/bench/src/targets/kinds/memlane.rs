@@ -1,4 +1,4 @@
-//! Volumes, each with a daemon of its own.
+//! Volumes, each with its own daemon.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::targets::target::{Access, AfterKill, Backing, Durability, Traits};
 const VOLUME: &str = "bench";
 
 const METRICS_PATH: &str = "/metrics";
-/// Each request comes in by one of them.
+/// Exports that count requests. Each request arrives at exactly one.
 const EXPORTS: [&str; 4] = ["nbd", "ring", "vhost_user", "device"];
 const SECTOR_BYTES: u64 = 512;
 
@@ -25,8 +25,8 @@ const DURABILITY_OF_JOURNAL: Durability =
 const DURABILITY_OF_CONNECTIONS: Durability =
     Durability { after_kill: AfterKill::DataStays, survives_power_loss: false };
 
-/// A pool that a volume of this size, full of what cannot be made smaller, leaves some room in.
-/// Pools are multiples of 2 MiB.
+/// Returns the size of a pool with space left for a full incompressible volume of this size. Pools
+/// are multiples of 2 MiB.
 pub(super) fn pool_bytes(size_bytes: u64) -> u64 {
     (size_bytes + size_bytes / 4 + (256 << 20)) >> 21 << 21
 }
@@ -35,18 +35,18 @@ fn pool_size(place: &Place) -> String {
     format!("{}MiB", pool_bytes(place.size_bytes) >> 20)
 }
 
-/// Why no daemon can be started.
+/// Returns the reason why no daemon can be started, or `None`.
 pub fn missing_programs() -> Option<String> {
     let found = ["memlaned", "memlane"].map(|name| product(name).arg("--version").check());
     let error = found.into_iter().find_map(Result::err)?;
     Some(format!("{error:#}; build the programs, or set MEMLANE_BIN_DIR to their directory"))
 }
 
-/// Fields are dropped in their order.
+/// Fields are dropped in order.
 struct Volume {
     daemon: Option<Daemon>,
     starter: Vec<String>,
-    /// Of the daemon's journal and images.
+    /// Folder of the daemon's journal and images.
     _folder: Option<TempDir>,
 }
 
@@ -62,14 +62,14 @@ impl Volume {
         Ok((own, VOLUME))
     }
 
-    /// Of class `journal`, with the journal on the disk.
+    /// Creates a volume of class `journal`, with the journal on the disk.
     fn create_durable(place: &Place) -> Result<(Self, &'static str)> {
         let on_disk = &place.disk_folder;
         let folder = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(on_disk);
         let folder =
             folder.with_context(|| format!("cannot make a folder in {}", on_disk.display()))?;
         let path = folder.path().display().to_string();
-        // The daemon's flags are told in one line.
+        // The daemon's flags are passed as one space-separated line.
         ensure!(!path.contains(char::is_whitespace), "{path} has a blank in its name");
         let flags = format!(
             "--journal-dir {path}/journal --images-store {path}/images \
@@ -102,7 +102,7 @@ impl Backing for Volume {
         Ok(self.daemon().status()?.pool.pending_bytes)
     }
 
-    /// The daemon's one volume is this one, so its exports' counts are the volume's.
+    /// The daemon has only this volume, so its exports' counts are the volume's.
     fn counts(&self) -> Result<Option<DeviceIo>> {
         daemon_counts(self.daemon()).map(Some)
     }
@@ -132,13 +132,13 @@ impl Drop for Volume {
     }
 }
 
-/// Requests and sectors of all volumes since the daemon was started, at the exports that they came
-/// in by.
+/// Returns requests and sectors of all volumes since the start of the daemon, counted at the
+/// exports where they arrived.
 pub fn daemon_counts(daemon: &Daemon) -> Result<DeviceIo> {
     parse_counts(&daemon.ask(METRICS_PATH)?)
 }
 
-/// The sum over all exports that the daemon's metrics tell of.
+/// Returns the sum over all exports in the daemon's metrics.
 fn parse_counts(text: &str) -> Result<DeviceIo> {
     ensure!(text.contains("memlane_nbd_read_bytes_total"), "the daemon's metrics tell no traffic");
     let value = |name: &str| -> Result<u64> {
@@ -181,7 +181,7 @@ fn attach_volume(
     Ok((Traits { access, durability, reduces: true, device }, Box::new(own)))
 }
 
-/// Runs as [`attached`] does, for programs whose requests go past the kernel.
+/// Creates a target like [`attached`], for programs whose requests bypass the kernel.
 pub(super) fn run(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
     let (mut own, volume) = Volume::create(place)?;
     let path = attach(own.daemon(), volume)?;
@@ -190,7 +190,7 @@ pub(super) fn run(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
     let words = [&program, "--socket", &socket, "run", "--quiet", "--volume", volume, "--"];
     own.starter = words.map(str::to_owned).to_vec();
     let access = Access::File { path, direct: true };
-    // Requests do not pass the device: there is nothing to count there.
+    // Requests bypass the device, so there is nothing to count there.
     Ok((Traits { access, durability: DURABILITY, reduces: true, device: None }, Box::new(own)))
 }
 

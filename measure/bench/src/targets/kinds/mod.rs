@@ -1,4 +1,4 @@
-//! Everything that can be measured, by name: how it is set up, and what it lacks here.
+//! Kinds of targets by name: their set-up, and their requirements on this host.
 
 mod file_system;
 mod files;
@@ -22,19 +22,19 @@ use crate::targets::fio;
 use crate::targets::measure::calibrate;
 use crate::targets::target::{Access, AfterKill, Backing, Durability, Target, Traits};
 
-/// Kind of target that is measured.
+/// Kind of target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A volume as a block device of this host.
+    /// A volume attached as a block device.
     Volume,
-    /// The same of class `journal`, with the journal on the disk.
+    /// A volume of class `journal` attached as a block device, with its journal on the disk.
     VolumeJournal,
-    /// The file below it, which the daemon serves itself.
+    /// The volume's FUSE file, served by the daemon.
     VolumeFile,
-    /// The device, for programs that `memlane run` starts.
+    /// The attached volume, accessed by programs started with `memlane run`.
     VolumeRun,
     VolumeNbd,
-    /// The volume as a disk of virtual machines.
+    /// The volume as a vhost-user disk of virtual machines.
     VolumeVhost,
     Zram,
     Tmpfs,
@@ -45,20 +45,20 @@ pub enum Kind {
     QemuExportNbd,
     QemuExportFuse,
     QemuExportVhost,
-    /// With a thread of its own.
+    /// With a separate I/O thread.
     QemuExportVhostThread,
-    /// With a thread, and io_uring below.
+    /// With a separate I/O thread and io_uring.
     QemuExportVhostUring,
     Brd,
     NullBlk,
     Disk,
-    /// Requests that go nowhere: what the generator itself can do.
+    /// Requests that are discarded: the limit of the generator itself.
     Null,
-    /// A folder for a file of ours, or a block device that may be destroyed.
+    /// A folder for a file, or a block device that may be overwritten.
     Path(PathBuf),
 }
 
-/// The words of the command line, with the names of reports.
+/// Command line names, and names in reports.
 const NAMES: &[(Kind, &str, &str)] = &[
     (Kind::Volume, "volume", "volume attached"),
     (Kind::VolumeJournal, "journal", "journal volume attached"),
@@ -92,7 +92,7 @@ const NAMES: &[(Kind, &str, &str)] = &[
 ];
 
 impl Kind {
-    /// Returns whether it can carry a file system: a block device, not a file or a protocol.
+    /// Returns whether it can contain a file system: a block device, not a file or protocol.
     pub fn is_block_device(&self) -> bool {
         match self {
             Self::Volume | Self::VolumeJournal | Self::Zram | Self::Loop | Self::LoopDisk => true,
@@ -102,7 +102,7 @@ impl Kind {
         }
     }
 
-    /// What must be there, beside fio.
+    /// Returns the requirements besides fio.
     fn needs(&self) -> &'static [Ability] {
         match self {
             Self::Volume | Self::VolumeJournal | Self::VolumeFile | Self::VolumeRun => {
@@ -131,7 +131,7 @@ impl Kind {
         is_attached || is_reached || *self == Self::VolumeVhost
     }
 
-    /// Returns whether it is a disk of virtual machines, over vhost-user.
+    /// Returns whether it is a vhost-user disk of virtual machines.
     pub(crate) fn is_vhost_user(&self) -> bool {
         let is_qemu = matches!(
             self,
@@ -179,7 +179,7 @@ pub enum Layout {
     Ext4,
 }
 
-/// Something to be measured, not set up yet.
+/// A target that is not set up yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spec {
     pub kind: Kind,
@@ -201,14 +201,14 @@ impl fmt::Display for Spec {
     }
 }
 
-/// Sizes of targets, and the place of those on disk.
+/// Sizes of targets, and the location of those on disk.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub size_bytes: u64,
     pub disk_folder: PathBuf,
-    /// The one device that may be overwritten.
+    /// Device that may be overwritten.
     pub destroy: Option<PathBuf>,
-    /// Logical sectors of devices that let one choose: 512 or 4096.
+    /// Logical sector size of configurable devices: 512 or 4096.
     pub sector_bytes: u32,
 }
 
@@ -220,7 +220,7 @@ impl Place {
 }
 
 impl Spec {
-    /// Why fio cannot measure it here; `None` when it can.
+    /// Returns the reason why fio cannot measure it here, or `None`.
     pub fn missing(&self, place: &Place) -> Option<String> {
         if let Some(reason) = missing(&[Ability::Program("fio")]) {
             return Some(reason);
@@ -233,7 +233,7 @@ impl Spec {
         engine.or_else(|| self.missing_for_any(place))
     }
 
-    /// Why it cannot be set up here, whoever measures it; `None` when it can.
+    /// Returns the reason why it cannot be set up here for any generator, or `None`.
     pub(crate) fn missing_for_any(&self, place: &Place) -> Option<String> {
         if let Some(reason) = missing(self.kind.needs()) {
             return Some(reason);
@@ -263,24 +263,24 @@ impl Spec {
         }
     }
 
-    /// Memory that it takes when it is full of what cannot be made smaller.
+    /// Returns its memory when full of incompressible data.
     pub fn memory_bytes(&self, place: &Place) -> u64 {
         match self.kind {
             ref kind if kind.is_volume() => memlane::pool_bytes(place.size_bytes),
             Kind::Disk | Kind::LoopDisk | Kind::Null | Kind::Path(_) => 0,
-            // Maps and partly filled units.
+            // Includes maps and partially filled units.
             _ => place.size_bytes + place.size_bytes / 16,
         }
     }
 
-    /// Sets it up.
+    /// Sets up the target.
     pub fn open(&self, place: &Place) -> Result<Target> {
         let target =
             open_kind(&self.kind, place).with_context(|| format!("cannot set up {}", self.kind))?;
         match self.layout {
             Layout::Raw => Ok(target),
             Layout::Ext4 => {
-                // Below the file system, whose own requests would be counted as well.
+                // Calibrated below the file system, whose own requests would be counted too.
                 let is_exact = calibrate(&target)?;
                 let on_it = file_system::ext4_on(target, self.to_string())
                     .with_context(|| format!("cannot set up {self}"))?;
@@ -328,7 +328,8 @@ fn open_kind(kind: &Kind, place: &Place) -> Result<Target> {
     Ok(Target::new(kind.to_string(), size_bytes, traits, backing))
 }
 
-/// A folder may be used; a device only if the user named it for destruction and it is empty.
+/// Checks a path. A folder may be used, but a device only if the user permitted its destruction and
+/// it is empty.
 fn check_path(path: &Path, place: &Place) -> Result<()> {
     if path.is_dir() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Servers of others, in memory: nbdkit, qemu-nbd and QEMU's storage daemon.
+//! In-memory servers of others: nbdkit, qemu-nbd and QEMU's storage daemon.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
@@ -15,13 +15,13 @@ use crate::targets::target::{Access, AfterKill, Backing, Durability, Traits};
 const START_TIME_LIMIT: Duration = Duration::from_secs(30);
 const STOP_TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// A server and the folder with its socket, log and file. Dropping it ends it.
+/// A server with the folder of its socket, log and file. Dropping it stops the server.
 struct Server {
     process: Background,
-    /// Where it mounted something.
+    /// Mount point, if it mounted something.
     mount: Option<PathBuf>,
     file: OwnFile,
-    /// Whether the data is in the file, not in the server.
+    /// True if the data is in the file and not in the server.
     holds_data: bool,
     command: String,
 }
@@ -48,7 +48,7 @@ impl Server {
 impl Backing for Server {
     fn used_bytes(&self) -> Result<Option<u64>> {
         match self.holds_data {
-            // What is mounted over the file hides it.
+            // The mount hides the file below.
             true if self.mount.is_none() => self.file.used_bytes(),
             _ => Ok(None),
         }
@@ -70,7 +70,7 @@ impl Drop for Server {
             eprintln!("a server is killed: {error:#}");
         }
         if let Some(mount) = self.mount.as_deref().filter(|mount| is_mounted(mount)) {
-            // A server that was killed leaves its mount.
+            // A killed server leaves its mount.
             let unmounted = Tool::new("umount --lazy").arg(mount).check();
             if let Err(error) = unmounted {
                 eprintln!("{} stays mounted: {error:#}", mount.display());
@@ -116,24 +116,24 @@ pub(super) fn qemu_nbd(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
         .arg("--socket")
         .arg(&socket)
         .arg(file.path());
-    // Looking by a connection would leave it with a client that says nothing.
+    // Probing by a connection would leave a silent client.
     let server = Server::start(tool, file, || Ok(socket.exists()))?;
     Ok((traits(nbd_access("bench", &socket), AfterKill::DataStays), Box::new(server)))
 }
 
-/// QEMU's storage daemon with a raw file as its node `data`.
+/// Returns the command of QEMU's storage daemon with a raw file as node `data`.
 fn storage_daemon(file: &OwnFile) -> Tool {
     storage_daemon_over(file, "threads")
 }
 
-/// With this way to the file: `threads` or `io_uring`.
+/// Returns the same with this I/O method: `threads` or `io_uring`.
 fn storage_daemon_over(file: &OwnFile, aio: &str) -> Tool {
     let path = file.path();
     let node = format!("driver=file,node-name=data,aio={aio},filename={}", path.display());
     Tool::new("qemu-storage-daemon --blockdev").arg(node)
 }
 
-/// Where QEMU's storage daemon works on requests, and how it passes them on.
+/// Thread and I/O method of QEMU's storage daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
     Main,
@@ -155,7 +155,7 @@ pub(super) fn qemu_export_nbd(size_bytes: u64) -> Result<(Traits, Box<dyn Backin
 pub(super) fn qemu_export_fuse(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
     let file = OwnFile::on_tmpfs(size_bytes)?;
     let path = file.path();
-    // It mounts its file over the one that it opened before.
+    // The daemon mounts its file over the one that it opened.
     let export =
         format!("type=fuse,id=bench,node-name=data,mountpoint={},writable=on", path.display());
     let tool = storage_daemon(&file).arg("--export").arg(export);

@@ -1,7 +1,7 @@
-//! The suite's database on MariaDB, reached by its Unix socket.
+//! The suite's database on MariaDB, over its Unix socket.
 //!
-//! Tables are InnoDB's with the primary keys that order them, rows come as inserts of many, and
-//! transactions are read committed, as PostgreSQL's are.
+//! Tables are InnoDB's, ordered by primary key. Rows are loaded with multi-row inserts.
+//! Transactions use read committed, as on PostgreSQL.
 
 mod wire;
 
@@ -24,14 +24,14 @@ const FILLERS_MAX: u32 = 4;
 
 const DIALECT: Dialect = Dialect { hundred: "100", lock: "FOR UPDATE" };
 
-/// Where a database is.
+/// Location of a database.
 #[derive(Clone, Debug)]
 pub(crate) struct Mariadb {
     socket: PathBuf,
 }
 
 impl Mariadb {
-    /// The server's database of this suite, which may not be there yet.
+    /// Returns the suite's database on the server, which may not exist yet.
     pub(crate) fn of(server: &MariadbServer) -> Self {
         Self { socket: server.socket() }
     }
@@ -104,17 +104,17 @@ impl Reporting for Mariadb {
     }
 }
 
-/// A connection that waits for each answer.
+/// A blocking connection.
 pub(crate) struct Connection(Wire);
 
 impl Connection {
-    /// Statements without results that matter, with a semicolon after each.
+    /// Executes semicolon-separated statements, ignoring results.
     pub(crate) fn batch(&mut self, statements: &str) -> Result<()> {
         let mut each = statements.split(';').map(str::trim).filter(|it| !it.is_empty());
         each.try_for_each(|statement| self.rows(statement).map(|_| ()))
     }
 
-    /// Everything that was committed is in the files of tables too.
+    /// Writes all committed changes to the table files.
     pub(crate) fn checkpoint(&mut self) -> Result<()> {
         self.batch("SET GLOBAL innodb_log_checkpoint_now = ON")
     }
@@ -156,12 +156,12 @@ impl Observe for Connection {
     }
 }
 
-/// The first line, for messages.
+/// Returns the first line, for messages.
 fn beginning(statement: &str) -> &str {
     statement.lines().next().unwrap_or_default()
 }
 
-/// Rows under way to a table.
+/// A loader of rows into a table.
 struct Filler {
     own: Connection,
     table: &'static str,
@@ -185,8 +185,8 @@ impl Fill for Filler {
     }
 }
 
-/// One statement for all rows; none where there are no rows. The data holds neither quotes nor
-/// backslashes but `\N` for nothing.
+/// Returns one statement for all rows, or `None` without rows. The data contains neither quotes nor
+/// backslashes, except `\N` for null.
 fn insertion(table: &str, rows: &str) -> Option<String> {
     let mut statement = format!("INSERT INTO {table} VALUES ");
     for (index, row) in rows.lines().enumerate() {
@@ -197,7 +197,7 @@ fn insertion(table: &str, rows: &str) -> Option<String> {
             }
             match field {
                 "\\N" => statement += "NULL",
-                // The zone of moments, which is none here.
+                // Removes the time zone, which timestamps do not have here.
                 field => {
                     statement.push('\'');
                     statement += field.strip_suffix("+00").unwrap_or(field);

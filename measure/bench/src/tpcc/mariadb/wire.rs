@@ -1,8 +1,8 @@
-//! The protocol between a MariaDB server and its clients: as much of it as the workload uses, on a
-//! Unix socket, without passwords, compression and TLS.
+//! Client of the MariaDB protocol: the subset that the workload needs, on a Unix socket, without
+//! passwords, compression or TLS.
 //!
-//! The libraries for it bring all of these, and change how hashes are built for programs that need
-//! them. What the server sends is checked as it is read: too little of it is an error.
+//! Existing libraries include all of these, and change how hashes are built for programs that
+//! depend on them. Server responses are validated while parsing, and truncated ones are errors.
 
 use std::io::{BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::tpcc::plain::{Cell, Value};
 
 const HEADER_BYTES: usize = 4;
-/// Longer ones are in pieces, which nothing here needs.
+/// Maximum packet length. Longer packets are split, which is not needed here.
 const PACKET_BYTES_MAX: usize = (1 << 24) - 2;
 
 const PROTOCOL: u8 = 10;
@@ -35,13 +35,13 @@ const OK: u8 = 0x00;
 const FAILED: u8 = 0xFF;
 const END: u8 = 0xFE;
 const NOTHING: u8 = 0xFB;
-/// An end has a few bytes; longer ones are rows.
+/// Maximum length of an end packet. Longer ones are rows.
 const END_BYTES_MAX: usize = 8;
 
 const DEADLOCK: u16 = 1213;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
-/// Types of columns, and of values that are sent.
+/// Types of columns and parameters.
 mod kind {
     pub(super) const TINY: u8 = 1;
     pub(super) const SHORT: u8 = 2;
@@ -68,13 +68,13 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// Returns whether the database ended the transaction for the sake of another one.
+    /// Returns whether the database aborted the transaction because of a conflict.
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { code: DEADLOCK | LOCK_WAIT_TIMEOUT, .. })
     }
 }
 
-/// A statement that the server has prepared.
+/// A prepared statement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prepared {
     id: u32,
@@ -86,12 +86,13 @@ pub(super) struct Wire {
     stream: BufReader<UnixStream>,
     sequence: u8,
     packet: Vec<u8>,
-    /// With room for the header at its begin.
+    /// Send buffer, with space for the header at its start.
     sending: Vec<u8>,
 }
 
 impl Wire {
-    /// Connects as `root`, who needs no password here. Every answer may take so long.
+    /// Connects as `root`, which has no password here. `answer_time_limit` applies to every
+    /// response.
     pub(super) fn connect(socket: &Path, answer_time_limit: Duration) -> Result<Self, Error> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(answer_time_limit))?;
@@ -122,7 +123,7 @@ impl Wire {
         }
     }
 
-    /// One statement without rows. Returns how many rows it made or changed.
+    /// Executes a statement without rows. Returns the number of affected rows.
     pub(super) fn change(&mut self, statement: &str) -> Result<u64, Error> {
         self.query(statement)?;
         match self.packet.split_first() {
@@ -131,7 +132,7 @@ impl Wire {
         }
     }
 
-    /// One statement, which gives rows of text or none.
+    /// Executes a statement. Returns its text rows, if any.
     pub(super) fn query(&mut self, statement: &str) -> Result<Vec<Vec<Cell>>, Error> {
         self.begin(QUERY);
         self.sending.extend(statement.as_bytes());
@@ -156,7 +157,7 @@ impl Wire {
         let id = u32::from_le_bytes(reader.bytes()?);
         let (columns, parameters) = (reader.short()?, reader.short()?);
         for described in [parameters, columns] {
-            // Descriptions of each, and an end, which say nothing that is needed now.
+            // Descriptions of parameters and columns are skipped, each list with its end packet.
             let packets = if described == 0 { 0 } else { described + 1 };
             for _ in 0..packets {
                 self.receive()?;
@@ -165,7 +166,7 @@ impl Wire {
         Ok(Prepared { id, parameters })
     }
 
-    /// A prepared statement, which gives rows or none.
+    /// Executes a prepared statement. Returns its rows, if any.
     pub(super) fn execute(
         &mut self,
         statement: Prepared,
@@ -185,7 +186,7 @@ impl Wire {
     }
 
     fn add_values(&mut self, values: &[Value<'_>]) {
-        // None of them is missing.
+        // No parameter is null.
         self.sending.extend(std::iter::repeat_n(0, values.len().div_ceil(8)));
         self.sending.push(1);
         for value in values {
@@ -203,7 +204,7 @@ impl Wire {
         }
     }
 
-    /// Types of the columns of an answer; none where it has no rows.
+    /// Reads the column types of a result, or returns `None` if it has no rows.
     fn columns(&mut self) -> Result<Option<Vec<u8>>, Error> {
         self.receive()?;
         match self.packet.first() {
@@ -220,7 +221,7 @@ impl Wire {
             for _name in 0..6 {
                 reader.text()?;
             }
-            // A length, the characters and how long the column is.
+            // Length, character set and column length.
             reader.take(1 + 2 + 4)?;
             let [kind] = reader.bytes()?;
             kinds.push(kind);
@@ -278,7 +279,7 @@ impl Wire {
     }
 }
 
-/// What is left of a packet.
+/// Unparsed rest of a packet.
 struct Reader<'packet>(&'packet [u8]);
 
 impl<'packet> Reader<'packet> {
@@ -302,7 +303,7 @@ impl<'packet> Reader<'packet> {
         usize::try_from(self.whole()?).map_err(|_| Error::Unexpected("a length"))
     }
 
-    /// A number in as many bytes as it needs.
+    /// Reads a variable-length integer.
     fn whole(&mut self) -> Result<u64, Error> {
         let [first] = self.bytes()?;
         Ok(match first {
@@ -347,9 +348,9 @@ impl<'packet> Reader<'packet> {
     }
 }
 
-/// A row of a prepared statement: which cells hold nothing, then the others.
+/// Parses a row of a prepared statement: a null bitmap, then the other cells.
 fn binary_row(packet: &[u8], kinds: &[u8]) -> Result<Vec<Cell>, Error> {
-    /// The first bits are the protocol's own.
+    /// Offset of the bitmap. The protocol reserves the first bits.
     const FIRST_BIT: usize = 2;
     let mut reader = Reader(packet);
     reader.take(1)?;
@@ -366,7 +367,7 @@ fn binary_row(packet: &[u8], kinds: &[u8]) -> Result<Vec<Cell>, Error> {
 }
 
 fn add_text(bytes: &mut Vec<u8>, text: &str) {
-    /// Longer ones have their length in more bytes than one.
+    /// Maximum length encoded in one byte.
     const SHORT_MAX: u8 = 250;
     match u8::try_from(text.len()) {
         Ok(length) if length <= SHORT_MAX => bytes.push(length),
@@ -378,7 +379,7 @@ fn add_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(text.as_bytes());
 }
 
-/// A code, a state behind a mark, and words.
+/// Parses an error: code, SQL state after a marker, and message.
 fn refusal(packet: &[u8]) -> Error {
     let mut reader = Reader(packet);
     let code = reader.take(1).and_then(|_| reader.bytes()).map_or(0, u16::from_le_bytes);

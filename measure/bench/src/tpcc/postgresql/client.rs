@@ -1,7 +1,7 @@
-//! The five transactions on PostgreSQL: statement by statement, or a procedure for each.
+//! The five transactions on PostgreSQL, as individual statements or stored procedures.
 //!
-//! Statements are prepared when a session begins. Where PostgreSQL ends a transaction because it
-//! waits for another that waits for it, it is tried again.
+//! Statements are prepared at the start of a session. Transactions aborted by a deadlock are
+//! retried.
 
 use anyhow::{Context, Result};
 use tokio_postgres::error::SqlState;
@@ -14,7 +14,8 @@ use crate::tpcc::draw::DISTRICTS;
 use crate::tpcc::input::{Customer, Input, Line};
 use crate::tpcc::rows::money;
 
-/// How often a delivery asks again for the oldest new order that another one took meanwhile.
+/// Maximum number of attempts of a delivery to find an oldest new order that no other one has
+/// taken.
 const DELIVERY_ATTEMPTS_MAX: u32 = 10;
 
 /// A virtual user's connection.
@@ -136,7 +137,7 @@ statements! {
 
 type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// One transaction under way.
+/// A transaction in progress.
 struct Work<'session> {
     client: &'session Client,
     statements: &'session Statements,
@@ -152,7 +153,7 @@ impl Work<'_> {
         self.client.execute(statement, parameters).await.map(|_| ())
     }
 
-    /// By procedure. What is rolled back gives nothing.
+    /// Calls a procedure. A rollback returns null.
     async fn call(&self, input: &Input) -> Result<End, Error> {
         let (own, statements) = (&self.warehouse, self.statements);
         let row = match input {
@@ -187,7 +188,7 @@ impl Work<'_> {
         Ok(End::Committed)
     }
 
-    /// Statement by statement. After an error everything is taken back.
+    /// Runs individual statements. Rolls back after an error.
     async fn in_transaction(&self, input: &Input) -> Result<End, Error> {
         self.client.batch_execute("BEGIN").await?;
         let done = match input {
@@ -209,7 +210,7 @@ impl Work<'_> {
             Ok(End::Committed) => self.client.batch_execute("COMMIT").await?,
             Ok(End::RolledBack) => self.client.batch_execute("ROLLBACK").await?,
             Err(_) => {
-                // A connection that is gone has taken everything back already.
+                // A lost connection has already rolled back.
                 let _ = self.client.batch_execute("ROLLBACK").await;
             }
         }
@@ -257,12 +258,13 @@ impl Work<'_> {
         let total = f64::from(cents) / 100.0
             * (1.0 - discount)
             * (1.0 + tax + next.try_get::<_, f64>(1)?);
-        // What the user's screen would show.
+        // Computes what the user's screen would show.
         std::hint::black_box(total);
         Ok(End::Committed)
     }
 
-    /// The customer's number; of those with one name the one in the middle, clause 2.5.2.2.
+    /// Returns the customer's number. Among several of the same name, the middle one, clause
+    /// 2.5.2.2.
     async fn customer(
         &self,
         (warehouse, district): (i32, i32),
@@ -325,7 +327,7 @@ impl Work<'_> {
         Ok(End::Committed)
     }
 
-    /// The oldest new order of a district, which is no new order any more then.
+    /// Removes and returns the oldest new order of a district.
     async fn oldest(&self, district: i32) -> Result<Option<i32>, Error> {
         let parameters: Parameters = &[&self.warehouse, &district];
         let statements = self.statements;
@@ -362,12 +364,12 @@ fn named(customer: &Customer) -> (Option<i32>, Option<&str>) {
     }
 }
 
-/// Whether the first column is not null, whatever its type is.
+/// Returns whether the first column is not null, of any type.
 fn row_has_value(row: &Row) -> bool {
     row.try_get::<_, Option<Anything>>(0).is_ok_and(|value| value.is_some())
 }
 
-/// A value of which only matters that it is there.
+/// A value of which only the presence matters.
 struct Anything;
 
 impl<'row> tokio_postgres::types::FromSql<'row> for Anything {

@@ -1,5 +1,5 @@
-//! A connection to PostgreSQL. It belongs to the thread that made it and waits there for each
-//! answer.
+//! A connection to PostgreSQL. It belongs to the thread that created it, which blocks on each
+//! response.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ use crate::tpcc::database::{Clerk, Observe, USERS};
 
 const TRANSACTIONS: &str = "SELECT sum(xact_commit + xact_rollback)::int8 FROM pg_stat_database";
 
-/// A connection, and what drives it.
+/// A connection with its runtime.
 pub(crate) struct Connection {
     runtime: Runtime,
     client: Client,
@@ -24,7 +24,7 @@ impl Connection {
         let connected = runtime.block_on(config.connect(NoTls));
         let (client, connection) = connected.context("cannot connect to PostgreSQL")?;
         runtime.spawn(async {
-            // What fails shows at the requests that wait for it.
+            // Errors are reported by the requests that wait.
             let _ = connection.await;
         });
         Ok(Self { runtime, client })
@@ -34,18 +34,18 @@ impl Connection {
         &self.client
     }
 
-    /// Waits for what a request gives.
+    /// Blocks on a request.
     pub(crate) fn wait<T>(&self, request: impl Future<Output = T>) -> T {
         self.runtime.block_on(request)
     }
 
-    /// Statements without results.
+    /// Executes statements without results.
     pub(crate) fn batch(&self, statements: &str) -> Result<()> {
         let done = self.wait(self.client.batch_execute(statements));
         done.with_context(|| format!("cannot run {}", beginning(statements)))
     }
 
-    /// A whole number that a query gives.
+    /// Returns an integer query result.
     pub(crate) fn number(&self, query: &str) -> Result<i64> {
         let row = self.wait(self.client.query_one(query, &[]));
         let row = row.with_context(|| format!("cannot ask {}", beginning(query)))?;
@@ -73,7 +73,7 @@ impl Observe for Connection {
         Connection::number(self, TRANSACTIONS).map(Some)
     }
 
-    /// Those of pgbench too.
+    /// Includes sessions of pgbench.
     fn user_count(&mut self) -> Result<i64> {
         Connection::number(
             self,
@@ -85,7 +85,7 @@ impl Observe for Connection {
     }
 }
 
-/// The first line, for messages.
+/// Returns the first line, for messages.
 fn beginning(statements: &str) -> &str {
     statements.trim().lines().next().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Rows by COPY.
+//! Loading of rows with COPY.
 
 use std::pin::Pin;
 
@@ -10,7 +10,7 @@ use tokio_postgres::CopyInSink;
 use super::connection::Connection;
 use crate::tpcc::database::Fill;
 
-/// Rows under way to a table. Dropped without an end they are taken back.
+/// A stream of rows to a table. If dropped without `end`, they are discarded.
 pub(crate) struct Copy {
     own: Connection,
     table: &'static str,

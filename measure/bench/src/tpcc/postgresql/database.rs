@@ -1,4 +1,4 @@
-//! The suite's database of a PostgreSQL server.
+//! The suite's database on a PostgreSQL server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,14 +22,14 @@ const FILLERS_MAX: u32 = 4;
 
 const PROCEDURES: &str = include_str!("procedures.sql");
 
-/// Where a database is.
+/// Location of a database.
 #[derive(Clone, Debug)]
 pub(crate) struct Postgresql {
     sockets: PathBuf,
 }
 
 impl Postgresql {
-    /// The server's database of this suite, which may not be there yet.
+    /// Returns the suite's database on the server, which may not exist yet.
     pub(crate) fn of(server: &Server) -> Self {
         Self { sockets: server.sockets().to_owned() }
     }

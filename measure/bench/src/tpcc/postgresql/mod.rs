@@ -1,4 +1,4 @@
-//! The suite's database on PostgreSQL, reached by its Unix socket.
+//! The suite's database on PostgreSQL, over its Unix socket.
 
 mod client;
 mod connection;

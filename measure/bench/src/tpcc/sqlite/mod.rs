@@ -1,8 +1,8 @@
-//! The suite's database in a file of SQLite, for machines without a server: the library is in this
-//! program.
+//! The suite's database in an SQLite file, for machines without a server: the library is part of
+//! this program.
 //!
-//! Decimals are whole cents, as SQLite has no decimals. Commits are on storage when they return.
-//! One user writes at a time; those who read see the state when they began.
+//! Decimals are whole cents, because SQLite has no decimals. Commits are on storage when they
+//! return. Only one user writes at a time. Readers see the state at their start.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use super::schema::{KEYS, SCHEMA};
 
 const FILE: &str = "tpcc.db";
 
-/// What each connection keeps of the file, beside what the kernel does.
+/// Page cache per connection, besides the kernel's.
 const CACHE_KIB: u32 = 16 << 10;
 
-/// A writer looks so often whether another one has ended.
+/// Polling interval of a writer that waits for another.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 const LOOKS_MAX: i32 = 60_000;
 
 const DIALECT: Dialect = Dialect { hundred: "1", lock: "" };
 
-/// Money, as the schema that all engines share calls it, and cents.
+/// Decimal types in the common schema, and their replacements.
 const DECIMALS: [&str; 3] = ["numeric(12, 2)", "numeric(6, 2)", "numeric(5, 2)"];
 const CENTS: &str = "cents int";
 const SHARE: &str = "numeric(4, 4)";
 
-/// Settings of each connection, as rows tell them.
+/// Returns the settings of each connection, for rows.
 pub(crate) fn settings() -> Vec<String> {
     vec![
         "journal_mode=WAL".to_owned(),
@@ -41,19 +41,19 @@ pub(crate) fn settings() -> Vec<String> {
     ]
 }
 
-/// Where a database is.
+/// Location of a database.
 #[derive(Clone, Debug)]
 pub(crate) struct Sqlite {
     folder: PathBuf,
 }
 
 impl Sqlite {
-    /// The database of this suite in a folder, which may not be there yet.
+    /// Returns the suite's database in a folder, which may not exist yet.
     pub(crate) fn in_folder(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// Everything that was committed is in the file itself too.
+    /// Writes all committed changes to the main file.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let own = self.connect()?;
         let done = own.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
@@ -107,7 +107,7 @@ impl Database for Sqlite {
 
     fn filler(&self) -> Result<Box<dyn Fill>> {
         let own = self.open()?;
-        // What is loaded is given up when the load fails, so that nothing need be taken back.
+        // A failed load is discarded, so no rollback is needed.
         batch(&own, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536")?;
         Ok(Box::new(Filler { own, insertion: String::new() }))
     }
@@ -135,7 +135,7 @@ fn schema() -> String {
     DECIMALS.iter().fold(SCHEMA.replace(SHARE, "real"), cents).replace("timestamptz", "text")
 }
 
-/// Primary keys as unique indexes: SQLite adds no keys to a table that is there.
+/// Returns primary keys as unique indexes, because SQLite cannot add keys to existing tables.
 fn keys() -> String {
     let key = |statement: &str| match statement.trim().strip_prefix("ALTER TABLE ") {
         None => format!("{statement};"),
@@ -165,13 +165,13 @@ impl Observe for Observer {
         Ok(None)
     }
 
-    /// They end with their threads.
+    /// Sessions end with their threads.
     fn user_count(&mut self) -> Result<i64> {
         Ok(0)
     }
 }
 
-/// Rows under way to a table.
+/// A loader of rows into a table.
 struct Filler {
     own: Connection,
     insertion: String,
@@ -257,7 +257,8 @@ fn take_rows(
 }
 
 impl Statements for User {
-    /// Who will write says so at once: a reader who wants to write later may have to begin again.
+    /// Begins a transaction. Writers take the lock immediately, because upgrading a read
+    /// transaction may fail.
     fn begin(&mut self, intent: Intent) -> Result<()> {
         batch(
             &self.own,
