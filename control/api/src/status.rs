@@ -76,6 +76,12 @@ pub struct PoolStatus {
     pub pending_bytes: u64,
     /// Pages that hold contents.
     pub page_count: u64,
+    /// Part of `page_count`: pages that were idle and are compressed once more.
+    #[serde(default)]
+    pub idle_page_count: u64,
+    /// Memory that the compression of idle pages saves now.
+    #[serde(default)]
+    pub idle_saved_bytes: u64,
     /// Upper bound of the memory that overwriting all data of thin volumes could need: for blocks
     /// that share a page, are compressed, are fill patterns, or are not fetched yet.
     pub overwrite_need_bytes: u64,

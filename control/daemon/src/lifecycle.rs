@@ -187,7 +187,7 @@ impl Daemon {
         let nbd = start_nbd(config, parts.clone())?;
         let vhost_user = start_vhost_user(config, &permits, rule, &users)?;
         let ring = start_ring(config, parts, &devices, &ublk)?;
-        let maintenance = start_maintenance(&engine, &watch, &filling, fuse.clone())?;
+        let maintenance = start_maintenance(&engine, config, (&watch, &filling), fuse.clone())?;
         let service = Arc::new(Service {
             engine,
             catalog,
@@ -400,12 +400,13 @@ fn start_watch(config: &Config, events: &Arc<EventLog>) -> Arc<PoolWatch> {
 
 fn start_maintenance(
     engine: &Arc<Engine>,
-    watch: &Arc<PoolWatch>,
-    filling: &Arc<Filling>,
+    config: &Config,
+    (watch, filling): (&Arc<PoolWatch>, &Arc<Filling>),
     fuse: Option<Arc<FuseDevices>>,
 ) -> anyhow::Result<Maintenance> {
     let look_after = move || fuse.iter().for_each(|fuse| fuse.look_after_devices());
-    maintenance::start(engine, Arc::clone(watch), Arc::clone(filling), look_after)
+    let lookout = (Arc::clone(watch), Arc::clone(filling));
+    maintenance::start(engine, config.idle, lookout, look_after)
 }
 
 /// Devices that the last daemon left.

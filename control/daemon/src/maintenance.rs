@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use api::ByteSize;
-use maintenance::Maintenance;
+use maintenance::{IdleCompression, Maintenance};
 use volumes::{Engine, PoolUsage, steps_after};
 
 use crate::events::EventLog;
@@ -124,8 +124,8 @@ fn used_percent(usage: &PoolUsage) -> u64 {
 /// Maintains the engine, watches the pool and calls `now_and_then` every few seconds.
 pub(crate) fn start(
     engine: &Arc<Engine>,
-    watch: Arc<PoolWatch>,
-    filling: Arc<Filling>,
+    idle: Option<IdleCompression>,
+    (watch, filling): (Arc<PoolWatch>, Arc<Filling>),
     now_and_then: impl Fn() + Send + 'static,
 ) -> anyhow::Result<Maintenance> {
     let mut lookout = Lookout::new(Arc::clone(engine), watch, filling, Instant::now());
@@ -134,7 +134,7 @@ pub(crate) fn start(
             now_and_then();
         }
     };
-    Maintenance::start(Arc::clone(engine), after_step)
+    Maintenance::start_with(Arc::clone(engine), idle, after_step)
         .context("cannot start the maintenance thread")
 }
 

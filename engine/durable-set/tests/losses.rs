@@ -91,6 +91,40 @@ fn an_image_is_served_before_its_contents_are_fetched() {
 }
 
 #[test]
+fn idle_data_comes_back_after_memory_is_lost() {
+    let text = |seed: u64| -> Vec<u8> {
+        let words = b"what nobody reads for a while takes less memory, and comes back. ";
+        let mut random = model::Random::new(seed);
+        (0..4096).map(|index| words[index % 17 + random.index(words.len() - 17)]).collect()
+    };
+    let mut house = House::new();
+    let volumes = [("saved", Durability::Image, 0), ("flushed", Durability::Journal, 1000)];
+    for (name, durability, seed) in volumes {
+        let volume = house.create(name, durability);
+        for block in 0..300 {
+            volume.write(block * BLOCK, &text(block + seed)).expect("there is room");
+        }
+    }
+    while house.engine.maintain() {}
+    for _ in 0..2 {
+        house.engine.begin_idle_period();
+        while house.engine.compress_idle() {}
+    }
+    assert_eq!(house.engine.usage().idle_page_count, 600);
+    // The journal and the image have the contents, and not the form.
+    house.flush_with_images(&house.volume("flushed"));
+    house.save();
+    assert_eq!(house.engine.usage().idle_page_count, 600);
+    house.lose_memory();
+    for block in 0..300 {
+        for (name, _, seed) in volumes {
+            let found = read(&house.volume(name), block);
+            assert!(found == Ok(text(block + seed)), "block {block} of {name}");
+        }
+    }
+}
+
+#[test]
 fn a_save_while_blocks_are_absent_refers_to_the_image_that_has_them() {
     let mut house = House::new();
     let volume = house.create("one", Durability::Image);

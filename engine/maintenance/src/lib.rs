@@ -1,5 +1,5 @@
-//! An engine's background work: giving leaked pages back, compressing, and taking memory ahead of
-//! writers.
+//! An engine's background work: giving leaked pages back, compressing, also what nobody reads a
+//! second time, and taking memory ahead of writers.
 //!
 //! The engine reads no clock and starts no thread, so a program that opens a pool starts
 //! [`Maintenance`] beside it: the daemon, and a program that embeds a pool. Without it a pool
@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod host;
+mod idle;
 mod pace;
 mod private;
 
@@ -15,5 +16,6 @@ mod taker;
 
 mod thread;
 
+pub use idle::IdleCompression;
 pub use private::private_bytes;
 pub use thread::Maintenance;

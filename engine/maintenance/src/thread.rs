@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use volumes::{Engine, PoolUsage, Work};
 
 use crate::host::Host;
+use crate::idle::{IdleCompression, IdleWork};
 use crate::pace::{Pace, Pacer};
 use crate::taker::{self, Taker};
 
@@ -48,6 +49,16 @@ impl Maintenance {
     /// and twice a second while there is none; it must return quickly.
     pub fn start(
         engine: Arc<Engine>,
+        after_step: impl FnMut(&PoolUsage) + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::start_with(engine, None, after_step)
+    }
+
+    /// Starts the thread as [`Maintenance::start`] does; it also compresses what is idle, if that
+    /// is wanted.
+    pub fn start_with(
+        engine: Arc<Engine>,
+        idle: Option<IdleCompression>,
         mut after_step: impl FnMut(&PoolUsage) + Send + 'static,
     ) -> io::Result<Self> {
         let mut maintenance = Self { running: Vec::new() };
@@ -56,7 +67,7 @@ impl Maintenance {
             let taker = Taker::new(Arc::clone(&engine));
             maintenance.running.push(Running::start("memory", |stopped| help(taker, &stopped))?);
         }
-        let mut maintenance_loop = MaintenanceLoop::new(engine);
+        let mut maintenance_loop = MaintenanceLoop::new(engine, idle);
         let work = move |stopped| maintenance_loop.work_until(&stopped, &mut after_step);
         maintenance.running.push(Running::start("maintenance", work)?);
         Ok(maintenance)
@@ -90,23 +101,27 @@ struct MaintenanceLoop {
     pacer: Pacer,
     host: Host,
     taker: Taker,
+    /// `None`: what is idle stays as it is.
+    idle: Option<IdleWork>,
     /// From where on the pool's memory is still to be touched, and how much it had then.
     unready: Option<u64>,
     ready_bytes: u64,
 }
 
 impl MaintenanceLoop {
-    fn new(engine: Arc<Engine>) -> Self {
+    fn new(engine: Arc<Engine>, idle: Option<IdleCompression>) -> Self {
+        let idle = idle.map(|settings| IdleWork::new(settings, Instant::now()));
         let pacer = Pacer::new(Instant::now(), engine.activity_of_others());
         let taker = Taker::new(Arc::clone(&engine));
-        Self { engine, pacer, host: Host::default(), taker, unready: None, ready_bytes: 0 }
+        let host = Host::default();
+        Self { engine, pacer, host, taker, idle, unready: None, ready_bytes: 0 }
     }
 
     fn work_until(&mut self, stopped: &Receiver<()>, after_step: &mut impl FnMut(&PoolUsage)) {
         let mut interval = Duration::ZERO;
         while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
             interval = self.step();
-            let pauses = [self.make_ready(), self.taker.step()];
+            let pauses = [self.make_ready(), self.taker.step(), self.compress_idle()];
             interval = pauses.into_iter().flatten().fold(interval, Duration::min);
             after_step(&self.engine.usage());
         }
@@ -134,6 +149,13 @@ impl MaintenanceLoop {
         let host = &mut self.host;
         let idle_cores = || if is_waiting { host.idle_cores(now) } else { 0.0 };
         self.pacer.pace(&self.engine.usage(), idle_cores)
+    }
+
+    /// Compresses some of what is idle, if it is time. Returns how long to wait before the next
+    /// piece, if there is more.
+    fn compress_idle(&mut self) -> Option<Duration> {
+        let Self { engine, pacer, host, idle, .. } = self;
+        idle.as_mut()?.step(engine, |now| pacer.pace(&engine.usage(), || host.idle_cores(now)))
     }
 
     fn is_waiting(&self) -> bool {

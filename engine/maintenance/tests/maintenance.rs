@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block_device::{BlockDevice, SectorSize};
-use maintenance::Maintenance;
+use maintenance::{IdleCompression, Maintenance};
 use model::Random;
 use region::{Region, RegionSpec};
 use volumes::{Engine, EngineOptions, PoolUsage, VolumeSpec};
@@ -107,4 +107,32 @@ fn leaks_are_collected_after_an_unclean_end() {
     let _maintenance =
         maintain_until(&engine, move |_| watched.recovery() == volumes::Recovery::Complete);
     check_contents(&engine);
+}
+
+#[test]
+fn what_is_idle_is_compressed_once_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Arc::new(open(&folder));
+    fill(&engine);
+    // LZ4 finds nothing to repeat in it, and zstd that two bits of each byte are the same.
+    let mut random = Random::new(9);
+    let letters: [u8; 4096] =
+        std::array::from_fn(|_| b"0123456789abcdefghijklmnopqrstuv"[random.index(32)]);
+    let volume = engine.volume("v").expect("it is there");
+    volume.write(0, &letters).expect("there is room");
+    let (report, reports) = mpsc::channel();
+    let after_step = move |usage: &PoolUsage| {
+        // There is no receiver any more once the test has seen enough.
+        let _sent = report.send(*usage);
+    };
+    let idle = IdleCompression { after: Duration::from_millis(200), core_percent: 100 };
+    let maintenance = Maintenance::start_with(Arc::clone(&engine), Some(idle), after_step);
+    let _maintenance = maintenance.expect("a thread can be started");
+    let begun = Instant::now();
+    while reports.recv_timeout(TIME_MAX).expect("there are steps").idle_page_count == 0 {
+        assert!(begun.elapsed() < TIME_MAX, "nothing was compressed");
+    }
+    let mut found = [0; 4096];
+    volume.read(0, &mut found).expect("the read succeeds");
+    assert!(found == letters);
 }

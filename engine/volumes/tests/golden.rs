@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use block_device::{BlockDevice, ByteRange, SectorSize};
 use codec::{BLOCK_BYTES, Block};
 use region::{Region, RegionSpec};
-use support::{check_sound_when_empty, check_sums, settle};
+use support::{check_sound_when_empty, check_sums, compress_idle, settle};
 use volumes::{Engine, EngineOptions, Reduction, ShrinkPolicy, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
@@ -113,6 +113,15 @@ fn build_in_table_slab(engine: &Engine) {
     for number in 1..=FRONT_PLACES {
         engine.delete_volume(&name(number)).expect("it is there");
     }
+}
+
+/// The same with pages that were idle, which are compressed once more.
+fn build_with_idle_pages(engine: &Engine) {
+    build(engine);
+    settle(engine);
+    compress_idle(engine, usize::MAX);
+    compress_idle(engine, usize::MAX);
+    assert!(engine.usage().idle_page_count > 0);
 }
 
 #[track_caller]
@@ -266,6 +275,16 @@ fn a_killed_pool_of_today_with_a_table_slab_is_found_again() {
 }
 
 #[test]
+fn a_closed_pool_of_today_with_idle_pages_is_found_again() {
+    check_today(build_with_idle_pages, End::Closed, "region-closed-idle");
+}
+
+#[test]
+fn a_killed_pool_of_today_with_idle_pages_is_found_again() {
+    check_today(build_with_idle_pages, End::Killed, "region-killed-idle");
+}
+
+#[test]
 fn a_closed_pool_of_version_1_is_found_again() {
     check_left_behind(include_bytes!("golden/region-1-closed"));
 }
@@ -293,4 +312,14 @@ fn a_closed_pool_of_version_3_is_found_again() {
 #[test]
 fn a_killed_pool_of_version_3_is_found_again() {
     check_left_behind(include_bytes!("golden/region-3-killed"));
+}
+
+#[test]
+fn a_closed_pool_of_version_4_is_found_again() {
+    check_left_behind(include_bytes!("golden/region-4-closed"));
+}
+
+#[test]
+fn a_killed_pool_of_version_4_is_found_again() {
+    check_left_behind(include_bytes!("golden/region-4-killed"));
 }

@@ -110,6 +110,9 @@ impl Arena<'_> {
             if !self.engine.maintain() {
                 std::thread::yield_now();
             }
+            // All that was not used since the turn before last is idle.
+            self.engine.begin_idle_period();
+            self.engine.compress_idle();
             assert_eq!(self.engine.damaged_entries(), 0);
         }
     }

@@ -1,10 +1,11 @@
 //! Compression of one block: fill patterns, a gate that keeps incompressible data from the encoder,
-//! and LZ4 in its block format.
+//! LZ4 in its block format, and a dense form by zstd for what is not read.
 //!
 //! Pure functions over slices, without knowledge of where contents are stored.
 #![forbid(unsafe_code)]
 
 mod decode;
+mod dense;
 mod encoder;
 mod fill;
 mod gate;
@@ -14,6 +15,7 @@ mod sequence;
 mod thorough;
 
 pub use decode::{DecodeError, decode};
+pub use dense::{DenseEncoder, decode_dense};
 pub use encoder::Encoder;
 pub use fill::{fill_pattern, write_fill};
 pub use gate::is_worth_encoding;

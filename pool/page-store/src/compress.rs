@@ -154,12 +154,24 @@ impl Lane<'_> {
         let encoded = &compressor.encodings[range];
         // In a slot of a packed class: one of the raw class would win nothing.
         let is_packed = |class| class != Class::RAW;
-        let page = self.store_encoded(encoded, Purpose::Housekeeping, description, is_packed)?;
+        let encoding = description.with_length(encoded.len());
+        let page = self.store_encoded(encoded, Purpose::Housekeeping, encoding, is_packed)?;
+        self.lead_to(pinned, description, raw, &page);
+        Ok(page)
+    }
+
+    /// Has the dedup index lead to a page in place of the slot from which its contents come.
+    pub(crate) fn lead_to(
+        &self,
+        pinned: &Pinned<'_>,
+        description: Description,
+        from: Slot,
+        page: &OwnedPageRef,
+    ) {
         if let (Some(at), Some(fingerprint)) = (page.0.slot(), description.hint()) {
-            self.core.index.remove(&self.core.memory, pinned, fingerprint, raw);
+            self.core.index.remove(&self.core.memory, pinned, fingerprint, from);
             self.core.index.insert(&self.core.memory, pinned, fingerprint, at);
         }
-        Ok(page)
     }
 
     /// Lets go of the pages that were tried, and of their encodings.

@@ -6,6 +6,7 @@ use sync::atomic::Ordering;
 use sync::counted;
 
 use crate::deferred::Deferred;
+use crate::dense_form;
 use crate::fingerprint::{Description, Fingerprinter};
 use crate::index::DedupIndex;
 use crate::layout::{Class, Slot};
@@ -28,6 +29,8 @@ pub enum PageBytes<'seen> {
     Raw(&'seen codec::Block),
     /// The block in LZ4's block format.
     Encoded(&'seen [u8]),
+    /// The block in the dense form.
+    Dense(&'seen [u8]),
 }
 
 /// State that all parts of a pool work on.
@@ -61,7 +64,11 @@ impl Core {
         for line in (0..length as u64).step_by(LINE_BYTES) {
             self.memory.region.prefetch(start + line);
         }
-        Ok(PageBytes::Encoded(self.memory.slot_bytes(kept, at, length)))
+        let bytes = self.memory.slot_bytes(kept, at, length);
+        if page.is_dense() {
+            return dense_form::frame_in(bytes).map(PageBytes::Dense);
+        }
+        Ok(PageBytes::Encoded(bytes))
     }
 
     /// Brings near what releasing a reference looks at first.
@@ -120,12 +127,21 @@ impl Core {
         if !self.memory.is_named(at) {
             return;
         }
-        let dropped = counted::drop_many(self.memory.slot_word_to_store(at), references);
+        let word = self.memory.slot_word_to_store(at);
+        // Looked at while the references still keep it.
+        let saved_bytes = match Description::in_word(word.load(Ordering::Relaxed)).is_dense() {
+            true => self.memory.dense_saving(at),
+            false => 0,
+        };
+        let dropped = counted::drop_many(word, references);
         if let Some(description) = dropped.map(Description::from_bits) {
             if let Some(fingerprint) = description.hint() {
                 self.index.remove(&self.memory, &self.memory.grace.pin(), fingerprint, at);
             }
             self.memory.live[at.class.index()].add(lane, -1);
+            if description.is_dense() {
+                self.memory.dense.add(lane, -1, saved_bytes);
+            }
             self.memory.credit(at);
         }
     }

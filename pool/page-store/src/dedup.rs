@@ -39,6 +39,7 @@ impl Core {
                 Ok(PageBytes::Encoded(bytes)) => {
                     codec::decode(bytes, scratch).is_ok() && scratch == contents
                 }
+                Ok(PageBytes::Dense(bytes)) => is_dense_form_of(bytes, contents, scratch),
                 Ok(PageBytes::Fill(_)) | Err(_) => false,
             };
             if is_equal {
@@ -61,4 +62,10 @@ impl Core {
         let description = self.memory.try_share(at, is_wanted)?;
         Some(PageRef::described(at, description))
     }
+}
+
+#[cold]
+#[inline(never)]
+fn is_dense_form_of(bytes: &[u8], contents: &Block, scratch: &mut Block) -> bool {
+    codec::decode_dense(bytes, scratch).is_ok() && scratch == contents
 }

@@ -63,19 +63,23 @@ impl Fingerprinter {
 /// ```text
 ///  47          16 15  14  13  12 11      0
 /// ┌──────────────┬───┬───┬───┬──┬─────────┐
-/// │ fingerprint  │ u │ j │ n │ 0│ length  │
+/// │ fingerprint  │ u │ j │ n │ z│ length  │
 /// └──────────────┴───┴───┴───┴──┴─────────┘
 /// ```
 /// The length is that of the encoding, or 0 for a page stored as it is; a fingerprint of 0 is none.
 /// Bit u: the page is stored as it is until there is time to compress it. Bit j: the journal has
-/// it. Bit n: the dedup index does not lead to it. Nodes are described by 0.
+/// it. Bit n: the dedup index does not lead to it. Bit z: the encoding is the dense one
+/// (`crate::dense`), else LZ4. Nodes are described by 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Description(u64);
 
 const LENGTH: u64 = (1 << 12) - 1;
+pub(crate) const DENSE: u64 = 1 << 12;
 const UNINDEXED: u64 = 1 << 13;
 const JOURNALED: u64 = 1 << 14;
 pub(crate) const UNTRIED: u64 = 1 << 15;
+/// Bits that a page reference repeats.
+pub(crate) const REPEATED: u64 = LENGTH | DENSE | UNTRIED;
 const FINGERPRINT_SHIFT: u32 = 16;
 
 impl Description {
@@ -110,10 +114,15 @@ impl Description {
         self.0
     }
 
-    /// Description of the same contents, in an encoding of this length, or as they are when that is
-    /// 0.
+    /// Description of the same contents, in an LZ4 encoding of this length, or as they are when
+    /// that is 0.
     pub(crate) const fn with_length(self, length_bytes: usize) -> Self {
-        Self(self.0 & !(LENGTH | UNTRIED | JOURNALED) | length_bytes as u64)
+        Self(self.0 & !(LENGTH | DENSE | UNTRIED | JOURNALED) | length_bytes as u64)
+    }
+
+    /// Description of the same contents, in a dense encoding of this length.
+    pub(crate) const fn with_dense_length(self, length_bytes: usize) -> Self {
+        Self(self.with_length(length_bytes).0 | DENSE)
     }
 
     /// Description of the same page, stored as it is until there is time to compress it.
@@ -139,6 +148,11 @@ impl Description {
 
     pub(crate) fn length_bytes(self) -> usize {
         usize::try_from(self.0 & LENGTH).expect("twelve bits")
+    }
+
+    #[inline]
+    pub(crate) const fn is_dense(self) -> bool {
+        self.0 & DENSE != 0
     }
 
     #[inline]
@@ -185,6 +199,15 @@ mod tests {
         assert_eq!((encoded.length_bytes(), encoded.fingerprint()), (3632, Some(FINGERPRINT)));
         assert!(!encoded.is_untried());
         assert_eq!(encoded.as_journaled().with_length(9), RAW.with_length(9));
+    }
+
+    #[test]
+    fn a_description_tells_the_dense_encoding_from_the_other() {
+        let dense = RAW.as_untried().with_dense_length(3631);
+        assert!(dense.is_dense() && !dense.is_untried());
+        assert_eq!((dense.length_bytes(), dense.hint()), (3631, Some(FINGERPRINT)));
+        assert!(dense.as_journaled().as_copy().is_dense());
+        assert_eq!(dense.with_length(9), RAW.with_length(9));
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl<'store> Lane<'store> {
 
     /// Stores contents as the policy says and returns a reference to them. `purpose` is asked only
     /// if they need memory, after the work that needs none.
+    #[inline(always)]
     pub fn store_page(
         &mut self,
         pinned: &Pinned<'_>,
@@ -234,16 +235,23 @@ impl<'store> Lane<'store> {
         let bytes = match self.core.stored_page(pinned, page).ok()? {
             PageBytes::Raw(block) => &block[..],
             PageBytes::Encoded(bytes) => bytes,
+            // With what stands before the encoding.
+            PageBytes::Dense(_) => self.memory().slot_bytes(pinned, from, page.length_bytes()),
             PageBytes::Fill(_) => return None,
         };
         let to = self.take_slot(from.class, purpose).ok()?;
         let description = self.memory().description(from).as_copy();
         // A damaged reference may say otherwise than the word: the page stays where it is.
-        if description.length_bytes() != page.length_bytes() {
+        if description.length_bytes() != page.length_bytes()
+            || description.is_dense() != page.is_dense()
+        {
             self.put_slot_back(to);
             return None;
         }
         self.memory().fill_slot(to, bytes);
+        if description.is_dense() {
+            self.count_dense(to);
+        }
         self.publish(to, description);
         if let Some(fingerprint) = description.hint() {
             self.core.index.insert(self.memory(), pinned, fingerprint, to);
@@ -326,33 +334,46 @@ impl<'store> Lane<'store> {
         purpose: Purpose,
         raw: Description,
     ) -> Result<OwnedPageRef, NoSpace> {
-        if compression == Compression::Now && codec::is_worth_encoding(contents) {
-            let mut encoder = self.state.encoder.take().expect("it is put back below");
-            let stored = encoder
-                .encode(contents, packed_bytes_max())
-                // When no slab can be had for the best class, a slot that is too large will do.
-                .map(|encoded| self.store_encoded(encoded, purpose, raw, |_| true));
-            self.state.encoder = Some(encoder);
-            if let Some(Ok(page)) = stored {
-                return Ok(page);
-            }
+        if compression == Compression::Now
+            && codec::is_worth_encoding(contents)
+            && let Some(page) = self.store_compressed(contents, purpose, raw)
+        {
+            return Ok(page);
         }
         let at = self.stream_raw(contents, purpose).ok_or(NoSpace)?;
         let is_later = compression == Compression::Later;
         Ok(self.publish_raw(at, if is_later { raw.as_untried() } else { raw }))
     }
 
+    /// Stores contents in LZ4, if that makes them smaller and there is memory. When no slab can be
+    /// had for the best class, a slot that is too large will do.
+    #[inline(never)]
+    fn store_compressed(
+        &mut self,
+        contents: &Block,
+        purpose: Purpose,
+        raw: Description,
+    ) -> Option<OwnedPageRef> {
+        let mut encoder = self.state.encoder.take().expect("it is put back below");
+        let stored = encoder.encode(contents, packed_bytes_max()).map(|encoded| {
+            let description = raw.with_length(encoded.len());
+            self.store_encoded(encoded, purpose, description, |_| true)
+        });
+        self.state.encoder = Some(encoder);
+        stored.and_then(Result::ok)
+    }
+
     /// Begins to store contents as they are in a slot of their own, which must go to
     /// [`Lane::publish_raw`] or [`Lane::put_streamed_back`].
     #[inline]
-    fn stream_raw(&mut self, contents: &Block, purpose: Purpose) -> Option<Slot> {
+    pub(crate) fn stream_raw(&mut self, contents: &Block, purpose: Purpose) -> Option<Slot> {
         let at = self.take_slot(Class::RAW, purpose).ok()?;
         self.memory().stream_slot(at, contents);
         Some(at)
     }
 
     #[inline]
-    fn publish_raw(&mut self, at: Slot, description: Description) -> OwnedPageRef {
+    pub(crate) fn publish_raw(&mut self, at: Slot, description: Description) -> OwnedPageRef {
         self.memory().region.store_fence();
         self.publish(at, description);
         OwnedPageRef(PageRef::described(at, description))
@@ -364,13 +385,12 @@ impl<'store> Lane<'store> {
         self.put_slot_back(at);
     }
 
-    /// Stores an encoding in the best slot that can be had, of a class that will do. `raw`
-    /// describes the same contents as they are.
+    /// Stores an encoding in the best slot that can be had, of a class that will do.
     pub(crate) fn store_encoded(
         &mut self,
         encoded: &[u8],
         purpose: Purpose,
-        raw: Description,
+        description: Description,
         will_do: impl Fn(Class) -> bool,
     ) -> Result<OwnedPageRef, NoSpace> {
         let best = Class::packed_for(encoded.len()).expect("the encoder was given the limit");
@@ -379,13 +399,21 @@ impl<'store> Lane<'store> {
             .find_map(|class| self.take_slot(class, purpose).ok())
             .ok_or(NoSpace)?;
         self.memory().fill_slot(at, encoded);
-        self.publish(at, raw.with_length(encoded.len()));
-        Ok(OwnedPageRef(PageRef::page(at, encoded.len())))
+        if description.is_dense() {
+            self.count_dense(at);
+        }
+        self.publish(at, description);
+        Ok(OwnedPageRef(PageRef::described(at, description)))
     }
 
     pub(crate) fn publish(&mut self, at: Slot, description: Description) {
         self.memory().live[at.class.index()].add(self.state.index, 1);
         counted::publish(self.memory().slot_word_to_store(at), description.bits());
+    }
+
+    /// Counts a page in the dense form that is about to be published.
+    fn count_dense(&self, at: Slot) {
+        self.memory().dense.add(self.state.index, 1, self.memory().dense_saving(at));
     }
 
     pub(crate) fn take_slot(&mut self, class: Class, purpose: Purpose) -> Result<Slot, NoSpace> {

@@ -45,9 +45,11 @@ pub(crate) const TABLE_SLAB_NAME: u64 = 0xC3;
 /// Bytes of one superblock; there are two.
 pub(crate) const SUPERBLOCK_BYTES: u64 = 4096;
 
-/// Bump when the meaning of any byte in a region changes. A pool has the last version once it has
-/// table slabs, and [`LAYOUT_VERSION_PLAIN`] before.
-pub(crate) const LAYOUT_VERSION: u64 = 3;
+/// Bump when the meaning of any byte in a region changes. A pool has the last version while it may
+/// have pages in the dense form, that before once it has table slabs, and
+/// [`LAYOUT_VERSION_PLAIN`] otherwise.
+pub(crate) const LAYOUT_VERSION: u64 = 4;
+pub(crate) const LAYOUT_VERSION_TABLES: u64 = 3;
 pub(crate) const LAYOUT_VERSION_PLAIN: u64 = 2;
 
 /// The oldest version that is read: its pools become plain ones when they are opened.

@@ -23,6 +23,8 @@ mod compress;
 mod core;
 mod dedup;
 mod deferred;
+mod dense;
+mod dense_form;
 mod error;
 mod fingerprint;
 mod footprint;
@@ -58,6 +60,7 @@ pub use crate::core::PageBytes;
 pub use claims::ClaimRefused;
 pub use codec::DecodeError;
 pub use compress::{Attempt, Compressor, Shrunk};
+pub use dense::{DenseCompressor, Reencoded};
 pub use error::{
     AddTableError, LinkError, NoSpace, OpenError, OpenErrorKind, ResizeError, ResizeErrorKind,
 };

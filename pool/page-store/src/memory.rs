@@ -7,6 +7,7 @@ use sync::atomic::{AtomicU64, Ordering};
 use sync::{Grace, Pinned, Striped, counted};
 
 use crate::claims::Claims;
+use crate::dense_form::{self, DenseCounts, HEAD_BYTES};
 use crate::fingerprint::Description;
 use crate::layout::{CLASS_COUNT, Class, Layout, NODE_ENTRY_COUNT, Slot};
 use crate::page_ref::{NodeRef, OwnedPageRef, PageRef, Parent};
@@ -27,6 +28,7 @@ pub(crate) struct Memory {
     pub(crate) book: SlabBook,
     /// Live slots by class, in a part for each lane.
     pub(crate) live: Box<[Striped]>,
+    pub(crate) dense: DenseCounts,
     pub(crate) claims: Claims,
     pub(crate) taking: Taking,
     pub(crate) tables: Tables,
@@ -51,6 +53,7 @@ impl Memory {
             grace: Grace::new(PIN_PLACES),
             book: SlabBook::new(layout.slab_capacity, layout.pool_slabs()),
             live: (0..CLASS_COUNT).map(|_| Striped::new(lane_count)).collect(),
+            dense: DenseCounts::new(lane_count),
             claims: Claims::new(lane_count),
             taking: Taking::new(layout.slab_count()),
             tables: Tables::default(),
@@ -133,6 +136,15 @@ impl Memory {
         //   complete and no lane stores to them before the count has been zero for a grace period,
         //   which a pin holds up and a reference keeps from beginning.
         unsafe { self.region.bytes(self.layout.slot(at), length) }
+    }
+
+    /// Bytes that a page in the dense form saves. The caller holds a reference to it, or fills the
+    /// slot.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn dense_saving(&self, at: Slot) -> i64 {
+        let kept = OwnedPageRef(PageRef::page(at, 0));
+        dense_form::saving(self.slot_bytes(&kept, at, HEAD_BYTES)[0], at)
     }
 
     /// All bytes of a slot of 4 KiB.

@@ -1,10 +1,10 @@
 //! Page references: what a word of a map says.
 //!
 //! ```text
-//!  63  60 59 58 57 56 55 53 52      41 40    35 34      24 23                  0
-//! ┌──────┬──┬──┬──┬──┬─────┬──────────┬────────┬──────────┬─────────────────────┐
-//! │ kind │ 0│ i│ j│ u│ 0   │ length   │ class  │ slot     │ slab                │  2 page, 3 node
-//! ├──────┼──┼──┼──┼──┴─────┴──────────┴────────┴┬─────────┴─────────────────────┤
+//!  63  60 59 58 57 56 55 54 53 52   41 40    35 34      24 23                  0
+//! ┌──────┬──┬──┬──┬──┬─────┬──┬───────┬────────┬──────────┬─────────────────────┐
+//! │ kind │ 0│ i│ j│ u│ 0   │ z│ length│ class  │ slot     │ slab                │  2 page, 3 node
+//! ├──────┼──┼──┼──┼──┴─────┴──┴───────┴────────┴┬─────────┴─────────────────────┤
 //! │ 1    │ 0│ i│ j│ 0                           │ pattern (32 bits)             │  fill
 //! ├──────┼──┼──┼──┼─────────────────────────────┴───────────────────────────────┤
 //! │ 0    │ 0│ i│ j│ 0                                                           │  hole
@@ -15,9 +15,9 @@
 //! └──────┴──┴──┴──┴─────────────────────────────────────────────────────────────┘
 //! ```
 //! The length is that of the encoding, or 0 for a page stored as it is. Bit u: the page is
-//! untried: stored as it is until there is time to compress it. Both repeat what the slot's word
-//! says (bits 41 to 56 here are bits 16 to 31 there). A page reference may still have bit u when
-//! its page has lost it, never the other way round.
+//! untried: stored as it is until there is time to compress it. Bit z: the encoding is the dense
+//! one. All repeat what the slot's word says (bits 41 to 56 here are bits 16 to 31 there). A page
+//! reference may still have bit u when its page has lost it, never the other way round.
 //!
 //! Bits j and i: what the block holds is not in the journal, not in an image ([`DirtyBits`]).
 
@@ -44,6 +44,7 @@ const SLOT_SHIFT: u32 = SLAB_BITS;
 const CLASS_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
 const LENGTH_SHIFT: u32 = CLASS_SHIFT + CLASS_BITS;
 const UNTRIED: u64 = fingerprint::UNTRIED << LENGTH_SHIFT;
+const DENSE: u64 = fingerprint::DENSE << LENGTH_SHIFT;
 
 const fn low_bits(count: u32) -> u64 {
     (1 << count) - 1
@@ -115,9 +116,10 @@ impl PageRef {
     }
 
     /// The page that a slot's word describes.
+    #[inline]
     pub(crate) fn described(at: Slot, description: Description) -> Self {
-        let untried = if description.is_untried() { UNTRIED } else { 0 };
-        Self(Self::page(at, description.length_bytes()).0 | untried)
+        let repeated = description.bits() & fingerprint::REPEATED;
+        Self((KIND_PAGE << KIND_SHIFT) | (repeated << LENGTH_SHIFT) | pack(at))
     }
 
     /// Reference to the contents that an image has under this number.
@@ -153,6 +155,13 @@ impl PageRef {
     #[inline]
     pub fn is_untried(self) -> bool {
         self.0 & UNTRIED != 0 && self.0 >> KIND_SHIFT == KIND_PAGE
+    }
+
+    /// Returns whether the page is stored in the dense form, which takes longer to read. Entries
+    /// without a page have the bit only if they are damaged.
+    #[inline]
+    pub fn is_dense(self) -> bool {
+        self.0 & DENSE != 0
     }
 
     /// The same page, which is not to be tried any more.
@@ -289,6 +298,18 @@ mod tests {
         assert_eq!(untried.name(), PageRef::page(slot, 0));
         assert!(!PageRef::described(slot, raw).is_untried());
         assert_eq!(PageRef::filled(5).name(), PageRef::filled(5));
+    }
+
+    #[test]
+    fn a_page_reference_repeats_that_its_page_is_dense() {
+        let slot = Slot { slab: 7, slot: 3, class: Class::from_id(40).expect("40") };
+        let raw = Description::unindexed(Fingerprint::from_bits(9));
+        let dense = PageRef::described(slot, raw.with_dense_length(900));
+        assert!(dense.is_dense() && !dense.is_untried());
+        assert_eq!((dense.slot(), dense.length_bytes()), (Some(slot), 900));
+        assert_eq!(dense.with(DirtyBits::ALL).name(), dense, "the form is part of the name");
+        assert!(!PageRef::described(slot, raw.with_length(900)).is_dense());
+        assert!(!PageRef::absent(low_bits(ABSENT_BITS)).is_dense());
     }
 
     #[test]

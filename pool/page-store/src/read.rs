@@ -97,6 +97,7 @@ impl PageStore {
             PageBytes::Fill(pattern) => codec::write_fill(pattern, into),
             PageBytes::Raw(bytes) => into.copy_from_slice(bytes),
             PageBytes::Encoded(bytes) => codec::decode(bytes, into)?,
+            PageBytes::Dense(bytes) => codec::decode_dense(bytes, into)?,
         }
         Ok(())
     }

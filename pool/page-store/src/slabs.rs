@@ -180,6 +180,7 @@ impl SlabBook {
     /// One slot is free: its word says so. The slab cannot go to another use before this is
     /// counted. Returns whether it is the caller's to send to the free ones.
     #[must_use]
+    #[inline(always)]
     pub(crate) fn credit(&self, slab: u32, class: Class) -> bool {
         let state = self.slab(slab);
         let free = as_signed(state.free.fetch_add(1, Ordering::SeqCst).wrapping_add(1));

@@ -71,8 +71,9 @@ impl PageStore {
         };
         let slab_count = core.memory.layout.slab_count();
         let mut leak_counts = (!was_closed_cleanly).then(|| LeakCounts::new(slab_count));
-        census::admit_slabs(&core.memory, leak_counts.as_mut());
+        let are_all_known = census::admit_slabs(&core.memory, leak_counts.as_mut());
         census::count_tables(&core.memory);
+        census::settle_dense(&core.memory, are_all_known);
         let lanes = (0..options.lane_count).map(|index| LaneCell::new(LaneState::new(index)));
         let store = Self { core, lanes: lanes.collect(), size_bytes };
         Ok((store, leak_counts))

@@ -3,6 +3,10 @@
 //! A change writes the older copy, its checksum last, so that one copy is whole at every moment.
 //! The first twelve words, with a checksum of their own, are those of version 1: a release that
 //! knows no more sees that a newer one wrote it.
+//!
+//! From version 4 on the upper half of the word of table slabs has a mark for each property that a
+//! release must know to use the pool. A mark that this one does not know means that a newer one
+//! wrote it.
 
 use region::Region;
 use sync::atomic::Ordering;
@@ -11,8 +15,8 @@ use twox_hash::XxHash3_128;
 use crate::error::{OpenError, OpenErrorKind};
 use crate::fingerprint::Secret;
 use crate::layout::{
-    LAYOUT_VERSION, LAYOUT_VERSION_MIN, LAYOUT_VERSION_PLAIN, Layout, ROOT_WORD_COUNT,
-    SUPERBLOCK_BYTES,
+    LAYOUT_VERSION, LAYOUT_VERSION_MIN, LAYOUT_VERSION_PLAIN, LAYOUT_VERSION_TABLES, Layout,
+    ROOT_WORD_COUNT, SUPERBLOCK_BYTES,
 };
 
 const MAGIC: u64 = u64::from_le_bytes(*b"MEMLANE\n");
@@ -29,6 +33,13 @@ const VERSION: usize = 1;
 const SIZE: usize = 12;
 const UNTAKEN: usize = 13;
 const TABLE_SLABS: usize = 14;
+
+/// The first version with marks, and how far up in the word of table slabs they are.
+const VERSION_WITH_MARKS: u64 = LAYOUT_VERSION;
+const MARKS_SHIFT: u32 = 32;
+const MARK_TABLES: u64 = 1;
+const MARK_DENSE: u64 = 2;
+const MARKS_KNOWN: u64 = MARK_TABLES | MARK_DENSE;
 
 /// Words of the place that a copy has.
 const COPY_WORDS: usize = 4096 / 8;
@@ -56,6 +67,8 @@ pub(crate) struct Superblock {
     pub(crate) untaken_slabs: u32,
     /// The pool has table slabs, or is about to have one: earlier releases refuse it.
     pub(crate) may_have_tables: bool,
+    /// The pool has pages in the dense form, or is about to have one: earlier releases refuse it.
+    pub(crate) may_have_dense: bool,
     /// Table slabs that it has, so that one that is not found is missed.
     pub(crate) table_slabs: u32,
 }
@@ -71,6 +84,7 @@ impl Superblock {
             size_bytes,
             untaken_slabs: u32::MAX,
             may_have_tables: false,
+            may_have_dense: false,
             table_slabs: 0,
         }
     }
@@ -108,7 +122,7 @@ impl Superblock {
             return Err(OpenError::new(kind));
         };
         let version = words[VERSION];
-        let kind = if version > LAYOUT_VERSION {
+        let kind = if version > LAYOUT_VERSION || marks_in(words) & !MARKS_KNOWN != 0 {
             OpenErrorKind::Newer
         } else if words[3] != region.capacity_bytes() {
             OpenErrorKind::SizeDiffers
@@ -146,9 +160,10 @@ impl Superblock {
                 1 => 0,
                 _ => u32::try_from(words[UNTAKEN]).unwrap_or(u32::MAX),
             },
-            may_have_tables: words[VERSION] > LAYOUT_VERSION_PLAIN,
-            table_slabs: match words[VERSION] > LAYOUT_VERSION_PLAIN {
-                true => u32::try_from(words[TABLE_SLABS]).unwrap_or(u32::MAX),
+            may_have_tables: may_have_tables(words),
+            may_have_dense: marks_in(words) & MARK_DENSE != 0,
+            table_slabs: match may_have_tables(words) {
+                true => u32::try_from(table_slabs_in(words)).unwrap_or(u32::MAX),
                 false => 0,
             },
         }
@@ -157,9 +172,10 @@ impl Superblock {
     fn to_words(self, region: &Region, layout: &Layout) -> Words {
         let mut words = [0; WORD_COUNT];
         words[0] = MAGIC;
-        words[VERSION] = match self.may_have_tables {
-            true => LAYOUT_VERSION,
-            false => LAYOUT_VERSION_PLAIN,
+        words[VERSION] = match (self.may_have_dense, self.may_have_tables) {
+            (true, _) => VERSION_WITH_MARKS,
+            (false, true) => LAYOUT_VERSION_TABLES,
+            (false, false) => LAYOUT_VERSION_PLAIN,
         };
         words[2] = layout.fingerprint(words[VERSION]);
         words[3] = region.capacity_bytes();
@@ -172,9 +188,31 @@ impl Superblock {
         words[OLD_CHECKSUM] = checksum(&words[..OLD_CHECKSUM]);
         words[SIZE] = self.size_bytes;
         words[UNTAKEN] = u64::from(self.untaken_slabs);
-        words[TABLE_SLABS] = u64::from(self.table_slabs);
+        words[TABLE_SLABS] = u64::from(self.table_slabs) | self.marks() << MARKS_SHIFT;
         words[CHECKSUM] = checksum(&words[..CHECKSUM]);
         words
+    }
+
+    /// Marks of a version that has them; none of others, whose version says it.
+    fn marks(&self) -> u64 {
+        let tables = if self.may_have_tables { MARK_TABLES } else { 0 };
+        if self.may_have_dense { MARK_DENSE | tables } else { 0 }
+    }
+}
+
+fn marks_in(words: &Words) -> u64 {
+    if words[VERSION] < VERSION_WITH_MARKS { 0 } else { words[TABLE_SLABS] >> MARKS_SHIFT }
+}
+
+fn table_slabs_in(words: &Words) -> u64 {
+    words[TABLE_SLABS] & u64::from(u32::MAX)
+}
+
+fn may_have_tables(words: &Words) -> bool {
+    match words[VERSION] {
+        ..=LAYOUT_VERSION_PLAIN => false,
+        LAYOUT_VERSION_TABLES => true,
+        _ => marks_in(words) & MARK_TABLES != 0,
     }
 }
 

@@ -25,6 +25,10 @@ pub struct StoreUsage {
     pub page_count: u64,
     /// Part of `page_count`: those stored as they are.
     pub raw_page_count: u64,
+    /// Part of `page_count`: those in the dense form.
+    pub dense_page_count: u64,
+    /// Memory that those would take beyond what they do in the forms that they had before.
+    pub dense_saved_bytes: u64,
     /// Part of `free_bytes` and `slack_bytes`: what is kept for claims.
     pub claimed_bytes: u64,
     /// Part of `free_bytes`: what new data leaves for others.
@@ -57,6 +61,8 @@ impl PageStore {
             slack_bytes: 0,
             page_count: pages().map(live).sum(),
             raw_page_count: live(Class::RAW),
+            dense_page_count: core.memory.dense.page_count(),
+            dense_saved_bytes: core.memory.dense.saved_bytes(),
             claimed_bytes: self.claimed_bytes(),
             reserved_bytes: self.reserved_bytes(),
         };

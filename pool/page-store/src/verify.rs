@@ -133,6 +133,10 @@ impl PageStore {
                 codec::decode(bytes, scratch)?;
                 self.verify(page, scratch)
             }
+            PageBytes::Dense(bytes) => {
+                codec::decode_dense(bytes, scratch)?;
+                self.verify(page, scratch)
+            }
         }
     }
 

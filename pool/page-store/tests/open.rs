@@ -18,6 +18,7 @@ const WORD_COUNT: usize = 16;
 const CHECKSUMS: [usize; 2] = [11, 15];
 const VERSION: usize = 1;
 const LAYOUT: usize = 2;
+const SEQUENCE: usize = 4;
 
 struct PoolFile {
     folder: tempfile::TempDir,
@@ -73,6 +74,18 @@ impl PoolFile {
         }
     }
 
+    /// A word of the superblock that was written last.
+    fn newest_word(&self, word: usize) -> u64 {
+        let file = std::fs::File::open(self.path()).expect("the file opens");
+        let word_of = |copy: u64, word: usize| {
+            let mut bytes = [0; 8];
+            file.read_exact_at(&mut bytes, copy + 8 * word as u64).expect("it is there");
+            u64::from_le_bytes(bytes)
+        };
+        let newest = COPIES.into_iter().max_by_key(|&copy| word_of(copy, SEQUENCE));
+        word_of(newest.expect("there are two"), word)
+    }
+
     /// The pool is refused, and the file is left as it is.
     #[track_caller]
     fn check_refused(&self, kind: OpenErrorKind) {
@@ -112,7 +125,7 @@ fn a_file_of_zeros_becomes_a_pool() {
 #[test]
 fn a_pool_of_a_later_release_is_refused_as_newer() {
     let file = PoolFile::with_pool();
-    file.change_word(VERSION, |_| 4);
+    file.change_word(VERSION, |_| 5);
     file.check_refused(OpenErrorKind::Newer);
     let Err(error) = file.open() else { panic!("it was refused before") };
     assert!(error.to_string().contains("a newer release wrote it"), "{error}");
@@ -164,4 +177,44 @@ fn one_whole_superblock_is_enough() {
         let store = file.open().expect("the pool opens");
         assert_eq!(store.root_word(ROOT_WORD_COUNT - 1), 77);
     }
+}
+
+/// Releases before the dense form read pools up to this version, and refuse all others.
+const VERSION_BEFORE_DENSE: u64 = 3;
+
+const TABLE_SLABS: usize = 14;
+
+#[test]
+fn earlier_releases_refuse_a_pool_while_it_may_have_dense_pages() {
+    let file = PoolFile::with_pool();
+    assert!(file.newest_word(VERSION) <= VERSION_BEFORE_DENSE);
+    let store = file.open().expect("the pool opens");
+    store.begin_dense();
+    assert!(file.newest_word(VERSION) > VERSION_BEFORE_DENSE);
+    store.begin_dense();
+    assert!(file.newest_word(VERSION) > VERSION_BEFORE_DENSE);
+    drop(store);
+    // None was stored: the next opening finds that out.
+    drop(file.open().expect("the pool opens"));
+    assert!(file.newest_word(VERSION) <= VERSION_BEFORE_DENSE);
+}
+
+#[test]
+fn a_mark_that_this_release_does_not_know_is_of_a_newer_one() {
+    let file = PoolFile::with_pool();
+    for _ in 0..2 {
+        file.open().expect("the pool opens").begin_dense();
+        file.open().expect("the pool opens").begin_dense();
+    }
+    let store = file.open().expect("the pool opens");
+    store.begin_dense();
+    // Both superblocks are of the version with marks.
+    store.add_table().expect("there is memory");
+    drop(store);
+    file.change_word(TABLE_SLABS, |word| word | 1 << 40);
+    file.check_refused(OpenErrorKind::Newer);
+    file.change_word(TABLE_SLABS, |word| word & !(1 << 40));
+    let store = file.open().expect("the pool opens");
+    assert_eq!(store.missing_tables(), 0);
+    assert_eq!(store.root_ranges().len(), 2, "the table slab is still known");
 }

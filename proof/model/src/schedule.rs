@@ -89,6 +89,10 @@ pub enum Operation {
     Maintain {
         steps: usize,
     },
+    /// All that was not used since the last time is idle, and some of it is compressed once more.
+    CompressIdle {
+        steps: usize,
+    },
     Reopen(Reopening),
     SetCapacity {
         slot: usize,
@@ -185,6 +189,7 @@ impl Author {
             14..24 => Operation::Maintain { steps: 1 + self.random.index(6) },
             24 => Operation::Reopen(Reopening::Clean),
             25..27 => Operation::Reopen(Reopening::Unclean),
+            27..30 => Operation::CompressIdle { steps: 1 + self.random.index(20) },
             _ => Operation::Request { slot, request: self.request(slot) },
         }
     }

@@ -43,6 +43,7 @@ pub(super) fn text(status: &Status) -> String {
         ("sum of volume sizes", provisioned_text(pool)),
         ("written", format!("{} (fill: {})", size(pool.written_bytes), size(pool.fill_bytes))),
         ("to be compressed", size(pool.pending_bytes)),
+        ("idle", idle_text(pool)),
         ("overwrites", overwrites_text(pool)),
         ("ratio", ratio_text(pool.ratio)),
         ("NBD", nbd),
@@ -72,6 +73,11 @@ pub(super) fn text(status: &Status) -> String {
         write!(text, "\nwarning: {}", warning.message).expect(CANNOT_FAIL);
     }
     text
+}
+
+fn idle_text(pool: &PoolStatus) -> String {
+    let saved = ByteSize(pool.idle_saved_bytes).rounded();
+    format!("{} pages, {saved} saved", pool.idle_page_count)
 }
 
 /// How much more the volumes may ask for than there is.

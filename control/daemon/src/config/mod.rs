@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use api::ByteSize;
 use clap::Parser;
+use maintenance::IdleCompression;
 use volumes::PoolLevel;
 
 pub(crate) use crate::config::nbd_allow::{AllowList, NbdAccess};
@@ -46,6 +47,12 @@ const IMAGES_KEPT_DEFAULT: usize = 3;
 
 /// A tebibyte takes most of a day, and next to no processor time.
 const SCRUB_BYTES_DEFAULT: u64 = 16 << 20;
+
+/// Time without use after which data is compressed once more.
+const IDLE_AFTER_DEFAULT: Duration = Duration::from_secs(180);
+const IDLE_AFTER_MIN: Duration = Duration::from_secs(1);
+
+const IDLE_CPU_PERCENT_DEFAULT: u32 = 25;
 
 /// Serve volumes in RAM that are deduplicated and compressed, and survive a kill of this process.
 #[derive(Clone, Debug, Parser)]
@@ -184,6 +191,8 @@ pub(crate) struct Config {
     /// Fill levels of the pool at which warnings and events come.
     pub(crate) thresholds_percent: Vec<u64>,
     pub(crate) scrub: ScrubConfig,
+    /// `None`: what is idle stays as it is.
+    pub(crate) idle: Option<IdleCompression>,
     /// `None`: no NBD.
     pub(crate) nbd: Option<NbdConfig>,
     /// `None`: no kernel block devices.
@@ -244,6 +253,7 @@ impl Config {
                 bytes_per_second: settings.scrub.rate.map_or(SCRUB_BYTES_DEFAULT, |rate| rate.0),
                 verifies_reads: settings.scrub.verify_on_read.unwrap_or(false),
             },
+            idle: idle_compression(&settings)?,
             nbd: nbd_config(&settings, &run_dir)?,
             fuse: wants_fuse(&settings, privilege).then(|| FuseConfig {
                 mount_point: run_dir.join("volumes"),
@@ -383,6 +393,22 @@ fn standby_interval(settings: &Settings) -> anyhow::Result<Option<Duration>> {
     Ok(standby.follow.unwrap_or(false).then_some(every))
 }
 
+fn idle_compression(settings: &Settings) -> anyhow::Result<Option<IdleCompression>> {
+    let idle = &settings.idle;
+    let after = idle.compress_after.map_or(IDLE_AFTER_DEFAULT, |interval| interval.0);
+    if !after.is_zero() && after < IDLE_AFTER_MIN {
+        let least = IDLE_AFTER_MIN.as_secs();
+        bail!(
+            "compress-after in [idle] is too short; the minimum is {least} s, and 0s disables it"
+        );
+    }
+    let core_percent = idle.cpu_percent.unwrap_or(IDLE_CPU_PERCENT_DEFAULT);
+    if !(1..=100).contains(&core_percent) {
+        bail!("cpu-percent = {core_percent} in [idle] is invalid; use 1 to 100");
+    }
+    Ok((!after.is_zero()).then_some(IdleCompression { after, core_percent }))
+}
+
 fn encryption_config(settings: &Settings) -> anyhow::Result<Option<EncryptionConfig>> {
     let path = |setting, name: &Option<PathBuf>| {
         let name = name.as_deref();
@@ -513,7 +539,7 @@ mod tests {
     /// Flags that no file has.
     const FOR_ONE_START: [&str; 3] = ["config", "accept-loss", "man"];
 
-    const SECTIONS: [&str; 5] = ["journal", "images", "standby", "capacity", "scrub"];
+    const SECTIONS: [&str; 6] = ["journal", "images", "standby", "capacity", "scrub", "idle"];
 
     /// The section and the key of the file that a flag stands for.
     fn key_of(flag: &str) -> (Option<&'static str>, &str) {
@@ -586,6 +612,20 @@ mod tests {
         assert_eq!(config.images.keep_count, 9);
         assert_eq!(config.images.store, StorePlace::Directory("/var/lib/memlane/images".into()));
         assert_eq!(config.thresholds_percent, [50]);
+    }
+
+    #[test]
+    fn idle_data_is_compressed_after_the_time_that_is_set() {
+        let idle = |file: &str| {
+            let settings = from_toml(file).expect("good TOML");
+            Config::complete(settings, Privilege::Root).expect("a good configuration").idle
+        };
+        let after = |seconds, core_percent| {
+            Some(IdleCompression { after: Duration::from_secs(seconds), core_percent })
+        };
+        assert_eq!(idle("[idle]\ncompress-after = \"10m\""), after(600, 25));
+        assert_eq!(idle("[idle]\ncompress-after = \"1m\"\ncpu-percent = 5"), after(60, 5));
+        assert_eq!(idle("[idle]\ncompress-after = \"0s\""), None);
     }
 
     #[test]
@@ -668,5 +708,7 @@ mod tests {
         refused("[images]\nkeep = 0", Privilege::Root, "keep");
         refused("[images]\nevery = \"1ms\"", Privilege::Root, "every");
         refused("[capacity]\nthresholds = [101]", Privilege::Root, "thresholds");
+        refused("[idle]\ncompress-after = \"1ms\"", Privilege::Root, "compress-after");
+        refused("[idle]\ncpu-percent = 0", Privilege::Root, "cpu-percent");
     }
 }

@@ -182,6 +182,9 @@ settings! {
 
         #[command(flatten)]
         pub(super) scrub: ScrubSettings,
+
+        #[command(flatten)]
+        pub(super) idle: IdleSettings,
     }
 }
 
@@ -266,6 +269,20 @@ settings! {
         /// Also verify pages when they are read [default: false]
         #[arg(long = "scrub-verify-on-read", id = "scrub-verify-on-read", value_name = "BOOL")]
         pub(super) verify_on_read: Option<bool>,
+    }
+}
+
+settings! {
+    /// The section `[idle]`: compression of data that nobody reads.
+    pub(super) struct IdleSettings {
+        /// Time without a read or write after which data of reduction `full` is compressed once
+        /// more, with zstd; 0s disables it [default: 3m]
+        #[arg(long = "idle-compress-after", id = "idle-compress-after", value_name = "TIME")]
+        pub(super) compress_after: Option<Interval>,
+
+        /// The most that this compression takes of one processor, in percent [default: 25]
+        #[arg(long = "idle-cpu-percent", id = "idle-cpu-percent", value_name = "PERCENT")]
+        pub(super) cpu_percent: Option<u32>,
     }
 }
 

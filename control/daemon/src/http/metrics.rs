@@ -147,6 +147,16 @@ fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
     );
     page.gauge("memlane_pool_pages", "Stored pages.", pool.page_count);
     page.gauge(
+        "memlane_pool_idle_pages",
+        "Pages that were idle and are compressed once more.",
+        pool.idle_page_count,
+    );
+    page.gauge(
+        "memlane_pool_idle_saved_bytes",
+        "Memory that the compression of idle pages saves.",
+        pool.idle_saved_bytes,
+    );
+    page.gauge(
         "memlane_pool_overwrite_need_bytes",
         "Memory that overwriting everything stored could need beyond what it frees.",
         pool.overwrite_need_bytes,

@@ -110,6 +110,8 @@ impl Service {
             fill_bytes: usage.fill_bytes,
             pending_bytes: usage.pending_bytes,
             page_count: usage.page_count,
+            idle_page_count: usage.idle_page_count,
+            idle_saved_bytes: usage.idle_saved_bytes,
             overwrite_need_bytes: usage.overwrite_need_bytes,
             overwrite_room_bytes: usage.overwrite_room_bytes,
             ratio: ratio(usage.written_bytes, usage.used_bytes),

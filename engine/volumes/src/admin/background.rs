@@ -21,6 +21,21 @@ impl Engine {
         has_more
     }
 
+    /// Ends a period of the compression of what is idle, and begins the next: pages of volumes of
+    /// reduction `full` that were neither read nor written in the period that ends are idle. To be
+    /// called as often as pages shall be idle before [`Engine::compress_idle`] encodes them.
+    pub fn begin_idle_period(&self) {
+        self.space.begin_idle_period();
+    }
+
+    /// Encodes some pages that are idle once more, so that they take less memory and longer to
+    /// read. Pages that are read are brought back by [`Engine::maintain`]. Returns whether there
+    /// may be more to do in this period. A step takes a few milliseconds at most. Earlier releases
+    /// refuse a pool that has such pages.
+    pub fn compress_idle(&self) -> bool {
+        self.space.compress_idle()
+    }
+
     /// Populates a piece of the pool's memory from `offset` on, so that requests meet no page
     /// faults. Returns the offset of the next piece, if there is one.
     pub fn populate(&self, offset: u64) -> std::io::Result<Option<u64>> {

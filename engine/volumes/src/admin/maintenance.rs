@@ -23,6 +23,11 @@ const SLABS_A_STEP: u32 = 256;
 /// Idle calls to let pass after an evacuation that found little to do, at most.
 const REST_MAX: u32 = 1024;
 
+/// Pages that were idle leave slabs of many classes sparse. So many evacuations follow at most,
+/// each of which brings this share of what is used back.
+const EVACUATIONS_AFTER_IDLE: u32 = 32;
+const SHARE_AFTER_IDLE: u64 = 256;
+
 /// Kinds of work to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -40,6 +45,8 @@ pub(crate) struct Maintenance {
     rest_next: u32,
     /// Maps were taken apart: slabs may be empty but for slots that lanes keep.
     has_dropped: bool,
+    /// Evacuations that may still follow the compression of what was idle.
+    after_idle: u32,
     /// The pool is being made smaller: other evacuations would work against it.
     pub(super) is_shrinking: bool,
 }
@@ -57,7 +64,7 @@ enum Task {
 impl Maintenance {
     pub(crate) fn new() -> Self {
         let task = Task::FillIndex { next_slab: 0 };
-        Self { task, rest: 0, rest_next: 1, has_dropped: false, is_shrinking: false }
+        Self { task, rest: 0, rest_next: 1, has_dropped: false, after_idle: 0, is_shrinking: false }
     }
 
     /// Does a piece of the task. Returns whether there is more to do now.
@@ -70,6 +77,9 @@ impl Maintenance {
             }
         }
         if space.leak_search.step(pool) {
+            return true;
+        }
+        if space.bring_back_read() {
             return true;
         }
         let was_idle = matches!(self.task, Task::Idle);
@@ -111,7 +121,10 @@ impl Maintenance {
         if store.shrink_index() {
             return Task::FillIndex { next_slab: 0 };
         }
-        if self.rest > 0 {
+        if space.idle_compression.take_emptied() {
+            self.after_idle = EVACUATIONS_AFTER_IDLE;
+        }
+        if self.rest > 0 && self.after_idle == 0 {
             self.rest -= 1;
             return Task::Idle;
         }
@@ -120,18 +133,25 @@ impl Maintenance {
         }
         let usage = store.usage();
         let used_bytes = usage.size_bytes - usage.free_bytes;
-        // Worth a walk when it brings a sixteenth of what is used back, or any slab when the pool
-        // is nearly full.
+        // Worth a walk when it brings a sixteenth of what is used back, less when pages left their
+        // slabs because they were idle, or any slab when the pool is nearly full.
         let is_tight = usage.free_bytes < usage.size_bytes / 16;
-        let bytes_min = if is_tight { 0 } else { used_bytes / 16 };
+        let share = if self.after_idle > 0 { SHARE_AFTER_IDLE } else { 16 };
+        let bytes_min = if is_tight { 0 } else { used_bytes / share };
         let mut maps = space.maps();
         maps.retain(|map| map.kind != Kind::Frozen);
         // Held before slabs are taken out of use: the thread that holds it knows that none are.
         let mut evacuation = space.hold_evacuation();
         *evacuation = Evacuation::begin(&space.pool, maps, bytes_min);
         match &*evacuation {
-            Some(_) => Task::Evacuate,
-            None => Task::Idle,
+            Some(_) => {
+                self.after_idle = self.after_idle.saturating_sub(1);
+                Task::Evacuate
+            }
+            None => {
+                self.after_idle = 0;
+                Task::Idle
+            }
         }
     }
 

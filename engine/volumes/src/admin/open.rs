@@ -43,6 +43,7 @@ impl Engine {
         }
         store.wait_for_readers();
         self.hooks.integrity.release_withheld(&self.pool);
+        self.space.idle_compression.stop();
         self.space.compression.stop();
         self.maintenance().stop(&self.space);
         let mut are_counts_kept = true;

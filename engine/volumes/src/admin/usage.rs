@@ -34,6 +34,10 @@ pub struct PoolUsage {
     pub pending_bytes: u64,
     /// Pages that hold contents.
     pub page_count: u64,
+    /// Part of `page_count`: pages that were idle, and are compressed once more.
+    pub idle_page_count: u64,
+    /// Memory that those would take beyond what they do if they had not been idle.
+    pub idle_saved_bytes: u64,
     /// Free memory that only volumes of class `guaranteed` get: their claims less what they use.
     pub claimed_bytes: u64,
     /// Free memory that new data leaves for overwrites, for the pool's own work and for writes of
@@ -101,6 +105,8 @@ impl PoolUsage {
             table_bytes: store.table_bytes,
             slack_bytes: store.slack_bytes,
             page_count: store.page_count,
+            idle_page_count: store.dense_page_count,
+            idle_saved_bytes: store.dense_saved_bytes,
             claimed_bytes: store.claimed_bytes,
             reserved_bytes: store.reserved_bytes,
             ..Self::default()

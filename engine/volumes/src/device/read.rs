@@ -67,7 +67,12 @@ fn read_block(volume: &Volume, offset: u64, into: &mut Block) -> Result<(), Devi
     let entry = leaf.map_or(PageRef::HOLE, |leaf| store.entry(&pinned, leaf, index_in_leaf(block)));
     volume.admit(&pinned, Action::Read, range)?;
     match pool.read_page(&pinned, entry, into) {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            if entry.is_dense() {
+                map.note_dense_read(block);
+            }
+            Ok(())
+        }
         Err(_) => {
             drop(pinned);
             read_slowly(volume, range, into)
@@ -89,22 +94,25 @@ fn read_chunk(
         if !into.is_empty() {
             cursor.prefetch_page(pinned, piece.block + 1);
         }
-        read_piece(&map.pool, pinned, entry, (piece, part))?;
+        read_piece(map, pinned, entry, (piece, part))?;
     }
     Ok(())
 }
 
 fn read_piece(
-    pool: &Pool,
+    map: &VolumeMap,
     pinned: &Pinned<'_>,
     entry: PageRef,
     (piece, into): (Piece, &mut [u8]),
 ) -> Result<(), DecodeError> {
+    if entry.is_dense() {
+        map.note_dense_read(piece.block);
+    }
     if let Ok(block) = <&mut Block>::try_from(&mut *into) {
-        return pool.read_page(pinned, entry, block);
+        return map.pool.read_page(pinned, entry, block);
     }
     let mut block = [0; BLOCK_BYTES];
-    pool.read_page(pinned, entry, &mut block)?;
+    map.pool.read_page(pinned, entry, &mut block)?;
     into.copy_from_slice(&block[piece.start..piece.start + piece.length]);
     Ok(())
 }
@@ -154,6 +162,9 @@ fn show_pages<const SLICES: usize>(
         map.pool.store.prefetch_page(entry);
         let spare = blocks.next().expect("the scratch is as long as the range");
         let bytes = show_page(&map.pool, pinned, entry, spare)?;
+        if entry.is_dense() {
+            map.note_dense_read(piece.block);
+        }
         slices[count] = IoSlice::new(&bytes[piece.start..piece.start + piece.length]);
         count += 1;
     }
@@ -177,6 +188,10 @@ fn show_page<'seen>(
         PageBytes::Raw(bytes) => pool.verified(entry, bytes),
         PageBytes::Encoded(bytes) => {
             codec::decode(bytes, spare)?;
+            pool.verified(entry, spare)
+        }
+        PageBytes::Dense(bytes) => {
+            codec::decode_dense(bytes, spare)?;
             pool.verified(entry, spare)
         }
     }

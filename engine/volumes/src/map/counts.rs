@@ -78,7 +78,7 @@ impl Counts {
     }
 
     /// Counts what an exchanged entry changes. The caller holds the lane of this index.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn change(&self, lane: usize, old: PageRef, new: PageRef) {
         let is_fill = |entry: PageRef| matches!(entry.kind(), PageRefKind::Fill(_));
         let is_absent = |entry: PageRef| matches!(entry.kind(), PageRefKind::Absent(_));

@@ -19,7 +19,8 @@ use crate::map::volume_map::VolumeMap;
 /// New state of an entry that still is what it was.
 #[derive(Debug)]
 pub(crate) enum Update {
-    /// It names another page of the same contents. What stable storage lacks it lacks still.
+    /// It names another page of the same contents, in whatever form. What stable storage lacks it
+    /// lacks still.
     Page(OwnedPageRef),
     /// It keeps its page: compression does not make it smaller.
     Tried,
@@ -139,7 +140,8 @@ impl VolumeMap {
         update: impl FnOnce(&mut Writer<'_>, PageRef) -> Result<Option<Update>, NoSpace>,
     ) -> Result<bool, NoSpace> {
         let (leaf, index) = (leaf_of(block), index_in_leaf(block));
-        let Some(node) = self.find_leaf(&writer.pinned, leaf).filter(|_| !self.is_gone()) else {
+        let found = self.look_up_leaf(&writer.pinned, leaf);
+        let Some(node) = found.filter(|_| !self.is_gone()) else {
             return Ok(false);
         };
         let now = self.pool.store.entry(&writer.pinned, node, index);

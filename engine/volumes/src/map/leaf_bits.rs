@@ -1,5 +1,5 @@
-//! A bit for each leaf of a map: its dirty bit towards the journal, or that it waits to be
-//! compressed.
+//! A bit for each leaf of a map: its dirty bit towards the journal, that it waits to be compressed,
+//! or that it was used of late.
 //!
 //! Private memory of a fixed size: a bit stands for one leaf of most volumes, and for several
 //! leaves of very large ones. A set bit may be idle; a leaf with such an entry always has its bit
@@ -78,6 +78,41 @@ impl LeafBits {
         Some(LeafSet { words, end })
     }
 
+    /// Returns whether the bit of a leaf is set.
+    pub(crate) fn has(&self, leaf: u64) -> bool {
+        let (index, bit) = place(leaf);
+        self.words[index].load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Takes all bits, as words.
+    pub(crate) fn take_words(&self) -> Box<[u64]> {
+        let take = |word: &AtomicU64| match word.load(Ordering::Relaxed) {
+            // Left alone, it goes on to take no memory.
+            0 => 0,
+            _ => word.swap(0, Ordering::Relaxed),
+        };
+        self.words.iter().map(take).collect()
+    }
+
+    /// Sets the bits that are in these words, and clears all others. No other thread sets bits.
+    pub(crate) fn set_words(&self, words: &[u64]) {
+        for (word, &bits) in self.words.iter().zip(words) {
+            if word.load(Ordering::Relaxed) != bits {
+                word.store(bits, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Clears the bits that are in these words. No other thread sets bits.
+    pub(crate) fn clear_words(&self, words: &[u64]) {
+        for (word, &bits) in self.words.iter().zip(words) {
+            let now = word.load(Ordering::Relaxed);
+            if now & bits != 0 {
+                word.store(now & !bits, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Sets the bits again of leaves that were taken.
     pub(crate) fn put_back(&self, set: &LeafSet) {
         for (word, &bits) in self.words.iter().zip(&set.words) {
@@ -89,6 +124,16 @@ impl LeafBits {
 }
 
 impl LeafSet {
+    /// The leaves of a volume of `leaf_count` leaves whose bits none of these has.
+    pub(crate) fn outside_of(all: &[&LeafBits], leaf_count: u64) -> Self {
+        let word_count = leaf_count.div_ceil(WORD_BITS);
+        let used = usize::try_from(word_count).unwrap_or(WORD_COUNT).min(WORD_COUNT);
+        let bits_in = |bits: &LeafBits, index: usize| bits.words[index].load(Ordering::Relaxed);
+        let outside = |index| !all.iter().fold(0, |in_one, bits| in_one | bits_in(bits, index));
+        let end = if leaf_count > BIT_COUNT { u64::MAX } else { word_count * WORD_BITS };
+        Self { words: (0..used).map(outside).collect(), end }
+    }
+
     /// The first leaf from number `leaf` on that may be in the set.
     pub(crate) fn next_from(&self, leaf: u64) -> Option<u64> {
         if leaf >= self.end {
@@ -180,6 +225,24 @@ mod tests {
         let set = leaves.take(many).expect("bits are set");
         assert_eq!((set.next_from(0), set.next_from(10)), (Some(9), Some(10)));
     }
+
+    #[test]
+    fn leaves_outside_of_some_are_those_that_have_no_bit_in_any() {
+        let [one, other] = [LeafBits::new(), LeafBits::new()];
+        one.set(1);
+        other.set(2);
+        let set = LeafSet::outside_of(&[&one, &other], 64);
+        let found = [0, 1, 3, 64].map(|leaf| set.next_from(leaf));
+        assert_eq!(found, [Some(0), Some(3), Some(3), None]);
+        assert!(one.has(1) && !one.has(2));
+        let words = one.take_words();
+        assert!(!one.has(1));
+        other.set_words(&words);
+        assert!(other.has(1) && !other.has(2));
+        other.clear_words(&words);
+        assert!(!other.has(1));
+    }
+
     #[test]
     fn leaves_of_a_small_volume_are_looked_for_up_to_its_end() {
         let leaves = LeafBits::new();

@@ -13,12 +13,15 @@
 //! ends that, with every block held.
 //!
 //! Words are set with a block of the leaf held and cleared with the whole leaf held, before the
-//! leaf is unlinked. So a node that is found here was linked when the word was read, and a pin
-//! taken before keeps it, as it does a node that was found by walking the map.
+//! leaf is unlinked; or at any time, to see which leaves are used (`idle_leaves`). So a node that
+//! is found here was linked when the word was read, and a pin taken before keeps it, as it does a
+//! node that was found by walking the map.
 
 use page_store::NodeRef;
 use sync::atomic::{AtomicU64, Ordering};
 use zerocopy::FromZeros;
+
+use crate::map::leaf_bits::LeafBits;
 
 /// The most leaves remembered of a volume: 16 GiB of blocks, in 64 KiB.
 const LEAVES_MAX: u64 = 1 << 13;
@@ -53,6 +56,8 @@ pub(crate) struct LeafCache {
     words: Box<[AtomicU64]>,
     /// Words that were taken of the budget.
     taken: u64,
+    /// Leaves that were looked up since they were last forgotten to be watched.
+    used: LeafBits,
 }
 
 impl Drop for LeafCache {
@@ -69,7 +74,8 @@ impl LeafCache {
         let count = usize::try_from(granted).expect("the words fit memory");
         // Words that were never stored to take no memory.
         let words = <[AtomicU64]>::new_box_zeroed_with_elems(count);
-        Self { words: words.expect("address space is not short"), taken }
+        let words = words.expect("address space is not short");
+        Self { words, taken, used: LeafBits::new() }
     }
 
     /// Creates a cache for a snapshot, which is smaller because there may be very many.
@@ -106,6 +112,7 @@ impl LeafCache {
     }
 
     fn put(&self, leaf: u64, node: NodeRef, own: u64) {
+        self.note_use(leaf);
         let shared = ((leaf + 1) << NODE_BITS) | u64::from(node.number());
         for now in [0, shared] {
             // PAIRS-WITH: LeafCache::find, "the node that a place of the cache names".
@@ -136,6 +143,30 @@ impl LeafCache {
         for word in &self.words {
             word.store(0, Ordering::Release);
         }
+    }
+
+    /// A leaf that was not found here is used.
+    pub(crate) fn note_use(&self, leaf: u64) {
+        self.used.set(leaf);
+    }
+
+    /// Leaves that were used in this period.
+    pub(crate) fn used(&self) -> &LeafBits {
+        &self.used
+    }
+
+    /// Takes the leaves that were used since the last time, as words of [`LeafBits`], and forgets
+    /// where all are, so that the next use of each is noted again. Any thread may call it at any
+    /// time: what is forgotten is looked up.
+    pub(crate) fn take_used(&self) -> Box<[u64]> {
+        let used = self.used.take_words();
+        // Afterwards: a use that is noted from here on is followed by another look-up.
+        for word in &self.words {
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+        used
     }
 
     /// Returns whether a leaf that was not found could be remembered.
@@ -190,6 +221,18 @@ mod tests {
         assert_eq!(cache.find_own(7), None);
         cache.share_all();
         assert_eq!((cache.find(3), cache.find_own(3)), (Some(node), None));
+    }
+
+    #[test]
+    fn the_first_use_of_a_leaf_is_noted_and_the_first_after_it_was_taken() {
+        let cache = LeafCache::new(4);
+        cache.remember(3, NodeRef::from_number(77));
+        assert!(cache.used().has(3) && !cache.used().has(2));
+        assert_eq!(cache.take_used()[0], 1 << 3);
+        assert!(!cache.used().has(3));
+        assert_eq!(cache.find(3), None, "it is looked up again, and noted");
+        cache.note_use(3);
+        assert_eq!(cache.take_used()[0], 1 << 3);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub(crate) mod copying;
 pub(crate) mod counts;
 pub(crate) mod diff;
 pub(crate) mod entries;
+pub(crate) mod idle_leaves;
 pub(crate) mod leaf_bits;
 pub(crate) mod leaf_cache;
 pub(crate) mod runs;

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use codec::{BLOCK_BYTES, Block};
-use page_store::{DirtyBits, NODE_ENTRY_COUNT, PageBytes, PageRef, PageRefKind};
+use codec::{BLOCK_BYTES, Block, Encoder};
+use page_store::{
+    DirtyBits, NODE_ENTRY_COUNT, PageBytes, PageRef, PageRefKind, encoding_bytes_max,
+};
 
 use crate::blocks::{LEAF_BLOCKS, blocks_in_leaf, index_in_leaf, leaf_of};
 use crate::map::table::Kind;
@@ -93,6 +95,7 @@ impl VolumeMap {
         let store = &self.pool.store;
         let mut damaged = Vec::new();
         let mut scratch = [0; BLOCK_BYTES];
+        let mut encoder = None;
         let pinned = store.pin();
         let Some(node) = self.tree.find_leaf(store, &pinned, leaf) else { return damaged };
         let entry = |index: u16| store.entry(&pinned, node, usize::from(index));
@@ -106,6 +109,11 @@ impl VolumeMap {
             match store.verified_page(&pinned, entry(index), &mut scratch) {
                 Ok(PageBytes::Raw(bytes)) => give(index, StoredBytes::Raw(bytes)),
                 Ok(PageBytes::Encoded(bytes)) => give(index, StoredBytes::Encoded(bytes)),
+                // As it was before, so that what is saved of it is the same.
+                Ok(PageBytes::Dense(_)) => {
+                    let encoder = encoder.get_or_insert_with(Encoder::new);
+                    give(index, as_before_dense(encoder, &scratch));
+                }
                 Ok(PageBytes::Fill(_)) => {}
                 Err(_) => damaged.push(index),
             }
@@ -153,5 +161,16 @@ impl VolumeMap {
             }
             from = leaf + 1;
         }
+    }
+}
+
+/// The form that contents have while they are read.
+fn as_before_dense<'made>(
+    encoder: &'made mut Encoder,
+    contents: &'made Block,
+) -> StoredBytes<'made> {
+    match encoder.encode_thoroughly(contents, encoding_bytes_max()) {
+        Some(encoded) => StoredBytes::Encoded(encoded),
+        None => StoredBytes::Raw(contents),
     }
 }

@@ -12,6 +12,7 @@ use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::blocks::{LEAF_BLOCKS, LEAF_BYTES, index_in_leaf, leaf_of, leaves_in};
 use crate::map::claims::{Claims, is_page};
 use crate::map::counts::Counts;
+use crate::map::idle_leaves::IdleLeaves;
 use crate::map::leaf_bits::{LeafBits, LeafSet};
 use crate::map::leaf_cache::LeafCache;
 use crate::map::table::{FrozenPlace, ImageBase, Kind, Origin, Record, Shape, Stored};
@@ -69,6 +70,7 @@ pub struct VolumeMap {
     pub(crate) untried_leaves: LeafBits,
     /// Leaves with blocks that are not in the journal; kept up for class `journal` only.
     pub(crate) dirty_leaves: LeafBits,
+    pub(crate) idle_leaves: IdleLeaves,
 }
 
 impl VolumeMap {
@@ -102,6 +104,7 @@ impl VolumeMap {
             counts: Counts::new(lane_count),
             untried_leaves: LeafBits::new(),
             dirty_leaves: LeafBits::new(),
+            idle_leaves: IdleLeaves::new(),
         })
     }
 
@@ -331,6 +334,7 @@ impl VolumeMap {
     #[inline(never)]
     fn walk_to_leaf(&self, pinned: &Pinned<'_>, leaf: u64) -> Option<NodeRef> {
         let node = self.tree.find_leaf(&self.pool.store, pinned, leaf)?;
+        self.leaves.note_use(leaf);
         if self.leaves.has_room(leaf)
             && let Some(_held) = self.pool.locks.try_lock_block(self.id, leaf * LEAF_BLOCKS)
             // Gone, its place in the table may be another's, whose leaves only that one forgets.
@@ -341,6 +345,17 @@ impl VolumeMap {
             self.leaves.remember(leaf, node);
         }
         Some(node)
+    }
+
+    /// The node of a leaf, for work that is no use of it.
+    pub(super) fn look_up_leaf(&self, pinned: &Pinned<'_>, leaf: u64) -> Option<NodeRef> {
+        self.leaves.find(leaf).or_else(|| self.tree.find_leaf(&self.pool.store, pinned, leaf))
+    }
+
+    /// A reader has met a block whose page is in the dense form.
+    #[cold]
+    pub(crate) fn note_dense_read(&self, block: u64) {
+        self.pool.dense_reads.push(self.id, block);
     }
 
     /// Next leaf of the map from number `from` on, with or without absent blocks.

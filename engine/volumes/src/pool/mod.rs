@@ -1,5 +1,6 @@
 //! The pool: pages, locks, leaks and fill levels, without any knowledge of volumes.
 
+pub(crate) mod dense_reads;
 pub(crate) mod frozen;
 pub(crate) mod leak_check;
 pub(crate) mod level;

@@ -7,6 +7,7 @@ use page_store::{DecodeError, PageRef, PageStore};
 use sync::Pinned;
 use sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use crate::pool::dense_reads::DenseReads;
 use crate::pool::frozen::FrozenCopies;
 use crate::pool::leak_check::LeakCheck;
 use crate::pool::level::PoolLevel;
@@ -31,6 +32,7 @@ pub(crate) struct Pool {
     pub(crate) locks: BlockLocks,
     pub(crate) leaks: LeakCheck,
     pub(crate) frozen: FrozenCopies,
+    pub(crate) dense_reads: DenseReads,
     /// How full the pool was of late, as its place among all levels.
     level: AtomicU8,
     /// Held while contents move to other pages in leaves that volumes may share.
@@ -45,6 +47,7 @@ impl Pool {
             locks: BlockLocks::new(),
             leaks,
             frozen: FrozenCopies::default(),
+            dense_reads: DenseReads::default(),
             level: AtomicU8::new(0),
             moves: Mutex::new(()),
             verifies_reads: AtomicBool::new(false),

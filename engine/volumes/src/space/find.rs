@@ -27,6 +27,7 @@ use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
 use crate::walks::compression::{Compression, Progress};
 use crate::walks::evacuation::Evacuation;
+use crate::walks::idle_compression::IdleCompression;
 use crate::walks::leaks::LeakSearch;
 
 /// How often a request that finds no memory tries again after collecting what is on its way to be
@@ -57,6 +58,7 @@ pub(crate) struct Space {
     /// Of volumes and snapshots that are listed, and of frozen copies.
     maps: RwLock<Vec<Arc<VolumeMap>>>,
     pub(crate) compression: Compression,
+    pub(crate) idle_compression: IdleCompression,
     pub(crate) leak_search: LeakSearch,
     /// The walk that empties slabs, if there is one.
     evacuation: Mutex<Option<Evacuation>>,
@@ -71,10 +73,27 @@ impl Space {
             pool,
             maps: RwLock::default(),
             compression: Compression::new(),
+            idle_compression: IdleCompression::new(),
             leak_search: LeakSearch::default(),
             evacuation: Mutex::default(),
             shortage: Mutex::new(()),
         }
+    }
+
+    /// Ends a period of the compression of what is idle.
+    pub(crate) fn begin_idle_period(&self) {
+        self.idle_compression.begin_period(self.maps());
+    }
+
+    /// Compresses some of what is idle. Returns whether there may be more in this period.
+    pub(crate) fn compress_idle(&self) -> bool {
+        self.idle_compression.step(&self.pool, &self.maps(), &self.compression)
+    }
+
+    /// Brings some blocks back that were read in the dense form. Returns whether there were any.
+    pub(crate) fn bring_back_read(&self) -> bool {
+        self.pool.dense_reads.has_any()
+            && self.idle_compression.bring_back(&self.pool, &self.maps(), &self.compression)
     }
 
     /// All maps that there are, but for those of volumes that are being made.

@@ -55,7 +55,8 @@ enum Held {
     /// The entry says it all.
     Nothing,
     Page(OwnedPageRef),
-    /// A page with as many references as can be counted cannot be held.
+    /// A page with as many references as can be counted cannot be held; one in the dense form is
+    /// not what the journal has.
     Copy(Box<Block>),
     /// The page is damaged, and could not be declared so in its place: it stays dirty.
     Damaged,
@@ -189,8 +190,10 @@ fn hold(map: &VolumeMap, pinned: &Pinned<'_>, entry: PageRef) -> Result<Option<H
         PageRefKind::Absent(_) => Ok(None),
         PageRefKind::Page => {
             let mut scratch = [0; BLOCK_BYTES];
-            store.verified_page(pinned, entry, &mut scratch)?;
-            if let Some(page) = store.hold(pinned, entry) {
+            let bytes = store.verified_page(pinned, entry, &mut scratch)?;
+            // The journal knows no dense form.
+            let is_dense = matches!(bytes, PageBytes::Dense(_));
+            if !is_dense && let Some(page) = store.hold(pinned, entry) {
                 return Ok(Some(Held::Page(page)));
             }
             let mut copy = Box::new([0; BLOCK_BYTES]);
@@ -239,6 +242,7 @@ impl Capture {
                 let bytes = match store.held_page(page).ok()? {
                     PageBytes::Raw(block) => StoredBytes::Raw(block),
                     PageBytes::Encoded(bytes) => StoredBytes::Encoded(bytes),
+                    PageBytes::Dense(_) => return None,
                     PageBytes::Fill(pattern) => return Some(CapturedContents::Fill(pattern)),
                 };
                 CapturedPage {

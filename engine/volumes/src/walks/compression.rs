@@ -267,11 +267,21 @@ impl Exchange<'_, '_> {
         update: impl FnOnce() -> Option<Update>,
     ) {
         let block = place.leaf * LEAF_BLOCKS + place.index as u64;
-        // Dirty bits may come and go meanwhile.
-        let is_same = |now: PageRef| now.without(DirtyBits::ALL) == entry.without(DirtyBits::ALL);
-        let changed = self
-            .map
-            .update_if(self.writer, block, |_, now| Ok(if is_same(now) { update() } else { None }));
-        self.settled += usize::from(changed == Ok(true));
+        let changed = change_if_same(self.map, self.writer, (block, entry), update);
+        self.settled += usize::from(changed);
     }
+}
+
+/// Changes the entry of a block, if it still says the same. Returns whether it was changed.
+pub(super) fn change_if_same(
+    map: &VolumeMap,
+    writer: &mut Writer<'_>,
+    (block, entry): (u64, PageRef),
+    update: impl FnOnce() -> Option<Update>,
+) -> bool {
+    // Dirty bits may come and go meanwhile.
+    let is_same = |now: PageRef| now.without(DirtyBits::ALL) == entry.without(DirtyBits::ALL);
+    let changed =
+        map.update_if(writer, block, |_, now| Ok(if is_same(now) { update() } else { None }));
+    changed == Ok(true)
 }

@@ -1,9 +1,10 @@
-//! Walks over maps: compression, evacuation, captures for the journal, the leak check, and the
-//! search for damage. None of them knows whose maps they are.
+//! Walks over maps: compression, also of what nobody reads, evacuation, captures for the journal,
+//! the leak check, and the search for damage. None of them knows whose maps they are.
 
 pub(crate) mod capture;
 pub(crate) mod compression;
 pub(crate) mod evacuation;
+pub(crate) mod idle_compression;
 pub(crate) mod integrity;
 pub(crate) mod leaks;
 pub(crate) mod node_moves;

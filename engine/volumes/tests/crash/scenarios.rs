@@ -1,7 +1,7 @@
 //! Every operation, ended before each of its stores.
 
 use crate::support::{
-    Explored, Points, Scenario, create, delete, discard, maintain, snapshot, write,
+    Explored, Points, Scenario, compress_idle, create, delete, discard, maintain, snapshot, write,
 };
 use block_device::{ByteRange, Zeroes};
 use model::{Contents, Operation, Reopening, Request, Shrink, Texture};
@@ -181,6 +181,32 @@ fn compressing_in_the_background() {
     let explored = check("compression", &furnished(), &act);
     // More than 50 blocks lose their mark, most of them with a page of their own before.
     assert!(explored.stores > 350, "pages were compressed");
+}
+
+/// Pages as they are and in LZ4 become dense, some are read and brought back, some overwritten.
+#[test]
+fn compressing_what_is_idle() {
+    let read = |block: u64| Request::Read { offset: block * 4096, length: 4096 };
+    let prepare = [furnished(), vec![maintain(60)]].concat();
+    let act = [
+        compress_idle(0),
+        write(0, 64, 4, Texture::Text),
+        compress_idle(8),
+        request(0, read(2)),
+        request(0, read(LEAF - 2)),
+        maintain(2),
+        write(0, 3, 2, Texture::Noise),
+        write(1, 20, 4, Texture::Text),
+        Operation::Reopen(Reopening::Clean),
+        compress_idle(0),
+        compress_idle(8),
+        snapshot([0, 1], 0),
+        write(0, 6, 2, Texture::Text),
+        discard(1, 0, 12),
+        maintain(4),
+    ];
+    let explored = check("idle compression", &prepare, &act);
+    assert!(explored.stores > 200, "pages were compressed");
 }
 
 #[test]

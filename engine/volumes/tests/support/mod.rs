@@ -9,4 +9,4 @@ mod promises;
 
 pub(crate) use history::History;
 pub(crate) use pair::{Done, Pair};
-pub(crate) use pool::{Pool, check_sound_when_empty, check_sums, settle};
+pub(crate) use pool::{Pool, check_sound_when_empty, check_sums, compress_idle, settle};

@@ -13,7 +13,7 @@ use volumes::{
     VolumeErrorKind, VolumeName, VolumeSpec,
 };
 
-use super::pool::{Pool, check_sound_when_empty, check_sums, settle};
+use super::pool::{Pool, check_sound_when_empty, check_sums, compress_idle, settle};
 use super::promises::{FlushesNothing, FrozenPair};
 
 /// Bytes written at once to fill a pool up.
@@ -114,6 +114,7 @@ impl Pair {
                     self.count("maintain");
                 }
             }
+            Operation::CompressIdle { steps } => self.compress_idle(steps),
             Operation::Reopen(reopening) => return self.reopen(reopening),
             Operation::SetCapacity { slot, is_guaranteed } => {
                 self.set_capacity(slot, is_guaranteed);
@@ -129,6 +130,13 @@ impl Pair {
             | Operation::Restore { .. } => self.copy(operation),
         }
         self
+    }
+
+    fn compress_idle(&mut self, steps: usize) {
+        compress_idle(&self.engine, steps);
+        if self.engine.usage().idle_page_count > 0 {
+            self.count("compress what is idle");
+        }
     }
 
     /// Operations on copies.

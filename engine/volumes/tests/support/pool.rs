@@ -101,6 +101,29 @@ impl Pool {
         file.write_all_at(&[wanted[0] ^ 4], at as u64).expect("tmpfs has room");
     }
 
+    /// Version in the superblock that was written last: its word 1, and word 4 is the sequence.
+    pub(crate) fn layout_version(&self) -> u64 {
+        let file = std::fs::File::open(self.folder.path().join("region")).expect("it is there");
+        let word = |offset: u64| {
+            let mut bytes = [0; 8];
+            file.read_exact_at(&mut bytes, offset).expect("it is there");
+            u64::from_le_bytes(bytes)
+        };
+        let newest = [0, 4096].into_iter().max_by_key(|copy| word(copy + 32));
+        word(newest.expect("there are two") + 8)
+    }
+
+    /// Flips a bit `after` bytes from each place in the pool's file that has these bytes.
+    pub(crate) fn flip_bit_after(&self, wanted: &[u8], after: usize) {
+        let path = self.folder.path().join("region");
+        let bytes = std::fs::read(&path).expect("the file is there");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file opens");
+        for (at, _) in bytes.windows(wanted.len()).enumerate().filter(|(_, it)| *it == wanted) {
+            let place = at + after;
+            file.write_all_at(&[bytes[place] ^ 4], place as u64).expect("tmpfs has room");
+        }
+    }
+
     /// Flips a bit of each place in the pool's file that has these bytes. Returns their number.
     pub(crate) fn flip_bit_in_each(&self, wanted: &[u8]) -> usize {
         self.store_at_each(wanted, 0, &[wanted[0] ^ 4])
@@ -131,6 +154,12 @@ impl Pool {
 pub(crate) fn settle(engine: &Engine) {
     let steps = (0..STEPS_MAX).take_while(|_| engine.maintain()).count();
     assert!(steps < STEPS_MAX, "maintenance does not end");
+}
+
+/// Says that all is idle that was not used since the last time, and does some of the work.
+pub(crate) fn compress_idle(engine: &Engine, steps: usize) {
+    engine.begin_idle_period();
+    let _worked = (0..steps).take_while(|_| engine.compress_idle()).count();
 }
 
 /// Every byte of the pool is counted once.
@@ -166,5 +195,6 @@ pub(crate) fn check_sound_when_empty(engine: &Engine) {
     let usage = engine.usage();
     assert_eq!((usage.page_count, usage.page_bytes, usage.map_bytes), (0, 0, 0), "{usage:?}");
     assert_eq!((usage.written_bytes, usage.fill_bytes), (0, 0), "{usage:?}");
+    assert_eq!((usage.idle_page_count, usage.idle_saved_bytes), (0, 0), "{usage:?}");
     assert!(usage.slack_bytes < REST_BYTES_MAX, "no slab is lost: {usage:?}");
 }

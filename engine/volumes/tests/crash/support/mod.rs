@@ -8,6 +8,6 @@ mod scenario;
 pub(crate) use file::{Ended, PoolFile};
 pub(crate) use judge::{check_emptied, settle};
 pub(crate) use operate::{
-    create, delete, discard, follow, maintain, operate, snapshot, volume_name, write,
+    compress_idle, create, delete, discard, follow, maintain, operate, snapshot, volume_name, write,
 };
 pub(crate) use scenario::{Explored, Points, Scenario};

@@ -19,6 +19,10 @@ pub(crate) fn maintain(steps: usize) -> Operation {
     Operation::Maintain { steps }
 }
 
+pub(crate) fn compress_idle(steps: usize) -> Operation {
+    Operation::CompressIdle { steps }
+}
+
 /// Writes `count` blocks of a texture from block `first` on.
 pub(crate) fn write(slot: usize, first: u64, count: usize, texture: Texture) -> Operation {
     let contents = Contents::new(texture, first ^ 0xABCD);
@@ -105,6 +109,10 @@ pub(crate) fn operate(
         }
         Operation::Maintain { steps } => {
             let _worked = (0..steps).take_while(|_| engine.maintain()).count();
+        }
+        Operation::CompressIdle { steps } => {
+            engine.begin_idle_period();
+            let _worked = (0..steps).take_while(|_| engine.compress_idle()).count();
         }
         Operation::FillUp { .. }
         | Operation::SnapshotRequest { .. }
@@ -216,6 +224,7 @@ pub(crate) fn follow(
         Operation::SetReduction { .. }
         | Operation::SnapshotRequest { .. }
         | Operation::Maintain { .. }
+        | Operation::CompressIdle { .. }
         | Operation::FillUp { .. }
         | Operation::SetCapacity { .. }
         | Operation::SetDurability { .. }

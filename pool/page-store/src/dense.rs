@@ -1,0 +1,238 @@
+//! The dense form: pages that nobody reads, encoded again so that they take less memory.
+//!
+//! ```text
+//!  as it is, or in LZ4 ──── not read for a while ───▶ dense
+//!          ▲                                            │
+//!          └───────────────── read ─────────────────────┘
+//! ```
+//!
+//! Pages change their form as in
+//! `crate::compress`: a page of the other form takes the place in one entry after the other, and a
+//! kill in between leaves entries with either.
+//!
+//! Releases that do not know the form must not open a pool with such pages:
+//! [`PageStore::begin_dense`] marks it before the first is stored.
+
+use std::ops::Range;
+
+use codec::{Block, DenseEncoder, Encoder};
+use sync::Pinned;
+
+use crate::core::PageBytes;
+use crate::dedup::Search;
+use crate::dense_form::HEAD_BYTES;
+use crate::error::NoSpace;
+use crate::fingerprint::Description;
+use crate::lane::Lane;
+use crate::layout::{Class, Slot, packed_bytes_max};
+use crate::page_ref::{OwnedPageRef, PageRef};
+use crate::purpose::Purpose;
+use crate::store::PageStore;
+
+/// The dense form has to save this share of a slot, or the page stays as it is.
+const SAVED_SHARE: u64 = 16;
+
+/// Encodes pages again, some at a time. References keep them until [`Lane::end_reencoding`] is
+/// called.
+#[derive(Debug)]
+pub struct DenseCompressor {
+    /// Made when the first page is to be encoded.
+    dense: Option<DenseEncoder>,
+    encoder: Encoder,
+    scratch: Box<Block>,
+    encodings: Vec<u8>,
+    held: Vec<OwnedPageRef>,
+}
+
+/// Other form of a page. Must go to [`Lane::store_reencoded`].
+#[derive(Debug)]
+#[must_use = "it may hold a reference to be published"]
+pub struct Reencoded {
+    from: Slot,
+    /// What the slot said of it.
+    description: Description,
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// A reference to a page of the same contents in the wanted form.
+    Stored(OwnedPageRef),
+    /// Where the bytes lie among the compressor's.
+    Dense(Range<usize>),
+    Encoded(Range<usize>),
+    Raw(Range<usize>),
+}
+
+impl DenseCompressor {
+    pub fn new() -> Self {
+        Self {
+            dense: None,
+            encoder: Encoder::new(),
+            scratch: Box::new([0; codec::BLOCK_BYTES]),
+            encodings: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// Pages that were looked at since [`Lane::end_reencoding`] was called.
+    pub fn held_count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Encodes the page of an entry, read under this pin, in the dense form. `None`: it stays as it
+    /// is, because that saves too little, the page has several references, of which others may be
+    /// read, or it is damaged.
+    pub fn make_dense(
+        &mut self,
+        store: &PageStore,
+        pinned: &Pinned<'_>,
+        page: PageRef,
+    ) -> Option<Reencoded> {
+        let core = &store.core;
+        let at = core.memory.slot_of(page).filter(|at| at.class.has_pages())?;
+        let may_be = !page.is_dense() && !page.is_untried() && !store.is_in_victim(page);
+        if !may_be || core.memory.reference_count(at) != 1 {
+            return None;
+        }
+        let may_be = |description: Description| !description.is_dense();
+        let description = core.memory.try_share(at, may_be)?;
+        self.held.push(OwnedPageRef(page));
+        match core.stored_page(pinned, page).ok()? {
+            PageBytes::Raw(block) if codec::is_worth_encoding(block) => *self.scratch = *block,
+            PageBytes::Encoded(bytes) => codec::decode(bytes, &mut self.scratch).ok()?,
+            PageBytes::Raw(_) | PageBytes::Dense(_) | PageBytes::Fill(_) => return None,
+        }
+        // The new page is described as this one: it must have the same contents.
+        store.verify(page, &self.scratch).ok()?;
+        if self.dense.is_none() {
+            self.dense = DenseEncoder::new();
+        }
+        let encoded = self.dense.as_mut()?.encode(&self.scratch, dense_bytes_max(at.class))?;
+        let start = self.encodings.len();
+        self.encodings.push(at.class.id());
+        self.encodings.extend_from_slice(encoded);
+        let form = Form::Dense(start..self.encodings.len());
+        Some(Reencoded { from: at, description, form })
+    }
+
+    /// Takes the page of an entry, read under this pin, out of the dense form. `None`: it is in
+    /// another, or damaged.
+    pub fn make_readable(
+        &mut self,
+        store: &PageStore,
+        pinned: &Pinned<'_>,
+        page: PageRef,
+    ) -> Option<Reencoded> {
+        let core = &store.core;
+        let at = core.memory.slot_of(page).filter(|_| page.is_dense())?;
+        let description = core.memory.try_share(at, Description::is_dense)?;
+        self.held.push(OwnedPageRef(page));
+        let PageBytes::Dense(bytes) = core.stored_page(pinned, page).ok()? else { return None };
+        let mut contents = [0; codec::BLOCK_BYTES];
+        codec::decode_dense(bytes, &mut contents).ok()?;
+        store.verify(page, &contents).ok()?;
+        let form = self.readable_form(store, pinned, &contents, description);
+        Some(Reencoded { from: at, description, form })
+    }
+
+    fn readable_form(
+        &mut self,
+        store: &PageStore,
+        pinned: &Pinned<'_>,
+        contents: &Block,
+        description: Description,
+    ) -> Form {
+        let core = &store.core;
+        if let Some(fingerprint) = description.hint() {
+            let (scratch, others) = (&mut *self.scratch, &mut self.held);
+            let search = Search { contents, fingerprint, scratch, others };
+            let is_readable = |at| !core.memory.description(at).is_dense();
+            if let Some(page) = core.share_equal(pinned, search, is_readable) {
+                return Form::Stored(page);
+            }
+        }
+        let start = self.encodings.len();
+        match self.encoder.encode_thoroughly(contents, packed_bytes_max()) {
+            Some(encoded) => {
+                self.encodings.extend_from_slice(encoded);
+                Form::Encoded(start..self.encodings.len())
+            }
+            None => {
+                self.encodings.extend_from_slice(contents);
+                Form::Raw(start..self.encodings.len())
+            }
+        }
+    }
+}
+
+impl Default for DenseCompressor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The longest dense encoding that saves enough over a slot of this class.
+fn dense_bytes_max(class: Class) -> usize {
+    let slot_bytes = class.shape().slot_bytes;
+    let slot_bytes_max = slot_bytes - slot_bytes / SAVED_SHARE;
+    let bytes_max = usize::try_from(slot_bytes_max).expect("slots are small");
+    bytes_max.min(packed_bytes_max()) - HEAD_BYTES
+}
+
+impl PageStore {
+    /// Marks the pool as one that may have pages in the dense form: releases that do not know it
+    /// refuse the pool from now on.
+    pub fn begin_dense(&self) {
+        let memory = &self.core.memory;
+        if !memory.superblock().may_have_dense {
+            memory.change_superblock(|superblock| superblock.may_have_dense = true);
+        }
+    }
+}
+
+impl Lane<'_> {
+    /// Stores a page in its other form. The caller owns the reference that is returned. Writers
+    /// find that page from now on. Before a dense one is stored, [`PageStore::begin_dense`] must
+    /// have been called.
+    pub fn store_reencoded(
+        &mut self,
+        pinned: &Pinned<'_>,
+        compressor: &DenseCompressor,
+        reencoded: Reencoded,
+    ) -> Result<OwnedPageRef, NoSpace> {
+        let Reencoded { from, description, form } = reencoded;
+        let purpose = Purpose::Housekeeping;
+        let page = match form {
+            Form::Stored(page) => return Ok(page),
+            Form::Dense(range) => {
+                let encoded = &compressor.encodings[range];
+                let dense = description.with_dense_length(encoded.len());
+                let slot_bytes = from.class.shape().slot_bytes;
+                let is_smaller =
+                    |class: Class| class != Class::RAW && class.shape().slot_bytes < slot_bytes;
+                self.store_encoded(encoded, purpose, dense, is_smaller)?
+            }
+            Form::Encoded(range) => {
+                let encoded = &compressor.encodings[range];
+                let encoding = description.with_length(encoded.len());
+                self.store_encoded(encoded, purpose, encoding, |_| true)?
+            }
+            Form::Raw(range) => {
+                let contents = compressor.encodings[range].try_into().expect("a block was kept");
+                let at = self.stream_raw(contents, purpose).ok_or(NoSpace)?;
+                self.publish_raw(at, description.with_length(0))
+            }
+        };
+        self.lead_to(pinned, description, from, &page);
+        Ok(page)
+    }
+
+    /// Lets go of the pages that were looked at, and of their encodings.
+    pub fn end_reencoding(&mut self, compressor: &mut DenseCompressor) {
+        compressor.encodings.clear();
+        for page in compressor.held.drain(..) {
+            self.give_back(page);
+        }
+    }
+}
