@@ -1,11 +1,11 @@
-//! Attached volumes, kept on disk so that they are attached again after a restart.
+//! List of attached volumes, stored on disk so that they are attached again after a restart.
 
 use api::AttachAs;
 use serde::{Deserialize, Serialize};
 
 use crate::volume_list::{Listed, VolumeList};
 
-/// The attached volumes. After a start their devices are not known yet.
+/// List of attached volumes. After a start their devices are not known yet.
 pub(crate) type AttachmentList = VolumeList<Attached>;
 
 /// An attached volume.
@@ -13,19 +13,19 @@ pub(crate) type AttachmentList = VolumeList<Attached>;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Attached {
     pub(crate) volume_id: u64,
-    /// The name when it was last attached or renamed.
+    /// Volume name when it was last attached or renamed.
     #[serde(rename = "volume")]
     pub(crate) name: String,
     #[serde(rename = "as")]
     pub(crate) attach_as: AttachAs,
-    /// Other writers may use the volume besides its device.
+    /// Other writers may use the volume while it is attached.
     #[serde(default, rename = "share")]
     pub(crate) is_shared: bool,
     /// Each write is flushed before it is answered. Omitted from the file when false, so that an
     /// earlier version can read it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) flush_each_write: bool,
-    /// The block device; `None` when the host refused it at the last start.
+    /// Block device path; `None` if the host could not attach it at the last start.
     #[serde(skip)]
     pub(crate) device: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Lock that a running broker holds, as the daemon tests it: so a broker is known also if it has
-//! not connected since the daemon started.
+//! Lock file of a running broker. The daemon tests the lock, so it detects a broker that has not
+//! connected since the daemon started.
 
 use std::fs::File;
 use std::io;
@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 
 use storage::FileLock;
 
-/// File that a broker locks in the run directory: two of them would write to the same topics.
+/// Name of the file in the run directory that a broker locks, so that two brokers cannot write to
+/// the same topics.
 pub(crate) const FILE_NAME: &str = "broker.lock";
 
 /// Path of the file that a broker locks.
 #[derive(Debug)]
 pub(crate) struct BrokerLock(PathBuf);
 
-/// Keeps brokers from starting while it lives.
+/// Prevents brokers from starting while it is held.
 #[derive(Debug)]
 pub(crate) struct NoBroker {
     _lock: Option<FileLock>,
@@ -25,8 +26,8 @@ impl BrokerLock {
         Self(run_dir.join(FILE_NAME))
     }
 
-    /// Takes the lock as a broker would; `None` while a broker has it. A broker that starts
-    /// meanwhile waits. Never waits itself.
+    /// Acquires the lock as a broker would. Returns `None` while a broker holds it. A broker that
+    /// starts meanwhile waits for the lock. Does not block.
     pub(crate) fn take(&self) -> io::Result<Option<NoBroker>> {
         let lock = match File::open(&self.0) {
             Ok(lock) => lock,

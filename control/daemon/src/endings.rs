@@ -1,4 +1,4 @@
-//! Shutdown of several parts side by side, under one deadline.
+//! Concurrent shutdown of several parts of the daemon with one deadline.
 //!
 //! A part that hangs does not delay the others. It is abandoned with its thread, which ends with
 //! the process.
@@ -6,10 +6,10 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// How much later than its deadline an ending may return that gives up at the deadline.
+/// Grace period after the deadline for parts that give up at the deadline.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Parts whose shutdown has begun.
+/// Parts that are shutting down.
 pub(crate) struct Endings {
     deadline: Instant,
     running: Vec<&'static str>,
@@ -17,12 +17,12 @@ pub(crate) struct Endings {
 }
 
 impl Endings {
-    /// Begins with no part; all of them together have `time_max` from now on.
+    /// Starts without parts. All parts together have `time_max` from now on.
     pub(crate) fn within(time_max: Duration) -> Self {
         Self { deadline: Instant::now() + time_max, running: Vec::new(), over: mpsc::channel() }
     }
 
-    /// Runs `end` on a thread of its own, and tells it how long it may take.
+    /// Runs `end` on its own thread, and passes the remaining time to it.
     pub(crate) fn begin(
         &mut self,
         what: &'static str,

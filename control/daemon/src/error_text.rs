@@ -1,21 +1,21 @@
-//! Errors and their causes as text for people, without repetitions.
+//! Error chains as text for messages, without repetitions.
 
 use std::io;
 
 use anyhow::Error;
 
-/// The whole chain in one line, from what was attempted to why it failed. A layer that only
-/// repeats what the one below it attempted is left out.
+/// Formats the whole chain in one line, from the failed operation to its cause. A layer that only
+/// repeats the operation of the layer below is omitted.
 pub(crate) fn in_one_line(error: &Error) -> String {
     links(error).join(": ")
 }
 
-/// The root cause in the first line, and below it what failed because of it: for the operator of a
-/// daemon that does not start.
+/// Formats the root cause on the first line and the operations that it caused to fail below, for
+/// the operator of a daemon that does not start.
 pub(crate) fn cause_first(error: &Error) -> String {
     let mut links = links(error);
     let cause = links.pop().unwrap_or_default();
-    // What the system says means little without what it was asked for.
+    // An error of the operating system is unclear without the operation that failed.
     let is_of_system = error.root_cause().is::<io::Error>();
     let cause = match links.pop_if(|_| is_of_system) {
         Some(asked) => format!("{asked}: {cause}"),
@@ -36,7 +36,7 @@ fn links(error: &Error) -> Vec<String> {
     links
 }
 
-/// What was attempted: messages begin with it, up to a colon.
+/// Failed operation: the start of a message, up to a colon.
 fn attempt_of(link: &str) -> &str {
     link.split(": ").next().unwrap_or(link)
 }

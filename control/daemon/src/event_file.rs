@@ -1,7 +1,7 @@
-//! File in which events survive the daemon: one JSON object per line, the oldest first.
+//! File that stores events across restarts: one JSON object per line, the oldest first.
 //!
-//! A thread of its own writes it, so that a slow disk delays no thread that reports an event. A
-//! line that was cut off by the end of a daemon is skipped.
+//! A dedicated thread writes the file, so a slow disk does not delay threads that report events. An
+//! incomplete line, left by a killed daemon, is skipped.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,20 +14,20 @@ use anyhow::Context;
 use api::Event;
 use state_file::replace_file;
 
-/// So many events wait to be written, at most.
+/// Maximum number of events that wait to be written.
 const WAITING_COUNT_MAX: usize = 1000;
 
-/// The file is cut down to the newest events when it has so many times as many.
+/// The file is truncated to the newest events when it has this many times the number to keep.
 const SURPLUS: usize = 2;
 
-/// How long the last events may take to be written.
+/// Maximum time for writing the last events at the end.
 const LAST_WRITE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Appends events to the file.
 #[derive(Debug)]
 pub(crate) struct EventFile {
     sender: SyncSender<Event>,
-    /// Closed when everything is written; nothing is sent.
+    /// Disconnected when everything is written; nothing is sent.
     written: Receiver<()>,
 }
 
@@ -69,7 +69,7 @@ impl EventFile {
     }
 }
 
-/// The thread's own.
+/// State of the writing thread.
 struct Writer {
     path: PathBuf,
     file: File,
@@ -109,7 +109,7 @@ fn open_to_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-/// Leaves the newest events in the file, and nothing that is none.
+/// Removes old events and invalid lines from the file. Returns the remaining events.
 fn shorten(path: &Path, kept_count: usize) -> io::Result<Vec<Event>> {
     let text = match std::fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! Recent events, kept for users also over restarts, and written to the log.
+//! Recent events, stored across restarts and written to the log.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -9,17 +9,17 @@ use api::{Event, EventLevel};
 
 use crate::event_file::EventFile;
 
-/// How many events are remembered.
+/// Maximum number of events that are kept.
 const EVENT_COUNT_MAX: usize = 1000;
 
-/// So many ids are passed over after a daemon that was not stopped: it may have told of events that
-/// never came to the file.
+/// Number of event ids that are skipped after a daemon that was not stopped cleanly. It may have
+/// reported events that were not yet written to the file.
 const IDS_PASSED_OVER: u64 = 1000;
 
-/// The last event of a daemon that was stopped.
+/// Kind of the last event of a daemon that was stopped cleanly.
 const STOPPED: &str = "daemon_stopped";
 
-/// The last events, of this run and of those before.
+/// Recent events of this run and of earlier runs.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     remembered: Mutex<Remembered>,
@@ -28,16 +28,16 @@ pub(crate) struct EventLog {
 #[derive(Debug, Default)]
 struct Remembered {
     last_id: u64,
-    /// Of this run.
+    /// Number of events of this run.
     count: u64,
     events: VecDeque<Event>,
-    /// `None`: events end with this run.
+    /// `None`: events are not stored.
     file: Option<EventFile>,
 }
 
 impl EventLog {
-    /// Continues after the events in `state_dir`, and logs how the last daemon ended. A file that
-    /// cannot be used does not keep the daemon from serving.
+    /// Loads the events in `state_dir`, and logs how the last daemon ended. If the file cannot be
+    /// used, the daemon runs without it.
     pub(crate) fn open(state_dir: &Path) -> Self {
         let log = Self::default();
         match EventFile::open(state_dir.join("events.jsonl"), EVENT_COUNT_MAX) {
@@ -71,7 +71,7 @@ impl EventLog {
         self.info("daemon_started", None, format!("memlaned {version} is starting"));
     }
 
-    /// Records an orderly end of the daemon. Later events are not kept.
+    /// Records a clean stop of the daemon. Later events are not stored.
     pub(crate) fn stopped(&self) {
         self.info(STOPPED, None, "the daemon was stopped".to_owned());
         let file = self.lock().file.take();
@@ -84,19 +84,19 @@ impl EventLog {
         self.remember(EventLevel::Info, kind, volume, message);
     }
 
-    /// Reports an event that the operator should look at.
+    /// Reports an event that the operator should investigate.
     pub(crate) fn warning(&self, kind: &str, volume: Option<&str>, message: String) {
         tracing::warn!(kind, volume, "{message}");
         self.remember(EventLevel::Warning, kind, volume, message);
     }
 
-    /// Reports that data is lost or not as safe as it should be.
+    /// Reports a loss of data, or data less durable than configured.
     pub(crate) fn error(&self, kind: &str, volume: Option<&str>, message: String) {
         tracing::error!(kind, volume, "{message}");
         self.remember(EventLevel::Error, kind, volume, message);
     }
 
-    /// The remembered events with an id higher than `after`, the oldest first.
+    /// Returns the events with an id higher than `after`, the oldest first.
     pub(crate) fn after(&self, after: u64) -> Vec<Event> {
         self.lock().events.iter().filter(|event| event.id > after).cloned().collect()
     }
@@ -118,7 +118,7 @@ impl EventLog {
             message,
             volume: volume.map(str::to_owned),
         };
-        // Under the lock, so that the file has them in their order; it never waits.
+        // Appended under the lock to keep the order of events in the file. `append` does not block.
         if let Some(file) = &remembered.file {
             file.append(event.clone());
         }
@@ -133,7 +133,7 @@ impl EventLog {
     }
 }
 
-/// The time of day, for people. Zero on a host whose clock was never set.
+/// Seconds since the Unix epoch, for display. Zero on a host whose clock was never set.
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,12 +1,12 @@
-//! Volumes that are exported to virtual machines, kept on disk so that their sockets are there
-//! again before the machines try to come back.
+//! List of volumes that are exported to virtual machines, stored on disk so that the sockets exist
+//! again before the machines reconnect.
 
 use api::ExportProtocol;
 use serde::{Deserialize, Serialize};
 
 use crate::volume_list::{Listed, VolumeList};
 
-/// The exported volumes.
+/// List of exported volumes.
 pub(crate) type ExportList = VolumeList<ExportEntry>;
 
 /// An exported volume.
@@ -17,14 +17,14 @@ pub(crate) struct ExportEntry {
     pub(crate) volume: String,
     pub(crate) protocol: ExportProtocol,
     pub(crate) queues: u16,
-    /// Others may write to the volume besides.
+    /// Other writers may use the volume while it is exported.
     #[serde(default)]
     pub(crate) share: bool,
     #[serde(default, skip_serializing_if = "SocketRights::are_usual")]
     pub(crate) rights: SocketRights,
 }
 
-/// Users that reach the socket of an export, where that is not as usual.
+/// Owner, group and mode of an export's socket, where they differ from the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SocketRights {

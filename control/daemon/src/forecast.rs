@@ -6,32 +6,32 @@ use std::time::{Duration, Instant};
 
 use api::{FillState, Forecast, Growth};
 
-/// How much of the past counts.
+/// Time span of the samples.
 const WINDOW: Duration = Duration::from_secs(600);
 
-/// Less than this says nothing about the time to come.
+/// Minimum time span for a forecast.
 const WINDOW_MIN: Duration = Duration::from_secs(30);
 
-/// A pool that grew long ago and not lately does not fill any more: this much is lately.
+/// Recent part of the window. A pool that grew only before it is not filling.
 const LATELY: Duration = Duration::from_secs(120);
 
-/// Lately it must have grown by this share, at least, of what its rate over the window makes
-/// expect: idle pools grow by a little, too.
+/// Growth in the recent part must be at least the expected growth at the average rate, divided by
+/// this. Idle pools also grow a little.
 const SHARE_LATELY_MIN: u128 = 10;
 
-/// A pool that fills more slowly than this is not said to fill: it would take a year or more.
+/// Maximum time to full that is reported. A pool that takes a year or more is not filling.
 const TIME_TO_FULL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How many volumes are named.
+/// Maximum number of volumes named in a forecast.
 const VOLUME_COUNT_MAX: usize = 3;
 
-/// Fill of pool and volumes at one moment.
+/// Usage of pool and volumes at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
     /// Memory that new data cannot use.
     pub(crate) used_bytes: u64,
-    /// Written bytes by the id of the volume, ascending.
+    /// Written bytes by volume id, in ascending order of ids.
     pub(crate) written_bytes: Vec<(u64, u64)>,
 }
 
@@ -52,15 +52,16 @@ impl Filling {
         samples.push_back(sample);
     }
 
-    /// Forecast for a pool that may hold `limit_bytes`: whether it fills, and when it will be full.
-    /// `name_of` finds the name of a volume that still exists.
+    /// Forecasts when a pool that may hold `limit_bytes` will be full, if it is filling. `name_of`
+    /// returns the name of a volume that still exists.
     pub(crate) fn forecast(
         &self,
         limit_bytes: u64,
         name_of: impl Fn(u64) -> Option<String>,
     ) -> (FillState, Option<Forecast>) {
         let samples = self.samples.lock().expect(NO_PANIC);
-        // What was deleted since counts no more: it fills from its lowest point on.
+        // Growth is measured from the lowest sample, because data written before a later deletion
+        // does not count.
         let lowest = samples.iter().rev().min_by_key(|sample| sample.used_bytes);
         let (Some(first), Some(last)) = (lowest, samples.back()) else {
             return (FillState::Unknown, None);
@@ -102,7 +103,7 @@ impl Filling {
     }
 }
 
-/// Volumes that grew, by how much, the most first.
+/// Volumes and their growth in bytes, the fastest first.
 fn fastest(first: &Sample, last: &Sample) -> Vec<(u64, u64)> {
     let before = |id: u64| {
         let found = first.written_bytes.binary_search_by_key(&id, |&(id, _)| id);
@@ -121,10 +122,10 @@ const NO_PANIC: &str = "no thread panics with this lock";
 mod tests {
     use super::*;
 
-    /// A second, the bytes used, and what is written by the id of the volume.
+    /// Time in seconds, used bytes, and written bytes by volume id.
     type Moment<'a> = (u64, u64, &'a [(u64, u64)]);
 
-    /// Observes the pool at each of the moments, and forecasts for a pool of 1000 bytes.
+    /// Adds a sample for each moment, and forecasts for a pool of 1000 bytes.
     fn look_ahead(course: &[Moment<'_>]) -> (FillState, Option<Forecast>) {
         let begin = Instant::now();
         let filling = Filling::default();
@@ -139,7 +140,8 @@ mod tests {
         look_ahead(course).1
     }
 
-    /// A pool that is observed each ten seconds: its course is what it uses at each of them.
+    /// Checks the state of a pool with a sample every ten seconds. `course` has the used bytes of
+    /// each sample.
     #[track_caller]
     fn check_state(course: impl IntoIterator<Item = u64>, expected: FillState) {
         let moments: Vec<_> =

@@ -1,5 +1,5 @@
-//! File of the labels of volumes: all of them in the first line, and each later change in a line of
-//! its own, so that a change takes as long beside many volumes as beside few.
+//! File of volume labels. The first line has the labels of all volumes, and each later change
+//! appends a line, so the cost of a change does not depend on the number of volumes.
 //!
 //! ```text
 //! {"version":2,"volumes":[{"volume_id":7,…},…]}     written as a whole
@@ -7,10 +7,10 @@
 //! {"volume_id":7,"owner":"","labels":{}}            appended: nothing is said of it any more
 //! ```
 //!
-//! A change is durable when it returns. A line that is cut off at the end belongs to a change that
-//! did not return. The appended lines together are at most as long as the first line, or
-//! [`APPENDED_BYTES_MIN`] if that is more; then the file is rewritten as a whole, at the path where
-//! earlier releases kept it.
+//! A change is durable when it returns. An incomplete last line belongs to a change that did not
+//! return. The appended lines together are at most as long as the first line, or
+//! [`APPENDED_BYTES_MIN`] if that is more. When they would exceed that, the whole file is
+//! rewritten. The path is the same as in earlier releases.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use state_file::replace_file;
 
-/// Version of the file; earlier releases wrote 1, without lines of changes.
+/// Format version of the file. Earlier releases wrote 1, without appended lines.
 const VERSION: u32 = 2;
 
-/// Changes are appended up to so many bytes however few volumes there are.
+/// Minimum number of bytes that are appended before the file is rewritten.
 const APPENDED_BYTES_MIN: u64 = 64 << 10;
 
 /// Owner and labels of one volume.
@@ -32,23 +32,23 @@ const APPENDED_BYTES_MIN: u64 = 64 << 10;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Labelled {
     pub(crate) volume_id: u64,
-    /// Empty: nobody.
+    /// Empty: no owner.
     pub(crate) owner: String,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
 type ByVolume = BTreeMap<u64, Labelled>;
 
-/// Labels by volume, in memory and on disk.
+/// Labels by volume id, in memory and on disk.
 #[derive(Debug)]
 pub(crate) struct LabelFile {
     path: PathBuf,
     by_volume: ByVolume,
-    /// `None`: the next change writes it as a whole.
+    /// `None`: the next change rewrites the file.
     open: Option<OpenFile>,
 }
 
-/// A file that changes can be appended to.
+/// A file to which changes can be appended.
 #[derive(Debug)]
 struct OpenFile {
     file: File,
@@ -65,7 +65,7 @@ struct Whole {
 }
 
 impl LabelFile {
-    /// Reads the file; without a file there are no labels.
+    /// Reads the file. If it does not exist, there are no labels.
     pub(crate) fn read(path: PathBuf) -> io::Result<Self> {
         let text = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -83,14 +83,14 @@ impl LabelFile {
         self.by_volume.get(&volume_id)
     }
 
-    /// Replaces the labels of a volume, in memory and on disk; on an error in neither.
+    /// Replaces the labels of a volume in memory and on disk. On an error, neither is changed.
     pub(crate) fn set(&mut self, labelled: Labelled) -> io::Result<()> {
         let mut line = serde_json::to_vec(&labelled)?;
         line.push(b'\n');
         match self.open.take_if(|it| it.has_room(line.len() as u64)) {
             Some(open) => self.open = Some(open.append(&line)?),
             None => {
-                // What is there is no file to append to until this has succeeded.
+                // If this fails, the next change rewrites the file again.
                 self.open = None;
                 let mut by_volume = self.by_volume.clone();
                 change(&mut by_volume, labelled.clone());
@@ -109,7 +109,7 @@ impl OpenFile {
         Ok(Self { file, whole_bytes, size_bytes })
     }
 
-    /// Replaces the file by one that says this.
+    /// Replaces the file with these labels.
     fn write(path: &Path, by_volume: &ByVolume) -> io::Result<Self> {
         let volumes = by_volume.values().cloned().collect();
         let mut text = serde_json::to_vec(&Whole { version: VERSION, volumes })?;
@@ -118,18 +118,19 @@ impl OpenFile {
         Self::open(path, text.len() as u64)
     }
 
-    /// Returns whether so much more may be appended to the file, and it is still at its place.
+    /// Returns whether this many bytes may be appended, and the file was not deleted.
     fn has_room(&self, bytes: u64) -> bool {
         let appended_bytes = self.size_bytes - self.whole_bytes + bytes;
         let is_there = self.file.metadata().is_ok_and(|it| it.nlink() > 0);
         is_there && appended_bytes <= self.whole_bytes.max(APPENDED_BYTES_MIN)
     }
 
-    /// After an error the file is as it was, or the next change replaces it.
+    /// Appends a line. On an error the file is truncated to its former length; in any case the next
+    /// change rewrites it.
     fn append(mut self, line: &[u8]) -> io::Result<Self> {
         let appended = self.file.write_all(line).and_then(|()| self.file.sync_data());
         if let Err(error) = appended {
-            // A start until then would take a whole line for a change that was made.
+            // Otherwise the next start could read a complete line of a change that failed.
             let cut = self.file.set_len(self.size_bytes).and_then(|()| self.file.sync_data());
             if let Err(error) = cut {
                 tracing::warn!(%error, "labels that were not stored may be there after a start");
@@ -148,14 +149,14 @@ fn change(by_volume: &mut ByVolume, labelled: Labelled) {
     }
 }
 
-/// The labels, and the length of the first line if changes can be appended.
+/// Parses the labels. Also returns the length of the first line, if changes can be appended.
 fn parse(text: &[u8]) -> io::Result<(ByVolume, Option<u64>)> {
     let damaged = |why: &dyn std::fmt::Display| {
         io::Error::new(io::ErrorKind::InvalidData, format!("it is damaged: {why}"))
     };
     let (whole, is_of_lines) = match serde_json::from_slice::<Whole>(text) {
         Ok(whole) => {
-            // A person may have written it in several.
+            // A file edited by hand may have the document on several lines.
             let first_end = text.iter().position(|it| *it == b'\n').map(|end| end + 1);
             let is_of_lines = whole.version == VERSION && first_end == Some(text.len());
             (whole, is_of_lines)
@@ -182,7 +183,7 @@ fn parse(text: &[u8]) -> io::Result<(ByVolume, Option<u64>)> {
         let read = line.strip_suffix(b"\n").map(serde_json::from_slice::<Labelled>);
         match read {
             Some(Ok(labelled)) => change(&mut by_volume, labelled),
-            // Its change was never acknowledged.
+            // An incomplete last line belongs to a change that was never acknowledged.
             _ if is_last => return Ok((by_volume, None)),
             Some(Err(error)) => return Err(damaged(&format!("line {}: {error}", number + 2))),
             None => unreachable!("only the last line has no end"),
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn changes_are_appended_until_they_are_as_long_as_what_they_change() {
-        // Many changes, which take no time to sync there.
+        // The test makes many changes, and syncs on tmpfs are fast.
         let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
         let path = folder.path().join("labels.json");
         let mut file = LabelFile::read(path.clone()).expect("no file yet");
@@ -259,7 +260,7 @@ mod tests {
             written = found.len();
         }
         assert!(writes < 10, "{writes} times written as a whole");
-        // As often for one volume that changes without end, in a file that stays short.
+        // The same holds for one volume that is changed repeatedly in a short file.
         let mut writes = 0;
         for round in 0..20_000 {
             file.set(of(7, if round % 2 == 0 { "one" } else { "another" })).expect("it is stored");

@@ -1,7 +1,7 @@
 //! Start and end of the daemon, and their order.
 //!
-//! The interface answers all the time; while the rest starts or ends, it reports the current step.
-//! A daemon that is killed loses nothing; it only leaves more work to the next start.
+//! The REST interface always responds. During start and stop it reports the current step. A killed
+//! daemon loses no data; the next start only has more work.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,20 +40,20 @@ use crate::wanted::{Restart, Wanted};
 use crate::watchdog::{Pulse, Watchdog};
 use crate::{pool, pool_medium, process, run_dir};
 
-/// How long exports, tasks and requests in flight may take to end, all of them together.
+/// Maximum time for exports, tasks and requests in flight to end, all together.
 const EXPORTS_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether requests are still served.
+/// Interval at which requests in flight are checked during the stop.
 const REQUESTS_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How often the interface shows that it is alive.
+/// Interval of the interface's heartbeat.
 const INTERFACE_PULSE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Serves until a signal says to stop.
+/// Runs the daemon until a signal stops it.
 pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> {
     let begun = Instant::now();
     let _run_dir = run_dir::take(&config.run_dir)?;
-    // Freed after the interface has ended.
+    // Released after the interface has ended.
     let _state_dir;
     process::keep_memory_small();
     process::protect_from_memory_shortage();
@@ -111,7 +111,7 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     }
     drop((reload, watchdog));
     tracing::info!("stopping; a second signal stops at once");
-    // First, so that the service manager waits for as long as it may take.
+    // First, so that the service manager does not time out.
     let more_time = MoreTime::ask();
     service_manager::stopping();
     daemon.stop(readiness);
@@ -120,7 +120,7 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Beats while the interface runs.
+/// Heartbeat of the interface's runtime.
 fn pulse_of(interface: &Interface) -> Pulse {
     let pulse = Pulse::default();
     let beating = pulse.clone();
@@ -133,13 +133,13 @@ fn pulse_of(interface: &Interface) -> Pulse {
     pulse
 }
 
-/// Thread that looks after the durable set, or follows it.
+/// Thread that maintains or follows the durable set.
 enum AnyKeeper {
     Primary { _keeper: Keeper },
     Standby { _keeper: StandbyKeeper },
 }
 
-/// Everything that runs.
+/// All running parts of the daemon.
 struct Daemon {
     keeper: AnyKeeper,
     scrubber: Scrubber,
@@ -182,7 +182,7 @@ impl Daemon {
             spin_permits: Arc::clone(&permits),
         };
         let (fuse, devices, ublk) = start_devices(config, &role, &catalog, &permits);
-        // Before anybody can open a volume.
+        // Done before a client can open a volume.
         note_holders(&catalog, &attachments, &exports, found(&devices, &ublk));
         let nbd = start_nbd(config, parts.clone())?;
         let vhost_user = start_vhost_user(config, &permits, rule, &users)?;
@@ -221,7 +221,8 @@ impl Daemon {
         Ok(Self { keeper, scrubber, maintenance, fuse, ublk, service })
     }
 
-    /// Ends the exports side by side, saves an image although some hang, and closes the pool.
+    /// Stops the exports concurrently, saves an image even if some exports hang, and closes the
+    /// pool.
     fn stop(self, readiness: &Readiness) {
         let more_time = MoreTime::ask();
         readiness.stopping("exports end");
@@ -267,7 +268,7 @@ impl Daemon {
     }
 }
 
-/// Waits for requests that were let in: each has the service while it is served.
+/// Waits for accepted requests. Each holds a reference to the service.
 fn end_requests(service: Arc<Service>, time_max: Duration) {
     let deadline = Instant::now() + time_max;
     while Arc::strong_count(&service) > 1 {
@@ -279,7 +280,7 @@ fn end_requests(service: Arc<Service>, time_max: Duration) {
     }
 }
 
-/// A host that takes no such request is served all the same.
+/// If the host refuses the request, the daemon runs without it.
 fn start_cpu_latency(policy: CpuLatencyPolicy) -> CpuLatency {
     if policy == CpuLatencyPolicy::Unmanaged {
         return CpuLatency::Unmanaged;
@@ -328,7 +329,7 @@ fn start_durable(
     })
 }
 
-/// Decides whether this daemon writes or follows, and begins to.
+/// Starts the daemon's role, writer or standby.
 fn start_role(
     config: &Config,
     engine: &Arc<Engine>,
@@ -409,14 +410,14 @@ fn start_maintenance(
     maintenance::start(engine, config.idle, lookout, look_after)
 }
 
-/// Devices that the last daemon left.
+/// Devices of the last daemon.
 fn found(devices: &Devices, ublk: &Option<Arc<UblkDevices>>) -> Vec<(u64, String)> {
     let on_loop = attached(devices).map_or_else(Vec::new, |(devices, _)| devices.devices());
     let on_ublk = ublk.as_ref().map_or_else(Vec::new, |ublk| ublk.devices());
     [on_loop, on_ublk].concat()
 }
 
-/// Attached devices, and where their file system is.
+/// Loop devices and the mount point of their file system.
 fn attached(devices: &Devices) -> Option<(Arc<dyn KernelDevices>, PathBuf)> {
     match devices {
         Devices::On { devices, mount_point } => {
@@ -426,7 +427,7 @@ fn attached(devices: &Devices) -> Option<(Arc<dyn KernelDevices>, PathBuf)> {
     }
 }
 
-/// Drivers of the kernel; a standby attaches nothing.
+/// Starts the device drivers. A standby attaches no devices.
 fn start_devices(
     config: &Config,
     role: &Role,
@@ -441,7 +442,7 @@ fn start_devices(
     (fuse, devices, start_ublk(config, catalog, permits))
 }
 
-/// A host without FUSE or loop devices is not refused: volumes are served over NBD there.
+/// Starts FUSE. A host without FUSE or loop devices still serves volumes over NBD.
 fn start_fuse(
     config: &Config,
     catalog: &Arc<Catalog>,
@@ -466,7 +467,7 @@ fn start_fuse(
     }
 }
 
-/// A host without the driver is served all the same, also when it is loaded later.
+/// Starts ublk. The daemon also runs without the driver, which may be loaded later.
 fn start_ublk(
     config: &Config,
     catalog: &Arc<Catalog>,

@@ -1,4 +1,4 @@
-//! The daemon's log: lines on standard error, for the journal or a terminal.
+//! Log of the daemon on standard error, for the systemd journal or a terminal.
 
 use std::fmt;
 use std::os::linux::fs::MetadataExt;
@@ -14,10 +14,10 @@ use tracing_subscriber::reload::Handle;
 
 use crate::config::{LogConfig, LogFormat};
 
-/// Where the journal says which stream leads to it, as `DEVICE:INODE`.
+/// Environment variable with the `DEVICE:INODE` of the stream connected to the systemd journal.
 const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
 
-/// The running log, whose filter can be changed.
+/// The running log. Its filter can be changed.
 pub(crate) struct Log {
     set_filter: Box<dyn Fn(Filter) -> anyhow::Result<()> + Send>,
 }
@@ -67,7 +67,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Logs by another filter from now on.
+    /// Replaces the filter of the log.
     pub(crate) fn set_filter(&self, filter: Filter) -> anyhow::Result<()> {
         (self.set_filter)(filter)
     }
@@ -82,12 +82,12 @@ impl Log {
     }
 }
 
-/// Prefix of a line of this level, for the reader of standard error.
+/// Prefix of a line of this level on standard error.
 pub(crate) fn mark(level: Level) -> &'static str {
     if is_read_by_journal() { journal_mark(level) } else { "" }
 }
 
-/// The priority of a line as the journal reads it (sd-daemon(3)).
+/// Priority prefix of a line for the systemd journal (sd-daemon(3)).
 fn journal_mark(level: Level) -> &'static str {
     match level {
         Level::ERROR => "<3>",
@@ -97,14 +97,14 @@ fn journal_mark(level: Level) -> &'static str {
     }
 }
 
-/// Whether standard error leads to the journal and nowhere else.
+/// Returns whether standard error is connected to the systemd journal.
 fn is_read_by_journal() -> bool {
     let Some(named) = std::env::var_os(JOURNAL_VARIABLE) else { return false };
     let standard_error = std::fs::metadata(Path::new("/proc/self/fd/2"));
     standard_error.is_ok_and(|it| *named == *format!("{}:{}", it.st_dev(), it.st_ino()))
 }
 
-/// A line as others form it, with its priority where the journal reads it.
+/// Formatter that adds the priority prefix for the systemd journal.
 struct Line<F> {
     form: F,
     is_for_journal: bool,

@@ -1,7 +1,7 @@
-//! `memlaned`: the one process that opens a pool and serves its volumes.
+//! `memlaned`: the daemon that opens a pool and serves its volumes.
 //!
-//! This crate joins what knows nothing of each other: it hands volumes of the engine to the
-//! exports, and both to the REST interface. It holds no block of data and no rule of reduction.
+//! This crate connects independent crates: it passes volumes of the engine to the exports, and both
+//! to the REST interface. It stores no blocks and implements no data reduction.
 //!
 //! ```text
 //! signals ─▶ lifecycle ─▶ REST socket ─▶ pool ─▶ durable ─▶ exports ─▶ attachments   (start)
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     }))
 }
 
-/// Reports a failure, its cause first, also where nothing reads the log.
+/// Reports an error on standard error, its root cause first, also if logging has not started.
 fn finish(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

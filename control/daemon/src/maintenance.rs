@@ -1,4 +1,4 @@
-//! Work of the maintenance thread for the daemon: it watches the pool.
+//! Monitoring of the pool by the maintenance thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
@@ -13,18 +13,18 @@ use crate::events::EventLog;
 use crate::forecast::{Filling, Sample};
 use crate::watchdog::Pulse;
 
-/// How often everything else is looked after.
+/// Interval of periodic work other than the maintenance of the pool.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
-/// Fill level of the pool, in steps that stay put while the usage wavers.
+/// Fill level of the pool in thresholds, with hysteresis.
 #[derive(Debug)]
 pub(crate) struct PoolWatch {
     /// Ascending.
     thresholds_percent: RwLock<Vec<u64>>,
-    /// How many thresholds are passed.
+    /// Number of thresholds that are exceeded.
     level: AtomicUsize,
     events: Arc<EventLog>,
-    /// Beats whenever the pool was looked at.
+    /// Heartbeat of the observation.
     pulse: Pulse,
 }
 
@@ -44,7 +44,7 @@ impl PoolWatch {
         self.thresholds().clone()
     }
 
-    /// Other thresholds count from the next observation on.
+    /// Replaces the thresholds. They apply from the next observation on.
     pub(crate) fn set_thresholds(&self, mut thresholds_percent: Vec<u64>) {
         thresholds_percent.sort_unstable();
         *self.thresholds_percent.write().expect(NO_PANIC) = thresholds_percent;
@@ -54,14 +54,14 @@ impl PoolWatch {
         self.thresholds_percent.read().expect(NO_PANIC)
     }
 
-    /// The highest threshold that is passed, in percent.
+    /// Highest exceeded threshold, in percent.
     pub(crate) fn passed_percent(&self) -> Option<u64> {
-        // Relaxed: the level says nothing about other memory.
+        // Relaxed: the level does not guard other memory.
         let level = self.level.load(Ordering::Relaxed);
         level.checked_sub(1).and_then(|index| self.thresholds().get(index).copied())
     }
 
-    /// Takes note of the usage, and tells when it passes a threshold or falls clearly below one.
+    /// Records the usage, and reports when it exceeds a threshold or falls clearly below one.
     /// Called by one thread.
     fn observe(&self, usage: &PoolUsage) {
         let level_before = self.level.load(Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl PoolWatch {
         }
     }
 
-    /// Tells when memory that the pool is to have cannot be taken, and when that is over.
+    /// Reports when the host lacks memory for the pool, and when the shortage ends.
     fn observe_shortage(&self, before: Option<&str>, now: Option<&str>) {
         match (before, now) {
             (None, Some(why)) => {
@@ -102,7 +102,7 @@ impl PoolWatch {
         }
     }
 
-    /// Tells of blocks that were found damaged since the last time.
+    /// Reports newly found damaged blocks.
     fn observe_damage(&self, before: u64, now: u64) {
         if now > before {
             let message = format!(
@@ -121,7 +121,7 @@ fn used_percent(usage: &PoolUsage) -> u64 {
     u64::try_from(percent).unwrap_or(u64::MAX)
 }
 
-/// Maintains the engine, watches the pool and calls `now_and_then` every few seconds.
+/// Maintains the engine, observes the pool, and calls `now_and_then` every few seconds.
 pub(crate) fn start(
     engine: &Arc<Engine>,
     idle: Option<IdleCompression>,
@@ -138,14 +138,14 @@ pub(crate) fn start(
         .context("cannot start the maintenance thread")
 }
 
-/// Looks at the pool after each step of its maintenance.
+/// Observes the pool after each step of its maintenance.
 pub(crate) struct Lookout {
     engine: Arc<Engine>,
     watch: Arc<PoolWatch>,
     filling: Arc<Filling>,
     shortage_before: Option<String>,
     damaged_before: u64,
-    /// When it looked after everything else.
+    /// Time of the last periodic work.
     last: Instant,
 }
 
@@ -160,7 +160,7 @@ impl Lookout {
         Self { engine, watch, filling, shortage_before: None, damaged_before: 0, last: now }
     }
 
-    /// Returns whether everything else is to be looked after, too.
+    /// Returns whether periodic work is due.
     pub(crate) fn look(&mut self, usage: &PoolUsage, now: Instant) -> bool {
         self.watch.observe(usage);
         let shortage = self.engine.memory_shortage();
@@ -184,7 +184,7 @@ fn sample(engine: &Engine, at: Instant) -> Sample {
     let mut written_bytes: Vec<_> =
         volumes.iter().map(|volume| (volume.id(), volume.written_bytes())).collect();
     written_bytes.sort_unstable();
-    // What is claimed is as good as used.
+    // Claimed memory counts as used.
     let used_bytes = engine.usage().committed_bytes();
     Sample { at, used_bytes, written_bytes }
 }

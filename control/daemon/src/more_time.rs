@@ -1,4 +1,4 @@
-//! Asks the service manager for more time while something long goes on.
+//! Requests for more time from the service manager during long operations (`EXTEND_TIMEOUT_USEC=`).
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,22 +7,22 @@ use service_manager::{alive, extend_timeout, watchdog_time};
 
 use crate::ticker::Ticker;
 
-/// How much more time is asked for at once, and how often.
+/// Time requested at once, and the interval of requests.
 const MORE_TIME: Duration = Duration::from_secs(30);
 const MORE_TIME_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What has made no progress for so long hangs, and no more time is asked for.
+/// Maximum time without progress. After it no more time is requested.
 const STALL_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// Asks the service manager for more time, again and again, until it is dropped or what goes on
-/// makes no progress any more.
+/// Requests more time from the service manager periodically, until it is dropped or the operation
+/// stops making progress.
 pub(crate) struct MoreTime {
     progressed: Arc<Mutex<Instant>>,
     _asking: Option<Ticker>,
 }
 
 impl MoreTime {
-    /// Asks a first time before it returns. While it asks it also says that the daemon is alive.
+    /// Sends the first request before it returns. Also sends watchdog keep-alive messages.
     pub(crate) fn ask() -> Self {
         let often = watchdog_time().map_or(MORE_TIME_INTERVAL, |time_max| time_max / 2);
         Self::ask_every(often.min(MORE_TIME_INTERVAL), STALL_TIME_MAX, || {
@@ -51,7 +51,7 @@ impl MoreTime {
         Self { progressed, _asking: started.ok() }
     }
 
-    /// To be called whenever something was done.
+    /// Records progress of the operation.
     pub(crate) fn progress(&self) {
         *self.progressed.lock().expect(NO_PANIC) = Instant::now();
     }

@@ -1,4 +1,4 @@
-//! The pool: a file in memory that outlives the daemon, found or made, and opened.
+//! The pool's file in memory, which outlives the daemon: created or found, and opened.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -14,19 +14,19 @@ use crate::config::{Config, PoolConfig, PoolPlace};
 use crate::pool_medium::{self, Medium};
 use crate::run_dir::make_dir;
 
-/// The unit of a region's size.
+/// Unit of the region's size.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
-/// More lanes than this for each core gain nothing.
+/// Maximum number of lanes per core. More have no benefit.
 const LANES_A_CORE_MAX: usize = 4;
 
-/// What a daemon needs beside its pool to begin.
+/// Minimum memory to start the daemon, in addition to the pool.
 const START_BYTES_MIN: u64 = 32 << 20;
 
-/// The mount option of tmpfs that keeps its memory out of swap.
+/// Mount option of tmpfs that excludes it from swap.
 const NO_SWAP: &str = "noswap";
 
-/// Opens the pool, or makes it.
+/// Opens the pool, or creates it.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Engine> {
     let begun = Instant::now();
     check_group(&HostMemory::now())?;
@@ -55,7 +55,7 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Engine> {
     Ok(engine)
 }
 
-/// Settings that are for new pools, and those that make writers slow, are not taken in silence.
+/// Warns of settings that are ignored for an existing pool, and of those that slow down writers.
 fn tell_of_what_is_ignored(config: &Config, engine: &Engine) {
     let has = ByteSize(engine.size_bytes());
     if let Some(asked) = config.pool.size.filter(|&asked| asked != has) {
@@ -93,7 +93,7 @@ fn tell_of_what_is_ignored(config: &Config, engine: &Engine) {
     }
 }
 
-/// Makes sure that there is a file system in memory for the pool, and decides on its size.
+/// Ensures that a memory file system is mounted for the pool, and determines its size.
 fn place(pool: &PoolConfig) -> anyhow::Result<RegionSpec> {
     let path = pool.path.clone();
     let dir = path.parent().context("the pool's path has no directory")?;
@@ -118,7 +118,7 @@ fn place(pool: &PoolConfig) -> anyhow::Result<RegionSpec> {
     Ok(RegionSpec { size_bytes: size_bytes(pool)?, path })
 }
 
-/// What a new pool may come to have at most. On tmpfs that takes no memory before it has it.
+/// Maximum size of a new pool. On tmpfs the unused part takes no memory.
 fn capacity_bytes(pool: &PoolConfig, spec: &RegionSpec) -> anyhow::Result<u64> {
     let dir = spec.path.parent().context("the pool's path has no directory")?;
     if let Some(size) = pool.size_max {
@@ -127,13 +127,13 @@ fn capacity_bytes(pool: &PoolConfig, spec: &RegionSpec) -> anyhow::Result<u64> {
     if pool_medium::of(dir)? != Medium::Tmpfs {
         return Ok(spec.size_bytes);
     }
-    // The limit of a control group may be raised while the pool is there.
+    // The limit of the control group may be raised later.
     let all_bytes = Some(HostMemory::now().total_bytes).filter(|&bytes| bytes < u64::MAX);
     Ok(all_bytes.unwrap_or(0).max(spec.size_bytes).next_multiple_of(HUGE_PAGE_BYTES))
 }
 
-/// Lets the pool's file system hold more, if it is one that the daemon has mounted and the host
-/// has the memory.
+/// Raises the size limit of the pool's file system, if the daemon mounted it and the host has
+/// enough memory.
 pub(crate) fn make_room(path: &Path, size_bytes: u64, wanted_bytes: u64) -> anyhow::Result<()> {
     let memory = HostMemory::now();
     let more_bytes = wanted_bytes - size_bytes;
@@ -147,21 +147,22 @@ pub(crate) fn make_room(path: &Path, size_bytes: u64, wanted_bytes: u64) -> anyh
     remount(path, wanted_bytes)
 }
 
-/// The pool needs no more than this any longer.
+/// Lowers the size limit of the pool's file system to this pool size.
 pub(crate) fn give_room_back(path: &Path, size_bytes: u64) {
     if let Err(error) = remount(path, size_bytes) {
         tracing::warn!(error = %format!("{error:#}"), "cannot shrink the pool's tmpfs");
     }
 }
 
-/// Changes the limit of a tmpfs that holds the pool and nothing else; any other is left alone.
+/// Changes the size limit of a tmpfs that the daemon mounted for the pool; others are left
+/// unchanged.
 fn remount(path: &Path, pool_bytes: u64) -> anyhow::Result<()> {
     let dir = path.parent().context("the pool's path has no directory")?;
     let mounts =
         std::fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mountinfo")?;
     let Some(present) = own_tmpfs_options(&mounts, dir) else { return Ok(()) };
     let mut options = format!("size={}", pool_bytes.saturating_add(HUGE_PAGE_BYTES));
-    // The kernel refuses to change this one, so it must be named again.
+    // A remount must repeat this option, because the kernel refuses to change it.
     if present.split(',').any(|option| option == NO_SWAP) {
         options = format!("{options},{NO_SWAP}");
     }
@@ -170,8 +171,7 @@ fn remount(path: &Path, pool_bytes: u64) -> anyhow::Result<()> {
         .with_context(|| format!("cannot change the size of the tmpfs on {}", dir.display()))
 }
 
-/// The options of the tmpfs at `dir`, if the daemon has mounted it: under its own name as the
-/// source.
+/// Mount options of the tmpfs at `dir`, if the daemon mounted it. Its source is `memlane`.
 fn own_tmpfs_options<'mounts>(mounts: &'mounts str, dir: &Path) -> Option<&'mounts str> {
     mounts.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
@@ -181,7 +181,7 @@ fn own_tmpfs_options<'mounts>(mounts: &'mounts str, dir: &Path) -> Option<&'moun
     })
 }
 
-/// What was asked for, or what the pool has, or half of what is free.
+/// Configured size, or the size of the existing pool, or half of the free memory.
 fn size_bytes(pool: &PoolConfig) -> anyhow::Result<u64> {
     if let Some(size) = pool.size {
         return Ok(size.0);
@@ -202,8 +202,8 @@ fn default_size_bytes(available_bytes: u64) -> u64 {
     (available_bytes / 2 / HUGE_PAGE_BYTES).max(2) * HUGE_PAGE_BYTES
 }
 
-/// Refuses a start that the kernel would end for a control group without memory: the memory of a
-/// pool stays charged to it.
+/// Refuses to start if the control group has so little memory that the out-of-memory killer would
+/// end the daemon. The memory of a pool stays charged to the group.
 fn check_group(memory: &HostMemory) -> anyhow::Result<()> {
     if memory.limited_by.is_some() && memory.available_bytes < START_BYTES_MIN {
         bail!(
@@ -228,7 +228,7 @@ fn what_is_left(memory: &HostMemory) -> String {
     }
 }
 
-/// Whether another file system than the parent's begins at `dir`.
+/// Returns whether `dir` is a mount point.
 fn is_mount_point(dir: &Path) -> anyhow::Result<bool> {
     let device_of = |path: &Path| {
         let found = std::fs::metadata(path);
@@ -237,13 +237,13 @@ fn is_mount_point(dir: &Path) -> anyhow::Result<bool> {
     Ok(device_of(dir)? != device_of(&dir.join(".."))?)
 }
 
-/// A tmpfs that holds the pool and nothing else, of huge pages where the kernel has them.
+/// Mounts a tmpfs for the pool, with huge pages if the kernel supports them.
 fn mount_tmpfs(dir: &Path, pool_bytes: u64) -> anyhow::Result<()> {
-    // The file system counts its own pages too.
+    // The size limit includes pages of the file system itself.
     let size_bytes = pool_bytes.saturating_add(HUGE_PAGE_BYTES);
     let plain = format!("size={size_bytes},mode=0700");
     let huge = format!("{plain},huge=always");
-    // Older kernels cannot keep one file system out of swap.
+    // Older kernels do not support `noswap`.
     if mount(dir, "tmpfs", &format!("{huge},{NO_SWAP}")).is_ok() {
         return Ok(());
     }
@@ -263,7 +263,8 @@ fn mount(dir: &Path, kind: &str, options: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot mount {kind} ({options}) on {}", dir.display()))
 }
 
-/// All users may make directories in a shared tmpfs: another user's is not to be trusted.
+/// Checks that the directory belongs to this user. All users may create directories in a shared
+/// tmpfs, so another user's directory is not trusted.
 fn check_own_dir(dir: &Path) -> anyhow::Result<()> {
     let found =
         std::fs::symlink_metadata(dir).with_context(|| format!("cannot stat {}", dir.display()))?;

@@ -1,8 +1,7 @@
-//! Medium of the pool's file: memory, or a disk that the kernel writes to when it likes.
+//! Medium of the pool's file: memory, or a disk with writeback by the kernel.
 //!
-//! A pool relies on the order of its stores. A file on a disk keeps that order while the kernel
-//! runs, and loses it with the power: what is found afterwards is a mixture of older and newer
-//! pages, which looks like a pool.
+//! A pool relies on the order of its stores. Writeback to a disk does not preserve that order.
+//! After a power loss the file is a mix of older and newer pages that appears to be a valid pool.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +9,7 @@ use std::path::Path;
 use anyhow::Context;
 use rustix::fs::{AtFlags, FsWord, StatxAttributes, StatxFlags};
 
-/// How the kernel names file systems in the answer of `statfs`.
+/// File system types in the result of `statfs`.
 const TMPFS_MAGIC: FsWord = 0x0102_1994;
 const HUGETLBFS_MAGIC: FsWord = 0x9584_58F6;
 
@@ -19,19 +18,19 @@ const HUGETLBFS_MAGIC: FsWord = 0x9584_58F6;
 pub(crate) enum Medium {
     Tmpfs,
     Hugetlbfs,
-    /// Persistent memory without a cache in between.
+    /// Persistent memory that is mapped without the page cache.
     Dax,
     Disk,
 }
 
 impl Medium {
-    /// Returns whether a loss of power leaves a part of what was written.
+    /// Returns whether a power loss can leave only some of the writes.
     pub(crate) fn loses_writes(self) -> bool {
         self == Self::Disk
     }
 }
 
-/// Medium of the file at `path`, now or when it is made.
+/// Medium of the file at `path`, which may not exist yet.
 pub(crate) fn of(path: &Path) -> anyhow::Result<Medium> {
     let looked_at = |path: &Path| format!("cannot statfs {}", path.display());
     let dir = path.parent().context("the pool's path has no directory")?;
@@ -45,7 +44,8 @@ pub(crate) fn of(path: &Path) -> anyhow::Result<Medium> {
     })
 }
 
-/// Whether files at this place are mapped from persistent memory: by the mount, or by themselves.
+/// Returns whether files at this path are mapped directly from persistent memory (DAX), by mount
+/// option or by file attribute.
 fn is_dax(place: &Path) -> anyhow::Result<bool> {
     let looked_at = || format!("cannot stat {}", place.display());
     let opened = File::open(place).with_context(looked_at)?;
@@ -87,7 +87,7 @@ mod tests {
     fn a_tmpfs_is_told_from_a_disk() {
         let there = Path::new("/dev/shm/no-such-pool");
         assert_eq!(of(there).expect("its directory is there"), Medium::Tmpfs);
-        // Whatever it is, it is no memory that keeps a pool.
+        // Any file system not known as memory counts as a disk.
         assert_eq!(of(Path::new("/proc/version")).expect("it is there"), Medium::Disk);
     }
 

@@ -1,18 +1,20 @@
 //! Kernel settings for a process on which block devices depend.
 //!
-//! None of them is required. Each one that the kernel refuses is logged, as the daemon is then more
-//! likely to suffer when memory is short.
+//! All of them are optional. A refusal by the kernel is logged, because the daemon is then less
+//! robust under memory pressure.
 
 use std::io;
 
-/// Protects the process when memory is short: from the out-of-memory killer, from being swapped
-/// out, and from waiting for its own devices. Called before other threads are started, so that they
-/// inherit it.
+/// Protects the process under memory pressure: from the out-of-memory killer, from being swapped
+/// out, and from waiting for its own devices during reclaim. Must be called before other threads
+/// are started, because they inherit the settings.
 pub(crate) fn protect_from_memory_shortage() {
     report("set PR_SET_IO_FLUSHER", kernel::serve_block_io());
-    // Without root, a lock that the kernel grants now would make larger mappings fail later.
+    // Without root, the locked memory would count against RLIMIT_MEMLOCK, and later larger mappings
+    // would fail.
     if is_root() {
-        // Code and heap that were swapped out would have to be read in to serve the swap device.
+        // Swapped-out code or heap would have to be read from the swap device that this process may
+        // be serving.
         report("lock the memory of the process (mlockall)", kernel::lock_memory());
         report("set oom_score_adj to -1000", leave_oom_list());
     }

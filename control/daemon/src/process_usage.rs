@@ -1,11 +1,11 @@
-//! Resource usage of this process as the kernel tells it, for metrics.
+//! Resource usage of this process from `/proc`, for metrics.
 
 use std::fs;
 
-/// The unit of times in /proc, on every architecture that Linux runs on today.
+/// Clock ticks per second in `/proc` (`USER_HZ`), the same on all current architectures of Linux.
 const TICKS_PER_S: f64 = 100.0;
 
-/// What the kernel counts resident memory in.
+/// Unit of resident memory in `/proc`.
 const PAGE_BYTES: u64 = 4096;
 
 /// Resource usage of the process.
@@ -20,7 +20,7 @@ pub(crate) struct ProcessUsage {
 }
 
 impl ProcessUsage {
-    /// `None` where there is no /proc.
+    /// Reads the current usage. `None` if `/proc` is not mounted.
     pub(crate) fn now() -> Option<Self> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         let boot = fs::read_to_string("/proc/stat").ok()?;
@@ -29,7 +29,7 @@ impl ProcessUsage {
         Self::of_texts(&stat, &boot, &limits, open_files)
     }
 
-    /// The fields of /proc/PID/stat are counted from the one behind the program's name, the third.
+    /// Field numbers are those of proc(5). Parsing starts behind the program's name, at field 3.
     fn of_texts(stat: &str, boot: &str, limits: &str, open_files: u64) -> Option<Self> {
         let (_, behind_name) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = behind_name.split_whitespace().collect();

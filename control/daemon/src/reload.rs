@@ -1,7 +1,7 @@
 //! Reload of the configuration while the daemon runs: log filter, thresholds, certificates, and the
 //! users of each volume.
 //!
-//! Everything is read and checked before anything changes. An error changes nothing.
+//! The whole configuration is read and checked before any change. On an error nothing changes.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::log::{Filter, Log};
 use crate::service::Service;
 use crate::volume_users::UserList;
 
-/// Settings that can be changed.
+/// State of configuration reloads.
 pub(crate) struct Reload {
     pub(crate) flags: Flags,
-    /// Settings in force. Those that were read and take a restart are not among them.
+    /// Settings in force. Settings that require a restart keep their values of the start.
     pub(crate) config: Config,
     pub(crate) log: Log,
     pub(crate) service: Arc<Service>,
 }
 
-/// What was read, and can be used.
+/// New settings that were read and checked.
 struct Fresh<'service> {
     config: Config,
     filter: Filter,
@@ -55,13 +55,13 @@ impl Reload {
         Ok(Fresh {
             filter: Filter::of(&config.log)?,
             tls: self.read_tls(&config)?,
-            // Last, as others wait for the list from now on.
+            // Last, because changes of the list wait from now on.
             users: service.users.read_again()?,
             config,
         })
     }
 
-    /// New certificates for a server that has some.
+    /// Reads new certificates for a server that uses TLS.
     fn read_tls(&self, config: &Config) -> anyhow::Result<Option<TlsSettings>> {
         if !has_like_tls(&self.config, config) {
             return Ok(None);
@@ -73,7 +73,7 @@ impl Reload {
     }
 
     fn apply(&mut self, fresh: Fresh<'_>) -> anyhow::Result<()> {
-        // The only step that may fail comes first.
+        // The only step that can fail comes first.
         self.log.set_filter(fresh.filter)?;
         fresh.users.use_it();
         self.service.watch.set_thresholds(fresh.config.thresholds_percent.clone());
@@ -88,7 +88,7 @@ impl Reload {
     }
 }
 
-/// Notes the settings that are read again. All others count as they were at the start.
+/// Adopts the settings that a reload can change. All others keep their values of the start.
 fn adopt(counting: &mut Config, fresh: &Config) {
     let has_like_tls = has_like_tls(counting, fresh);
     counting.log.filter.clone_from(&fresh.log.filter);
@@ -98,7 +98,7 @@ fn adopt(counting: &mut Config, fresh: &Config) {
     }
 }
 
-/// Whether clients have to show certificates after as they had before: that is decided at the
+/// Returns whether TLS and client certificates are required as before. This can only change at a
 /// start.
 fn has_like_tls(before: &Config, after: &Config) -> bool {
     let asks = |config: &Config| {

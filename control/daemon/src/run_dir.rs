@@ -1,4 +1,4 @@
-//! Directories of a daemon: created, and locked by one daemon at a time.
+//! Directories of the daemon: created, and locked by one daemon at a time.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -12,20 +12,21 @@ use storage::FileLock;
 use crate::broker_lock;
 use crate::http::AccessRule;
 
-/// What a daemon locks in its directories.
+/// Name of the lock file in each directory.
 const LOCK: &str = "memlaned.lock";
 
-/// How long a daemon that was killed may take to let go: the kernel unmaps its memory first.
+/// Maximum wait for the lock of a killed daemon, which the kernel releases after unmapping its
+/// memory.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Lock on a directory of this daemon, for as long as this lives.
+/// Lock on a directory of this daemon, held while this exists.
 #[derive(Debug)]
 pub(crate) struct TakenDir {
     _lock: FileLock,
 }
 
-/// Creates the run directory if it is missing, and locks it. Fails when another daemon has locked
-/// it.
+/// Creates the run directory if it is missing, and locks it. Fails if another daemon holds the
+/// lock.
 pub(crate) fn take(run_dir: &Path) -> anyhow::Result<TakenDir> {
     make_dir(run_dir, 0o755)?;
     let path = run_dir.join(LOCK);
@@ -33,8 +34,8 @@ pub(crate) fn take(run_dir: &Path) -> anyhow::Result<TakenDir> {
     lock_dir(lock, run_dir, "run-dir")
 }
 
-/// Locks the state directory, before anything in it is read or changed. On a full disk without a
-/// lock file yet, two daemons are not kept apart.
+/// Locks the state directory before anything in it is read or changed. Returns `None` if the lock
+/// file does not exist and the disk is full; two daemons are not mutually excluded then.
 pub(crate) fn take_state(state_dir: &Path) -> anyhow::Result<Option<TakenDir>> {
     make_dir(state_dir, 0o700)?;
     let path = state_dir.join(LOCK);
@@ -66,8 +67,8 @@ fn lock_dir(lock: File, dir: &Path, option: &str) -> anyhow::Result<TakenDir> {
     }
 }
 
-/// Creates the file that a broker locks while it uses the daemon. It is for processes that may use
-/// the daemon's sockets, and stays the same file as long as the directory exists.
+/// Creates the file that a broker locks while it uses the daemon. Processes that may use the
+/// daemon's sockets may open it. The file is never replaced while the directory exists.
 pub(crate) fn make_broker_lock(run_dir: &Path, rule: &AccessRule) -> anyhow::Result<()> {
     let path = run_dir.join(broker_lock::FILE_NAME);
     OpenOptions::new()
@@ -80,13 +81,13 @@ pub(crate) fn make_broker_lock(run_dir: &Path, rule: &AccessRule) -> anyhow::Res
     rule.restrict(&path)
 }
 
-/// Creates a directory and its parents, unless it exists. They survive a power loss, and so do the
-/// names of files that are later made durable in them.
+/// Creates a directory and its parents, if missing. The new directory entries are durable, so files
+/// that are later synced in them survive a power loss.
 pub(crate) fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
     make_dir_with(path, mode, &mut |parent| File::open(parent)?.sync_all())
 }
 
-/// The same, with what makes the names in a directory durable.
+/// The same, with `sync` as the function that makes the entries of a directory durable.
 fn make_dir_with(
     path: &Path,
     mode: u32,

@@ -10,14 +10,14 @@ use crate::config::ScrubConfig;
 use crate::events::EventLog;
 use crate::ticker::Ticker;
 
-/// In how many pieces the bytes of a second are verified.
+/// Number of scrub steps per second.
 const TURNS_A_SECOND: u32 = 4;
 
-/// A walk begins no sooner than this after the last one began: a small pool need not be looked
-/// through all the time.
+/// Minimum interval between the starts of two passes. A small pool need not be scrubbed
+/// continuously.
 const ROUND_TIME_MIN: Duration = Duration::from_secs(3600);
 
-/// The running thread. Dropping it ends the thread after the current piece.
+/// The running thread. Dropping it ends the thread after the current step.
 pub(crate) struct Scrubber {
     _ticker: Ticker,
 }
@@ -50,7 +50,7 @@ impl Scrubber {
 struct Walk {
     engine: Arc<Engine>,
     events: Arc<EventLog>,
-    /// Zero: nothing is walked over, and only what readers find is told.
+    /// Zero: no background scrub. Only damage found by readers is reported.
     bytes_a_turn: u64,
     is_resting: bool,
     round_began: Instant,
@@ -74,7 +74,7 @@ impl Walk {
         let mut verified_bytes = 0;
         while verified_bytes < self.bytes_a_turn && !self.is_resting {
             let scrubbed = self.engine.scrub();
-            // A piece without pages counts too, so that a turn ends.
+            // A step without pages also counts, so that the turn ends.
             verified_bytes += scrubbed.bytes.max(4096);
             self.is_resting = scrubbed.is_round;
         }

@@ -10,7 +10,7 @@ use crate::events::EventLog;
 use crate::http::Readiness;
 use crate::wanted::{Restart, Wanted};
 
-/// Requests that were not handled yet. Repeated requests count once.
+/// Queue of signals to be handled. Repeated signals count once.
 #[derive(Debug)]
 pub(crate) struct Wishes {
     wanted: Receiver<Wanted>,
@@ -18,8 +18,8 @@ pub(crate) struct Wishes {
 }
 
 impl Wishes {
-    /// Handles signals from now on. A signal to stop ends the process at once while the daemon
-    /// starts, and when it comes a second time.
+    /// Starts to handle signals. A stop signal ends the process immediately during the start, and
+    /// when it is repeated.
     pub(crate) fn listen(
         runtime: &Handle,
         readiness: Arc<Readiness>,
@@ -33,14 +33,14 @@ impl Wishes {
         Ok(Self { wanted, restart })
     }
 
-    /// Handle for code that finds that the daemon has to restart.
+    /// Handle for requesting a restart of the daemon.
     pub(crate) fn restart(&self) -> Restart {
         self.restart.clone()
     }
 
-    /// Waits for the next request. A stop comes first, then a restart.
+    /// Waits for the next request. A stop has priority over a restart, and a restart over a reload.
     pub(crate) fn next(&self) -> Wanted {
-        // Without a listener nothing else ends the daemon.
+        // Without a sender, nothing else could stop the daemon.
         let first = self.wanted.recv().unwrap_or(Wanted::Stop);
         let all: Vec<Wanted> = [first].into_iter().chain(self.wanted.try_iter()).collect();
         let mut in_order = [Wanted::Stop, Wanted::Restart].into_iter();
@@ -67,7 +67,7 @@ async fn heed(
             exit_at_once(1);
         }
         is_stopping |= wish == Wish::Stop;
-        // Nothing is wanted any more of a daemon that ends.
+        // The receiver is gone when the daemon is stopping.
         let _taken_up = wishes.send(match wish {
             Wish::Stop => Wanted::Stop,
             Wish::Reload => Wanted::Reload,

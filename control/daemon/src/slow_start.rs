@@ -1,7 +1,7 @@
 //! Warning about a start that takes long, with its current step, such as a disk or a store that
 //! does not answer.
 //!
-//! A start that reads a lot takes long too, and is not interrupted.
+//! A start that reads much data also takes long. It is not interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::http::Readiness;
 use crate::ticker::Ticker;
 
-/// After which time at one thing the log says so first, and how often from then on.
+/// Duration of one step after which the log warns, and the interval of further warnings.
 const WARNED_AFTER: Duration = Duration::from_secs(10);
 const WARNED_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often it is looked at.
+/// Interval of checks.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Watches a start until it is dropped.
@@ -39,14 +39,14 @@ impl SlowStart {
     }
 }
 
-/// The warnings of one thing that takes long.
+/// State of the warnings for one step.
 #[derive(Debug, Default)]
 struct Warnings {
     last: Option<Duration>,
 }
 
 impl Warnings {
-    /// Whether to warn of what has taken so long. Less than before: it is another thing.
+    /// Returns whether a warning is due. A shorter duration than before belongs to a new step.
     fn is_due(&mut self, waited: Duration) -> bool {
         self.last = self.last.filter(|last| *last <= waited);
         let next = self.last.map_or(WARNED_AFTER, |last| last + WARNED_INTERVAL);

@@ -1,7 +1,5 @@
-//! Long operations on threads of their own, which can be watched and cancelled and are remembered
-//! for a while.
-//!
-//! Only one operation of a class runs at a time; a second one is refused, not queued.
+//! Long operations on their own threads. They can be watched and cancelled, and remain listed for
+//! some time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,10 +10,10 @@ use api::{Problem, ProblemKind, TaskKind, TaskResult, TaskState};
 
 use crate::events::unix_seconds;
 
-/// How many tasks that are over are remembered.
+/// Maximum number of completed tasks that are kept.
 const ENDED_COUNT_MAX: usize = 100;
 
-/// Progress of a task. Shared by the thread that works and those that watch.
+/// Progress of a task. Shared by the working thread and observers.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     done_bytes: AtomicU64,
@@ -23,7 +21,7 @@ pub(crate) struct Progress {
     is_cancelled: AtomicBool,
 }
 
-// Relaxed throughout: the figures are for people, and nothing else hangs on them.
+// Relaxed throughout: the values are for display and guard no other memory.
 impl Progress {
     pub(crate) fn set(&self, done_bytes: u64, total_bytes: u64) {
         self.done_bytes.store(done_bytes, Ordering::Relaxed);
@@ -39,7 +37,7 @@ impl Progress {
     }
 }
 
-/// Failed or cancelled end of a task.
+/// Reason for which a task ended without success.
 #[derive(Debug)]
 pub(crate) enum TaskEnd {
     /// The task was cancelled, and has undone its changes.
@@ -64,7 +62,7 @@ pub(crate) struct Tasks {
 struct List {
     last_id: u64,
     is_closed: bool,
-    /// In the order in which they began.
+    /// In order of their start.
     entries: VecDeque<Entry>,
 }
 
@@ -80,7 +78,8 @@ struct Entry {
 }
 
 impl Tasks {
-    /// Starts a task that runs `work` on a thread of its own, unless a task of the same class runs.
+    /// Starts a task that runs `work` on its own thread, unless a task of the same class is
+    /// running.
     pub(crate) fn begin(
         self: &Arc<Self>,
         kind: TaskKind,
@@ -112,13 +111,13 @@ impl Tasks {
         self.lock().running().count()
     }
 
-    /// Cancels a task. One that is over stays as it is.
+    /// Cancels a task. A completed task is not changed.
     pub(crate) fn cancel(&self, id: u64) -> Result<(), Problem> {
         self.lock().find(id).map(|entry| entry.progress.cancel())
     }
 
-    /// Waits until no task of the class of `kind` runs, for `time_max` at most. Returns whether
-    /// none does.
+    /// Waits until no task of the class of `kind` is running, at most `time_max`. Returns whether
+    /// none is running.
     #[cfg(test)]
     pub(crate) fn wait_for_class(&self, kind: TaskKind, time_max: Duration) -> bool {
         let runs = |list: &mut List| list.running().any(|entry| class(entry.kind) == class(kind));
@@ -126,7 +125,7 @@ impl Tasks {
         !waited.expect(NO_PANIC).1.timed_out()
     }
 
-    /// Refuses new tasks, cancels those that run and waits for them, for `time_max` at most.
+    /// Refuses new tasks, cancels running ones, and waits for them at most `time_max`.
     pub(crate) fn close(&self, time_max: Duration) {
         let mut list = self.lock();
         list.is_closed = true;
@@ -199,7 +198,8 @@ impl List {
     }
 }
 
-/// Operations of one class cannot run at once: they do the same, or keep each other from it.
+/// Class of an operation. Operations of one class conflict or are redundant, so only one runs at a
+/// time.
 fn class(kind: TaskKind) -> u8 {
     match kind {
         TaskKind::ImageSave => 0,
@@ -243,7 +243,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A task that goes on until the sender is dropped or told how to end, or it is cancelled.
+    /// Starts a task that runs until the sender is dropped or sends a result, or until it is
+    /// cancelled.
     fn begin(tasks: &Arc<Tasks>, kind: TaskKind) -> (u64, mpsc::Sender<Result<(), TaskEnd>>) {
         let (sender, receiver) = mpsc::channel::<Result<(), TaskEnd>>();
         let work = move |progress: &Progress| {

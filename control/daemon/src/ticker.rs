@@ -34,7 +34,7 @@ impl Drop for Ticker {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.running.take() {
             drop(stop);
-            // A panic of the thread was reported there, and the owner is ending anyway.
+            // A panic of the thread was reported there, and the owner is being dropped.
             let _ended = thread.join();
         }
     }

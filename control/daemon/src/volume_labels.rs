@@ -1,4 +1,4 @@
-//! Owners and labels of volumes: kept on disk by the ids of volumes, so that they survive renames,
+//! Owners and labels of volumes, stored on disk by volume id, so that they survive renames,
 //! restarts and a restore of the pool from an image.
 
 use std::collections::BTreeMap;
@@ -13,17 +13,17 @@ pub(crate) use crate::label_file::Labelled;
 
 const FILE_NAME: &str = "labels.json";
 
-/// Labels of one volume, at most.
+/// Maximum number of labels of a volume.
 const LABELS_MAX: usize = 32;
 
-/// Of an owner and of a key.
+/// Maximum length of an owner and of a label's key.
 const WORD_BYTES_MAX: usize = 63;
 
-/// Of what a label says.
+/// Maximum length of a label's value.
 const TEXT_BYTES_MAX: usize = 255;
 
-/// Owners and labels of volumes, for any number of threads. The lock is held while they are stored,
-/// and is the last one taken.
+/// Owners and labels of volumes; thread-safe. The lock is held during writes to disk, and is the
+/// last one taken.
 #[derive(Debug)]
 pub(crate) struct VolumeLabels(Mutex<LabelFile>);
 
@@ -37,7 +37,7 @@ impl Labelled {
         changed
     }
 
-    /// The field that is wrong and why, if one is.
+    /// Returns the invalid field and the reason, if there is one.
     pub(crate) fn refusal(&self) -> Option<(&'static str, String)> {
         if !self.owner.is_empty() && !is_word(&self.owner) {
             return Some(("owner", format!("invalid owner {:?}: {WORD_RULE}", self.owner)));
@@ -70,7 +70,7 @@ fn is_word(word: &str) -> bool {
 }
 
 impl VolumeLabels {
-    /// Reads the list in `state_dir`; an empty one when there is none.
+    /// Reads the list in `state_dir`. If there is no file, the list is empty.
     pub(crate) fn read(state_dir: &Path) -> anyhow::Result<Self> {
         let path = state_dir.join(FILE_NAME);
         let file = LabelFile::read(path.clone()).with_context(|| {
@@ -87,7 +87,8 @@ impl VolumeLabels {
         self.lock().get(volume_id).cloned().unwrap_or(nothing)
     }
 
-    /// Replaces owner and labels of a volume, in memory and on disk; on an error in neither.
+    /// Replaces owner and labels of a volume in memory and on disk. On an error, neither is
+    /// changed.
     pub(crate) fn set(&self, labelled: Labelled) -> io::Result<()> {
         if self.of(labelled.volume_id) == labelled {
             return Ok(());
@@ -99,7 +100,7 @@ impl VolumeLabels {
         self.0.lock().expect("no thread panics with this lock")
     }
 
-    /// Deletes owner and labels of a volume that was deleted; its id is never reused.
+    /// Removes owner and labels of a deleted volume. Its id is never reused.
     pub(crate) fn forget(&self, volume_id: u64) -> io::Result<()> {
         self.set(Labelled { volume_id, ..Labelled::default() })
     }

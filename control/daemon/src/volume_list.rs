@@ -1,6 +1,6 @@
 //! Lists of volumes that survive the daemon, each in a file of the state directory.
 //!
-//! Entries identify volumes by id, because names change; names in them are for people.
+//! Entries identify volumes by id, because names change. Names in entries are only informative.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,19 +13,19 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use state_file::StateFile;
 
-/// Entry of a list about one volume.
+/// Entry of a list for one volume.
 pub(crate) trait Listed: Clone + PartialEq + Serialize + DeserializeOwned {
-    /// The key of the list in its file.
+    /// Key of the list in its file.
     const KEY: &str;
-    /// The file's name in the state directory.
+    /// Name of the file in the state directory.
     const FILE_NAME: &str;
-    /// What to do when the file is damaged.
+    /// Advice for a damaged file.
     const REMEDY: &str;
 
     fn volume_id(&self) -> u64;
 }
 
-/// The entries by the id of their volume.
+/// Entries by volume id.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(bound = "E: Listed", try_from = "BTreeMap<String, Vec<E>>")]
 pub(crate) struct Entries<E: Listed>(BTreeMap<u64, E>);
@@ -56,23 +56,22 @@ impl<E: Listed> Serialize for Entries<E> {
     }
 }
 
-/// A list, for any number of threads. Its lock is held while the list is stored, and is the last
-/// one taken.
+/// A thread-safe list. Its lock is held during writes to disk, and is the last one taken.
 #[derive(Debug)]
 pub(crate) struct VolumeList<E: Listed> {
     file: Mutex<StateFile<Entries<E>>>,
 }
 
 impl<E: Listed> VolumeList<E> {
-    /// Reads the list in `state_dir`; an empty one when there is none.
+    /// Reads the list in `state_dir`. If there is no file, the list is empty.
     pub(crate) fn read(state_dir: &Path) -> anyhow::Result<Self> {
         let file = StateFile::open_or_default(state_dir.join(E::FILE_NAME));
         let file = file.with_context(|| unreadable::<E>(&state_dir.join(E::FILE_NAME)))?;
         Ok(Self { file: Mutex::new(file) })
     }
 
-    /// Reads the list again, as its file may have been edited, without applying it. Until the
-    /// result is applied or dropped, nobody else can change the list.
+    /// Reads the list again, because its file may have been edited, without applying it. Until the
+    /// result is applied or dropped, the list cannot be changed.
     pub(crate) fn read_again(&self) -> anyhow::Result<ReadAgain<'_, E>> {
         let file = self.lock();
         let entries =
@@ -84,7 +83,7 @@ impl<E: Listed> VolumeList<E> {
         self.lock().state().0.get(&volume_id).cloned()
     }
 
-    /// By the id of the volume.
+    /// Lists all entries, by volume id.
     pub(crate) fn all(&self) -> Vec<E> {
         self.lock().state().0.values().cloned().collect()
     }
@@ -93,29 +92,30 @@ impl<E: Listed> VolumeList<E> {
         self.lock().state().0.len()
     }
 
-    /// Adds or replaces an entry, in memory and on disk; on an error in neither.
+    /// Adds or replaces an entry in memory and on disk. On an error, neither is changed.
     pub(crate) fn insert(&self, entry: E) -> io::Result<()> {
         self.lock().change(|Entries(entries)| {
             entries.insert(entry.volume_id(), entry);
         })
     }
 
-    /// Takes an entry out, in memory and on disk; on an error in neither.
+    /// Removes an entry in memory and on disk. On an error, neither is changed.
     pub(crate) fn remove(&self, volume_id: u64) -> io::Result<()> {
         self.lock().change(|Entries(entries)| {
             entries.remove(&volume_id);
         })
     }
 
-    /// Adds or replaces an entry that describes what has already happened: in memory always. On an
-    /// error the file lacks it until the next change.
+    /// Adds or replaces an entry that describes a completed action. The memory is always changed.
+    /// On an error, the file is updated by the next change.
     pub(crate) fn note(&self, entry: E) -> io::Result<()> {
         self.lock().note(|Entries(entries)| {
             entries.insert(entry.volume_id(), entry);
         })
     }
 
-    /// Removes an entry whose object is gone, in the same way.
+    /// Removes an entry whose object no longer exists. Errors are handled as in
+    /// [`VolumeList::note`].
     pub(crate) fn note_gone(&self, volume_id: u64) -> io::Result<()> {
         self.lock().note(|Entries(entries)| {
             entries.remove(&volume_id);
@@ -127,8 +127,8 @@ impl<E: Listed> VolumeList<E> {
     }
 }
 
-/// A list that was read again and not applied. It holds the lock of the list: otherwise it would
-/// undo changes made in between.
+/// A list that was read again and not applied yet. It holds the lock of the list, because applying
+/// it would otherwise undo changes made meanwhile.
 #[derive(Debug)]
 pub(crate) struct ReadAgain<'list, E: Listed> {
     file: MutexGuard<'list, StateFile<Entries<E>>>,
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Stores two entries, takes the first out, and compares the file.
+    /// Stores two entries, removes the first, and compares the file.
     #[track_caller]
     fn check_file<E: Listed + std::fmt::Debug>(first: E, second: E, expected: &serde_json::Value) {
         let dir = tempfile::tempdir().expect("a directory");

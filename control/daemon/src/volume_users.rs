@@ -1,5 +1,5 @@
-//! Users that may use each volume over NBD, the ring and vhost-user, besides those who may use the
-//! daemon: kept on disk.
+//! Users that may use each volume over NBD, the ring and vhost-user, in addition to users of the
+//! daemon; stored on disk.
 
 use std::io;
 use std::path::Path;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::accounts;
 use crate::volume_list::{Listed, ReadAgain, VolumeList};
 
-/// Users of one volume, at most.
+/// Maximum number of users of a volume.
 const USERS_MAX: usize = 64;
 
-/// The users of volumes.
+/// Users of all volumes.
 #[derive(Debug)]
 pub(crate) struct VolumeUsers(VolumeList<Users>);
 
@@ -38,13 +38,13 @@ impl Listed for Users {
 }
 
 impl VolumeUsers {
-    /// Reads the list in `state_dir`; an empty one when there is none.
+    /// Reads the list in `state_dir`. If there is no file, the list is empty.
     pub(crate) fn read(state_dir: &Path) -> anyhow::Result<Self> {
         VolumeList::read(state_dir).map(Self)
     }
 
-    /// Reads the list again, as its file may have been edited, without applying it. Until the
-    /// result is applied or dropped, nobody else can change the list.
+    /// Reads the list again, because its file may have been edited, without applying it. Until the
+    /// result is applied or dropped, the list cannot be changed.
     pub(crate) fn read_again(&self) -> anyhow::Result<UserList<'_>> {
         self.0.read_again()
     }
@@ -54,19 +54,19 @@ impl VolumeUsers {
         self.0.get(volume_id).map(|entry| entry.users).unwrap_or_default()
     }
 
-    /// Returns whether a user is one of the volume's. Reads the user database.
+    /// Returns whether the user may use this volume. Reads the user database.
     pub(crate) fn admits(&self, volume_id: u64, uid: u32) -> bool {
         let users = self.of(volume_id);
         !users.is_empty() && is_among(&users, uid, &accounts::users())
     }
 
-    /// Returns whether a user is one of any volume's. Reads the user database.
+    /// Returns whether the user may use any volume. Reads the user database.
     pub(crate) fn admits_somewhere(&self, uid: u32) -> bool {
         let all: Vec<String> = self.0.all().into_iter().flat_map(|entry| entry.users).collect();
         !all.is_empty() && is_among(&all, uid, &accounts::users())
     }
 
-    /// Replaces the users of a volume, in memory and on disk; on an error in neither.
+    /// Replaces the users of a volume in memory and on disk. On an error, neither is changed.
     pub(crate) fn set(&self, volume_id: u64, users: Vec<String>) -> io::Result<()> {
         match users.is_empty() {
             true => self.0.remove(volume_id),
@@ -75,7 +75,7 @@ impl VolumeUsers {
     }
 }
 
-/// Fault in the names of users in a request, if there is one.
+/// Returns an error message for unknown users in a request, if there are any.
 pub(crate) fn refusal(users: &[String]) -> Option<String> {
     let database = accounts::users();
     let is_known = |user: &String| {
@@ -149,7 +149,7 @@ mod tests {
             });
             begun.recv().expect("it begins");
             for _ in 0..100 {
-                // Where the change does not wait it is done by now, most often.
+                // Without the lock, the change would most likely be complete by now.
                 std::thread::yield_now();
             }
             read.use_it();

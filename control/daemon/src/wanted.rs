@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Stop,
-    /// End everything but the interface, and start again.
+    /// Stops everything but the interface, and starts again.
     Restart,
     Reload,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Restart(pub(crate) Sender<Wanted>);
 
 impl Restart {
     pub(crate) fn ask(&self) {
-        // A daemon that ends does not start anew.
+        // A stopping daemon does not restart.
         let _heard = self.0.send(Wanted::Restart);
     }
 }

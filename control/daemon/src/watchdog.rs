@@ -1,24 +1,24 @@
 //! Keep-alive messages to the service manager (`WatchdogSec=`).
 //!
-//! The daemon counts as alive while the parts work that nothing blocks for long: the maintenance of
-//! the pool and the REST interface. A hanging disk stops neither.
+//! The daemon is considered alive while the maintenance of the pool and the REST interface make
+//! progress. Neither blocks for long, not even while a disk hangs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ticker::Ticker;
 
-/// Looks within the time that the service manager waits.
+/// Number of checks within the watchdog's timeout.
 const LOOKS: u32 = 4;
 
-/// Counter of the work of one part of the daemon.
+/// Heartbeat counter of one part of the daemon.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse {
     beats: Arc<AtomicU64>,
 }
 
 impl Pulse {
-    // Relaxed: that it moves is all that is asked.
+    // Relaxed: only the change of the count matters.
     pub(crate) fn beat(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
@@ -34,7 +34,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches the parts, if the service manager has enabled its watchdog.
+    /// Monitors the parts, if the service manager has enabled its watchdog.
     pub(crate) fn start(parts: Vec<(&'static str, Pulse)>) -> Self {
         let Some(time_max) = service_manager::watchdog_time() else {
             return Self { _ticker: None };
@@ -54,7 +54,7 @@ impl Watchdog {
 }
 
 struct Watch {
-    /// With the count of its beats when all were last alive.
+    /// Name, heartbeat, and its count at the last check at which all parts were alive.
     parts: Vec<(&'static str, Pulse, u64)>,
 }
 
@@ -73,7 +73,7 @@ impl Watch {
         }
     }
 
-    /// A part that did nothing since all were last alive.
+    /// Returns a part without a heartbeat since all parts were last alive.
     fn still(&self) -> Option<&'static str> {
         let still = |(_, pulse, before): &&(&str, Pulse, u64)| pulse.count() == *before;
         self.parts.iter().find(still).map(|(name, ..)| *name)

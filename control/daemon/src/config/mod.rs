@@ -27,25 +27,26 @@ const STATE_DIR_DEFAULT: &str = "/var/lib/memlane";
 
 const JOURNAL_BYTES_MAX_DEFAULT: u64 = 4 << 30;
 
-/// A journal has room for some files of its own, and they are not tiny.
+/// Minimum of the journal's size limit. The journal must have room for several files of useful
+/// size.
 const JOURNAL_BYTES_MAX_MIN: u64 = 4 << 20;
 
-/// Images more often than this would be saved all the time.
+/// Minimum interval between images. Saving more often would never pause.
 const IMAGES_EVERY_MIN: Duration = Duration::from_secs(1);
 
-/// The shortest interval at which the journal is shipped.
+/// Minimum interval at which the journal is shipped.
 const SHIP_EVERY_MIN: Duration = Duration::from_millis(100);
 
-/// How often a standby looks for a new image.
+/// Default interval at which a standby polls for a new image.
 const STANDBY_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 const STANDBY_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// Where systemd puts the credentials of a service.
+/// Environment variable in which systemd passes the directory of a service's credentials.
 const CREDENTIALS_VARIABLE: &str = "CREDENTIALS_DIRECTORY";
 
 const IMAGES_KEPT_DEFAULT: usize = 3;
 
-/// A tebibyte takes most of a day, and next to no processor time.
+/// Default rate of the scrub. A tebibyte takes most of a day, at negligible CPU cost.
 const SCRUB_BYTES_DEFAULT: u64 = 16 << 20;
 
 /// Time without use after which data is compressed once more.
@@ -82,16 +83,16 @@ pub(crate) struct LogConfig {
     pub(crate) format: LogFormat,
 }
 
-/// Mount of the file system that the pool lies on.
+/// Location of the pool, and the file system that the daemon mounts there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolPlace {
-    /// The operator: the path was given.
+    /// The configured path.
     AsGiven,
-    /// The daemon mounts a tmpfs when nothing is mounted there.
+    /// A tmpfs, which the daemon mounts if nothing is mounted there.
     OwnTmpfs,
-    /// The daemon mounts a hugetlbfs when nothing is mounted there.
+    /// A hugetlbfs, which the daemon mounts if nothing is mounted there.
     OwnHugetlbfs,
-    /// The system's `/dev/shm`, as the daemon may not mount.
+    /// The system's `/dev/shm`, because the daemon has no permission to mount.
     SharedTmpfs,
 }
 
@@ -99,16 +100,15 @@ pub(crate) enum PoolPlace {
 pub(crate) struct PoolConfig {
     pub(crate) path: PathBuf,
     pub(crate) place: PoolPlace,
-    /// The size to make the pool with; one that is there keeps its own. `None` is for the daemon to
-    /// choose.
+    /// Size of a new pool; an existing pool keeps its size. `None`: the daemon chooses.
     pub(crate) size: Option<ByteSize>,
-    /// Size to which a new pool can grow.
+    /// Maximum size to which a new pool can grow.
     pub(crate) size_max: Option<ByteSize>,
-    /// True if the file may lie on a disk, though old data may come back then.
+    /// True if the file may be on a disk, although old data may reappear after a power loss.
     pub(crate) may_lie_on_disk: bool,
 }
 
-/// The files that make NBD over TLS possible.
+/// Certificate files for NBD over TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     pub(crate) certificate_chain: PathBuf,
@@ -121,9 +121,9 @@ pub(crate) struct NbdConfig {
     pub(crate) socket: PathBuf,
     pub(crate) tcp: Option<SocketAddr>,
     pub(crate) tls: Option<TlsFiles>,
-    /// Volumes that clients over TCP may use.
+    /// Volumes that each client over TCP may use.
     pub(crate) allowed: AllowList,
-    /// Clients over TCP need not show who they are.
+    /// Clients over TCP need not authenticate.
     pub(crate) is_insecure: bool,
 }
 
@@ -140,39 +140,39 @@ pub(crate) struct JournalConfig {
     pub(crate) on_failure: OnJournalFailure,
 }
 
-/// Files with the keys that wrap the key of journal and images.
+/// Files with the keys that wrap the data key of journal and images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EncryptionConfig {
     pub(crate) key_file: PathBuf,
-    /// The key before, which still opens what it wrapped.
+    /// Previous wrapping key, which still unwraps data keys during a key change.
     pub(crate) previous: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ImagesConfig {
     pub(crate) store: StorePlace,
-    /// The file with the keys of an object store.
+    /// File with the access keys of an object store.
     pub(crate) credentials: Option<PathBuf>,
-    /// `None`: only when asked.
+    /// Interval between images. `None`: only on request.
     pub(crate) every: Option<Duration>,
     pub(crate) keep_count: usize,
-    /// Interval at which the journal is shipped. `None`: it is not.
+    /// Interval at which the journal is shipped. `None`: it is not shipped.
     pub(crate) ship_every: Option<Duration>,
     pub(crate) saves_at_stop: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScrubConfig {
-    /// Zero: memory is verified only as it is read, if at all.
+    /// Rate of the background scrub. Zero: pages are verified only on reads, if at all.
     pub(crate) bytes_per_second: u64,
     pub(crate) verifies_reads: bool,
 }
 
-/// Place of the image store.
+/// Location of the image store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StorePlace {
     Directory(PathBuf),
-    /// The URL of an object store.
+    /// URL of an object store.
     Url(String),
 }
 
@@ -186,27 +186,27 @@ pub(crate) struct Config {
     pub(crate) images: ImagesConfig,
     /// `None`: journal and images are not encrypted.
     pub(crate) encryption: Option<EncryptionConfig>,
-    /// Interval at which the image store is looked at that is followed; `None`: it is written to.
+    /// Interval at which a standby polls the image store. `None`: this daemon is a writer.
     pub(crate) standby_interval: Option<Duration>,
-    /// Fill levels of the pool at which warnings and events come.
+    /// Fill levels of the pool that cause warnings and events.
     pub(crate) thresholds_percent: Vec<u64>,
     pub(crate) scrub: ScrubConfig,
-    /// `None`: what is idle stays as it is.
+    /// `None`: idle pages are not compressed once more.
     pub(crate) idle: Option<IdleCompression>,
-    /// `None`: no NBD.
+    /// `None`: NBD is disabled.
     pub(crate) nbd: Option<NbdConfig>,
-    /// `None`: no kernel block devices.
+    /// `None`: kernel block devices are disabled.
     pub(crate) fuse: Option<FuseConfig>,
     pub(crate) spin_thread_count: Option<usize>,
     pub(crate) cpu_latency: CpuLatencyPolicy,
     pub(crate) lane_count: usize,
     pub(crate) log: LogConfig,
-    /// Image to restore from, accepting the loss of what only newer images or the journal have: for
-    /// one start, never in the file.
+    /// Image to restore from, accepting the loss of data that only newer images or the journal
+    /// contain. It applies to one start and cannot be set in the file.
     pub(crate) accept_loss: Option<u32>,
 }
 
-/// Whether the daemon may mount file systems.
+/// Permission of the daemon to mount file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Privilege {
     Root,
@@ -214,7 +214,7 @@ enum Privilege {
 }
 
 impl Config {
-    /// The flags, completed by the file and the defaults.
+    /// Combines the flags, the configuration file and the defaults.
     pub(crate) fn read(flags: Flags) -> anyhow::Result<Self> {
         let from_file = match &flags.config {
             Some(path) => read_file(path)?,
@@ -277,7 +277,7 @@ impl Config {
     }
 }
 
-/// Loop devices take root; without it the attempt says so.
+/// Loop devices require root. If they are requested without root, attaching reports the error.
 fn wants_fuse(settings: &Settings, privilege: Privilege) -> bool {
     !settings.no_fuse.unwrap_or(privilege == Privilege::Plain)
 }
@@ -426,12 +426,12 @@ fn encryption_config(settings: &Settings) -> anyhow::Result<Option<EncryptionCon
     }
 }
 
-/// The folder of the credentials that systemd hands over.
+/// Directory of the credentials that systemd passes.
 fn credentials_folder() -> Option<PathBuf> {
     std::env::var_os(CREDENTIALS_VARIABLE).map(PathBuf::from)
 }
 
-/// A file by its path, or a credential that systemd hands over, by its name.
+/// Resolves a file path, or the name of a systemd credential.
 fn credentials_path(
     setting: &str,
     name: &Path,
@@ -457,9 +457,9 @@ fn thresholds(settings: &Settings) -> anyhow::Result<Vec<u64>> {
     Ok(thresholds.clone())
 }
 
-/// A place of its own for each run directory, the same at every start.
+/// Returns a path in `/dev/shm` that is unique to the run directory and the same at every start.
 pub(crate) fn shared_tmpfs_path(run_dir: &Path) -> PathBuf {
-    // FNV-1a: the same in every build, as a pool must be found again by the next one.
+    // FNV-1a is the same in every build, so the next daemon finds the pool.
     let hash = run_dir.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -536,12 +536,12 @@ mod tests {
         <Flags as clap::CommandFactory>::command().debug_assert();
     }
 
-    /// Flags that no file has.
+    /// Flags without a key in the configuration file.
     const FOR_ONE_START: [&str; 3] = ["config", "accept-loss", "man"];
 
     const SECTIONS: [&str; 6] = ["journal", "images", "standby", "capacity", "scrub", "idle"];
 
-    /// The section and the key of the file that a flag stands for.
+    /// Section and key of a flag in the configuration file.
     fn key_of(flag: &str) -> (Option<&'static str>, &str) {
         let in_section = |section: &&'static str| {
             let key = flag.strip_prefix(*section)?.strip_prefix('-')?;

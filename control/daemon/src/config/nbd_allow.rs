@@ -1,13 +1,13 @@
 //! Clients that may use volumes over NBD on TCP: `CLIENT = VOLUME, VOLUME:ro`.
 //!
-//! A client is a name that its certificate was issued for, or `*` for all of them; a volume is a
-//! name, which stands for its snapshots too, or `*`.
+//! A client is a name in its certificate, or `*` for all clients. A volume is a name, which
+//! includes the volume's snapshots, or `*` for all volumes.
 
 use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// What stands for every client, and for every volume.
+/// Wildcard for all clients or all volumes.
 const ALL: &str = "*";
 
 const READ_ONLY_SUFFIX: &str = ":ro";
@@ -19,7 +19,7 @@ pub(crate) enum NbdAccess {
     ReadWrite,
 }
 
-/// The volumes of one client.
+/// Volumes that one client may use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct AllowRule {
@@ -27,12 +27,13 @@ pub(crate) struct AllowRule {
     volumes: Vec<(String, NbdAccess)>,
 }
 
-/// The rules for all clients. Without any, each client that gets in may use everything.
+/// Rules for all clients. Without rules, each accepted client may use every volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AllowList(pub(crate) Vec<AllowRule>);
 
 impl AllowList {
-    /// Access to a volume for a client that has the names of which `is_called` says so.
+    /// Returns the access of a client to a volume. `is_called` tells whether a name is one of the
+    /// client's names.
     pub(crate) fn access(
         &self,
         volume: &str,

@@ -1,4 +1,4 @@
-//! Settings, as flags and keys of the file, before any default is filled in.
+//! Settings as flags and as keys of the configuration file, before defaults are applied.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::config::nbd_allow::AllowRule;
 
-/// Depth to which cores may idle.
+/// Policy for the idle states of CPU cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CpuLatencyPolicy {
@@ -22,8 +22,8 @@ pub(crate) enum CpuLatencyPolicy {
     Unmanaged,
 }
 
-/// Behaviour of flushes while the journal's disk takes nothing. Nothing is acknowledged that is not
-/// durable, either way.
+/// Policy for flushes while the journal's disk accepts no writes. With either policy, only durable
+/// data is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OnJournalFailure {
@@ -35,7 +35,7 @@ pub(crate) enum OnJournalFailure {
     ReadOnly,
 }
 
-/// Format of lines of the log.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
@@ -46,7 +46,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Defines a group of settings, each of which may be left out.
+/// Defines a group of optional settings.
 macro_rules! settings {
     (
         $(#[$about:meta])*
@@ -62,7 +62,7 @@ macro_rules! settings {
         }
 
         impl $name {
-            /// These settings, and those of `fallback` where these say nothing.
+            /// Returns these settings, with missing ones taken from `fallback`.
             pub(super) fn or(self, fallback: Self) -> Self {
                 Self { $($key: self.$key.or(fallback.$key),)* }
             }
@@ -286,7 +286,7 @@ settings! {
     }
 }
 
-/// A time such as `15m`, in files and on the command line.
+/// A duration such as `15m`, in files and on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Interval(pub(super) Duration);

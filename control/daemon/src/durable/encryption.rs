@@ -1,4 +1,4 @@
-//! The key of journal and images, and the key that wraps it in the store.
+//! Data key of journal and images, and the key that wraps it in the store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use storage::Folder;
 
 use crate::config::EncryptionConfig;
 
-/// Key of a set, and the store as it is without it.
+/// Data key of a durable set, and the image store without encryption.
 #[derive(Debug)]
 pub(super) struct Encryption {
     pub(super) key: Arc<SetKey>,
@@ -17,8 +17,8 @@ pub(super) struct Encryption {
 }
 
 impl Encryption {
-    /// Opens the key of journal and images: one of the keys in the files has to open it, at each
-    /// start.
+    /// Unwraps the data key of journal and images, at each start. One of the keys in the files must
+    /// unwrap it.
     pub(super) fn open(
         journal: &dyn Folder,
         store: &Arc<dyn ImageStore>,
@@ -36,7 +36,8 @@ impl Encryption {
         Ok(Self { key, store: Arc::clone(store) })
     }
 
-    /// The key that wraps the newest copy in the store; `None` without a copy, or an answer.
+    /// Id of the key that wraps the newest copy of the data key in the store. `None` if there is no
+    /// copy or the store does not respond.
     pub(super) fn find_in_store(&self) -> Option<KeyId> {
         match find_store_key(&*self.store) {
             Ok(StoreKey::Wrapped { wrapped, .. }) => Some(wrapped.wrapping_id()),

@@ -1,4 +1,4 @@
-//! Saves and fetches as tasks of the daemon: begun on request, or when their time has come.
+//! Tasks that save and fetch images, started on request or on schedule.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::error_text;
 use crate::tasks::{Progress, TaskEnd, Tasks};
 
 impl Durable {
-    /// Begins to save an image, as [`Durable::save`] does.
+    /// Starts a task that saves an image, as [`Durable::save`] does.
     pub(crate) fn begin_save(
         self: &Arc<Self>,
         tasks: &Arc<Tasks>,
@@ -28,7 +28,7 @@ impl Durable {
         })
     }
 
-    /// Begins to measure how fast the store takes an image.
+    /// Starts a task that measures the write throughput of the image store.
     pub(crate) fn begin_rehearsal(self: &Arc<Self>, tasks: &Arc<Tasks>) -> Result<Task, Problem> {
         let durable = Arc::clone(self);
         tasks.begin(TaskKind::ImageRehearse, "the store", move |progress| {
@@ -36,7 +36,8 @@ impl Durable {
         })
     }
 
-    /// Begins to fetch what is still absent: of `image`, or of whichever it was restored from.
+    /// Starts a task that fetches absent blocks of `image`, or of the image that they were restored
+    /// from.
     pub(crate) fn begin_fetch(
         self: &Arc<Self>,
         tasks: &Arc<Tasks>,
@@ -60,7 +61,7 @@ fn written(image: &SavedImage) -> TaskResult {
     }
 }
 
-/// So many bytes since `begun`.
+/// Task result for this number of bytes moved since `begun`.
 pub(crate) fn moved(moved_bytes: u64, begun: Instant) -> TaskResult {
     let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
     let bytes_per_second = moved_bytes.saturating_mul(1000) / milliseconds;
@@ -77,7 +78,7 @@ impl image::Watch for Progress {
     }
 }
 
-/// End of a task that failed.
+/// Converts an error to the end of a failed task.
 pub(crate) fn ended(error: anyhow::Error) -> TaskEnd {
     let image_error = error.chain().find_map(|cause| cause.downcast_ref::<ImageError>());
     let volume_error = error.chain().find_map(|cause| cause.downcast_ref::<VolumeError>());

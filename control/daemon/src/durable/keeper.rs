@@ -1,6 +1,5 @@
-//! The thread that looks after journal and images: it makes files ready ahead, saves images when
-//! the journal is long or the schedule says so, fetches what is still absent, and tells of disks
-//! that fail.
+//! Thread that maintains journal and images: it allocates journal files ahead, saves images when
+//! the journal is long or on schedule, fetches absent blocks, and reports failing disks.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,23 +16,21 @@ use crate::more_time::MoreTime;
 use crate::tasks::Tasks;
 use crate::ticker::Ticker;
 
-/// How often it looks whether there is something to do: with volumes of class `journal`, and
-/// without.
+/// Interval between checks for due work, with and without volumes of class `journal`.
 const INTERVAL: Duration = Duration::from_millis(100);
 const INTERVAL_WITHOUT_JOURNAL: Duration = Duration::from_millis(500);
 
-/// How often the journal is tended when it does not ask for it.
+/// Interval of journal maintenance when the journal does not request it.
 const TEND_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long it waits after something failed before it tries that again.
+/// Delay before a failed operation is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The same for contents that cannot be fetched: at first, and at most. It doubles with each
-/// failure.
+/// Minimum and maximum delay before a failed fetch is retried. The delay doubles with each failure.
 const FETCH_WAIT_MIN: Duration = Duration::from_secs(1);
 const FETCH_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The running thread. Dropped, it ends after the step in hand.
+/// The running thread. Dropping it ends the thread after the current step.
 pub(crate) struct Keeper {
     _ticker: Ticker,
     _shipping: Option<Ticker>,
@@ -59,7 +56,7 @@ impl Keeper {
     }
 }
 
-/// Upkeep of the journal and the images, a step at a time.
+/// State of the maintenance of journal and images.
 struct DurabilityLoop {
     durable: Arc<Durable>,
     tasks: Arc<Tasks>,
@@ -69,7 +66,7 @@ struct DurabilityLoop {
     looking: Option<JoinHandle<()>>,
     fetch_tried: Option<Instant>,
     fetch_wait: Duration,
-    /// Why the journal failed when it was last looked at.
+    /// Cause of the journal's failure at the last check.
     failure: Option<String>,
 }
 
@@ -81,7 +78,7 @@ impl DurabilityLoop {
         }
     }
 
-    /// Does what is due, and returns the time until the next step.
+    /// Does the work that is due, and returns the delay until the next step.
     fn step(&mut self) -> Duration {
         self.tend_journal();
         self.tell_of_journal();
@@ -89,15 +86,15 @@ impl DurabilityLoop {
         let has_failed = self.durable.known().failure.is_some();
         if self.wants_image() && (!has_failed || is_over(self.save_tried)) {
             self.save_tried = Some(Instant::now());
-            // A save that runs already does as well.
+            // If a save is already running, that is sufficient.
             let _begun = self.durable.begin_save(&self.tasks, Vec::new(), String::new());
         }
         self.fetch_if_due();
         self.interval()
     }
 
-    /// Asks a store again that has not told yet what it has, on a thread of its own: it may take
-    /// long.
+    /// Compares the pool with a store that has not listed its objects since the start. Runs on its
+    /// own thread, because the store may be slow.
     fn look_if_due(&mut self) {
         let is_running = self.looking.as_ref().is_some_and(|thread| !thread.is_finished());
         if self.durable.set.is_compared() || is_running || !is_over(self.look_tried) {
@@ -106,7 +103,7 @@ impl DurabilityLoop {
         self.look_tried = Some(Instant::now());
         let durable = Arc::clone(&self.durable);
         let look = move || durable.look_at_images();
-        // If there can be no thread now, there may be one the next time.
+        // If no thread can be started now, the next attempt may succeed.
         self.looking = std::thread::Builder::new().name("image-store".to_owned()).spawn(look).ok();
     }
 
@@ -117,7 +114,7 @@ impl DurabilityLoop {
         }
         let is_due = |tried: Instant| tried.elapsed() >= self.fetch_wait;
         let begin = || self.durable.begin_fetch(&self.tasks, "restored volumes", None).is_ok();
-        // Not while a fetch runs.
+        // `begin` fails while a fetch is running.
         if self.fetch_tried.is_none_or(is_due) && begin() {
             if self.fetch_tried.is_some() {
                 self.fetch_wait = (self.fetch_wait * 2).min(FETCH_WAIT_MAX);
@@ -137,7 +134,7 @@ impl DurabilityLoop {
         }
     }
 
-    /// Events when the journal's disk begins and ends to fail.
+    /// Reports events when the journal's disk begins and stops failing.
     fn tell_of_journal(&mut self) {
         let takes_writes = self.durable.journal().takes_writes();
         self.durable.engine.take_journaled_changes(takes_writes);
@@ -181,7 +178,7 @@ impl DurabilityLoop {
 }
 
 impl Durable {
-    /// Returns whether an image would have something that the last one has not.
+    /// Returns whether a new image would differ from the last one.
     pub(crate) fn has_unsaved(&self) -> bool {
         let volumes = self.engine.volumes();
         let is_durable = |volume: &&Arc<Volume>| volume.durability() != Durability::Ram;
@@ -191,31 +188,32 @@ impl Durable {
         if volumes.iter().filter(is_durable).any(is_unsaved) {
             return true;
         }
-        // What was deleted or renamed is in the last image as it was.
+        // After a deletion or renaming, the last image is out of date.
         let known = self.known();
         known.newest.is_some() && known.table_version != Some(self.engine.table_version())
     }
 
-    /// The number of the image that contents are still fetched from.
+    /// Number of the image from which absent blocks are still fetched.
     pub(crate) fn fetching(&self) -> Option<u32> {
         self.engine.absent_image().and_then(ImageId::from_word).map(ImageId::number)
     }
 }
 
 impl Durable {
-    /// Called before exports are asked to end: flushes that wait for a disk that fails would keep
-    /// them from it.
+    /// Stops a failing journal. Called before the exports are stopped: flushes that wait for the
+    /// disk would block them.
     pub(crate) fn before_exports_stop(&self) {
         if self.journal_failure().is_some() {
             self.journal().stop();
         }
     }
 
-    /// Saves a last image, if it is to be and there is something to save. `more_time` hears of its
-    /// progress. Exports have ended, or were left alone.
+    /// Saves a last image, if this is configured and there are changes to save. Reports progress to
+    /// `more_time`. All exports have ended or were abandoned.
     pub(crate) fn stop(&self, more_time: &MoreTime) {
         if self.images_config.saves_at_stop && self.has_unsaved() {
-            // A failure was logged. All is still in memory, and in the journal what was flushed.
+            // The failure was logged. All data is still in memory, and flushed data is in the
+            // journal.
             let _saved = self.save(&[], "", more_time);
         }
         self.journal().stop();

@@ -1,10 +1,10 @@
-//! Survival of volumes over a loss of power: the durable set, for this daemon's configuration.
+//! The durable set of this daemon: the journal and images that preserve volumes over a power loss.
 //!
-//! What belongs together and what is restored is the set's own matter (`durable_set`). Here it is
-//! opened where the configuration says, saved and tended when its time has come, and told of in
-//! events and in the status.
+//! The crate `durable_set` decides what belongs to a set and what is restored. This module opens
+//! the set according to the configuration, schedules saves and maintenance, and reports events and
+//! status.
 //!
-//! Lock order: the change lock of the service, what is known, the set's own.
+//! Lock order: the change lock of the service, `Known`, the locks of the set.
 
 mod encryption;
 mod jobs;

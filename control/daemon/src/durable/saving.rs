@@ -1,4 +1,4 @@
-//! Images: saved, kept, restored and looked at, and told of in events.
+//! Images: saving, retention, restoring, inspection, and their events.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::durable::status::tell_unfetched;
 use crate::error_text;
 use crate::events::unix_seconds;
 
-/// An image that was saved.
+/// Result of a saved image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SavedImage {
     pub(crate) number: u64,
@@ -23,8 +23,8 @@ pub(crate) struct SavedImage {
 }
 
 impl Durable {
-    /// Saves an image of all volumes that are not of class `ram`, and of `also`, at one instant,
-    /// and deletes images that are not to be kept.
+    /// Saves an image of all volumes that are not of class `ram`, and of `also`, at one instant.
+    /// Deletes images beyond the number to keep.
     pub(crate) fn save(
         &self,
         also: &[String],
@@ -40,7 +40,7 @@ impl Durable {
             label: label.to_owned(),
             bytes_a_second_max: None,
         };
-        // Wishes that come while this image is saved are for the next one.
+        // Requests that arrive during this save are for the next image.
         let was_wanted = std::mem::take(&mut self.known().is_wanted);
         let table_version = self.engine.table_version();
         let saved = match self.set.save(&request, watch) {
@@ -92,13 +92,13 @@ impl Durable {
         }
     }
 
-    /// An image is saved as soon as possible.
+    /// Requests that an image is saved as soon as possible.
     pub(crate) fn want_image(&self) {
         self.known().is_wanted = true;
     }
 
-    /// Makes volumes of an image: names there, and the names that they are to have. Their contents
-    /// are fetched as they are touched, and by [`Durable::fetch_absent`].
+    /// Restores volumes of an image. `names` has pairs of a name in the image and the name of the
+    /// new volume. Contents are fetched when they are accessed, and by [`Durable::fetch_absent`].
     pub(crate) fn restore(
         &self,
         number: u64,
@@ -106,15 +106,15 @@ impl Durable {
     ) -> anyhow::Result<Vec<Arc<Volume>>> {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         let volumes = self.set.restore(number, names)?;
-        // The newest image is what a loss of power leaves.
+        // A power loss must leave the restored volumes, so the newest image must contain them.
         if volumes.iter().any(|volume| volume.durability() != Durability::Ram) {
             self.want_image();
         }
         Ok(volumes)
     }
 
-    /// Fetches what is still absent. Returns how many bytes came from the store. What cannot be had
-    /// is told of once.
+    /// Fetches all absent blocks. Returns the number of bytes fetched from the store. Objects that
+    /// cannot be fetched are reported once.
     pub(crate) fn fetch_absent(&self, watch: &dyn Watch) -> anyhow::Result<u64> {
         let streamed = self.set.stream(watch);
         let failure = streamed.as_ref().err().map(|error| causes(error));
@@ -149,7 +149,8 @@ impl Durable {
         }
     }
 
-    /// Gives up what cannot be fetched of a volume because its objects are missing or damaged.
+    /// Gives up blocks of a volume that cannot be fetched because their objects are missing or
+    /// damaged.
     pub(crate) fn accept_loss(&self, name: &str) -> anyhow::Result<GivenUp> {
         let given_up = self.set.accept_loss(name)?;
         if given_up.lost > 0 {
@@ -163,14 +164,15 @@ impl Durable {
         Ok(given_up)
     }
 
-    /// Asks the store by which key it can be opened, without the lock on what is known.
+    /// Looks up the key that wraps the store's newest data key. The store is accessed without the
+    /// lock on `Known`.
     pub(super) fn note_store_key(&self) {
         let found = self.encryption.as_ref().and_then(Encryption::find_in_store);
         self.known().store_key = found;
     }
 
-    /// Asks the store again that did not tell at the start what it has. What turns out to be
-    /// missing is saved.
+    /// Compares the pool with a store that could not be listed at the start. Missing contents are
+    /// saved in a new image.
     pub(crate) fn look_at_images(&self) {
         let looked = self.set.look_at_images();
         let mut known = self.known();
@@ -189,7 +191,7 @@ impl Durable {
         self.events.info("image_store_back", None, message);
     }
 
-    /// All images in the store, the oldest first.
+    /// Lists all images in the store, the oldest first.
     pub(crate) fn list_images(&self) -> anyhow::Result<Vec<ListedImage>> {
         Ok(list_images(self.set.images())?)
     }
@@ -209,7 +211,7 @@ impl Durable {
         Ok(())
     }
 
-    /// Measures how fast the store takes an image.
+    /// Measures the throughput at which the store accepts an image.
     pub(crate) fn rehearse(&self, watch: &dyn Watch) -> anyhow::Result<SavedImage> {
         let writer = u128::from_le_bytes(random_id()?);
         let rehearsed = self.set.rehearse(writer, watch).context("cannot rehearse")?;
@@ -219,7 +221,7 @@ impl Durable {
     }
 }
 
-/// Blocks for people.
+/// Formats ranges of blocks for messages.
 pub(crate) fn name_runs(runs: &[BlockRun]) -> String {
     let name = |run: &BlockRun| {
         let last = run.first_block + run.block_count - 1;

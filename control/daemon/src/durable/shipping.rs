@@ -1,6 +1,6 @@
-//! The thread that ships the journal to the store of images, for a standby.
+//! Thread that ships the journal to the image store, for a standby.
 //!
-//! It alone waits for the store. Flushes and saves know nothing of it.
+//! Only this thread waits for the store. Flushes and saves do not depend on it.
 
 use std::io;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use image::{ImageError, ImageErrorKind};
 use crate::durable::state::{Durable, Shipping, causes};
 use crate::ticker::Ticker;
 
-/// How long a store that fails is left alone at most. It begins with the interval, and doubles.
+/// Maximum delay before a failed store is retried. The delay starts at the interval and doubles.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Starts shipping, if it is configured.
+/// Starts the shipping thread, if shipping is configured.
 pub(super) fn ship(durable: &Arc<Durable>) -> io::Result<Option<Ticker>> {
     let Some(every) = durable.images_config.ship_every else { return Ok(None) };
     let shipper = Shipper::new(Arc::clone(&durable.set));
@@ -32,7 +32,7 @@ struct ShippingLoop {
 }
 
 impl ShippingLoop {
-    /// Ships what there is. Returns how long to wait.
+    /// Ships new journal records. Returns the delay until the next turn.
     fn turn(&mut self) -> Duration {
         if !self.durable.set.has_journaled_volumes() {
             return self.every;
@@ -40,7 +40,7 @@ impl ShippingLoop {
         let shipped = self.shipper.ship(unix_micros());
         let failure = match &shipped {
             Ok(Shipped::NeedsImage) => {
-                // The keeper saves one.
+                // The keeper saves an image.
                 self.durable.known().is_wanted = true;
                 None
             }
@@ -54,7 +54,7 @@ impl ShippingLoop {
                 self.wait = self.every;
                 self.every
             }
-            // Nothing changes that any more.
+            // A fenced writer stays fenced.
             Err(error) if is_fenced(&error) => WAIT_MAX.max(self.every),
             Err(_) => {
                 let wait = self.wait;
@@ -64,7 +64,7 @@ impl ShippingLoop {
         }
     }
 
-    /// Takes note of a turn, and tells when the store begins and ends to fail.
+    /// Records the outcome of a turn, and reports when the store begins and stops failing.
     fn note(&self, failure: Option<String>) {
         let events = &self.durable.events;
         let lag = Some(self.shipper.lag());

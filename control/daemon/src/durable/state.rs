@@ -1,4 +1,4 @@
-//! The durable set, opened or restored at the start.
+//! State of the durable set. It is opened or restored at the start.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -20,30 +20,30 @@ use crate::config::{EncryptionConfig, ImagesConfig, JournalConfig, OnJournalFail
 use crate::durable::encryption::Encryption;
 use crate::events::{EventLog, unix_seconds};
 
-/// How long the service manager is told that reading a journal may take.
+/// Time that is requested from the service manager for reading a journal.
 const RESTORE_TIME_MAX: Duration = Duration::from_secs(3600);
 
-/// How long a start with intact memory waits for the store of images to tell what it has.
+/// Time that a start with intact memory waits for the image store to respond.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A journal consists of about so many files.
+/// Approximate number of journal files.
 const SEGMENT_COUNT: u64 = 16;
 
-/// The longest file of a journal that is not told otherwise.
+/// Maximum size of a journal file, unless configured.
 const SEGMENT_BYTES_LIKED_MAX: u64 = 64 << 20;
 
-/// Parts of which it is made.
+/// Dependencies of [`Durable::start`].
 pub(crate) struct Parts<'config> {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<EventLog>,
     pub(crate) journal: &'config JournalConfig,
     pub(crate) images: &'config ImagesConfig,
     pub(crate) encryption: Option<&'config EncryptionConfig>,
-    /// For messages.
+    /// Path of the pool, for messages.
     pub(crate) pool_path: &'config Path,
-    /// The image to begin from, whatever is lost by that.
+    /// Image to start from, accepting the loss of newer data.
     pub(crate) accept_loss: Option<u32>,
-    /// Is told what the start is at.
+    /// Receives the current step of the start.
     pub(crate) say: &'config dyn Fn(String),
 }
 
@@ -58,49 +58,49 @@ pub(crate) struct Durable {
     pub(super) encryption: Option<Encryption>,
     pub(super) known: Mutex<Known>,
     pub(super) shipping: Mutex<Shipping>,
-    /// Keeps other processes from the same journal.
+    /// Excludes other processes from the journal.
     _journal_lock: FileLock,
 }
 
-/// Knowledge of images without asking the store.
+/// Cached knowledge of images, so that reports need not access the store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) newest: Option<Newest>,
-    /// The key that wraps the newest copy of the data key in the store.
+    /// Key that wraps the newest copy of the data key in the store.
     pub(super) store_key: Option<KeyId>,
-    /// When the set's speed was measured.
+    /// Time at which the throughput was measured.
     pub(super) measured_unix_seconds: u64,
-    /// Why the last save failed.
+    /// Cause of the last save's failure.
     pub(super) failure: Option<String>,
-    /// Why nothing could be fetched when that was last tried.
+    /// Cause of the last fetch's failure.
     pub(super) fetch_failure: Option<String>,
-    /// Why the store does not tell what it has, since the start.
+    /// Cause for which the store could not be listed since the start.
     pub(super) look_failure: Option<String>,
-    /// Packs that could not be had then.
+    /// Packs that the last fetch could not read.
     pub(super) missing_packs: Vec<PackName>,
-    /// An image is wanted soon: what was restored is in none of this pool's yet.
+    /// An image is needed soon. Restored contents are in no image of this pool yet.
     pub(super) is_wanted: bool,
-    /// Version of the volume table that the newest image has: [`Engine::table_version`] before it.
-    /// `None`: others than there are.
+    /// [`Engine::table_version`] before the newest image was saved. `None`: the newest image has
+    /// other volumes than the pool.
     pub(super) table_version: Option<u64>,
 }
 
-/// Knowledge of the journal in the store of images.
+/// State of journal shipping.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shipping {
-    /// `None`: nothing is shipped yet.
+    /// `None`: nothing has been shipped yet.
     pub(super) lag: Option<Lag>,
-    /// Why the last turn failed.
+    /// Cause of the last turn's failure.
     pub(super) failure: Option<String>,
 }
 
-/// The newest image.
+/// Summary of the newest image.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Newest {
     pub(super) number: u32,
     pub(super) saved_unix_seconds: u64,
     noted: Instant,
-    /// `None`: it was saved when the clock said what it says no more.
+    /// `None`: the image is dated in the future, because the clock was set back.
     age_when_noted: Option<Duration>,
 }
 
@@ -109,27 +109,28 @@ impl Newest {
         Self::as_of(image.id.number(), image.created_seconds, unix_seconds())
     }
 
-    /// An image that was saved at one time, as it is known at another.
+    /// Describes an image that was saved at one time, at a later time.
     pub(super) fn as_of(number: u32, saved_unix_seconds: u64, now_unix_seconds: u64) -> Self {
         let age = now_unix_seconds.checked_sub(saved_unix_seconds).map(Duration::from_secs);
         Self { number, saved_unix_seconds, noted: Instant::now(), age_when_noted: age }
     }
 
-    /// Age of it; very old if the clock has been set back behind it. From when it was noted on the
-    /// clock may be set as anybody likes.
+    /// Age of the image. [`Duration::MAX`] if the clock was set back to before the save. Later
+    /// changes of the clock have no effect.
     pub(super) fn age(&self) -> Duration {
         let age = self.age_when_noted.unwrap_or(Duration::MAX);
         age.saturating_add(self.noted.elapsed())
     }
 
-    /// Returns whether the next image is due that is to be saved so often.
+    /// Returns whether the next image is due, at an interval of `every`.
     pub(super) fn is_next_due(newest: Option<&Self>, every: Duration) -> bool {
         newest.is_none_or(|newest| newest.age() >= every)
     }
 }
 
 impl Durable {
-    /// Finds out what there is, and restores the pool if it was lost. Nothing is served before.
+    /// Opens the journal and the store, and restores the pool if its memory was lost. Returns
+    /// before anything is served.
     pub(crate) fn start(parts: Parts<'_>) -> anyhow::Result<Arc<Self>> {
         let (dir, place) = (&parts.journal.dir, place_of(&parts.images.store));
         (parts.say)(format!("opening the store of images {place}"));
@@ -205,7 +206,7 @@ impl Durable {
         self.set.journal()
     }
 
-    /// Why the journal takes nothing at the moment.
+    /// Cause for which the journal accepts no writes at the moment.
     pub(crate) fn journal_failure(&self) -> Option<String> {
         let failure = self.journal().failure()?;
         Some(match failure.kind {
@@ -214,13 +215,13 @@ impl Durable {
         })
     }
 
-    /// Advice for a journal that takes nothing, if its disk is full.
+    /// Advice for a journal that accepts no writes, if its disk is full.
     pub(crate) fn way_on(&self) -> Option<String> {
         let failure = self.journal().failure()?;
         (failure.kind == JournalErrorKind::NoSpace).then(|| self.way_to_room())
     }
 
-    /// Advice on making room on the journal's full disk.
+    /// Advice on freeing space on the journal's full disk.
     pub(super) fn way_to_room(&self) -> String {
         let dir = self.journal_config.dir.display();
         let store = place_of(&self.images_config.store);
@@ -246,12 +247,13 @@ fn is_memory_intact(engine: &Engine) -> bool {
     engine.set_id().is_some() && !engine.is_restoring()
 }
 
-/// Whether the store tells soon what it has, be it that it fails. Devices wait for the start.
+/// Returns whether the store lists its objects in time. A failure in time also counts. Devices are
+/// unavailable until the start is complete.
 fn answers_in_time(store: Arc<dyn ImageStore>) -> anyhow::Result<bool> {
     let (answer, answered) = mpsc::channel();
     let ask = move || {
         let told = store.images().and_then(|_| store.packs()).is_ok();
-        // Nobody may wait for it any more.
+        // The receiver may have stopped waiting.
         let _late = answer.send(told);
     };
     let thread = std::thread::Builder::new().name("image-store".to_owned()).spawn(ask);
@@ -259,7 +261,7 @@ fn answers_in_time(store: Arc<dyn ImageStore>) -> anyhow::Result<bool> {
     Ok(answered.recv_timeout(STORE_WAIT_MAX).unwrap_or(false))
 }
 
-/// What there is to say of a start.
+/// Reports the result of opening the set.
 fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
     let events = &parts.events;
     for (number, error) in &opening.skipped {
@@ -344,7 +346,7 @@ fn tell_restored(parts: &Parts<'_>, how: &Opened) {
     events.warning("restored", None, message);
 }
 
-/// Reports contents that memory relies on and stable storage lacks.
+/// Reports contents that the pool relies on and stable storage lacks.
 pub(super) fn tell_missing(events: &EventLog, missing: &Missing, dir: &Path, place: &str) {
     let rest = "no data is lost: an image is being saved from memory, and flushes of class journal \
          wait for it";
@@ -360,7 +362,7 @@ pub(super) fn tell_missing(events: &EventLog, missing: &Missing, dir: &Path, pla
     }
 }
 
-/// An error and what it came from, in one line.
+/// Formats an error and its chain of causes in one line.
 pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     let rest = std::iter::successors(error.source(), |error| error.source());
     rest.fold(error.to_string(), |text, error| format!("{text}: {error}"))
@@ -387,7 +389,7 @@ pub(crate) fn random_id() -> anyhow::Result<[u8; 16]> {
     Ok(id)
 }
 
-/// A name under which this process claims a store.
+/// Creates the id under which this process claims a store.
 pub(crate) fn store_writer() -> anyhow::Result<StoreWriter> {
     let host = program::host_name().unwrap_or_default();
     Ok(StoreWriter { id: u128::from_le_bytes(random_id()?), host })
@@ -402,7 +404,7 @@ fn open_store(images: &ImagesConfig) -> anyhow::Result<Arc<dyn ImageStore>> {
     }
 }
 
-/// The store for people.
+/// Formats the location of the store for messages.
 pub(crate) fn place_of(place: &StorePlace) -> String {
     match place {
         StorePlace::Directory(path) => path.display().to_string(),

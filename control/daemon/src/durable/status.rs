@@ -1,4 +1,4 @@
-//! Cost of a loss of power, and what stands against it.
+//! Data at risk in a power loss, and the state of journal and images.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use volumes::Durability;
 use crate::config::OnJournalFailure;
 use crate::durable::state::{Durable, place_of};
 
-/// A disk that takes longer for one write is told of.
+/// A disk that takes longer for one write is reported as slow.
 const SLOW_WRITE_MIN: Duration = Duration::from_secs(1);
 
 impl Durable {
@@ -48,7 +48,7 @@ impl Durable {
         }
     }
 
-    /// Warnings for the operator.
+    /// Warnings for the status.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
         let mut warnings = Vec::new();
@@ -97,7 +97,7 @@ impl Durable {
         })
     }
 
-    /// A warning while the store alone is opened by the previous key only.
+    /// Warns while the store can be opened only with the previous key.
     fn key_warning(&self) -> Option<Warning> {
         let wrapped_by = self.encryption.as_ref()?.wrapped_by();
         let old = self.known().store_key.filter(|&id| id != wrapped_by)?;
@@ -150,7 +150,7 @@ fn describe_unfetched(object: &UnfetchedObject) -> api::UnfetchedObject {
     }
 }
 
-/// Reports an object of the store at `place` that cannot be fetched.
+/// Describes an object of the store at `place` that cannot be fetched.
 pub(super) fn tell_unfetched(object: &UnfetchedObject, place: &str) -> String {
     let size = |blocks: u64| ByteSize(blocks * BLOCK_BYTES as u64).rounded();
     let volumes =

@@ -1,4 +1,4 @@
-//! The volumes as exports ask for them.
+//! Catalog of the volumes that exports serve.
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
@@ -10,21 +10,21 @@ use volumes::{Engine, Volume};
 use crate::exports::generations::GenerationDevice;
 use crate::exports::metered::{Latencies, MeteredVolume, VolumeTraffic};
 
-/// Volumes and snapshots of the engine, also by id. Looking up an id takes a lock for a few
-/// instructions and no memory, so it can be done for every request.
+/// Volumes and snapshots of the engine, by name and id. Looking up an id holds a lock for a few
+/// instructions and allocates no memory, so it is suitable for every request.
 pub(crate) struct Catalog {
     pub(super) engine: Arc<Engine>,
     by_id: RwLock<HashMap<u64, Arc<MeteredVolume>>>,
     latencies: Arc<Latencies>,
-    /// Exclusive users of volumes, by the volume's id: a device of this host, or a virtual machine.
+    /// Exclusive users of volumes, by volume id: a device of this host, or a virtual machine.
     holders: RwLock<HashMap<u64, String>>,
     /// Source of the volumes that exports show, if the daemon is a standby.
     follower: Option<Arc<Follower>>,
 }
 
 impl Catalog {
-    /// All that there are now. Those that come and go are told to [`Catalog::add`] and
-    /// [`Catalog::remove`].
+    /// Creates a catalog of all current volumes and snapshots. Later changes are announced by
+    /// [`Catalog::add`] and [`Catalog::remove`].
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
         let all = engine.volumes().into_iter().chain(engine.snapshots());
         let latencies = Arc::<Latencies>::default();
@@ -34,7 +34,7 @@ impl Catalog {
         Self { engine, by_id: RwLock::new(by_id), latencies, holders, follower: None }
     }
 
-    /// Catalog of a standby: volumes as in the last complete image, read-only.
+    /// Catalog of a standby: read-only volumes of the last complete image.
     pub(crate) fn of_standby(engine: Arc<Engine>, follower: Arc<Follower>) -> Self {
         Self {
             engine,
@@ -64,7 +64,7 @@ impl Catalog {
         by_id.get(&volume_id).map(|metered| Arc::clone(metered.volume()))
     }
 
-    /// Device of a volume by its id, which counts requests.
+    /// Device of a volume by its id. The device counts requests.
     pub(super) fn device_by_id(&self, volume_id: u64) -> Option<Arc<dyn BlockDevice>> {
         let by_id = self.by_id.read().expect(NO_PANIC);
         by_id
@@ -72,12 +72,12 @@ impl Catalog {
             .map(|metered| -> Arc<dyn BlockDevice> { Arc::<MeteredVolume>::clone(metered) })
     }
 
-    /// Device of a volume that was found. A volume that was deleted meanwhile is no longer counted.
+    /// Device of a volume. The requests of a volume that was deleted meanwhile are not counted.
     pub(crate) fn device(&self, volume: &Arc<Volume>) -> Arc<dyn BlockDevice> {
         if let Some(follower) = &self.follower {
             return match GenerationDevice::of(follower, &volume.name()) {
                 Some(device) => Arc::new(device),
-                // The image in between has no such volume.
+                // The newest image no longer has this volume.
                 None => Arc::new(ReadOnly(Arc::<Volume>::clone(volume))),
             };
         }
@@ -90,12 +90,12 @@ impl Catalog {
         by_id.get(&volume_id).map(|metered| metered.traffic()).unwrap_or_default()
     }
 
-    /// The count of changes of its contents since the daemon started.
+    /// Number of content changes since the daemon started.
     pub(crate) fn changes(&self, volume_id: u64) -> u64 {
         self.metered(volume_id).map(|metered| metered.changes()).unwrap_or_default()
     }
 
-    /// Counts a change that no client made.
+    /// Counts a change that was not made by a client.
     pub(crate) fn note_changed(&self, volume_id: u64) {
         if let Some(metered) = self.metered(volume_id) {
             metered.note_changed();
@@ -111,8 +111,8 @@ impl Catalog {
         &self.latencies
     }
 
-    /// Records the exclusive user of a volume, or that it has none. Other clients can then only
-    /// read it.
+    /// Records the exclusive user of a volume, or that it has none. While it has one, other clients
+    /// can only read the volume.
     pub(crate) fn note_holder(&self, volume_id: u64, holder: Option<String>) {
         let mut holders = self.holders.write().expect(NO_PANIC);
         match holder {
@@ -126,7 +126,7 @@ impl Catalog {
         self.holders.read().expect(NO_PANIC).contains_key(&volume_id)
     }
 
-    /// The volume as a device for a client that opens it beside what has it for itself.
+    /// Device for a client other than the exclusive user: read-only if there is an exclusive user.
     pub(crate) fn device_beside(&self, volume: &Arc<Volume>) -> Arc<dyn BlockDevice> {
         match self.holders.read().expect(NO_PANIC).get(&volume.id()) {
             Some(holder) => {
@@ -137,7 +137,7 @@ impl Catalog {
         }
     }
 
-    /// Everything that was here when the daemon started or was added since.
+    /// All volumes and snapshots that the catalog contains.
     pub(super) fn all(&self) -> Vec<Arc<Volume>> {
         let by_id = self.by_id.read().expect(NO_PANIC);
         by_id.values().map(|metered| Arc::clone(metered.volume())).collect()
@@ -163,7 +163,7 @@ impl Catalog {
 
 #[cfg(test)]
 impl Catalog {
-    /// Volumes of these names in a small pool of a folder.
+    /// Catalog of volumes of these names, in a small pool in a folder.
     pub(super) fn in_folder(folder: &std::path::Path, names: &[&str]) -> Self {
         let path = folder.join("region");
         let region = region::Region::open(&region::RegionSpec { path, size_bytes: 8 << 20 });

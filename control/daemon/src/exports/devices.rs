@@ -6,7 +6,7 @@ use std::sync::Arc;
 use export_kit::Traffic;
 use volumes::Volume;
 
-/// Reason why the host did not attach or detach a device.
+/// Error of attaching or detaching a device.
 #[derive(Debug)]
 pub(crate) enum DeviceFailure {
     /// A process has the device open.
@@ -23,7 +23,7 @@ impl fmt::Display for DeviceFailure {
     }
 }
 
-/// A user of a volume besides its device.
+/// User of a volume other than its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtherUser {
     /// Description of the user, and what to do about it.
@@ -31,34 +31,34 @@ pub(crate) struct OtherUser {
     pub(crate) writes: bool,
 }
 
-/// Kernel block devices for volumes. Administrative calls only, one at a time; they may wait for
-/// the kernel.
+/// Kernel block devices for volumes. All methods are administrative and are called one at a time;
+/// they may wait for the kernel.
 pub(crate) trait KernelDevices: Send + Sync {
-    /// Returns whether the host had the driver at the last check.
+    /// Returns whether the driver was available at the last check.
     fn is_offered(&self) -> bool {
         true
     }
 
-    /// Attaches the volume as a block device and returns its path. A volume that is attached keeps
-    /// its device. `flush_each_write` applies to new loop devices only.
+    /// Attaches the volume as a block device and returns its path. An attached volume keeps its
+    /// device. `flush_each_write` applies to new loop devices only.
     fn attach(&self, volume: &Arc<Volume>, flush_each_write: bool)
     -> Result<String, DeviceFailure>;
 
     /// Returns whether a device that was attached or found still exists. A loop device may have
-    /// been removed by hand. Never waits.
+    /// been removed manually. Does not block.
     fn has_device(&self, _volume_id: u64) -> bool {
         true
     }
 
-    /// Finds a user of the volume besides its device that only this driver can see.
+    /// Finds a user of the volume, other than its device, that only this driver can detect.
     fn other_user(&self, _volume: &Volume) -> Result<Option<OtherUser>, DeviceFailure> {
         Ok(None)
     }
 
-    /// Removes the block device. Succeeds when there is none.
+    /// Removes the block device. Succeeds if there is none.
     fn detach(&self, volume: &Volume) -> Result<(), DeviceFailure>;
 
-    /// Checks that the kernel can be told another size, if the volume is attached.
+    /// Checks that the kernel supports changing the device's size, if the volume is attached.
     fn check_resizable(&self, _volume: &Volume) -> Result<(), DeviceFailure> {
         Ok(())
     }
@@ -71,10 +71,10 @@ pub(crate) trait KernelDevices: Send + Sync {
     /// no flushes. On an error the kernel keeps the old setting, and the change has to be undone.
     fn write_cache_changed(&self, volume: &Volume) -> Result<(), DeviceFailure>;
 
-    /// The devices there are, by the id of the volume.
+    /// Lists the existing devices, with the ids of their volumes.
     fn devices(&self) -> Vec<(u64, String)>;
 
-    /// Devices of earlier daemons that cannot be served any more, and that are still in use.
+    /// Lists devices of earlier daemons that cannot be served any more and are still in use.
     fn dead_devices(&self) -> Vec<String>;
 
     /// Requests served since the start.

@@ -1,4 +1,4 @@
-//! Volumes as loop devices over the daemon's own file system.
+//! Volumes as loop devices over the daemon's FUSE file system.
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -15,12 +15,12 @@ use volumes::Volume;
 use crate::config::FuseConfig;
 use crate::exports::{Catalog, DeviceFailure, KernelDevices, OtherUser};
 
-/// The first argument of helper processes, which this program starts of itself for what a daemon
-/// must not do in its own process: keep the file system's connection over its death, and touch
-/// files that it serves.
+/// First argument of helper processes. The daemon runs its own program as a helper for operations
+/// that must not run in the daemon's process: keeping the file system's connection after the
+/// daemon's death, and opening files that the daemon itself serves.
 const HELPER_FLAG: &str = "--helper";
 
-/// Runs a helper command, if the arguments ask for one, and returns how that ended.
+/// Runs a helper command, if the arguments request one, and returns its exit code.
 pub(crate) fn run_command() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let is_helper = arguments.next().as_deref() == Some(OsStr::new(HELPER_FLAG));
@@ -33,7 +33,7 @@ pub(crate) struct FuseDevices {
 }
 
 impl FuseDevices {
-    /// Mounts the file system, or takes over what an earlier daemon left.
+    /// Mounts the file system, or takes over the file system of an earlier daemon.
     pub(crate) fn start(
         config: &FuseConfig,
         catalog: Arc<Catalog>,
@@ -52,8 +52,8 @@ impl FuseDevices {
         Ok(Self { export: RwLock::new(Some(export)) })
     }
 
-    /// Stops serving. While programs or devices have files open, the connection stays in the file
-    /// descriptor store of the service manager, and they wait for the next daemon.
+    /// Stops serving. While programs or devices have files open, the connection stays in the fd
+    /// store, and their requests wait for the next daemon.
     pub(crate) fn stop(&self) {
         let taken = self.export.write().expect(NO_PANIC).take();
         let Some(export) = taken else { return };
@@ -62,7 +62,7 @@ impl FuseDevices {
         }
     }
 
-    /// Makes sure that devices would survive this process, and removes dead ones.
+    /// Checks that devices would survive the death of this process, and removes dead devices.
     pub(crate) fn look_after_devices(&self) {
         let Some(export) = &*self.export() else { return };
         export.remove_dead_devices();

@@ -1,4 +1,4 @@
-//! A volume of a standby, as one image has it: to be read.
+//! Read-only volumes of a standby, as of one image.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use block_device::{
 };
 use standby::{Follower, Generation};
 
-/// A volume, and the generation that keeps it as it is.
+/// A volume, with a reference to the generation that keeps its contents.
 pub(super) struct GenerationDevice {
     device: ReadOnly,
     _generation: Arc<Generation>,
 }
 
 impl GenerationDevice {
-    /// That of the last complete image.
+    /// Device of the volume in the last complete image.
     pub(super) fn of(follower: &Follower, name: &str) -> Option<Self> {
         let generation = follower.generation()?;
         let volume: Arc<dyn BlockDevice> = Arc::clone(generation.volume(name)?) as _;
@@ -54,7 +54,7 @@ impl BlockDevice for GenerationDevice {
         self.device.discard(range)
     }
 
-    /// Nothing was written.
+    /// There are no writes to flush.
     fn flush(&self) -> Result<(), DeviceError> {
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Volumes as exports see them: requests are counted for each volume, and latencies are recorded
-//! for each volume and for each durability class.
+//! Volumes with request counters, and with latency histograms for each volume and each durability
+//! class.
 //!
-//! On the path of a request no counter is shared between threads: each thread counts in a part of
-//! its own. One read or write in [`TIMED_ONE_IN`] is timed, and every flush.
+//! Counters on the request path are per thread, so they cause no contention. One read or write in
+//! [`TIMED_ONE_IN`] is timed, and every flush.
 
 use std::cell::Cell;
 use std::io::IoSlice;
@@ -17,13 +17,14 @@ use sync::atomic::{AtomicU64, Ordering};
 use sync::{Padded, thread_number};
 use volumes::{Durability, Volume};
 
-/// Share of reads and writes that is timed; flushes take so much longer that each can be timed.
+/// Sampling rate of the timing of reads and writes. Flushes are so slow that every one is timed.
 pub(crate) const TIMED_ONE_IN: u32 = 32;
 
-/// Threads that have a part of their own, and one part for all others.
+/// Number of counter slots. All but the last belong to one thread each; other threads share the
+/// last.
 const PART_COUNT: usize = 16;
 
-/// Upper bounds of the buckets, in microseconds.
+/// Upper bounds of the histogram's buckets, in microseconds.
 pub(crate) const BOUNDS_US: [u64; 16] =
     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 1_000_000];
 
@@ -49,7 +50,7 @@ impl Timed {
     }
 }
 
-/// How long requests took: how many of them up to each bound, all together, and the longest.
+/// Latency histogram: the number of requests in each bucket, the sum and the maximum.
 #[derive(Debug, Default)]
 struct Times {
     counts: [AtomicU64; BUCKET_COUNT],
@@ -57,7 +58,7 @@ struct Times {
     max_ns: AtomicU64,
 }
 
-/// Latencies at one moment.
+/// Snapshot of a latency histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimesSeen {
     pub(crate) counts: [u64; BUCKET_COUNT],
@@ -71,7 +72,7 @@ impl Times {
         // Relaxed: these are statistics.
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
-        // Few are longer than all before: most read it alone.
+        // New maxima are rare, so most calls only read it.
         if self.max_ns.load(Ordering::Relaxed) < ns {
             self.max_ns.fetch_max(ns, Ordering::Relaxed);
         }
@@ -84,7 +85,7 @@ impl Times {
     }
 }
 
-/// The times of all volumes, by durability class and kind.
+/// Latency histograms of all volumes, by durability class and operation.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies([[Times; Timed::ALL.len()]; Durability::ALL.len()]);
 
@@ -98,7 +99,7 @@ impl Latencies {
     }
 }
 
-/// What the threads of one part did.
+/// Request counters of one slot.
 #[derive(Debug, Default)]
 struct Part {
     reads: AtomicU64,
@@ -109,7 +110,7 @@ struct Part {
     written_bytes: AtomicU64,
 }
 
-/// Requests for one volume since the daemon started.
+/// Request counts of one volume since the daemon started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeTraffic {
     pub(crate) reads: u64,
@@ -121,20 +122,20 @@ pub(crate) struct VolumeTraffic {
     pub(crate) written_bytes: u64,
 }
 
-/// A volume that counts the requests of its clients.
+/// A volume that counts requests.
 pub(crate) struct MeteredVolume {
     volume: Arc<Volume>,
     latencies: Arc<Latencies>,
-    /// Made for the first request: most snapshots never have one.
+    /// Allocated at the first request, because most snapshots have none.
     parts: OnceLock<Box<[Padded<Part>; PART_COUNT]>>,
-    /// Made when the first request is timed: some 450 bytes, however many follow.
+    /// Allocated when the first request is timed; about 450 bytes.
     times: OnceLock<Box<[Times; Timed::ALL.len()]>>,
     /// Changes by operations other than requests.
     other_changes: AtomicU64,
     modified: Mutex<Modified>,
 }
 
-/// When contents were last found changed.
+/// Time at which the last change was noticed.
 #[derive(Debug)]
 struct Modified {
     at: SystemTime,
@@ -143,8 +144,9 @@ struct Modified {
 }
 
 thread_local! {
-    /// Reads and writes of this thread until one is timed. Each kind has a count of its own: where
-    /// they alternate, one count would come to zero at the same kind again and again.
+    /// Number of this thread's requests until the next one is timed. Reads and writes have separate
+    /// counters: with one counter, strictly alternating requests would always time the same
+    /// operation.
     static UNTIMED_LEFT: [Cell<u32>; 2] = const { [const { Cell::new(0) }; 2] };
 }
 
@@ -152,7 +154,7 @@ impl MeteredVolume {
     pub(crate) fn new(volume: Arc<Volume>, latencies: Arc<Latencies>) -> Self {
         let at = match volume.created_unix_seconds() {
             seconds @ 1.. if volume.is_snapshot() => UNIX_EPOCH + Duration::from_secs(seconds),
-            // It may have changed until now.
+            // The volume may have changed until now.
             _ => SystemTime::now(),
         };
         let size_bytes = volume.geometry().size_bytes;
@@ -181,25 +183,26 @@ impl MeteredVolume {
         }
     }
 
-    /// Times of requests since the daemon started, by kind; `None`: none was timed.
+    /// Latencies since the daemon started, by operation. `None`: no request was timed.
     pub(crate) fn times(&self) -> Option<[TimesSeen; Timed::ALL.len()]> {
         self.times.get().map(|times| times.each_ref().map(Times::seen))
     }
 
-    /// Number of changes of contents since the daemon started. While it is unchanged, so are the
-    /// contents, except for changes that are about to be counted.
+    /// Number of content changes since the daemon started. While it is unchanged, the contents are
+    /// too, except for changes that are about to be counted.
     pub(crate) fn changes(&self) -> u64 {
         let VolumeTraffic { writes, discards, .. } = self.traffic();
         writes + discards + self.other_changes.load(Ordering::Relaxed)
     }
 
-    /// Counts a change that is no request.
+    /// Counts a change that was not made by a request.
     pub(crate) fn note_changed(&self) {
         self.other_changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Time at which contents or size last changed, or a little later: when the change was first
-    /// noticed here. It grows with each change that is noticed, even if the clock is set back.
+    /// Modification time of contents or size. It is the time at which the change was noticed here,
+    /// which may be a little later. It increases with each noticed change, even if the clock is set
+    /// back.
     pub(crate) fn modified(&self) -> SystemTime {
         let mut modified = self.modified.lock().expect("no thread panics with this lock");
         let (changes, size_bytes) = (self.changes(), self.volume.geometry().size_bytes);
@@ -210,14 +213,14 @@ impl MeteredVolume {
         modified.at
     }
 
-    /// Raises two counts of this thread's part. Changes are counted when they are done, so that
-    /// nobody takes contents of before for those of after.
+    /// Increments two counters of this thread's slot. Changes are counted after they are made, so
+    /// that a reader never attributes old contents to the new count.
     fn count(&self, raised: impl FnOnce(&Part) -> [(&AtomicU64, u64); 2]) {
         let parts = self.parts.get_or_init(Box::default);
         let number = thread_number().unwrap_or(PART_COUNT).min(PART_COUNT - 1);
         for (count, by) in raised(&parts[number]) {
-            // Relaxed: these are statistics. A locked instruction behind a copy would wait for it,
-            // so only the part that threads share has one.
+            // Relaxed: these are statistics. An atomic read-modify-write after a copy would wait
+            // for the copy's stores, so only the shared slot uses one.
             match number < PART_COUNT - 1 {
                 true => count.store(count.load(Ordering::Relaxed) + by, Ordering::Relaxed),
                 false => drop(count.fetch_add(by, Ordering::Relaxed)),
@@ -243,7 +246,7 @@ impl MeteredVolume {
     }
 }
 
-/// `kind` is the index of its count.
+/// Returns whether to time this request. `kind` is the index of the counter.
 fn is_turn(kind: usize) -> bool {
     UNTIMED_LEFT.with(|left| {
         let left = &left[kind];

@@ -1,4 +1,4 @@
-//! The ways in: each export in one small module, so that nothing else knows its types.
+//! The exports. Each has one small module that alone uses the types of its crate.
 
 mod catalog;
 mod devices;

@@ -1,4 +1,4 @@
-//! Volumes over NBD: export name = volume name.
+//! Volumes over NBD. The export name is the volume name.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::exports::Catalog;
 use crate::http::AccessRule;
 use crate::volume_users::VolumeUsers;
 
-/// Clients of one listener at once.
+/// Limits on the number of clients of one listener.
 const QUOTA: Quota = Quota { total: 1024, per_user: 512, reserved: 128 };
 
-/// How long a client may take to choose an export.
+/// Maximum time for a client to choose an export.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The running server. After [`NbdExport::stop`] it answers as if no client were connected.
+/// The running server. After [`NbdExport::stop`] it reports no clients.
 pub(crate) struct NbdExport {
     server: Mutex<Option<Server>>,
     socket: String,
@@ -34,7 +34,7 @@ pub(crate) struct NbdExport {
     is_insecure: bool,
 }
 
-/// Parts of the daemon that the server needs.
+/// Dependencies of the NBD server.
 #[derive(Clone)]
 pub(crate) struct NbdParts {
     pub(crate) catalog: Arc<Catalog>,
@@ -62,7 +62,7 @@ impl NbdExport {
                 handshake_time_max: HANDSHAKE_TIME_MAX,
                 spin_permits,
                 spin_max: SPIN_MAX_DEFAULT,
-                // Threads inherit what they need from the one that started them.
+                // Threads inherit their kernel settings from the thread that starts them.
                 thread_start: || (),
             },
             door,
@@ -80,7 +80,7 @@ impl NbdExport {
         format!("nbd+unix:///{name}?socket={}", quoted(&self.socket))
     }
 
-    /// The address where clients need not show who they are, if there is one.
+    /// TCP address that accepts clients without authentication, if there is one.
     pub(crate) fn insecure_address(&self) -> Option<&str> {
         self.tcp.as_deref().filter(|_| self.is_insecure)
     }
@@ -89,7 +89,7 @@ impl NbdExport {
         self.server_status().clients.get(&volume.name()).copied().unwrap_or(0)
     }
 
-    /// Ends the connections of a volume's clients. Returns how many there were.
+    /// Closes the connections of a volume's clients. Returns their number.
     pub(crate) fn disconnect(&self, volume: &Volume) -> usize {
         let server = self.server.lock().expect(NO_PANIC);
         server.as_ref().map_or(0, |server| server.disconnect(&volume.name()))
@@ -103,14 +103,14 @@ impl NbdExport {
         }
     }
 
-    /// Shows these certificates to clients that come from now on.
+    /// Presents these certificates to new clients.
     pub(crate) fn set_tls(&self, settings: TlsSettings) {
         if let Some(server) = &*self.server.lock().expect(NO_PANIC) {
             server.set_tls(settings);
         }
     }
 
-    /// Answers what has arrived, for `drain` at most, and ends all connections.
+    /// Answers requests that have arrived, for at most `drain`, and closes all connections.
     pub(crate) fn stop(&self, drain: Duration) {
         let server = self.server.lock().expect(NO_PANIC).take();
         let cut_count = server.map_or(0, |server| server.stop(drain));
@@ -137,17 +137,17 @@ impl From<config::TlsFiles> for TlsFiles {
     }
 }
 
-/// Lets clients in.
+/// Access control for clients.
 struct Door {
     catalog: Arc<Catalog>,
     rule: AccessRule,
     users: Arc<VolumeUsers>,
-    /// For clients over TCP.
+    /// Rules for clients over TCP.
     allowed: AllowList,
 }
 
 impl Door {
-    /// What a client may do with a volume, asked for each of some volumes.
+    /// Returns a function that determines the client's access to a volume.
     fn access_of<'door>(
         &'door self,
         client: &'door Client,
@@ -194,7 +194,7 @@ impl Exports for Door {
     }
 }
 
-/// A path as the value of a parameter in a URI.
+/// Percent-encodes a path as a parameter value of a URI.
 fn quoted(path: impl AsRef<Path>) -> String {
     let mut text = String::new();
     for &byte in path.as_ref().as_os_str().as_encoded_bytes() {

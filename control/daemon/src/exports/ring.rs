@@ -1,4 +1,4 @@
-//! Volumes over rings in shared memory: which user may open which.
+//! Volumes over rings in shared memory, with access control by user.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,27 +18,29 @@ use crate::exports::{Catalog, KernelDevices};
 use crate::http::AccessRule;
 use crate::volume_users::VolumeUsers;
 
-/// Clients at once. Each process that has a volume open is one, or more.
+/// Limits on the number of clients. A process has one client or more for each volume that it has
+/// open.
 const QUOTA: Quota = Quota { total: 512, per_user: 256, reserved: 64 };
 
-/// How long a client may take to say what it wants to open. It does so right after it connected.
+/// Maximum time for a client to send its open request, which it normally sends right after
+/// connecting.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The running server. After [`RingExport::stop`] it answers as if no client were connected.
+/// The running server. After [`RingExport::stop`] it reports no clients.
 pub(crate) struct RingExport {
     server: Mutex<Option<Server>>,
     socket: String,
 }
 
-/// Parts of the daemon that the ring needs.
+/// Dependencies of the ring server.
 pub(crate) struct RingParts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) rule: AccessRule,
     pub(crate) users: Arc<VolumeUsers>,
     pub(crate) spin_permits: Arc<SpinPermits>,
-    /// Attached devices, and where their file system is; `None` when there are none.
+    /// Driver of loop devices, and the mount point of its file system. `None` if there is none.
     pub(crate) devices: Option<(Arc<dyn KernelDevices>, PathBuf)>,
-    /// Attached devices of the other driver.
+    /// Driver of ublk devices.
     pub(crate) ublk: Option<Arc<dyn KernelDevices>>,
 }
 
@@ -63,7 +65,7 @@ impl RingExport {
         self.server_status().clients.get(&volume.id()).copied().unwrap_or(0)
     }
 
-    /// Ends a volume's clients. Returns how many there were.
+    /// Disconnects a volume's clients. Returns their number.
     pub(crate) fn disconnect(&self, volume: &Volume) -> usize {
         let server = self.server.lock().expect(NO_PANIC);
         server.as_ref().map_or(0, |server| server.disconnect(volume.id()))
@@ -81,7 +83,7 @@ impl RingExport {
         RingStatus { socket: self.socket.clone(), clients }
     }
 
-    /// Ends all clients, which come back to the next daemon with what was not answered.
+    /// Disconnects all clients. They reconnect to the next daemon and repeat unanswered requests.
     pub(crate) fn stop(&self, time_max: Duration) {
         let server = self.server.lock().expect(NO_PANIC).take();
         let left_count = server.map_or(0, |server| server.stop(time_max));
@@ -98,7 +100,7 @@ impl RingExport {
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Lets clients in.
+/// Access control for clients.
 struct Door {
     catalog: Arc<Catalog>,
     rule: AccessRule,
@@ -122,10 +124,10 @@ impl Volumes for Door {
         };
         let device: Arc<dyn BlockDevice> = match target {
             Target::Name(_) | Target::VolumeId(_) => self.catalog.device_beside(&volume),
-            // The process that has the device or the file open has the volume for itself.
+            // The process that opened the device or file is the volume's exclusive user.
             Target::DeviceNumber { .. } | Target::File { .. } => self.catalog.device(&volume),
-            // Others keep what they had: a later holder does not take it from them, and that the
-            // one of then has gone gives them no more.
+            // A reconnecting client keeps its access: a later exclusive user does not revoke it,
+            // and the end of an earlier one does not extend it.
             Target::Again { access: Access::ReadWrite, .. } => self.catalog.device(&volume),
             Target::Again { access: Access::ReadOnly, .. } => {
                 Arc::new(ReadOnly(self.catalog.device(&volume)))
@@ -166,7 +168,7 @@ impl Door {
     }
 }
 
-/// The same for what is not there and for another user's.
+/// The error is the same for a missing volume and for a volume without permission.
 fn not_for(uid: u32, target: &Target) -> Refusal {
     let (errno, message) = match target {
         Target::Name(name) => {
@@ -217,7 +219,7 @@ mod tests {
 
     const STRANGER: u32 = 4_000_001;
 
-    /// Lets clients in to volumes `a`, which a stranger may use, and `b`.
+    /// Access control for volumes `a`, which another user may use, and `b`.
     fn door(folder: &Path) -> Door {
         let catalog = Arc::new(Catalog::in_folder(folder, &["a", "b"]));
         let users = Arc::new(VolumeUsers::read(folder).expect("an empty list"));

@@ -1,4 +1,4 @@
-//! Volumes as block devices of the kernel's ublk driver.
+//! Volumes as ublk block devices of the kernel.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,12 +13,12 @@ use volumes::Volume;
 
 use crate::exports::{Catalog, DeviceFailure, KernelDevices};
 
-/// More queues than this are not faster for one client, and each has a thread.
+/// Maximum number of queues. More are not faster for one client, and each has a thread.
 const QUEUE_COUNT_MAX: usize = 4;
 
 const QUEUE_DEPTH: u16 = 128;
 
-/// The devices, once the driver is there. It may be loaded while the daemon runs.
+/// The devices, once the driver is available. It may be loaded while the daemon runs.
 pub(crate) struct UblkDevices {
     config: Config,
     catalog: Arc<Catalog>,
@@ -26,14 +26,14 @@ pub(crate) struct UblkDevices {
 }
 
 enum State {
-    /// Why there are no devices.
+    /// Cause for which there are no devices.
     Missing(AttachError),
     Running(Box<Export>),
     Stopped,
 }
 
 impl UblkDevices {
-    /// Takes over what an earlier daemon left; waits for its devices, for a bounded time.
+    /// Takes over the devices of an earlier daemon, and waits for them for a bounded time.
     pub(crate) fn start(
         registry: PathBuf,
         catalog: Arc<Catalog>,
@@ -60,7 +60,7 @@ impl UblkDevices {
         Self { config, catalog, export: Mutex::new(state) }
     }
 
-    /// Stops serving. Devices stay for the next daemon.
+    /// Stops serving. Devices remain for the next daemon.
     pub(crate) fn stop(&self) {
         let state = std::mem::replace(&mut *self.state(), State::Stopped);
         if let State::Running(export) = state {

@@ -1,4 +1,4 @@
-//! Volumes as disks of virtual machines, one socket each.
+//! Volumes as vhost-user disks of virtual machines, one socket each.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -20,21 +20,22 @@ use crate::http::AccessRule;
 use crate::run_dir;
 use crate::volume_users::VolumeUsers;
 
-/// Threads for all disks together; a disk has three and one for each queue, up to the cores.
+/// Maximum number of threads of all disks together. A disk has three threads and one for each
+/// queue, up to the number of cores.
 const THREAD_COUNT_MAX: usize = 512;
 
-/// Queues of a disk for which no number was chosen, at most.
+/// Maximum of the default number of queues of a disk.
 const QUEUE_COUNT_DEFAULT_MAX: usize = 4;
 
-/// How long the last requests of a disk that is taken away may take.
+/// Maximum time for requests in flight when a disk is removed.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest path that a socket can have: `sun_path` without its end.
+/// Maximum length of a socket's path: `sun_path` without its terminator.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// The running exports, by the id of their volume.
+/// The running exports, by volume id.
 pub(crate) struct VhostUserExports {
     folder: PathBuf,
     rule: AccessRule,
@@ -47,7 +48,7 @@ pub(crate) struct VhostUserExports {
 #[derive(Default)]
 struct Running {
     exports: BTreeMap<u64, Export>,
-    /// What exports served that have ended.
+    /// Traffic of exports that have ended.
     past: Traffic,
 }
 
@@ -60,7 +61,7 @@ pub(crate) struct VhostUserCounts {
 }
 
 impl VhostUserExports {
-    /// Sockets will lie in `folder`, which is made.
+    /// Creates `folder` for the sockets.
     pub(crate) fn new(
         folder: PathBuf,
         rule: AccessRule,
@@ -72,13 +73,13 @@ impl VhostUserExports {
         Ok(Self { folder, rule, users, threads, spin_permits, running: Mutex::default() })
     }
 
-    /// Number of queues of a disk when nothing says how many.
+    /// Number of queues of a disk if none is configured.
     pub(crate) fn queue_count_default() -> u16 {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         u16::try_from(cores.min(QUEUE_COUNT_DEFAULT_MAX)).expect("a small number")
     }
 
-    /// Serves a volume that is not served yet.
+    /// Starts to serve a volume that is not served yet.
     pub(crate) fn begin(
         &self,
         volume: &Volume,
@@ -106,8 +107,8 @@ impl VhostUserExports {
         Ok(())
     }
 
-    /// Root, the daemon's user and its group may, the volume's users, and the one named for the
-    /// socket.
+    /// Access rule of a socket: root, the daemon's user and group, the volume's users, and the
+    /// owner and group configured for the socket.
     fn admission(&self, volume_id: u64, rights: SocketRights) -> Admission {
         let (rule, users) = (self.rule.clone(), Arc::clone(&self.users));
         Arc::new(move |peer| {
@@ -117,12 +118,12 @@ impl VhostUserExports {
         })
     }
 
-    /// Ends the connection of a volume's front end. Returns whether there was one.
+    /// Closes the connection of a volume's front end. Returns whether there was one.
     pub(crate) fn disconnect(&self, volume_id: u64) -> bool {
         self.running().exports.get(&volume_id).is_some_and(Export::disconnect)
     }
 
-    /// Takes a volume's disk away, if it has one.
+    /// Removes a volume's disk, if it has one.
     pub(crate) fn end(&self, volume_id: u64) {
         let ended = self.running().exports.remove(&volume_id);
         let Some(export) = ended else { return };
@@ -132,8 +133,8 @@ impl VhostUserExports {
         }
     }
 
-    /// Takes all disks away at once, within `time_max` for all of them together. Machines wait for
-    /// the next daemon.
+    /// Removes all disks concurrently, within `time_max` for all together. Machines wait for the
+    /// next daemon.
     pub(crate) fn stop(&self, time_max: Duration) {
         let deadline = Instant::now() + time_max;
         let exports = std::mem::take(&mut self.running().exports);
@@ -146,12 +147,12 @@ impl VhostUserExports {
         }
     }
 
-    /// Tells a machine the new size of its disk.
+    /// Announces the new size of a disk to its machine.
     pub(crate) fn resized(&self, volume_id: u64) {
         self.running().exports.get(&volume_id).into_iter().for_each(Export::resized);
     }
 
-    /// The path of a volume's socket, while it is served.
+    /// Path of a volume's socket, while it is served.
     pub(crate) fn socket_of(&self, volume_id: u64) -> Option<String> {
         let running = self.running();
         running.exports.get(&volume_id).map(|export| export.socket().display().to_string())
@@ -183,7 +184,7 @@ impl VhostUserExports {
 }
 
 impl SocketRights {
-    /// Gives them to a socket that has the usual ones.
+    /// Applies the rights to a socket that has the default ones.
     fn give_to(self, socket: &Path) -> anyhow::Result<()> {
         let doing = |what: &str| format!("cannot change the {what} of {}", socket.display());
         if self.owner_uid.is_some() || self.group_gid.is_some() {
@@ -198,8 +199,8 @@ impl SocketRights {
     }
 }
 
-/// Where a volume's socket lies: under its name, or where that is too long for the kernel, as names
-/// of snapshots can be, under its number.
+/// Path of a volume's socket. It contains the volume's name, or its id if the path would be too
+/// long for the kernel, as with long names of snapshots.
 fn socket_path(folder: &Path, name: &str, volume_id: u64) -> PathBuf {
     let path = folder.join(format!("{name}.sock"));
     match path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
@@ -208,7 +209,7 @@ fn socket_path(folder: &Path, name: &str, volume_id: u64) -> PathBuf {
     }
 }
 
-/// What a machine is told as the serial number of its disk: `memlane-` and the volume's id.
+/// Serial number of the disk in the machine: `memlane-` and the volume's id.
 fn serial_of(volume_id: u64) -> [u8; 20] {
     let text = format!("memlane-{volume_id:x}");
     let mut serial = [0; 20];

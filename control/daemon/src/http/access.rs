@@ -1,11 +1,11 @@
 //! Users that may use the socket: root, the daemon's own user, and members of the group `memlane`.
 //!
-//! Members are processes that have the group, as the kernel says, and users that `/etc/group`
-//! lists, which need not log in again. The group itself has to be in `/etc/group`; its members may
-//! come from anywhere.
+//! Members are processes whose credentials have the group, and users listed in `/etc/group`, who
+//! need not log in again. The group itself must be in `/etc/group`; its members may come from any
+//! user database.
 //!
-//! The mode of the socket says the same to the kernel; this holds also where a directory or a
-//! namespace gives the socket to others.
+//! The mode of the socket grants the same access. This check also applies where a bind mount or a
+//! namespace exposes the socket to others.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ use crate::accounts;
 /// The group whose members may use the socket.
 const GROUP_NAME: &str = "memlane";
 
-/// The rule, as of the start of the daemon.
+/// The access rule, as of the start of the daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessRule {
     daemon_uid: u32,
@@ -29,19 +29,19 @@ pub(crate) struct AccessRule {
 }
 
 impl AccessRule {
-    /// The rule for this process on this host.
+    /// Creates the rule for this process on this host.
     pub(crate) fn of_this_host() -> Self {
         let gid = accounts::number_of(&accounts::groups(), GROUP_NAME);
         Self { daemon_uid: rustix::process::geteuid().as_raw(), gid }
     }
 
-    /// Returns whether the other end of `connection` may use the socket. Reads the user database.
+    /// Returns whether the peer of `connection` may use the socket. Reads the user database.
     pub(super) fn admits(&self, connection: &UnixStream) -> bool {
-        // A failure to ask means that the peer is gone.
+        // If the credentials cannot be read, the peer has disconnected.
         Peer::of(connection).is_ok_and(|peer| self.admits_peer(&peer))
     }
 
-    /// Returns whether a process may. Reads the user database.
+    /// Returns whether a process may use the socket. Reads the user database.
     pub(crate) fn admits_peer(&self, peer: &Peer) -> bool {
         self.admits_by_kernel(peer)
             || is_listed_member(&accounts::groups(), &accounts::users(), peer.uid)
@@ -52,11 +52,11 @@ impl AccessRule {
         peer.uid == 0 || peer.uid == self.daemon_uid || is_member
     }
 
-    /// Gives a socket, or a file, the mode and the group that the rule stands for.
+    /// Sets the mode and group of a socket or file according to the rule.
     pub(crate) fn restrict(&self, socket: &Path) -> anyhow::Result<()> {
         let doing = |what: &str| format!("cannot change the {what} of {}", socket.display());
         if let Some(gid) = self.gid {
-            // Daemons that do not run as root may not be members themselves.
+            // A daemon that does not run as root may lack membership in the group.
             let result = std::os::unix::fs::chown(socket, None, Some(gid));
             if let Err(error) = result {
                 tracing::warn!(%error, "{}", doing("group"));
@@ -67,7 +67,8 @@ impl AccessRule {
     }
 }
 
-/// Whether the user is a member of the group `memlane`: listed there, or by the user's own group.
+/// Returns whether the user is a member of the group `memlane`, by its list of members or as
+/// primary group.
 fn is_listed_member(groups: &str, users: &str, uid: u32) -> bool {
     let Some(line) = groups.lines().find(|line| line.split(':').next() == Some(GROUP_NAME)) else {
         return false;

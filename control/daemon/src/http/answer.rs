@@ -1,4 +1,4 @@
-//! Answers: JSON, nothing, or problem details.
+//! Responses: JSON, no content, or problem details.
 
 use api::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::service::entity_tag;
 
-/// When clients that were refused for a while may try again, in seconds.
+/// Value of `Retry-After` for temporary refusals, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// A problem on its way out.
+/// A problem as a response.
 #[derive(Debug)]
 pub(super) struct Refusal(pub(super) Problem);
 
@@ -46,24 +46,24 @@ pub(super) fn json(value: impl Serialize) -> Response {
     Json(value).into_response()
 }
 
-/// Answer for a resource that was made at `path`.
+/// Response `201 Created` for a resource at `path`.
 pub(super) fn created(path: String, value: impl Serialize) -> Response {
     (StatusCode::CREATED, [(header::LOCATION, path)], Json(value)).into_response()
 }
 
-/// Something has begun; the answer says how to follow it.
+/// Response `202 Accepted` for a task, with its path.
 pub(super) fn accepted(task: api::Task) -> Response {
     let path = api::path_of(api::TASK_PATH, &task.id.to_string());
     (StatusCode::ACCEPTED, [(header::LOCATION, path)], Json(task)).into_response()
 }
 
-/// A volume, with the tag of its settings.
+/// Response with a volume and the entity tag of its settings.
 pub(super) fn volume(volume: api::Volume) -> Response {
     let tag = [(header::ETAG, entity_tag(&volume))];
     (tag, Json(volume)).into_response()
 }
 
-/// A volume that was made.
+/// Response `201 Created` for a volume.
 pub(super) fn created_volume(made: api::Volume) -> Response {
     let path = api::path_of(api::VOLUME_PATH, &made.name);
     (StatusCode::CREATED, [(header::LOCATION, path)], volume(made)).into_response()

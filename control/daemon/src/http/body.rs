@@ -1,4 +1,4 @@
-//! Bodies of requests: bounded in length and time, and read so that refusals name the field.
+//! Request bodies, limited in size and time. Errors name the invalid field.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use serde::de::DeserializeOwned;
 
 use crate::http::answer::Refusal;
 
-/// Far more than any request needs.
+/// Maximum size of a body, far above the size of any valid request.
 pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// How long the body may take to arrive, once its head is there.
+/// Maximum time for the body to arrive after the head.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A request's body, read.
+/// A parsed request body.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {

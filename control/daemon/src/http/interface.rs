@@ -1,5 +1,5 @@
-//! The REST interface as a part of the daemon: it answers from the beginning of the start to the
-//! end of the stop.
+//! The running REST interface. It responds from the beginning of the daemon's start to the end of
+//! its stop.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use tokio::sync::oneshot;
 
 use crate::http::{AccessRule, Readiness, listener};
 
-/// Threads that operations may block at once.
+/// Maximum number of threads for blocking operations.
 const BLOCKING_THREAD_COUNT_MAX: usize = 8;
 
-/// How long threads may take to end when all that matters is done.
+/// Maximum time for threads to end at the stop.
 const END_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The running interface. Dropped, it takes its socket away and ends its connections.
+/// The running interface. Dropping it removes its socket and closes its connections.
 pub(crate) struct Interface {
     runtime: Option<Runtime>,
     readiness: Arc<Readiness>,
@@ -26,8 +26,8 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// Listens at `socket` for the processes that `rule` admits. They hear that the daemon starts
-    /// until the service is there.
+    /// Listens at `socket` for the processes that `rule` admits. Until the service is ready,
+    /// requests are answered with the state of the start.
     pub(crate) fn start(socket: &Path, rule: &AccessRule) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -42,7 +42,7 @@ impl Interface {
             program::bind_in_place(socket, |new_path| rule.restrict(new_path))?
         };
         let until = async move {
-            // The owner has gone, which is as good.
+            // An error means that the owner was dropped, which also stops it.
             let _told = stopped.await;
         };
         runtime.spawn(listener::serve(listener, Arc::clone(&readiness), rule.clone(), until));

@@ -1,4 +1,4 @@
-//! The socket of the REST interface: connections bounded in number and in time.
+//! Socket of the REST interface, with limits on the number of connections and on their time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::http::access::AccessRule;
 use crate::http::readiness::{self, Readiness};
 use crate::http::routes;
 
-/// Connections that are served at a time. Beyond it those end that are asked for nothing.
+/// Maximum number of connections. Beyond it, idle connections are closed.
 const CONNECTION_COUNT_MAX: usize = 64;
 
-/// How long a connection may take to send the head of its next request. Idle ones are closed.
+/// Maximum time for the head of the next request. Idle connections are closed then.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The buffer of a connection, and so the longest head of a request.
+/// Buffer size of a connection, and so the maximum size of a request head.
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 
-/// Serves until `stop` is ready, then lets connections end whose requests are answered.
+/// Serves until `stop` completes, then closes connections after requests in flight.
 pub(super) async fn serve(
     listener: UnixListener,
     readiness: Arc<Readiness>,

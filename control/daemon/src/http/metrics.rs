@@ -1,4 +1,4 @@
-//! Metrics in Prometheus' text format. Base units; every family with its HELP and TYPE.
+//! Metrics in Prometheus text format, in base units. Each family has HELP and TYPE.
 
 use api::{CpuLatencyState, DurabilityStatus, JournalState, JournalStatus, RecoveryState};
 
@@ -10,7 +10,7 @@ use crate::exports::{BOUNDS_US, Latencies, TIMED_ONE_IN, Timed, VolumeTraffic};
 use crate::process_usage::ProcessUsage;
 use crate::service::Metrics;
 
-/// Writes all metrics.
+/// Formats all metrics.
 pub(super) fn write(metrics: &Metrics) -> String {
     let mut page = Page::default();
     write_daemon(&mut page, metrics);
@@ -61,7 +61,7 @@ fn write_daemon(page: &mut Page, metrics: &Metrics) {
     page.counter("memlane_events_total", "Events since the daemon started.", metrics.event_count);
 }
 
-/// Families of the journal in the image store, where it is shipped.
+/// Metrics of journal shipping, if it is configured.
 fn write_shipping(page: &mut Page, shipping: Option<&api::ShippingStatus>) {
     let Some(shipping) = shipping else { return };
     let is_failing = u8::from(shipping.failure.is_some());
@@ -74,7 +74,7 @@ fn write_shipping(page: &mut Page, shipping: Option<&api::ShippingStatus>) {
     page.gauge("memlane_shipping_lag_bytes", help, shipping.lag_bytes);
 }
 
-/// Families of a standby, also where the daemon is none.
+/// Metrics of a standby; the first is also reported by a daemon that is no standby.
 fn write_standby(page: &mut Page, standby: Option<&api::Standby>) {
     page.gauge("memlane_standby", "1 while the daemon is a standby.", u8::from(standby.is_some()));
     let Some(standby) = standby else { return };
@@ -302,7 +302,8 @@ fn write_volume_traffic(page: &mut Page, volumes: &[(api::Volume, VolumeTraffic)
     }
 }
 
-/// For each class of durability and each kind: as many series however many volumes there are.
+/// Latency histograms by durability class and operation. Their number does not depend on the number
+/// of volumes.
 fn write_latencies(page: &mut Page, latencies: &Latencies) {
     let help = format!(
         "Time inside volumes, without the way to the client: of one in {TIMED_ONE_IN} reads and \
@@ -320,7 +321,7 @@ fn write_latencies(page: &mut Page, latencies: &Latencies) {
     }
 }
 
-/// Under the names that all programs have for it.
+/// Process metrics under the standard names of Prometheus clients.
 fn write_process(page: &mut Page, usage: &ProcessUsage) {
     page.counter("process_cpu_seconds_total", "User and system CPU time.", usage.cpu_seconds);
     let help = "Resident memory, including the touched part of the pool.";
@@ -400,8 +401,8 @@ fn write_devices(page: &mut Page, metrics: &Metrics) {
     write_traffic(page, "device", &traffic, &kinds);
 }
 
-/// What all exports have: the samples of their requests, of which `kinds` are those that not all of
-/// them have, then errors and bytes.
+/// Metrics common to all exports: request counts, with `kinds` as additional operations of this
+/// export, then errors and bytes.
 fn write_traffic(page: &mut Page, export: &str, traffic: &Traffic, kinds: &[(&str, u64)]) {
     let of_all = [("read", traffic.reads), ("write", traffic.writes), ("flush", traffic.flushes)];
     for (kind, count) in of_all.iter().chain(kinds) {

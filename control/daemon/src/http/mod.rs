@@ -2,16 +2,16 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | `interface` | runs all of it, from the start of the daemon to its end |
-//! | `listener` | accepts connections, bounds their number and their time |
-//! | `readiness` | stage of the daemon, and answers to requests before and after it serves |
-//! | `access` | decides which process may speak, by the credentials of the peer |
-//! | `routes` | paths to operations of the service |
+//! | `interface` | runs the interface, from the start of the daemon to its end |
+//! | `listener` | accepts connections, limits their number and their time |
+//! | `readiness` | stage of the daemon, and responses to requests before and after it serves |
+//! | `access` | decides which process has access, by the credentials of the peer |
+//! | `routes` | maps paths to operations of the service |
 //! | `body`, `answer` | JSON in and out, problems as problem details |
-//! | `metrics` | Prometheus' text format |
+//! | `metrics` | Prometheus text format |
 //!
-//! Operations block, so each runs on a thread for that; this module itself never waits for the
-//! engine or the kernel.
+//! Operations block, so each runs on a thread for blocking work. This module itself never waits for
+//! the engine or the kernel.
 
 mod access;
 mod answer;

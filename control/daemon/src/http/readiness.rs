@@ -1,4 +1,4 @@
-//! Readiness of the daemon, and the answers to requests before and after it serves.
+//! Readiness of the daemon, and the responses before and after it serves.
 
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ use crate::http::answer::{Answer, Refusal, json};
 use crate::http::routes;
 use crate::service::Service;
 
-/// Stage of the daemon, and the routes that serve requests meanwhile. Shared by the start, the end
-/// and all connections.
+/// Stage of the daemon, and the router of that stage. Shared by the start, the stop and all
+/// connections.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     now: RwLock<Now>,
@@ -23,10 +23,10 @@ pub(crate) struct Readiness {
 
 #[derive(Debug)]
 enum Now {
-    /// Step of the start, and its beginning.
+    /// Current step of the start, and the time at which it began.
     Starting(String, Instant),
     Serving(Router),
-    /// Step of the stop.
+    /// Current step of the stop.
     Stopping(&'static str),
 }
 
@@ -35,12 +35,12 @@ impl Readiness {
         Self { now: RwLock::new(Now::Starting("it prepares".to_owned(), Instant::now())) }
     }
 
-    /// Names the step that the start is at.
+    /// Records the current step of the start.
     pub(crate) fn starting(&self, doing: impl Into<String>) {
         self.set(Now::Starting(doing.into(), Instant::now()));
     }
 
-    /// Step that the start is at, and for how long. `None` after the start.
+    /// Current step of the start, and its duration. `None` after the start.
     pub(crate) fn start_in_hand(&self) -> Option<(String, Duration)> {
         match &*self.now() {
             Now::Starting(doing, since) => Some((doing.clone(), since.elapsed())),
@@ -53,8 +53,8 @@ impl Readiness {
         self.set(Now::Serving(routes::router(service)));
     }
 
-    /// Refuses requests from now on, and names the step that the end is at. Requests that were
-    /// accepted go on, and have the service until they are done.
+    /// Refuses new requests from now on, and records the current step of the stop. Accepted
+    /// requests continue, and keep the service until they complete.
     pub(crate) fn stopping(&self, doing: &'static str) {
         self.set(Now::Stopping(doing));
     }
@@ -65,7 +65,7 @@ impl Readiness {
 
     fn set(&self, next: Now) {
         let before = std::mem::replace(&mut *self.now.write().expect(NO_PANIC), next);
-        // The service may go with it, which takes its time.
+        // This may drop the service, so it is done after the lock is released.
         drop(before);
     }
 
@@ -81,7 +81,7 @@ impl Readiness {
         }
     }
 
-    /// What serves requests, or why nothing does.
+    /// Router that serves requests, or the problem to respond with.
     fn routes(&self) -> Result<Router, Problem> {
         match &*self.now() {
             Now::Serving(routes) => Ok(routes.clone()),
@@ -104,7 +104,7 @@ fn health(stage: Stage, doing: Option<&str>) -> Health {
     Health { stage, doing: doing.map(str::to_owned) }
 }
 
-/// Everything that is served to clients that may ask.
+/// Router for clients with permission.
 pub(super) fn router(readiness: Arc<Readiness>) -> Router {
     Router::new()
         .route(api::HEALTH_PATH, get(show_health))

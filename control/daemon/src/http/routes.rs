@@ -21,7 +21,7 @@ use crate::service::{Clients, Ownership, Precondition, Service};
 
 type Shared = State<Arc<Service>>;
 
-/// The operations of the service.
+/// Router of all operations of the service.
 pub(super) fn router(service: Arc<Service>) -> Router {
     volume_routes()
         .merge(image_routes())
@@ -31,7 +31,7 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
-/// Volumes, snapshots and clones.
+/// Routes of volumes, snapshots and clones.
 fn volume_routes() -> Router<Arc<Service>> {
     Router::new()
         .route(
@@ -61,7 +61,7 @@ fn volume_routes() -> Router<Arc<Service>> {
         .route(api::SNAPSHOT_DIFF_PATH, get(diff_snapshot))
 }
 
-/// Images, tasks and events.
+/// Routes of images, tasks and events.
 fn image_routes() -> Router<Arc<Service>> {
     Router::new()
         .route(
@@ -92,7 +92,7 @@ fn image_routes() -> Router<Arc<Service>> {
         .route(api::EVENTS_PATH, get(list_events))
 }
 
-/// The pool, what is attached and exported, and the state of the whole.
+/// Routes of the pool, attachments, exports and status.
 fn host_routes() -> Router<Arc<Service>> {
     Router::new()
         .route(
@@ -123,7 +123,7 @@ fn host_routes() -> Router<Arc<Service>> {
         .route(api::OPENAPI_PATH, get(openapi))
 }
 
-/// Router that refuses all others.
+/// Router for clients without permission.
 pub(super) fn forbidding_router() -> Router {
     Router::new().fallback(async || {
         let detail =
@@ -144,7 +144,7 @@ pub(super) async fn method_not_allowed(request: Request) -> Refusal {
     Refusal(Problem::new(ProblemKind::MethodNotAllowed, detail))
 }
 
-/// The last segment of a path. Not every sequence of bytes that can be quoted there is text.
+/// Last segment of a path. Percent-encoded bytes may be invalid UTF-8.
 type Name = Result<Path<String>, PathRejection>;
 
 fn text_of(name: Name) -> Result<String, Refusal> {
@@ -154,7 +154,7 @@ fn text_of(name: Name) -> Result<String, Refusal> {
     })
 }
 
-/// The number of an image or the id of a task in a path.
+/// Parses the number of an image or the id of a task in a path.
 fn number_of(text: Name, field: &str) -> Result<u64, Refusal> {
     let text = text_of(text)?;
     text.parse().map_err(|_| {
@@ -163,7 +163,7 @@ fn number_of(text: Name, field: &str) -> Result<u64, Refusal> {
     })
 }
 
-/// What follows the `?` of a path.
+/// Query parameters of a path.
 type Asked<T> = Result<Query<T>, QueryRejection>;
 
 fn asked<T>(query: Asked<T>) -> Result<T, Refusal> {
@@ -206,7 +206,7 @@ impl Forced {
     }
 }
 
-/// What the request says of the state that it is meant for.
+/// Parses the `If-Match` headers.
 fn precondition(headers: &HeaderMap) -> Result<Precondition, Refusal> {
     let mut tags = Vec::new();
     for value in headers.get_all(header::IF_MATCH) {
@@ -219,10 +219,10 @@ fn precondition(headers: &HeaderMap) -> Result<Precondition, Refusal> {
     Ok(Precondition::of(tags))
 }
 
-/// An answer that is on its way.
+/// Future of a response.
 type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
-/// Runs an operation of the service on a thread that may block, and answers with what it came to.
+/// Runs an operation of the service on a blocking thread, and converts its result to a response.
 async fn run<T: Send + 'static>(
     service: Arc<Service>,
     operation: impl FnOnce(&Service) -> Result<T, Problem> + Send + 'static,
@@ -231,19 +231,19 @@ async fn run<T: Send + 'static>(
     Ok(answer(blocking(move || operation(&service)).await??))
 }
 
-/// An operation that takes nothing.
+/// Handler of an operation without parameters.
 fn all<T: Serialize + Send + 'static>(
     operation: fn(&Service) -> Result<T, Problem>,
 ) -> impl Fn(Shared) -> Answering + Clone {
     move |State(service)| Box::pin(run(service, operation, json))
 }
 
-/// An operation that takes nothing and begins a task.
+/// Handler of an operation without parameters that starts a task.
 fn begun(operation: fn(&Service) -> Result<Task, Problem>) -> impl Fn(Shared) -> Answering + Clone {
     move |State(service)| Box::pin(run(service, operation, accepted))
 }
 
-/// An operation on what a name stands for.
+/// Handler of an operation on a name in the path.
 fn of_name<T: Send + 'static>(
     operation: fn(&Service, &str) -> Result<T, Problem>,
     answer: fn(T) -> Response,
@@ -256,7 +256,7 @@ fn of_name<T: Send + 'static>(
     }
 }
 
-/// An operation on what a number stands for; `field` is what the path calls it.
+/// Handler of an operation on a number in the path; `field` names it in errors.
 fn of_number<T: Send + 'static>(
     field: &'static str,
     operation: fn(&Service, u64) -> Result<T, Problem>,
@@ -270,7 +270,7 @@ fn of_number<T: Send + 'static>(
     }
 }
 
-/// An operation that the body describes.
+/// Handler of an operation with a request body.
 fn of_body<B: Send + 'static, T: Send + 'static>(
     operation: fn(&Service, &B) -> Result<T, Problem>,
     answer: fn(T) -> Response,
@@ -280,7 +280,7 @@ fn of_body<B: Send + 'static, T: Send + 'static>(
     }
 }
 
-/// An operation that the body describes, on what a name stands for.
+/// Handler of an operation with a name in the path and a request body.
 fn of_name_and_body<B: Send + 'static, T: Send + 'static>(
     operation: fn(&Service, &str, &B) -> Result<T, Problem>,
     answer: fn(T) -> Response,
@@ -294,7 +294,7 @@ fn of_name_and_body<B: Send + 'static, T: Send + 'static>(
 }
 
 fn created_snapshots(made: Vec<Snapshot>) -> Response {
-    // Of several the first stands for all, which have the same name.
+    // All snapshots of the request have the same name, so the first identifies them.
     let name = made.first().map(|snapshot| snapshot.name.clone()).unwrap_or_default();
     created(api::path_of(api::SNAPSHOT_PATH, &name), made)
 }

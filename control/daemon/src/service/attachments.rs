@@ -1,4 +1,4 @@
-//! Attachments: volumes made kernel block devices, and brought back after a restart.
+//! Attachments of volumes as kernel block devices, restored after a restart.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::exports::{DeviceFailure, KernelDevices};
 use crate::service::{Devices, Service, refusals};
 
 impl Service {
-    /// All attachments, by name.
+    /// Lists all attachments, by name.
     pub(crate) fn list_attachments(&self) -> Vec<Attachment> {
         let mut list: Vec<_> =
             self.attachments.all().into_iter().map(|it| self.describe_attachment(it)).collect();
@@ -40,7 +40,7 @@ impl Service {
             self.check_unshared(&volume)?;
         }
         if !request.share {
-            // The kernel may look at the device, and mount it, before this returns.
+            // The kernel may open and mount the device before this returns.
             self.catalog.note_holder(volume.id(), Some("about to be attached".to_owned()));
         }
         let attached = self.attach_and_list(request, &volume);
@@ -70,7 +70,7 @@ impl Service {
         stored.map_err(|error| {
             if let Some(Err(failure)) = self.driver(way).map(|driver| driver.detach(volume)) {
                 tracing::error!(volume = name, %failure, "cannot undo a failed attach");
-                // It is there, and can be detached.
+                // The device still exists, so it is listed and can be detached.
                 self.note_attachment(entry.clone());
             }
             not_stored(name, &error)
@@ -78,7 +78,7 @@ impl Service {
         Ok(entry)
     }
 
-    /// Refuses a volume that others may change.
+    /// Refuses a volume that others may write to.
     fn check_unshared(&self, volume: &Volume) -> Result<(), Problem> {
         if self.exports.get(volume.id()).is_some() {
             let user = "exported over vhost-user";
@@ -87,7 +87,7 @@ impl Service {
         self.check_unwritten(volume)
     }
 
-    /// Refuses a volume whose file somebody has open to write.
+    /// Refuses a volume whose file is open for writing.
     pub(super) fn check_unwritten(&self, volume: &Volume) -> Result<(), Problem> {
         match self.file_user_of(volume).filter(|user| user.writes) {
             Some(user) => Err(refusals::of_sharing(volume, "in use", &user.words)),
@@ -95,7 +95,7 @@ impl Service {
         }
     }
 
-    /// Attaches by the driver that is asked for, or else by the best that this host offers.
+    /// Attaches with the requested driver, or with the best available one.
     fn attach_by_best(
         &self,
         request: &AttachmentCreate,
@@ -144,7 +144,7 @@ impl Service {
                 .detach(&volume)
                 .map_err(|failure| refusals::of_device("detach", name, &failure))?;
         }
-        // The device is gone whether that can be stored or not.
+        // The device is removed, even if the list cannot be stored.
         if let Err(error) = self.attachments.note_gone(volume.id()) {
             self.tell_not_stored(name, &error);
         }
@@ -153,12 +153,12 @@ impl Service {
         Ok(())
     }
 
-    /// The driver of an attached volume's device.
+    /// Driver of an attached volume's device.
     pub(super) fn driver_of(&self, volume: &Volume) -> Option<&dyn KernelDevices> {
         self.driver(self.way_of(volume)?)
     }
 
-    /// Attachment of a volume.
+    /// Type of a volume's attachment.
     pub(super) fn way_of(&self, volume: &Volume) -> Option<AttachAs> {
         self.attachments.get(volume.id()).map(|entry| entry.attach_as)
     }
@@ -224,7 +224,8 @@ impl Service {
         self.note_holder(volume.id());
     }
 
-    /// Takes a device over, or makes it again, unless somebody uses the volume past it meanwhile.
+    /// Takes over a device, or attaches the volume again, unless another process uses the volume's
+    /// file.
     fn attach_again(
         &self,
         driver: &dyn KernelDevices,
@@ -244,7 +245,7 @@ impl Service {
         Ok(device)
     }
 
-    /// Notes what is attached, although the list may not be stored just now.
+    /// Adds an entry to the list in memory, even if the list cannot be stored.
     fn note_attachment(&self, entry: Attached) {
         let name = entry.name.clone();
         if let Err(error) = self.attachments.note(entry) {
@@ -278,8 +279,8 @@ impl Service {
     }
 }
 
-/// Refuses to flush each write of a volume that takes none, and of a ublk device, whose flushes
-/// hold up no writes.
+/// Refuses `flush_each_write` for a read-only volume, and for a ublk device, which does not support
+/// it.
 fn check_flush_each_write(request: &AttachmentCreate, volume: &Volume) -> Result<(), Problem> {
     let why = match request.attach_as {
         _ if !request.flush_each_write => return Ok(()),

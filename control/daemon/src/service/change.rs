@@ -1,4 +1,4 @@
-//! Changes of a volume: all that a request asks for, or none of it.
+//! Changes of a volume. A request is applied completely or not at all.
 
 use api::{Problem, ProblemKind, VolumePatch};
 use block_device::BlockDevice;
@@ -14,7 +14,7 @@ use crate::service::{Ownership, Precondition, Service, refusals};
 use crate::volume_labels::Labelled;
 use crate::volume_users;
 
-/// What a request asks for, in the engine's words. Nothing of it is known to be impossible.
+/// Requested changes, in types of the engine. All checks have passed.
 #[derive(Debug, Default)]
 struct Plan {
     reduction: Option<Reduction>,
@@ -24,11 +24,11 @@ struct Plan {
     labelled: Labelled,
     size: Option<(u64, ShrinkPolicy)>,
     name: Option<VolumeName>,
-    /// While contents are dropped that belong to somebody.
+    /// Excludes the broker while contents that belong to it are dropped.
     _away: Option<NoBroker>,
 }
 
-/// What a change that does not come about goes back to. The size is not part of it: it is changed
+/// State to which a failed change is rolled back. The size is not included, because it is changed
 /// last.
 struct Before {
     reduction: Reduction,
@@ -40,7 +40,7 @@ struct Before {
 }
 
 impl Service {
-    /// Changes a volume as a whole or not at all.
+    /// Changes a volume, completely or not at all.
     pub(crate) fn change_volume(
         &self,
         name: &str,
@@ -61,7 +61,7 @@ impl Service {
         Ok(self.describe(&volume))
     }
 
-    /// Looks at everything that can be known beforehand.
+    /// Checks everything that can be checked before the change.
     fn plan(&self, volume: &Volume, request: &VolumePatch) -> Result<Plan, Problem> {
         if volume.is_snapshot() {
             let never = VolumeError::new(VolumeErrorKind::IsSnapshot, volume.name());
@@ -107,7 +107,7 @@ impl Service {
         })
     }
 
-    /// Makes the changes, and takes back what was made when one cannot be.
+    /// Makes the changes, and rolls back if one fails.
     fn carry_out(&self, volume: &Volume, plan: &Plan) -> Result<(), Problem> {
         let before = Before {
             reduction: volume.reduction(),
@@ -117,7 +117,8 @@ impl Service {
             labelled: self.labels.of(volume.id()),
             name: parse_name(&volume.name())?,
         };
-        // What was made and could not be noted stays: the next change or flush notes it.
+        // A change that was made but not recorded on stable storage stays. The next change or flush
+        // records it.
         match self.make(volume, plan) {
             Ok(noted) => noted,
             Err(problem) => {
@@ -145,15 +146,15 @@ impl Service {
         if let Some(new_name) = &plan.name {
             noted = noted.and(self.rename(volume, new_name.clone())?);
         }
-        // Last, as what a shrink drops does not come back.
+        // Last, because data dropped by a shrink cannot be restored.
         if let Some((bytes, shrink)) = plan.size {
             noted = noted.and(self.resize(volume, bytes, shrink)?);
         }
         Ok(noted)
     }
 
-    /// Goes back to what was before. What fails here was possible a moment ago; it is told of, and
-    /// the rest is taken back all the same.
+    /// Rolls back to the former state. Failures are reported, and the remaining changes are rolled
+    /// back anyway.
     fn take_back(&self, volume: &Volume, before: Before) {
         let mut taken = Vec::new();
         if volume.name() != before.name.as_str() {

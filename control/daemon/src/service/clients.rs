@@ -1,4 +1,4 @@
-//! Clients of volumes, and how they are disconnected.
+//! Clients of volumes, and their disconnection.
 
 use api::{AttachAs, Disconnected, Problem};
 use volumes::Volume;
@@ -8,7 +8,7 @@ use crate::export_list::{ExportEntry, ExportList};
 use crate::exports::{Catalog, KernelDevices, OtherUser};
 use crate::service::{Devices, Service};
 
-/// Treatment of clients that use something that is to be removed.
+/// Treatment of clients of a volume that is to be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clients {
     /// The operation is refused while there are clients.
@@ -17,7 +17,7 @@ pub(crate) enum Clients {
 }
 
 impl Service {
-    /// Ends the connections of all clients of a volume. They may come back.
+    /// Disconnects all clients of a volume. They may reconnect.
     pub(crate) fn disconnect_volume(&self, name: &str) -> Result<Disconnected, Problem> {
         let volume = self.engine.volume(name).map_err(|e| super::refusals::of_volume(&e))?;
         let gone = self.disconnect(&volume);
@@ -25,7 +25,7 @@ impl Service {
         Ok(gone)
     }
 
-    /// Ends the connections of all clients of a volume that was found.
+    /// Disconnects all clients of this volume.
     pub(super) fn disconnect(&self, volume: &Volume) -> Disconnected {
         let nbd = self.nbd.as_ref().map_or(0, |nbd| nbd.disconnect(volume));
         Disconnected {
@@ -43,7 +43,7 @@ impl Service {
         user.or_else(|| self.file_user_of(volume).map(|user| format!("{} first", user.words)))
     }
 
-    /// A device that is in use cannot be taken from the kernel.
+    /// Attached device of the volume, with advice. A device in use cannot be removed.
     pub(super) fn device_user_of(&self, volume: &Volume) -> Option<String> {
         self.attachments.get(volume.id())?;
         let device = self.device_of(volume);
@@ -51,18 +51,18 @@ impl Service {
         Some(format!("it is attached as {device}; detach it first"))
     }
 
-    /// The device of an attached volume, if it could be made and was not taken away by hand.
+    /// Device of an attached volume, if it exists and was not removed manually.
     pub(super) fn device_of(&self, volume: &Volume) -> Option<String> {
         self.device_in(&self.attachments.get(volume.id())?)
     }
 
-    /// Device of an entry of the list, if it could be created and was not removed by hand.
+    /// Device of a list entry, if it exists and was not removed manually.
     pub(super) fn device_in(&self, entry: &Attached) -> Option<String> {
         let is_there = self.driver(entry.attach_as)?.has_device(entry.volume_id);
         entry.device.clone().filter(|_| is_there)
     }
 
-    /// User that has the volume's file open.
+    /// Process that has the volume's file open.
     pub(super) fn file_user_of(&self, volume: &Volume) -> Option<OtherUser> {
         let Devices::On { devices, .. } = &self.devices else { return None };
         devices.other_user(volume).unwrap_or_else(|failure| {
@@ -71,7 +71,7 @@ impl Service {
         })
     }
 
-    /// An export uses the volume from the time when it is made.
+    /// Export of the volume, with advice. It counts as a user as soon as it is created.
     pub(super) fn export_user_of(&self, volume: &Volume) -> Option<String> {
         let name = volume.name();
         self.exports
@@ -79,7 +79,7 @@ impl Service {
             .map(|_| format!("it is exported over vhost-user; delete the export {name:?} first"))
     }
 
-    /// Lets others only read a volume that a device or a machine has for itself.
+    /// Makes a volume read-only for other clients while a device or machine uses it exclusively.
     pub(super) fn note_holder(&self, volume_id: u64) {
         let attached = self.attachments.get(volume_id);
         let exported = self.exports.get(volume_id);
@@ -97,7 +97,7 @@ impl Service {
         }
     }
 
-    /// A device that is in no list: it could neither be noted nor taken back.
+    /// Device of the volume that is not in the list, because neither storing nor undoing succeeded.
     fn left_device_of(&self, volume_id: u64) -> Option<String> {
         let drivers = [AttachAs::Loop, AttachAs::Ublk].map(|way| self.driver(way));
         let devices = drivers.into_iter().flatten().flat_map(|driver| driver.devices());
@@ -111,7 +111,7 @@ impl Service {
             .then(|| format!("{client_count} ring client(s) have it open; end them first"))
     }
 
-    /// NBD clients know the volume by its name.
+    /// NBD connections of the volume, with advice. NBD clients identify a volume by its name.
     pub(super) fn nbd_user_of(&self, volume: &Volume) -> Option<String> {
         let connection_count = self.nbd_connection_count_of(volume);
         (connection_count > 0).then(|| {
@@ -124,8 +124,8 @@ impl Service {
     }
 }
 
-/// Notes what had volumes for itself when the last daemon ended. `devices` were found, by the ids
-/// of their volumes; those that are in no list were about to be attached or detached.
+/// Records the exclusive users of volumes at the end of the last daemon. `devices` were found, with
+/// the ids of their volumes. Those in no list were about to be attached or detached.
 pub(crate) fn note_holders(
     catalog: &Catalog,
     attachments: &AttachmentList,
@@ -147,8 +147,8 @@ pub(crate) fn note_holders(
     }
 }
 
-/// What the lists say of who has a volume for itself. A device that failed may still be there, with
-/// a file system on it.
+/// Exclusive user of a volume according to the lists. A failed device may still exist, with a
+/// mounted file system.
 fn holder_of(attached: Option<Attached>, exported: Option<ExportEntry>) -> Option<String> {
     let attached = attached.filter(|entry| !entry.is_shared).map(|entry| {
         let device = entry.device.as_deref().unwrap_or("a device that is not there yet");

@@ -1,4 +1,4 @@
-//! Exports: volumes made disks of virtual machines, and brought back after a restart.
+//! Exports of volumes as disks of virtual machines, restored after a restart.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::export_list::{ExportEntry, SocketRights};
 use crate::exports::VhostUserExports;
 use crate::service::{Clients, Service, refusals};
 
-/// Queues that a disk may have.
+/// Valid numbers of queues of a disk.
 const QUEUE_COUNTS: std::ops::RangeInclusive<u16> = 1..=vhost_user::QUEUE_COUNT_MAX;
 
 impl Service {
-    /// All exports, by name.
+    /// Lists all exports, by name.
     pub(crate) fn list_exports(&self) -> Vec<Export> {
         let mut list: Vec<_> =
             self.exports.all().into_iter().map(|entry| self.describe_export(entry)).collect();
@@ -63,7 +63,7 @@ impl Service {
             rights,
         };
         if !request.share {
-            // A machine may use its disk before this returns.
+            // A machine may use the disk before this returns.
             self.catalog.note_holder(volume.id(), Some("about to be exported".to_owned()));
         }
         let exported = self.begin_and_list(&entry, &volume);
@@ -106,11 +106,11 @@ impl Service {
         Ok(())
     }
 
-    /// A volume that is gone is not exported.
+    /// Removes the export of a deleted volume.
     pub(super) fn forget_export(&self, volume: &Volume) {
         self.vhost_user.end(volume.id());
         if let Err(error) = self.exports.note_gone(volume.id()) {
-            // The next start finds no such volume, and forgets it then.
+            // The next start removes the entry, because the volume does not exist.
             tracing::warn!(volume = volume.name(), %error, "cannot store the list of exports");
         }
     }
@@ -148,7 +148,7 @@ impl Service {
         }
     }
 
-    /// Exports that could not be served at the start.
+    /// Lists exports that could not be served at the start.
     pub(super) fn failed_exports(&self) -> Vec<String> {
         let is_lost = |entry: &ExportEntry| self.vhost_user.socket_of(entry.volume_id).is_none();
         self.exports.all().into_iter().filter(is_lost).map(|entry| entry.volume).collect()
@@ -165,7 +165,7 @@ impl Service {
     }
 }
 
-/// Rights that are asked for, with numbers in the place of names.
+/// Resolves the requested owner and group to numeric ids.
 fn rights_of(request: &ExportCreate) -> Result<SocketRights, Problem> {
     let wrong = |field: &'static str, detail: String| {
         Problem::new(ProblemKind::InvalidField, detail).in_field(field)

@@ -1,4 +1,4 @@
-//! Images: saved, restored, verified and deleted.
+//! Images: saving, restoring, verification and deletion.
 
 use std::time::Instant;
 
@@ -14,11 +14,11 @@ use crate::service::Service;
 use crate::service::words::EngineWord;
 use crate::tasks::{Progress, TaskEnd};
 
-/// Damaged chunks that are named in an answer.
+/// Maximum number of damaged chunks in a response.
 const COMPLAINT_COUNT_MAX: usize = 20;
 
 impl Service {
-    /// All images, the oldest first.
+    /// Lists all images, the oldest first.
     pub(crate) fn list_images(&self) -> Result<Vec<Image>, Problem> {
         let images = self.durable()?.list_images().map_err(problem)?;
         Ok(images.into_iter().map(describe).collect())
@@ -46,7 +46,8 @@ impl Service {
         self.durable()?.begin_save(&self.tasks, request.also.clone(), request.label.clone())
     }
 
-    /// The volumes are there when this returns; the task fetches their contents.
+    /// Restores volumes of an image. The volumes exist when this returns; the task fetches their
+    /// contents.
     pub(crate) fn restore_image(
         &self,
         number: u64,
@@ -103,7 +104,7 @@ impl Service {
         self.durable()?.begin_rehearsal(&self.tasks)
     }
 
-    /// Names of the volumes to restore, and those that they are to have.
+    /// Pairs of the names in the image and the new names of the volumes to restore.
     fn choose(
         &self,
         image: &OpenImage,

@@ -1,4 +1,4 @@
-//! Times that requests to volumes take, in the words of the interface.
+//! Latencies of requests to volumes, in types of the API.
 
 use api::{Latency, Problem, VolumeLatencies};
 use volumes::Volume;
@@ -7,7 +7,7 @@ use crate::exports::{BOUNDS_US, Timed, TimesSeen};
 use crate::service::Service;
 
 impl Service {
-    /// The volumes of which requests were timed, by name.
+    /// Lists the volumes with timed requests, by name.
     pub(crate) fn list_latencies(&self) -> Vec<VolumeLatencies> {
         let volumes = self.engine.volumes();
         let timed = volumes.iter().filter_map(|volume| {

@@ -1,10 +1,10 @@
-//! Operations of the REST interface, in terms of its types: the engine, the exports and the lists
-//! of attachments and exports joined.
+//! Operations of the REST interface, in types of the API. They combine the engine, the exports and
+//! the lists of attachments and exports.
 //!
 //! Operations that change something hold one lock, so that a volume is not deleted while it is
-//! being attached. The holder may wait for the kernel, or for the journal's disk. Only operations
-//! that change something wait for it.
-//! Lock order: the change lock, then that of a list, which is held inside the list alone.
+//! being attached. The holder may wait for the kernel or the journal's disk. Read-only operations
+//! do not take the lock. Lock order: the change lock, then that of a list, which is held inside the
+//! list alone.
 
 mod attachments;
 mod change;
@@ -57,32 +57,32 @@ pub(crate) enum Devices {
         devices: Arc<dyn KernelDevices>,
         mount_point: String,
     },
-    /// Why not, for people who ask for one.
+    /// Reason for which loop devices are unavailable.
     Off {
         reason: String,
     },
 }
 
-/// Support for keeping idle cores quick to wake while there is traffic.
+/// Support for low CPU wake-up latency during traffic.
 pub(crate) enum CpuLatency {
     Managed(Arc<CpuLatencyRequest>),
-    /// The configuration says so.
+    /// Disabled by configuration.
     Unmanaged,
-    /// Why not.
+    /// Refused by the host.
     Unavailable {
         reason: String,
     },
 }
 
-/// Part that this daemon has in the durable set.
+/// Role of this daemon in the durable set.
 pub(crate) enum Role {
-    /// It writes.
+    /// Writer.
     Primary(Arc<Durable>),
-    /// It follows the image store of another.
+    /// Follower of another daemon's image store.
     Standby(Arc<Standby>),
 }
 
-/// Everything that requests need. Shared by all of them.
+/// State shared by all requests.
 pub(crate) struct Service {
     pub(crate) engine: Arc<Engine>,
     pub(crate) catalog: Arc<Catalog>,
@@ -91,9 +91,9 @@ pub(crate) struct Service {
     pub(crate) events: Arc<EventLog>,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) role: Role,
-    /// The promotion of a daemon that writes and was a standby.
+    /// Promotion of a writer that was a standby.
     pub(crate) promotion: Option<Promotion>,
-    /// `None`: switched off.
+    /// `None`: disabled.
     pub(crate) nbd: Option<Arc<NbdExport>>,
     pub(crate) ring: Arc<RingExport>,
     pub(crate) vhost_user: Arc<VhostUserExports>,
@@ -101,7 +101,7 @@ pub(crate) struct Service {
     pub(crate) labels: VolumeLabels,
     pub(crate) broker_lock: BrokerLock,
     pub(crate) devices: Devices,
-    /// `None`: switched off.
+    /// `None`: disabled.
     pub(crate) ublk: Option<Arc<dyn KernelDevices>>,
     pub(crate) attachments: AttachmentList,
     pub(crate) exports: ExportList,
@@ -113,7 +113,7 @@ pub(crate) struct Service {
     pub(crate) started: Instant,
 }
 
-/// Lock that each operation holds while it changes something.
+/// Lock that each modifying operation holds.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeLock(Mutex<()>);
 
@@ -122,7 +122,7 @@ impl Service {
         self.changes.0.lock().expect("no operation panics")
     }
 
-    /// Journal and images; refused while the daemon is a standby.
+    /// Returns journal and images. Refused while the daemon is a standby.
     pub(crate) fn durable(&self) -> Result<&Arc<Durable>, Problem> {
         match &self.role {
             Role::Primary(durable) => Ok(durable),
@@ -134,7 +134,7 @@ impl Service {
         }
     }
 
-    /// An image is saved as soon as possible, of a daemon that saves some.
+    /// Requests an image, if the daemon saves images.
     fn want_image(&self) {
         if let Role::Primary(durable) = &self.role {
             durable.want_image();

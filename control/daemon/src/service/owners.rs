@@ -1,5 +1,4 @@
-//! Owners and labels of volumes: set, and asked before something is done to what belongs to
-//! somebody.
+//! Owners and labels of volumes, and checks of ownership before an operation.
 
 use api::{Problem, ProblemKind};
 use volumes::Volume;
@@ -8,13 +7,13 @@ use crate::broker_lock::NoBroker;
 use crate::service::Service;
 use crate::volume_labels::Labelled;
 
-/// The owner of all that a broker makes, which holds a lock as long as it runs.
+/// Owner of all volumes of a broker, which holds a lock while it runs.
 const BROKER: &str = "memlane-broker";
 
-/// Treatment of a request that does not come from the volume's owner.
+/// Treatment of a request that is not from the volume's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ownership {
-    /// It is refused.
+    /// The request is refused.
     Respected,
     Overruled,
 }
@@ -26,7 +25,7 @@ impl Ownership {
 }
 
 impl Service {
-    /// Refuses what takes contents or their name away from the owner of a volume.
+    /// Refuses operations that take contents or their name away from a volume's owner.
     pub(super) fn check_owner(
         &self,
         volume: &Volume,
@@ -45,9 +44,10 @@ impl Service {
         Err(Problem::new(ProblemKind::InUse, detail))
     }
 
-    /// Keeps the owner of a volume away from a change of its contents in place. Fails, whoever
-    /// asks, while the owner is known to run, as a broker is: it may have the volume open and come
-    /// back after a restart of this daemon. The owner cannot start while the returned value lives.
+    /// Excludes the owner of a volume during an in-place change of its contents. Fails, even for
+    /// the owner, while the owner is known to run, as a broker is: it may have the volume open and
+    /// reconnect after a restart of this daemon. The owner cannot start while the returned value
+    /// exists.
     pub(super) fn keep_owner_away(
         &self,
         volume: &Volume,
@@ -73,7 +73,7 @@ impl Service {
         }
     }
 
-    /// Checks the labels that a volume is to have.
+    /// Validates labels.
     pub(super) fn check_labels(labelled: &Labelled) -> Result<(), Problem> {
         match labelled.refusal() {
             Some((field, why)) => Err(Problem::new(ProblemKind::InvalidField, why).in_field(field)),

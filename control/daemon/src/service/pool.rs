@@ -1,4 +1,4 @@
-//! The limits of the pool, and where it is heading.
+//! Limits of the pool, and its forecast.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ impl Service {
     }
 }
 
-/// A change of the pool's memory.
+/// A change of the pool's size.
 struct Resize {
     engine: Arc<Engine>,
     events: Arc<EventLog>,

@@ -1,4 +1,4 @@
-//! Problems that the service refuses requests with.
+//! Problems that requests are refused with.
 
 use api::{Problem, ProblemKind};
 use durable_set::DurableError;
@@ -6,8 +6,7 @@ use volumes::{Volume, VolumeError, VolumeErrorKind};
 
 use crate::exports::DeviceFailure;
 
-/// The engine's refusal, in the words of the interface. The engine's own message says what is
-/// wrong; what is added is the field.
+/// Converts an error of the engine. The engine's message describes the error; this adds the field.
 pub(super) fn of_volume(error: &VolumeError) -> Problem {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     let detail = format!("{error}{}", cause.unwrap_or_default());
@@ -35,7 +34,8 @@ pub(super) fn of_volume(error: &VolumeError) -> Problem {
     }
 }
 
-/// A change that the engine refuses, or that cannot be made durable: then with what helps.
+/// Converts a change that the engine refused or that could not be made durable; the latter with
+/// advice.
 pub(super) fn of_change(error: DurableError, way_on: Option<String>) -> Problem {
     if let Some(refusal) = error.volume_error() {
         return of_volume(refusal);
@@ -54,8 +54,7 @@ pub(super) fn of_device(action: &str, name: &str, failure: &DeviceFailure) -> Pr
     Problem::new(kind, format!("cannot {action} volume {name:?}: {failure}"))
 }
 
-/// Problem of two writers that would use one volume without knowing of each other and destroy its
-/// contents.
+/// Problem of two independent writers of one volume, which would corrupt its contents.
 pub(super) fn of_sharing(volume: &Volume, user: &str, remedy: &str) -> Problem {
     let detail = format!(
         "volume {:?} is {user}; two hosts that mount one file system corrupt it; {remedy} \

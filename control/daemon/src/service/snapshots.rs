@@ -1,4 +1,4 @@
-//! Snapshots and clones: taken, listed, compared, restored and deleted.
+//! Snapshots and clones: creation, listing, comparison, restoring and deletion.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::service::volumes::parse_name;
 use crate::service::words::EngineWord;
 use crate::service::{Ownership, Service, refusals};
 
-/// Runs in the answer to one comparison; a client that wants more asks on.
+/// Maximum number of runs in a response. The client requests further ones by offset.
 const DIFF_RUN_COUNT_MAX: usize = 10_000;
 
 impl Service {
-    /// All snapshots, or those of one volume, by volume and age.
+    /// Lists all snapshots, or those of one volume, by volume and age.
     pub(crate) fn list_snapshots(&self, volume: Option<&str>) -> Result<Vec<Snapshot>, Problem> {
         let mut snapshots = match volume {
             Some(name) => self.engine.snapshots_of(&*self.volume(name)?),
@@ -98,7 +98,7 @@ impl Service {
         noted
     }
 
-    /// Lets a volume be what it was. File systems on it must not be mounted meanwhile.
+    /// Restores a volume to a snapshot. File systems on the volume must not be mounted.
     pub(crate) fn restore_snapshot(
         &self,
         name: &str,
@@ -144,7 +144,7 @@ impl Service {
         Ok(self.describe(&clone))
     }
 
-    /// Differences of `to`, by default the snapshot's volume as it is now, from `offset` on.
+    /// Compares the snapshot with `to`, by default the current volume, from `offset` on.
     pub(crate) fn diff_snapshot(
         &self,
         name: &str,
@@ -172,7 +172,7 @@ impl Service {
         })
     }
 
-    /// A volume has contents that no flush has made durable: an image is to have them.
+    /// Requests an image for new contents of a volume that no flush has made durable.
     fn note_new_contents(&self, volume: &Volume) {
         if volume.durability() == Durability::Journal {
             self.want_image();
@@ -210,7 +210,7 @@ impl Service {
     }
 }
 
-/// The names of a snapshot's volume and of the snapshot itself.
+/// Splits the name of a snapshot into the volume's name and its own name.
 fn own_names(snapshot: &Volume) -> (String, String) {
     let name = snapshot.name();
     match name.split_once('@') {

@@ -1,4 +1,4 @@
-//! A standby: shown and promoted.
+//! Status and promotion of a standby.
 
 use api::{Problem, ProblemKind, Promotion, StandbyPromote};
 
@@ -10,7 +10,7 @@ impl Service {
         Ok(self.standby()?.status())
     }
 
-    /// The daemon starts anew when this returns, if it was no writer before.
+    /// Promotes a standby. If the daemon was not a writer before, it restarts after this returns.
     pub(crate) fn promote_standby(&self, request: &StandbyPromote) -> Result<Promotion, Problem> {
         match (&self.role, &self.promotion) {
             (Role::Primary(_), Some(promotion)) => {

@@ -1,4 +1,4 @@
-//! The state of the whole, for people and for metrics.
+//! Status of the daemon, for display and metrics.
 
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ pub(crate) struct Metrics {
     pub(crate) status: Status,
     pub(crate) volumes: Vec<(api::Volume, VolumeTraffic)>,
     pub(crate) latencies: Arc<Latencies>,
-    /// `None`: NBD is off.
+    /// `None`: NBD is disabled.
     pub(crate) nbd: Option<nbd::Status>,
     pub(crate) ring: ring_server::Status,
     pub(crate) vhost_user: VhostUserCounts,
-    /// `None`: kernel block devices are off.
+    /// `None`: kernel block devices are disabled.
     pub(crate) devices: Option<Traffic>,
-    /// Map entries that named pages which were not there.
+    /// Map entries that referred to missing pages.
     pub(crate) damaged_entries: u64,
     pub(crate) pool: Pool,
-    /// Events since the start.
+    /// Number of events since the start.
     pub(crate) event_count: u64,
 }
 
@@ -80,7 +80,7 @@ impl Service {
         }
     }
 
-    /// Of all drivers together.
+    /// Traffic of all device drivers together.
     fn device_traffic(&self) -> Option<Traffic> {
         let of_loop = match &self.devices {
             Devices::On { devices, .. } => Some(devices.traffic()),
@@ -176,7 +176,7 @@ impl Service {
         CpuLatencyStatus { state, reason }
     }
 
-    /// Memory that the pool is to have and the host does not give.
+    /// Warns if the host lacks memory for the pool.
     fn memory_warning(&self) -> Option<Warning> {
         let why = self.engine.memory_shortage()?;
         let message = format!(
@@ -187,7 +187,8 @@ impl Service {
         Some(Warning { kind: "pool_memory_missing".to_owned(), message })
     }
 
-    /// Overwrites may find no memory: said as long as the pool holds more than it has.
+    /// Warns that overwrites may find no free memory, while they could need more than is guaranteed
+    /// to be available.
     fn overwrite_warning(&self) -> Option<Warning> {
         let usage = self.engine.usage();
         let lack_bytes = usage.overwrite_lack_bytes();
@@ -274,7 +275,7 @@ impl Service {
         warnings
     }
 
-    /// Volumes that did not come back where they were.
+    /// Warns of volumes that could not be attached again.
     fn attachment_warnings(&self) -> Vec<Warning> {
         let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
         let failed = self.attachments.all().into_iter().filter(|it| self.device_in(it).is_none());

@@ -1,12 +1,11 @@
-//! Entity tags of the settings of a volume, so that no client overwrites a change that another made
-//! since it read them.
+//! Entity tags of a volume's settings, which prevent lost updates by concurrent clients.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use api::{Problem, ProblemKind};
 
-/// Tag of the settings that a request can change. The usage of the volume is not part of it, as it
-/// changes all the time.
+/// Entity tag of the settings that a request can change. The volume's usage is not included,
+/// because it changes constantly.
 pub(crate) fn entity_tag(volume: &api::Volume) -> String {
     let mut hasher = DefaultHasher::new();
     let api::Volume { id, name, size_bytes, sector_bytes, users, owner, labels, .. } = volume;
@@ -16,10 +15,10 @@ pub(crate) fn entity_tag(volume: &api::Volume) -> String {
     format!("\"{:016x}\"", hasher.finish())
 }
 
-/// Precondition of a request on the state that it is meant for.
+/// Precondition of a request (`If-Match`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Precondition {
-    /// One of them has to match; none: any state will do.
+    /// Tags of which one must match. Empty: no precondition.
     tags: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Usage of volumes, cached for a moment: computing it walks the whole map.
+//! Usage of volumes, cached for a short time, because computing it walks the whole map.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use volumes::{Volume, VolumeUsage};
 
-/// How old an answer may be that another one would hardly differ from, or would be dear.
+/// Maximum age of a cached result.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Processor time of a walk that is taken for each answer about a volume that has changed.
+/// Maximum CPU time of a walk that is repeated for each request if the volume has changed.
 const CHEAP_MAX: Duration = Duration::from_millis(5);
 
-/// An answer, and what it took.
+/// A cached result, and the CPU time that it took.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     usage: VolumeUsage,
     taken: Instant,
     took: Duration,
-    /// Changes of the volume that were known before.
+    /// The volume's change count before the computation.
     changes: u64,
 }
 
@@ -31,14 +31,14 @@ pub(crate) struct UsageCache {
 #[derive(Debug, Default)]
 struct Usages {
     by_volume_id: HashMap<u64, Known>,
-    /// When what is too old was last dropped: a look at each answer for each new one would make a
-    /// list of many volumes dear.
+    /// Time at which expired results were last removed. Checking all results for each new one would
+    /// be slow with many volumes.
     swept: Option<Instant>,
 }
 
 impl UsageCache {
-    /// Usage of `volume`. A recent result is returned if the volume has not changed since by the
-    /// count of its changes, or if it is so large that computing takes long.
+    /// Returns the usage of `volume`. A recent cached result is used if the volume's change count
+    /// is the same, or if the volume is so large that the computation is slow.
     pub(super) fn usage(&self, volume: &Volume, changes: u64) -> VolumeUsage {
         let known = self.lock().by_volume_id.get(&volume.id()).copied();
         if let Some(known) = known.filter(|known| known.holds(changes)) {
@@ -51,7 +51,7 @@ impl UsageCache {
         usage
     }
 
-    /// Forgets what is known of a volume that was just changed.
+    /// Removes the cached result of a volume that was just changed.
     pub(super) fn forget(&self, volume_id: u64) {
         self.lock().by_volume_id.remove(&volume_id);
     }
@@ -64,7 +64,7 @@ impl UsageCache {
 impl Usages {
     fn add(&mut self, volume_id: u64, new: Known) {
         if self.swept.is_none_or(|swept| swept.elapsed() >= AGE_MAX) {
-            // What is too old is of no use, and volumes that are gone leave nothing.
+            // Removes expired results, also those of deleted volumes.
             self.by_volume_id.retain(|_, known| known.taken.elapsed() < AGE_MAX);
             self.swept = Some(new.taken);
         }
@@ -79,7 +79,7 @@ impl Known {
     }
 }
 
-/// Of this thread, which waits for nothing: a busy machine makes no walk dear.
+/// CPU time of this thread, so that a busy host does not make a walk seem expensive.
 fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(now).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Volumes: created, shown, resized, renamed and deleted.
+//! Volumes: creation, display, resizing, renaming and deletion.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::service::words::{EngineWord, InterfaceWord};
 use crate::service::{Clients, Devices, Ownership, Precondition, Service, refusals};
 use crate::volume_labels::Labelled;
 
-/// Outcome of a change: refused, or made, in which case the inner result tells whether stable
-/// storage and the kernel have been told.
+/// Outcome of a change: refused or made. If made, the inner result tells whether it was recorded on
+/// stable storage and announced to the kernel.
 pub(super) type Made = Result<Result<(), Problem>, Problem>;
 
 impl Service {
-    /// All volumes, by name.
+    /// Lists all volumes, by name.
     pub(crate) fn list_volumes(&self) -> Vec<api::Volume> {
         self.engine.volumes().iter().map(|volume| self.describe(volume)).collect()
     }
@@ -44,7 +44,7 @@ impl Service {
             let volume = created.map_err(|error| self.refusal(error))?;
             let wanted = self.labels.of(volume.id()).changed(Some(&request.owner), &request.labels);
             if let Err(problem) = self.set_labels(&volume, wanted) {
-                // Nobody has seen it: what is refused is not there.
+                // No client has seen the volume yet, so it is deleted when its labels are refused.
                 self.durable()?
                     .set()
                     .delete_volume(&request.name)
@@ -82,7 +82,7 @@ impl Service {
             let noted = self.made(self.durable()?.set().delete_volume(name))?;
             self.catalog.remove(volume.id());
             if clients == Clients::Disconnected {
-                // It can be opened no more.
+                // No client can open it any more.
                 let gone = self.disconnect(&volume);
                 tracing::info!(volume = name, ?gone, "clients disconnected");
                 self.forget_export(&volume);
@@ -90,7 +90,7 @@ impl Service {
             (volume, noted)
         };
         self.usages.forget(volume.id());
-        // Ids are never given again: what stays in the list admits no user.
+        // Ids are never reused, so an entry that remains in the list admits no user.
         if let Err(error) = self.users.set(volume.id(), Vec::new()) {
             tracing::warn!(volume = name, %error, "cannot remove a deleted volume's users");
         }
@@ -101,13 +101,14 @@ impl Service {
         noted
     }
 
-    /// A change that the engine refuses, or that cannot be made durable.
+    /// Converts a change that the engine refused or that could not be made durable.
     pub(super) fn refusal(&self, error: DurableError) -> Problem {
         refusals::of_change(error, self.durable().ok().and_then(|durable| durable.way_on()))
     }
 
-    /// Tells whether a change was made in memory. If so, the steps that follow it must be done,
-    /// also if stable storage could not record the change, which is reported in the end.
+    /// Separates refused changes from changes made in memory. For the latter, subsequent steps must
+    /// be done, even if stable storage could not record the change; the inner error is reported in
+    /// the end.
     pub(super) fn made(&self, changed: Result<(), DurableError>) -> Made {
         match changed {
             Ok(()) => Ok(Ok(())),
@@ -116,7 +117,7 @@ impl Service {
         }
     }
 
-    /// Prepares a change of a volume's class.
+    /// Requests an image before a volume changes to class `journal`.
     pub(super) fn prepare_class(&self, volume: &Volume, class: api::Durability) {
         let (before, after) = (volume.durability(), class.to_engine());
         if before != after && after == Durability::Journal {
@@ -124,8 +125,8 @@ impl Service {
         }
     }
 
-    /// The kernel has to know whether an attached device takes flushes. If it cannot be told, the
-    /// class is what it was.
+    /// Tells the kernel whether an attached device takes flushes. If this fails, the class is
+    /// changed back.
     pub(super) fn tell_write_cache(
         &self,
         volume: &Volume,
@@ -145,7 +146,7 @@ impl Service {
         })
     }
 
-    /// Returns whether the kernel could be told another size of an attached volume.
+    /// Checks that the kernel supports changing the size of an attached volume.
     pub(super) fn check_resizable(&self, volume: &Volume) -> Result<(), Problem> {
         let Some(driver) = self.driver_of(volume) else { return Ok(()) };
         let checked = driver.check_resizable(volume);
@@ -160,7 +161,7 @@ impl Service {
         self.ring.resized(volume);
         self.vhost_user.resized(volume.id());
         let refused = |failure| refusals::of_device("set the device size of", &name, &failure);
-        // The file of a volume has a size, too, whether it is attached or not.
+        // The volume's file also has a size, whether the volume is attached or not.
         let of_file = match &self.devices {
             Devices::On { devices, .. } => devices.resized(volume).map_err(refused),
             Devices::Off { .. } => Ok(()),
@@ -172,7 +173,7 @@ impl Service {
         Ok(noted.and(of_file).and(of_device))
     }
 
-    /// Returns whether the name is free, and no client knows the volume by its old one.
+    /// Checks that the name is free, and that no client uses the volume by its old name.
     pub(super) fn check_renamable(
         &self,
         volume: &Volume,
@@ -203,12 +204,12 @@ impl Service {
         Ok(noted)
     }
 
-    /// Stores the name that an attached volume or snapshot has now.
+    /// Stores the current name of an attached volume or snapshot.
     pub(super) fn note_attached_name(&self, volume: &Volume) {
         if let Some(mut entry) = self.attachments.get(volume.id()) {
             entry.name = volume.name();
-            // The id is what counts at the next start; the old name in the file misleads
-            // people alone.
+            // The next start identifies the volume by its id; the name in the file is only
+            // informative.
             if let Err(error) = self.attachments.note(entry) {
                 tracing::warn!(%error, "cannot store the new name in the list of attachments");
             }
@@ -248,7 +249,7 @@ impl Service {
     }
 }
 
-/// Data over the RAM that it takes, to three decimals; nothing over nothing is no ratio.
+/// Ratio of written bytes to RAM, rounded to three decimals. `None` if either is zero.
 pub(super) fn ratio(written_bytes: u64, ram_bytes: u64) -> Option<f64> {
     if written_bytes == 0 || ram_bytes == 0 {
         return None;

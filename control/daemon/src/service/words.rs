@@ -1,16 +1,16 @@
-//! Values that the interface and the engine name alike, each in its own type.
+//! Conversions between types of the API and of the engine with the same values.
 
 use block_device::SectorSize;
 use volumes::{CapacityClass, Durability, Recovery, Reduction};
 
-/// A value of the interface.
+/// A type of the API.
 pub(super) trait InterfaceWord {
     type Engine;
 
     fn to_engine(self) -> Self::Engine;
 }
 
-/// A value of the engine.
+/// A type of the engine.
 pub(super) trait EngineWord {
     type Interface;
 

@@ -1,4 +1,4 @@
-//! The follower on a thread of its own, and its promotion.
+//! Follower of an image store on its own thread, and its promotion.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +21,13 @@ use crate::standby::role::{note_pending, note_promoted};
 use crate::ticker::Ticker;
 use crate::wanted::Restart;
 
-/// How long a store that fails is left alone at most. It begins with the interval, and doubles.
+/// Maximum delay before a failed store is retried. The delay starts at the interval and doubles.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// A writer that has saved an image within this time counts as alive.
+/// A writer that saved an image or shipped its journal within this time is considered alive.
 const WRITER_QUIET_SECONDS_MIN: f64 = 10.0;
 
-/// Parts of a standby.
+/// Dependencies of a standby.
 pub(crate) struct StandbyParts<'config> {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<EventLog>,
@@ -49,27 +49,27 @@ pub(crate) struct Standby {
     state_dir: PathBuf,
     interval: Duration,
     restart: Restart,
-    /// The current step is to end.
+    /// Cancels the current step.
     is_ending: AtomicBool,
-    /// Held while it is promoted; the answer, from then on.
+    /// Locked during a promotion; afterwards its result.
     promotion: Mutex<Option<Promotion>>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// Error of the last step, or what it left undone.
+    /// Error of the last step, or the work that it left undone.
     pub(super) failure: Option<String>,
-    /// The store was asked.
+    /// The store was read at least once.
     pub(super) has_looked: bool,
-    /// Images whose skipping was told of.
+    /// Skipped images that were already reported.
     skipped: Vec<u32>,
-    /// Gap in the journal at the last step, and it was told of.
+    /// Gap in the shipped journal at the last step, and whether it was reported.
     journal_gap: Option<String>,
     is_gap_told: bool,
     wait: Duration,
 }
 
-/// The running thread. Dropping it ends the current step.
+/// The running thread. Dropping it cancels the current step.
 pub(crate) struct StandbyKeeper {
     standby: Arc<Standby>,
     _ticker: Ticker,
@@ -94,7 +94,7 @@ impl Standby {
         let store: Arc<dyn ImageStore> = match &parts.images.store {
             StorePlace::Directory(path) => {
                 let folder = VisitedFolder::new(path);
-                // One that was followed before may be away for now.
+                // A store that was followed before may be temporarily unavailable.
                 if parts.engine.set_id().is_none() {
                     folder.check_exists().context(
                         "the image store does not exist, and a standby does not create it; check \
@@ -132,7 +132,7 @@ impl Standby {
         &self.follower
     }
 
-    /// Follows once. Returns how long to wait.
+    /// Follows once. Returns the delay until the next turn.
     fn turn(&self) -> Duration {
         let step = self.follower.follow(self);
         let is_over =
@@ -185,7 +185,7 @@ impl Standby {
         }
     }
 
-    /// Tells of each image once that is not followed.
+    /// Reports each skipped image once.
     fn tell_skipped(&self) {
         let skipped = self.follower.progress().skipped;
         let numbers = skipped.iter().map(|(number, _)| *number).collect();
@@ -196,8 +196,8 @@ impl Standby {
         }
     }
 
-    /// Tells once of a gap in the journal in the store that two steps have found: an image that is
-    /// saved in between removes extracts.
+    /// Reports a gap in the shipped journal once, after two consecutive steps have found it. An
+    /// image that is saved between two reads removes extracts, which looks like a gap.
     fn tell_journal_gap(&self) {
         let gap = self.follower.progress().gap.map(|gap| gap.what);
         let mut known = self.known();
@@ -214,8 +214,8 @@ impl Standby {
         }
     }
 
-    /// Takes over from the writer, and restarts the daemon as a writer. A repeated call gives the
-    /// same answer.
+    /// Promotes this standby and restarts the daemon as a writer. A repeated call returns the same
+    /// result.
     pub(crate) fn promote(&self, is_forced: bool) -> Result<Promotion, Problem> {
         let mut known = self.promotion.lock().expect("no promotion panics");
         if let Some(promotion) = &*known {
@@ -243,7 +243,7 @@ impl Standby {
         };
         let promoted = self.follower.promote(writer, &mut note).map_err(refused)?;
         let promotion = pending.expect("it is noted before the last step");
-        // The next start finds by the pool that what is pending has come about.
+        // The next start completes a pending promotion from the state of the pool.
         if let Err(error) = note_promoted(&self.state_dir, &promotion) {
             tracing::error!(error = %format!("{error:#}"), "cannot record the promotion");
         }
@@ -277,7 +277,7 @@ impl Standby {
         }
     }
 
-    /// Refuses while another daemon of this host writes to the directory.
+    /// Refuses while another daemon of this host writes to the store's directory.
     fn check_alone(&self) -> Result<(), Problem> {
         let StorePlace::Directory(path) = &self.store else { return Ok(()) };
         match FolderStore::check_free(path) {
@@ -293,7 +293,7 @@ impl Standby {
         }
     }
 
-    /// Refuses while the writer seems to be alive, or it is not known what would be lost.
+    /// Refuses if the writer seems to be alive, or if the possible loss of data is unknown.
     fn check_quiet(&self) -> Result<(), Problem> {
         let newest = self.follower.newest_saved_unix_seconds().map_err(refused)?;
         let shipped = self.follower.progress().shipped_unix_micros.and_then(journal_lag_seconds);

@@ -1,13 +1,13 @@
-//! Time since an image was saved, or a part of the journal was shipped.
+//! Age of an image or of a shipped part of the journal.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Seconds since a time of whole seconds, never fewer than have passed. `None`: it is to come.
+/// Age in seconds of a timestamp in whole seconds, rounded up. `None`: it is in the future.
 pub(super) fn lag_seconds(saved_unix_seconds: u64) -> Option<f64> {
     since(Duration::from_secs(saved_unix_seconds))
 }
 
-/// Seconds since a time in microseconds. `None`: it is to come.
+/// Age in seconds of a timestamp in microseconds. `None`: it is in the future.
 pub(super) fn journal_lag_seconds(shipped_unix_micros: u64) -> Option<f64> {
     since(Duration::from_micros(shipped_unix_micros))
 }

@@ -1,7 +1,7 @@
 //! A daemon that follows the image store of another until it is promoted.
 //!
 //! The crate `standby` follows, fetches and promotes. This module runs it on a thread, reports it
-//! in events and in the status, and remembers it across starts.
+//! in events and in the status, and stores its state across restarts.
 
 mod following;
 mod lag;

@@ -1,8 +1,8 @@
-//! Role of a daemon that is configured to follow: until it was promoted, and from then on.
+//! Role of a daemon that is configured as a standby, before and after its promotion.
 //!
-//! A file in the state directory says that it was promoted, so that it does not follow its own
-//! images after a loss of power, and answers a request to promote it that is repeated. It is
-//! written before the pool is marked as promoted, as pending, and again afterwards.
+//! A file in the state directory records the promotion, so that the daemon does not follow its own
+//! images after a power loss, and answers repeated promotion requests. It is written twice: as
+//! pending before the pool is marked as promoted, and again afterwards.
 
 use std::path::Path;
 
@@ -16,14 +16,14 @@ use crate::events::unix_seconds;
 
 const FILE_NAME: &str = "promoted.json";
 
-/// Role that the daemon takes at its start.
+/// Role of the daemon at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// Writer.
     Primary,
-    /// Writer although configured to follow: it was promoted.
+    /// Writer, although configured as a standby, because it was promoted.
     Promoted,
-    /// Follower.
+    /// Standby.
     Standby,
 }
 
@@ -31,16 +31,16 @@ pub(crate) enum Start {
 #[serde(deny_unknown_fields)]
 struct Promoted {
     unix_seconds: u64,
-    /// Answer to the request.
+    /// Result of the promotion request.
     #[serde(default)]
     promotion: Option<Promotion>,
-    /// The pool was not marked yet.
+    /// The pool was not marked as promoted yet.
     #[serde(default)]
     is_pending: bool,
 }
 
-/// Decides on the role. A pool that is in order and was not promoted here has volumes of its own:
-/// it follows nothing, and the start is refused later for that reason.
+/// Determines the role. An intact pool that was not promoted here has volumes of its own. It cannot
+/// be a standby, and the start is refused later for that reason.
 pub(crate) fn role_at_start(
     is_to_follow: bool,
     state_dir: &Path,
@@ -53,7 +53,7 @@ pub(crate) fn role_at_start(
     if known.as_ref().is_some_and(|known| !known.is_pending) {
         return Ok(Start::Promoted);
     }
-    // A kill came between the promotion and the end of its note.
+    // The daemon was killed after the promotion and before the file was completed.
     let is_in_order = engine.set_id().is_some() && !engine.is_restoring();
     match known {
         Some(pending) if is_in_order => {
@@ -64,8 +64,7 @@ pub(crate) fn role_at_start(
     }
 }
 
-/// The promotion of a daemon that writes, if it was a standby once. A file that cannot be read
-/// keeps no daemon from writing.
+/// Promotion of a writer that was a standby. If the file cannot be read, the daemon still runs.
 pub(crate) fn promotion_at_start(state_dir: &Path) -> Option<Promotion> {
     match read(state_dir) {
         Ok(known) => known.filter(|known| !known.is_pending)?.promotion,
@@ -78,12 +77,12 @@ pub(crate) fn promotion_at_start(state_dir: &Path) -> Option<Promotion> {
     }
 }
 
-/// Notes a promotion whose last step comes next.
+/// Records a promotion before its last step.
 pub(crate) fn note_pending(state_dir: &Path, promotion: &Promotion) -> anyhow::Result<()> {
     note(state_dir, promotion, true)
 }
 
-/// Notes that this daemon writes from now on.
+/// Records a completed promotion.
 pub(crate) fn note_promoted(state_dir: &Path, promotion: &Promotion) -> anyhow::Result<()> {
     note(state_dir, promotion, false)
 }

@@ -1,4 +1,4 @@
-//! State of a standby, for people and programs.
+//! Status of a standby.
 
 use api::{AtRisk, DurabilityStatus, ImagesStatus, SkippedImage, StandbyState, Warning};
 
@@ -38,7 +38,7 @@ impl Standby {
         }
     }
 
-    /// Nothing here is written, so nothing is at risk.
+    /// A standby accepts no writes, so no data is at risk.
     pub(crate) fn durability(&self) -> DurabilityStatus {
         let status = self.status();
         DurabilityStatus {

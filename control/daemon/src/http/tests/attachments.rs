@@ -1,4 +1,4 @@
-//! Attachments through the interface.
+//! Tests of attachments through the REST interface.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -61,7 +61,7 @@ async fn what_cannot_be_attached_is_refused_by_field() {
     again.refused("already_exists", Some("volume"));
 }
 
-/// A client of NBD that has opened a volume, and whether it may change that.
+/// Opens a volume as an NBD client. Also returns whether the client may write.
 fn open_over_nbd(house: &House, name: &str) -> (UnixStream, bool) {
     let mut stream = UnixStream::connect(house.dir.path().join("nbd.sock")).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
@@ -77,7 +77,7 @@ fn open_over_nbd(house: &House, name: &str) -> (UnixStream, bool) {
 
 const READ_ONLY: u8 = 2;
 
-/// Whether a volume is offered over NBD without changes.
+/// Returns whether the volume is read-only over NBD.
 fn is_only_read_over_nbd(house: &House, name: &str) -> bool {
     !open_over_nbd(house, name).1
 }
@@ -167,7 +167,7 @@ async fn a_daemon_that_starts_knows_what_is_attached_or_exported_before_it_bring
     assert_eq!(["a", "b", "c", "d"].map(is_only_read), [true, true, false, true]);
 }
 
-/// Keeps the list of attachments from being stored.
+/// Makes storing the list of attachments fail.
 fn fill_disk(house: &House) {
     std::fs::create_dir(house.dir.path().join("attachments.json.new")).expect("a directory");
 }
@@ -196,7 +196,7 @@ async fn a_device_that_is_gone_is_not_listed_although_the_list_cannot_be_stored(
     house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
     assert_eq!(house.get("/v1/attachments").await.json(200), json!([]));
     assert!(!is_only_read_over_nbd(&house, "a"));
-    // What cannot be stored is not promised to come back.
+    // An attachment that cannot be stored is refused.
     house.ask("POST", "/v1/attachments", ATTACH_A).await.refused("host_failed", None);
     assert_eq!(house.get("/v1/attachments").await.json(200), json!([]));
 }

@@ -1,4 +1,4 @@
-//! Durability classes, images and what a loss of power would take, through the interface.
+//! Tests of durability classes, images and data at risk through the REST interface.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::House;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks for a task, waits until it is over and returns it.
+/// Starts a task, waits until it is complete and returns it.
 async fn task(house: &House, path: &str, body: &str) -> Value {
     let begun = house.ask("POST", path, body).await.json(202);
     let path = format!("/v1/tasks/{}", begun["id"]);
@@ -81,7 +81,7 @@ async fn an_image_is_listed_verified_and_deleted() {
         task(&house, &format!("{path}/verify"), "").await["result"]["complaints"],
         json!([])
     );
-    // What was changed since is told from there on.
+    // The journal continues from this image, so it cannot be deleted.
     house.ask("DELETE", &path, "").await.refused("in_use", None);
     assert_eq!(task(&house, "/v1/images", "{}").await["state"], "done");
     house.ask("DELETE", &path, "").await.nothing();

@@ -1,4 +1,4 @@
-//! Volumes as disks of virtual machines, from the side of the REST interface.
+//! Tests of vhost-user exports through the REST interface.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -113,7 +113,7 @@ async fn a_snapshot_with_the_longest_name_is_exported() {
 async fn volumes_and_snapshots_are_exported_beside_each_other_whatever_their_names_are() {
     let house = House::new();
     let long = "v".repeat(63);
-    // Of which some look like the sockets of others, or differ in their last letter alone.
+    // Some names look like sockets of others, or differ only in the last letter.
     let names =
         ["a", "A", "0", "a.sock", "a..b", "x-", "x_", "x.", &long, &format!("{}w", "v".repeat(62))];
     let mut sockets = std::collections::BTreeSet::new();

@@ -1,4 +1,4 @@
-//! A service on a pool of its own, and how the tests speak to it.
+//! Test fixture: a service on its own pool, and requests to it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,18 +37,18 @@ use crate::volume_users::VolumeUsers;
 const POOL_BYTES: u64 = 64 << 20;
 const CAPACITY_BYTES: u64 = 128 << 20;
 
-/// Everything that the router serves. The pool goes with it.
+/// The service and its router. Dropping it removes the pool.
 pub(super) struct House {
     pub(super) service: Arc<Service>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) devices: Arc<PretendedDevices>,
-    /// Missing, as on most hosts, until a test says otherwise.
+    /// Unavailable, as on most hosts, unless a test changes that.
     pub(super) ublk: Arc<PretendedDevices>,
     _keeper: Keeper,
     pub(super) dir: TempDir,
 }
 
-/// An answer, taken apart.
+/// A received response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -62,12 +62,12 @@ impl House {
         Self::in_dir(dir).expect("an empty disk")
     }
 
-    /// Fails if journal and images cannot be opened there.
+    /// Fails if journal and images cannot be opened in `dir`.
     pub(super) fn in_dir(dir: TempDir) -> anyhow::Result<Self> {
         Self::on_medium(dir, Medium::Tmpfs)
     }
 
-    /// The same on a pool that is said to lie on this medium.
+    /// The same on a pool with this simulated medium.
     pub(super) fn on_medium(dir: TempDir, medium: Medium) -> anyhow::Result<Self> {
         let spec = RegionSpec { path: dir.path().join("region"), size_bytes: POOL_BYTES };
         let region = Region::open_growable(&spec, CAPACITY_BYTES).expect("memory for a small pool");
@@ -139,12 +139,12 @@ impl House {
         Ok(Self { service, readiness, devices, ublk, _keeper: keeper, dir })
     }
 
-    /// Sends a request; an empty body is none.
+    /// Sends a request. An empty `body` sends none.
     pub(super) async fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
         self.ask_if((method, path, body), None).await
     }
 
-    /// The same on the condition that one of the tags matches.
+    /// The same with an `If-Match` header.
     pub(super) async fn ask_if(
         &self,
         (method, path, body): (&str, &str, &str),
@@ -165,12 +165,12 @@ impl House {
         self.ask("GET", path, "").await
     }
 
-    /// A volume that was made.
+    /// Looks up a volume.
     pub(super) fn volume(&self, name: &str) -> Arc<Volume> {
         self.service.volume(name).expect("the test made it")
     }
 
-    /// Makes a volume of 1 MiB.
+    /// Creates a volume of 1 MiB.
     pub(super) async fn create(&self, name: &str) -> Value {
         let body = format!(r#"{{"name": "{name}", "size": "1MiB"}}"#);
         self.ask("POST", "/v1/volumes", &body).await.json(201)
@@ -225,7 +225,7 @@ impl Answer {
         assert_eq!((self.status, self.text.as_str()), (204, ""));
     }
 
-    /// The refusal that this is, which says the same as its head.
+    /// Parses the problem details, and checks that they agree with the status line.
     #[track_caller]
     pub(super) fn problem(&self) -> Problem {
         assert_eq!(self.headers[header::CONTENT_TYPE], api::PROBLEM_CONTENT_TYPE, "{self:?}");
@@ -245,17 +245,17 @@ fn missing() -> DeviceFailure {
     DeviceFailure::Missing(anyhow::anyhow!("run modprobe ublk_drv"))
 }
 
-/// Devices that are only names.
+/// Simulated devices that consist only of names.
 #[derive(Default)]
 pub(super) struct PretendedDevices {
     pub(super) bound: Mutex<BTreeMap<u64, String>>,
-    /// Fault of the host.
+    /// Error that the simulated host reports.
     pub(super) failure: Mutex<Option<fn() -> DeviceFailure>>,
-    /// Called while a device is made.
+    /// Called while a device is created.
     pub(super) making: Mutex<Option<Box<dyn Fn() + Send>>>,
-    /// The sizes that the kernel was told.
+    /// Sizes that were announced to the kernel.
     pub(super) resized: Mutex<Vec<u64>>,
-    /// Who uses volumes past their devices.
+    /// Simulated user of a volume other than its device.
     pub(super) other_user: Mutex<Option<OtherUser>>,
 }
 

@@ -1,5 +1,5 @@
-//! Tests of the interface: requests go in at the router, answers are compared as JSON. The engine
-//! is the real one on a small pool of its own; kernel block devices are pretended.
+//! Tests of the REST interface: requests enter at the router, and responses are compared as JSON.
+//! The engine is real, on a small pool; kernel block devices are simulated.
 
 mod attachments;
 mod durability;

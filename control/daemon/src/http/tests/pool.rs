@@ -1,4 +1,4 @@
-//! The pool's limits, events and tasks through the interface.
+//! Tests of the pool's limits, events and tasks through the REST interface.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ async fn the_pool_tells_its_limits() {
     assert!(pool["daemon_bytes"].as_u64().expect("a number") > 0);
 }
 
-/// Goal: that a pool fills is said half a minute after it began to, with the volume that fills it,
-/// and that it does not two minutes after it ended.
+/// Goal: the status reports that a pool is filling half a minute after the start of its growth,
+/// with the volume that grows, and that it is steady two minutes after the end.
 #[tokio::test]
 async fn the_interface_says_that_a_pool_fills_and_that_it_does_not_any_more() {
     let house = House::new();
@@ -61,7 +61,7 @@ async fn the_interface_says_that_a_pool_fills_and_that_it_does_not_any_more() {
     look_each_second(0..30, &fill);
     let (fill_state, forecast, until_full) = state().await;
     assert_eq!(fill_state, "filling");
-    // 256 KiB each second, and a bit for maps; beside 64 MiB.
+    // 256 KiB each second, plus maps, in a pool of 64 MiB.
     let rate = forecast["bytes_per_second"].as_u64().expect("a number");
     assert!((256 << 10..300 << 10).contains(&rate), "{forecast}");
     assert!((150.0..250.0).contains(&until_full), "{until_full}");
@@ -120,7 +120,7 @@ async fn a_task_is_shown_and_cancelled() {
     assert_eq!(house.get("/v1/tasks").await.json(200)[0]["state"], "cancelled");
 }
 
-/// Asks for another size, waits until the task is over and returns it.
+/// Changes the pool's size, waits until the task is complete and returns it.
 async fn resize(house: &House, max_memory: &str) -> Value {
     let body = format!(r#"{{"max_memory": "{max_memory}"}}"#);
     let task = house.ask("PATCH", "/v1/pool", &body).await.json(202);

@@ -1,4 +1,4 @@
-//! Rules that hold for every path.
+//! Tests of rules that apply to all paths.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ async fn a_body_that_is_too_long_is_refused() {
     house.ask("POST", "/v1/volumes", &body).await.refused("body_too_large", None);
 }
 
-/// A body of which nothing ever comes.
+/// A body that never arrives.
 struct NeverArrives;
 
 impl hyper::body::Body for NeverArrives {

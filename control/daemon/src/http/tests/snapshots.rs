@@ -1,4 +1,4 @@
-//! Snapshots and clones through the interface.
+//! Tests of snapshots and clones through the REST interface.
 
 use block_device::BlockDevice;
 use serde_json::{Value, json};

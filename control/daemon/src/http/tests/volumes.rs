@@ -1,4 +1,4 @@
-//! Volumes through the interface.
+//! Tests of volumes through the REST interface.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -190,8 +190,8 @@ async fn a_deleted_volume_is_gone() {
     house.get("/v1/volumes/a").await.refused("not_found", None);
 }
 
-/// Opens an export the short way: greeting, flags, the option that names an export and ends the
-/// handshake, size and flags.
+/// Opens an export with the short handshake: greeting, flags, the option `EXPORT_NAME`, then size
+/// and flags.
 fn connect_nbd(house: &House, name: &str) -> UnixStream {
     let mut client = UnixStream::connect(house.dir.path().join("nbd.sock")).expect("a server");
     client.read_exact(&mut [0; 18]).expect("a greeting");
@@ -364,7 +364,7 @@ async fn what_belongs_to_a_broker_that_runs_is_not_changed_in_place_also_by_forc
     }
     let larger = r#"{"size": "16MiB"}"#;
     house.ask("PATCH", "/v1/volumes/topic", larger).await.json(200);
-    // What the broker does itself, and who takes a volume from it for good.
+    // The broker's own operations, and a forced request that removes a volume from the broker.
     let renamed = r#"{"name": "mine", "force": true}"#;
     house.ask("PATCH", "/v1/volumes/topic", renamed).await.json(200);
     lock.unlock().expect("it is held");
@@ -410,7 +410,7 @@ async fn what_a_client_has_just_written_is_shown_at_once() {
     assert_eq!(house.get("/v1/volumes/a").await.json(200)["written_bytes"], 7 * 4096);
 }
 
-/// When the volume's file says that it changed.
+/// Modification time of the volume's file.
 fn modified(house: &House) -> SystemTime {
     let metered = house.service.catalog.metered(house.volume("a").id());
     metered.expect("it is there").modified()
