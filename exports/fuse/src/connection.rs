@@ -1,5 +1,5 @@
-//! The `/dev/fuse` descriptor: one connection to the kernel, which outlives the processes that
-//! serve it for as long as one of them keeps it open.
+//! The `/dev/fuse` descriptor: a connection to the kernel. It exists as long as any process keeps
+//! the descriptor open, also when no process serves it.
 
 use std::fs::OpenOptions;
 use std::io::{self, IoSlice};
@@ -14,13 +14,13 @@ use crate::server::ReplySink;
 
 const DEVICE_PATH: &str = "/dev/fuse";
 
-/// Result of a look for a request.
+/// Result of a non-blocking read.
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// A message of so many bytes.
+    /// A message of this length.
     Message(usize),
     Nothing,
-    /// The kernel has ended the connection: it was unmounted or aborted.
+    /// The kernel closed the connection, because it was unmounted or aborted.
     Ended,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection that is not mounted yet.
+    /// Opens a connection that is not mounted yet.
     pub(crate) fn open() -> io::Result<Self> {
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let file = OpenOptions::new()
@@ -41,23 +41,23 @@ impl Connection {
         Ok(Self { fd: file.into() })
     }
 
-    /// A connection that another process began.
+    /// Wraps a connection that another process opened.
     pub(crate) fn from_kept(fd: OwnedFd) -> Self {
         Self { fd }
     }
 
-    /// Takes the next request if there is one. Never waits.
+    /// Reads the next request, if there is one. Does not block.
     pub(crate) fn look(&self, buffer: &mut [u8]) -> io::Result<Look> {
         match rustix::io::read(&self.fd, buffer) {
             Ok(length) => Ok(Look::Message(length)),
-            // A request that was withdrawn while it was read is no error.
+            // A request that was interrupted while it was read is not an error.
             Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => Ok(Look::Nothing),
             Err(Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN) => Ok(Look::Ended),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Sleeps until there may be a request, or one of `wakes` is readable.
+    /// Blocks until a request may be readable, or one of `wakes` is readable.
     pub(crate) fn sleep(&self, wakes: [BorrowedFd<'_>; 2]) -> io::Result<()> {
         let [stop, relief] = wakes.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN));
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN), stop, relief];
@@ -67,22 +67,22 @@ impl Connection {
         }
     }
 
-    /// Returns whether the kernel still holds its side: false once it was unmounted or aborted, and
-    /// before it is mounted.
+    /// Returns whether the kernel's side of the connection exists: false after an unmount or abort,
+    /// and before the mount.
     pub(crate) fn is_alive(&self) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default()))?;
         Ok(!fds[0].revents().contains(PollFlags::ERR))
     }
 
-    /// Has the kernel send again all requests that were taken and not answered. Kernels before 6.9
-    /// refuse with "invalid argument".
+    /// Asks the kernel to resend all requests that were read and not answered. Kernels before 6.9
+    /// refuse with `EINVAL`.
     pub(crate) fn ask_to_resend(&self) -> io::Result<()> {
         rustix::io::write(&self.fd, Reply::resend_notification().bytes())?;
         Ok(())
     }
 
-    /// Returns whether the kernel waits for the reply to a request that was taken.
+    /// Returns whether the kernel waits for the reply to a request that was read.
     pub(crate) fn awaits(&self, unique: u64) -> io::Result<bool> {
         match rustix::io::write(&self.fd, Reply::to_interrupt(unique).bytes()) {
             Ok(_) => Ok(true),
@@ -105,7 +105,7 @@ impl ReplySink for Connection {
             parts => rustix::io::writev(&self.fd, parts),
         };
         match sent {
-            // The reply is not waited for any more.
+            // `ENOENT`: the kernel no longer waits for the reply.
             Ok(_) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -1,4 +1,5 @@
-//! The export as the daemon uses it: started once, asked to attach and detach, stopped.
+//! The export as the daemon uses it: started once, then volumes are attached and detached, then
+//! stopped.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,27 +24,27 @@ use crate::mount;
 use crate::schedule::WORKER_COUNT_MAX;
 use crate::worker_pool::{WorkerPool, WorkerPoolOptions};
 
-/// File systems of former processes that are removed from one mount point.
+/// Maximum number of stale mounts that are removed from one mount point.
 const STALE_MOUNTS_MAX: u32 = 16;
 
-/// How long the kernel may take to tell of a file that was closed.
+/// Maximum time for the kernel to report that a file was closed.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often it is looked meanwhile.
+/// Polling interval during that time.
 const CLOSING_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Parts that remain when an export stops.
+/// State that is kept when an export stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// The connection, with the fd store: devices wait for the next process, and fail nothing.
+    /// The connection, by the fd store. Devices wait for the next process without errors.
     Connection,
-    /// The connection, if anybody has a file open, or stays in the directory; else nothing.
+    /// The connection, if any file is open or a process uses the directory; otherwise nothing.
     WhatIsUsed,
-    /// Nothing: devices that are still attached fail from then on.
+    /// Nothing. Requests of devices that are still attached fail.
     Nothing,
 }
 
-/// A volume that is attached as a loop device of this machine.
+/// A volume attached as a loop device of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
     pub file: FileId,
@@ -51,14 +52,14 @@ pub struct Attachment {
     number: u32,
 }
 
-/// A device whose connection is lost for good: every request fails.
+/// A device whose connection is permanently lost. All its requests fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadDevice {
     pub device: PathBuf,
-    /// File to which it was bound.
+    /// Backing file of the device.
     pub file: PathBuf,
     number: u32,
-    /// Of the binding that is dead.
+    /// Sequence number of the dead binding.
     sequence: Option<u64>,
 }
 
@@ -67,13 +68,13 @@ pub struct DeadDevice {
 pub enum Origin {
     /// Mounted by this process.
     Mounted,
-    /// Taken over; devices that former processes attached go on.
+    /// Taken over from an earlier process. Its attached devices continue to work.
     TakenOver,
 }
 
-/// Volumes as files and loop devices of this machine.
+/// Volumes as files and loop devices of this host.
 ///
-/// Dropping it is stopping it with [`Keep::Connection`].
+/// Dropping it has the effect of [`Keep::Connection`].
 pub struct Export {
     config: Config,
     files: Arc<dyn Files>,
@@ -85,16 +86,16 @@ pub struct Export {
     kept: KeptDescriptors,
     origin: Origin,
     open: Arc<OpenFiles>,
-    /// The devices that were attached or found. They may have gone since.
+    /// Devices that were attached or found. They may have been removed since.
     known: Mutex<HashMap<FileId, Bound>>,
     dead: Vec<DeadDevice>,
-    /// Held while devices are attached or detached, so that they do not vanish in between.
+    /// Held while devices are attached or detached, so that they are not removed concurrently.
     devices: Mutex<()>,
 }
 
 impl Export {
-    /// Takes over the connection that a former process left, or mounts a new one, and serves it.
-    /// The caller makes sure that no two processes export to the same mount point at a time.
+    /// Takes over the connection of an earlier process, or mounts a new one, and serves it. The
+    /// caller ensures that only one process at a time exports to a mount point.
     pub fn start(mut config: Config, files: Arc<dyn Files>) -> Result<Self, AttachError> {
         assert!((1..=WORKER_COUNT_MAX).contains(&config.worker_count), "one to 64 workers");
         config.mount_point = mount::prepare(&config.mount_point).map_err(|error| {
@@ -153,30 +154,31 @@ impl Export {
         self.origin
     }
 
-    /// Dead devices that are still in use, so that they could not be removed: left when a former
-    /// connection was lost with its file descriptor store, or a volume with its pool. They fail
-    /// every request. Those that were open disappear when they are closed, those that were mounted
-    /// when they are unmounted and [`Export::remove_dead_devices`] is called.
+    /// Dead devices that could not be removed because they are in use. A device is dead when the
+    /// connection of an earlier process was lost with its fd store, or a volume with its pool. Its
+    /// requests fail. An open device is removed when it is closed; a mounted one after it is
+    /// unmounted, by [`Export::remove_dead_devices`].
     pub fn dead_devices(&self) -> Vec<&DeadDevice> {
         let is_there =
             |it: &&DeadDevice| it.sequence.is_some() && sequence_of(it.number) == it.sequence;
         self.dead.iter().filter(is_there).collect()
     }
 
-    /// Removes dead devices that are no longer in use. To be called periodically.
+    /// Removes dead devices that are no longer in use. Must be called periodically.
     pub fn remove_dead_devices(&self) {
         for dead in self.dead_devices() {
             let command = HelperCommand::Detach { number: dead.number, sequence: dead.sequence };
             let _alone = self.lock_devices();
-            // One that is still in use is tried again the next time.
+            // A device that is still in use is retried by the next call.
             if self.config.helpers.send(&command).is_ok() {
                 tracing::info!(device = %dead.device.display(), "removed a dead loop device");
             }
         }
     }
 
-    /// Attaches a volume as a loop device, or returns the one that it has. With `flush_each_write`
-    /// a new device flushes each write and takes no flushes; an existing device keeps its setting.
+    /// Attaches a volume as a loop device, or returns its existing device. With `flush_each_write`
+    /// a new device flushes each write and the kernel sends it no flushes; an existing device keeps
+    /// its setting.
     pub fn attach(&self, name: &str, flush_each_write: bool) -> Result<Attachment, AttachError> {
         let (file, device) = self.find(name)?;
         let _alone = self.lock_devices();
@@ -206,18 +208,18 @@ impl Export {
         Ok(Attachment::new(file, bound.number))
     }
 
-    /// Loop device of a volume, if it has one that still exists. Never waits.
+    /// Loop device of a volume, if it exists. Does not block.
     pub fn device_of(&self, file: FileId) -> Option<PathBuf> {
         Some(LoopDevice::path(self.bound(file)?.number))
     }
 
-    /// A process that has the volume's file open, besides its own device: preferably one that may
-    /// write. Waits for a moment if somebody has just closed it.
+    /// Finds a process that has the volume's file open, other than its own device, preferably a
+    /// writer. Waits briefly for the kernel to report a recent close.
     pub fn file_user(&self, file: FileId) -> Result<Option<FileUser>, AttachError> {
         let bound = self.bound(file);
         let own_count = u64::from(bound.is_some_and(|it| it.is_new));
         let has_more = || self.open.count(file.node()) > own_count;
-        // Everything that was ever opened was counted.
+        // All opens since the mount were counted.
         if self.origin == Origin::Mounted && !has_more() {
             return Ok(None);
         }
@@ -242,7 +244,8 @@ impl Export {
         Ok(has_more().then(|| FileUser { words: words.to_owned(), writes: true }))
     }
 
-    /// Contents that have to be fetched first hold up nobody who attaches.
+    /// Scans for partitions in the background, because reading the first block may have to fetch
+    /// contents.
     fn look_for_partitions_later(&self, bound: Bound) {
         let helpers = self.config.helpers.clone();
         let look = move || {
@@ -256,8 +259,8 @@ impl Export {
         }
     }
 
-    /// Detaches the loop device. Fails with `Busy` while it is in use, and with `NotFound` when
-    /// there is none.
+    /// Detaches the loop device. Fails with `Busy` while it is in use, and with `NotFound` if there
+    /// is none.
     pub fn detach(&self, file: FileId) -> Result<(), AttachError> {
         let _alone = self.lock_devices();
         let Some(Bound { number, sequence, .. }) = self.bound(file) else {
@@ -284,9 +287,9 @@ impl Export {
         Ok(())
     }
 
-    /// Tells the kernel whether the volume's loop device, if it has one, takes flushes. To be
-    /// called after [`BlockDevice::write_cache`] has changed, because the kernel would send no
-    /// flushes. On an error the kernel keeps the old setting.
+    /// Tells the kernel whether the volume's loop device, if it has one, takes flushes. Must be
+    /// called after [`BlockDevice::write_cache`] has changed, because the kernel may otherwise send
+    /// no flushes. On an error the kernel keeps the old setting.
     pub fn write_cache_changed(&self, file: FileId) -> Result<(), AttachError> {
         let Some(device) = self.files.by_id(file) else {
             return Ok(());
@@ -300,8 +303,8 @@ impl Export {
         Ok(())
     }
 
-    /// All loop devices of this export, whichever process attached them. Devices that others bound
-    /// to its files are not included.
+    /// All loop devices of this export, also those that earlier processes attached. Devices that
+    /// other programs bound to its files are not included.
     pub fn attachments(&self) -> Result<Vec<Attachment>, AttachError> {
         let listed = list_devices(&self.config)?;
         Ok(listed
@@ -315,8 +318,8 @@ impl Export {
             .collect())
     }
 
-    /// Starts a new file descriptor store if the old one has died. To be called periodically:
-    /// without one, devices do not survive this process.
+    /// Starts a new fd store if the old one has died. Must be called periodically, because devices
+    /// do not survive this process without an fd store.
     pub fn refresh_fd_store(&self) -> Result<(), AttachError> {
         if self.kept.are_kept() {
             return Ok(());
@@ -325,8 +328,8 @@ impl Export {
         self.kept.keep(&self.connection, &self.requests, &self.config)
     }
 
-    /// Returns false once the kernel has ended the connection, because it was unmounted or aborted.
-    /// Devices fail then, until a new export is started.
+    /// Returns whether the connection exists. It ends when it is unmounted or aborted; devices then
+    /// fail until a new export is started.
     pub fn is_serving(&self) -> bool {
         self.workers.is_serving()
     }
@@ -357,8 +360,8 @@ impl Export {
         })
     }
 
-    /// Unmounts what nobody uses; the kernel knows. Where it is mounted in other places too, as in
-    /// a container's, it is used there.
+    /// Unmounts the file system if it is unused, and returns whether it is used. If it is mounted
+    /// in other places too, such as in a container, it counts as used.
     fn is_used(&self) -> Result<bool, AttachError> {
         let mount_point = &self.config.mount_point;
         let failed = |error| AttachError::at_path("unmount", mount_point, error);
@@ -381,17 +384,17 @@ impl Export {
     }
 
     fn lock_known(&self) -> MutexGuard<'_, HashMap<FileId, Bound>> {
-        // Each change is whole.
+        // Each change is complete, also after a panic.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_devices(&self) -> MutexGuard<'_, ()> {
-        // It guards nothing in memory that a panic could have left half-done.
+        // The lock guards no memory that a panic could leave inconsistent.
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A loop device that takes no writes takes no flushes either.
+/// A read-only loop device takes no flushes.
 fn loop_cache(device: &dyn BlockDevice) -> WriteCache {
     if device.is_read_only() { WriteCache::Absent } else { device.write_cache() }
 }
@@ -402,8 +405,8 @@ impl Attachment {
     }
 }
 
-/// Takes away what former processes left mounted and no process keeps. Returns the devices on it
-/// that could not be removed with it.
+/// Removes stale mounts, which an earlier process left and no process keeps. Returns the devices on
+/// them that could not be removed.
 fn remove_stale_mounts(config: &Config) -> Result<Vec<DeadDevice>, AttachError> {
     let mount_point = &config.mount_point;
     let failed = |error| AttachError::at_path("remove the stale mount at", mount_point, error);
@@ -412,7 +415,7 @@ fn remove_stale_mounts(config: &Config) -> Result<Vec<DeadDevice>, AttachError> 
         if !mount::is_mounted(mount_point).map_err(failed)? {
             return Ok(dead);
         }
-        // What waits for the lost connection gets an error now, the following included.
+        // Requests that wait for the lost connection fail now, and so do later ones.
         mount::abort(mount_point).map_err(failed)?;
         if mount::is_mounted(mount_point).map_err(failed)? {
             dead.extend(remove_dead_devices(config)?);
@@ -424,14 +427,14 @@ fn remove_stale_mounts(config: &Config) -> Result<Vec<DeadDevice>, AttachError> 
 }
 
 fn remove_dead_devices(config: &Config) -> Result<Vec<DeadDevice>, AttachError> {
-    // Attributes of some may still be remembered; their connection is lost all the same.
+    // Attributes of some may still be cached, but their connection is lost too.
     let all = list_devices(config)?.into_iter();
     Ok(all.filter_map(|device| remove_device(config, device)).collect())
 }
 
-/// The devices that a former process attached, and those that could not be removed although their
-/// volume is gone, as with a pool that was lost: they fail every request. Asks the kernel about
-/// files, so it must be served.
+/// Lists the devices that an earlier process attached, and those that are dead because their volume
+/// was lost with its pool and could not be removed. Reads attributes of served files, so the
+/// connection must be served.
 fn look_at_devices(
     config: &Config,
     files: &dyn Files,
@@ -442,7 +445,7 @@ fn look_at_devices(
             Listed::Alive { number, node, whose: Whose::Ours, flushes_each_write, .. } => {
                 (number, FileId::of_node(node), flushes_each_write)
             }
-            // Those of others fail, too, and are for those to remove who made them.
+            // Devices of other programs fail too, but are left for them to remove.
             Listed::Alive { .. } => continue,
             Listed::Dead { number, .. } => (number, None, false),
         };
@@ -458,7 +461,7 @@ fn look_at_devices(
     Ok((known, dead))
 }
 
-/// Returns the device if it is in use and stays.
+/// Removes a device. Returns it if it is in use and remains.
 fn remove_device(config: &Config, device: Listed) -> Option<DeadDevice> {
     let (number, file) = match device {
         Listed::Dead { number, file } => (number, file),

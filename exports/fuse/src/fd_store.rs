@@ -1,20 +1,20 @@
-//! The process that keeps connections to the kernel open while no process serves them.
+//! The fd store: a process that keeps connections to the kernel open while no process serves them.
 //!
-//! A connection ends when its last descriptor is closed, and with it every device on top. The same
-//! holds for the memory of its requests. So one small process, started by the daemon and then left
-//! alone, holds copies of both descriptors. It sleeps until one of the same user, or of root, asks
-//! it to keep, hand out or release one; it never reads requests itself. When it has released the
-//! last one it ends.
+//! A connection ends when its last descriptor is closed, and with it all devices on it. The same
+//! applies to the memory file of its requests. Therefore a small process, which the daemon starts,
+//! holds copies of both descriptors. It sleeps until a process of the same user or of root asks it
+//! to keep, hand out or release a descriptor. It never reads requests itself, and exits when it has
+//! released the last descriptor.
 //!
-//! Both sides speak in messages of fixed size over a Unix socket:
+//! Messages have fixed sizes and are sent over a Unix socket:
 //!
 //! ```text
 //! request   magic u64 | operation u32 | label length u32 | label, padded to 256 bytes
 //! reply     magic u64 | status u32 | zero u32 | generation u64
 //! ```
 //!
-//! Descriptors travel beside the message. The label says what the descriptor is for; the generation
-//! counts how often it was kept or handed out.
+//! Descriptors are passed as ancillary data (`SCM_RIGHTS`). The label identifies the descriptor.
+//! The generation counts how often it was kept or handed out.
 
 use std::collections::HashMap;
 use std::fs;
@@ -44,16 +44,16 @@ const LABEL_BYTES_MAX: usize = 256;
 const REQUEST_BYTES: usize = 16 + LABEL_BYTES_MAX;
 const REPLY_BYTES: usize = 24;
 
-/// Descriptors that one fd store keeps: two for each export.
+/// Maximum number of descriptors in one fd store: two for each export.
 const KEPT_MAX: usize = 16;
 
-/// How long callers wait for the fd store, which answers from memory.
+/// Timeout of callers. The fd store answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the fd store waits for one that connects and says nothing, while others wait.
+/// Timeout of the fd store for a connected peer that sends nothing, because others may be waiting.
 const PATIENCE_WITH_PEERS: Duration = Duration::from_millis(500);
 
-/// The helper command to be an fd store.
+/// Helper command that runs an fd store.
 pub(crate) const HOLD: &str = "hold";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,14 +77,14 @@ enum Status {
 
 const STATUSES: [Status; 4] = [Status::Done, Status::UnknownLabel, Status::Full, Status::Malformed];
 
-/// The daemon's side of the fd store that listens on one socket.
+/// Client of the fd store that listens on a socket.
 #[derive(Debug)]
 pub(crate) struct FdStore {
     socket: PathBuf,
     label: Vec<u8>,
 }
 
-/// A descriptor that the fd store handed out.
+/// A descriptor from the fd store.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) fd: OwnedFd,
@@ -92,13 +92,13 @@ pub(crate) struct Kept {
 }
 
 impl FdStore {
-    /// `label` is cut to the most that the fd store takes.
+    /// Creates a client. `label` is truncated to the maximum length.
     pub(crate) fn new(socket: &Path, label: &[u8]) -> Self {
         let label = label[..label.len().min(LABEL_BYTES_MAX)].to_vec();
         Self { socket: socket.to_owned(), label }
     }
 
-    /// Starts an fd store unless one answers, and gives it a copy of `fd`.
+    /// Starts an fd store unless one is running, and passes a copy of `fd` to it.
     pub(crate) fn keep(
         &self,
         fd: BorrowedFd<'_>,
@@ -117,7 +117,7 @@ impl FdStore {
         .map_err(|error| self.error("leave the connection with the fd store", error))
     }
 
-    /// The descriptor that the fd store keeps, or `None` when there is none, or no fd store.
+    /// Returns the stored descriptor. `None` if there is none, or no fd store.
     pub(crate) fn take(&self) -> Option<Kept> {
         match self.ask(Operation::Take, None) {
             Ok((Status::Done, generation, Some(fd))) => Some(Kept { fd, generation }),
@@ -131,12 +131,12 @@ impl FdStore {
         }
     }
 
-    /// Returns whether the fd store is there and keeps the descriptor.
+    /// Returns whether the fd store is running and keeps the descriptor.
     pub(crate) fn is_keeping(&self) -> bool {
         matches!(self.ask(Operation::Take, None), Ok((Status::Done, ..)))
     }
 
-    /// Has the fd store close its copy.
+    /// Makes the fd store close its copy.
     pub(crate) fn release(&self) -> Result<(), AttachError> {
         match self.ask(Operation::Release, None) {
             Ok(_) => Ok(()),
@@ -156,20 +156,20 @@ impl FdStore {
         let listener = new_socket()?;
         bind(&listener, &SocketAddrUnix::new(&self.socket)?)?;
         fs::set_permissions(&self.socket, fs::Permissions::from_mode(0o600))?;
-        // From here on requests queue up, even before the new process accepts them.
+        // From here on requests are queued, even before the new process accepts them.
         listen(&listener, 8)?;
         let mut child = Command::new(&helpers.program)
             .args(&helpers.args)
             .arg(HOLD)
-            // For those who look at processes, to say whose it is.
+            // Identifies the owner in process listings.
             .arg(&self.socket)
-            // It lives on for long, and the daemon's variables may hold keys.
+            // The process is long-lived, and the daemon's environment may contain keys.
             .env_clear()
             .stdin(Stdio::from(listener))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        // Sleeps until the fd store ends, which it does not while it has something to hold.
+        // Waits for the fd store to exit, which is after the last descriptor is released.
         thread::Builder::new().name("fuse-holder".into()).spawn(move || child.wait())?;
         Ok(())
     }
@@ -200,7 +200,7 @@ impl FdStore {
     }
 }
 
-/// Errors that mean that there is no fd store, or that it ended while it was asked.
+/// Returns whether the error means that there is no fd store, or that it exited during the request.
 fn is_absence(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -211,7 +211,7 @@ fn is_absence(error: &io::Error) -> bool {
     )
 }
 
-/// Holds until there is nothing to hold any more. The listening socket is standard input.
+/// Runs the fd store until it keeps no descriptors. The listening socket is standard input.
 pub(crate) fn run() -> io::Result<()> {
     detach_from_session();
     let listener = io::stdin();
@@ -223,7 +223,7 @@ pub(crate) fn run() -> io::Result<()> {
             Err(Errno::INTR | Errno::CONNABORTED) => continue,
             Err(error) => return Err(error.into()),
         };
-        // A peer that misbehaves loses its own connection, nothing else.
+        // A peer that violates the protocol loses only its own connection.
         if let Ok(Operation::Release) = serve_peer(&peer, &mut stored)
             && stored.kept.is_empty()
         {
@@ -232,18 +232,19 @@ pub(crate) fn run() -> io::Result<()> {
     }
 }
 
-/// Nothing that ends a terminal, a directory's use or a hungry process shall end the fd store.
+/// Detaches the fd store from terminal, working directory and out-of-memory killer, so that none of
+/// them ends it or is kept busy by it.
 fn detach_from_session() {
-    // Fails for a session leader, which has no terminal to lose either.
+    // Fails for a session leader, which has no controlling terminal to lose.
     let _ = rustix::process::setsid();
-    // The root directory always exists; staying elsewhere would only keep a directory busy.
+    // Another working directory would keep its file system busy.
     let _ = rustix::process::chdir("/");
-    // Needs privileges that a test may lack; without it the fd store is an ordinary process.
+    // Requires privileges that a test may lack; without it the fd store is not protected.
     let _ = fs::write("/proc/self/oom_score_adj", "-1000");
 }
 
 fn set_name() {
-    // A name helps people only.
+    // The name is only informative.
     let _ = rustix::thread::set_name(c"memlane-holder");
 }
 
@@ -264,7 +265,7 @@ fn serve_peer(peer: &OwnedFd, stored: &mut StoredDescriptors) -> io::Result<Oper
     Ok(operation)
 }
 
-/// What an fd store holds.
+/// Descriptors in an fd store.
 #[derive(Default)]
 struct StoredDescriptors {
     kept: HashMap<Vec<u8>, Kept>,

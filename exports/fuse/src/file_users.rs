@@ -1,9 +1,9 @@
-//! Users of served files: processes that have a file open according to the kernel, and a count of
-//! opens since the files are served.
+//! Users of served files: processes that have a file open according to `/proc`, and the number of
+//! open handles since the files are served.
 //!
-//! The count is exact for what was opened from this process, but names nobody, and knows nothing
-//! of files that were opened before. The kernel names processes, but not what it keeps open itself,
-//! nor descriptors that are on their way between processes.
+//! The number is exact for files opened while this process serves, but does not identify processes,
+//! and excludes files opened earlier. `/proc` identifies processes, but does not show files that
+//! the kernel itself has open, nor descriptors in transit between processes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,41 +16,42 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Processes that are named.
+/// Maximum number of processes that are reported.
 const NAMED_MAX: usize = 8;
 
-/// Bits of the flags of an open file that say what it may be used for; zero is reading.
+/// Access mode bits of open flags (`O_ACCMODE`). Zero is read-only.
 const ACCESS: u32 = 0b11;
 
 /// A user of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileUser {
-    /// Description of the user, and what to do about it.
+    /// Description of the user, with advice.
     pub words: String,
     /// The user may write.
     pub writes: bool,
 }
 
-/// The files that were opened while this process serves them, and not closed.
+/// Number of open handles of each file since this process serves it.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
-    /// The handle that they get. Files that are closed with another one were opened before.
+    /// Handle that opened files get. A file closed with another handle was opened earlier.
     handle: u64,
     by_node: Mutex<HashMap<u64, u64>>,
-    /// The file that a helper of this process may open to write although it is taken.
+    /// Node that a helper of this process may open for writing although it has an exclusive user.
     let_in: AtomicU64,
 }
 
 impl OpenFiles {
     pub(crate) fn new() -> Self {
-        // Since the host was started: no two processes serve the same files at a time.
+        // The clock starts at boot, and only one process at a time serves the files, so the handle
+        // is unique.
         let now = clock_gettime(ClockId::Monotonic);
         let ns = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
         let handle = ns.unsigned_abs() | 1;
         Self { handle, by_node: Mutex::default(), let_in: AtomicU64::new(0) }
     }
 
-    /// Counts a file that is opened, and returns its handle.
+    /// Counts an opened file, and returns its handle.
     pub(crate) fn opened(&self, node: u64) -> u64 {
         *self.lock().entry(node).or_default() += 1;
         self.handle
@@ -73,7 +74,7 @@ impl OpenFiles {
         self.lock().get(&node).copied().unwrap_or_default()
     }
 
-    /// Lets a helper of this process in, for as long as `act` takes.
+    /// Lets a helper of this process open the file for writing while `act` runs.
     pub(crate) fn letting_in<T>(&self, node: u64, act: impl FnOnce() -> T) -> T {
         self.let_in.store(node, Ordering::SeqCst);
         let done = act();
@@ -86,13 +87,13 @@ impl OpenFiles {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
-        // Each change is whole.
+        // Each change is complete, also after a panic.
         self.by_node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The processes that have a file open, some of them if they are many. Those that go away meanwhile
-/// have nothing open.
+/// Processes that have a file open, up to a maximum number. A process that exits meanwhile is
+/// skipped.
 pub(crate) fn processes(file_system: u64, inode: u64) -> io::Result<Vec<FileUser>> {
     let processes = fs::read_dir("/proc")?.flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -109,7 +110,8 @@ fn user(id: u32, file_system: u64, inode: u64) -> Option<FileUser> {
     Some(FileUser { words, writes })
 }
 
-/// By what the kernel knows: nobody who serves a file is asked.
+/// Returns whether a descriptor refers to this inode. Uses cached attributes, because a query could
+/// wait for the server of the file.
 fn is_on(descriptor: &Path, file_system: u64, inode: u64) -> bool {
     let known = statx(CWD, descriptor, AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
     known.is_ok_and(|it| {

@@ -1,19 +1,19 @@
-//! The volumes that this export shows, as their owner provides them.
+//! Interface to the volumes that this export serves as files.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use block_device::BlockDevice;
 
-/// Id of a volume, never reused, and the same after a restart.
+/// Id of a volume. It is never reused, and does not change at a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u64);
 
-/// Node numbers below this one have meanings of their own: none, and the root directory.
+/// Node numbers below this one are reserved: zero is invalid, and one is the root directory.
 const NODE_FIRST: u64 = 2;
 
 impl FileId {
-    /// The number of the file in the kernel's eyes, as node and as inode.
+    /// Node number and inode number of the file.
     pub(crate) fn node(self) -> u64 {
         self.0 + NODE_FIRST
     }
@@ -22,7 +22,7 @@ impl FileId {
         node.checked_sub(NODE_FIRST).map(Self)
     }
 
-    /// Id of the file with this inode number, if it can be that of a volume.
+    /// Id of the volume with this inode number; `None` for reserved numbers.
     pub fn of_inode(inode: u64) -> Option<Self> {
         Self::of_node(inode)
     }
@@ -32,30 +32,31 @@ impl FileId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
     pub id: FileId,
-    /// Name of the file. Names that cannot be file names are left out of the directory.
+    /// Name of the file. Names that are not valid file names are omitted from the directory.
     pub name: String,
 }
 
-/// Attributes of a file that programs look at, beside its size.
+/// Attributes of a file other than its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileState {
-    /// Bytes that are not in holes.
+    /// Number of bytes outside of holes.
     pub data_bytes: u64,
-    /// Time of the last change of contents, since 1970.
+    /// Modification time of the contents, since 1970.
     pub modified: Duration,
 }
 
-/// The volumes that are shown as files. Called by several threads at once.
+/// The volumes that are served as files. Called concurrently.
 pub trait Files: Send + Sync {
     fn by_name(&self, name: &str) -> Option<(FileId, Arc<dyn BlockDevice>)>;
 
-    /// Called for every request: may neither wait nor need memory.
+    /// Looks up a device. Called for every request, so it must not block or allocate memory.
     fn by_id(&self, id: FileId) -> Option<Arc<dyn BlockDevice>>;
 
-    /// Asked when somebody looks at a file.
+    /// Called when attributes of a file are read.
     fn state(&self, id: FileId) -> FileState;
 
-    /// Whether something has the volume for itself, so that others may open its file only to read.
+    /// Returns whether the volume has an exclusive user, so that others may open its file only for
+    /// reading.
     fn is_taken(&self, _id: FileId) -> bool {
         false
     }
@@ -63,7 +64,7 @@ pub trait Files: Send + Sync {
     fn list(&self) -> Vec<FileEntry>;
 }
 
-/// Returns whether a volume of this name can be shown as a file.
+/// Returns whether a volume of this name can be a file.
 pub(crate) fn is_file_name(name: &str) -> bool {
     const NAME_BYTES_MAX: usize = 255;
     let special = matches!(name, "" | "." | "..");

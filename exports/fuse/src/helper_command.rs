@@ -1,6 +1,6 @@
-//! Binding loop devices to served files, in a process of its own (see [`crate::helper_runner`]).
+//! Binding of loop devices to served files, in a separate process (see [`crate::helper_runner`]).
 //!
-//! A helper command arrives as one argument, and its answer is a line; both are JSON.
+//! The command is one argument, and the response is one line; both are JSON.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -24,28 +24,28 @@ use crate::loop_queue::{
 };
 use crate::request::OPEN_DURABLE;
 
-/// Free devices that are tried before giving up: each may be snatched by another process.
+/// Maximum number of free devices that are tried. Another process may bind each of them first.
 const BIND_ATTEMPTS_MAX: u32 = 16;
 
-/// How long another process may be at attaching the same file.
+/// Maximum wait for another process that attaches the same file.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a device may take to be unbound after it was cleared: its last user may just be closing
-/// it.
+/// Maximum wait for a device to be unbound after it was cleared, because its last user may just be
+/// closing it.
 const UNBIND_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often either is asked meanwhile.
+/// Polling interval of both waits.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What the name of each device begins with that is bound here: others bind devices to the same
-/// files.
+/// Prefix of the names of loop devices that this program binds. Other programs may bind devices to
+/// the same files.
 const OUR_MARK: &str = "memlane:";
 
-/// The same of a device whose file is open for durable writes (`O_DSYNC`): each write is flushed,
-/// and the kernel need not ask for it. A name has one of both for as long as it is bound.
+/// Prefix for a device whose file is open with `O_DSYNC`: each write is flushed, and the kernel
+/// sends no flushes. The prefix of a device does not change while it is bound.
 const DURABLE_MARK: &str = "memlane:dsync:";
 
-/// Something to be done with the files below `mount_point`.
+/// Operation on the files below `mount_point`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum HelperCommand {
     Attach {
@@ -54,8 +54,8 @@ pub(crate) enum HelperCommand {
         name: String,
         shape: DeviceShape,
     },
-    /// With a sequence number: only while the device is still bound as it was then. Numbers of
-    /// devices are given again.
+    /// Unbinds a device. With a sequence number, only if the binding is still the same, because
+    /// device numbers are reused.
     Detach { number: u32, sequence: Option<u64> },
     Resize {
         #[serde(with = "any_path")]
@@ -72,9 +72,9 @@ pub(crate) enum HelperCommand {
         #[serde(with = "any_path")]
         mount_point: PathBuf,
     },
-    /// Looks for partitions that could not be looked for when the device was bound.
+    /// Scans for partitions, if that was not possible when the device was bound.
     Scan { number: u32, sequence: Option<u64> },
-    /// Looks who has a file open, besides the device of this number.
+    /// Finds users of a file other than the device of this number.
     Users {
         #[serde(with = "any_path")]
         mount_point: PathBuf,
@@ -83,17 +83,17 @@ pub(crate) enum HelperCommand {
     },
 }
 
-/// Attributes of a device for the kernel, beside its size.
+/// Attributes of a device, other than its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceShape {
     pub(crate) sector_bytes: u32,
     #[serde(with = "CacheForm")]
     pub(crate) write_cache: WriteCache,
     pub(crate) is_read_only: bool,
-    /// Each write is to be flushed before it is answered, and no flushes are to be sent. Decides
-    /// for a device that is bound; one that is there keeps what it has.
+    /// Flush each write before it is answered, so that the kernel sends no flushes. Applies to a
+    /// newly bound device; an existing one keeps its setting.
     pub(crate) flush_each_write: bool,
-    /// Its first block can be read at once, which the kernel does to look for partitions.
+    /// The first block can be read without waiting, so the kernel can scan for partitions.
     pub(crate) is_at_hand: bool,
 }
 
@@ -104,7 +104,7 @@ enum CacheForm {
     Volatile,
 }
 
-/// Paths may hold any byte.
+/// Serialization of paths, which may contain arbitrary bytes.
 mod any_path {
     use std::ffi::OsString;
     use std::path::{Path, PathBuf};
@@ -129,18 +129,18 @@ pub(crate) enum Outcome {
     Users(Vec<FileUser>),
 }
 
-/// One binding of a loop device to a file.
+/// Binding of a loop device to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Bound {
     pub(crate) number: u32,
     pub(crate) sequence: Option<u64>,
-    /// Bound by this command, not by one before it.
+    /// True if this command created the binding.
     pub(crate) is_new: bool,
-    /// Its file is open for durable writes, so it sends no flushes.
+    /// The file is open with `O_DSYNC`, so the device sends no flushes.
     pub(crate) flushes_each_write: bool,
 }
 
-/// One loop device on a file below the mount point.
+/// A loop device on a file below the mount point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Listed {
     Alive {
@@ -157,16 +157,16 @@ pub(crate) enum Listed {
     },
 }
 
-/// Who bound a loop device.
+/// Owner of a loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Whose {
     Ours,
-    /// An earlier version of this program, if it still has the file locked; else somebody else.
+    /// Either an earlier version of this program, if the file is still locked, or another program.
     Unmarked,
     Others,
 }
 
-/// Why a helper command failed, as it travels between processes.
+/// Error of a helper command, as it is sent between processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Refusal {
     #[serde(with = "KindForm")]
@@ -197,7 +197,7 @@ impl HelperCommand {
         serde_json::from_str(arg.to_str()?).ok()
     }
 
-    /// Does it in this process, waiting for the server of the files as long as it takes.
+    /// Executes the command in this process, and waits for the server of the files without a limit.
     pub(crate) fn run(&self) -> Result<Outcome, Refusal> {
         let done = match self {
             Self::Attach { mount_point, name, shape } => attach(mount_point, name, *shape),
@@ -242,16 +242,16 @@ impl fmt::Display for HelperCommand {
     }
 }
 
-/// Binds a device to the file, or finds the one that is.
+/// Binds a device to the file, or finds the existing one.
 ///
-/// The file is locked first, and the lock lasts as long as the device keeps the file open. So two
-/// helpers, of which one may be left over from a server that was killed, cannot bind it twice.
+/// The file is locked first, and stays locked as long as the device has it open. Therefore two
+/// concurrent helpers, one of which may remain from a killed server, cannot bind the file twice.
 fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome, AttachError> {
     let path = mount_point.join(name);
     let failed = |error| AttachError::at_path("open", &path, error);
     let backing_file = OpenOptions::new()
         .read(true)
-        // The driver makes a device read-only whose file is not open for writing.
+        // The driver makes a device read-only if its file is not open for writing.
         .write(!shape.is_read_only)
         .custom_flags(open_flags(shape).bits().cast_signed())
         .open(&path)
@@ -260,10 +260,10 @@ fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome,
     let deadline = Instant::now() + ATTACH_PATIENCE;
     loop {
         let is_locked = flock(&backing_file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        // Each of our devices has its file locked.
+        // Every device of this program keeps its file locked.
         let earlier = (!is_locked).then_some(shape);
         if let Some((number, flushes_each_write)) = device_on(mount_point, inode, earlier)? {
-            // A former process may have ended before it told the kernel.
+            // An earlier process may have exited before it told the kernel.
             set_write_cache(number, shape.cache_of(flushes_each_write))?;
             let sequence = sequence_of(number);
             let bound = Bound { number, sequence, is_new: false, flushes_each_write };
@@ -284,7 +284,7 @@ fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome,
 }
 
 impl DeviceShape {
-    /// Write cache of a device, whose file may be open for durable writes.
+    /// Write cache setting of a device, which depends on whether its file is open with `O_DSYNC`.
     fn cache_of(self, flushes_each_write: bool) -> WriteCache {
         if flushes_each_write { WriteCache::Absent } else { self.write_cache }
     }
@@ -303,7 +303,7 @@ fn bind_with_direct_io(
     shape: DeviceShape,
 ) -> Result<Outcome, AttachError> {
     let (number, device) = bind_free_device(path, &file, shape)?;
-    // From here on the device keeps the file open, and this process must not.
+    // From here on the device has the file open, and this process must close it.
     drop(file);
     let binding = device.binding().map_err(|error| device_error("examine", number, error))?;
     let sequence = sequence_of(number);
@@ -324,8 +324,8 @@ fn bind_with_direct_io(
     Ok(Outcome::Attached(Bound { number, sequence, is_new: true, flushes_each_write }))
 }
 
-/// Number of our device on a file, if there is one, and whether each of its writes is flushed. It
-/// has our mark, or is of the shape that an earlier version may have made.
+/// Finds this program's device on a file, and whether it flushes each write. The device has our
+/// prefix, or has the shape that an earlier version would have used.
 fn device_on(
     mount_point: &Path,
     inode: u64,
@@ -382,7 +382,7 @@ fn bind_free_device(
         let device = device.map_err(|error| device_error("open", number, error))?;
         match device.bind(&backing) {
             Ok(()) => return Ok((number, device)),
-            // Another process was quicker.
+            // Another process bound it first.
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
             Err(error) => return Err(device_error("bind", number, error)),
         }
@@ -401,18 +401,19 @@ fn detach(number: u32, sequence: Option<u64>) -> Result<Outcome, AttachError> {
         }
         opened => opened.map_err(|error| device_error("open", number, error))?,
     };
-    // No process can bind it anew while it is open here.
+    // The device cannot be bound again while it is open here.
     if sequence.is_some_and(|sequence| sequence_of(number) != Some(sequence)) {
         return Ok(Outcome::Done);
     }
     let bound_to = backing_file(number);
-    // Partitions of a device that was not asked to look for them outlive it, and would be there
-    // still when it shows something else. A device that is dead says nothing, and has none to read.
+    // The kernel drops partitions at the unbinding only if the device has the partition scan flag,
+    // which this sets. Otherwise they would outlive the binding and appear on the next file. The
+    // error of a dead device is ignored, because its partition table cannot be read.
     let _refused = device.look_for_partitions();
     set_completion(number, Completion::NearTheCoreThatAsked);
     set_queue_attribute(number, "write_cache", cache_name(WriteCache::Volatile));
     match device.unbind_when_closed() {
-        // It was not bound.
+        // The device was not bound.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
             return Ok(Outcome::Done);
         }
@@ -421,7 +422,7 @@ fn detach(number: u32, sequence: Option<u64>) -> Result<Outcome, AttachError> {
     drop(device);
     let deadline = Instant::now() + UNBIND_PATIENCE;
     while Instant::now() < deadline {
-        // Another process may have bound the number anew as soon as it was free.
+        // Another process may have bound the device again after it became free.
         if backing_file(number) != bound_to {
             return Ok(Outcome::Done);
         }
@@ -439,14 +440,14 @@ fn detach(number: u32, sequence: Option<u64>) -> Result<Outcome, AttachError> {
 }
 
 fn resize(file: &Path, number: u32) -> Result<Outcome, AttachError> {
-    // Asking for the attributes makes the kernel learn the new size, which the device then takes.
+    // Reading the attributes updates the size in the kernel, from which the device then takes it.
     fs::metadata(file).map_err(|error| AttachError::at_path("examine", file, error))?;
     let device = LoopDevice::open(number).map_err(|error| device_error("open", number, error))?;
     device.update_size().map_err(|error| device_error("resize", number, error))?;
     Ok(Outcome::Done)
 }
 
-/// All loop devices on files below `mount_point`, whatever the files are called now.
+/// Lists all loop devices on files below `mount_point`, also if the files were renamed.
 fn list(mount_point: &Path) -> Result<Vec<Listed>, AttachError> {
     let entries = fs::read_dir("/sys/block").map_err(|error| {
         AttachError::at_path("list block devices in", "/sys/block".as_ref(), error)
@@ -468,7 +469,7 @@ fn list(mount_point: &Path) -> Result<Vec<Listed>, AttachError> {
 fn examine(mount_point: &Path, number: u32, file: PathBuf) -> Option<Listed> {
     let binding = LoopDevice::open(number).and_then(|device| device.binding());
     match (binding, fs::metadata(mount_point)) {
-        // It was unbound just now.
+        // The device was unbound meanwhile.
         (Ok(None), _) => None,
         (Ok(Some(binding)), Ok(root)) if binding.file_system == root.dev() => {
             let (node, is_read_only) = (binding.inode, binding.is_read_only);
@@ -517,7 +518,7 @@ fn users(
     Ok(users)
 }
 
-/// The path of the file that a device was bound to, as it was then; asks the driver alone.
+/// Path of a device's backing file at the time of binding. Reads sysfs only.
 fn backing_file(number: u32) -> Option<PathBuf> {
     let mut path = fs::read(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
     if path.last() == Some(&b'\n') {
@@ -526,8 +527,8 @@ fn backing_file(number: u32) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(path)))
 }
 
-/// Tells one binding of a loop device from every other: the kernel never gives such a number again.
-/// `None` for a device that is not bound, and for kernels that do not tell.
+/// Sequence number of a binding (`diskseq`), which the kernel never reuses. `None` for an unbound
+/// device, and for kernels without `diskseq`.
 pub(crate) fn sequence_of(number: u32) -> Option<u64> {
     backing_file(number)?;
     let text = fs::read_to_string(format!("/sys/block/loop{number}/diskseq")).ok()?;
@@ -543,8 +544,8 @@ impl Outcome {
         serde_json::to_string(outcome).expect("all of it has a form in JSON")
     }
 
-    /// Understands what [`Outcome::format`] wrote. An answer without an end is an error, as is that
-    /// to another command.
+    /// Parses the output of [`Outcome::format`]. An incomplete response or the response to another
+    /// command is an error.
     pub(crate) fn parse(answer: &str, command: &HelperCommand) -> Result<Self, AttachError> {
         match serde_json::from_str::<Result<Self, Refusal>>(answer) {
             Ok(Ok(outcome)) if outcome.is_of(command) => Ok(outcome),

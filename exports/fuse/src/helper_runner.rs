@@ -1,10 +1,10 @@
-//! Other processes of the same program, which do what the serving process must not.
+//! Helper processes of the same program, for operations that the serving process must not do.
 //!
-//! A thread that waits for its own process's answer cannot be killed, and a process with such a
-//! thread never ends: it would keep its locks, and the next one could not start. So everything
-//! that touches the served files (attaching, detaching, resizing, looking for attachments) is
-//! done by a short-lived process, a helper. If the server is killed meanwhile, the helper waits for
-//! the next one and finishes.
+//! A thread that accesses a file served by its own process cannot be killed while it waits. Such a
+//! process would never exit, it would keep its locks, and the next daemon could not start.
+//! Therefore each access to the served files (attaching, detaching, resizing, listing attachments)
+//! is done by a short-lived helper process. If the server is killed meanwhile, the helper waits for
+//! the next server and completes.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -17,10 +17,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::helper_command::{HelperCommand, Outcome};
 
-/// How long a helper may take. Detaching writes back what the page cache holds, which may be much.
+/// Timeout of a helper. Detaching writes back the page cache, which may be large.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The most that a helper command may answer.
+/// Maximum length of a response.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// Command line that starts this program so that it calls [`crate::run_command`] with the arguments
@@ -32,19 +32,19 @@ pub struct HelperRunner {
 }
 
 impl HelperRunner {
-    /// The running program itself, even if its file was replaced, with `args` before the other
+    /// Runs the current program, even if its file was replaced, with `args` before the other
     /// arguments.
     pub fn same_program(args: impl IntoIterator<Item = OsString>) -> Self {
         Self { program: PathBuf::from("/proc/self/exe"), args: args.into_iter().collect() }
     }
 
-    /// Has another process do `command`, and waits for it.
+    /// Executes `command` in a helper process, and waits for it.
     pub(crate) fn send(&self, command: &HelperCommand) -> Result<Outcome, AttachError> {
         let start_error = |error| AttachError::at_path("start", &self.program, error);
         let mut child = Command::new(&self.program)
             .args(&self.args)
             .arg(command.to_arg())
-            // The daemon's variables may hold keys, and a helper command needs none of them.
+            // The daemon's environment may contain keys, and helpers need no variables.
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -53,7 +53,8 @@ impl HelperRunner {
             .map_err(start_error)?;
         let answer = read_answer(&mut child, Instant::now() + PATIENCE);
         let answer = answer.map_err(|error| {
-            // It may be beyond killing, too; then it ends with the connection.
+            // The helper may be unkillable while it waits for the connection; then it exits when
+            // the connection ends.
             let _ = child.kill();
             AttachError::new(AttachErrorKind::Kernel, command.to_string()).with_source(error)
         })?;
@@ -62,7 +63,7 @@ impl HelperRunner {
     }
 }
 
-/// Everything that the process says until it ends, or an error at `deadline`.
+/// Reads the output of the process until it exits. Fails at `deadline`.
 fn read_answer(child: &mut Child, deadline: Instant) -> io::Result<String> {
     let mut stdout = child.stdout.take().expect("it was asked for");
     let mut answer = Vec::new();

@@ -1,8 +1,9 @@
-//! Requests in flight, in memory that outlives the process.
+//! Requests in flight, in a memory file that outlives the process.
 //!
-//! Kernels before 6.9 do not send requests again that a killed process had taken. So workers read
-//! requests into a memory file, of which the fd store keeps a descriptor beside the connection's.
-//! The next process looks there for what the kernel still waits for, and serves it.
+//! Kernels before 6.9 cannot resend requests that a killed process had read. Therefore workers read
+//! requests into a memory file, of which the fd store keeps a descriptor in addition to the
+//! connection's. The next process finds the requests there that the kernel still waits for, and
+//! serves them.
 //!
 //! ```text
 //! magic u64 | count of buffers u64 | identity u64 | … one page
@@ -10,11 +11,11 @@
 //! buffers             one for each worker: room for the longest message
 //! ```
 //!
-//! Nothing is ever marked as answered: the kernel knows, and numbers of requests are not used
-//! twice in one connection ([`Connection::awaits`](crate::connection::Connection::awaits)). The
-//! identity says which connection that is: the source of its mount ends with it. A worker keeps
-//! its message until it is answered, except flushes that wait for a place: those are written to
-//! the table first.
+//! Requests are not marked as answered, because the kernel can be asked
+//! ([`Connection::awaits`](crate::connection::Connection::awaits)), and request numbers are unique
+//! in a connection. The identity ties the file to a connection, whose mount source ends with it. A
+//! worker's buffer holds its message until it is answered. Flushes that wait for a slot are copied
+//! to the table first, which frees the buffer.
 
 use std::io;
 use std::ops::Range;
@@ -25,55 +26,55 @@ use kernel::KeptMemory;
 
 use crate::request::{self, DATA_BYTES_MAX, HEADER_BYTES, Malformed, WRITE_BYTES};
 
-/// The number at the end is the version of the layout.
+/// Magic number. Its last digit is the layout version.
 const MAGIC: u64 = u64::from_ne_bytes(*b"mlnfuse1");
 
-/// Places of the words of the first page.
+/// Offsets of the fields of the first page.
 const MAGIC_AT: usize = 0;
 const COUNT_AT: usize = 8;
 const IDENTITY_AT: usize = 16;
 
 const PAGE_BYTES: usize = KeptMemory::UNIT_BYTES;
 
-/// Buffers of one file.
+/// Maximum number of buffers in a file.
 pub(crate) const BUFFERS_MAX: usize = 64;
 
-/// Flushes in the table.
+/// Number of entries in the table of flushes.
 pub(crate) const FLUSHES_MAX: usize = 8192;
 const FLUSH_BYTES: usize = 24;
 
 const TABLE_BYTES: usize = (PAGE_BYTES + FLUSHES_MAX * FLUSH_BYTES).next_multiple_of(PAGE_BYTES);
 const BUFFER_BYTES: usize = PAGE_BYTES + DATA_BYTES_MAX;
 
-/// Set in the length of a write if the flush belongs to one.
+/// Flag in the length field: the flush belongs to a write.
 const HAS_WRITTEN: u64 = 1 << 32;
 
-/// A request that is answered when what its file holds is on stable storage.
+/// A request that is answered when the contents of its file are on stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flush {
     pub(crate) unique: u64,
     pub(crate) node: u64,
-    /// Length of the write that the flush belongs to, if it does to one.
+    /// Length of the write that the flush belongs to, if any.
     pub(crate) written_bytes: Option<u32>,
-    /// True if it may wait for a disk.
+    /// True if the flush may wait for a disk.
     pub(crate) may_wait: bool,
-    /// Its entry in the [`FlushTable`], if it waits or has waited.
+    /// Entry in the [`FlushTable`], if the flush waits or has waited.
     pub(crate) entry: Option<u16>,
 }
 
-/// Memory of the requests of one connection.
+/// Memory file of one connection's requests.
 pub(crate) struct InFlight {
-    /// Number of the connection that the requests are from.
+    /// Identity of the connection that the requests belong to.
     pub(crate) identity: u64,
     /// At least one for each worker.
     pub(crate) buffers: Vec<MessageBuffer>,
     pub(crate) flushes: FlushTable,
-    /// Flushes that a former process left; they are in the table.
+    /// Flushes that an earlier process left in the table.
     pub(crate) unanswered_flushes: Vec<Flush>,
 }
 
 impl InFlight {
-    /// A new memory file for the requests of a new connection, and what is in it.
+    /// Creates a memory file for a new connection, and opens it.
     pub(crate) fn create(worker_count: usize) -> io::Result<(OwnedFd, Self)> {
         let file = KeptMemory::new_file("memlane-fuse-requests")?;
         let mut table = KeptMemory::map(file.as_fd(), 0..bytes(TABLE_BYTES))?;
@@ -84,7 +85,7 @@ impl InFlight {
         Ok((file, in_flight))
     }
 
-    /// Opens a memory file of a former process for so many workers.
+    /// Opens the memory file of an earlier process for this number of workers.
     pub(crate) fn open(file: BorrowedFd<'_>, worker_count: usize) -> io::Result<Self> {
         let mut table = KeptMemory::map(file, 0..bytes(TABLE_BYTES))?;
         let known_count = usize::try_from(word(&table, COUNT_AT)).unwrap_or(usize::MAX);
@@ -102,8 +103,8 @@ impl InFlight {
         Ok(Self { identity, buffers, flushes, unanswered_flushes: Vec::new() })
     }
 
-    /// Finds what the former process has not answered, by the kernel's word. Returns how many
-    /// requests these are.
+    /// Finds the requests that the earlier process has not answered, by asking the kernel. Returns
+    /// their number.
     pub(crate) fn find_unanswered(
         &mut self,
         is_awaited: impl Fn(u64) -> io::Result<bool>,
@@ -117,7 +118,7 @@ impl InFlight {
         let mut count = self.unanswered_flushes.len();
         for buffer in &mut self.buffers {
             let Some((unique, length)) = buffer.whole_message() else { continue };
-            // A flush that waits has been done but for the flush.
+            // The rest of a waiting flush's request is already done.
             let waits = self.unanswered_flushes.iter().any(|flush| flush.unique == unique);
             if !waits && is_awaited(unique)? {
                 buffer.unanswered = Some(length);
@@ -128,7 +129,7 @@ impl InFlight {
     }
 }
 
-/// Flushes that no buffer holds any more and that are not answered.
+/// Table of unanswered flushes that are no longer in a buffer.
 #[derive(Debug)]
 pub(crate) struct FlushTable {
     memory: KeptMemory,
@@ -136,13 +137,13 @@ pub(crate) struct FlushTable {
 }
 
 impl FlushTable {
-    /// An empty table of its own.
+    /// Creates an empty table.
     #[cfg(test)]
     pub(crate) fn new() -> Self {
         InFlight::create(1).expect("there is memory").1.flushes
     }
 
-    /// Writes a flush to the table, and returns it with its entry, or `None` if the table is full.
+    /// Stores a flush in the table, and returns it with its entry. `None` if the table is full.
     pub(crate) fn keep(&mut self, flush: Flush) -> Option<Flush> {
         if flush.entry.is_some() {
             return Some(flush);
@@ -150,7 +151,8 @@ impl FlushTable {
         let entry = self.free.pop()?;
         let written = flush.written_bytes.map_or(0, |length| HAS_WRITTEN | u64::from(length));
         let start = place_of(entry);
-        // Half an entry must not pass for a request that the kernel waits for.
+        // Clear the request number first, so that a partially written entry is never taken for a
+        // valid request.
         set_word(&mut self.memory, start, 0);
         compiler_fence(Ordering::SeqCst);
         set_word(&mut self.memory, start + 8, flush.node);
@@ -160,7 +162,7 @@ impl FlushTable {
         Some(Flush { entry: Some(entry), ..flush })
     }
 
-    /// The flush was answered.
+    /// Frees the entry of an answered flush.
     pub(crate) fn free(&mut self, flush: &Flush) {
         self.free.extend(flush.entry);
     }
@@ -174,10 +176,10 @@ impl FlushTable {
     }
 }
 
-/// Room for the longest message, placed so that the data of a write begins at a page.
+/// Buffer for the longest message, aligned so that the data of a write starts at a page boundary.
 pub(crate) struct MessageBuffer {
     memory: KeptMemory,
-    /// Length of a message that a former process took and did not answer.
+    /// Length of a message that an earlier process read and did not answer.
     pub(crate) unanswered: Option<usize>,
 }
 
@@ -197,7 +199,7 @@ impl MessageBuffer {
         &self.memory[Self::START..Self::START + length]
     }
 
-    /// Number and length of the last message, if it is whole.
+    /// Request number and length of the last message, if it is complete.
     fn whole_message(&self) -> Option<(u64, usize)> {
         let stated = u32::from_ne_bytes(*self.memory[Self::START..].first_chunk()?);
         let length = usize::try_from(stated).ok()?;
@@ -253,7 +255,7 @@ mod tests {
         Flush { unique, node: NODE, written_bytes, may_wait: true, entry: None }
     }
 
-    /// The message in each buffer that a former process did not answer.
+    /// Unanswered messages of an earlier process, for each buffer.
     fn messages(in_flight: &InFlight) -> Vec<Option<&[u8]>> {
         let message = |buffer: &'_ MessageBuffer| buffer.unanswered;
         let lengths = in_flight.buffers.iter().map(message);
@@ -293,7 +295,8 @@ mod tests {
         let [first, answered, last] = [(2, None), (4, Some(8)), (6, Some(u32::MAX))]
             .map(|(unique, written)| former.flushes.keep(flush(unique, written)));
         former.flushes.free(&answered.expect("there is room"));
-        // Its entry is taken by the next one, or stands where the kernel knows better.
+        // The next flush reuses the entry, or the entry remains and the kernel does not wait for
+        // it.
         take(&mut former, 0, &write_message(NODE, 0, b"data"));
         drop(former);
         let mut next = opened(&file, 1);

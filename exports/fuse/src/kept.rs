@@ -1,4 +1,4 @@
-//! The connection and the memory of its requests, taken over from a former process or new.
+//! Connection and request memory: taken over from an earlier process, or new.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,15 +12,15 @@ use crate::fd_store::{FdStore, Kept};
 use crate::in_flight::InFlight;
 use crate::mount;
 
-/// Connection of one export.
+/// Connection of one export, with its request memory.
 pub(crate) struct Channel {
     pub(crate) connection: Connection,
-    /// Memory file that holds `in_flight`.
+    /// Memory file of `in_flight`.
     pub(crate) requests: OwnedFd,
     pub(crate) in_flight: InFlight,
 }
 
-/// The fd store's copies of what the next process needs.
+/// Copies of descriptors in the fd store, for the next process.
 pub(crate) struct KeptDescriptors {
     connection: FdStore,
     requests: FdStore,
@@ -36,8 +36,8 @@ impl KeptDescriptors {
         }
     }
 
-    /// Starts an fd store unless one answers, and gives it copies. The connection is the last: who
-    /// finds it finds both.
+    /// Starts an fd store unless one is running, and passes copies of both descriptors to it. The
+    /// connection is passed last, so a process that finds it finds both.
     pub(crate) fn keep(
         &self,
         connection: &Connection,
@@ -52,15 +52,15 @@ impl KeptDescriptors {
         self.connection.is_keeping() && self.requests.is_keeping()
     }
 
-    /// Has the fd store close its copies.
+    /// Makes the fd store close its copies.
     pub(crate) fn release(&self) -> Result<(), AttachError> {
         self.requests.release()?;
         self.connection.release()
     }
 }
 
-/// The connection that the fd store kept. What was in flight is sent again by the kernel, or found
-/// in the memory of its requests.
+/// Takes over the connection in the fd store. Requests in flight are resent by the kernel, or found
+/// in the request memory.
 pub(crate) fn take_over(
     config: &Config,
     kept: &KeptDescriptors,
@@ -99,17 +99,17 @@ pub(crate) fn take_over(
     Ok(Some(Channel { connection, requests, in_flight }))
 }
 
-/// Result of looking for the requests that were in flight.
+/// Result of recovering the requests in flight.
 enum Resumed {
-    /// In this memory, or the kernel sends them again and the memory will do for the next ones.
+    /// They are in this memory. Or the kernel resends them, and the memory can be reused.
     Here(OwnedFd, InFlight),
-    /// The kernel sends them again, and there is no memory.
+    /// The kernel resends them, and there is no usable memory.
     ByKernel,
-    /// Nowhere, for this reason.
+    /// They are lost, for this reason.
     Lost(&'static str),
 }
 
-/// Finds the requests that were in flight. What fails now may succeed at the next start.
+/// Recovers the requests in flight. An error may be temporary, so the next start may succeed.
 fn resume(config: &Config, connection: &Connection, kept: Option<Kept>) -> io::Result<Resumed> {
     let opened = match kept {
         None => None,
@@ -139,8 +139,8 @@ fn resume(config: &Config, connection: &Connection, kept: Option<Kept>) -> io::R
     }
 }
 
-/// Mounts a new connection. The fd store gets its copies first, so that there is no moment at which
-/// a kill would leave a mount that no process keeps.
+/// Mounts a new connection. The fd store gets its copies before the mount, so a kill at any moment
+/// leaves no mount without a kept connection.
 pub(crate) fn mount_new(config: &Config, kept: &KeptDescriptors) -> Result<Channel, AttachError> {
     let connection = Connection::open().map_err(|error| {
         AttachError::new(AttachErrorKind::Unavailable, "open /dev/fuse")

@@ -1,4 +1,4 @@
-//! Volumes as files over `/dev/fuse`, and as loop devices on them.
+//! Volumes as files of a FUSE file system, and as loop devices on these files.
 //!
 //! ```text
 //! application ─▶ /dev/loopN ─▶ kernel ─▶ /dev/fuse ─▶ worker pool ─▶ server ─▶ BlockDevice
@@ -8,26 +8,26 @@
 //!                                        └─▶ fd store keeps a copy while no process serves
 //! ```
 //!
-//! One directory shows each volume as a regular file, which only its user may open; a loop device
-//! on such a file is the volume as a block device of the kernel. The server keeps no state between
-//! requests, so a process that is killed can be replaced: the next one takes the connection from
-//! the fd store, has the kernel send again what was in flight, and no program sees an error.
-//! Kernels before 6.9 cannot send again; there it serves what the killed process left in
-//! [memory](in_flight).
+//! A directory contains each volume as a regular file, which only the directory's user may open. A
+//! loop device on such a file makes the volume a block device of the kernel. The server keeps no
+//! state between requests, so a killed process can be replaced. The next process takes the
+//! connection from the fd store and has the kernel resend the requests in flight, and no program
+//! sees an error. Kernels before 6.9 cannot resend requests. There it serves the requests that the
+//! killed process left in [memory](in_flight).
 //!
 //! Invariants:
 //!
-//! - Nothing needs memory, or waits for another process, between a request and its reply.
-//! - The serving process never opens, closes or examines a file that it serves. It would wait for
-//!   itself, beyond killing; see [`HelperRunner`].
+//! - No memory is allocated, and no other process is waited for, between a request and its reply.
+//! - The serving process never opens, closes or stats a file that it serves. It would wait for
+//!   itself and be unkillable; see [`HelperRunner`].
 //! - One worker waits for requests; the others sleep unless there is work for them. It may do a
-//!   flush without calling another one, if no request waits for that for more than milliseconds.
-//! - However many flushes wait for a disk, a worker is left for reads and writes.
+//!   flush without waking another worker, if no request is delayed by more than milliseconds.
+//! - However many flushes wait for a disk, one worker remains for reads and writes.
 //!
-//! Locks: `Export::devices`, held while a helper command runs, because it is what keeps two of them
-//! apart; no request waits for it. `Export::known`, the schedule's waiting flushes, the pool's
-//! count of workers and the files that are open, held for some instructions. No thread that holds
-//! one of them takes another.
+//! Locks: `Export::devices` is held while a helper command runs, to serialize helpers; no request
+//! waits for it. `Export::known`, the schedule's waiting flushes, the pool's count of workers and
+//! the table of open files are held for a few instructions. No thread that holds one of them takes
+//! another.
 #![forbid(unsafe_code)]
 
 mod config;

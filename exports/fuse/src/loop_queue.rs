@@ -1,11 +1,12 @@
-//! Attributes of a loop device's queue, which sysfs has.
+//! Queue attributes of a loop device in sysfs.
 
 use std::fs;
 
 use block_device::WriteCache;
 use export_kit::{AttachError, AttachErrorKind};
 
-/// Word of `queue/write_cache` of a block device, by which the kernel sends flushes or not.
+/// Value of a block device's `queue/write_cache`, which determines whether the kernel sends
+/// flushes.
 pub(crate) fn cache_name(cache: WriteCache) -> &'static str {
     match cache {
         WriteCache::Volatile => "write back",
@@ -13,13 +14,13 @@ pub(crate) fn cache_name(cache: WriteCache) -> &'static str {
     }
 }
 
-/// Where a block device completes requests: `rq_affinity` in the kernel's
+/// Core on which a block device completes requests: `rq_affinity` in the kernel's
 /// Documentation/ABI/stable/sysfs-block.
 pub(crate) enum Completion {
-    /// On any core that shares a cache: the kernel's default.
+    /// Any core that shares a cache with the requesting core: the kernel's default.
     NearTheCoreThatAsked,
-    /// The serving thread's core would wake the thread that asked there, and both would then share
-    /// that core while another one idles.
+    /// The requesting core. Otherwise the serving thread's core would wake the requesting thread on
+    /// itself, and both would share this core while another one is idle.
     OnTheCoreThatAsked,
 }
 
@@ -32,7 +33,7 @@ pub(crate) fn set_completion(number: u32, completion: Completion) {
 }
 
 /// Tells the kernel whether it must send flushes (Documentation/block/writeback_cache_control),
-/// from the next request on. Fails when it would send none although it must.
+/// from the next request on. Fails if the kernel would omit required flushes.
 pub(crate) fn set_write_cache(number: u32, mode: WriteCache) -> Result<(), AttachError> {
     let path = queue_attribute(number, "write_cache");
     let is_set = || fs::read_to_string(&path).is_ok_and(|now| now.trim() == cache_name(mode));
@@ -50,8 +51,8 @@ pub(crate) fn set_write_cache(number: u32, mode: WriteCache) -> Result<(), Attac
     .with_hint(format!("\"{}\" cannot be written to {path}", cache_name(mode))))
 }
 
-/// Refused where sysfs is read-only: a device that was not told better is slower then, and nothing
-/// else.
+/// Sets a queue attribute for performance. An error, as with a read-only sysfs, is ignored: the
+/// device is only slower.
 pub(crate) fn set_queue_attribute(number: u32, attribute: &str, value: &str) {
     let _refused = fs::write(queue_attribute(number, attribute), value);
 }

@@ -1,4 +1,4 @@
-//! Mounting a connection, and finding and removing what former processes left mounted.
+//! Mounting of a connection, and detection and removal of stale mounts.
 
 use std::ffi::{CString, OsString};
 use std::fs;
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// Beginning of the source of each mount; the identity of the connection follows.
+/// Prefix of a mount's source. The connection's identity follows.
 const SOURCE: &str = "memlane-";
 const FILE_SYSTEM: &str = "fuse.memlane";
 
-/// Mounts `connection` as a directory that only the user that mounts it may enter. The table of
-/// mounts shows its identity.
+/// Mounts `connection` as a directory that only the mounting user may enter. The mount source
+/// contains `identity`.
 pub(crate) fn mount(
     connection: BorrowedFd<'_>,
     identity: u64,
@@ -33,15 +33,15 @@ pub(crate) fn mount(
     Ok(())
 }
 
-/// Returns whether a directory of volumes is mounted on top of `mount_point`, served or not. Asks
-/// no file system, so it never waits for one.
+/// Returns whether a file system of this export is mounted on top of `mount_point`, served or not.
+/// Reads only the mount table, so it never blocks on a file system.
 pub(crate) fn is_mounted(mount_point: &Path) -> io::Result<bool> {
     let table = fs::read("/proc/self/mountinfo")?;
     let topmost = topmost(&table, mount_point);
     Ok(topmost.is_some_and(|(name, _)| name == FILE_SYSTEM.as_bytes()))
 }
 
-/// Identity of the connection that is mounted on top of `mount_point`, if its mount shows one.
+/// Identity of the connection that is mounted on top of `mount_point`, if its source contains one.
 pub(crate) fn identity(mount_point: &Path) -> io::Result<Option<u64>> {
     let table = fs::read("/proc/self/mountinfo")?;
     Ok(identity_in(&table, mount_point))
@@ -53,17 +53,17 @@ fn identity_in(table: &[u8], mount_point: &Path) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// Ends the connection of what is mounted: what waits for it is answered with an error.
+/// Aborts the connection of a mount. Waiting requests fail.
 pub(crate) fn abort(mount_point: &Path) -> io::Result<()> {
     match rustix::mount::unmount(mount_point, UnmountFlags::FORCE) {
-        // The connection has ended although a process still has a file open.
+        // `EBUSY`: the connection was aborted, although a process still has a file open.
         Ok(()) | Err(rustix::io::Errno::BUSY) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Takes the directory away, unless somebody uses it: what is open in it, a device on a file of it,
-/// or a process that stays there. Returns whether it is gone.
+/// Unmounts the file system if it is unused. Open files, loop devices on its files, and processes
+/// with their working directory in it count as users. Returns whether it was unmounted.
 pub(crate) fn remove_unused(mount_point: &Path) -> io::Result<bool> {
     match rustix::mount::unmount(mount_point, UnmountFlags::empty()) {
         Ok(()) => Ok(true),
@@ -72,13 +72,13 @@ pub(crate) fn remove_unused(mount_point: &Path) -> io::Result<bool> {
     }
 }
 
-/// Takes the directory away. Files in it that are open stay usable as long as they are served.
+/// Unmounts lazily: open files remain usable as long as they are served.
 pub(crate) fn detach(mount_point: &Path) -> io::Result<()> {
     rustix::mount::unmount(mount_point, UnmountFlags::DETACH)?;
     Ok(())
 }
 
-/// Type and source of the file system mounted last at a place, by the kernel's table of mounts.
+/// Type and source of the topmost mount at a path, from the kernel's mount table.
 fn topmost<'table>(
     table: &'table [u8],
     mount_point: &Path,
@@ -92,7 +92,7 @@ fn topmost<'table>(
     })
 }
 
-/// The table writes blanks and the like as a backslash and three octal digits.
+/// Decodes a field of the mount table, in which special characters are octal escapes.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -109,8 +109,9 @@ fn octal(digits: &[u8; 3]) -> Option<u8> {
     u8::from_str_radix(digits, 8).ok()
 }
 
-/// The mount point as the kernel's tables write it: absolute and without links. The directory is
-/// made when it is missing, and must not be asked for while a dead file system covers it.
+/// Returns the mount point as in the kernel's tables: absolute and without symbolic links. Creates
+/// the directory if it is missing. Does not access the directory itself, which a dead file system
+/// may cover.
 pub(crate) fn prepare(mount_point: &Path) -> io::Result<PathBuf> {
     let name = mount_point.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let parent = match mount_point.parent() {

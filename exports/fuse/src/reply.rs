@@ -1,13 +1,13 @@
-//! Replies and notifications as the kernel reads them from `/dev/fuse`.
+//! Replies and notifications to the kernel, as written to `/dev/fuse`.
 //!
-//! A [`Reply`] is a small message on the stack; only the data of reads and of directory listings
-//! come from elsewhere. Layouts follow the kernel's ABI, field by field.
+//! A [`Reply`] is a small message on the stack, without the data of reads and directory listings.
+//! Layouts follow the kernel's ABI, field by field.
 
 use block_device::DeviceErrorKind;
 
 use crate::files::{FileId, FileState};
 
-/// Bytes of `struct fuse_out_header`.
+/// Size of `struct fuse_out_header`.
 pub(crate) const HEADER_BYTES: usize = 16;
 
 const ATTRIBUTES_BYTES: usize = 88;
@@ -15,7 +15,7 @@ const ENTRY_BYTES: usize = 40 + ATTRIBUTES_BYTES;
 const INIT_BYTES: usize = 64;
 const STATUS_BYTES: usize = 80;
 
-/// The longest reply besides data.
+/// Maximum length of a reply without data.
 const REPLY_BYTES_MAX: usize = HEADER_BYTES + ENTRY_BYTES;
 
 const _: () = assert!(INIT_BYTES <= ENTRY_BYTES && STATUS_BYTES <= ENTRY_BYTES);
@@ -24,10 +24,10 @@ const FILE_MODE: u32 = 0o100_600;
 const READ_ONLY_FILE_MODE: u32 = 0o100_400;
 const DIRECTORY_MODE: u32 = 0o040_700;
 
-/// What every tool shall take for the best size of a transfer.
+/// Preferred transfer size that is reported to programs (`st_blksize`).
 const BLOCK_BYTES: u32 = 4096;
 
-/// The error numbers that requests are answered with.
+/// Error numbers of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     NotPermitted,
@@ -83,7 +83,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Success without anything to say.
+    /// Successful reply without a body.
     pub(crate) fn done(unique: u64) -> Self {
         Self::new(0, unique)
     }
@@ -92,7 +92,7 @@ impl Reply {
         Self::new(-failure.number(), unique)
     }
 
-    /// The beginning of a reply whose `data_bytes` of data follow from elsewhere.
+    /// Header of a reply that is followed by `data_bytes` of data.
     pub(crate) fn with_data(unique: u64, data_bytes: usize) -> Self {
         let mut reply = Self::done(unique);
         reply.set_length(HEADER_BYTES + data_bytes);
@@ -131,7 +131,8 @@ impl Reply {
         Self::done(unique).zeros(16).node(node)
     }
 
-    /// The answer to a look-up: the file, not to be remembered, since names and sizes may change.
+    /// Reply to a lookup: the file, with a cache timeout of zero, because names and sizes may
+    /// change.
     pub(crate) fn entry(unique: u64, node: &Node) -> Self {
         Self::done(unique).u64(node.number()).zeros(32).node(node)
     }
@@ -147,15 +148,16 @@ impl Reply {
             .zeros(28)
     }
 
-    /// The reply to the interruption of a request. Without an error number it has no effect, and
-    /// the kernel refuses it with `ENOENT` if it does not wait for the request (Linux,
+    /// Reply to the interruption of a request. Without an error number it has no effect, and the
+    /// kernel refuses it with `ENOENT` if it does not wait for the request (Linux,
     /// `fuse_dev_do_write`).
     pub(crate) fn to_interrupt(unique: u64) -> Self {
         const INTERRUPT_BIT: u64 = 1;
         Self::done(unique | INTERRUPT_BIT)
     }
 
-    /// Asks the kernel to send again what was taken by a reader that died before it replied.
+    /// Notification that asks the kernel to resend requests that a terminated process had read and
+    /// not answered.
     pub(crate) fn resend_notification() -> Self {
         const NOTIFY_RESEND: i32 = 7;
         Self::new(NOTIFY_RESEND, 0)
@@ -187,7 +189,7 @@ impl Reply {
             Node::File { size_bytes, state, .. } => (size_bytes, READ_ONLY_FILE_MODE, 1, state),
         };
         let (seconds, ns) = (state.modified.as_secs(), state.modified.subsec_nanos());
-        // When it was last read is not known, nor anything that changes but the contents.
+        // Only the modification time is known. It is also used as access and change time.
         let times = self
             .u64(node.number())
             .u64(size)
@@ -215,7 +217,7 @@ impl Reply {
         self.zeros(field.len())
     }
 
-    /// Moves on over bytes that are zero, or were just written.
+    /// Skips bytes that are zero or were just written.
     fn zeros(mut self, count: usize) -> Self {
         self.length += count;
         let length = self.length;
@@ -224,19 +226,20 @@ impl Reply {
     }
 }
 
-/// Terms that both sides agreed on at the beginning.
+/// Negotiated parameters of the connection.
 pub(crate) struct Terms {
     pub(crate) major: u32,
     pub(crate) minor: u32,
     pub(crate) max_readahead: u32,
     pub(crate) flags: u64,
-    /// Requests in flight that no thread waits for, which all of a loop device's are.
+    /// Maximum number of asynchronous requests in flight. All requests of a loop device are
+    /// asynchronous.
     pub(crate) background_max: u16,
     pub(crate) write_bytes_max: u32,
     pub(crate) pages_max: u16,
 }
 
-/// One thing that has attributes.
+/// A file or directory with attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node {
     Root,
@@ -252,8 +255,8 @@ impl Node {
     }
 }
 
-/// Appends one directory entry to `listing` unless that would make it longer than `bytes_max`.
-/// `next` is what the kernel hands back to go on after this entry.
+/// Appends a directory entry to `listing`, unless that would exceed `bytes_max`. `next` is the
+/// offset from which the kernel continues after this entry.
 pub(crate) fn push_directory_entry(
     listing: &mut Vec<u8>,
     bytes_max: usize,
@@ -278,7 +281,7 @@ pub(crate) fn push_directory_entry(
 pub(crate) struct DirectoryEntry<'name> {
     pub(crate) node: u64,
     pub(crate) next: u64,
-    /// The type bits of the mode.
+    /// File type bits of the mode.
     pub(crate) kind: u32,
     pub(crate) name: &'name str,
 }

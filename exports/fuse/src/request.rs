@@ -1,30 +1,30 @@
-//! Requests as the kernel writes them to `/dev/fuse`, taken apart without trust.
+//! Parser of requests from `/dev/fuse`. It does not trust the input.
 //!
-//! Every number is read by its place in the message; a message that is too short for its kind is an
-//! error, never a panic. Nothing is copied: names and data borrow the message.
+//! Each field is read with a bounds check. A message that is too short for its operation is an
+//! error, never a panic. Nothing is copied: names and data borrow from the message.
 
-/// Bytes of `struct fuse_in_header`.
+/// Size of `struct fuse_in_header`.
 pub(crate) const HEADER_BYTES: usize = 40;
 
-/// Bytes of `struct fuse_write_in`, between the header and the data of a write.
+/// Size of `struct fuse_write_in`, between the header and the data of a write.
 pub(crate) const WRITE_BYTES: usize = 40;
 
-/// The most data in one request, in either direction.
+/// Maximum amount of data of one request, in either direction.
 pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
 
-/// The node number of the directory.
+/// Node number of the root directory.
 pub(crate) const ROOT_NODE: u64 = 1;
 
 /// The header of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// To be repeated in the reply as it is, including its marks.
+    /// Request number. The reply repeats it unchanged, including its flag bits.
     pub(crate) unique: u64,
     pub(crate) node: u64,
     opcode: u32,
 }
 
-/// Operation that is asked for. Fields that this server has no use for are left out.
+/// Requested operation, with the fields that this server uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation<'message> {
     Init {
@@ -42,7 +42,8 @@ pub(crate) enum Operation<'message> {
         new_size: Option<u64>,
         changes_owner_or_mode: bool,
     },
-    /// `is_durable`: each change of the file is to be durable when it is answered.
+    /// `is_durable`: the file is open with `O_DSYNC`, so each change must be durable when it is
+    /// answered.
     Open {
         to_write: bool,
         is_durable: bool,
@@ -84,12 +85,12 @@ pub(crate) enum Operation<'message> {
     },
 }
 
-/// A message that is not what its header says.
+/// Error of a malformed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
-    /// Too short for a header: there is nothing to reply to.
+    /// Too short for a header, so no reply is possible.
     NoHeader,
-    /// Shorter than its kind needs, or its length field disagrees with the bytes received.
+    /// Too short for its operation, or the length field differs from the number of bytes received.
     Body(Header),
 }
 
@@ -120,13 +121,13 @@ mod opcode {
 const SETATTR_MODE_UID_GID: u32 = 0b111;
 const SETATTR_SIZE: u32 = 1 << 3;
 
-/// Bits of `fuse_open_in.flags` and `fuse_write_in.flags`, which are those of `open`.
+/// Bits of `fuse_open_in.flags` and `fuse_write_in.flags`, which are those of open(2).
 const OPEN_ACCESS: u32 = 0b11;
-/// `O_DSYNC`, which `O_SYNC` contains. The kernel itself asks for no flush after such writes.
+/// `O_DSYNC`, which is also part of `O_SYNC`. The kernel sends no flush after such writes.
 pub(crate) const OPEN_DURABLE: u32 = 0o10_000;
 const OPEN_TO_READ: u32 = 0;
 
-/// Takes one whole message apart.
+/// Parses one complete message.
 pub(crate) fn parse(message: &[u8]) -> Result<(Header, Operation<'_>), Malformed> {
     let mut fields = Fields { rest: message };
     let (header, length) = parse_header(&mut fields).ok_or(Malformed::NoHeader)?;
@@ -191,7 +192,7 @@ fn parse_body<'message>(opcode: u32, fields: &mut Fields<'message>) -> Option<Op
 fn parse_init<'message>(fields: &mut Fields<'message>) -> Option<Operation<'message>> {
     let (major, minor, max_readahead) = (fields.u32()?, fields.u32()?, fields.u32()?);
     let flags_low = fields.u32()?;
-    // Kernels that do not know the second word do not send it.
+    // Older kernels do not send the second word.
     let flags_high = fields.u32().unwrap_or(0);
     let flags = u64::from(flags_high) << 32 | u64::from(flags_low);
     Some(Operation::Init { major, minor, max_readahead, flags })
@@ -219,14 +220,14 @@ fn parse_write<'message>(fields: &mut Fields<'message>) -> Option<Operation<'mes
     Some(Operation::Write { offset, data, is_fua })
 }
 
-/// The beginning that `fuse_read_in`, `fuse_write_in` and `fuse_lseek_in` share: a file handle, a
-/// 64-bit and a 32-bit number.
+/// Common beginning of `fuse_read_in`, `fuse_write_in` and `fuse_lseek_in`: a file handle, a 64-bit
+/// and a 32-bit number.
 fn parse_span(fields: &mut Fields<'_>) -> Option<(u64, u32)> {
     let _handle = fields.u64()?;
     Some((fields.u64()?, fields.u32()?))
 }
 
-/// The part of a message that was not read yet.
+/// Unread part of a message.
 struct Fields<'message> {
     rest: &'message [u8],
 }
@@ -254,7 +255,7 @@ impl<'message> Fields<'message> {
         Some(bytes)
     }
 
-    /// Everything up to the zero byte that must follow.
+    /// Reads a name up to its terminating zero byte, which must be present.
     fn name(&mut self) -> Option<&'message [u8]> {
         let end = self.rest.iter().position(|&byte| byte == 0)?;
         self.bytes(end)

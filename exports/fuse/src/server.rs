@@ -1,8 +1,8 @@
-//! Answering one request: from the kernel's words to block-device calls and back.
+//! Service of one request: from a FUSE message to block-device calls and the reply.
 //!
-//! The server keeps no state between requests, so that any process that knows the same volumes may
-//! answer the next one. Reads and writes need no memory: data goes to the kernel from where it is
-//! stored, and to the volume from where the kernel put it.
+//! The server keeps no state between requests, so any process with the same volumes can answer the
+//! next one. Reads and writes allocate no memory: data is passed to the kernel from where it is
+//! stored, and to the volume from the message buffer.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -21,22 +21,23 @@ use crate::reply::{
 };
 use crate::request::{DATA_BYTES_MAX, Header, Operation, ROOT_NODE};
 
-/// Room in which a read puts together what cannot be shown where it is stored: the most data, and
-/// the rest of the blocks that it cuts at both ends.
+/// Size of the scratch buffer for reads that cannot be served in place: the maximum amount of data,
+/// and the remainder of partial blocks at both ends.
 pub(crate) const SCRATCH_BYTES: usize = DATA_BYTES_MAX + 2 * BLOCK_BYTES;
 
-/// Parts of a reply: the header, and what [`BlockDevice::read_in_place`] shows at most.
+/// Maximum number of parts of a reply: the header, and the maximum from
+/// [`BlockDevice::read_in_place`].
 const PARTS_MAX: usize = 1 + 258;
 
-/// Requests that the kernel keeps in flight for all loop devices together.
+/// Maximum number of requests in flight of all loop devices together.
 const BACKGROUND_MAX: u16 = 4096;
 
 const MAJOR: u32 = 7;
 
-/// The version that brought the notification by which a new server takes over.
+/// Protocol version that introduced the resend notification, on which takeovers rely.
 const MINOR: u32 = 40;
 
-/// The oldest version whose messages this server understands.
+/// Oldest supported protocol version.
 const MINOR_MIN: u32 = 28;
 
 mod init_flag {
@@ -59,17 +60,17 @@ mod init_flag {
         | HAS_RESEND;
 }
 
-/// No page cache between the file and its users, and no lock between their writes. With nothing in
-/// the page cache there is nothing to be done when a file is closed, and the kernel must not ask:
-/// who closes it could not even be killed while nobody serves.
+/// Open flags: no page cache between the file and its users, and no lock between their writes.
+/// Without a page cache, nothing needs flushing when a file is closed. The kernel must not send a
+/// flush then, because a process that closes the file would be unkillable while no server runs.
 const OPEN_DIRECT_IO: u32 = 1 << 0;
 const OPEN_NO_FLUSH: u32 = 1 << 5;
 const OPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 const OPEN_FLAGS: u32 = OPEN_DIRECT_IO | OPEN_NO_FLUSH | OPEN_PARALLEL_DIRECT_WRITES;
 
-/// Bit of the handles of files that are open for durable writes (`O_DSYNC`). Writes come with that
-/// flag, discards and zeros with the handle alone, which outlives this process. Handles are times
-/// in nanoseconds, which leave the bit free.
+/// Flag in the handles of files that are open with `O_DSYNC`. Writes carry that flag themselves,
+/// but discards and zeros have only the handle, which outlives this process. Handles are times in
+/// nanoseconds, which leave the bit free.
 const DURABLE_HANDLE: u64 = 1 << 63;
 
 const ALLOCATE_KEEP_SIZE: u32 = 1 << 0;
@@ -79,9 +80,9 @@ const ALLOCATE_ZERO_RANGE: u32 = 1 << 4;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-/// Where replies go.
+/// Destination of replies.
 pub(crate) trait ReplySink {
-    /// Sends one reply, which is all parts together. Never waits.
+    /// Sends one reply, the concatenation of all parts. Does not block.
     fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()>;
 }
 
@@ -91,17 +92,17 @@ pub(crate) struct Server<'worker> {
     pub(crate) open: &'worker OpenFiles,
     pub(crate) counters: &'worker Counters,
     pub(crate) sink: &'worker dyn ReplySink,
-    /// Called before what may wait long for its data.
+    /// Called before an operation that may wait long for its data.
     pub(crate) before_wait: &'worker dyn Fn(),
-    /// Told of each flush of a file that may have waited, and of whether it succeeded, before the
-    /// flush is answered.
+    /// Called after each flush of a file that may have waited, with its success, before the flush
+    /// is answered.
     pub(crate) flushed: &'worker dyn Fn(u64, bool),
 }
 
 impl Server<'_> {
-    /// Answers one request, or does everything of it but the flush that it comes to, which is for
-    /// [`Server::serve_flushes`]. `scratch` is [`SCRATCH_BYTES`] long; its contents do not matter.
-    /// Fails only when the reply cannot be sent.
+    /// Serves one request. If the request needs a flush, everything else is done and the flush is
+    /// returned for [`Server::serve_flushes`]; otherwise the request is answered. `scratch` has
+    /// [`SCRATCH_BYTES`]; its contents are arbitrary. Fails only if the reply cannot be sent.
     pub(crate) fn serve(
         &self,
         header: Header,
@@ -117,7 +118,7 @@ impl Server<'_> {
             Operation::ReadDirectory { after, bytes_max } => {
                 return self.serve_listing(unique, after, bytes_max).map(|()| None);
             }
-            // Refused on purpose: the kernel remembers and does not ask again.
+            // After this error, the kernel does not send the operation again.
             Operation::Unknown { .. } => {
                 self.send(&Reply::failed(unique, Failure::NotImplemented))?;
                 return Ok(None);
@@ -180,7 +181,7 @@ impl Server<'_> {
                 Ok(Reply::attributes(unique, &node))
             }
             Operation::Open { to_write, is_durable } => {
-                // The mode alone does not keep root from it.
+                // The file mode does not keep root from opening it for writing.
                 if to_write && self.is_only_read(header)? {
                     return Err(Failure::ReadOnly);
                 }
@@ -239,14 +240,14 @@ impl Server<'_> {
         match read {
             Ok(()) => {
                 self.counters.read_bytes.add(length);
-                // Nobody would answer it later.
+                // No later reply would be sent, so the request is answered with an error.
                 sent.or_else(|_| self.send(&self.failed(unique, Failure::Io)))
             }
             Err(error) => self.send(&self.failed(unique, Failure::from(error.kind))),
         }
     }
 
-    /// Flushes a file once and answers `flushes`, which are all of it.
+    /// Flushes a file once and answers `flushes`, which all belong to it.
     pub(crate) fn serve_flushes(&self, flushes: &[Flush]) -> io::Result<()> {
         let Some(first) = flushes.first() else { return Ok(()) };
         self.counters.flushes.add(u64::try_from(flushes.len()).unwrap_or(u64::MAX));
@@ -265,18 +266,18 @@ impl Server<'_> {
                 (Err(failure), _) => self.failed(flush.unique, failure),
             })
         });
-        // One that cannot be answered keeps no other from its answer.
+        // A reply that cannot be sent does not prevent the others.
         answers.fold(Ok(()), Result::and)
     }
 
-    /// Begins what the next flush of a file will wait for.
+    /// Starts writeback for the next flush of a file.
     pub(crate) fn write_back(&self, node: u64) {
         if let Some(device) = FileId::of_node(node).and_then(|id| self.files.by_id(id)) {
             device.write_back();
         }
     }
 
-    /// Writes what fits, as file systems do.
+    /// Writes up to the end of the file, as file systems do.
     fn write(
         &self,
         header: Header,
@@ -307,8 +308,8 @@ impl Server<'_> {
         }
     }
 
-    /// Discards, and zeros that take no data to write. The kernel promises its users zeros in the
-    /// whole range of a discard, so blocks that the range cuts are written in part.
+    /// Discards a range, or zeroes it without writing data. The kernel guarantees zeros in the
+    /// whole range of a discard, so partial blocks at its ends are written.
     fn allocate(
         &self,
         header: Header,
@@ -366,7 +367,7 @@ impl Server<'_> {
         Node::File { id, size_bytes, is_read_only, state: self.files.state(id) }
     }
 
-    /// The error that programs get does not say what to do instead.
+    /// Logs advice, because the error number does not tell programs what to do instead.
     fn tell_of_refusal(&self, header: Header) {
         let mut entries = self.files.list().into_iter();
         let entry = entries.find(|entry| entry.id.node() == header.node);
@@ -399,11 +400,11 @@ impl Server<'_> {
     }
 }
 
-/// What came of a write.
+/// Result of a write.
 enum Written {
-    /// So many bytes, which is all that fits.
+    /// Number of bytes written, up to the end of the file.
     All(u32),
-    /// It is to be answered after this flush.
+    /// The write is answered after this flush.
     ButFlushed(Flush),
 }
 
@@ -413,9 +414,9 @@ fn flush_of(header: Header, written_bytes: Option<u32>, device: &dyn BlockDevice
     Flush { unique, node, written_bytes, may_wait, entry: None }
 }
 
-/// The terms for this connection, or why there are none.
+/// Negotiates the parameters of the connection.
 fn agree(major: u32, minor: u32, max_readahead: u32, flags: u64) -> Result<Terms, Failure> {
-    // A newer kernel is told our version and begins again with it.
+    // A newer kernel gets our version in the reply and negotiates again.
     let too_old = major < MAJOR || (major == MAJOR && minor < MINOR_MIN);
     if too_old || (major == MAJOR && flags & init_flag::MAX_PAGES == 0) {
         return Err(Failure::Protocol);
@@ -431,8 +432,8 @@ fn agree(major: u32, minor: u32, max_readahead: u32, flags: u64) -> Result<Terms
     })
 }
 
-/// Volumes are resized, renamed and protected by their owner, not through their file. Changes of
-/// times are accepted and forgotten.
+/// Refuses changes of size, owner or mode, which are made by the volume's owner, not through its
+/// file. Changes of times are accepted and ignored.
 fn refuse_changes(node: &Node, new_size: Option<u64>, owner_or_mode: bool) -> Result<(), Failure> {
     let changes_size = match (*node, new_size) {
         (Node::File { size_bytes, .. }, Some(new_size)) => new_size != size_bytes,
@@ -469,11 +470,11 @@ fn seek(device: &dyn BlockDevice, offset: u64, whence: u32) -> Result<u64, Failu
         assert!(end > at, "a device listed extents that do not advance");
         at = end;
     }
-    // The end of every file counts as a hole.
+    // The end of a file counts as a hole.
     if wants_hole { Ok(size_bytes) } else { Err(Failure::NoSuchAddress) }
 }
 
-/// The entries after position `after`: the directory itself, its parent, then files by number.
+/// Lists the entries after offset `after`: the directory itself, its parent, then files by number.
 fn list_directory(files: &dyn Files, after: u64, bytes_max: usize) -> Vec<u8> {
     let mut entries = files.list();
     entries.retain(|entry| is_file_name(&entry.name));
@@ -494,9 +495,9 @@ fn list_directory(files: &dyn Files, after: u64, bytes_max: usize) -> Vec<u8> {
     listing
 }
 
-/// Reads a byte of each page, so that the kernel finds all pages mapped. In the middle of a reply,
-/// a process that is being killed gets no page any more, and the kernel fails the request with
-/// `EIO` (Linux, `fuse_copy_fill`).
+/// Reads a byte of each page, so that the kernel finds all pages mapped. If a page fault happens
+/// while the kernel reads the reply of a process that is being killed, the kernel fails the request
+/// with `EIO` (Linux, `fuse_copy_fill`).
 fn touch(slices: &[IoSlice<'_>]) {
     for slice in slices {
         let last = slice.last();
@@ -507,9 +508,9 @@ fn touch(slices: &[IoSlice<'_>]) {
     }
 }
 
-/// Sends a reply and its data in one call, without a copy in between.
+/// Sends a reply and its data in one system call, without copying the data.
 fn send_with_data(sink: &dyn ReplySink, reply: &Reply, slices: &[IoSlice<'_>]) -> io::Result<()> {
-    // Most reads are of one block; clearing all parts for them would cost more than the rest.
+    // Most reads are of one block, and initializing the whole array would dominate their cost.
     const PARTS_FEW: usize = 4;
     if slices.len() < PARTS_FEW {
         send_parts::<PARTS_FEW>(sink, reply, slices)

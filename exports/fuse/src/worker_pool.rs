@@ -1,10 +1,11 @@
-//! The threads that serve one connection.
+//! Threads that serve one connection.
 //!
-//! All memory that they need is there before the first request. A worker that panics ends the
-//! process: the connection is kept elsewhere, and the next process answers what was in flight.
+//! All memory is allocated before the first request. A panic of a worker ends the process. The fd
+//! store keeps the connection, and the next process answers the requests in flight.
 //!
-//! A worker whose flush does not end cannot be stopped. A pool that is dropped waits for it for a
-//! bounded time, and then leaves it alone: it answers its request if it ever can, and goes.
+//! A worker whose flush does not complete cannot be stopped. A pool that is dropped waits for it
+//! for a bounded time and then abandons it. The worker answers its request if the flush ever
+//! completes, and exits.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -33,14 +34,14 @@ mod shared;
 
 use shared::Shared;
 
-/// What a leader serves in one go, without finding the queue empty, before it calls for help.
-/// About a hundred microseconds of work.
+/// Amount of work that a leader serves without finding the queue empty, before it unparks a helper.
+/// It takes about a hundred microseconds.
 const HELP_FROM_BYTES: usize = 512 << 10;
 
-/// What a request costs besides its data, in bytes of data that cost as much.
+/// Fixed cost of a request, as the number of bytes of data with the same cost.
 const REQUEST_COST_BYTES: usize = 4096;
 
-// Each worker has a buffer.
+// Each worker needs a buffer.
 const _: () = assert!(WORKER_COUNT_MAX <= BUFFERS_MAX);
 
 /// Settings of a worker pool.
@@ -49,13 +50,13 @@ pub(crate) struct WorkerPoolOptions {
     pub(crate) worker_count: usize,
     pub(crate) permits: Arc<SpinPermits>,
     pub(crate) spin_max: Duration,
-    /// Time that a worker pool that is dropped waits for its workers.
+    /// Time that a dropped worker pool waits for its workers.
     pub(crate) stop_patience: Duration,
     /// Called by each worker before its first request.
     pub(crate) thread_start: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// Running workers. Dropping the worker pool stops them after the requests that they are at.
+/// The running workers. Dropping the worker pool stops them after their current requests.
 pub(crate) struct WorkerPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -63,7 +64,8 @@ pub(crate) struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Starts workers, which serve first what `in_flight` has unanswered. It has a buffer for each.
+    /// Starts workers, which first serve the unanswered requests of `in_flight`. It has a buffer
+    /// for each worker.
     pub(crate) fn start(
         options: &WorkerPoolOptions,
         connection: Arc<Connection>,
@@ -74,7 +76,7 @@ impl WorkerPool {
         let InFlight { mut buffers, flushes, unanswered_flushes, .. } = in_flight;
         let worker_count = options.worker_count;
         let schedule = Schedule::new(worker_count, flushes, unanswered_flushes);
-        // Those that are unanswered are taken first.
+        // Buffers with unanswered requests come first.
         buffers.sort_by_key(|buffer| buffer.unanswered.is_none());
         let mut unanswered = buffers.split_off(worker_count);
         unanswered.retain(|buffer| buffer.unanswered.is_some());
@@ -113,7 +115,7 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// False once the connection has ended.
+    /// Returns whether the connection exists.
     pub(crate) fn is_serving(&self) -> bool {
         !self.shared.is_over()
     }
@@ -142,7 +144,7 @@ impl Drop for WorkerPool {
     }
 }
 
-/// One thread's own things.
+/// State of one worker thread.
 struct Worker<'shared> {
     index: usize,
     shared: &'shared Shared,
@@ -150,11 +152,11 @@ struct Worker<'shared> {
     machine: ThisMachine,
     buffer: MessageBuffer,
     scratch: Vec<u8>,
-    /// Flushes that are done together.
+    /// Flushes that are served together.
     batch: Vec<Flush>,
-    /// What was served as leader since the queue was last found empty.
+    /// Work served as the leader since the queue was last empty.
     backlog_bytes: usize,
-    /// What the worker has just been aside for.
+    /// Work for which the worker was just aside.
     was_aside: Option<SlowWork>,
 }
 
@@ -166,7 +168,7 @@ impl<'shared> Worker<'shared> {
         buffer: MessageBuffer,
     ) -> Self {
         let mut scratch = vec![0; SCRATCH_BYTES];
-        // Touched now, so that no request waits for the memory.
+        // Touch the pages now, so that no request waits for memory.
         scratch.fill(1);
         Self {
             index,
@@ -183,7 +185,7 @@ impl<'shared> Worker<'shared> {
 
     fn run(mut self, options: &WorkerPoolOptions) {
         if let Err(error) = kernel::serve_block_io() {
-            // The program's to warn of, once, when it marks itself before it starts threads.
+            // The program warns of this once, when it sets the flag before it starts threads.
             tracing::debug!(
                 %error, "cannot mark a thread that serves a block device (PR_SET_IO_FLUSHER)"
             );
@@ -201,7 +203,8 @@ impl<'shared> Worker<'shared> {
         }
     }
 
-    /// Serves what a former process took and did not answer, and the kernel does not send again.
+    /// Serves the requests that an earlier process read and did not answer, if the kernel does not
+    /// resend them.
     fn serve_unanswered(&mut self) {
         let shared = self.shared;
         while let Some(length) = self.buffer.unanswered.take() {
@@ -219,8 +222,8 @@ impl<'shared> Worker<'shared> {
         assignment.end();
     }
 
-    /// Waits for requests and serves them, until a slow one comes, another worker leads, or the
-    /// pool stops.
+    /// Waits for requests and serves them, until a slow request arrives, another worker leads, or
+    /// the pool stops.
     fn lead(&mut self) {
         self.backlog_bytes = 0;
         while !self.shared.is_over() {
@@ -263,7 +266,8 @@ impl<'shared> Worker<'shared> {
         false
     }
 
-    /// Looks whether a request had to wait for a leader that was aside, but the expected one.
+    /// Checks whether a request, other than the expected flush, had to wait for a leader that was
+    /// aside.
     fn look_after(&mut self, work: SlowWork) -> Awaited {
         let look = self.shared.connection.look(self.buffer.bytes());
         let found = self.message_length(look);
@@ -319,7 +323,7 @@ impl<'shared> Worker<'shared> {
         None
     }
 
-    /// Serves the message in the buffer. Says whether a leader still leads.
+    /// Serves the message in the buffer. Returns whether a leader still leads.
     fn serve(&mut self, length: usize, role: Role) -> bool {
         let shared = self.shared;
         let assignment = shared.schedule.assign(self.index, role);
@@ -353,7 +357,7 @@ impl<'shared> Worker<'shared> {
     }
 }
 
-/// A request that was understood, and what it is answered with.
+/// A parsed request, with resources for serving it.
 struct Request<'worker> {
     header: Header,
     operation: Operation<'worker>,
@@ -389,7 +393,7 @@ fn answer(assignment: &Assignment<'_>, server: &Server<'_>, request: Request<'_>
     }
 }
 
-/// Does the flushes that wait, as long as the worker has its place.
+/// Serves queued flushes as long as the worker has its slot.
 fn serve_waiting(assignment: &Assignment<'_>, server: &Server<'_>, batch: &mut Vec<Flush>) {
     loop {
         assignment.next_flushes(batch);
@@ -403,15 +407,15 @@ fn serve_waiting(assignment: &Assignment<'_>, server: &Server<'_>, batch: &mut V
 
 fn report(sent: io::Result<()>) {
     if let Err(error) = sent {
-        // The end of the connection is noticed when it is read next.
+        // The end of the connection is noticed at the next read.
         tracing::warn!(%error, "cannot send a FUSE reply");
     }
 }
 
-/// Whether a worker that was called had better go back to sleep.
+/// Score that decides when a helper parks again.
 ///
-/// It must not stay for a client that asks for one thing at a time: shared out between two workers,
-/// such requests leave the leader asleep, and each of them wakes it for nothing.
+/// A helper must not stay for a client with serial requests. If two workers share such requests,
+/// the leader sleeps, and each request wakes it for nothing.
 struct Usefulness {
     left: u32,
 }
@@ -419,7 +423,7 @@ struct Usefulness {
 impl Usefulness {
     const MAX: u32 = 32;
 
-    /// So many looks that find a request make up for one that does not.
+    /// Number of reads with a request that outweigh one without.
     const REQUESTS_PER_EMPTY_LOOK: u32 = 2;
 
     fn new() -> Self {
@@ -439,12 +443,12 @@ impl Usefulness {
     }
 }
 
-/// What a leader waited for.
+/// Result of a leader's wait.
 enum Awaited {
-    /// A message of this length, in the buffer.
+    /// A message of this length is in the buffer.
     Message(usize),
     Nothing,
-    /// Another worker leads by now.
+    /// Another worker leads now.
     Relief,
 }
 
@@ -470,8 +474,8 @@ impl Drop for AbortOnPanic {
 mod tests {
     use super::*;
 
-    /// For how many requests a called worker stays, a hundred at most, when so many looks that
-    /// find nothing go before each.
+    /// Checks for how many requests a helper stays, at most a hundred, if this number of empty
+    /// reads precedes each request.
     #[track_caller]
     fn check_stay(empty_looks_per_request: u32, requests: std::ops::RangeInclusive<u32>) {
         let mut usefulness = Usefulness::new();

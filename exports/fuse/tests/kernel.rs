@@ -1,6 +1,6 @@
-//! The export against the real kernel: files, loop devices, file systems, and kills.
+//! Tests of the export with the real kernel: files, loop devices, file systems, and kills.
 //!
-//! Needs root, `/dev/fuse` and loop devices; without them each test says that it is skipped.
+//! Requires root, `/dev/fuse` and loop devices; without them each test reports that it is skipped.
 #![forbid(unsafe_code)]
 
 #[path = "support/fixture.rs"]
@@ -20,12 +20,12 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 
 const MIB: u64 = 1 << 20;
 
-/// As the kernel's `asm-generic/fcntl.h` has them, and no library.
+/// Values from the kernel's `asm-generic/fcntl.h`; no dependency exports them.
 const O_DSYNC: i32 = 0o10_000;
 const O_SYNC: i32 = 0o4_000_000 | O_DSYNC;
 
-/// Flushes of some volumes do not end while this is there. To be made inside of a scope whose
-/// threads wait for them, so that a test that fails ends, too.
+/// Blocks flushes of some volumes while it exists. It must be created inside the scope whose
+/// threads wait for the flushes, so that a failing test ends too.
 struct Gates(Vec<PathBuf>);
 
 impl Gates {
@@ -91,7 +91,7 @@ fn a_write_across_the_end_of_a_file_writes_what_fits() {
     for (flags, left) in [
         (0, 5000),
         (O_DSYNC, 5000),
-        // More than one request of the kernel's, whose last one is past the end.
+        // More than one kernel request, the last of which is past the end.
         (0, MIB),
         (0, MIB + 512),
         (O_DSYNC, MIB + 512),
@@ -110,9 +110,9 @@ fn a_write_across_the_end_of_a_file_writes_what_fits() {
     assert_eq!(fs::metadata(&path).expect("the file is served").len(), 4 * MIB);
 }
 
-/// Goal: flushes reach as many volumes at once as there are seats, and never take the last worker.
-/// Method: more flushes than workers, none of which ends; then reads of all volumes, and writes to
-/// another one. (Writes to a file that is being flushed wait for that in the kernel.)
+/// Goal: the number of concurrent flushes is that of the slots, and flushes never occupy the last
+/// worker. Method: more blocked flushes than workers; then reads of all volumes, and writes to
+/// another one. (Writes to a file that is being flushed wait in the kernel.)
 #[test]
 fn flushes_that_take_long_hold_up_neither_others_nor_reads_nor_writes() {
     let names: Vec<String> = (0..13).map(|number| format!("v{number}")).collect();
@@ -139,12 +139,12 @@ fn flushes_that_take_long_hold_up_neither_others_nor_reads_nor_writes() {
     });
 }
 
-/// How long a write-back may take to begin, and how often that is tried: the guess that a flush
-/// comes next is a guess.
+/// Maximum wait for a writeback to begin, and the number of attempts, because the prediction of a
+/// flush can fail.
 const WRITE_BACK_TIME: Duration = Duration::from_secs(2);
 const WRITE_BACK_TRIES: usize = 20;
 
-/// Closes the volume's gate and has a write-back wait at it.
+/// Blocks the volume's flushes and makes a writeback wait.
 fn gates_before_a_write_back(
     fixture: &Fixture,
     file: &File,
@@ -168,10 +168,9 @@ fn gates_before_a_write_back(
     panic!("no write-back was begun after a write");
 }
 
-/// Goal: where writes and flushes come in turn, what a flush waits for is begun after the write;
-/// and a disk that stops then keeps no caller waiting but the one that flushes.
-/// Method: until the volume is written back early, and with its gate closed during a flush and
-/// during a write-back, others are served.
+/// Goal: with alternating writes and flushes, writeback starts after the write, and a disk that
+/// hangs then delays only the caller that flushes. Method: repeat until writeback starts early;
+/// with flushes blocked during a flush and during a writeback, other requests are served.
 #[test]
 fn a_flush_that_is_expected_is_begun_early_and_holds_up_nobody_else() {
     let Some(fixture) = Fixture::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
@@ -209,8 +208,8 @@ fn a_flush_that_is_expected_is_begun_early_and_holds_up_nobody_else() {
     }
 }
 
-/// Goal: a write through a file that is open for durable writes returns when it is flushed.
-/// Method: with the flush held, the bytes can be read and the writer still waits.
+/// Goal: a write to a file that is open with `O_DSYNC` returns after the flush. Method: with the
+/// flush blocked, the bytes can be read and the writer still waits.
 #[test]
 fn sync_of_a_file_or_a_device_that_is_named_flushes_it() {
     let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
@@ -248,8 +247,8 @@ fn a_durable_write_waits_for_a_flush() {
     }
 }
 
-/// Goal: a reader that waits for contents that are not in memory waits alone.
-/// Method: reads and a durable write that do not end, on all seats but one; then everything else.
+/// Goal: a reader that waits for absent contents delays no other request. Method: blocked reads and
+/// a blocked durable write in all slots but one; then all other operations.
 #[test]
 fn contents_that_are_away_hold_up_nobody_else() {
     let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
@@ -275,7 +274,7 @@ fn contents_that_are_away_hold_up_nobody_else() {
     assert_eq!(fixture.count("flushes"), 2);
 }
 
-/// Whether the kernel sends a flush for what a program does with a file.
+/// Checks whether the kernel sends a flush for an operation on a file.
 #[track_caller]
 fn check_flush(fixture: &mut Fixture, expected: bool, what: impl FnOnce()) {
     let before = fixture.count("flushes");
@@ -323,8 +322,8 @@ fn a_device_learns_at_the_next_start_that_its_volume_has_a_write_cache_now() {
     assert_eq!(fixture::read_attribute(&cache), "write back");
 }
 
-/// Goal: nothing that a device which flushes each write has answered is lost with the power, be it
-/// a write, zeros or a discard, and neither a restart nor another durability changes that.
+/// Goal: a device that flushes each write loses no acknowledged write, zero or discard at a power
+/// loss, also after a restart and a change of durability.
 #[test]
 fn a_device_that_flushes_each_write_needs_no_flush_by_the_kernel() {
     let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
@@ -341,7 +340,7 @@ fn a_device_that_flushes_each_write_needs_no_flush_by_the_kernel() {
         check_flush(fixture, false, || file.sync_all().expect("nothing is to be flushed"));
     };
     let mut options = OpenOptions::new();
-    // The kernel hands a write on before it returns.
+    // The kernel submits the write before it returns.
     let through = options.write(true).custom_flags(O_DSYNC);
     let file = through.open(&device).expect("the device opens");
     check(&mut fixture, &file);
@@ -354,7 +353,7 @@ fn a_device_that_flushes_each_write_needs_no_flush_by_the_kernel() {
     fixture.kill();
     fixture.start();
     check(&mut fixture, &file);
-    // A list that was lost does not know of it, and changes nothing.
+    // Attaching again after the list was lost finds the device and changes nothing.
     assert_eq!(fixture.attach("db"), device);
     check(&mut fixture, &file);
     drop(file);
@@ -364,8 +363,8 @@ fn a_device_that_flushes_each_write_needs_no_flush_by_the_kernel() {
     assert_eq!(fixture::read_attribute(&cache), "write back");
 }
 
-/// Goal: a caller whose flush failed is told so, however it was asked for, and all others
-/// are served as ever.
+/// Goal: a failed flush is reported to every caller, for each kind of request, and all other
+/// requests are served as usual.
 #[test]
 fn a_flush_that_fails_is_an_error_to_those_who_asked_for_it() {
     let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
@@ -396,9 +395,8 @@ fn a_flush_that_fails_is_an_error_to_those_who_asked_for_it() {
     assert!(all().iter().all(Result::is_ok));
 }
 
-/// Goal: a flush that does not end does not keep the export from stopping, and its caller sees no
-/// error.
-/// Method: stop the server during a flush; the next one is sent it again, and finishes it.
+/// Goal: a blocked flush does not prevent the export from stopping, and its caller sees no error.
+/// Method: stop the server during a flush; the next server gets the flush again and completes it.
 #[test]
 fn a_server_stops_although_a_flush_does_not_end() {
     for resumes_from_memory in [false, true] {
@@ -414,7 +412,7 @@ fn check_stop_during_a_flush(resumes_from_memory: bool) {
         fixture.resume_from_memory();
     }
     let device = fixture.attach("db");
-    // The kernel flushes a file when it puts a device on it.
+    // The kernel flushes a file when a device is bound to it.
     let flushes_before = fixture.count("flushes");
     let file = open(&device);
     thread::scope(|scope| {
@@ -600,7 +598,7 @@ fn a_device_that_somebody_reads_is_busy_and_stays() {
     assert_eq!(fixture.ask("attachments"), "ok ");
 }
 
-/// Binds a loop device to a file as an administrator does.
+/// Binds a loop device to a file with `losetup`.
 fn bind_by_hand(file: &Path, options: &[&str]) -> PathBuf {
     let mut losetup = tool("losetup");
     let losetup = losetup.args(["--find", "--show"]).args(options).arg(file);
@@ -660,7 +658,7 @@ fn looks_for_partitions(device: &Path) -> bool {
     read_number(device, "loop/partscan") == 1
 }
 
-/// As BIOSes know it: one partition of 1000 sectors after the first 64.
+/// Writes an MBR partition table with one partition of 1000 sectors after the first 64.
 fn write_partition_table(file: &Path) {
     let mut sector = [0; 512];
     sector[450] = 0x83;
@@ -678,7 +676,7 @@ fn partitions_come_and_go_with_their_device() {
     write_partition_table(&fixture.file("db"));
     let device = fixture.attach("db");
     assert!(looks_for_partitions(&device));
-    // Not every kernel understands the table that it looks at; partx does.
+    // Not every kernel supports MBR tables; partx does.
     run(tool("partx").arg("--update").arg(&device));
     assert_eq!(partitions_of(&device), 1);
     assert_eq!(fixture.ask("detach db"), "ok ");
@@ -698,8 +696,8 @@ fn contents_that_are_away_hold_up_no_attaching_and_show_their_partitions_later()
     eventually("they are looked for", || looks_for_partitions(&device));
 }
 
-/// Another process that has a file open. This one starts servers, and what it had open would be
-/// closed on the way, which waits for the server.
+/// Another process that has a file open. The test process itself starts servers; closing the file
+/// in its children would wait for the server.
 struct Opener(Child);
 
 impl Opener {
@@ -707,7 +705,7 @@ impl Opener {
         Self::running(&format!("exec {redirection}\"$1\"; echo; read go"), file)
     }
 
-    /// Runs a script of a shell until it has said that it goes on.
+    /// Starts a shell script, and waits for its first line of output.
     fn running(script: &str, file: &Path) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", script, "sh"]).arg(file);
@@ -735,7 +733,7 @@ impl Opener {
 
 impl Drop for Opener {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -756,7 +754,7 @@ fn who_has_a_file_open_is_told_whoever_it_is() {
     check(&mut fixture, &format!("ok false process {} (sh)", reading.0.id()));
     let writing = Opener::new("3<>", &fixture.file("db"));
     check(&mut fixture, &format!("ok true process {} (sh)", writing.0.id()));
-    // Who opened it before the server was there counts all the same.
+    // A process that opened the file before the server started is also found.
     fixture.kill();
     fixture.start();
     check(&mut fixture, &format!("ok true process {} (sh)", writing.0.id()));
@@ -810,7 +808,7 @@ fn a_file_is_closed_although_nobody_serves_it() {
             thread::sleep(Duration::from_millis(5));
             ended = opener.0.try_wait().expect("it is our child");
         }
-        // Nothing else ends who waits for a server.
+        // Only a server can end the wait.
         fixture.start();
         assert!(ended.is_some_and(|status| status.success()), "{redirection}: {ended:?}");
     }
@@ -850,8 +848,8 @@ fn a_renamed_volume_keeps_its_device() {
     assert_eq!(fixture.ask("detach archive"), "ok ");
 }
 
-/// Goal: requests in flight when the server is killed are served by the next one.
-/// Method: fio writes and verifies with depth 16 while the server is killed twice.
+/// Goal: requests in flight when the server is killed are served by the next server. Method: fio
+/// writes and verifies with depth 16 while the server is killed twice.
 #[test]
 fn a_device_outlives_its_server_under_load() {
     let Some(fixture) = Fixture::build(&[("db", 4096, 64 * MIB)]) else { return };
@@ -893,9 +891,8 @@ fn check_kills_under_load(mut fixture: Fixture) {
     assert!(fio.wait().expect("fio ends").success(), "fio saw an error");
 }
 
-/// Goal: where the kernel does not send requests again, flushes outlive two kills, those that wait
-/// for a worker included, and a worker is left for reads.
-/// Method: none of them can end until the third server runs.
+/// Goal: if the kernel cannot resend requests, flushes outlive two kills, also queued ones, and a
+/// worker remains for reads. Method: all flushes are blocked until the third server runs.
 #[test]
 fn flushes_outlive_kills_where_the_kernel_does_not_send_again() {
     let names: Vec<String> = (0..13).map(|number| format!("v{number}")).collect();
@@ -931,9 +928,8 @@ fn flushes_outlive_kills_where_the_kernel_does_not_send_again() {
     assert_eq!(found, [9; 512]);
 }
 
-/// Goal: where the kernel does not send requests again, reads and writes whose data are away
-/// outlive two kills.
-/// Method: none of them can end until the third server runs.
+/// Goal: if the kernel cannot resend requests, reads and writes of absent data outlive two kills.
+/// Method: all of them are blocked until the third server runs.
 #[test]
 fn reads_and_writes_outlive_kills_where_the_kernel_does_not_send_again() {
     let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
@@ -992,7 +988,7 @@ fn a_device_waits_for_the_next_server_after_a_planned_stop() {
             let mut options = OpenOptions::new();
             let file =
                 options.read(true).custom_flags(flags).open(device).expect("the device opens");
-            // Direct reads need an aligned place.
+            // Direct reads need aligned memory.
             let mut memory = [0; 8192];
             let start = memory.as_ptr().align_offset(4096);
             file.read_exact_at(&mut memory[start..start + 4096], 0).map(|()| memory[start])
@@ -1015,8 +1011,8 @@ fn a_kill_right_after_the_start_is_survived() {
     assert_eq!(fs::metadata(fixture.file("db")).expect("the file is served").len(), 8 * MIB);
 }
 
-/// Goal: a kill in the middle of attaching leaves nothing half-done, and never two devices.
-/// Method: kill the server at ever later moments after it was asked to attach.
+/// Goal: a kill during an attach leaves nothing incomplete, and never two devices. Method: kill the
+/// server at increasing delays after an attach request.
 #[test]
 fn a_server_killed_while_it_attaches_leaves_one_device_at_most() {
     let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
@@ -1064,7 +1060,7 @@ fn a_dead_device_is_forgotten_when_its_number_is_given_again() {
     assert_eq!(fixture.ask("dead"), "ok 1");
     drop(user);
     eventually("the dead device is gone", || !fixture::is_bound(&device));
-    // Another program may have been given the number first.
+    // Another program may have used the number first.
     eventually("the number is given again", || {
         let is_given = fixture.attach("db") == device;
         if !is_given {

@@ -1,33 +1,33 @@
-//! Request patterns that a file's users repeat: so many writes, then a flush.
+//! Prediction of flushes from a repeated pattern: a fixed number of writes, then a flush.
 //!
-//! Where a flush can be expected, what it will wait for is begun when the last write before it was
-//! answered, while the kernel is still on its way to ask for it.
+//! When a flush is expected, its writeback is started as soon as the last write before it was
+//! answered, before the kernel sends the flush.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{FILE_CLASSES, file_class};
 
-/// Flushes that came after equally many writes before the next one is expected.
+/// Number of flushes in a row after equally many writes, from which on the next one is predicted.
 const CONFIRMATIONS_MIN: u8 = 4;
 
-/// More writes than these before a flush are no pattern.
+/// Maximum number of writes in a pattern.
 const WRITES_MAX: u8 = 16;
 
-/// Two files of one class that are used at once have no pattern. A lost update costs a wrong guess
-/// at worst, so that plain loads and stores do.
+/// Patterns by file class. Two files of one class that are used at the same time have no pattern. A
+/// lost update causes at worst a wrong prediction, so relaxed loads and stores suffice.
 #[derive(Debug)]
 pub(super) struct FlushPredictor {
     files: [AtomicU32; FILE_CLASSES],
 }
 
-/// What is known of one file, packed into one word.
+/// Pattern of one file, packed into one word.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlushPattern {
-    /// Since the last flush.
+    /// Number of writes since the last flush.
     writes: u8,
-    /// Before the last flush.
+    /// Number of writes before the last flush.
     expected: u8,
-    /// Flushes in a row that came as expected.
+    /// Number of flushes in a row that came as predicted.
     confirmed: u8,
 }
 
@@ -36,13 +36,13 @@ impl FlushPredictor {
         Self { files: std::array::from_fn(|_| AtomicU32::new(0)) }
     }
 
-    /// Takes note of a write. Returns whether a flush is expected next.
+    /// Records a write. Returns whether a flush is expected next.
     pub(super) fn wrote(&self, node: u64) -> bool {
         self.change(node, |pattern| pattern.writes = pattern.writes.saturating_add(1))
             .expects_flush()
     }
 
-    /// Takes note of a flush, and of whether it succeeded.
+    /// Records a flush, and whether it succeeded.
     pub(super) fn flushed(&self, node: u64, has_succeeded: bool) {
         self.change(node, |pattern| pattern.end(has_succeeded));
     }
@@ -66,7 +66,7 @@ impl FlushPattern {
         if has_succeeded && is_plausible && self.writes == self.expected {
             self.confirmed = self.confirmed.saturating_add(1);
         } else if self.writes > 0 {
-            // A flush of nothing says nothing.
+            // A flush without writes carries no information.
             (self.expected, self.confirmed) = (self.writes, 0);
         }
         self.writes = 0;
@@ -86,7 +86,8 @@ impl FlushPattern {
 mod tests {
     use super::*;
 
-    /// Writes so often and flushes; returns after how many of the writes a flush was expected.
+    /// Writes `writes` times and flushes. Returns the numbers of the writes after which a flush was
+    /// expected.
     fn write_and_flush(predictor: &FlushPredictor, writes: u32) -> Vec<u32> {
         let expected = (1..=writes).filter(|_| predictor.wrote(1)).collect();
         predictor.flushed(1, true);

@@ -1,17 +1,17 @@
-//! Workers of a worker pool that wait for requests, and workers that sleep.
+//! Leader and parked workers of a worker pool (the leader/followers pattern).
 //!
-//! One worker leads: it alone waits. The others are parked; the leader calls one when requests
-//! pile up, or when it is about to do something slow and resigns. Several threads waiting at the
-//! same descriptor would wake each other for nothing.
+//! One worker is the leader, and only it waits for requests. The others are parked. The leader
+//! unparks one when requests queue up, or when it resigns before slow work. Several threads waiting
+//! on the same descriptor would cause needless wake-ups.
 //!
-//! The leadership is free only while no worker is parked without one to call it: a worker that
-//! resigns calls a parked one afterwards, and one that parks looks at the leadership afterwards.
+//! While there is no leader, some worker is awake or is about to be unparked: a worker that resigns
+//! unparks another one afterwards, and a worker that parks checks for a leader afterwards.
 //!
-//! A leader may step aside for a moment: no worker leads then and none is called, and another
-//! thread has to watch that it comes back.
+//! A leader may step aside for a short time. No worker leads then and none is unparked, so another
+//! thread must monitor that the leader returns.
 //!
-//! A leader that sleeps until a request comes may be relieved by a worker that is awake. It has to
-//! be woken to find that out: it would be in the way of each request otherwise.
+//! A leader that sleeps until a request arrives may be relieved by a worker that is awake. The
+//! relieved leader must be woken, because it would otherwise wake up for each request.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -38,7 +38,7 @@ const fn aside(worker: usize) -> usize {
 pub(super) struct Leadership {
     /// [`NO_LEADER`], or [`awake`], [`asleep`] or [`aside`] of the worker that leads.
     leader: AtomicUsize,
-    /// One bit for each parked worker.
+    /// Bit set of parked workers.
     parked: AtomicU64,
     threads: Vec<OnceLock<Thread>>,
 }
@@ -50,7 +50,7 @@ impl Leadership {
         Self { leader: AtomicUsize::new(NO_LEADER), parked: AtomicU64::new(0), threads }
     }
 
-    /// Makes the calling thread known as `worker`, once and before it parks.
+    /// Registers the calling thread as `worker`. Must be called once, before it parks.
     pub(super) fn register(&self, worker: usize) {
         let signed = self.threads[worker].set(thread::current());
         assert!(signed.is_ok(), "worker {worker} registered twice");
@@ -60,25 +60,26 @@ impl Leadership {
         self.leader.load(Ordering::SeqCst) != NO_LEADER
     }
 
-    /// Returns whether the calling worker leads from now on.
+    /// Tries to become the leader. Returns whether the calling worker leads.
     pub(super) fn try_lead(&self, worker: usize) -> bool {
         // PAIRS-WITH: Leadership::resign, "the former leader is done with waiting".
         self.change_leader(NO_LEADER, awake(worker))
     }
 
-    /// Returns whether the calling worker leads instead of one that sleeps, which it has to wake.
+    /// Tries to replace a sleeping leader. If this returns true, the caller must wake the former
+    /// leader.
     pub(super) fn try_relieve(&self, worker: usize) -> bool {
         let leader = self.leader.load(Ordering::SeqCst);
         leader % 4 == asleep(0) && self.change_leader(leader, awake(worker))
     }
 
-    /// The leader is about to sleep: a worker that is awake may relieve it.
+    /// Marks the leader as sleeping. An awake worker may then relieve it.
     pub(super) fn fall_asleep(&self, worker: usize) {
         let was_leader = self.change_leader(awake(worker), asleep(worker));
         debug_assert!(was_leader, "worker {worker} slept as a leader without being one");
     }
 
-    /// Returns whether the worker that slept as the leader still leads.
+    /// Marks the sleeping leader as awake. Returns whether it still leads.
     pub(super) fn wake_up(&self, worker: usize) -> bool {
         self.change_leader(asleep(worker), awake(worker))
     }
@@ -87,18 +88,18 @@ impl Leadership {
         self.leader.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// The leader has something else to do for a moment, and leads again afterwards.
+    /// Marks the leader as aside: it does other work for a short time and then leads again.
     pub(super) fn step_aside(&self, worker: usize) {
         let was_leader = self.change_leader(awake(worker), aside(worker));
         debug_assert!(was_leader, "worker {worker} stepped aside without leading");
     }
 
-    /// Returns whether the worker that stepped aside leads again.
+    /// Ends the time aside. Returns whether the worker leads again.
     pub(super) fn come_back(&self, worker: usize) -> bool {
         self.change_leader(aside(worker), awake(worker))
     }
 
-    /// Has a parked worker lead if the leader is aside.
+    /// If the leader is aside, removes it and unparks a worker to lead.
     pub(super) fn replace_aside(&self) {
         let leader = self.leader.load(Ordering::SeqCst);
         if leader % 4 == aside(0) && self.change_leader(leader, NO_LEADER) {
@@ -106,7 +107,7 @@ impl Leadership {
         }
     }
 
-    /// Gives up the leadership and calls a parked worker to take it.
+    /// Gives up the leadership and unparks a worker to take it.
     pub(super) fn resign(&self) {
         // PAIRS-WITH: Leadership::try_lead, "the former leader is done with waiting".
         self.leader.store(NO_LEADER, Ordering::SeqCst);
@@ -118,7 +119,7 @@ impl Leadership {
         self.threads.len() - usize::try_from(parked).expect("at most 64")
     }
 
-    /// Wakes one parked worker, if there is one.
+    /// Unparks one worker, if any is parked.
     pub(super) fn call_one(&self) {
         // SeqCst: either we see the bit that a worker set, or it sees that there is no leader.
         let called = self.parked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |parked| {
@@ -130,13 +131,14 @@ impl Leadership {
         }
     }
 
-    /// Wakes every worker, whatever it does.
+    /// Wakes all workers, whatever their state.
     pub(super) fn call_all(&self) {
         self.parked.store(0, Ordering::SeqCst);
         self.threads.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
     }
 
-    /// Sleeps until called, unless there is no leader or `is_over` says that there is no point.
+    /// Parks the worker until it is called. Returns immediately if there is no leader or `is_over`
+    /// returns true.
     pub(super) fn park(&self, worker: usize, is_over: impl Fn() -> bool) {
         let bit = 1_u64 << worker;
         self.parked.fetch_or(bit, Ordering::SeqCst);

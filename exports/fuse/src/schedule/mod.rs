@@ -1,28 +1,27 @@
-//! Assignment of requests to workers, in place and time: the one object that the workers of a pool
-//! ask.
+//! Scheduler of requests: it decides which worker serves a request, and when.
 //!
-//! - **One leader.** One worker leads: it alone waits for requests, and serves what comes. The
-//!   others are parked. A leader that is busy for long calls one of them to help, which goes back
-//!   to sleep when there is little to do ([`Leadership`]).
-//! - **What may wait is not for the leader.** Before a flush that waits for a disk,
-//!   data that are away, or a discard that takes long, the leader hands on the leadership and takes
-//!   one of the places for slow work. There is one place fewer than workers, so that a worker is
-//!   always left for reads and writes. A flush that finds no place waits; each worker that leaves
-//!   a place first does the flushes of one file that wait, all with one flush ([`WaitingFlushes`]).
-//!   What takes long is learnt from the last requests of the kind ([`Pace`]).
-//! - **One request at a time** is cheaper: while the only client waits for its flush, no other
-//!   worker is woken. The leader steps aside, and a thread that ticks each millisecond has it
-//!   replaced should the disk take longer. Whether requests come one at a time is learnt from what
-//!   came during earlier flushes ([`Watch`]).
-//! - **A flush that is expected** is begun early: where so many writes and then a flush came again
-//!   and again, what the flush will wait for is begun after the last of the writes
-//!   ([`FlushPredictor`]).
+//! - **One leader.** Only the leader waits for requests, and serves them. The other workers are
+//!   parked. A leader that is busy for long unparks a helper, which parks again when there is
+//!   little to do ([`Leadership`]).
+//! - **The leader does no slow work.** Before a flush that waits for a disk, an access to absent
+//!   data, or a long discard, the leader resigns and takes a slot for slow work. There is one slot
+//!   fewer than workers, so one worker always remains for reads and writes. Without a free slot, a
+//!   flush is queued. A worker that leaves a slot first serves the queued flushes of one file, all
+//!   with one flush of the device ([`WaitingFlushes`]). Durations are predicted from recent
+//!   requests of the same kind ([`Pace`]).
+//! - **Serial requests** need no second worker: while the only client waits for its flush, no other
+//!   worker is woken. The leader steps aside, and a thread that ticks every millisecond replaces it
+//!   if the disk takes longer. Serial requests are recognized by the absence of other requests
+//!   during earlier flushes ([`Watch`]).
+//! - **Predicted flushes** start early: if a fixed number of writes was repeatedly followed by a
+//!   flush, writeback starts after the last of the writes ([`FlushPredictor`]).
 //!
-//! A request goes through three questions: [`Schedule::assign`] when it was read; what may be slow
-//! is announced by [`Assignment::will_wait`], [`Assignment::begin_flush`] or
-//! [`Assignment::begin_write_back`]; and [`Assignment::end`] says whether the worker still leads.
+//! The calls for each request are: [`Schedule::assign`] after it was read;
+//! [`Assignment::will_wait`], [`Assignment::begin_flush`] or [`Assignment::begin_write_back`]
+//! before slow work; and [`Assignment::end`], which tells whether the worker still leads.
 //!
-//! The lock of the waiting flushes is held for some instructions, and nothing else is taken.
+//! The lock of the queued flushes is held for a few instructions, and no other lock is taken
+//! meanwhile.
 
 use std::cell::Cell;
 use std::thread;
@@ -48,11 +47,11 @@ pub(crate) use leadership::WORKER_COUNT_MAX;
 pub(crate) use pace::FilePace;
 pub(crate) use waiting::BATCH_MAX;
 
-/// Where a little is known of each file, but not for any number of them, they are told apart by
-/// their class alone.
+/// Number of file classes. Statistics about files are kept by class, so that their memory is
+/// bounded.
 const FILE_CLASSES: usize = 64;
 
-/// The class of the file with this node number, below [`FILE_CLASSES`].
+/// Class of the file with this node number, below [`FILE_CLASSES`].
 fn file_class(node: u64) -> usize {
     const COUNT: u64 = FILE_CLASSES as u64;
     usize::try_from(node % COUNT).expect("less than a small constant")
@@ -64,37 +63,38 @@ pub(crate) struct Schedule {
     waiting: WaitingFlushes,
     pace: Pace,
     predictor: FlushPredictor,
-    /// One for each worker: what others have begun is seen there.
+    /// Counters of each worker. They also show the number of requests that other workers have
+    /// started.
     counters: Vec<Counters>,
     core_count: usize,
 }
 
-/// Why a worker serves a request.
+/// Role in which a worker serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Leader,
     Called,
 }
 
-/// Work that a leader may do without having another one called.
+/// Slow work that a leader may do without unparking another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlowWork {
     Flush,
-    /// What a flush will wait for, begun before it came.
+    /// Writeback for an expected flush.
     WriteBack,
 }
 
 /// Result of serving a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AssignmentEnd {
-    /// True if the worker still leads, or need not.
+    /// True if the worker still leads, or was not the leader.
     pub(crate) still_leads: bool,
-    /// Work for which it has been aside, if it leads again.
+    /// Work for which the worker was aside, if it leads again.
     pub(crate) was_aside: Option<SlowWork>,
 }
 
 impl Schedule {
-    /// For so many workers, none of which has begun. `unanswered`: flushes of a former process.
+    /// Creates a schedule for this number of workers. `unanswered`: flushes of an earlier process.
     pub(crate) fn new(worker_count: usize, kept: FlushTable, unanswered: Vec<Flush>) -> Self {
         Self {
             leadership: Leadership::new(worker_count),
@@ -115,12 +115,12 @@ impl Schedule {
         self.counters.iter().map(Counters::traffic).sum()
     }
 
-    /// Makes the calling thread known as `worker`, once and before it asks anything else.
+    /// Registers the calling thread as `worker`. Must be called once, before any other call.
     pub(crate) fn register(&self, worker: usize) {
         self.leadership.register(worker);
     }
 
-    /// Returns whether the calling worker leads from now on, because no other does.
+    /// Tries to become the leader. Returns whether the calling worker leads.
     pub(crate) fn try_lead(&self, worker: usize) -> bool {
         self.leadership.try_lead(worker)
     }
@@ -129,57 +129,59 @@ impl Schedule {
         self.leadership.has_leader()
     }
 
-    /// Sleeps until called, unless there is no leader or `is_over` says that there is no point.
+    /// Parks the worker until it is called. Returns immediately if there is no leader or `is_over`
+    /// returns true.
     pub(crate) fn park(&self, worker: usize, is_over: impl Fn() -> bool) {
         self.leadership.park(worker, is_over);
     }
 
-    /// Gives up the leadership and calls a parked worker to take it.
+    /// Gives up the leadership and unparks a worker to take it.
     pub(crate) fn resign(&self) {
         self.leadership.resign();
     }
 
-    /// The leader is about to sleep: a worker that is awake may relieve it.
+    /// Marks the leader as sleeping. An awake worker may then relieve it.
     pub(crate) fn fall_asleep(&self, worker: usize) {
         self.leadership.fall_asleep(worker);
     }
 
-    /// Returns whether the worker that slept as the leader still leads.
+    /// Marks the sleeping leader as awake. Returns whether it still leads.
     pub(crate) fn wake_up(&self, worker: usize) -> bool {
         self.leadership.wake_up(worker)
     }
 
-    /// Returns whether a worker that was called leads instead of one that sleeps, which it has to
-    /// wake: each request wakes that one otherwise, which finds it gone.
+    /// Tries to replace a sleeping leader by a called worker, if requests are serial. If this
+    /// returns true, the caller must wake the former leader, which each request would otherwise
+    /// wake for nothing.
     pub(crate) fn try_relieve(&self, worker: usize) -> bool {
         self.watch.is_alone() && self.leadership.try_relieve(worker)
     }
 
-    /// The leader has more to do than it can: calls a parked worker, if there is a core for it.
+    /// Unparks a worker to help a busy leader, if there is an idle core.
     pub(crate) fn call_help(&self) {
-        // More busy workers than cores would only stand in each other's way.
+        // More awake workers than cores would only compete for CPU time.
         if self.leadership.awake_count() < self.core_count {
             self.leadership.call_one();
         }
     }
 
-    /// Wakes every thread, because the worker pool is over.
+    /// Wakes all threads at the end of the worker pool.
     pub(crate) fn end(&self) {
         self.leadership.call_all();
         self.watch.wake();
     }
 
-    /// The work of the thread that watches leaders which are aside, until `is_over`.
+    /// Runs the thread that monitors leaders which are aside, until `is_over`.
     pub(crate) fn watch(&self, is_over: impl Fn() -> bool) {
         self.watch.run(|| self.leadership.replace_aside(), is_over);
     }
 
-    /// Takes note of whether a request had to wait for a leader that was aside.
+    /// Records whether a request had to wait for a leader that was aside.
     pub(crate) fn saw_company(&self, was_there: bool) {
         self.watch.saw_company(was_there);
     }
 
-    /// Takes note of a flush that may have waited for a disk, before it is answered.
+    /// Records a flush that may have waited for a disk, before it is answered.
     pub(crate) fn flushed(&self, node: u64, has_succeeded: bool) {
         self.predictor.flushed(node, has_succeeded);
     }
@@ -190,27 +192,28 @@ impl Schedule {
         Assignment { schedule: self, worker, role, has_place, aside, begun_before }
     }
 
-    /// How many requests all workers but one have begun to answer.
+    /// Number of requests that all other workers have started.
     fn begun_by_others(&self, than: usize) -> u64 {
         let others = self.counters.iter().enumerate().filter(|&(index, _)| index != than);
         others.map(|(_, counters)| counters.request_count()).sum()
     }
 }
 
-/// One request of one worker, from when it was read to when it was answered.
+/// Assignment of one request to one worker, from reading it to answering it.
 pub(crate) struct Assignment<'schedule> {
     schedule: &'schedule Schedule,
     worker: usize,
     role: Role,
-    /// Whether the worker has one of the places for slow work.
+    /// True if the worker has a slot for slow work.
     has_place: Cell<bool>,
     aside: Cell<Option<SlowWork>>,
-    /// What others had begun before a flush during which another worker leads.
+    /// Number of requests that others had started before a flush during which another worker leads.
     begun_before: Cell<Option<u64>>,
 }
 
 impl Assignment<'_> {
-    /// The request may take long: another worker leads from now on, if there is a place.
+    /// Announces that the request may take long. Another worker leads from now on, if there is a
+    /// free slot.
     pub(crate) fn will_wait(&self) {
         if !self.has_place.get() && self.schedule.waiting.try_take_place() {
             self.has_place.set(true);
@@ -218,8 +221,8 @@ impl Assignment<'_> {
         }
     }
 
-    /// Time that such requests take for this file, where no device says whether it is long. If it
-    /// is, another worker leads from now on.
+    /// Typical duration of such requests for this file, for operations of which the device does not
+    /// report whether they are slow. If it is long, another worker leads from now on.
     pub(crate) fn pace_of(&self, node: u64, operation: &Operation<'_>) -> Option<FilePace<'_>> {
         let pace = self.schedule.pace.of(node, operation)?;
         if pace.is_slow() {
@@ -228,8 +231,8 @@ impl Assignment<'_> {
         Some(pace)
     }
 
-    /// Returns whether this worker does a flush that may wait for a disk, and then calls
-    /// [`Assignment::end_flush`]. Otherwise another one will do it.
+    /// Returns whether this worker does a flush that may wait for a disk; it must then call
+    /// [`Assignment::end_flush`]. Otherwise another worker does the flush.
     pub(crate) fn begin_flush(&self, flush: Flush) -> bool {
         let schedule = self.schedule;
         if !self.has_place.get() {
@@ -251,8 +254,8 @@ impl Assignment<'_> {
         }
     }
 
-    /// After a write: whether what the next flush will wait for is to be done now, because a flush
-    /// is expected and there is no other request that would have to wait.
+    /// Returns whether this worker should start writeback after a write, because a flush is
+    /// expected and no other request would be delayed.
     pub(crate) fn begin_write_back(&self, node: u64) -> bool {
         let Schedule { predictor, watch, waiting, .. } = self.schedule;
         let is_time = predictor.wrote(node) && watch.is_alone() && !self.has_place.get();
@@ -263,8 +266,8 @@ impl Assignment<'_> {
         begins
     }
 
-    /// Collects the flushes to be done before this worker leaves its place: flushes of one file in
-    /// `batch`, or nothing, and then it has left.
+    /// Fills `batch` with queued flushes of one file, which must be done before this worker leaves
+    /// its slot. If `batch` is empty, the worker has left the slot.
     pub(crate) fn next_flushes(&self, batch: &mut Vec<Flush>) {
         batch.clear();
         if self.has_place.get() {
@@ -272,12 +275,13 @@ impl Assignment<'_> {
         }
     }
 
-    /// The flushes of a batch have been answered.
+    /// Reports that the flushes of a batch were answered.
     pub(crate) fn answered(&self, batch: &[Flush]) {
         self.schedule.waiting.answered(batch);
     }
 
-    /// The request was answered, and [`Assignment::next_flushes`] found nothing.
+    /// Ends the assignment, after the request was answered and [`Assignment::next_flushes`]
+    /// returned nothing.
     pub(crate) fn end(self) -> AssignmentEnd {
         let Schedule { watch, leadership, .. } = self.schedule;
         let Some(work) = self.aside.get() else {

@@ -1,4 +1,4 @@
-//! Discards and searches that are slow enough that the leader had better not serve them itself.
+//! Detection of discards and seeks that are too slow for the leader.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,28 +6,30 @@ use std::time::Duration;
 use super::{FILE_CLASSES, file_class};
 use crate::request::Operation;
 
-/// Handing the leadership over costs about this much; what takes longer is slow.
+/// Duration from which on a request is slow: about the cost of passing on the leadership.
 const SLOW_FROM: Duration = Duration::from_micros(50);
 
-/// The share of one request in the typical duration is one in this many.
+/// Number of requests over which the typical duration is averaged: a new sample has a weight of one
+/// in this many.
 const REQUESTS_REMEMBERED: u64 = 8;
 
-/// Typical durations of the requests that may be slow: a discard may cover a block or a terabyte.
-/// One file whose discards are long does not make others of other classes seem slow.
+/// Typical durations of operations that may be slow, such as discards, which may cover one block or
+/// a terabyte. They are kept by file class, so that slow discards of one file do not affect files
+/// of other classes.
 #[derive(Debug)]
 pub(super) struct Pace {
     typical_ns: [AtomicU64; FILE_CLASSES],
 }
 
 impl Pace {
-    /// Takes everything for slow that may be, until it has seen better.
+    /// Initially all such operations count as slow.
     pub(super) fn new() -> Self {
         let at_first = nanoseconds(SLOW_FROM * 2);
         Self { typical_ns: std::array::from_fn(|_| AtomicU64::new(at_first)) }
     }
 
-    /// Pace of such requests for this file, or `None` for kinds that are never slow, and for those
-    /// of which the device says itself whether they are.
+    /// Returns the pace of this operation for the file. `None` for operations that are never slow,
+    /// and for those of which the device reports whether they are slow.
     pub(super) fn of(&self, node: u64, operation: &Operation<'_>) -> Option<FilePace<'_>> {
         if !matches!(operation, Operation::Allocate { .. } | Operation::Seek { .. }) {
             return None;
@@ -36,7 +38,7 @@ impl Pace {
     }
 }
 
-/// The typical duration of such requests for one file.
+/// Typical duration of such operations for one file.
 pub(crate) struct FilePace<'pace> {
     typical_ns: &'pace AtomicU64,
 }
@@ -47,7 +49,7 @@ impl FilePace<'_> {
     }
 
     pub(crate) fn learn(&self, duration: Duration) {
-        // Relaxed, and no atomic addition: a lost sample does no harm.
+        // Relaxed and without an atomic addition, because a lost sample is harmless.
         let typical_ns = self.typical_ns.load(Ordering::Relaxed);
         let kept_ns = typical_ns - typical_ns / REQUESTS_REMEMBERED;
         let sample_ns = nanoseconds(duration) / REQUESTS_REMEMBERED;

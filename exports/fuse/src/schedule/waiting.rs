@@ -1,11 +1,11 @@
-//! Places for work that may wait for a disk, and the flushes that wait for one.
+//! Slots for work that may wait for a disk, and the queue of flushes that wait for a slot.
 //!
-//! A worker that begins such work is gone as long as a disk takes. So that one is always left to
-//! serve reads and writes, there are fewer places for such work than workers. Flushes that find
-//! none wait here, in memory that was there before; each worker that comes free takes those of one
-//! file together, for which one flush of the device is enough.
+//! Such work occupies a worker for as long as the disk takes. There are fewer slots than workers,
+//! so that one worker always remains for reads and writes. Flushes without a slot are queued in
+//! preallocated memory. Each worker that becomes free takes all queued flushes of one file, for
+//! which one flush of the device is sufficient.
 //!
-//! The lock is held for some instructions, and nothing else is taken while it is.
+//! The lock is held for a few instructions, and no other lock is taken meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,27 +13,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::leadership::WORKER_COUNT_MAX;
 use crate::in_flight::{FLUSHES_MAX, Flush, FlushTable};
 
-/// Flushes that wait for a place, at most. Each is a process that waits for its flush, or a device.
+/// Maximum number of queued flushes. Each belongs to a process or device that waits for it.
 const WAITING_MAX: usize = 4096;
 
-/// Flushes that are answered together, at most.
+/// Maximum number of flushes that are answered together.
 pub(crate) const BATCH_MAX: usize = 64;
 
-// Those that wait, and those that are about to be answered.
+// The table has room for queued flushes and for those that are about to be answered.
 const _: () = assert!(WAITING_MAX + WORKER_COUNT_MAX * BATCH_MAX <= FLUSHES_MAX);
 
-/// What stands in memory that no flush takes.
+/// Placeholder for unused memory.
 const NO_FLUSH: Flush =
     Flush { unique: 0, node: 0, written_bytes: None, may_wait: true, entry: None };
 
-/// Place of a flush that a worker has read.
+/// Result of requesting a slot for a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It has a place, and does it.
+    /// The worker has a slot and does the flush.
     Taken,
-    /// Another worker will do it.
+    /// The flush is queued, and another worker does it.
     Waits,
-    /// It does it without a place: more flushes wait than there is room for.
+    /// The queue is full. The worker does the flush without a slot.
     NoRoom,
 }
 
@@ -46,25 +46,25 @@ pub(super) struct WaitingFlushes {
 struct State {
     free_places: usize,
     waiting: VecDeque<Flush>,
-    /// All that wait, and those that are about to be answered.
+    /// Table of all queued flushes and those that are about to be answered.
     kept: FlushTable,
 }
 
 impl WaitingFlushes {
-    /// `unanswered`: flushes of a former process, which wait from the beginning.
+    /// `unanswered`: flushes of an earlier process, which are queued from the beginning.
     pub(super) fn new(worker_count: usize, kept: FlushTable, unanswered: Vec<Flush>) -> Self {
-        // A single worker has to do everything.
+        // A single worker must do all work.
         let free_places = worker_count.saturating_sub(1).max(1);
         let mut waiting = VecDeque::with_capacity(WAITING_MAX);
-        // Touched now, so that no request waits for the memory.
+        // Touch the pages now, so that no request waits for memory.
         waiting.resize(WAITING_MAX, NO_FLUSH);
         waiting.clear();
         waiting.extend(unanswered);
         Self { state: Mutex::new(State { free_places, waiting, kept }) }
     }
 
-    /// Says which worker does a flush. One that has a place calls [`WaitingFlushes::next`] when it
-    /// is done.
+    /// Requests a slot for a flush. A worker that gets a slot must call [`WaitingFlushes::next`]
+    /// when it is done.
     pub(super) fn begin(&self, flush: Flush) -> Place {
         let mut state = self.lock();
         if state.free_places > 0 {
@@ -74,13 +74,14 @@ impl WaitingFlushes {
         if state.waiting.len() >= WAITING_MAX {
             return Place::NoRoom;
         }
-        // Before its worker takes the next message.
+        // The flush is stored before its worker reuses the message buffer.
         let Some(flush) = state.kept.keep(flush) else { return Place::NoRoom };
         state.waiting.push_back(flush);
         Place::Waits
     }
 
-    /// A place for other slow work, if there is one, to be left by [`WaitingFlushes::next`], too.
+    /// Takes a slot for other slow work, if one is free. It must also be left by
+    /// [`WaitingFlushes::next`].
     pub(super) fn try_take_place(&self) -> bool {
         let mut state = self.lock();
         let is_free = state.free_places > 0;
@@ -88,8 +89,8 @@ impl WaitingFlushes {
         is_free
     }
 
-    /// Next step of a worker with a place: `batch` holds flushes of one file, the first that waits
-    /// and others, or nothing, and then the place is free.
+    /// Next work of a worker with a slot. Fills `batch` with the first queued flush and others of
+    /// the same file. If `batch` is empty, the slot is free again.
     pub(super) fn next(&self, batch: &mut Vec<Flush>) {
         batch.clear();
         let mut state = self.lock();
@@ -106,14 +107,14 @@ impl WaitingFlushes {
         });
     }
 
-    /// These have been answered.
+    /// Frees the entries of answered flushes.
     pub(super) fn answered(&self, batch: &[Flush]) {
         let mut state = self.lock();
         batch.iter().for_each(|flush| state.kept.free(flush));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A worker that panics ends the process.
+        // A panic of a worker ends the process.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,37 +1,38 @@
-//! Looks after a leader that does slow work without having called another one.
+//! Monitor of a leader that does slow work without having unparked another worker.
 //!
-//! Where requests come one at a time, there is none while the only client waits for its flush: to
-//! wake a worker for it costs more than the flush's way through this crate. So the leader steps
-//! aside and calls none. Should the disk take long, this thread has it replaced within two ticks.
+//! With serial requests, no request arrives while the only client waits for its flush, and waking
+//! another worker would cost more than the rest of this crate's work for the flush. Therefore the
+//! leader steps aside without unparking a worker. If the disk takes long, this thread replaces the
+//! leader within two ticks.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// How often it looks while leaders step aside.
+/// Interval of checks while leaders step aside.
 const TICK: Duration = Duration::from_millis(1);
 
-/// So many ticks without a step aside send it to sleep.
+/// Number of ticks without a step aside after which the thread sleeps.
 const TICKS_AWAKE: u32 = 1000;
 
-/// From so much solitude on requests count as coming one at a time.
+/// Value of `solitude` from which on requests count as serial.
 const SOLITUDE_TRUSTED: u32 = 8;
 
-/// The most solitude there is.
+/// Maximum of `solitude`.
 const SOLITUDE_MAX: u32 = 16;
 
-/// So many flushes alone make up for one in company: what comes right after a flush may seem to
-/// have come during it.
+/// Number of flushes without other requests that outweigh one with others. A request right after a
+/// flush may appear to have arrived during it.
 const FLUSHES_PER_COMPANY: u32 = 4;
 
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Counts workers that step aside or come back: odd while a worker is aside.
+    /// Number of steps aside and returns: odd while a worker is aside.
     steps: AtomicU64,
     is_asleep: AtomicBool,
     thread: OnceLock<Thread>,
-    /// Grows with flushes during which nothing else came.
+    /// Score that grows with flushes during which no other request arrived.
     solitude: AtomicU32,
 }
 
@@ -45,24 +46,24 @@ impl Watch {
         }
     }
 
-    /// Returns whether requests come one at a time, as far as was seen.
+    /// Returns whether requests appear to be serial.
     pub(super) fn is_alone(&self) -> bool {
         self.solitude.load(Ordering::Relaxed) >= SOLITUDE_TRUSTED
     }
 
-    /// Takes note of whether others were served, or had come, while a worker was at a flush.
+    /// Records whether other requests arrived or were served during a flush.
     pub(super) fn saw_company(&self, was_there: bool) {
         let now = self.solitude.load(Ordering::Relaxed);
         let next = match was_there {
             true => now.saturating_sub(FLUSHES_PER_COMPANY),
             false => (now + 1).min(SOLITUDE_MAX),
         };
-        // Relaxed, and no atomic addition: a lost sample does no harm.
+        // Relaxed and without an atomic addition, because a lost sample is harmless.
         self.solitude.store(next, Ordering::Relaxed);
     }
 
-    /// Has this thread look after the caller, which leads and gives that up next. One at a time:
-    /// false if another worker is aside already.
+    /// Makes the thread monitor the caller, a leader about to step aside. Returns false if another
+    /// worker is already aside.
     pub(super) fn step_aside(&self) -> bool {
         let steps = self.steps.load(Ordering::Relaxed);
         // SeqCst: either the watch sees this step before it sleeps, or we see that it sleeps.
@@ -75,12 +76,12 @@ impl Watch {
         has_stepped
     }
 
-    /// The worker that stepped aside is back.
+    /// Records that the worker that stepped aside is back.
     pub(super) fn come_back(&self) {
         self.steps.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Wakes the thread if it sleeps, such as for the end.
+    /// Wakes the thread if it sleeps, for example at the end.
     pub(super) fn wake(&self) {
         if self.is_asleep.load(Ordering::SeqCst)
             && self.is_asleep.swap(false, Ordering::SeqCst)
@@ -90,8 +91,8 @@ impl Watch {
         }
     }
 
-    /// The thread's work, until `is_over`: calls `replace` at each tick after one at which the same
-    /// worker was aside.
+    /// Runs the thread until `is_over`. Calls `replace` at a tick if the same worker was already
+    /// aside at the previous tick.
     pub(super) fn run(&self, replace: impl Fn(), is_over: impl Fn() -> bool) {
         let signed = self.thread.set(thread::current());
         assert!(signed.is_ok(), "one thread watches");
@@ -127,7 +128,7 @@ impl Watch {
 mod tests {
     use super::*;
 
-    /// A watch with its thread, whose calls are counted.
+    /// Runs `test` with a watch and its thread, and counts the calls of `replace`.
     fn with_watch(test: impl FnOnce(&Watch, &AtomicU32)) {
         let (watch, calls, is_over) = (Watch::new(), AtomicU32::new(0), AtomicBool::new(false));
         thread::scope(|scope| {

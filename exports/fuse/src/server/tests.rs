@@ -1,4 +1,4 @@
-//! Requests as bytes in, replies as bytes out, on a device that is a vector.
+//! Tests of the server with messages as bytes, on a device in a vector.
 
 mod allocation;
 
@@ -28,7 +28,7 @@ struct VectorDevice {
 }
 
 impl VectorDevice {
-    /// The second block is written, the others are holes.
+    /// Creates a device whose second block is written; the others are holes.
     fn new() -> Self {
         let mut bytes = vec![0; SIZE_BYTES];
         bytes[BLOCK_BYTES..2 * BLOCK_BYTES].fill(b'x');
@@ -118,7 +118,7 @@ impl BlockDevice for VectorDevice {
     }
 
     fn extents(&self, range: ByteRange, _: usize) -> Result<Vec<Extent>, DeviceError> {
-        // One block a call, so that callers have to go on.
+        // One block per call, to test that callers continue.
         let block = u64::try_from(BLOCK_BYTES).expect("a constant");
         let length = (block - range.start % block).min(range.length);
         let range = ByteRange::new(range.start, length);
@@ -153,7 +153,7 @@ impl Files for OneVolume {
     }
 }
 
-/// Everything that was sent.
+/// All replies that were sent.
 #[derive(Default)]
 struct Sent {
     replies: RefCell<Vec<Vec<u8>>>,
@@ -213,7 +213,7 @@ impl Bench {
         }
     }
 
-    /// Serves one message; returns the error number and the body of the reply, if there is one.
+    /// Serves one message. Returns the error number and the body of the reply, if there is one.
     fn serve(&self, message: &[u8]) -> Option<(i32, Vec<u8>)> {
         let server = self.server();
         let (header, operation) = parse(message).expect("the message is whole");
@@ -239,7 +239,7 @@ impl Bench {
     }
 }
 
-/// Serves one message on a fresh bench and compares the error number.
+/// Serves one message on a new bench and compares the error number.
 #[track_caller]
 fn check_error(message: &[u8], expected: i32) {
     let (error, _) = Bench::new().serve(message).expect("there is a reply");
@@ -353,7 +353,7 @@ fn a_write_with_fua_is_flushed() {
     assert_eq!(bench.calls(), expected);
 }
 
-/// The flush that a request comes to, with everything before it done.
+/// Serves a request and returns its flush, with everything before it done.
 fn flush_after(bench: &Bench, message: &[u8]) -> Option<Flush> {
     let (header, operation) = parse(message).expect("the message is whole");
     let mut scratch = vec![0; SCRATCH_BYTES];
@@ -392,7 +392,7 @@ fn a_flush_of_a_device_without_a_write_cache_never_waits() {
     assert_eq!(bench.calls(), [(Action::Flush, ByteRange::new(0, 0))]);
 }
 
-/// The errors and bodies of the answers to a plain flush and to a write of four bytes.
+/// Compares errors and bodies of the replies to a plain flush and to a write of four bytes.
 #[track_caller]
 fn check_flushes(bench: &Bench, expected: [(i32, &[u8]); 2]) {
     let [plain, written] = [None, Some(4)].map(|written_bytes| Flush {
@@ -494,7 +494,7 @@ fn a_file_that_is_gone_fails_its_users() {
     check_error(&read_message(ROOT_NODE, 0, 512), 2);
 }
 
-/// The names and positions in a directory listing.
+/// Names and offsets in a directory listing.
 fn names(mut listing: &[u8]) -> Vec<(String, u64)> {
     let mut names = Vec::new();
     while !listing.is_empty() {

@@ -1,4 +1,4 @@
-//! State that the workers of one connection share.
+//! State shared by the workers of one connection.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,15 +19,15 @@ pub(super) struct Shared {
     pub(super) files: Arc<dyn Files>,
     pub(super) open: Arc<OpenFiles>,
     pub(super) schedule: Schedule,
-    /// Requests of a former process that no worker has begun to serve.
+    /// Requests of an earlier process that no worker serves yet.
     unanswered: Mutex<Vec<MessageBuffer>>,
-    /// Threads that have not ended.
+    /// Number of running threads.
     pub(super) running: Mutex<usize>,
     pub(super) one_ended: Condvar,
     pub(super) is_over: AtomicBool,
-    /// Readable once the worker pool'shall stop.
+    /// Readable when the worker pool is stopping.
     pub(super) stop: OwnedFd,
-    /// Readable while a leader that sleeps has been relieved.
+    /// Readable while a relieved leader still sleeps.
     pub(super) relief: OwnedFd,
 }
 
@@ -57,7 +57,7 @@ impl Shared {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// The server of a request that this worker has read.
+    /// Server for a request that this worker has read.
     pub(super) fn server<'worker>(
         &'worker self,
         worker: usize,
@@ -82,25 +82,25 @@ impl Shared {
         change(&mut self.running.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Ends the whole worker pool, because there will be no more requests.
+    /// Ends the whole worker pool, because no more requests will arrive.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.schedule.end();
     }
 
-    /// Has a worker lead instead of one that sleeps.
+    /// Replaces a sleeping leader by this worker. Returns whether it leads.
     pub(super) fn relieve_leader(&self, worker: usize) -> bool {
         let leads = self.schedule.try_relieve(worker);
         if leads && let Err(error) = rustix::io::write(&self.relief, &1_u64.to_ne_bytes()) {
-            // It wakes with the next request.
+            // The former leader wakes up at the next request.
             tracing::warn!(%error, "cannot wake a FUSE worker");
         }
         leads
     }
 
-    /// One that slept knows that it was relieved.
+    /// Clears the event after a sleeping leader has noticed that it was relieved.
     pub(super) fn note_relieved(&self) {
-        // Nothing to be read: another one that was relieved read for both.
+        // The event may be clear, if another relieved leader has read it.
         let _ = rustix::io::read(&self.relief, &mut [0; 8]);
     }
 }

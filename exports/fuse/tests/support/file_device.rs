@@ -1,4 +1,4 @@
-//! A block device in a file on tmpfs: slow, simple, and there after a kill.
+//! Block device in a file on tmpfs: slow, simple, and durable over kills.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Write};
@@ -15,17 +15,17 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 pub(crate) struct FileDevice {
     file: File,
     sector: SectorSize,
-    /// While this file exists, neither flushes nor write-backs end.
+    /// While this file exists, flushes and writebacks block.
     gate: PathBuf,
-    /// While this file exists, there is nothing to flush.
+    /// While this file exists, the device has no write cache.
     cacheless: PathBuf,
     /// While this file exists, flushes fail.
     broken: PathBuf,
-    /// While this file exists, reads and writes of the first block do not end.
+    /// While this file exists, reads and writes of the first block block.
     away: PathBuf,
-    /// If this file exists, each write-back makes it longer.
+    /// If this file exists, each writeback extends it.
     early: PathBuf,
-    /// By the mode of the file.
+    /// Taken from the mode of the file.
     is_read_only: bool,
 }
 
@@ -69,7 +69,7 @@ fn range_of(offset: u64, length: usize) -> ByteRange {
     ByteRange::new(offset, u64::try_from(length).expect("lengths fit"))
 }
 
-/// Errors of tmpfs: it has no room left, or the test is wrong.
+/// Converts an error of tmpfs: it is full, or the test is wrong.
 fn failed(action: Action, range: ByteRange) -> impl Fn(io::Error) -> DeviceError {
     move |error| {
         let full = error.kind() == io::ErrorKind::StorageFull;

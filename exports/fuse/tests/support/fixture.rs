@@ -1,4 +1,4 @@
-//! A server of its own for each test, with everything around it, and cleaning up afterwards.
+//! Fixture: a server for each test with its environment, cleaned up afterwards.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const SERVER: &str = env!("CARGO_BIN_EXE_fuse-memory-server");
 
-/// Far longer than anything here takes.
+/// Timeout, far longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Fixture {
@@ -29,8 +29,8 @@ struct Server {
 }
 
 impl Fixture {
-    /// A running server with volumes of the given names, sectors and sizes; `None` where this
-    /// machine cannot run one, which is said.
+    /// Starts a server with volumes of the given names, sector sizes and sizes. `None` if this host
+    /// cannot run it, which is reported.
     pub(crate) fn build(volumes: &[(&str, u32, u64)]) -> Option<Self> {
         if let Some(why) = missing() {
             eprintln!("skipped: {why}");
@@ -51,7 +51,7 @@ impl Fixture {
         Some(fixture)
     }
 
-    /// Has the next servers take over as on kernels that do not send requests again.
+    /// Makes the next servers take over as on kernels that cannot resend requests.
     pub(crate) fn resume_from_memory(&self) {
         fs::write(self.path("resume-from-memory"), "").expect("tmpfs has room for a file");
     }
@@ -92,7 +92,7 @@ impl Fixture {
         self.read_answer()
     }
 
-    /// Gives a command without waiting for the answer.
+    /// Sends a command without waiting for the response.
     pub(crate) fn tell(&mut self, command: &str) {
         let server = self.server.as_mut().expect("a server runs");
         writeln!(server.commands, "{command}").expect("the server listens");
@@ -105,7 +105,7 @@ impl Fixture {
         answer.trim_end_matches('\n').to_owned()
     }
 
-    /// Waits until the server has counted so many under this name.
+    /// Waits until the server's counter of this name has the expected value.
     #[track_caller]
     pub(crate) fn wait_for_count(&mut self, name: &str, expected: u64) {
         let deadline = Instant::now() + PATIENCE;
@@ -120,7 +120,7 @@ impl Fixture {
         self.device_of(&format!("attach {name}"))
     }
 
-    /// A device whose writes are flushed one by one.
+    /// Attaches a device that flushes each write.
     pub(crate) fn attach_durable(&mut self, name: &str) -> PathBuf {
         self.device_of(&format!("attach-durable {name}"))
     }
@@ -144,27 +144,27 @@ impl Fixture {
         file.expect("the volume exists").set_len(size_bytes).expect("holes need no room");
     }
 
-    /// A file that keeps the volume's flushes from ending for as long as it exists.
+    /// File that blocks the volume's flushes while it exists.
     pub(crate) fn gate(&self, name: &str) -> PathBuf {
         self.backing(name).with_extension("gate")
     }
 
-    /// A file that takes the volume's write cache away for as long as it exists.
+    /// File that disables the volume's write cache while it exists.
     pub(crate) fn cacheless(&self, name: &str) -> PathBuf {
         self.backing(name).with_extension("cacheless")
     }
 
-    /// A file that makes the volume's flushes fail for as long as it exists.
+    /// File that makes the volume's flushes fail while it exists.
     pub(crate) fn broken(&self, name: &str) -> PathBuf {
         self.backing(name).with_extension("broken")
     }
 
-    /// Grows with each write-back of the volume's, if it is there.
+    /// File that each writeback of the volume extends, if it exists.
     pub(crate) fn early(&self, name: &str) -> PathBuf {
         self.backing(name).with_extension("early")
     }
 
-    /// A file that keeps reads and writes of the volume's first block from ending.
+    /// File that blocks reads and writes of the volume's first block while it exists.
     pub(crate) fn away(&self, name: &str) -> PathBuf {
         self.backing(name).with_extension("away")
     }
@@ -185,7 +185,7 @@ impl Fixture {
         fs::rename(old, new).expect("the volume exists");
     }
 
-    /// The memory that a volume takes.
+    /// Memory that a volume occupies.
     pub(crate) fn allocated_bytes(&self, name: &str) -> u64 {
         fs::metadata(self.backing(name)).expect("the volume exists").blocks() * 512
     }
@@ -213,7 +213,7 @@ impl Fixture {
     pub(crate) fn mount_file_system_read_only(&mut self, device: &Path) -> PathBuf {
         let directory = self.path("mounted");
         fs::create_dir_all(&directory).expect("tmpfs has room for a directory");
-        // No replaying of the file system's own journal, which would be a write.
+        // No replay of the file system's own journal, which would write.
         run(tool("mount").args(["-o", "ro,noload"]).arg(device).arg(&directory));
         self.mounted = Some(directory.clone());
         directory
@@ -224,7 +224,7 @@ impl Fixture {
         run(tool("umount").arg(directory));
     }
 
-    /// The process whose standard input is the holder's socket.
+    /// Process whose standard input is the fd store's socket.
     pub(crate) fn holder_pid(&self) -> Option<Pid> {
         let processes = fs::read_dir("/proc").expect("every system has it");
         let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -270,7 +270,7 @@ impl Fixture {
     fn backing(&self, name: &str) -> PathBuf {
         let entries = fs::read_dir(self.path("backing")).expect("the directory exists");
         let mut paths = entries.map(|entry| entry.expect("an entry").path());
-        // After the name of a volume's file stands its sector.
+        // The file name is the volume's name and its sector size.
         let found = paths.find(|path| {
             path.file_stem().is_some_and(|stem| stem == name)
                 && path.extension().is_some_and(|end| end == "512" || end == "4096")
@@ -278,7 +278,7 @@ impl Fixture {
         found.expect("the volume exists")
     }
 
-    /// Takes away what a test, perhaps a failed one, left: in the order in which it depends.
+    /// Cleans up after a test, also a failed one, in order of dependencies.
     fn clean_up(&mut self) {
         if let Some(directory) = self.mounted.take() {
             let _ = tool("umount").arg("-l").arg(directory).status();
@@ -302,7 +302,7 @@ impl Drop for Fixture {
     }
 }
 
-/// What this machine lacks, if anything.
+/// Reason for which this host cannot run the tests, if any.
 fn missing() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         return Some("not root");
@@ -323,12 +323,12 @@ pub(crate) fn run(command: &mut Command) {
     assert!(status.success(), "{command:?} ended with {status}");
 }
 
-/// A number that the kernel shows about a block device.
+/// Reads a numeric attribute of a block device from sysfs.
 pub(crate) fn read_number(device: &Path, name: &str) -> u64 {
     read_attribute(&attribute(device, name)).parse().expect("it is a number")
 }
 
-/// Where the kernel shows something about a block device.
+/// Sysfs path of an attribute of a block device.
 pub(crate) fn attribute(device: &Path, name: &str) -> PathBuf {
     Path::new("/sys/block").join(device.file_name().expect("a device path")).join(name)
 }
@@ -348,7 +348,7 @@ pub(crate) fn is_running(pid: Pid) -> bool {
     status.is_ok_and(|status| !status.contains(") Z "))
 }
 
-/// Waits until a condition holds.
+/// Waits until a condition is true, with a timeout.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

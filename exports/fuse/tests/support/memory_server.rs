@@ -1,8 +1,8 @@
-//! A server that tests start, talk to, and kill.
+//! Server program that tests start, control and kill.
 //!
-//! Its volumes are the files of a directory on tmpfs, so they outlive it: `NAME.SECTOR`, the
-//! volume's number being the inode's. It reads one command a line from standard input and answers
-//! each with one line; it begins with `ready`.
+//! Its volumes are files in a directory on tmpfs, so they outlive it. A file is named
+//! `NAME.SECTOR`, and its inode number is the volume's id. The server prints `ready`, then reads
+//! one command per line from standard input and answers each with one line.
 #![forbid(unsafe_code)]
 
 mod file_device;
@@ -28,10 +28,10 @@ use file_device::FileDevice;
 
 const HELPER_FLAG: &str = "--fuse-helper";
 
-/// While this file exists, the kernel is not asked to send requests again.
+/// While this file exists, the kernel is not asked to resend requests.
 const RESUME_FROM_MEMORY: &str = "resume-from-memory";
 
-/// Short, as tests wait for it in vain.
+/// Short, because tests wait for the timeout.
 const STOP_PATIENCE: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
@@ -132,11 +132,11 @@ fn in_words(result: Result<String, AttachError>) -> String {
 }
 
 fn answer(line: &str) {
-    // A client that does not listen any more needs no answer.
+    // The client may have stopped reading.
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// The files of a directory.
+/// Volumes as the files of a directory.
 struct Volumes {
     directory: PathBuf,
     open: RwLock<HashMap<FileId, Arc<FileDevice>>>,
@@ -149,7 +149,7 @@ impl Volumes {
         volumes
     }
 
-    /// All volumes there are now, opened.
+    /// Opens all existing volumes.
     fn scan(&self) -> Vec<(FileEntry, Arc<FileDevice>)> {
         let entries = fs::read_dir(&self.directory).expect("the tests made the directory");
         let mut open = self.open.write().expect("no thread panics with the lock");

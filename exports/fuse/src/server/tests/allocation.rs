@@ -1,4 +1,4 @@
-//! Discards and zeros.
+//! Tests of discards and zeros.
 
 use super::*;
 
