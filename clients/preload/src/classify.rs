@@ -1,10 +1,9 @@
-//! Classification of an unknown descriptor: whether it is open on a volume whose I/O can bypass the
-//! kernel.
+//! Classification of unknown descriptors: volumes whose I/O can bypass the kernel, and others.
 //!
-//! A volume is bypassed when the kernel keeps no copy of its bytes for this descriptor: a block
-//! device that is opened for direct I/O and is not mounted, or the file of a volume, which
-//! its file system serves without a page cache. Everything else is the kernel's, and so is a block
-//! device that this process also uses through the page cache.
+//! A volume is bypassed if the kernel caches none of its data for this descriptor: a block device
+//! that is open for direct I/O and not mounted, or the file of a volume, which its file system
+//! serves without a page cache. All other I/O goes through the kernel, also that of a block device
+//! that this process also uses through the page cache.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +17,7 @@ use crate::settings::Settings;
 use crate::sys::{self, OpenedFor, Status, StatusKind};
 use crate::table::{self, Bypass, Entry};
 
-/// File systems that are known not to be served by a process.
+/// Cache of file systems that are not FUSE.
 const KNOWN_MAX: usize = 32;
 static KNOWN: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
 
@@ -29,14 +28,15 @@ pub(crate) fn classify(fd: RawFd) -> Option<Bypass> {
         return None;
     }
     let _inside = Inside::enter()?;
-    // What is not open is the kernel's to refuse, and may be opened next.
+    // A closed descriptor is not cached: the kernel reports the error, and the number may be opened
+    // next.
     let target = candidate(fd, sys::status(fd)?);
     let opened = target.and_then(|_| sys::opened_for(fd));
     let found = match target.zip(opened) {
         Some((target, opened)) if may_be_bypassed(fd, target, opened) => join(fd, target, opened),
         _ => Some(Entry::Foreign),
     };
-    // Nothing is remembered yet of what another thread is looking at.
+    // Another thread is looking up the device, so nothing is cached yet.
     let entry = found?;
     table::set(fd, entry);
     match entry {
@@ -45,8 +45,7 @@ pub(crate) fn classify(fd: RawFd) -> Option<Bypass> {
     }
 }
 
-/// Target of a descriptor that may be a volume: a block device, or a file on a file system that a
-/// process serves.
+/// Target of a descriptor that may be a volume: a block device, or a file on a FUSE file system.
 pub(crate) fn candidate(fd: RawFd, status: Status) -> Option<Target> {
     match status.kind {
         StatusKind::BlockDevice => Some(Target::BlockDevice { number: status.device }),
@@ -58,7 +57,7 @@ pub(crate) fn candidate(fd: RawFd, status: Status) -> Option<Target> {
 }
 
 fn is_served(fd: RawFd, file_system: u64) -> bool {
-    // File systems on devices have a number that is not zero.
+    // File systems on block devices have a nonzero major number.
     if rustix::fs::major(file_system) != 0 {
         return false;
     }
@@ -69,7 +68,7 @@ fn is_served(fd: RawFd, file_system: u64) -> bool {
     let is_served = sys::is_on_fuse(fd) == Some(true);
     if !is_served {
         let free = |place: &&AtomicU64| place.load(Ordering::Relaxed) == 0;
-        // Where there is no room, it is asked again the next time.
+        // If the cache is full, the next lookup queries the kernel again.
         if let Some(place) = KNOWN.iter().find(free) {
             place.store(file_system, Ordering::Relaxed);
         }
@@ -92,7 +91,7 @@ fn may_be_bypassed(fd: RawFd, target: Target, opened: OpenedFor) -> bool {
 }
 
 fn join(fd: RawFd, target: Target, opened: OpenedFor) -> Option<Entry> {
-    // A child must not use what its parent has.
+    // A child must not use its parent's rings.
     if !fork::is_watched() {
         return Some(Entry::Foreign);
     }
@@ -102,7 +101,8 @@ fn join(fd: RawFd, target: Target, opened: OpenedFor) -> Option<Entry> {
         Joined::Later => return None,
     };
     if matches!(target, Target::BlockDevice { .. }) {
-        // What others wrote through the cache is on the volume from now on.
+        // Written back and dropped, so that the ring sees data that others wrote through the page
+        // cache.
         sys::drop_page_cache(fd);
     }
     let name = devices::find(device).map_or("", |device| device.disk.name());

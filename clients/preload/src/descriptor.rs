@@ -11,18 +11,18 @@ use crate::notice;
 use crate::sys;
 use crate::table::{self, Entry};
 
-/// The flag by which `close_range` only marks descriptors to be closed by `exec`.
+/// Flag of `close_range` that sets close-on-exec instead of closing (`CLOSE_RANGE_CLOEXEC`).
 pub(crate) const ONLY_MARK: c_int = 1 << 2;
 
-/// When a range of descriptors is closed.
+/// Time at which a range of descriptors is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
     Now,
     AtExec,
 }
 
-/// Gets ready for `fd` to be closed. Returns whether it may be: this library's own stay, as far as
-/// the program is concerned.
+/// Prepares the close of `fd`. Returns whether the program may close it; it may not close this
+/// library's descriptors.
 pub(crate) fn will_be_closed(fd: RawFd) -> bool {
     match table::get(fd) {
         Entry::Unknown | Entry::Foreign => {}
@@ -35,7 +35,7 @@ pub(crate) fn will_be_closed(fd: RawFd) -> bool {
             }
         }
         Entry::Own => {
-            // Threads that are inside close their own.
+            // Threads inside a hook close this library's own descriptors.
             let Some(_inside) = Inside::enter() else {
                 table::renew(fd);
                 return true;
@@ -47,14 +47,15 @@ pub(crate) fn will_be_closed(fd: RawFd) -> bool {
     true
 }
 
-/// The flags of what `fd` leads to have changed, perhaps also by way of another number.
+/// Updates the table after the flags of an open file have changed, possibly through another
+/// descriptor.
 pub(crate) fn flags_changed(fd: RawFd) {
     let before = table::get(fd);
     let is_elsewhere = match before {
         Entry::Bypassed(_) => false,
-        // One that was never used may have been duplicated from any that is bypassed.
+        // An unused descriptor may be a duplicate of a bypassed one.
         Entry::Unknown => leads_elsewhere(fd),
-        // Whatever leads to the same is foreign too.
+        // All descriptors of the same open file are foreign too.
         Entry::Foreign | Entry::Own => true,
     };
     will_be_closed(fd);
@@ -72,13 +73,14 @@ pub(crate) fn flags_changed(fd: RawFd) {
     }
 }
 
-/// Whether `fd` is open and leads to no volume: a socket, a pipe, a file of a disk.
+/// Returns whether `fd` is open on an object that is no volume, such as a socket, a pipe, or a file
+/// on a disk.
 fn leads_elsewhere(fd: RawFd) -> bool {
     let Some(_inside) = Inside::enter() else { return true };
     sys::status(fd).is_some_and(|status| classify::candidate(fd, status).is_none())
 }
 
-/// `fd` is mapped into memory: what it leads to is left to the kernel.
+/// Leaves the object of `fd` to the kernel, because the program maps it into memory.
 pub(crate) fn will_be_mapped(fd: RawFd) {
     if devices::is_off() {
         return;
@@ -87,7 +89,7 @@ pub(crate) fn will_be_mapped(fd: RawFd) {
     let target = match before {
         Entry::Own => None,
         Entry::Bypassed(bypass) => devices::find(bypass.device).map(devices::Device::target),
-        // One that is foreign now may be opened in another way later.
+        // A foreign object may later be opened in a way that would be bypassed.
         Entry::Unknown | Entry::Foreign => {
             let Some(_inside) = Inside::enter() else { return };
             sys::status(fd).and_then(|status| classify::candidate(fd, status))
@@ -112,7 +114,7 @@ pub(crate) fn will_be_mapped(fd: RawFd) {
     }
 }
 
-/// Closes the range by `call`, without this library's own.
+/// Closes the range with `call`, except for this library's own descriptors.
 pub(crate) fn close_range(
     first: c_uint,
     last: c_uint,

@@ -1,10 +1,9 @@
-//! The devices that this process reaches through the ring, and those that it must leave to the
-//! kernel.
+//! Devices that this process uses through the ring, and targets that are left to the kernel.
 //!
-//! Devices are added under a lock for which no thread waits long, and are never removed, except all
-//! at once in a forked child, which must not use what belongs to its parent. Finding one takes no
-//! lock. The volume of a device can change while the device is not open, so every new descriptor is
-//! looked up; descriptors share a device only if they are open on the same volume.
+//! Devices are added under a lock that is held only briefly. They are never removed, except all at
+//! once in a forked child, which must not use its parent's devices. Lookups take no lock. The
+//! volume of a device can change while the device is not open, so every new descriptor is looked
+//! up; descriptors share a device only if they are open on the same volume.
 
 use std::os::fd::RawFd;
 use std::ptr;
@@ -21,10 +20,10 @@ use crate::sys;
 const DEVICES_MAX: usize = 64;
 const KERNEL_ONLY_MAX: usize = 64;
 
-/// Memory that programs hand in for direct I/O begins at such a multiple.
+/// Alignment mask of memory buffers for direct I/O.
 const DIRECT_MEMORY_MASK: u64 = 511;
 
-/// A volume that descriptors of this process are open on.
+/// A volume on which descriptors of this process are open.
 pub(crate) struct Device {
     target: Target,
     pub(crate) disk: Disk,
@@ -32,9 +31,9 @@ pub(crate) struct Device {
     /// to the kernel, which accepts or refuses them.
     pub(crate) length_mask: u64,
     pub(crate) memory_mask: u64,
-    /// All requests go to the kernel from now on.
+    /// All later requests go to the kernel.
     is_left: AtomicBool,
-    /// Pages in the kernel's cache may be older than the device.
+    /// The page cache may contain data older than the device's.
     is_written: AtomicBool,
 }
 
@@ -42,15 +41,14 @@ static DEVICES: [AtomicPtr<Device>; DEVICES_MAX] =
     [const { AtomicPtr::new(ptr::null_mut()) }; DEVICES_MAX];
 static DEVICE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// What is mapped into memory, or used through the page cache, by this process or one that it
-/// descends from.
+/// Targets that this process or an ancestor has mapped into memory or used through the page cache.
 static KERNEL_ONLY: [[AtomicU64; 2]; KERNEL_ONLY_MAX] =
     [const { [const { AtomicU64::new(0) }; 2] }; KERNEL_ONLY_MAX];
 static KERNEL_ONLY_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 static LOCK: TryLock = TryLock::new();
 
-/// No ring can be had: the kernel does everything, for good.
+/// No ring is available. The kernel serves everything from now on.
 static IS_OFF: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_off() -> bool {
@@ -60,9 +58,9 @@ pub(crate) fn is_off() -> bool {
 /// Result of the lookup of a descriptor that may be a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
-    /// The descriptor is a volume that is reached through this device.
+    /// The descriptor is a volume, reached through the device of this index.
     Device(u8),
-    /// The descriptor is no volume, or one that must not be reached this way.
+    /// The descriptor is no volume, or a volume that must not be bypassed.
     Foreign,
     /// Another thread holds the lock; a later lookup will succeed.
     Later,
@@ -70,7 +68,8 @@ pub(crate) enum Joined {
 
 /// Finds or creates the device of `target`.
 pub(crate) fn join(target: Target) -> Joined {
-    // A context of libaio would be the kernel's for good when two threads begin at once.
+    // Waits for the lock, because two threads that start at the same time would otherwise leave an
+    // aio context to the kernel for good.
     let Some(_locked) = LOCK.lock_for_a_while() else { return Joined::Later };
     if is_kernel_only(target) {
         return Joined::Foreign;
@@ -136,7 +135,7 @@ fn add(target: Target, disk: Disk) -> Joined {
     Joined::Device(u8::try_from(index).unwrap_or(u8::MAX))
 }
 
-/// The device of this index, unless it was left to the kernel.
+/// Returns the device of this index, unless it was left to the kernel.
 pub(crate) fn find(index: u8) -> Option<&'static Device> {
     find_at(usize::from(index)).filter(|device| !device.is_left.load(Ordering::Relaxed))
 }
@@ -150,10 +149,9 @@ fn find_at(index: usize) -> Option<&'static Device> {
     unsafe { device.as_ref() }
 }
 
-/// Sends all later requests for `target`, on which `fd` is open, to the kernel. Returns whether
-/// that is new.
+/// Leaves `target`, on which `fd` is open, to the kernel from now on. Returns whether this is new.
 pub(crate) fn leave(target: Target, fd: RawFd) -> bool {
-    // A thread that cannot remember it must not begin again.
+    // If the target cannot be recorded, bypassing is disabled altogether.
     let Some(_locked) = LOCK.lock_for_a_while() else {
         IS_OFF.store(true, Ordering::Relaxed);
         return true;
@@ -179,7 +177,7 @@ pub(crate) fn leave(target: Target, fd: RawFd) -> bool {
     true
 }
 
-/// Only with the lock.
+/// Must be called with the lock held.
 fn is_kernel_only(target: Target) -> bool {
     let count = KERNEL_ONLY_COUNT.load(Ordering::Relaxed);
     let words = target.words();
@@ -188,7 +186,7 @@ fn is_kernel_only(target: Target) -> bool {
         .any(|place| [0, 1].iter().all(|&i| place[i].load(Ordering::Relaxed) == words[i]))
 }
 
-/// Forgets all devices in a forked child: what they are made of belongs to the parent.
+/// Forgets all devices in a forked child, because their rings belong to the parent.
 pub(crate) fn forget_all() {
     for place in &DEVICES {
         place.store(ptr::null_mut(), Ordering::Relaxed);
@@ -215,13 +213,14 @@ impl Device {
 
     /// Called before each write.
     pub(crate) fn will_be_written(&self) {
-        // Looked at first: a line that all threads write would be dear.
+        // Checked first, because unconditional stores of all threads would contend for the cache
+        // line.
         if !self.is_written.load(Ordering::Relaxed) {
             self.is_written.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Drops stale pages, so that other programs read through the page cache what was written.
+    /// Drops stale pages, so that other programs read the written data through the page cache.
     pub(crate) fn refresh_page_cache(&self, fd: RawFd) {
         if self.is_block_device() && self.is_written.swap(false, Ordering::Relaxed) {
             sys::drop_page_cache(fd);

@@ -1,4 +1,4 @@
-//! The calling thread's `errno`, which a call that succeeds leaves as it was.
+//! Preservation of the calling thread's `errno` over successful calls.
 
 use std::ffi::c_int;
 

@@ -1,7 +1,7 @@
-//! Mark of threads that are inside a hook.
+//! Thread-local flag of threads that are inside a hook.
 //!
-//! What the hooks use calls the C library too, and so do signal handlers that interrupt them. Such
-//! calls go straight to the kernel: nothing is entered twice by one thread.
+//! Code called by hooks also calls the C library, and so do signal handlers that interrupt hooks.
+//! Such calls go directly to the kernel, so hooks are not reentrant.
 
 use std::cell::Cell;
 
@@ -11,13 +11,13 @@ thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread is at work, until this is dropped; `errno` is then what it was.
+/// Marks the thread as inside a hook while it exists. When dropped, restores `errno`.
 pub(crate) struct Inside {
     _errno: errno::Kept,
 }
 
 impl Inside {
-    /// `None` when it was at work before.
+    /// Returns `None` if the thread is already inside a hook.
     pub(crate) fn enter() -> Option<Self> {
         let was_inside = IS_INSIDE.replace(true);
         (!was_inside).then(|| Self { _errno: errno::Kept::now() })

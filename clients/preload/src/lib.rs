@@ -1,4 +1,4 @@
-//! Unchanged programs reach volumes at memory speed.
+//! Preloaded library that gives unmodified programs access to volumes through shared memory.
 //!
 //! ```text
 //! program ─▶ pread ─▶ hook ─▶ table ─▶ device ─▶ ring ─▶ daemon
@@ -7,25 +7,25 @@
 //!                      └─▶ the C library ─▶ kernel ─▶ FUSE file or device ─▶ daemon
 //! ```
 //!
-//! Loaded before the C library (`LD_PRELOAD`, as `memlane run` does), this library replaces the
-//! functions by which programs read, write and flush. The descriptor remains the kernel's: open,
-//! seek, lock, poll, share and close work as before, and every call that is not served here, for
-//! whatever reason, goes through the kernel to the same volume.
+//! The library is loaded before the C library (`LD_PRELOAD`, as by `memlane run`), and replaces the
+//! functions that read, write and flush. Descriptors remain those of the kernel: open, seek, lock,
+//! poll, share and close work as before. Every call that is not served here goes through the kernel
+//! to the same volume.
 //!
 //! Invariants:
 //!
-//! - A call is served here only when the kernel would do the same: see `transfer`. Any doubt and
-//!   any failure is the kernel's to answer.
-//! - What is known of a descriptor may be forgotten at any time: see `table`.
-//! - A thread enters once: what the hooks call themselves, and signal handlers that interrupt them,
-//!   go straight to the kernel. See `inside`.
-//! - No call on a descriptor that is known takes a lock here or allocates; none unwinds; `errno`
-//!   stays as it is when a call succeeds.
-//! - Programs that touch no volume pay for one page at their start, and for memory of each context
-//!   of libaio until its first request.
+//! - A call is served here only if the kernel would have the same effect: see `transfer`. Doubtful
+//!   and failed calls are passed to the kernel.
+//! - The entry of a descriptor may be discarded at any time: see `table`.
+//! - Hooks are not reentrant: calls by hooks, and by signal handlers that interrupt them, go
+//!   directly to the kernel. See `inside`.
+//! - No call on a known descriptor takes a lock or allocates memory. No call unwinds. Successful
+//!   calls do not change `errno`.
+//! - For programs that use no volume, the overhead is one page at the start, and memory for each
+//!   aio context until its first request.
 //!
-//! Locks: `devices`, which is tried for a while; `aio::Context`, for some instructions.
-//! No thread that holds one of them takes another.
+//! Locks: `devices`, which is tried for a bounded time; `aio::Context`, held for a few
+//! instructions. No thread that holds one of them takes another.
 
 mod aio;
 mod classify;

@@ -1,4 +1,4 @@
-//! The connection to volumes: a client of the daemon's rings.
+//! Connection to volumes: a client of the daemon's rings.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
@@ -12,14 +12,15 @@ use crate::settings::Settings;
 use crate::sys;
 use crate::table::{self, Entry};
 
-/// Our sockets have numbers from here on, or the highest there are, where programs that count on
-/// low ones do not meet them.
+/// Lowest number of this library's descriptors. They use high numbers, or the highest available,
+/// because some programs rely on low ones.
 const SOCKETS_START: u64 = 4000;
 
-/// How many of the highest numbers are ours where there are fewer.
+/// Number of the highest descriptors used if the limit is low.
 const ROOM_AT_THE_END: u64 = 64;
 
-/// How long a program's call waits for a place at the daemon. Without one the kernel serves it.
+/// Maximum time for which a program's call waits for a free client slot of the daemon. Then the
+/// kernel serves it.
 const ROOM_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Object on which a descriptor is open.
@@ -54,9 +55,9 @@ impl Target {
 pub(crate) enum Refusal {
     /// The descriptor is not a volume of this daemon.
     NoVolume,
-    /// The daemon has gone and is expected to return.
+    /// The daemon has exited and is expected to restart.
     Away,
-    /// The user may not use this volume, or the daemon has no room.
+    /// The user may not use this volume, or the daemon has no free client slot.
     Refused(ClientError),
     /// No daemon answers with a protocol version that this library knows.
     NoRing(ClientError),
@@ -64,7 +65,7 @@ pub(crate) enum Refusal {
 
 static CLIENT: AtomicPtr<Client> = AtomicPtr::new(ptr::null_mut());
 
-/// Opens the volume of `target`. Must not be called by two threads at a time.
+/// Opens the volume of `target`. Must not be called concurrently.
 pub(crate) fn open(target: Target) -> Result<Disk, Refusal> {
     let client = match client() {
         Some(client) => client,
@@ -106,12 +107,12 @@ fn refusal_of(error: ClientError) -> Refusal {
     }
 }
 
-/// Moves a descriptor of this library to a number that programs do not use, and keeps them from
-/// closing it.
+/// Moves a descriptor of this library to a high number, and protects it from being closed by the
+/// program.
 pub(crate) fn keep_out_of_the_way(socket: OwnedFd) -> OwnedFd {
     let start = sys::descriptor_limit().saturating_sub(ROOM_AT_THE_END).min(SOCKETS_START);
     let start = i32::try_from(start).unwrap_or(0);
-    // Where there is no room at the end, the number stays.
+    // If no high number is free, the number is kept.
     let socket = rustix::io::fcntl_dupfd_cloexec(socket.as_fd(), start).unwrap_or(socket);
     table::set(socket.as_raw_fd(), Entry::Own);
     socket
@@ -128,7 +129,7 @@ impl Disk {
         self.device.name()
     }
 
-    /// Returns whether both are the same volume, whatever its name is now.
+    /// Returns whether both are the same volume, even if it was renamed.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.device.volume_id() == other.device.volume_id()
     }
@@ -137,7 +138,7 @@ impl Disk {
         self.device.is_read_only()
     }
 
-    /// Returns whether all of the range is inside the volume.
+    /// Returns whether the whole range is inside the volume.
     pub(crate) fn holds(&self, offset: u64, length: u64) -> bool {
         let geometry = self.device.geometry();
         let end = offset.checked_add(length);
@@ -158,7 +159,7 @@ impl Disk {
         self.device.flush()
     }
 
-    /// A lane for many requests in flight.
+    /// Opens a lane for many requests in flight.
     pub(crate) fn lane(&self) -> Result<Lane, ClientError> {
         self.device.lane()
     }

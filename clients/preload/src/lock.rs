@@ -1,15 +1,15 @@
-//! A lock that is tried, not waited for: hooks have the kernel's way to go meanwhile.
+//! Lock that is tried instead of waited for, because hooks can use the kernel meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often the rare caller tries that would rather have it.
+/// Number of attempts of callers that need the lock.
 const TRIES_MAX: u32 = 10_000;
 
 pub(crate) struct TryLock {
     is_locked: AtomicBool,
 }
 
-/// The lock is held until this is dropped.
+/// The held lock; dropping it releases the lock.
 pub(crate) struct Locked<'lock> {
     lock: &'lock TryLock,
 }
@@ -25,7 +25,7 @@ impl TryLock {
         (!was_locked).then_some(Locked { lock: self })
     }
 
-    /// Tries for some time, giving others the processor in between.
+    /// Tries for a bounded time, and yields the CPU between attempts.
     pub(crate) fn lock_for_a_while(&self) -> Option<Locked<'_>> {
         (0..TRIES_MAX).find_map(|_| {
             let locked = self.try_lock();
@@ -36,7 +36,7 @@ impl TryLock {
         })
     }
 
-    /// Opens it in a forked child, where the threads that held it are not.
+    /// Releases the lock in a forked child, where the thread that held it does not exist.
     pub(crate) fn force_open(&self) {
         self.is_locked.store(false, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Notices for the user: once for each reason on standard error, and each time in the report.
+//! Messages to the user: once for each reason on standard error, and always in the report.
 
 use std::fmt::{self, Write};
 use std::os::fd::RawFd;
@@ -13,7 +13,7 @@ use crate::text::Text;
 
 const MESSAGE_BYTES_MAX: usize = 512;
 
-/// Reason why a program's requests go through the kernel, where the user may expect otherwise.
+/// Reason for which a program's requests unexpectedly go through the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// No ring is available.
@@ -36,7 +36,7 @@ impl Reason {
 
 static SAID: AtomicU32 = AtomicU32::new(0);
 
-/// Prints, the first time, why requests go through the kernel.
+/// Prints why requests go through the kernel, the first time for each reason.
 pub(crate) fn say(reason: Reason, detail: fmt::Arguments<'_>) {
     report(detail);
     let was_said = SAID.fetch_or(reason.bit(), Ordering::Relaxed) & reason.bit() != 0;
@@ -44,7 +44,7 @@ pub(crate) fn say(reason: Reason, detail: fmt::Arguments<'_>) {
         return;
     }
     let mut text = Text::<MESSAGE_BYTES_MAX>::new();
-    // What does not fit is left out.
+    // A message that is too long is truncated.
     let _ = writeln!(text, "memlane: {detail}");
     sys::complain(text.bytes());
 }
@@ -58,10 +58,10 @@ pub(crate) fn report_descriptor(fd: RawFd, what: fmt::Arguments<'_>) {
 pub(crate) fn report(what: fmt::Arguments<'_>) {
     let Some(path) = Settings::get().report else { return };
     let mut text = Text::<MESSAGE_BYTES_MAX>::new();
-    // What does not fit is left out.
+    // A message that is too long is truncated.
     let _ = writeln!(text, "process {}: {what}", rustix::process::getpid());
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(path, flags, Mode::from(0o644)) else { return };
-    // One write: lines of several processes do not mix.
+    // A single write, so that lines of concurrent processes do not interleave.
     let _ = rustix::io::write(file, text.bytes());
 }

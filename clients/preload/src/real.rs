@@ -1,11 +1,10 @@
-//! The functions of the C library that ours stand in front of.
+//! The C library's functions that this library replaces.
 //!
-//! Each is looked up when it is first needed, as the next one after this library, so that other
-//! preloaded libraries keep their place. Nothing here allocates, and nothing changes `errno` but
-//! the functions themselves.
+//! Each is looked up at its first use with `RTLD_NEXT`, so that other preloaded libraries also
+//! work. Nothing here allocates memory, and only the functions themselves change `errno`.
 //!
-//! Those that C declares with `...` are given here with the arguments that they may have: on the
-//! platforms that Linux runs on, both are passed alike, and the extra ones are not looked at.
+//! Variadic functions are declared with their optional arguments. On the platforms that Linux
+//! supports, both are passed in the same way, and excess arguments are ignored.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::ptr::{self, NonNull};
@@ -15,7 +14,7 @@ use libc::{iovec, off64_t, size_t, ssize_t};
 
 use crate::errno;
 
-/// One function, by name.
+/// A function of the C library, by name.
 struct Real {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -27,7 +26,7 @@ impl Real {
     }
 
     fn address(&self) -> Option<NonNull<c_void>> {
-        // Relaxed: code does not change, and every thread finds the same address.
+        // Relaxed: code does not change, and all threads find the same address.
         NonNull::new(self.address.load(Ordering::Relaxed)).or_else(|| self.look_up())
     }
 
@@ -42,8 +41,8 @@ impl Real {
     }
 }
 
-/// What a call comes to when the C library lacks the function. A caller was linked against
-/// a library that has it, so this is for the mistaken only.
+/// Return value if the C library lacks the function. This does not normally happen, because callers
+/// were linked against a library that has it.
 trait Failed {
     fn failed() -> Self;
 }

@@ -1,5 +1,5 @@
-//! Settings in the environment, read once, when the first descriptor is looked at that may be a
-//! volume.
+//! Settings from environment variables, read once, when the first descriptor that may be a volume
+//! is classified.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -21,7 +21,7 @@ const SOCKET_DEFAULT: &str = "/run/memlane/ring.sock";
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) socket: &'static Path,
-    /// Empty for all.
+    /// Empty: all volumes.
     volumes: &'static [u8],
     pub(crate) direct_only: bool,
     pub(crate) quiet: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Those of this process. Never changes, and never goes away.
+    /// Returns the settings of this process. They never change and are never freed.
     pub(crate) fn get() -> &'static Self {
         static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(ptr::null_mut());
         // PAIRS-WITH: Settings::get, "the settings were read"
@@ -59,14 +59,14 @@ impl Settings {
         }
     }
 
-    /// Returns whether the volume of this name is to be reached through the ring.
+    /// Returns whether the volume of this name should be bypassed.
     pub(crate) fn wants(&self, volume: &str) -> bool {
         let mut names = self.volumes.split(|&byte| byte == b',');
         self.volumes.is_empty() || names.any(|name| name == volume.as_bytes())
     }
 }
 
-/// A variable of the environment, copied, as programs may change it.
+/// Copies an environment variable, because programs may change it.
 fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY:
     // - alive: the name ends with a zero byte.

@@ -1,4 +1,4 @@
-//! System calls of the hooks themselves, made directly, not through a hook.
+//! System calls of the hooks themselves, which do not pass through hooks.
 
 use std::ffi::{CStr, c_int};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -7,24 +7,24 @@ use rustix::fs::{Advice, FileType, Mode, OFlags, SeekFrom};
 
 use crate::text::Text;
 
-/// In how many parts a message may be written.
+/// Maximum number of writes for one message.
 const WRITES_MAX: usize = 16;
 
-/// The magic of the file system that daemons serve (FUSE_SUPER_MAGIC).
+/// Magic number of FUSE file systems (`FUSE_SUPER_MAGIC`).
 const FUSE_MAGIC: u64 = 0x6573_5546;
 
-/// The flag of descriptors whose writes are durable; `O_SYNC` contains it. What `rustix` calls so
-/// is all of `O_SYNC` on Linux.
+/// Flag of descriptors with durable writes, which is part of `O_SYNC`. The constant of this name in
+/// `rustix` is all of `O_SYNC` on Linux.
 const DURABLE: u32 = libc::O_DSYNC.cast_unsigned();
 
 /// Target and status of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) kind: StatusKind,
-    /// The file system that holds the file.
+    /// Device number of the file system that contains the file.
     pub(crate) file_system: u64,
     pub(crate) inode: u64,
-    /// The number of the device that the file stands for.
+    /// Device number that a device file refers to.
     pub(crate) device: u64,
 }
 
@@ -41,14 +41,14 @@ pub(crate) struct OpenedFor {
     pub(crate) may_read: bool,
     pub(crate) may_write: bool,
     pub(crate) is_direct: bool,
-    /// Every write has to be as durable as a flush makes it.
+    /// Each write must be as durable as after a flush.
     pub(crate) is_synchronous: bool,
-    /// Writes go to the end, or nothing can be read or written at all.
+    /// Append-only writes, or no reads and writes at all (`O_APPEND`, `O_PATH`).
     pub(crate) is_peculiar: bool,
 }
 
-/// A descriptor for the length of one call: the program may close it at any time, which the kernel
-/// then says.
+/// Borrows a descriptor for one call. If the program closes it meanwhile, the kernel reports an
+/// error.
 fn borrow(fd: RawFd) -> Option<BorrowedFd<'static>> {
     if fd < 0 {
         return None;
@@ -82,48 +82,49 @@ pub(crate) fn opened_for(fd: RawFd) -> Option<OpenedFor> {
     })
 }
 
-/// Returns whether the file lies on a file system that a process serves.
+/// Returns whether the file is on a FUSE file system.
 pub(crate) fn is_on_fuse(fd: RawFd) -> Option<bool> {
     let status = rustix::fs::fstatfs(borrow(fd)?).ok()?;
     Some(u64::try_from(status.f_type) == Ok(FUSE_MAGIC))
 }
 
-/// Returns whether the kernel would let this process grow files for as long as there is room.
+/// Returns whether there is no file size limit (`RLIMIT_FSIZE`).
 pub(crate) fn files_have_no_limit() -> bool {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_none()
 }
 
-/// The highest number that a new descriptor may have, and one.
+/// Upper bound of new descriptor numbers (`RLIMIT_NOFILE`), exclusive.
 pub(crate) fn descriptor_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Returns whether the device is unclaimed: no mounted file system, no other device on top of it.
+/// Returns whether the device is unclaimed: it has no mounted file system and no device stacked on
+/// it.
 pub(crate) fn is_unclaimed(fd: RawFd) -> bool {
     let mut path = Text::<32>::new();
-    // It has room for every number.
+    // The buffer has room for every number.
     let _ = std::fmt::Write::write_fmt(&mut path, format_args!("/proc/self/fd/{fd}\0"));
     let Ok(path) = CStr::from_bytes_until_nul(path.bytes()) else { return false };
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    // Dropping it closes it by a system call of its own.
+    // Dropping it closes the descriptor by a direct system call.
     rustix::fs::open(path, flags, Mode::empty()).is_ok()
 }
 
-/// Moves the descriptor's offset and returns where it then is.
+/// Moves the file offset, and returns the new offset.
 pub(crate) fn move_offset(fd: RawFd, by: i64) -> Option<u64> {
     rustix::fs::seek(borrow(fd)?, SeekFrom::Current(by)).ok()
 }
 
-/// Writes what others left in the page cache of a device, and drops the cache.
+/// Writes back and drops the page cache of a device.
 pub(crate) fn drop_page_cache(fd: RawFd) {
     write_page_cache(fd);
     if let Some(fd) = borrow(fd) {
-        // It is advice: pages that are in use stay.
+        // This is advisory: pages in use are not dropped.
         let _ = rustix::fs::fadvise(fd, 0, None, Advice::DontNeed);
     }
 }
 
-/// Writes what others left in the page cache of a device. Says whether that went well.
+/// Writes back the page cache of a device. Returns whether this succeeded.
 pub(crate) fn write_page_cache(fd: RawFd) -> bool {
     const WAIT_BEFORE_WRITE_WAIT_AFTER: u32 = 1 | 2 | 4;
     let flags = WAIT_BEFORE_WRITE_WAIT_AFTER;
@@ -135,7 +136,7 @@ pub(crate) fn write_page_cache(fd: RawFd) -> bool {
     result.is_ok()
 }
 
-/// A system call that libraries do not offer; the error is its number.
+/// A system call without a library function. The error is the error number.
 pub(crate) fn kernel_call(number: i64, words: [usize; 6]) -> Result<usize, c_int> {
     let [a, b, c, d, e, f] = words;
     // SAFETY:
@@ -144,15 +145,15 @@ pub(crate) fn kernel_call(number: i64, words: [usize; 6]) -> Result<usize, c_int
     usize::try_from(result).map_err(|_| crate::errno::get())
 }
 
-/// Writes to a descriptor of the program's, without passing through a hook.
+/// Writes to a descriptor of the program without passing through a hook.
 pub(crate) fn write_now(fd: RawFd, bytes: &[u8]) {
     if let Some(fd) = borrow(fd) {
-        // The kernel does not tell programs either when it cannot.
+        // The kernel does not report this failure to programs either.
         let _ = rustix::io::write(fd, bytes);
     }
 }
 
-/// Writes to standard error, as far as that is possible.
+/// Writes to standard error, as far as possible.
 pub(crate) fn complain(mut message: &[u8]) {
     for _ in 0..WRITES_MAX {
         match borrow(2).map(|fd| rustix::io::write(fd, message)) {

@@ -7,18 +7,18 @@
 //!    └── closed, duplicated onto, flags changed; in a forked child
 //! ```
 //!
-//! Words are only ever derived from what the kernel says of the descriptor, so any of them may be
-//! forgotten at any time, also by a child that still shares memory with its parent (`vfork`), for
-//! whom nothing is found out: its numbers are its own. Nothing is copied from one descriptor to
-//! another. Numbers beyond the table are foreign.
+//! A word is derived only from the kernel's information about the descriptor, so it may be
+//! discarded at any time, also by a child that still shares memory with its parent (`vfork`). Such
+//! a child never stores new words, because its descriptors differ from its parent's. Words are not
+//! copied from one descriptor to another. Numbers beyond the table are foreign.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Descriptors with higher numbers are left to the kernel.
+/// Size of the table. Higher descriptors are left to the kernel.
 const DESCRIPTORS_MAX: usize = 65_536;
 
-/// All of it is zero at first and takes no memory until it is used.
+/// Initially zero; pages take no memory until they are used.
 static WORDS: [AtomicU64; DESCRIPTORS_MAX] = [const { AtomicU64::new(0) }; DESCRIPTORS_MAX];
 
 /// One more than the highest number with a word.
@@ -45,10 +45,10 @@ pub(crate) enum Entry {
     Bypassed(Bypass),
 }
 
-/// Way to serve a descriptor without the kernel.
+/// Parameters for serving a descriptor without the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bypass {
-    /// Index of the device among those that were opened.
+    /// Index of the device among the open ones.
     pub(crate) device: u8,
     pub(crate) may_read: bool,
     pub(crate) may_write: bool,
@@ -88,17 +88,17 @@ impl Entry {
     }
 }
 
-/// State of `fd`. A child that was not told that it is one leaves all to the kernel.
+/// State of `fd`. In a child that was not notified of its fork, everything is foreign.
 pub(crate) fn get(fd: RawFd) -> Entry {
     if sdk::is_untold_child() {
         return Entry::Foreign;
     }
     let word = usize::try_from(fd).ok().and_then(|index| WORDS.get(index));
-    // Relaxed: whatever the word leads to is looked up by its users.
+    // Relaxed: users look up the device by its index.
     word.map_or(Entry::Foreign, |word| Entry::of_word(word.load(Ordering::Relaxed)))
 }
 
-/// Remembers something of `fd`, if the table reaches so far. Returns whether it does.
+/// Stores the state of `fd`. Returns false if the number is beyond the table.
 pub(crate) fn set(fd: RawFd, entry: Entry) -> bool {
     let Ok(index) = usize::try_from(fd) else { return false };
     let Some(word) = WORDS.get(index) else { return false };
@@ -107,7 +107,7 @@ pub(crate) fn set(fd: RawFd, entry: Entry) -> bool {
     true
 }
 
-/// Forgets what was known of `fd`, unless it is this library's own.
+/// Discards the state of `fd`, unless it is this library's own descriptor.
 pub(crate) fn forget(fd: RawFd) {
     let word = usize::try_from(fd).ok().and_then(|index| WORDS.get(index));
     let Some(word) = word else { return };
@@ -117,7 +117,7 @@ pub(crate) fn forget(fd: RawFd) {
     }
 }
 
-/// Forgets what was known of `fd`, which the kernel has just given to the program.
+/// Discards the state of `fd`, which the kernel has just assigned to a new file.
 pub(crate) fn renew(fd: RawFd) {
     let word = usize::try_from(fd).ok().and_then(|index| WORDS.get(index));
     let Some(word) = word else { return };
@@ -126,7 +126,7 @@ pub(crate) fn renew(fd: RawFd) {
     }
 }
 
-/// Forgets in a forked child all that leads to what its parent has.
+/// Discards all entries in a forked child that refer to its parent's devices and descriptors.
 pub(crate) fn forget_all() {
     for word in &WORDS[..COUNT.load(Ordering::Relaxed)] {
         if word.load(Ordering::Relaxed) & STATE_MASK > FOREIGN {
@@ -135,7 +135,7 @@ pub(crate) fn forget_all() {
     }
 }
 
-/// One more than the highest number of which anything is known.
+/// One more than the highest number with a word.
 pub(crate) fn count() -> RawFd {
     RawFd::try_from(COUNT.load(Ordering::Relaxed)).unwrap_or(RawFd::MAX)
 }

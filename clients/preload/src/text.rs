@@ -1,8 +1,8 @@
-//! Text that is put together without memory.
+//! Text formatting without memory allocation.
 
 use std::fmt;
 
-/// At most `BYTES_MAX` bytes; what does not fit is left out.
+/// Text of at most `BYTES_MAX` bytes; longer text is truncated.
 pub(crate) struct Text<const BYTES_MAX: usize> {
     bytes: [u8; BYTES_MAX],
     length: usize,

@@ -1,13 +1,13 @@
-//! Reads, writes and flushes of descriptors that are bypassed.
+//! Reads, writes and flushes of bypassed descriptors.
 //!
-//! Only what is ordinary is done here: whole sectors inside the volume, in memory that can be
-//! there. For everything else, and for whatever the ring refuses, the answer is `None`: the kernel
-//! then does the whole call once more, so that ends of volumes, errors and their numbers are the
-//! kernel's own. Doing a read or write twice does no harm.
+//! Only regular requests are served here: whole sectors inside the volume, at plausible memory
+//! addresses. For all others, and if the ring refuses, the result is `None`. The kernel then
+//! repeats the whole call, so short transfers and error numbers are those of the kernel. Repeating
+//! a read or write is harmless.
 //!
-//! The offset of a descriptor is the kernel's, which shares it between processes. A read or write
-//! there first moves it, which is what makes room for one call among several, and moves it back if
-//! it comes to nothing.
+//! The kernel maintains the file offset, which processes may share. A read or write at the file
+//! offset first advances it, which reserves the range among concurrent calls, and moves it back if
+//! the transfer fails.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
@@ -21,30 +21,30 @@ use crate::inside::Inside;
 use crate::sys;
 use crate::table::{self, Bypass, Entry};
 
-/// The most bytes that the kernel moves in one call.
+/// Maximum number of bytes that the kernel transfers in one call.
 const BYTES_MAX: u64 = 0x7FFF_F000;
 
-/// What is not longer is written by the ring entirely or not at all.
+/// Maximum length of a write that the ring executes completely or not at all.
 const PIECE_BYTES: u64 = 4096;
 
-/// The most parts of one call (UIO_MAXIOV).
+/// Maximum number of parts of one call (`UIO_MAXIOV`).
 const PARTS_MAX: usize = 1024;
 
-/// No program has memory below, and none above: the kernel says so with an error.
+/// Bounds of plausible user memory. The kernel reports an error for addresses outside.
 const MEMORY_START: u64 = 1 << 16;
 const MEMORY_END: u64 = 1 << 47;
 
-/// Special treatment that a program wants for one read or write.
+/// Special semantics of one read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Ordinary,
-    /// The write is to be flushed.
+    /// The write must be flushed.
     Durable,
 }
 
 impl Wish {
-    /// Wish expressed by the flags of `preadv2` and `pwritev2`; `None` for those that are the
-    /// kernel's.
+    /// Converts the flags of `preadv2` and `pwritev2`; `None` for flags that are left to the
+    /// kernel.
     pub(crate) fn of_flags(flags: c_int) -> Option<Self> {
         const DURABLE: c_int = libc::RWF_DSYNC | libc::RWF_SYNC;
         match flags & !(DURABLE | libc::RWF_HIPRI) {
@@ -55,7 +55,7 @@ impl Wish {
     }
 }
 
-/// The program's memory for one call, in parts.
+/// Memory of the program for one call, in parts.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory<'parts> {
     parts: &'parts [iovec],
@@ -66,11 +66,12 @@ impl<'parts> Memory<'parts> {
         Self { parts: std::slice::from_ref(part) }
     }
 
-    /// The parts that the program names; `None` when they cannot be there.
+    /// Parts given by the program; `None` if the address is implausible.
     ///
     /// # Safety
     ///
-    /// As for `readv`: `count` parts must be at `parts`, if `count` is one that the kernel takes.
+    /// As for `readv`: `parts` must have `count` elements, if `count` is one that the kernel
+    /// accepts.
     pub(crate) unsafe fn of_parts(parts: *const iovec, count: c_int) -> Option<Self> {
         let count = usize::try_from(count).ok().filter(|count| (1..=PARTS_MAX).contains(count))?;
         if !can_be_there(parts as u64, count as u64) || !parts.is_aligned() {
@@ -85,7 +86,7 @@ impl<'parts> Memory<'parts> {
         Some(Self { parts })
     }
 
-    /// How many bytes it has, when these can all be there and begin and end where they should.
+    /// Total length, if all parts have plausible addresses and are aligned.
     fn length(&self, device: &Device) -> Option<u64> {
         let mut length = 0_u64;
         for part in self.parts {
@@ -104,7 +105,7 @@ fn can_be_there(address: u64, length: u64) -> bool {
     address >= MEMORY_START && length <= BYTES_MAX && address < MEMORY_END - BYTES_MAX
 }
 
-/// One call on a descriptor that is bypassed.
+/// One call on a bypassed descriptor.
 struct Call<'parts> {
     device: &'static Device,
     memory: Memory<'parts>,
@@ -112,21 +113,21 @@ struct Call<'parts> {
     is_durable: bool,
 }
 
-/// Reads as `pread` does, of several parts.
+/// Vectored read at an offset, as by `preadv`.
 pub(crate) fn read_at(fd: RawFd, memory: Memory<'_>, offset: i64) -> Option<ssize_t> {
     let call = Call::to_read(bypassed(fd)?, memory)?;
     let _inside = Inside::enter()?;
     call.read(u64::try_from(offset).ok()?)
 }
 
-/// Writes as `pwrite` does, of several parts.
+/// Vectored write at an offset, as by `pwritev`.
 pub(crate) fn write_at(fd: RawFd, memory: Memory<'_>, offset: i64, wish: Wish) -> Option<ssize_t> {
     let call = Call::to_write(bypassed(fd)?, memory, wish)?;
     let _inside = Inside::enter()?;
     call.write(u64::try_from(offset).ok()?)
 }
 
-/// A read or write of one part that the ring does without more ado, for a lane.
+/// A regular read or write of one part, for execution on a lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) device: &'static Device,
@@ -135,25 +136,25 @@ pub(crate) struct Plan {
     pub(crate) length: usize,
 }
 
-/// Plans what [`read_at`] would do.
+/// Plans the request that [`read_at`] would execute.
 pub(crate) fn plan_read(fd: RawFd, part: &iovec, offset: i64) -> Option<Plan> {
     Call::to_read(bypassed(fd)?, Memory::of(part))?.plan(RawKind::Read, offset)
 }
 
-/// Plans what [`write_at`] would do, if it is not to be flushed.
+/// Plans the request that [`write_at`] would execute, unless it must be flushed.
 pub(crate) fn plan_write(fd: RawFd, part: &iovec, offset: i64) -> Option<Plan> {
     let call = Call::to_write(bypassed(fd)?, Memory::of(part), Wish::Ordinary)?;
     call.plan(RawKind::Write, offset).filter(|_| !call.is_durable)
 }
 
-/// Reads as `read` does, of several parts.
+/// Vectored read at the file offset, as by `readv`.
 pub(crate) fn read(fd: RawFd, memory: Memory<'_>) -> Option<ssize_t> {
     let call = Call::to_read(bypassed(fd)?, memory)?;
     let _inside = Inside::enter()?;
     call.at_offset_of(fd, |offset| call.read(offset))
 }
 
-/// Writes as `write` does, of several parts.
+/// Vectored write at the file offset, as by `writev`.
 pub(crate) fn write(fd: RawFd, memory: Memory<'_>, wish: Wish) -> Option<ssize_t> {
     let call = Call::to_write(bypassed(fd)?, memory, wish)?;
     let _inside = Inside::enter()?;
@@ -164,7 +165,7 @@ pub(crate) fn write(fd: RawFd, memory: Memory<'_>, wish: Wish) -> Option<ssize_t
 pub(crate) fn flush(fd: RawFd) -> Option<c_int> {
     let device = devices::find(bypassed(fd)?.device)?;
     let _inside = Inside::enter()?;
-    // What others left in the page cache is a part of what the kernel would write.
+    // The kernel would also write back data that others left in the page cache.
     if device.is_block_device() && !sys::write_page_cache(fd) {
         return None;
     }
@@ -197,7 +198,7 @@ impl<'parts> Call<'parts> {
         Some(Self { device, memory, length, is_durable })
     }
 
-    /// `offset`, if it is one of the device's. Whether it is inside the volume the ring knows.
+    /// Returns `offset` if it is aligned. The ring checks that it is inside the volume.
     fn sound(&self, offset: u64) -> Option<u64> {
         (offset & self.device.length_mask == 0).then_some(offset)
     }
@@ -220,7 +221,7 @@ impl<'parts> Call<'parts> {
 
     fn write(&self, offset: u64) -> Option<ssize_t> {
         let mut offset = self.sound(offset)?;
-        // What the ring takes in pieces is to be refused before the first of them.
+        // The ring splits larger writes, so they must be checked before the first piece.
         let is_one_piece = self.memory.parts.len() == 1 && self.length <= PIECE_BYTES;
         if !is_one_piece && !self.device.disk.holds(offset, self.length) {
             return None;
@@ -245,7 +246,8 @@ impl<'parts> Call<'parts> {
         let end = sys::move_offset(fd, length)?;
         let done = end.checked_sub(self.length).and_then(transfer);
         if done.is_none() {
-            // Others may have moved it further meanwhile; it goes back by as much as it came.
+            // Other threads may have advanced the offset meanwhile, so it is moved back by the same
+            // distance.
             sys::move_offset(fd, -length);
         }
         done

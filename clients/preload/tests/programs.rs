@@ -1,6 +1,6 @@
-//! Unchanged programs, on volumes that they reach through the ring.
+//! Tests of unmodified programs on volumes through the ring.
 //!
-//! `MEMLANE_KILLS` is the number of kills, `MEMLANE_SEED` replays what a seed did.
+//! `MEMLANE_KILLS` is the number of kills, and `MEMLANE_SEED` replays a seed.
 
 mod aio;
 mod children;
@@ -20,7 +20,7 @@ use system::{Ability, Background, Mounted, Tool, ToolOutput, seed, wait_for};
 const KILLS: usize = 20;
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// What must go through the ring between two kills.
+/// Minimum number of requests through the ring between two kills.
 const REQUESTS_BETWEEN_KILLS: u64 = 2000;
 
 const FIO: &str = "fio --name=v --rw=randrw --bs=4k --verify=crc32c --verify_fatal=1 \
@@ -105,7 +105,7 @@ fn check_kills(engine: &str) -> Result<()> {
     fixture.daemon.finish()
 }
 
-/// The same calls on two volumes, once with the kernel alone.
+/// Compares the same calls on two volumes, one of them with the kernel alone.
 fn check_calls(on_device: bool) -> Result<()> {
     let Some(fixture) = Fixture::new(&[Ability::Program("python3")])? else { return Ok(()) };
     fixture.daemon.memlane(&format!("volume create other --size {SIZE_MIB}MiB"))?;
@@ -155,7 +155,7 @@ fn dd_copies_what_it_was_given() -> Result<()> {
             .check(&format!("dd if={device} of={back} bs=512k count=16 iflag=direct status=none"))
     })?;
     Tool::new(&format!("cmp {noise} {back}")).check()?;
-    // The last part is shorter than a sector: dd turns direct I/O off for it.
+    // The last part is shorter than a sector, so dd disables direct I/O for it.
     Tool::new(&format!("truncate -s 1000001 {noise}")).check()?;
     fixture
         .check(&format!("dd if={noise} of={device} bs=128k oflag=direct conv=fsync status=none"))?;
@@ -168,7 +168,7 @@ fn a_database_with_a_journal_works_on_a_volume_file() -> Result<()> {
     let Some(fixture) = Fixture::new(&[Ability::Program("sqlite3")])? else { return Ok(()) };
     let folder = fixture.daemon.folder().join("db");
     std::fs::create_dir(&folder)?;
-    // The database is the volume's file under a name in a folder that has room for its journal.
+    // The volume's file is bind-mounted into a folder that has room for the database's journal.
     let database = folder.join("data");
     let first = folder.join("first");
     sqlite(Tool::new("env"), &first, "create table t (n integer, x text)")?;
@@ -204,7 +204,7 @@ fn sqlite(tool: Tool, database: &Path, script: &str) -> Result<String> {
 fn children_share_the_offset_of_what_they_inherit() -> Result<()> {
     let Some(fixture) = Fixture::new(&[])? else { return Ok(()) };
     let file = fixture.file.display();
-    // Three programs, one after the other and one below the other, on one open file.
+    // Three programs that use one open file one after another, one as a child of another.
     let script = format!(
         "exec 3<>{file}
          yes a | head -c 4096 | dd bs=4096 iflag=fullblock status=none >&3
@@ -274,7 +274,7 @@ fn without_a_daemon_the_kernel_does_everything_which_is_said_once() -> Result<()
     fixture.daemon.finish()
 }
 
-/// What cannot load the library does the same as without `memlane run`, which says why.
+/// A program that cannot load the library works as without `memlane run`, which prints the reason.
 #[test]
 fn a_static_program_is_left_to_the_kernel_which_is_said_once() -> Result<()> {
     let Some(fixture) = Fixture::new(&[Ability::Program("busybox")])? else { return Ok(()) };

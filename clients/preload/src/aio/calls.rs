@@ -1,4 +1,5 @@
-//! The kernel's own calls. Errors are negative numbers; `errno` is left alone.
+//! System calls of asynchronous I/O. Errors are returned as negative numbers, and `errno` is not
+//! changed.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -10,19 +11,19 @@ use super::form::{Event, Request, Wait};
 use crate::errno;
 use crate::sys;
 
-/// What `io_pgetevents` takes for a mask of signals.
+/// Signal mask argument of `io_pgetevents`.
 #[repr(C)]
 struct SignalMask {
     mask: *const sigset_t,
     bytes: usize,
 }
 
-/// The kernel's masks of signals have this size, the C library's are longer.
+/// Size of the kernel's signal masks; those of the C library are longer.
 const MASK_BYTES: usize = 8;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) const SYS_IO_PGETEVENTS: i64 = 333;
-/// The number of all newer platforms.
+/// Number on all newer platforms.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const SYS_IO_PGETEVENTS: i64 = 292;
 
@@ -34,7 +35,7 @@ fn call(number: i64, words: [usize; 6]) -> c_int {
     }
 }
 
-/// Makes a context for `count` requests, whose name is put at `place`.
+/// Creates a context for `count` requests, and stores its handle at `place`.
 pub(crate) fn set_up(count: c_int, place: *mut usize) -> c_int {
     let count = count.cast_unsigned() as usize;
     call(libc::SYS_io_setup, [count, place as usize, 0, 0, 0, 0])
@@ -64,7 +65,7 @@ pub(crate) fn collect(context: usize, wait: Wait, events: *mut Event) -> c_int {
     call(SYS_IO_PGETEVENTS, [a, b, c, d, e, &raw const mask as usize])
 }
 
-/// Waits for `fd` to have something to read. With `mask`, these signals are blocked meanwhile.
+/// Blocks until `fd` is readable. With `mask`, these signals are blocked meanwhile.
 pub(super) fn sleep(fd: RawFd, mut left: Option<timespec>, mask: *const sigset_t) -> c_int {
     let mut wanted = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let left = left.as_mut().map_or(ptr::null_mut(), ptr::from_mut);

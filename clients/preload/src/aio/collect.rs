@@ -1,4 +1,4 @@
-//! Collecting events of contexts that are served here.
+//! Collection of events from contexts that this library serves.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -14,7 +14,7 @@ use super::form::{Event, Wait};
 ///
 /// # Safety
 ///
-/// As for `io_getevents`: there must be room for `most` events.
+/// As for `io_getevents`: `events` must have room for `most` events.
 pub(crate) unsafe fn collect(handle: usize, wait: Wait, events: *mut Event) -> c_int {
     let Some(mut state) = context::find(handle) else {
         return calls::collect(handle, wait, events);
@@ -63,7 +63,7 @@ pub(crate) unsafe fn collect(handle: usize, wait: Wait, events: *mut Event) -> c
     }
 }
 
-/// Unusual calls go to the kernel.
+/// Gives the context back and lets the kernel handle unusual arguments.
 fn by_kernel(handle: usize, wait: Wait, events: *mut Event) -> c_int {
     match context::give_back(handle) {
         0 => calls::collect(handle, wait, events),
@@ -76,7 +76,7 @@ enum Patience {
     Until(Instant),
 }
 
-/// `None` for a time that only the kernel understands.
+/// Converts a timeout. `None` for values that are left to the kernel.
 unsafe fn patience_of(timeout: *const timespec) -> Option<Patience> {
     if timeout.is_null() {
         return Some(Patience::Endless);
@@ -89,18 +89,18 @@ unsafe fn patience_of(timeout: *const timespec) -> Option<Patience> {
     let seconds = u64::try_from(timeout.tv_sec).ok()?;
     let nanoseconds = u64::try_from(timeout.tv_nsec).ok()?;
     let timeout = Duration::from_secs(seconds).checked_add(Duration::from_nanos(nanoseconds))?;
-    // A time that cannot be reckoned with never comes.
+    // A deadline beyond the range of the clock is treated as none.
     let deadline = Instant::now().checked_add(timeout);
     Some(deadline.map_or(Patience::Endless, Patience::Until))
 }
 
-/// Sleeps until something is new, the time has come, or a signal has. Returns zero or an error.
+/// Sleeps until an event, the deadline or a signal. Returns zero or an error.
 fn sleep(waiter: &Waiter, deadline: Option<Instant>, mask: *const sigset_t) -> c_int {
     let left = deadline.map(|deadline| timespec_of(left_of(Some(deadline))));
     calls::sleep(waiter.signal, left, mask).min(0)
 }
 
-/// The program's room for events.
+/// The program's array of events.
 struct Room {
     events: *mut Event,
     taken: usize,
@@ -112,7 +112,7 @@ impl Room {
         c_int::try_from(self.taken).unwrap_or(c_int::MAX)
     }
 
-    /// The next free place.
+    /// Next free element.
     fn next(&self) -> *mut Event {
         // SAFETY:
         // - in bounds: there is room for `most`, as the program vouches, and no more are taken.
@@ -130,7 +130,8 @@ impl Room {
         }
     }
 
-    /// The context has been given back, or is there no more.
+    /// Collects the remaining events from the kernel, after the context was given back or
+    /// destroyed.
     fn rest_by_kernel(&self, handle: usize, wait: Wait, deadline: Option<Instant>) -> c_int {
         let left = deadline.map(|deadline| timespec_of(left_of(Some(deadline))));
         let taken = self.taken.cast_signed();

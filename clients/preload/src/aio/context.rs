@@ -1,8 +1,9 @@
-//! Contexts that are served here, each in front of one of the kernel's.
+//! Asynchronous I/O contexts that this library serves, each in place of a kernel context.
 //!
-//! A context is ours from its making on, until a request comes that is the kernel's. It lies in a
-//! place of a fixed table; places never go away. Who holds a place looks under its lock whether it
-//! is still that of the address, which may have been given back, destroyed or made anew.
+//! A context is served here from its creation until a request arrives that only the kernel can
+//! serve. It occupies a slot of a fixed table; slots are never deallocated. A thread must check
+//! under the slot's lock that the slot still belongs to its handle, because the context may have
+//! been given back, destroyed or replaced.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -24,35 +25,36 @@ use crate::inside::Inside;
 use crate::link;
 use crate::table;
 
-/// More at once are the kernel's own.
+/// Maximum number of contexts. Further ones are left to the kernel.
 const CONTEXTS_MAX: usize = 256;
 
-/// What programs hold, or zero for room.
+/// Handle that the program holds for each slot; zero if the slot is free.
 static HANDLES: [AtomicUsize; CONTEXTS_MAX] = [const { AtomicUsize::new(0) }; CONTEXTS_MAX];
 
 static CONTEXTS: [Context; CONTEXTS_MAX] = [const { Context::new() }; CONTEXTS_MAX];
 
-/// One more than the highest place that was ever used.
+/// Number of slots up to the highest one ever used.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A context, or room for one.
+/// Slot of a context.
 struct Context {
-    /// Children do not have the contexts of their parents.
+    /// Fork generation of the process that owns the context, because children do not inherit
+    /// contexts.
     generation: AtomicU32,
     state: Mutex<State>,
 }
 
-/// A context for as long as its lock is held.
+/// State of a context, while its lock is held.
 pub(super) struct State {
     ring: Option<Ring>,
     usage: UsagePattern,
     flights: Option<Box<Flights>>,
-    /// Threads that wait for events, or for the context's end.
+    /// Number of threads that wait for events or for the end of the context.
     waiting: usize,
     signal: Option<Signal>,
 }
 
-/// Wakes threads that wait. There is one for as long as any of them does.
+/// Eventfd that wakes waiting threads. It exists while any thread waits.
 struct Signal(OwnedFd);
 
 impl Context {
@@ -72,8 +74,7 @@ impl Context {
     }
 }
 
-/// Has the program hold a context of ours in front of the kernel's, if there is room. Returns what
-/// the program is to hold.
+/// Serves a new kernel context here, if there is a free slot. Returns the handle for the program.
 pub(super) fn adopt(kernel: usize) -> usize {
     if sdk::is_untold_child() {
         return kernel;
@@ -88,7 +89,7 @@ pub(super) fn adopt(kernel: usize) -> usize {
     handle
 }
 
-/// The place is taken by the thread that gets its lock first.
+/// Locks a free slot. The first thread that gets its lock takes it.
 fn room(index: usize) -> Option<(usize, MutexGuard<'static, State>)> {
     let context = &CONTEXTS[index];
     let is_parents = context.generation.load(Ordering::Relaxed) != fork::generation();
@@ -101,7 +102,8 @@ fn room(index: usize) -> Option<(usize, MutexGuard<'static, State>)> {
         Err(TryLockError::WouldBlock) => return None,
     };
     if is_parents {
-        // The number of the signal may be another's by now, and the threads are not here.
+        // In a child the signal's descriptor may belong to another file, and the waiting threads do
+        // not exist.
         std::mem::forget(state.signal.take());
         (state.ring, state.waiting) = (None, 0);
         state.end_flights();
@@ -109,8 +111,8 @@ fn room(index: usize) -> Option<(usize, MutexGuard<'static, State>)> {
     (state.ring.is_none() && state.waiting == 0).then_some((index, state))
 }
 
-/// The context at this address, if it is ours. The lock is for some instructions, or for as long as
-/// a lane takes to be opened.
+/// Finds the context with this handle, if it is served here. The lock is held for a few
+/// instructions, or while a lane is opened.
 pub(super) fn find(handle: usize) -> Option<MutexGuard<'static, State>> {
     let index = place_of(handle)?;
     let state = CONTEXTS[index].lock();
@@ -125,8 +127,8 @@ fn place_of(handle: usize) -> Option<usize> {
     (handle != 0 && is_own && !sdk::is_untold_child()).then_some(index)
 }
 
-/// Leaves the context to the kernel from now on, with what nobody has taken. Returns zero or an
-/// error, after which it may be tried again.
+/// Gives the context back to the kernel, with its uncollected events. Returns zero or an error,
+/// after which the call may be repeated.
 pub(crate) fn give_back(handle: usize) -> c_int {
     let Some(mut state) = find_settled(handle) else { return 0 };
     if let Err(error) = state.ring().give_back() {
@@ -136,7 +138,7 @@ pub(crate) fn give_back(handle: usize) -> c_int {
     0
 }
 
-/// Ends the context. What nobody has taken is lost, as it is with the kernel.
+/// Destroys the context. Uncollected events are lost, as with the kernel.
 pub(crate) fn destroy(handle: usize) -> c_int {
     let Some(mut state) = find_settled(handle) else { return calls::destroy(handle) };
     let result = calls::destroy(state.ring().kernel());
@@ -145,7 +147,7 @@ pub(crate) fn destroy(handle: usize) -> c_int {
     result
 }
 
-/// The context as [`find`] finds it, once nothing is under way.
+/// Finds the context as [`find`] does, after all its requests in flight have completed.
 fn find_settled(handle: usize) -> Option<MutexGuard<'static, State>> {
     loop {
         let mut state = find(handle)?;
@@ -156,7 +158,7 @@ fn find_settled(handle: usize) -> Option<MutexGuard<'static, State>> {
     }
 }
 
-/// Waits for all that is under way in any context of this process.
+/// Waits for all requests in flight, in all contexts of this process.
 pub(crate) fn settle_all() {
     if !under_way::is_any() || sdk::is_untold_child() {
         return;
@@ -166,7 +168,7 @@ pub(crate) fn settle_all() {
     }
 }
 
-/// Waits as [`Watch::wait`] does.
+/// Waits as [`Watch::wait`] does, marked as inside a hook.
 pub(super) fn wait_for(watch: &Watch, time_max: Duration) {
     let _inside = Inside::enter();
     watch.wait(time_max);
@@ -182,13 +184,13 @@ impl State {
         self.wake();
     }
 
-    /// Returns whether there is no room for the event of another request.
+    /// Returns whether the ring has no room for the event of another request.
     pub(super) fn is_full(&mut self) -> bool {
         let under_way = self.flights.as_ref().map_or(0, |flights| flights.count());
         self.ring().is_full(under_way)
     }
 
-    /// The oldest event that nobody has taken.
+    /// Takes the oldest event.
     pub(super) fn take(&mut self) -> Option<Event> {
         let event = self.ring().take();
         if event.is_some() {
@@ -197,7 +199,8 @@ impl State {
         event
     }
 
-    /// Begins a request on the context's lane. False if it is to be done at once.
+    /// Starts a request on the context's lane. Returns false if the request must be executed
+    /// synchronously.
     ///
     /// # Safety
     ///
@@ -226,13 +229,13 @@ impl State {
         let has_begun = flights.is_on(plan.device) && unsafe { flights.begin(plan, flight) };
         if has_begun {
             under_way::add_one();
-            // Those that wait have to look for it from now on.
+            // Waiting threads must watch the new request from now on.
             self.wake();
         }
         has_begun
     }
 
-    /// Takes in the events of requests that have ended on the lane.
+    /// Adds the events of requests that have completed on the lane.
     pub(super) fn land(&mut self) {
         let Self { ring: Some(ring), flights: Some(flights), .. } = self else { return };
         if flights.count() == 0 {
@@ -250,13 +253,14 @@ impl State {
         }
     }
 
-    /// Closes the lane. Programs are kept from closing what is our own, so that this is inside.
+    /// Closes the lane, marked as inside a hook, because programs must not close this library's
+    /// descriptors.
     fn end_flights(&mut self) {
         let _inside = Inside::enter();
         self.flights = None;
     }
 
-    /// Requests that are under way, to be waited for without the lock.
+    /// Watch for requests in flight, so that waiting needs no lock.
     pub(super) fn watch(&self) -> Option<Watch> {
         self.flights.as_ref().and_then(|flights| flights.watch())
     }
@@ -273,7 +277,7 @@ impl State {
 
     fn wake(&self) {
         if let Some(signal) = &self.signal {
-            // Only when it was told 2^64 times already is there no room.
+            // Fails only if the counter of the eventfd would overflow.
             let _ = rustix::io::write(&signal.0, &1_u64.to_ne_bytes());
         }
     }
@@ -282,12 +286,13 @@ impl State {
 /// A thread that waits for events of a context.
 pub(super) struct Waiter {
     index: usize,
-    /// Can be read when there is something new.
+    /// Readable when there are new events.
     pub(super) signal: RawFd,
 }
 
 impl Waiter {
-    /// Begins to wait, with nothing to take. Whatever comes from now on shows.
+    /// Registers the thread when there are no events to take. Every later event makes `signal`
+    /// readable.
     pub(super) fn register(
         mut state: MutexGuard<'static, State>,
         handle: usize,
@@ -298,7 +303,7 @@ impl Waiter {
             state.signal = Some(signal);
         }
         let signal = state.signal.as_ref().expect("it was just made");
-        // What was told before was looked for, with the lock that is still held.
+        // Earlier signals were for events that were checked under the lock, which is still held.
         let _ = rustix::io::read(&signal.0, &mut [0; 8]);
         let signal = signal.0.as_raw_fd();
         state.waiting += 1;
@@ -326,7 +331,7 @@ impl Signal {
 
 impl Drop for Signal {
     fn drop(&mut self) {
-        // Programs are kept from closing what is our own.
+        // Removes this library's mark from the descriptor, so that it can be closed.
         table::renew(self.0.as_raw_fd());
     }
 }

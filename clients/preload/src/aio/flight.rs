@@ -1,9 +1,10 @@
-//! Requests of a context that are under way on a lane of its own.
+//! Requests of a context in flight on its own lane.
 //!
-//! A context begins without one, and each request is over when it is submitted. A program that
-//! keeps several under way, and collects them by calls alone, gets a lane: its requests then wait
-//! in the ring of the daemon, which takes many at a time, until the program collects. Programs that
-//! look for events in memory, or are told of them by an eventfd, would find none there.
+//! A new context has no lane, and executes each request synchronously when it is submitted. A
+//! program that keeps several requests in flight, and collects events only by calls, gets a lane.
+//! Its requests are then queued in the daemon's ring, in which many are processed at a time, and
+//! their events appear when the program collects. Programs that read events from memory, or get
+//! them signalled by an eventfd, get no lane, because they would miss such events.
 
 use std::ffi::c_int;
 use std::mem;
@@ -16,18 +17,17 @@ use crate::devices::Device;
 use crate::sys;
 use crate::transfer::{self, Plan};
 
-/// Events that a program has collected by calls before its context gets a lane, and requests that
-/// it has submitted while others waited to be collected.
+/// Number of collected events, and of overlapping requests, after which a context gets a lane.
 const SIGNS_MIN: u32 = 32;
 
-/// Completions that are taken from the lane at once.
+/// Maximum number of completions that are taken from the lane at once.
 const COMPLETIONS_MAX: usize = 64;
 
-/// Use of a context so far, which decides whether it gets a lane.
+/// Usage of a context so far, which decides whether it gets a lane.
 pub(super) struct UsagePattern {
     collected: u32,
     overlapping: u32,
-    /// It looks for events in memory, or no lane could be had.
+    /// The program reads events from memory, or no lane was available.
     is_unfit: bool,
 }
 
@@ -53,17 +53,17 @@ impl UsagePattern {
     }
 }
 
-/// Requests on one device that are under way.
+/// Requests in flight on one device.
 pub(super) struct Flights {
     device: &'static Device,
     lane: Lane,
-    /// By the token of the lane.
+    /// Requests by the token of the lane.
     requests: Vec<Option<Flight>>,
     free: Vec<usize>,
     completions: Vec<Completion>,
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Clone, Copy)]
 pub(super) struct Flight {
     request: Request,
@@ -71,7 +71,7 @@ pub(super) struct Flight {
 }
 
 impl Flights {
-    /// Opens a lane for requests on `device`, if one can be had.
+    /// Opens a lane for requests on `device`, if one is available.
     pub(super) fn on(device: &'static Device) -> Option<Self> {
         let lane = device.disk.lane().ok()?;
         let completions = Vec::with_capacity(COMPLETIONS_MAX);
@@ -86,11 +86,11 @@ impl Flights {
         std::ptr::eq(self.device, device)
     }
 
-    /// Begins a request. False when the lane does not take it.
+    /// Starts a request. Returns false if the lane does not accept it.
     ///
     /// # Safety
     ///
-    /// As for `io_submit`: the memory that the request names is there until the program has
+    /// As for `io_submit`: the memory of the request must remain valid until the program has
     /// collected its event, or until the context has ended.
     pub(super) unsafe fn begin(&mut self, plan: Plan, flight: Flight) -> bool {
         let token = self.free.pop().unwrap_or_else(|| {
@@ -116,7 +116,7 @@ impl Flights {
         true
     }
 
-    /// Hands each request that has ended to `land`, with what came of it.
+    /// Passes the event of each completed request to `land`.
     pub(super) fn land(&mut self, mut land: impl FnMut(Event)) {
         while self.count() > 0 {
             let mut completions = mem::take(&mut self.completions);
@@ -150,7 +150,7 @@ impl Flight {
         Self { request, address }
     }
 
-    /// Plan for the request, if it can go by a lane.
+    /// Plan for the request, if a lane can execute it.
     pub(super) fn plan(&self) -> Option<Plan> {
         let Request { operation, fd, buffer, length, offset, words, flags, .. } = self.request;
         if flags != 0 || words.wishes != 0 {
@@ -170,7 +170,8 @@ impl Flight {
         Event { data: self.request.data, request: self.address, result, second_result: 0 }
     }
 
-    /// Does once more what the ring refused: ends of volumes and errors are the kernel's own.
+    /// Repeats a request that the ring refused through the kernel, which determines short transfers
+    /// and errors.
     fn by_kernel(&self) -> i64 {
         let Request { operation, fd, buffer, length, offset, .. } = self.request;
         let number = match operation {

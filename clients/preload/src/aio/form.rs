@@ -1,5 +1,4 @@
-//! Requests and events as the kernel and programs know them (`linux/aio_abi.h`), on platforms whose
-//! addresses have 64 bits.
+//! Requests and events in the layout of the kernel's ABI (`linux/aio_abi.h`), on 64-bit platforms.
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +12,7 @@ pub(crate) const FLUSH_DATA: u16 = 3;
 pub(crate) const READ_PARTS: u16 = 7;
 pub(crate) const WRITE_PARTS: u16 = 8;
 
-/// The program wants a number added to an eventfd when the request is over (`IOCB_FLAG_RESFD`).
+/// Flag: completion is signalled by an eventfd (`IOCB_FLAG_RESFD`).
 pub(crate) const TELLS_EVENTFD: u32 = 1;
 
 /// `struct iocb`.
@@ -34,18 +33,18 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Reads nothing of a file.
+    /// A read request of zero bytes.
     pub(crate) fn nothing(file: &OwnedFd) -> Self {
         Self { operation: READ, fd: file.as_raw_fd().cast_unsigned(), ..Self::default() }
     }
 
-    /// Returns whether it names no memory and no place, as requests to flush are to.
+    /// Returns whether buffer, length, offset and flags are zero, as flush requests require.
     pub(crate) fn is_bare(&self) -> bool {
         (self.buffer, self.length, self.offset, self.words.wishes) == (0, 0, 0, 0)
     }
 }
 
-/// Two fields that change places with the order of bytes.
+/// Two fields whose order depends on the byte order.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyAndFlags {
@@ -65,7 +64,7 @@ const _: () = assert!(offset_of!(Request, flags) == 56);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) data: usize,
-    /// The address of the request.
+    /// Address of the request.
     pub(crate) request: usize,
     pub(crate) result: i64,
     pub(crate) second_result: i64,
@@ -73,13 +72,13 @@ pub(crate) struct Event {
 
 const _: () = assert!(size_of::<Event>() == 32);
 
-/// For how many events and how long.
+/// Number of events to wait for, and timeout.
 #[derive(Clone, Copy)]
 pub(crate) struct Wait {
     pub(crate) least: isize,
     pub(crate) most: isize,
-    /// Null for as long as it takes.
+    /// Null: no timeout.
     pub(crate) timeout: *const timespec,
-    /// Null for the signals that are blocked anyhow.
+    /// Null: the thread's signal mask stays as it is.
     pub(crate) mask: *const sigset_t,
 }

@@ -1,4 +1,4 @@
-//! The calls of libaio, for whichever kind of context the program holds.
+//! Entry points of libaio's functions, for contexts of this library and of the kernel.
 
 use std::ffi::c_int;
 
@@ -10,7 +10,7 @@ use super::form::{Event, Request};
 ///
 /// # Safety
 ///
-/// As for `io_setup`: what is at `place` may be written.
+/// As for `io_setup`: `place` must be writable.
 pub(crate) unsafe fn set_up(count: c_int, place: *mut usize) -> c_int {
     let result = calls::set_up(count, place);
     if result == 0 {
@@ -22,8 +22,8 @@ pub(crate) unsafe fn set_up(count: c_int, place: *mut usize) -> c_int {
     result
 }
 
-/// Cancels a request as `io_cancel` does. What is served here is over at once, or soon; the kernel
-/// says of requests that it does not have that they cannot be cancelled.
+/// Cancels a request as `io_cancel` does. Requests served here complete at once or soon; the kernel
+/// does not know them and reports that they cannot be cancelled.
 pub(crate) fn cancel(handle: usize, request: *const Request, event: *mut Event) -> c_int {
     let kernel = context::find(handle).map_or(handle, |mut state| state.ring().kernel());
     calls::cancel(kernel, request, event)

@@ -1,4 +1,4 @@
-//! Linux's asynchronous I/O, as libaio offers it.
+//! Asynchronous I/O of Linux, with libaio's interface.
 //!
 //! ```text
 //! io_submit ─┬─▶ bypassed: done at once ──▶ the ring that the program holds ──▶ io_getevents,
@@ -6,13 +6,13 @@
 //!            └─▶ all others: the context is the kernel's from then on
 //! ```
 //!
-//! Requests on descriptors that are bypassed are over when they are submitted: that takes less
-//! than handing them to another thread. Their events lie where the kernel would put them. Programs
-//! that keep several under way and collect them by calls alone have them on a lane: see `flight`. A
-//! context to which something else is submitted is the kernel's, as if this library were not there:
-//! only the kernel can put events there when nobody calls. See `ring`.
+//! Requests on bypassed descriptors are complete when they are submitted, which costs less than
+//! passing them to another thread. Their events are stored where the kernel would store them.
+//! Programs that keep several requests in flight and collect events only by calls use a lane: see
+//! `flight`. When any other request is submitted, the context is given back to the kernel, because
+//! only the kernel can add events asynchronously. See `ring`.
 //!
-//! As in libaio, errors are negative numbers that are returned, and `errno` is left alone.
+//! As in libaio, errors are returned as negative numbers, and `errno` is not changed.
 
 mod calls;
 mod collect;

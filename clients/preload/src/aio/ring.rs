@@ -1,4 +1,4 @@
-//! The ring of events at the address that programs hold: `struct aio_ring` (`linux/fs/aio.c`).
+//! Event ring at the address of the program's handle: `struct aio_ring` (`linux/fs/aio.c`).
 //!
 //! ```text
 //! io_setup ─▶ ours is at the program's address, empty; the kernel's lies elsewhere, and is idle
@@ -8,8 +8,9 @@
 //!                                   events that nobody has collected: it is the kernel's for good
 //! ```
 //!
-//! Programs read that memory without asking anybody: QEMU, fio, libaio itself. So ours is the
-//! kernel's to the word, and moves in one step, in which positions stay.
+//! Some programs, such as QEMU, fio and libaio itself, read that memory directly. Therefore this
+//! library's ring has exactly the kernel's layout, and is replaced in one step that preserves
+//! positions.
 
 use std::mem::{offset_of, size_of};
 use std::ptr;
@@ -24,20 +25,20 @@ use super::form::{Event, Request};
 
 const MAGIC: u32 = 0xA10A_10A1;
 
-/// Events that the kernel is made to produce at once.
+/// Maximum number of no-op requests that are submitted to the kernel at once.
 const NOTHINGS_MAX: u32 = 64;
 
-/// What a ring begins with.
+/// Header of a ring.
 #[repr(C)]
 struct Header {
     id: AtomicU32,
     event_count: AtomicU32,
-    /// Moved by whoever takes events: the program, libaio, the kernel, or this library.
+    /// Advanced by whoever takes events: the program, libaio, the kernel, or this library.
     head: AtomicU32,
     tail: AtomicU32,
     magic: AtomicU32,
     features: AtomicU32,
-    /// Those without which nobody can read it.
+    /// Incompatible features: a reader must support all of them.
     needed_features: AtomicU32,
     header_bytes: AtomicU32,
 }
@@ -45,7 +46,7 @@ struct Header {
 const _: () = assert!(size_of::<Header>() == 32);
 const _: () = assert!(offset_of!(Header, head) == 8);
 
-/// A ring in memory that is mapped for as long as this is used.
+/// A ring in memory, which stays mapped while this exists.
 struct Place {
     start: usize,
     event_count: u32,
@@ -93,16 +94,16 @@ impl Place {
         unsafe { self.event(position).write_volatile(event) };
     }
 
-    /// From one position to another, forwards.
+    /// Distance from one position to another, forwards.
     fn distance(&self, from: u32, to: u32) -> u32 {
         (to + self.event_count - from) % self.event_count
     }
 }
 
-/// Ours, beside the kernel's.
+/// This library's ring and the kernel's.
 pub(super) struct Ring {
     own: Place,
-    /// What the program has written there instead is of no interest.
+    /// Position after the last event. Values that the program writes to the header are ignored.
     tail: u32,
     /// Head after the last event that was taken here.
     head: u32,
@@ -110,7 +111,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// In front of the kernel's context of this address, if that is one which nobody has used.
+    /// Creates a ring in front of the kernel context with this handle, if its ring is unused and
+    /// has a known layout.
     pub(super) fn in_front_of(context: usize) -> Option<Self> {
         let kernel = Place { start: context, event_count: 1 };
         let header = kernel.header();
@@ -149,29 +151,29 @@ impl Ring {
         self.own.start
     }
 
-    /// The kernel's name for its context.
+    /// The kernel's handle of its context.
     pub(super) fn kernel(&self) -> usize {
         self.kernel.start
     }
 
-    /// Events that nobody has taken.
+    /// Number of events that were not taken.
     pub(super) fn count(&self) -> u32 {
         self.own.distance(self.own.head(), self.tail)
     }
 
-    /// Returns whether there are, with `others`, as many events as the kernel would have room for
-    /// in any case; it makes twice as much as it is asked for. Threads that add at once may add one
-    /// more each.
+    /// Returns whether the events, including `others`, reach the number for which the kernel
+    /// guarantees room; it allocates twice the requested number. Threads that add events
+    /// concurrently may exceed it by one each.
     pub(super) fn is_full(&self, others: usize) -> bool {
         self.count() as usize + others >= self.own.event_count as usize / 2
     }
 
-    /// Returns whether the program has taken events itself, in memory.
+    /// Returns whether the program has taken events directly from memory.
     pub(super) fn is_read_in_memory(&self) -> bool {
         self.own.head() != self.head
     }
 
-    /// Tells programs that look for it that events are not to be read in memory.
+    /// Invalidates the magic number, so that programs that check it do not read events from memory.
     pub(super) fn forbid_reading_in_memory(&self) {
         self.own.header().magic.store(!MAGIC, Ordering::Relaxed);
     }
@@ -179,7 +181,7 @@ impl Ring {
     pub(super) fn add(&mut self, event: Event) {
         self.own.put(self.tail, event);
         self.tail = (self.tail + 1) % self.own.event_count;
-        // Its partners are the programs that read the ring.
+        // Pairs with the programs that read the ring.
         self.own.header().tail.store(self.tail, Ordering::Release);
     }
 
@@ -194,7 +196,8 @@ impl Ring {
         Some(event)
     }
 
-    /// Puts the kernel's in the place of ours. What fails may be tried again.
+    /// Replaces this library's ring by the kernel's at the program's address. After an error the
+    /// call may be repeated.
     pub(super) fn give_back(&mut self) -> Result<(), Errno> {
         let count = self.count();
         self.bring_kernel_to(self.tail, count)?;
@@ -214,8 +217,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Has the kernel produce events of requests that do nothing, until its next one would stand at
-    /// `tail`, with the last `count` not taken.
+    /// Makes the kernel produce events of no-op requests, until its tail is at `tail` with the last
+    /// `count` events not taken.
     fn bring_kernel_to(&self, tail: u32, count: u32) -> Result<(), Errno> {
         let kernel_tail = || self.kernel.header().tail.load(Ordering::Acquire);
         let mut steps = self.kernel.distance(kernel_tail(), tail);
@@ -241,7 +244,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Takes ours away from the program, whose context has ended.
+    /// Unmaps this library's ring, after the context has ended.
     pub(super) fn unmap(&mut self) {
         let start = ptr::with_exposed_provenance_mut(self.own.start);
         // SAFETY:

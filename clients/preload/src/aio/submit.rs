@@ -1,5 +1,5 @@
-//! Submitting requests: ours are done at once, or begun on a lane; with the first that is not ours
-//! the context is given back to the kernel.
+//! Submission of requests. Requests on bypassed descriptors are executed synchronously or started
+//! on a lane. With the first other request, the context is given back to the kernel.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
@@ -12,20 +12,20 @@ use super::flight::Flight;
 use super::form::{self, Event, Request};
 use crate::transfer::{self, Memory, Wish};
 
-/// What came of one request.
+/// Result of serving one request.
 enum Served {
     Done,
-    /// Too many events wait to be taken.
+    /// Too many events were not collected.
     Full,
-    /// It is the kernel's.
+    /// Only the kernel can serve the request.
     Not,
 }
 
-/// Submits requests as `io_submit` does. `requests` are `count` addresses of requests.
+/// Submits requests as `io_submit` does. `requests` has `count` addresses of requests.
 ///
 /// # Safety
 ///
-/// As for `io_submit`: all that the program names must be there.
+/// As for `io_submit`: all memory that the program refers to must be valid.
 pub(crate) unsafe fn submit(handle: usize, count: isize, requests: *const *const Request) -> c_int {
     let is_ours = context::find(handle).is_some();
     let total = match usize::try_from(count) {
@@ -56,7 +56,8 @@ fn by_kernel(handle: usize, count: isize, requests: *const *const Request) -> c_
     }
 }
 
-/// What the kernel said of the rest, after `done` requests. An error shows with the next call.
+/// Return value after `done` requests and the kernel's result for the rest. After at least one
+/// success, the next call reports the error.
 fn after(done: usize, rest: c_int) -> c_int {
     match usize::try_from(rest) {
         Ok(taken) => count_of(done + taken),
@@ -69,11 +70,11 @@ fn count_of(done: usize) -> c_int {
     c_int::try_from(done).unwrap_or(c_int::MAX)
 }
 
-/// The request at the address, if an address can be there.
+/// Reads the request at an address, if the address is plausible.
 ///
 /// # Safety
 ///
-/// The program vouches for what it names.
+/// As for `io_submit`: the program must pass valid addresses.
 unsafe fn request_at(place: *const *const Request) -> Option<(usize, Request)> {
     if place.is_null() || !place.is_aligned() {
         return None;
@@ -92,7 +93,7 @@ fn fd_of(request: &Request) -> RawFd {
     RawFd::try_from(request.fd).unwrap_or(-1)
 }
 
-/// Does a request on a descriptor that is bypassed.
+/// Executes a request on a bypassed descriptor.
 unsafe fn serve(handle: usize, place: *const *const Request) -> Served {
     // SAFETY: - The caller vouches for it.
     let Some((address, request)) = (unsafe { request_at(place) }) else { return Served::Not };
@@ -114,7 +115,7 @@ unsafe fn serve(handle: usize, place: *const *const Request) -> Served {
     let event = Event { data: request.data, request: address, result, second_result: 0 };
     match context::find(handle) {
         Some(mut state) => state.add(event),
-        // Given back meanwhile: the kernel does it once more, which does no harm.
+        // The context was given back meanwhile. The kernel repeats the request, which is harmless.
         None => return Served::Not,
     }
     if request.flags & form::TELLS_EVENTFD != 0 {

@@ -1,4 +1,4 @@
-//! Count of the requests of all contexts of this process that are under way on lanes.
+//! Number of requests in flight on lanes, of all contexts of this process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +16,7 @@ pub(super) fn is_any() -> bool {
     COUNT.load(Ordering::Relaxed) > 0
 }
 
-/// Forgets what the parent of this process has under way.
+/// Resets the count in a forked child.
 pub(crate) fn forget_all() {
     COUNT.store(0, Ordering::Relaxed);
 }

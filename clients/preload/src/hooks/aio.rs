@@ -1,7 +1,7 @@
-//! libaio's functions.
+//! Replacements of libaio's functions.
 //!
-//! Every function here may be called as libaio documents it, and hands its arguments to others that
-//! ask the same of their callers.
+//! Each function has the safety requirements that libaio documents, and passes its arguments to
+//! functions with the same requirements.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
@@ -10,7 +10,7 @@ use libc::{sigset_t, timespec};
 
 use crate::aio::{self, Event, Request, Wait};
 
-/// What a program is called back with: its context, the request, and two results.
+/// Callback of a request: context, request, and two results.
 type Callback = unsafe extern "C" fn(usize, *mut c_void, c_long, c_long);
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -91,7 +91,7 @@ unsafe extern "C" fn io_queue_wait(context: usize, timeout: *const timespec) -> 
     unsafe { io_getevents(context, 0, 0, ptr::null_mut(), timeout) }
 }
 
-/// Calls back for all events that are there.
+/// Runs the callbacks of all available events.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn io_queue_run(context: usize) -> c_int {
     let at_once = timespec { tv_sec: 0, tv_nsec: 0 };

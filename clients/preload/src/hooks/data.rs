@@ -1,7 +1,7 @@
-//! Reading, writing and flushing.
+//! Replacements of the C library's functions for reading, writing and flushing.
 //!
-//! Every function here may be called as the C library documents it, and hands its arguments to
-//! others that ask the same of their callers.
+//! Each function has the safety requirements that the C library documents, and passes its arguments
+//! to functions with the same requirements.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,20 +10,20 @@ use libc::{iovec, off64_t, size_t, ssize_t};
 use crate::real;
 use crate::transfer::{self, Memory, Wish};
 
-/// The offset by which `preadv2` and `pwritev2` ask for the descriptor's own.
+/// Offset argument with which `preadv2` and `pwritev2` use the file offset.
 const OWN_OFFSET: off64_t = -1;
 
 fn part(buffer: *const c_void, count: size_t) -> iovec {
     iovec { iov_base: buffer.cast_mut(), iov_len: count }
 }
 
-/// The memory of a call that the C library was told has `room`.
+/// Buffer of a fortified call, if it has `room` for `count` bytes.
 fn checked(buffer: *mut c_void, count: size_t, room: size_t) -> Option<iovec> {
     (count <= room).then(|| part(buffer, count))
 }
 
-/// Functions that are served here, or else by the C library's of the same name. Those of several
-/// parts name them, and are given their memory.
+/// Defines functions that are served here, or else call the C library's function of the same name.
+/// Vectored functions name their parts and count.
 macro_rules! serve {
     (
         $(
@@ -92,7 +92,7 @@ serve! {
     fdatasync(fd: c_int) -> c_int = transfer::flush(fd);
 }
 
-/// On this platform a file offset has 64 bits under either name.
+/// Defines aliases, because file offsets have 64 bits under either name on this platform.
 macro_rules! same {
     ($($name:ident = $function:ident($($argument:ident: $kind:ty),*);)*) => {
         $(

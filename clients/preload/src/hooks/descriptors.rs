@@ -1,11 +1,10 @@
-//! Opening, duplicating, changing and closing descriptors: whatever is known of a number is
-//! forgotten when the number comes to mean something else.
+//! Replacements of functions that open, duplicate, change and close descriptors. They invalidate
+//! the table's entry when a number refers to another file.
 //!
-//! Descriptors of this library are not open as far as programs can tell: closing one is refused as
-//! for a number that is not open.
+//! Descriptors of this library appear closed to programs: closing one fails with `EBADF`.
 //!
-//! Every function here may be called as the C library documents it, and hands its arguments to
-//! others that ask the same of their callers.
+//! Each function has the safety requirements that the C library documents, and passes its arguments
+//! to functions with the same requirements.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -14,7 +13,7 @@ use crate::errno;
 use crate::real;
 use crate::table;
 
-/// What `fd`, which a call has just returned, meant before is of no interest.
+/// Invalidates the entry of `fd`, which a call has just returned, and returns `fd`.
 fn new(fd: c_int) -> c_int {
     table::renew(fd);
     fd
@@ -142,7 +141,7 @@ unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int 
     unsafe { fcntl64(fd, command, argument) }
 }
 
-/// The descriptor of the stream is about to be closed by the C library, without a hook.
+/// Prepares the close of a stream's descriptor, which the C library closes without calling a hook.
 ///
 /// # Safety
 ///

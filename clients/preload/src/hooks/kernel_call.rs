@@ -1,8 +1,7 @@
-//! System calls by number: those that change what descriptors mean are noticed here too.
+//! Replacement of `syscall`, for system calls that change descriptors.
 //!
-//! Contexts of libaio that are used so are the kernel's from then on. Reads and writes that are
-//! made so reach the volume through the kernel. Both ways lead to the same bytes, so that nothing
-//! more has to be known of them.
+//! An aio context that is used this way is given back to the kernel. Reads and writes made this way
+//! go through the kernel to the same data, so they need no handling.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::os::fd::RawFd;
@@ -41,8 +40,7 @@ unsafe extern "C" fn syscall(
         | aio::SYS_IO_PGETEVENTS
         | libc::SYS_io_cancel
         | libc::SYS_io_destroy => {
-            // The kernel does not know those that are served here; what it says of one that cannot
-            // be given back is that.
+            // If the context cannot be given back, the kernel reports that it does not know it.
             aio::give_back(first);
         }
         _ => {}
@@ -67,7 +65,7 @@ fn close_range(first: usize, second: usize, third: usize) -> c_long {
 }
 
 fn number_of(word: usize) -> RawFd {
-    // The kernel looks at the lower half only.
+    // The kernel uses only the lower 32 bits.
     let lower = u32::try_from(word & 0xFFFF_FFFF).unwrap_or(u32::MAX);
     c_int::from_ne_bytes(lower.to_ne_bytes())
 }

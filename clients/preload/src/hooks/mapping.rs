@@ -1,4 +1,5 @@
-//! Mapping files into memory: the kernel keeps pages of what is mapped, so it must do the rest too.
+//! Replacements of functions that map files into memory. The kernel caches mapped pages, so all I/O
+//! on such files must go through the kernel.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,7 +1,7 @@
-//! The functions that stand in front of the C library's, under its names.
+//! Hooks: functions that replace the C library's functions of the same names.
 //!
-//! Each either does all of the call or hands it on unchanged. None unwinds, and none allocates for
-//! a descriptor that it knows already.
+//! Each hook either serves the whole call or passes it on unchanged. No hook unwinds, or allocates
+//! memory for a known descriptor.
 
 mod aio;
 mod data;

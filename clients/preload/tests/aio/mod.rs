@@ -1,4 +1,4 @@
-//! Programs that ask by libaio, and read the ring of events themselves.
+//! Tests of programs that use libaio, and read the event ring themselves.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::fixture::{Fixture, program};
 
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// What `aio.c` does, and how many requests go through the ring at least.
+/// Scenarios of `aio.c`, with the minimum number of requests through the ring.
 const SCENARIOS: [(&str, u64); 13] = [
     ("setups", 0),
     ("polled", 2560),
@@ -19,7 +19,7 @@ const SCENARIOS: [(&str, u64); 13] = [
     ("eventfd", 1280),
     ("odd", 50),
     ("collected", 8),
-    // At its end there is another file, which is the kernel's.
+    // It ends with a request on another file, which is left to the kernel.
     ("waited-for", 1000),
     ("by-number", 24),
     ("children", 24),
@@ -28,8 +28,8 @@ const SCENARIOS: [(&str, u64); 13] = [
     ("threads", 20_000),
 ];
 
-/// Goal: whatever a program asks of libaio, and wherever it looks, it sees what the kernel shows.
-/// Method: the same calls with the kernel alone; the transcripts are equal.
+/// Goal: programs that use libaio, and read events by any means, see the same as with the kernel
+/// alone. Method: compare the transcripts of the same calls with and without the library.
 #[test]
 fn programs_of_libaio_see_the_events_that_the_kernel_gives() -> Result<()> {
     let Some(fixture) = Fixture::new(&[Ability::Program("cc")])? else { return Ok(()) };

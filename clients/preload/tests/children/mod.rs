@@ -1,4 +1,4 @@
-//! Children, by every way that Linux has, of a program that uses a volume.
+//! Tests of child processes, created in every way that Linux has, of a program that uses a volume.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use crate::fixture::{Fixture, program};
 
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// How a child is made, and how many requests go through the ring at least.
+/// Ways to create a child, with the minimum number of requests through the ring.
 const WAYS: [(&str, u64); 7] = [
     ("fork", 3000),
-    // These children are told by nobody: only their parent's requests go through the ring.
+    // These children run no fork handler, so only their parent's requests go through the ring.
     ("_Fork", 1200),
     ("clone", 1200),
     ("clone3", 1200),
-    // In the memory of their parent.
+    // These children share their parent's memory.
     ("vfork", 600),
     ("clone-vfork", 600),
     ("first-vfork", 600),
 ];
 
-/// Goal: a child uses what its parent has open, and neither meets the other's blocks.
-/// Method: both write and read back at once; in shared memory, the child lets numbers of
-/// descriptors mean something else, as its parent must not notice.
+/// Goal: a child uses the volumes that its parent has open, and neither sees the other's blocks.
+/// Method: both write and read back at the same time. In shared memory, the child also reuses
+/// descriptor numbers for other files, which must not affect its parent.
 #[test]
 fn children_made_in_any_way_use_volumes_beside_their_parent() -> Result<()> {
     let Some(fixture) = Fixture::new(&[Ability::Program("cc")])? else { return Ok(()) };

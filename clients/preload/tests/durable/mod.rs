@@ -1,14 +1,14 @@
-//! Programs that ask for durable writes, and a loss of power.
+//! Tests of durable writes, with a power loss.
 
 use anyhow::{Context, Result, ensure};
 use system::Ability;
 
 use crate::fixture::{Fixture, SIZE_MIB};
 
-/// What each way to write durably writes, at a place of its own.
+/// Number of bytes that each way writes, each at its own offset.
 const BYTES: usize = 64 << 10;
 
-/// The numbers of flags are those of Python, which has them from the C library's headers.
+/// Python takes the values of the flags from the C library's headers.
 const WRITE: &str = "
 import mmap, os, sys
 path, start, letter, flags, wish = sys.argv[1:]
@@ -19,18 +19,18 @@ wish = getattr(os, wish) if wish else 0
 assert os.pwritev(fd, [room], int(start), wish) == 65536
 ";
 
-/// How a program asks.
+/// Interface by which a program requests durable writes.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// By flags of `open`, or of the write.
+    /// Flags of `open`, and of the write.
     Flags(&'static str, &'static str),
-    /// By what dd is told.
+    /// Options of dd.
     Dd(&'static str),
-    /// By what fio is told.
+    /// Options of fio.
     Fio(&'static str),
 }
 
-/// Each on the file and on the device.
+/// Each is used on the file and on the device.
 const WAYS: [Way; 10] = [
     Way::Flags("O_DIRECT,O_DSYNC", ""),
     Way::Flags("O_DIRECT,O_SYNC", ""),
@@ -74,8 +74,8 @@ impl Way {
     }
 }
 
-/// Goal: a write that a program asked to be durable is there after a loss of power.
-/// Method: nothing is flushed but what the ways to ask have flushed; then memory is lost.
+/// Goal: a write with requested durability survives a power loss. Method: nothing else is flushed,
+/// then memory is lost.
 #[test]
 fn writes_that_are_asked_to_be_durable_outlast_a_loss_of_power() -> Result<()> {
     let needed = [Ability::Program("fio"), Ability::Program("python3")];
