@@ -1,10 +1,10 @@
-//! The caller's memory, in one piece or in many, and copies between it and the slots.
+//! The caller's memory, contiguous or vectored, and copies between it and slots.
 
 use std::io::{IoSlice, IoSliceMut};
 
 use shared_ring::{ClientLane, Slot};
 
-/// Where data come from or go to.
+/// Source or destination of data.
 pub(crate) enum Buffers<'a, 'b> {
     Nothing,
     From(&'a [u8]),
@@ -24,7 +24,7 @@ impl Buffers<'_, '_> {
         }
     }
 
-    /// Copies `length` bytes from `start` on to the slot, if there is anything to be written.
+    /// Copies `length` bytes from `start` on to the slot, if the request writes.
     #[inline]
     pub(crate) fn put(&self, lane: &ClientLane, slot: Slot, start: usize, length: usize) {
         match self {
@@ -39,7 +39,7 @@ impl Buffers<'_, '_> {
         }
     }
 
-    /// Copies `length` bytes of the slot to `start`, if anything was to be read.
+    /// Copies `length` bytes of the slot to `start`, if the request reads.
     #[inline]
     pub(crate) fn get(&mut self, lane: &ClientLane, slot: Slot, start: usize, length: usize) {
         match self {
@@ -56,17 +56,17 @@ impl Buffers<'_, '_> {
     }
 }
 
-/// A run of bytes inside one part.
+/// A contiguous range inside one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     part: usize,
     start: usize,
     length: usize,
-    /// Where the run begins in what was asked for.
+    /// Offset of the range in the copied data.
     at: usize,
 }
 
-/// The bytes from `start` on, as runs inside parts of these lengths.
+/// Splits the bytes from `start` on into ranges inside parts of these lengths.
 fn cuts(lengths: impl Iterator<Item = usize>, start: usize, length: usize) -> Vec<Cut> {
     let mut cuts = Vec::new();
     let (mut begin, end) = (0, start + length);

@@ -28,19 +28,19 @@ pub struct Client {
 
 impl Client {
     /// Connects to the daemon whose ring socket is `socket`, usually `/run/memlane/ring.sock`.
-    /// Fails when no daemon serves there.
+    /// Fails if no daemon serves there.
     pub fn connect(socket: &Path) -> Result<Self, ClientError> {
         Self::connect_with(socket, ClientOptions::default())
     }
 
-    /// Connects as [`Client::connect`] does.
+    /// Connects as [`Client::connect`] does, with options.
     pub fn connect_with(socket: &Path, options: ClientOptions) -> Result<Self, ClientError> {
         Link::probe(socket).map_err(|error| error.into_client_error(socket))?;
         Ok(Self { path: socket.to_owned(), options })
     }
 
-    /// Opens a volume. Fails at once when the daemon is not running or refuses the client; when the
-    /// daemon has no room for another client, only after [`ClientOptions::room_patience`].
+    /// Opens a volume. Fails immediately if the daemon is not running or refuses the client. If the
+    /// daemon has no room for another client, fails after [`ClientOptions::room_patience`].
     pub fn open(&self, target: &Target) -> Result<Device, ClientError> {
         let link = Link::open_when_there_is_room(&self.path, target, LANES_MAX, &self.options)
             .map_err(|error: LinkError| error.into_client_error(&self.path))?;
@@ -62,10 +62,10 @@ impl Client {
     }
 }
 
-/// An open volume, for any number of threads. Clones share it; the last one closes it.
+/// An open volume; thread-safe. Clones share it, and dropping the last one closes it.
 ///
-/// Requests may begin and end at any byte and be of any length; whole blocks are fastest. Requests
-/// in flight together have no order. A block is read and written entirely or not at all.
+/// Requests may start at any byte and have any length; whole blocks are fastest. Concurrent
+/// requests have no order. Each block is read and written atomically.
 #[derive(Clone)]
 pub struct Device {
     shared: Arc<Shared>,
@@ -74,7 +74,7 @@ pub struct Device {
 struct Shared {
     origin: Origin,
     sector: SectorSize,
-    /// What this process, or the one that it was forked from, has of the device.
+    /// State of the device in this process, or in the one that it was forked from.
     process: AtomicPtr<Process>,
 }
 
@@ -91,7 +91,7 @@ impl Device {
         self.perform(Request::write(offset, from.len()), &mut Buffers::From(from))
     }
 
-    /// Reads as [`Device::read`] does, into one slice after the other.
+    /// Reads as [`Device::read`] does, into several slices.
     pub fn read_vectored(
         &self,
         offset: u64,
@@ -101,13 +101,13 @@ impl Device {
         self.perform(Request::read(offset, buffers.length()), &mut buffers)
     }
 
-    /// Writes as [`Device::write`] does, from one slice after the other.
+    /// Writes as [`Device::write`] does, from several slices.
     pub fn write_vectored(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), ClientError> {
         let mut buffers = Buffers::FromMany(from);
         self.perform(Request::write(offset, buffers.length()), &mut buffers)
     }
 
-    /// Writes as [`Device::write`] does, with a [`Device::flush`] of the written range after it.
+    /// Writes as [`Device::write`] does, and flushes as [`Device::flush`] does.
     pub fn write_flushed(&self, offset: u64, from: &[u8]) -> Result<(), ClientError> {
         self.write(offset, from)?;
         self.flush()
@@ -123,15 +123,15 @@ impl Device {
         self.perform(Request::discard(range), &mut Buffers::Nothing)
     }
 
-    /// Flushes: everything acknowledged so far becomes as durable as the volume's class guarantees.
+    /// Flushes: all writes acknowledged so far become as durable as the volume's class guarantees.
     pub fn flush(&self) -> Result<(), ClientError> {
         self.perform(Request::flush(), &mut Buffers::Nothing)
     }
 
     /// Closes the connection if no request was made since the last call, so that the daemon has
-    /// room for another client; the next request connects again. Returns whether the connection is
-    /// closed. Never waits for the daemon. For programs that have more volumes open than the daemon
-    /// has room for.
+    /// room for another client. The next request connects again. Returns whether the connection is
+    /// closed. Does not wait for the daemon. Intended for programs that have more volumes open than
+    /// the daemon has room for.
     pub fn rest(&self) -> bool {
         self.process().rest()
     }
@@ -154,7 +154,7 @@ impl Device {
         self.shared.origin.access == Access::ReadOnly
     }
 
-    /// Id of the volume; no other volume of the pool ever has it.
+    /// Id of the volume, unique in the pool and never reused.
     pub fn volume_id(&self) -> u64 {
         self.shared.origin.volume_id
     }
@@ -182,7 +182,7 @@ impl Device {
         ClientError::new(errno, format!("cannot {action} {range} of volume {name:?}: {cause}"))
     }
 
-    /// What this process has of the device. In a forked child that is nothing at first.
+    /// State of the device in this process. A forked child creates it.
     #[inline]
     fn process(&self) -> &Process {
         let known = self.shared.process.load(Ordering::Acquire);
@@ -199,7 +199,8 @@ impl Device {
         let place = &self.shared.process;
         let exchanged = place.compare_exchange(parents, child, Ordering::AcqRel, Ordering::Acquire);
         let used = match exchanged {
-            // The parent's stays as it is: threads that are not here may hold its locks.
+            // The parent's state is leaked, because threads that do not exist here may hold its
+            // locks.
             Ok(_) => child,
             Err(other) => {
                 // SAFETY:
@@ -222,7 +223,8 @@ impl Drop for Shared {
         //   `process_of_child` made it of a box.
         let process = unsafe { Box::from_raw(process) };
         if process.forks != fork::count() {
-            // The parent's: threads that are not here may hold its locks.
+            // The parent's state is leaked, because threads that do not exist here may hold its
+            // locks.
             std::mem::forget(process);
         }
     }

@@ -1,4 +1,4 @@
-//! Errors of requests: an error number for programs, a text for people.
+//! Errors of requests: an error number for programs, and a message for users.
 
 use std::io;
 
@@ -20,7 +20,7 @@ impl ClientError {
         Self::new(error.raw_os_error().unwrap_or(libc::EIO), format!("{what}: {error}"))
     }
 
-    /// Error number as of a system call, such as `ENOSPC`.
+    /// Error number, as of a system call, such as `ENOSPC`.
     pub fn errno(&self) -> i32 {
         self.errno
     }

@@ -4,9 +4,9 @@
 //! would write to the same lanes. A count of forks is kept in a page that the kernel clears in
 //! every child, however it was created: `fork`, `_Fork`, `clone`, a system call. The first user of
 //! the library that finds the page cleared increments the count and closes the inherited sockets,
-//! so that connections end with the parent. Children of `fork` do that in a handler, before `fork`
-//! returns. Children that share their parent's memory (`vfork`) share the page and the parent's
-//! connections; they open nothing, as it would be gone with them.
+//! so that connections end with the parent. After `fork` a handler does that before `fork` returns.
+//! Children that share their parent's memory (`vfork`) share the page and the parent's connections.
+//! They open no connections, because the descriptors would not exist in the parent.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -19,38 +19,41 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::process::getpid;
 
-/// Sockets that children close at once. Those beyond end with the child at the latest.
+/// Maximum number of sockets that children close immediately. Further ones are closed when the
+/// child exits.
 const SOCKETS_MAX: usize = 1024;
 
-/// As much as a page has where pages are largest.
+/// Size of the largest page on any platform.
 const PAGE_BYTES: usize = 64 << 10;
 
-/// The count of the first process.
+/// Count of the first process.
 const FIRST: u64 = 1;
 
-/// What the kernel empties in children.
+/// State in the page that the kernel clears in children.
 struct Marks {
-    /// The count of forks; zero in a child that has not noticed yet.
+    /// Fork count; zero in a child that has not detected the fork yet.
     count: AtomicU64,
-    /// The process that counted.
+    /// Id of the process that set the count.
     process: AtomicI32,
 }
 
-/// Those of all processes before they are watched.
+/// State of all processes before the detection is enabled.
 static BEFORE_WATCH: Marks = Marks { count: AtomicU64::new(FIRST), process: AtomicI32::new(0) };
 
 static MARKS: AtomicPtr<Marks> = AtomicPtr::new((&raw const BEFORE_WATCH).cast_mut());
 
-/// The count in memory that children inherit; never less than that of the process.
+/// Fork count in memory that children inherit; never less than that of the process.
 static INHERITED: AtomicU64 = AtomicU64::new(FIRST);
 
 static SOCKETS: [Place; SOCKETS_MAX] = [const { Place::new() }; SOCKETS_MAX];
 
-/// Room for a socket.
+/// Table entry of a socket.
 struct Place {
-    /// Its number, and above that the lower half of the count of its process; zero for none.
+    /// Descriptor in the lower half, and the lower half of its process's fork count above it; zero
+    /// if the entry is free.
     socket: AtomicU64,
-    /// No other socket of the host has it: programs may have closed the number and used it anew.
+    /// Inode of the socket, unique on the host. It detects that a program closed the descriptor and
+    /// reused its number.
     inode: AtomicU64,
 }
 
@@ -60,7 +63,7 @@ impl Place {
     }
 }
 
-/// Forks that lie between the first process that used the library and this one, and one.
+/// Number of forks between the first process that used the library and this one, plus one.
 #[inline]
 pub(crate) fn count() -> u64 {
     match marks().count.load(Ordering::Relaxed) {
@@ -69,16 +72,15 @@ pub(crate) fn count() -> u64 {
     }
 }
 
-/// Returns whether this process is a child that was created without the handlers of `fork`, and has
-/// not used the library. Its memory may hold locks, of any library, that threads of the parent have
-/// taken.
+/// Returns whether this process is a child that was created without fork handlers, and has not used
+/// the library yet. Its memory may contain locks, of any library, that threads of the parent held.
 #[inline]
 pub fn is_untold_child() -> bool {
     marks().count.load(Ordering::Relaxed) == 0
 }
 
-/// Returns whether this process runs in the memory of another one, as a child of `vfork` does.
-/// Known only after [`tell_children_apart`]; takes a system call.
+/// Returns whether this process shares the memory of another one, as a child of `vfork` does.
+/// Requires [`tell_children_apart`]; makes a system call.
 pub fn is_guest() -> bool {
     let process = marks().process.load(Ordering::Relaxed);
     process != 0 && process != getpid().as_raw_pid()
@@ -94,8 +96,8 @@ fn marks() -> &'static Marks {
     unsafe { &*marks }
 }
 
-/// Enables the detection of forked children. Further calls do nothing. Fails when the host does not
-/// support it: then no volume can be opened.
+/// Enables the detection of forked children. Further calls have no effect. Fails if the host does
+/// not support it; then no volume can be opened.
 pub fn tell_children_apart() -> io::Result<()> {
     static WATCHED: OnceLock<Result<(), i32>> = OnceLock::new();
     let watched = WATCHED.get_or_init(|| {
@@ -120,7 +122,7 @@ pub fn tell_children_apart() -> io::Result<()> {
     watched.map_err(io::Error::from_raw_os_error)
 }
 
-/// A page that is empty in each child that gets a copy of it.
+/// Maps a page that is cleared in each child that gets a copy of it.
 fn emptied_page() -> Result<*mut Marks, Errno> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY:
@@ -133,10 +135,10 @@ fn emptied_page() -> Result<*mut Marks, Errno> {
     Ok(page.cast())
 }
 
-/// A socket that children close at once, unless they share its number with their parent.
+/// A socket that children close immediately, unless they share the parent's memory.
 pub(crate) struct OwnSocket {
     socket: Option<OwnedFd>,
-    /// The process that may use it, as a count of forks.
+    /// Fork count of the process that may use the socket.
     forks: u64,
 }
 
@@ -160,13 +162,13 @@ impl Drop for OwnSocket {
         if self.forks == count() {
             forget(socket.as_fd(), self.forks);
         } else {
-            // Closed when the process began; the number may be another's by now.
+            // The socket was closed when the process started, and its number may have been reused.
             std::mem::forget(socket);
         }
     }
 }
 
-/// Has children close a socket, until [`forget`].
+/// Makes children close a socket, until [`forget`].
 fn remember(socket: BorrowedFd<'_>, forks: u64) {
     let Ok(status) = fstat(socket) else { return };
     let word = packed(socket.as_raw_fd(), forks);
@@ -179,7 +181,7 @@ fn remember(socket: BorrowedFd<'_>, forks: u64) {
     }
 }
 
-/// To be called before the socket is closed.
+/// Must be called before the socket is closed.
 fn forget(socket: BorrowedFd<'_>, forks: u64) {
     let word = packed(socket.as_raw_fd(), forks);
     if let Some(place) = SOCKETS.iter().find(|it| it.socket.load(Ordering::Relaxed) == word) {
@@ -192,7 +194,8 @@ fn packed(socket: RawFd, count: u64) -> u64 {
     (count & u64::from(u32::MAX)) << 32 | u64::from(socket.cast_unsigned())
 }
 
-/// Counts up in a child. Several threads may come here at once, of a child that was not told.
+/// Increments the count in a child. Several threads of a child without fork handlers may call this
+/// concurrently.
 #[cold]
 fn notice() -> u64 {
     // PAIRS-WITH: notice, "the count was found to be new"
@@ -212,8 +215,8 @@ fn notice() -> u64 {
     }
 }
 
-/// Calls nothing but what may be called between fork and exec. Sockets that another thread of this
-/// process has opened meanwhile have a higher count.
+/// Closes sockets of the parent. Calls only async-signal-safe functions. Sockets that other threads
+/// of this process opened meanwhile have a higher count and stay open.
 fn close_inherited(before: u64) {
     for place in &SOCKETS {
         let word = place.socket.load(Ordering::Relaxed);

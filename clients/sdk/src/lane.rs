@@ -1,8 +1,8 @@
 //! Many requests in flight from one thread.
 //!
-//! A lane of this kind has a connection of its own, which its thread polls. Requests longer than a
-//! slot's buffer are sent in several pieces. When the daemon ends, requests without an answer are
-//! submitted again once it is back; until then polling returns nothing, and after
+//! A lane has its own connection, which its thread polls. Requests longer than a slot's buffer are
+//! split into pieces. When the daemon exits, unanswered requests are submitted again after it has
+//! restarted. Until then polling returns nothing, and after
 //! [`ClientOptions::patience`](crate::ClientOptions::patience) all requests fail with `EIO`. In a
 //! forked child the parent's requests in flight fail with `ECANCELED`.
 
@@ -25,13 +25,13 @@ use crate::process;
 use crate::request::Request;
 use crate::watch::{ATTEMPT_INTERVAL, PULSE, SharedWaiter, Watch};
 
-/// Maximum number of requests of a lane that have no answer yet.
+/// Maximum number of requests in flight on a lane.
 pub const REQUESTS_MAX: usize = 1024;
 
-/// Looks for answers before a wait sleeps.
+/// Number of polls before a wait sleeps.
 const LOOKS_BEFORE_SLEEP: u32 = 2000;
 
-/// Kind and data of a request. The data is returned with the completion.
+/// Operation and data of a request. The data is returned with the completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Submission {
     Read { offset: u64, into: Vec<u8> },
@@ -41,15 +41,15 @@ pub enum Submission {
     Flush,
 }
 
-/// Identifies a request of a lane.
+/// Identifier of a request on a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
-/// A request that has ended.
+/// Result of a completed request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completion {
     pub token: Token,
-    /// 0, or the error number as of a system call.
+    /// 0, or an error number as of a system call.
     pub errno: i32,
     /// Data of the submission; for a read that succeeded, the bytes read.
     pub data: Vec<u8>,
@@ -59,13 +59,13 @@ pub struct Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawKind {
     Read,
-    /// The memory is not changed.
+    /// Does not change the memory.
     Write,
-    /// A flush, without memory.
+    /// A flush, which uses no memory.
     Flush,
 }
 
-/// A request on memory of the caller.
+/// A request on the caller's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRequest {
     pub kind: RawKind,
@@ -79,15 +79,15 @@ pub struct RawRequest {
 pub struct Lane {
     origin: Origin,
     connection: Option<(Arc<Link>, ClientLane)>,
-    /// When the daemon was found to have gone, and when it was last looked for.
+    /// Times at which the daemon was found to be gone, and of the last attempt to reconnect.
     lost: Option<(Instant, Instant)>,
-    /// When it was last looked whether the daemon is still there.
+    /// Time of the last check that the daemon is alive.
     looked: Instant,
-    /// The process that it belongs to, as a count of forks.
+    /// Fork count of the process that owns the lane.
     forks: u64,
     requests: Vec<Option<Pending>>,
     free: Vec<usize>,
-    /// Pieces to be submitted, oldest first.
+    /// Pieces to be submitted, the oldest first.
     todo: VecDeque<Piece>,
     under_way: [Option<Piece>; SLOTS],
     ended: VecDeque<Completion>,
@@ -100,7 +100,7 @@ pub struct Lane {
 //   submits them promises that the memory is theirs, from any thread, until the request has ended.
 unsafe impl Send for Lane {}
 
-/// A request that has not ended.
+/// A request in flight.
 struct Pending {
     request: Request,
     memory: Memory,
@@ -114,7 +114,7 @@ enum Memory {
     Callers(*mut u8),
 }
 
-/// A part of a request.
+/// A piece of a request.
 #[derive(Clone, Copy)]
 struct Piece {
     request: usize,
@@ -144,7 +144,7 @@ impl Lane {
         })
     }
 
-    /// Submits a request. Fails with `EAGAIN` when [`REQUESTS_MAX`] are in flight.
+    /// Submits a request. Fails with `EAGAIN` if [`REQUESTS_MAX`] are in flight.
     pub fn submit(&mut self, submission: Submission) -> Result<Token, ClientError> {
         let token = self.next_token;
         let (request, data) = match submission {
@@ -164,8 +164,8 @@ impl Lane {
     /// Submits a request on the caller's memory, with the caller's token.
     ///
     /// # Safety
-    /// The memory is valid for the request's length, and not used otherwise, until the request has
-    /// ended or the lane is dropped.
+    /// The memory must be valid for the request's length, and not be used otherwise, until the
+    /// request has completed or the lane is dropped.
     pub unsafe fn submit_raw(&mut self, request: RawRequest) -> Result<(), ClientError> {
         let RawRequest { kind, offset, length, memory, token } = request;
         let request = match kind {
@@ -182,7 +182,7 @@ impl Lane {
     }
 
     /// Appends completions to `completions`, as many as it has free capacity for, or one if it has
-    /// none. Never waits. Returns how many were added.
+    /// none. Does not block. Returns the number of added completions.
     pub fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.advance();
         if self.ended.is_empty() && self.pending() > 0 {
@@ -194,8 +194,8 @@ impl Lane {
         count
     }
 
-    /// Polls as [`Lane::poll`] does, and if nothing has completed waits for at most `time_max`
-    /// until a pending request has.
+    /// Polls as [`Lane::poll`] does. If nothing has completed, waits for at most `time_max` until a
+    /// pending request has.
     pub fn wait(&mut self, completions: &mut Vec<Completion>, time_max: Duration) -> usize {
         let start = Instant::now();
         let mut looks = 0;
@@ -217,8 +217,8 @@ impl Lane {
         }
     }
 
-    /// Handle on the requests in flight now, with which a thread can wait without holding the lane.
-    /// `None` when nothing is pending.
+    /// Handle for the requests in flight, with which a thread can wait without holding the lane.
+    /// `None` if no request is pending.
     pub fn watch(&self) -> Option<Watch> {
         if self.pending() == 0 {
             return None;
@@ -260,14 +260,15 @@ impl Lane {
         pieces::fits(request.offset, request.length, size_bytes.unwrap_or(u64::MAX))
     }
 
-    /// As the daemon refuses one entry: whole. It would do some of the pieces.
+    /// Refuses the whole request, as the daemon does with a single entry. Otherwise the daemon
+    /// would execute some of the pieces.
     fn refuse(&mut self, place: usize) {
         let pending = self.requests[place].as_mut().expect("it was just put there");
         pending.errno = pieces::refusal_beyond_end(pending.request.operation);
         self.end(place);
     }
 
-    /// Looks for answers, and submits what waits for slots.
+    /// Processes completions, and submits pieces that wait for slots.
     fn advance(&mut self) {
         self.belong_to_this_process();
         self.reap();
@@ -333,7 +334,7 @@ impl Lane {
         self.ended.push_back(Completion { token, errno: pending.errno, data });
     }
 
-    /// In a child, leaves to the parent what is the parent's: the connection, what is under way.
+    /// In a child, abandons the connection and requests of the parent.
     #[inline]
     fn belong_to_this_process(&mut self) {
         if self.forks != fork::count() {
@@ -349,14 +350,14 @@ impl Lane {
         self.give_up(libc::ECANCELED);
     }
 
-    /// One who only polls is to notice, too, that the daemon has gone.
+    /// Checks periodically that the daemon is alive, also for callers that only poll.
     fn look_now_and_then(&mut self) {
         if self.connection.is_some() && self.looked.elapsed() >= PULSE {
             self.look_after_connection();
         }
     }
 
-    /// Notices that the daemon has gone, and looks for it now and then.
+    /// Detects that the daemon has exited, and tries to reconnect periodically.
     fn look_after_connection(&mut self) {
         let now = Instant::now();
         self.looked = now;
@@ -364,7 +365,7 @@ impl Lane {
             if link.is_alive() {
                 return;
             }
-            // It may have answered before it went.
+            // The daemon may have answered before it exited.
             self.reap();
             self.connection = None;
             self.lost = Some((now, now));
@@ -394,7 +395,7 @@ impl Lane {
         }
     }
 
-    /// Ends everything: there is no daemon to ask.
+    /// Fails all requests, because no daemon is available.
     fn give_up(&mut self, errno: i32) {
         self.todo.clear();
         for place in 0..self.requests.len() {
@@ -403,14 +404,14 @@ impl Lane {
                 self.end(place);
             }
         }
-        // With the next request the daemon is looked for anew.
+        // The next request tries to reconnect.
         let now = Instant::now();
         self.lost = Some((now, now));
     }
 }
 
 impl Memory {
-    /// Copies what a piece is to write to its slot.
+    /// Copies the data of a write piece to its slot.
     fn put(&self, lane: &ClientLane, slot: Slot, piece: Piece) {
         let (start, length) = piece.bytes();
         match self {
@@ -427,7 +428,7 @@ impl Memory {
         }
     }
 
-    /// Copies what a piece has read from its slot.
+    /// Copies the data of a read piece from its slot.
     fn get(&mut self, lane: &ClientLane, slot: Slot, piece: Piece) {
         let (start, length) = piece.bytes();
         match self {
@@ -452,7 +453,8 @@ impl Piece {
     }
 }
 
-/// The pieces of a request: data are cut where blocks end, as long as a slot's buffer at most.
+/// Iterator over the pieces of a request. Data is split at block boundaries, into pieces of at most
+/// the size of a slot's buffer.
 #[derive(Clone)]
 struct Pieces {
     place: usize,

@@ -1,21 +1,21 @@
-//! Volumes for programs: read and write a volume of the daemon on this machine, in memory shared
-//! with it.
+//! Client library for volumes of a daemon on the same host, through shared memory.
 //!
 //! ```text
 //! Client ── where the daemon is ── open ──▶ Device ── any number of threads ── read, write, …
 //!                                             └─ Lane ── one thread, many requests in flight
 //! ```
 //!
-//! - A [`Device`] can be cloned and used by any number of threads. Each of them uses one of the
-//!   device's lanes while a request lasts.
-//! - When the daemon goes, calls wait for it to come back, for a bounded time, connect again and
-//!   repeat what was not answered. Requests in flight together have no order, before as after.
-//! - A child connects for itself with its first request, however it was made; it shares nothing
-//!   with its parent, unless it shares all memory with it. Requests of a lane stay the parent's.
-//! - Errors carry an error number as a system call would have, see [`ClientError::errno`].
+//! - A [`Device`] can be cloned and used by any number of threads. A thread uses one of the
+//!   device's lanes for the duration of a request.
+//! - When the daemon exits, calls wait for its restart for a bounded time, reconnect and repeat
+//!   unanswered requests. Concurrent requests have no order, with or without a restart.
+//! - A child process connects at its first request, whichever way it was created. It shares no
+//!   connection with its parent, unless it shares the parent's memory. Requests in flight on a lane
+//!   belong to the parent.
+//! - Errors have an error number as of a system call, see [`ClientError::errno`].
 //!
-//! The crate `memlane` has the same API for C. The library never touches signals, and starts no
-//! thread.
+//! The crate `memlane` provides the same API for C. The library does not change signal handling and
+//! starts no threads.
 
 mod buffers;
 mod error;

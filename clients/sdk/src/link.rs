@@ -1,4 +1,4 @@
-//! One connection: the socket, the shared memory, and what the daemon said about the volume.
+//! A connection: the socket, the shared memory, and the daemon's description of the volume.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::fork::{self, OwnSocket};
 use crate::origin::{ClientOptions, Origin};
 use crate::patience::Patience;
 
-/// How long the daemon may take to answer a handshake.
+/// Maximum time for the daemon to answer a handshake.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A connection to the daemon with one open volume.
@@ -31,16 +31,16 @@ pub(crate) struct Link {
     pub(crate) opened: Opened,
 }
 
-/// Reason why there is no connection.
+/// Reason for which there is no connection.
 #[derive(Debug)]
 pub(crate) enum LinkError {
-    /// No daemon is there, for now.
+    /// No daemon is running at the moment.
     Absent(io::Error),
-    /// The daemon has no place for another client, for now.
+    /// The daemon has no room for another client at the moment.
     NoRoom {
         message: String,
     },
-    /// The daemon will say the same again.
+    /// A permanent refusal by the daemon.
     Refused {
         errno: i32,
         message: String,
@@ -86,7 +86,7 @@ impl Link {
         for direction in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&socket, direction, Some(ANSWER_TIME_MAX)).map_err(host)?;
         }
-        // A daemon that turns clients away may have closed the socket by now, with an answer in it.
+        // A daemon that refuses clients may have closed the socket already, with an answer in it.
         let sent = send_request(socket.as_fd(), target, lane_count);
         let answer = match (sent, answer(&socket)) {
             (_, Ok(answer)) => answer,
@@ -112,8 +112,8 @@ impl Link {
         Self::open(&origin.path, &origin.target(), lane_count, origin.options.place_socket)
     }
 
-    /// Opens as [`Link::open`] does, and tries again for as long as there is no room and `patience`
-    /// lasts.
+    /// Opens as [`Link::open`] does, and retries while the daemon has no room, until
+    /// `room_patience` has elapsed.
     pub(crate) fn open_when_there_is_room(
         path: &Path,
         target: &Target,
@@ -133,18 +133,18 @@ impl Link {
         }
     }
 
-    /// Returns whether a daemon serves there.
+    /// Checks that a daemon is listening at `path`.
     pub(crate) fn probe(path: &Path) -> Result<(), LinkError> {
         connect_to(path).map(drop)
     }
 
-    /// Wakes the daemon's thread. A connection that has ended shows when it is waited for.
+    /// Wakes the daemon's thread. A lost connection is detected by the wait that follows.
     pub(crate) fn ring_doorbell(&self) {
-        // When the queue is full, the daemon has enough to wake up for.
+        // If the socket's queue is full, the daemon is woken anyway.
         let _sent = send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Returns whether the daemon still holds its end.
+    /// Returns whether the daemon's end of the socket is open.
     pub(crate) fn is_alive(&self) -> bool {
         let mut nothing = [0; 1];
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
@@ -152,7 +152,7 @@ impl Link {
     }
 }
 
-/// A daemon older than this client gives more than is asked for.
+/// Checks the granted access. A daemon older than this client may grant more access than requested.
 fn check_access(target: &Target, opened: &Opened) -> Result<(), LinkError> {
     if matches!(target, Target::Again { access: Access::ReadOnly, .. }) && !opened.is_read_only {
         let name = &opened.name;
@@ -182,7 +182,7 @@ fn connect_to(path: &Path) -> Result<OwnedFd, LinkError> {
     }
 }
 
-/// What the daemon says. A broken connection may still hold it.
+/// Receives the daemon's answer. A broken connection may still contain it.
 fn answer(socket: &OwnSocket) -> Result<Answer, LinkError> {
     let mut received = receive_answer(socket.as_fd());
     if let Err(HandshakeError::Socket(error)) = &received

@@ -9,17 +9,17 @@ use shared_ring::{Access, Target};
 /// Options of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
-    /// Time that a request waits for a daemon that has ended, before it fails with `EIO`.
+    /// Time that a request waits for the restart of the daemon, before it fails with `EIO`.
     pub patience: Duration,
-    /// Time for which opening a volume is tried again when the daemon has no place for another
-    /// client, before it fails with `EUSERS`.
+    /// Time for which opening a volume is retried while the daemon has no room for another client,
+    /// before it fails with `EUSERS`.
     pub room_patience: Duration,
     /// Wrapper around waits that may take longer than about 20 ms: for a late answer, an absent
-    /// daemon, or a lane that other threads hold. For programs whose threads also serve others. It
-    /// must call its argument once.
+    /// daemon, or a lane that other threads hold. Intended for programs whose threads also serve
+    /// other work. It must call its argument exactly once.
     pub around_waits: fn(&mut dyn FnMut()),
-    /// Called with each socket of the client before it is used, and returns the socket to use: for
-    /// programs that reserve descriptor numbers.
+    /// Called with each socket of the client before its use. Returns the socket to use. Intended
+    /// for programs that reserve descriptor numbers.
     pub place_socket: fn(OwnedFd) -> OwnedFd,
 }
 
@@ -34,19 +34,19 @@ impl Default for ClientOptions {
     }
 }
 
-/// Where a device is, in all processes.
+/// Identity of a device, the same in all processes.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) path: PathBuf,
     pub(crate) volume_id: u64,
     pub(crate) name: String,
-    /// Access that the first connection was given, which later ones do not exceed.
+    /// Access that the first connection was granted. Later connections do not exceed it.
     pub(crate) access: Access,
     pub(crate) options: ClientOptions,
 }
 
 impl Origin {
-    /// The volume, whatever its name is now.
+    /// Target that identifies the volume even if it was renamed.
     pub(crate) fn target(&self) -> Target {
         Target::Again { volume_id: self.volume_id, access: self.access }
     }

@@ -1,9 +1,9 @@
-//! Waiting for a daemon that has gone: for how long, and how often to try.
+//! Waiting for the restart of the daemon, with increasing pauses between attempts.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two attempts to connect.
+/// Minimum and maximum pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
@@ -16,7 +16,7 @@ pub(crate) struct Patience {
 impl Patience {
     pub(crate) fn new(time_max: Duration) -> Self {
         let now = Instant::now();
-        // A time that no clock can tell is as good as a century.
+        // A deadline beyond the range of the clock is replaced by one in about a century.
         let end = now.checked_add(time_max).unwrap_or(now + Duration::from_secs(3_000_000_000));
         Self { end, pause: PAUSE_MIN }
     }
@@ -25,7 +25,8 @@ impl Patience {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// Pauses before another attempt, longer each time. False when the time is over.
+    /// Pauses before another attempt. Each pause is longer than the last. Returns false after the
+    /// deadline.
     pub(crate) fn pause(&mut self) -> bool {
         let left = self.left();
         if left.is_zero() {

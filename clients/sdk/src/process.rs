@@ -1,7 +1,7 @@
-//! State that one process has of a device: its connection, and the lanes that its threads use.
+//! State of a device in one process: its connection, and the lanes that its threads use.
 //!
-//! Locks: a lane's, then that of the connection. None is held while a thread waits for the daemon
-//! to come back, but for the lane of that thread.
+//! Lock order: a lane, then the connection. While a thread waits for the restart of the daemon, it
+//! holds only the lock of its lane.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,15 +17,15 @@ use crate::link::{Link, LinkError};
 use crate::origin::Origin;
 use crate::patience::Patience;
 
-/// The longest that a thread looks for its answer before it sleeps.
+/// Maximum time for which a thread spins for its answer before it sleeps.
 const SPIN_MAX: Duration = Duration::from_micros(100);
 
-/// One process's connection to a device.
+/// Connection of one process to a device.
 pub(crate) struct Process {
     origin: Origin,
-    /// The process, as a count of forks.
+    /// Fork count of the process.
     pub(crate) forks: u64,
-    /// Of the connection; raised with each new one.
+    /// Generation of the connection, incremented for each new one.
     generation: AtomicU64,
     lane_count: AtomicUsize,
     lanes: [Mutex<LaneState>; LANES_MAX],
@@ -33,11 +33,11 @@ pub(crate) struct Process {
     changed: Condvar,
 }
 
-/// The connection, as far as there is one.
+/// The current connection, if there is one.
 struct Current {
     link: Option<Arc<Link>>,
     is_connecting: bool,
-    /// Its generation and the requests on its lanes, when it was last asked whether it rests.
+    /// Generation, and number of requests on the lanes, at the last call of [`Process::rest`].
     looked_at: (u64, u64),
 }
 
@@ -53,18 +53,18 @@ pub(crate) struct LaneState {
 pub(crate) struct OpenLane {
     pub(crate) link: Arc<Link>,
     pub(crate) lane: ClientLane,
-    /// The one of the client's options.
+    /// [`ClientOptions::around_waits`](crate::ClientOptions::around_waits).
     pub(crate) around_waits: fn(&mut dyn FnMut()),
 }
 
-/// Runs what may wait long as the program wants it.
+/// Runs a wait that may take long in the program's wrapper.
 pub(crate) fn run_around<T>(around: fn(&mut dyn FnMut()), mut wait: impl FnMut() -> T) -> T {
     let mut result = None;
     around(&mut || result = Some(wait()));
     result.expect("the program calls it, as the option says")
 }
 
-/// The machine, on which a client does not move its threads about: they are the program's.
+/// The host. Threads are not migrated between cores, because they belong to the program.
 #[derive(Debug)]
 pub(crate) struct ClientMachine(ThisMachine);
 
@@ -80,13 +80,13 @@ impl Machine for ClientMachine {
     fn change_core(&self) {}
 }
 
-/// A waiter for a thread of this process.
+/// Creates a waiter for a thread of this process.
 pub(crate) fn waiter(permits: &Arc<SpinPermits>) -> Waiter<ClientMachine> {
     Waiter::on_machine(ClientMachine(ThisMachine::new()), Arc::clone(permits), SPIN_MAX)
 }
 
 impl Process {
-    /// With a connection, or for a child that connects when it needs one.
+    /// Creates the state, with a connection, or without one in a child that connects on demand.
     pub(crate) fn new(origin: Origin, link: Option<Arc<Link>>) -> Self {
         let permits = Arc::new(SpinPermits::for_this_machine());
         let lane_count = link.as_ref().map_or(1, |link| link.ring.lane_count());
@@ -105,13 +105,13 @@ impl Process {
         }
     }
 
-    /// A lane for the calling thread, most often the one that it had before.
+    /// Locks a lane for the calling thread, usually the one that it used before.
     pub(crate) fn lane(&self) -> MutexGuard<'_, LaneState> {
         thread_local! {
             static HINT: Cell<usize> = const { Cell::new(usize::MAX) };
         }
         static NEXT_HINT: AtomicUsize = AtomicUsize::new(0);
-        // Relaxed: any spread of threads over lanes will do.
+        // Relaxed: any distribution of threads over lanes is correct.
         let lane_count = self.lane_count.load(Ordering::Relaxed);
         let hint = HINT.with(|hint| {
             if hint.get() == usize::MAX {
@@ -131,14 +131,14 @@ impl Process {
         })
     }
 
-    /// The connection that there is, or a new one. Waits for the daemon.
+    /// Returns the connection, or creates one. Waits for the daemon.
     pub(crate) fn link(&self) -> Result<Arc<Link>, ClientError> {
         let (link, _) = self.connect(None)?;
         Ok(link)
     }
 
-    /// Ends the connection if no request was made since the last call. Returns whether there is
-    /// none.
+    /// Closes the connection if no request was made since the last call. Returns whether it is
+    /// closed.
     pub(crate) fn rest(&self) -> bool {
         {
             let current = self.current();
@@ -167,7 +167,7 @@ impl Process {
         true
     }
 
-    /// Opens the lane on the connection that there is.
+    /// Opens the lane on the current connection.
     #[inline]
     pub(crate) fn prepare<'lane>(
         &self,
@@ -180,7 +180,7 @@ impl Process {
         Ok((state.open.as_mut().expect("it was just opened"), &mut state.waiter))
     }
 
-    /// The lane's connection has ended: gets another one, waiting for the daemon.
+    /// Replaces the lane's lost connection. Waits for the daemon.
     #[cold]
     pub(crate) fn recover(&self, state: &mut LaneState) -> Result<(), ClientError> {
         let lost = state.generation;
@@ -191,7 +191,7 @@ impl Process {
     fn reopen(&self, state: &mut LaneState, lost: Option<u64>) -> Result<(), ClientError> {
         state.open = None;
         let (link, generation) = self.wait_around(|| self.connect(lost))?;
-        // A daemon of another making may have fewer lanes than this thread thought.
+        // A daemon of another version may provide fewer lanes than this thread's.
         if state.index >= link.ring.lane_count() {
             let message = "the restarted daemon has fewer lanes; open the volume again";
             return Err(ClientError::new(libc::EIO, message));
@@ -208,8 +208,8 @@ impl Process {
         run_around(self.origin.options.around_waits, wait)
     }
 
-    /// A connection that is not the `lost` one, and its generation. One thread connects, the others
-    /// wait for it; each for as long as it is patient.
+    /// Returns a connection other than the `lost` one, and its generation. One thread connects and
+    /// the others wait for it, each with its own timeout.
     fn connect(&self, lost: Option<u64>) -> Result<(Arc<Link>, u64), ClientError> {
         let mut patience = Patience::new(self.origin.options.patience);
         let mut current = self.current();
@@ -231,7 +231,8 @@ impl Process {
             (current, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
         if fork::is_guest() {
-            // What it opened, or closed, would be gone, or open, in the process that goes on.
+            // A descriptor that this process opens does not exist in the parent, and one that it
+            // closes stays open there.
             return Err(self.not_back());
         }
         current.is_connecting = true;

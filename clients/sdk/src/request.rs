@@ -1,4 +1,4 @@
-//! Request to the daemon, whether its thread waits for it or a lane takes it along.
+//! Request to the daemon, for synchronous calls and for lanes.
 
 use block_device::{ByteRange, Zeroes};
 use shared_ring::{Entry, flags, operation};
@@ -43,7 +43,7 @@ impl Request {
         Self { operation, flags: 0, offset: range.start, length: range.length }
     }
 
-    /// Returns whether data go with it, in buffers of slots.
+    /// Returns whether the request transfers data in buffers of slots.
     #[inline]
     pub(crate) fn is_data(self) -> bool {
         matches!(self.operation, operation::READ | operation::WRITE)

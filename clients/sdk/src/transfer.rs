@@ -1,7 +1,7 @@
-//! One request from its beginning to its end: in pieces, over kills of the daemon.
+//! Execution of one request: in pieces, and across restarts of the daemon.
 //!
-//! A request that is longer than a slot's buffer goes as several entries, so that this thread
-//! copies one piece while the daemon works on the next. What was answered is not asked for again.
+//! A request that is longer than a slot's buffer is split into several entries, so that this thread
+//! copies one piece while the daemon processes the next. Answered pieces are not repeated.
 
 use std::hint;
 use std::task::Poll;
@@ -16,24 +16,24 @@ use crate::pieces;
 use crate::process::{ClientMachine, LaneState, OpenLane, Process, run_around};
 use crate::request::Request;
 
-/// Pieces of a request that are under way at once.
+/// Maximum number of pieces in flight.
 const PIECES_MAX: usize = 8;
 
-/// Looks for an answer in one go, with pauses in between, before the waiter has its say.
+/// Number of polls in a row, with pauses in between, for each call of the waiter.
 const LOOKS_PER_POLL: u32 = 32;
 
-/// A thread that sleeps for its answer looks so often whether the daemon is still there.
+/// Interval at which a sleeping thread checks that the daemon is alive.
 const PULSE: Duration = Duration::from_millis(20);
 
-/// Why an attempt ended.
+/// Reason for which an attempt ended.
 #[derive(Debug)]
 enum Interruption {
-    /// The daemon has gone.
+    /// The connection was lost.
     Lost,
     Failed(i32),
 }
 
-/// Does a request, however often the daemon is killed meanwhile.
+/// Executes a request, across any number of daemon restarts.
 pub(crate) fn run(
     process: &Process,
     request: Request,
@@ -52,9 +52,9 @@ pub(crate) fn run(
 
 /// Reason why a request failed.
 pub(crate) enum Failure {
-    /// The daemon said so.
+    /// The daemon returned this error.
     Answered(i32),
-    /// There is no daemon to say anything.
+    /// No daemon was available.
     Unanswered(ClientError),
 }
 
@@ -79,12 +79,12 @@ fn attempt(
     })
 }
 
-/// The longest first piece of a request at `offset`.
+/// Maximum length of the first piece of a request at `offset`.
 fn first_piece(offset: u64) -> usize {
     usize::try_from(pieces::longest_at(offset)).expect("no longer than a slot")
 }
 
-/// A request of one entry.
+/// Executes a request of one entry.
 #[inline]
 fn at_once(
     open: &mut OpenLane,
@@ -105,7 +105,7 @@ fn at_once(
     Ok(())
 }
 
-/// A piece that is under way.
+/// A piece in flight.
 #[derive(Clone, Copy)]
 struct Piece {
     slot: Slot,
@@ -113,7 +113,8 @@ struct Piece {
     length: usize,
 }
 
-/// A request of several entries. `done` bytes were answered before, and are counted up.
+/// Executes a request of several entries. `done` is the number of bytes already answered, and is
+/// increased.
 fn in_pieces(
     open: &mut OpenLane,
     waiter: &mut Waiter<ClientMachine>,
@@ -183,7 +184,7 @@ fn wait(
         lane.sleep(PULSE, |lane| lane.status(slot).is_some());
         match lane.status(slot) {
             Some(status) => Some(Ok(status)),
-            // It may have answered before it went.
+            // The daemon may have answered before it exited.
             None if !link.is_alive() => Some(lane.status(slot).ok_or(Interruption::Lost)),
             None => None,
         }

@@ -1,4 +1,4 @@
-//! Waiting for requests of a lane without holding it.
+//! Waiting for requests of a lane without holding the lane.
 
 use std::hint;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -10,18 +10,18 @@ use shared_ring::LaneWatch;
 
 use crate::process::ClientMachine;
 
-/// Between two attempts to reach a daemon that has gone.
+/// Interval between attempts to reconnect.
 pub(crate) const ATTEMPT_INTERVAL: Duration = Duration::from_millis(2);
 
-/// One sleep; then it is looked whether the daemon is still there.
+/// Maximum duration of one sleep, after which the connection is checked.
 pub(crate) const PULSE: Duration = Duration::from_millis(20);
 
-/// Looks for an answer in one go, with pauses in between, before the waiter has its say.
+/// Number of polls in a row, with pauses in between, for each call of the waiter.
 const LOOKS_PER_POLL: u32 = 8;
 
-/// Requests of a lane that were under way at one moment.
+/// Requests of a lane that were in flight at one moment.
 pub struct Watch {
-    /// `None` while there is no daemon.
+    /// `None` while there is no connection.
     lane: Option<LaneWatch>,
     has_ended: bool,
     waiter: SharedWaiter,
@@ -32,8 +32,8 @@ impl Watch {
         Self { lane, has_ended, waiter }
     }
 
-    /// Waits until one of the requests may have completed, for at most `time_max` or 20 ms. Then
-    /// the lane is to be polled, which also detects that the daemon has ended.
+    /// Waits until one of the requests may have completed, for at most `time_max` or 20 ms.
+    /// Afterwards the caller must poll the lane, which also detects that the daemon has exited.
     pub fn wait(&self, time_max: Duration) {
         if self.has_ended {
             return;
@@ -44,7 +44,7 @@ impl Watch {
         }
     }
 
-    /// Waits as [`Watch::wait`] does, but sleeps at once.
+    /// Waits as [`Watch::wait`] does, without spinning.
     pub(crate) fn sleep(&self, time_max: Duration) {
         if self.has_ended {
             return;
@@ -56,7 +56,7 @@ impl Watch {
     }
 }
 
-/// Adaptive waiter of a lane, for one thread at a time; others sleep.
+/// Adaptive waiter of a lane, used by one thread at a time; other threads sleep.
 #[derive(Clone)]
 pub(crate) struct SharedWaiter(Arc<Mutex<Waiter<ClientMachine>>>);
 
