@@ -1,7 +1,7 @@
-//! The C library `libmemlane`: `include/memlane.h` in Rust, over the crate `sdk`.
+//! C library `libmemlane`: implements `include/memlane.h` with the crate `sdk`.
 //!
-//! Functions return 0, or a negative error number; the text of the last error is kept for each
-//! thread. The caller guarantees that pointers are valid; null is refused.
+//! Functions return 0 or a negative error number. The message of the last error is stored per
+//! thread. Callers must pass valid pointers; null pointers are refused.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -13,7 +13,7 @@ use sdk::{
     Target, Zeroes,
 };
 
-/// As `MEMLANE_KEEP_ALLOCATED`.
+/// Value of `MEMLANE_KEEP_ALLOCATED`.
 const KEEP_ALLOCATED: u32 = 1;
 
 thread_local! {
@@ -28,10 +28,10 @@ pub struct CCompletion {
     result: c_int,
 }
 
-/// Opens a volume by name. `patience_ms` 0 means the default of a minute.
+/// Opens a volume by name. A `patience_ms` of 0 selects the default of one minute.
 ///
 /// # Safety
-/// `socket` and `volume` are strings that end with a zero, `device` a place for a pointer.
+/// `socket` and `volume` must be null-terminated strings, and `device` must be writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_open(
     socket: *const c_char,
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn memlane_open(
 /// Closes a device. Null is ignored.
 ///
 /// # Safety
-/// The device is one of `memlane_open` that was not closed, and no thread uses it.
+/// The device must be open, and no thread may use it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_close(device: *mut Device) {
     if !device.is_null() {
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn memlane_close(device: *mut Device) {
 /// Reads the bytes from `offset` on into `into`.
 ///
 /// # Safety
-/// The device is open, and `into` has room for `length` bytes.
+/// The device must be open, and `into` must have room for `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_read(
     device: *const Device,
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn memlane_read(
 /// Writes bytes at `offset`.
 ///
 /// # Safety
-/// The device is open, and `from` has `length` bytes.
+/// The device must be open, and `from` must have `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_write(
     device: *const Device,
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn memlane_write(
 /// Makes a range read as zeros.
 ///
 /// # Safety
-/// The device is open.
+/// The device must be open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_write_zeroes(
     device: *const Device,
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn memlane_write_zeroes(
 /// Discards the whole blocks of a range.
 ///
 /// # Safety
-/// The device is open.
+/// The device must be open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_discard(device: *const Device, offset: u64, length: u64) -> c_int {
     let range = ByteRange::new(offset, length);
@@ -165,10 +165,10 @@ pub unsafe extern "C" fn memlane_discard(device: *const Device, offset: u64, len
     outcome(unsafe { device.as_ref() }, |device| device.discard(range))
 }
 
-/// Flushes: what was acknowledged becomes as durable as the volume's class guarantees.
+/// Flushes: all acknowledged writes become as durable as the volume's class guarantees.
 ///
 /// # Safety
-/// The device is open.
+/// The device must be open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_flush(device: *const Device) -> c_int {
     // SAFETY:
@@ -176,10 +176,10 @@ pub unsafe extern "C" fn memlane_flush(device: *const Device) -> c_int {
     outcome(unsafe { device.as_ref() }, Device::flush)
 }
 
-/// Current size in bytes, 0 when it is not known.
+/// Current size in bytes, or 0 if it is unknown.
 ///
 /// # Safety
-/// The device is open.
+/// The device must be open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_size(device: *const Device) -> u64 {
     let mut size_bytes = 0;
@@ -192,10 +192,10 @@ pub unsafe extern "C" fn memlane_size(device: *const Device) -> u64 {
     size_bytes
 }
 
-/// Returns 1 when the device refuses all writes.
+/// Returns 1 if the device refuses all writes.
 ///
 /// # Safety
-/// The device is open.
+/// The device must be open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_is_read_only(device: *const Device) -> c_int {
     // SAFETY:
@@ -203,16 +203,16 @@ pub unsafe extern "C" fn memlane_is_read_only(device: *const Device) -> c_int {
     unsafe { device.as_ref() }.map_or(0, |device| c_int::from(device.is_read_only()))
 }
 
-/// Text of the calling thread's last error, valid until its next one.
+/// Message of the calling thread's last error, valid until its next error.
 #[unsafe(no_mangle)]
 pub extern "C" fn memlane_last_error() -> *const c_char {
     LAST_ERROR.with(|last| last.borrow().as_ptr())
 }
 
-/// Opens a lane of the device for many requests at once.
+/// Opens a lane of the device for many requests in flight.
 ///
 /// # Safety
-/// The device is open, and `lane` a place for a pointer.
+/// The device must be open, and `lane` must be writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_lane_open(device: *const Device, lane: *mut *mut Lane) -> c_int {
     if lane.is_null() {
@@ -229,10 +229,10 @@ pub unsafe extern "C" fn memlane_lane_open(device: *const Device, lane: *mut *mu
     })
 }
 
-/// Closes a lane. Requests that have not completed may or may not take effect.
+/// Closes a lane. Requests in flight may or may not take effect.
 ///
 /// # Safety
-/// The lane is one of `memlane_lane_open` that was not closed, and no thread uses it.
+/// The lane must be open, and no thread may use it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_lane_close(lane: *mut Lane) {
     if !lane.is_null() {
@@ -242,11 +242,11 @@ pub unsafe extern "C" fn memlane_lane_close(lane: *mut Lane) {
     }
 }
 
-/// Begins a read.
+/// Starts a read.
 ///
 /// # Safety
-/// The lane is open and used by this thread alone, and `into` has room for `length` bytes until the
-/// request has ended.
+/// The lane must be open and used only by this thread, and `into` must have room for `length` bytes
+/// until the request has completed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_submit_read(
     lane: *mut Lane,
@@ -261,11 +261,11 @@ pub unsafe extern "C" fn memlane_submit_read(
     unsafe { submit(lane, request) }
 }
 
-/// Begins a write.
+/// Starts a write.
 ///
 /// # Safety
-/// The lane is open and used by this thread alone, and `from` has `length` bytes until the request
-/// has ended.
+/// The lane must be open and used only by this thread, and `from` must have `length` bytes until
+/// the request has completed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_submit_write(
     lane: *mut Lane,
@@ -280,10 +280,10 @@ pub unsafe extern "C" fn memlane_submit_write(
     unsafe { submit(lane, request) }
 }
 
-/// Begins a flush of what was acknowledged before.
+/// Starts a flush of all writes acknowledged before.
 ///
 /// # Safety
-/// The lane is open and used by this thread alone.
+/// The lane must be open and used only by this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_submit_flush(lane: *mut Lane, token: u64) -> c_int {
     let request = raw(RawKind::Flush, 0, 0, std::ptr::null_mut(), token);
@@ -292,11 +292,12 @@ pub unsafe extern "C" fn memlane_submit_flush(lane: *mut Lane, token: u64) -> c_
     unsafe { submit(lane, request) }
 }
 
-/// Waits for at most `timeout_ms` until a request has completed; 0 does not wait. Returns how many
-/// completions were stored, or a negative error number.
+/// Waits at most `timeout_ms` until a request has completed; 0 does not wait. Returns the number of
+/// stored completions, or a negative error number.
 ///
 /// # Safety
-/// The lane is open and used by this thread alone, and `completions` has room for `count_max`.
+/// The lane must be open and used only by this thread, and `completions` must have room for
+/// `count_max`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_wait(
     lane: *mut Lane,
@@ -331,7 +332,7 @@ fn raw(kind: RawKind, offset: u64, length: usize, memory: *mut u8, token: u64) -
 }
 
 /// # Safety
-/// As [`memlane_submit_read`].
+/// As for [`memlane_submit_read`].
 unsafe fn submit(lane: *mut Lane, request: RawRequest) -> c_int {
     // SAFETY:
     // - alive, exclusive: the caller's lane, or null.
@@ -349,10 +350,10 @@ unsafe fn submit(lane: *mut Lane, request: RawRequest) -> c_int {
     }
 }
 
-/// A string of the caller's, if it is text.
+/// Copies a string of the caller, if it is valid UTF-8.
 ///
 /// # Safety
-/// The pointer is null, or that of a string that ends with a zero.
+/// The pointer must be null or refer to a null-terminated string.
 unsafe fn text(string: *const c_char) -> Option<String> {
     if string.is_null() {
         return None;
@@ -393,7 +394,7 @@ mod tests {
     const HEADER: &str = include_str!("../include/memlane.h");
     const MANUAL: &str = include_str!("../memlane.h.3");
 
-    /// Names of functions in the header: words before a parenthesis.
+    /// Names of functions in the header: identifiers before an opening parenthesis.
     fn declared() -> BTreeSet<&'static str> {
         let code = HEADER.split("*/").filter_map(|part| part.split("/*").next());
         let before = code.flat_map(|part| part.match_indices('(').map(|(at, _)| &part[..at]));
