@@ -1,4 +1,4 @@
-//! Taking over what an earlier process left: devices that go on, and remains that go away.
+//! Takeover of an earlier process's devices, and removal of incomplete ones.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,7 +14,8 @@ use crate::served::Served;
 use crate::sysfs;
 use crate::volumes::{VolumeId, Volumes};
 
-/// Takes over every device of the registry whose volume is there, and deletes the others of ours.
+/// Takes over each registered device whose volume exists, and deletes the other devices with this
+/// registry's mark.
 pub(crate) fn adopt_all(
     driver: &Driver,
     registry: &mut Registry,
@@ -24,7 +25,7 @@ pub(crate) fn adopt_all(
     let known = registry.devices();
     let mark = registry.mark();
     let adopted: Vec<_> = thread::scope(|scope| {
-        // Each may have to wait for its last server to go.
+        // Concurrent, because each may have to wait for its last server to exit.
         let threads: Vec<_> = known
             .iter()
             .map(|&(id, volume)| {
@@ -55,10 +56,10 @@ pub(crate) fn adopt_all(
     served
 }
 
-/// What became of a device.
+/// Result of taking over a device.
 enum Adopted {
     Served(Served),
-    /// It is no device of ours any more.
+    /// The device no longer exists, or has another owner.
     Gone,
     Stuck(AttachError),
 }
@@ -71,7 +72,7 @@ fn adopt(
     permits: &Arc<SpinPermits>,
 ) -> Adopted {
     let found = match driver.info(id) {
-        // After a reboot another program may have made a device of this number.
+        // After a reboot another program may have created a device of this number.
         Ok(found) => found.filter(|device| device.owner_mark == mark),
         Err(error) => return Adopted::Stuck(error),
     };
@@ -102,7 +103,7 @@ fn take_over(
         served.leave();
         return Err(error);
     }
-    // Whatever its last server was killed in the middle of.
+    // Repeats the settings, because the last server may have been killed before it made them.
     sysfs::tune(id, device.queue_depth);
     if let Err(error) = sysfs::set_write_cache(id, cache) {
         served.leave();
@@ -117,8 +118,8 @@ fn take_over(
     Ok(served)
 }
 
-/// A process that was killed between making a device and writing that down has left it to no
-/// successor.
+/// Deletes devices with this registry's mark that are not registered. They were created by a
+/// process that was killed before it registered them.
 fn delete_remains(driver: &Driver, registry: &Registry, mark: u64) {
     let known = registry.devices();
     let ids = sysfs::device_ids().unwrap_or_else(|error| {

@@ -1,22 +1,22 @@
-//! Calls that may never return, waited for only for a while.
+//! Calls with a timeout, because they may never return.
 
 use std::io;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often something is asked again that is not ready yet.
+/// Polling interval of [`until`].
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// Result of `call`, or `TimedOut` when that takes longer than `limit`. The thread that runs it is
-/// then left alone: it may be stuck in the kernel.
+/// Runs `call` with a timeout. If it takes longer than `limit`, returns `TimedOut` and abandons the
+/// thread, which may be stuck in the kernel.
 pub(crate) fn within<T: Send + 'static>(
     limit: Duration,
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (done, result) = mpsc::sync_channel(1);
     thread::Builder::new().name("ublk-control".to_owned()).spawn(move || {
-        // The caller has gone when it was too late.
+        // After a timeout there is no receiver.
         let _ = done.send(call());
     })?;
     match result.recv_timeout(limit) {
@@ -28,7 +28,7 @@ pub(crate) fn within<T: Send + 'static>(
     }
 }
 
-/// Asks until `ask` gives something, or `limit` has passed.
+/// Calls `ask` until it returns a value, or `limit` has elapsed.
 pub(crate) fn until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {

@@ -1,4 +1,4 @@
-//! The driver, with names for what is asked of it and limits for how long that may take.
+//! Commands of the ublk driver, with timeouts.
 
 use std::io;
 use std::sync::Arc;
@@ -9,27 +9,28 @@ use kernel::{UblkChannel, UblkControl, UblkDevice, UblkFeatures, UblkShape};
 
 use crate::bounded::{until, within};
 
-/// Commands that wait for nothing; and those that wait for requests that we serve.
+/// Timeout of commands, including those that wait for requests that this process serves.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long a server that was killed may take to go. Kernels of before 6.15 may need the timeout of
-/// a request, 30 s, to notice.
+/// Maximum wait for a killed server to be gone. Kernels before 6.15 may detect it only by the
+/// timeout of a request, 30 s.
 const OLD_SERVER_TIME_MAX: Duration = Duration::from_secs(60);
 
 const NODE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// What makes a device outlive its server.
+/// Features with which a device outlives its server.
 const RECOVERY: UblkFeatures =
     UblkFeatures::USER_RECOVERY.with(UblkFeatures::USER_RECOVERY_REISSUE);
 
-/// An open control device.
+/// The open control device.
 #[derive(Clone, Debug)]
 pub(crate) struct Driver {
     control: Arc<UblkControl>,
 }
 
 impl Driver {
-    /// Fails with [`AttachErrorKind::Unavailable`] where there is none for us.
+    /// Opens the control device. Fails with [`AttachErrorKind::Unavailable`] if the driver is
+    /// missing or access is denied.
     pub(crate) fn open() -> Result<Self, AttachError> {
         let opened = within(COMMAND_TIME_MAX, UblkControl::open);
         let control = opened.map_err(|error| match error.kind() {
@@ -52,12 +53,12 @@ impl Driver {
         }
     }
 
-    /// Returns whether the kernel can change the size of a device that is in use.
+    /// Returns whether the driver can change the size of a device in use.
     pub(crate) fn can_resize(&self) -> bool {
         self.control.features().is_some_and(|it| it.has(UblkFeatures::UPDATE_SIZE))
     }
 
-    /// Makes a device; the answer says what the driver granted.
+    /// Creates a device. Returns the parameters that the driver granted.
     pub(crate) fn add(&self, wanted: UblkDevice) -> Result<UblkDevice, AttachError> {
         let features = wanted.features.with(RECOVERY);
         let wanted = UblkDevice { features, ..wanted };
@@ -69,7 +70,7 @@ impl Driver {
         Err(too_old())
     }
 
-    /// `None` when there is no such device.
+    /// Describes a device; `None` if it does not exist.
     pub(crate) fn info(&self, id: u32) -> Result<Option<UblkDevice>, AttachError> {
         self.call(format!("query ublk device {id}"), move |control| match control.info(id) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -86,14 +87,14 @@ impl Driver {
         self.call(format!("start ublk device {id}"), move |it| it.start(id))
     }
 
-    /// Stops a device unless a process has it open, as far as the driver can tell.
+    /// Stops a device unless a process has it open, if the driver can detect that.
     pub(crate) fn stop_unused(&self, id: u32) -> Result<(), AttachError> {
         let can_tell = self.control.features().is_some_and(|it| it.has(UblkFeatures::SAFE_STOP));
         let stop = move |it: &UblkControl| if can_tell { it.try_stop(id) } else { it.stop(id) };
         self.call(format!("stop ublk device {id}"), stop)
     }
 
-    /// Stops and deletes a device, though processes may use it. It may not be served any more.
+    /// Stops and deletes a device, even if it is in use. It must not be served any more.
     pub(crate) fn delete(&self, id: u32) -> Result<(), AttachError> {
         self.call(format!("delete ublk device {id}"), move |control| {
             match control.stop(id).and_then(|()| control.delete(id)) {
@@ -103,13 +104,13 @@ impl Driver {
         })
     }
 
-    /// Begins to take over a device, once its last server is gone.
+    /// Starts to take over a device, after its last server has exited.
     pub(crate) fn start_recovery(&self, id: u32) -> Result<(), AttachError> {
         let attempt = || format!("take over ublk device {id}");
         let taken = until(OLD_SERVER_TIME_MAX, || {
             match self.call(attempt(), move |it| it.start_recovery(id)) {
                 Err(error) if error.kind == AttachErrorKind::Busy => None,
-                // A daemon that was killed had begun to, and got no further.
+                // An earlier daemon was killed after this step.
                 Err(error) if error.errno() == Some(EINVAL) => Some(Ok(())),
                 result => Some(result),
             }
@@ -120,7 +121,7 @@ impl Driver {
         })
     }
 
-    /// Ends it, once the device is being served.
+    /// Completes the takeover, when the device is being served.
     pub(crate) fn end_recovery(&self, id: u32) -> Result<(), AttachError> {
         self.call(format!("take over ublk device {id}"), move |it| it.end_recovery(id))
     }
@@ -129,7 +130,7 @@ impl Driver {
         self.call(format!("resize ublk device {id}"), move |it| it.update_size(id, size_bytes))
     }
 
-    /// The channel through which a device is served. Its node may take a moment to appear.
+    /// Opens the channel through which a device is served. Its device node may appear with a delay.
     pub(crate) fn channel(&self, device: UblkDevice) -> Result<UblkChannel, AttachError> {
         let mut last = io::Error::from(io::ErrorKind::TimedOut);
         let opened = until(NODE_TIME_MAX, || match UblkChannel::open(device) {
@@ -143,7 +144,7 @@ impl Driver {
         opened.ok_or_else(|| AttachError::of_call(format!("open /dev/ublkc{id}"), last))
     }
 
-    /// Waits until programs can open the device.
+    /// Waits until the device node exists.
     pub(crate) fn wait_for_node(&self, id: u32) -> Result<(), AttachError> {
         let path = format!("/dev/ublkb{id}");
         let there = || std::fs::exists(&path).unwrap_or(false).then_some(());

@@ -1,4 +1,4 @@
-//! Creating and deleting the kernel's block devices of volumes.
+//! Creation and deletion of ublk devices for volumes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,29 +18,29 @@ use crate::serving::REQUEST_BYTES_MAX;
 use crate::sysfs;
 use crate::volumes::{VolumeId, Volumes};
 
-/// The longest discard and write of zeros.
+/// Maximum length of a discard or write of zeros.
 const ZEROING_BYTES_MAX: u32 = 1 << 30;
 
-/// Where the driver copies, it needs memory of ours for each request of each queue.
+/// Limits if the driver copies the data. It then needs a buffer for each request of each queue.
 const COPIED_BYTES_MAX: u32 = 256 << 10;
 const COPIED_DEPTH_MAX: u16 = 64;
 
-/// Way by which the data of requests is copied.
+/// Method by which the data of requests is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// This process copies directly to and from where data is stored, where the driver allows that
+    /// The server copies directly from and to where the data is stored, if the driver supports it
     /// (6.5 or later).
     ByServer,
-    /// The driver copies, which every version can do.
+    /// The driver copies, which every version supports.
     ByDriver,
 }
 
 /// Settings of ublk devices.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// File that lists the devices, in a folder that survives restarts.
+    /// File that lists the devices, in a directory that survives restarts.
     pub registry: PathBuf,
-    /// Queues of each device, each with a thread.
+    /// Number of queues of each device. Each queue has a thread.
     pub queue_count: u16,
     /// Maximum number of requests in each queue.
     pub queue_depth: u16,
@@ -55,8 +55,8 @@ pub struct Attachment {
     pub device: PathBuf,
 }
 
-/// The ublk devices of this process. Dropping it leaves them without a server, until the next
-/// process takes them over.
+/// The ublk devices of this process. Dropping it leaves the devices without a server, until the
+/// next process takes them over.
 pub struct Export {
     config: Config,
     driver: Driver,
@@ -66,14 +66,14 @@ pub struct Export {
 struct State {
     registry: Registry,
     devices: HashMap<VolumeId, Served>,
-    /// Of devices that are gone.
+    /// Traffic of deleted devices.
     past_traffic: Traffic,
 }
 
 impl Export {
-    /// Takes over the devices that an earlier process left, and waits for each of them for a
-    /// bounded time. Devices that cannot be taken over are logged. Fails with
-    /// [`AttachErrorKind::Unavailable`] on machines without the driver.
+    /// Takes over the devices of an earlier process, and waits for each of them for a bounded time.
+    /// Devices that cannot be taken over are logged. Fails with [`AttachErrorKind::Unavailable`] on
+    /// hosts without the driver.
     pub fn start(config: Config, volumes: &dyn Volumes) -> Result<Self, AttachError> {
         let driver = Driver::open()?;
         let registry = Registry::open(&config.registry).map_err(|error| {
@@ -90,7 +90,7 @@ impl Export {
         Ok(Self { config, driver, state: Mutex::new(state) })
     }
 
-    /// Attaches a volume as a device. A volume that is attached keeps its device.
+    /// Attaches a volume as a device. An attached volume keeps its device.
     pub fn attach(
         &self,
         volume: VolumeId,
@@ -118,7 +118,7 @@ impl Export {
             ));
         };
         let id = served.id();
-        // Not by the class of the error: a file of sysfs that is not found is no missing device.
+        // The error's class is not used: a missing sysfs file does not mean a missing device.
         let failed = |error| {
             AttachError::new(
                 AttachErrorKind::Kernel,
@@ -154,7 +154,7 @@ impl Export {
         ))
     }
 
-    /// Reports the new size of a volume to the kernel.
+    /// Announces the new size of a volume to the kernel.
     pub fn resized(&self, volume: VolumeId) -> Result<(), AttachError> {
         let state = self.lock();
         let Some(served) = state.devices.get(&volume) else { return Ok(()) };
@@ -162,7 +162,7 @@ impl Export {
         self.driver.update_size(id, size_bytes)
     }
 
-    /// Reports to the kernel whether a device needs flushes, after that has changed.
+    /// Tells the kernel whether a device needs flushes, after a change.
     pub fn write_cache_changed(&self, volume: VolumeId) -> Result<(), AttachError> {
         let state = self.lock();
         match state.devices.get(&volume) {
@@ -184,10 +184,10 @@ impl Export {
         sum
     }
 
-    /// Stops serving. The devices stay, and their users wait for the next process.
+    /// Stops serving. The devices remain, and their users wait for the next process.
     pub fn stop(self) {
         let state = self.state.into_inner().expect(NO_PANIC);
-        // All at the same time: one that hangs holds up no other.
+        // Concurrent, so that a device that hangs does not delay the others.
         state.devices.values().for_each(Served::begin_to_leave);
         state.devices.into_values().for_each(Served::leave);
     }
@@ -242,7 +242,7 @@ impl Export {
         }
     }
 
-    /// A device that was not made to the end.
+    /// Deletes a device whose creation failed.
     fn take_back(&self, state: &mut State, id: u32) {
         if let Err(error) = self.driver.delete(id) {
             tracing::error!(id, %error, "cannot delete an incomplete ublk device");

@@ -1,8 +1,8 @@
-//! Requests of a device that may wait, for a disk that takes a flush or for data that is not in
-//! memory, and the threads that do them.
+//! Blocking requests of a device, which wait for a flush to disk or for absent data, and the
+//! threads that serve them.
 //!
-//! They are started when the first request needs them, and not at all for most devices. Requests
-//! that wait are bounded by the device's queues: each holds a place in one.
+//! The threads are started by the first request that needs them; most devices never do. The number
+//! of waiting requests is bounded by the depth of the device's queues.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,13 +16,13 @@ use kernel::{UblkRequest, UblkWaker};
 use crate::bounded::until;
 use crate::serving::{Failure, Outcome, Scratch, wants_flush};
 
-/// Threads that read what is not in memory. One more flushes.
+/// Number of threads that read absent data. One more thread flushes.
 const READER_COUNT: usize = 3;
 
-/// How long what the threads are at may take when the device is left.
+/// Maximum time for requests in progress when the device is left to the next server.
 const LAST_WORK_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Requests that were served for a queue, on their way back to it.
+/// Served requests on their way back to their queue.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     answered: Mutex<Vec<(UblkRequest, Outcome)>>,
@@ -52,7 +52,7 @@ impl Inbox {
 pub(crate) struct LateWork {
     device: Arc<dyn BlockDevice>,
     inboxes: Arc<[Inbox]>,
-    /// With what they are answered when the flush succeeds.
+    /// Flush requests, with the number of bytes to report on success.
     flushes: LateQueue<(UblkRequest, u64)>,
     others: LateQueue<UblkRequest>,
     threads: OnceLock<Vec<JoinHandle<()>>>,
@@ -64,20 +64,20 @@ impl LateWork {
         Arc::new(Self { device, inboxes, flushes, others, threads: OnceLock::new() })
     }
 
-    /// Has a request answered with `bytes` after a flush that begins from now on.
+    /// Answers a request with `bytes` after a flush that starts after this call.
     pub(crate) fn flush(self: &Arc<Self>, request: UblkRequest, bytes: u64) {
         self.start();
         self.flushes.push((request, bytes));
     }
 
-    /// Has a request served, and flushed if it asks for that.
+    /// Serves a request, and flushes if the request requires it.
     pub(crate) fn serve(self: &Arc<Self>, request: UblkRequest) {
         self.start();
         self.others.push(request);
     }
 
-    /// Lets the threads end, each after what it is at, and waits for them for a while; what was
-    /// not begun is left to the next server of the device.
+    /// Stops the threads after their current requests, and waits for them for a bounded time.
+    /// Requests that were not started are left to the device's next server.
     pub(crate) fn close(&self) {
         self.flushes.close(QueueEnd::Dropped);
         self.others.close(QueueEnd::Dropped);
@@ -88,8 +88,8 @@ impl LateWork {
         }
     }
 
-    /// Without any threads, requests wait for the next server: a process that cannot start threads
-    /// is of no use to them.
+    /// Starts the threads. If none can be started, requests wait for the next server, because this
+    /// process cannot serve them.
     fn start(self: &Arc<Self>) {
         self.threads.get_or_init(|| {
             let flusher = self.spawn("ublk-flush", Self::flush_all);
@@ -145,7 +145,8 @@ impl LateWork {
 
 const NOT_POISONED: &str = "nothing panics while it holds this lock";
 
-/// A thread that serves a device must not wait for memory that only that device can free.
+/// Marks a thread that serves a device (`PR_SET_IO_FLUSHER`), because it must not wait for memory
+/// that only this device can free.
 pub(crate) fn mark_thread() {
     if let Err(error) = kernel::serve_block_io() {
         tracing::debug!(

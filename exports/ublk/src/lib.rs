@@ -10,17 +10,17 @@
 //! - A device has a few queues, each with a thread that spins while traffic is recent
 //!   (`base/adaptive-polling`) and waits for nothing but requests. What may wait for a disk is left
 //!   to late work: one thread flushes, once for everything that waits; the others read.
-//! - Devices outlive the process. The kernel keeps requests, also those that were being served,
-//!   and gives them to the next process, which finds its devices in a [registry](registry) and
-//!   takes them over. What a killed one left half made is deleted; devices of others are not
-//!   touched, and a mark in each tells them apart.
-//! - Commands to the driver run on threads of their own and have a time limit, because kernels
-//!   have had bugs that never answer them.
+//! - Devices outlive the process. The kernel keeps requests, including those in progress, and
+//!   passes them to the next process, which finds its devices in a [registry](registry) and takes
+//!   them over. Incomplete devices of a killed process are deleted. Devices of other programs are
+//!   not changed; a mark in each device distinguishes them.
+//! - Commands to the driver run on separate threads with a timeout, because some kernels have bugs
+//!   that make commands hang.
 //!
-//! This crate reaches a volume only as a [`block_device::BlockDevice`] with a number. It must not
-//! open a device that it serves in a way that writes to it.
+//! This crate uses volumes only as [`block_device::BlockDevice`]s with an id. It must not open a
+//! device that it serves for writing.
 //!
-//! Order of locks: the list of devices, then the registry. Neither is held by a thread that serves.
+//! Lock order: the list of devices, then the registry. Serving threads take neither.
 #![forbid(unsafe_code)]
 
 mod adoption;

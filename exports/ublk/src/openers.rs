@@ -1,10 +1,9 @@
-//! Processes that have a device open.
+//! Detection of processes that have a device open.
 //!
-//! The driver stops a device that is in use (one of 7.0 or later can be asked not to), so we look
-//! before. Mounts and other owners are found by opening it exclusively, loop devices by what they
-//! say they show, all others among the descriptors of all processes. Partitions count as the
-//! device that they are parts of. A process that opens it between the look and the stop gets
-//! errors.
+//! The driver stops a device even if it is in use (7.0 or later can refuse), so users are searched
+//! first. Mounts and other exclusive owners are detected by an exclusive open, loop devices by
+//! their backing files, and others among the descriptors of all processes. Partitions count as
+//! their whole device. A process that opens the device between the check and the stop gets errors.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -15,7 +14,7 @@ use rustix::fs::{AtFlags, CWD, FileType, OFlags, StatxFlags, statx};
 
 use crate::sysfs;
 
-/// Names what uses the device, or `None` when nothing was found.
+/// Describes a user of the device. `None` if none was found.
 pub(crate) fn opener_of(id: u32) -> io::Result<Option<String>> {
     let path = format!("/dev/ublkb{id}");
     let exclusive = OFlags::EXCL.bits().cast_signed();
@@ -24,12 +23,13 @@ pub(crate) fn opener_of(id: u32) -> io::Result<Option<String>> {
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             return Ok(Some("it is mounted, or used by another device".to_owned()));
         }
-        // A device that was stopped has no opener any more.
+        // A stopped device has no users.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     }
     let numbers = sysfs::device_numbers(id)?;
-    // The kernel holds these open: no process has a descriptor, and they are no owners.
+    // The kernel itself has the device open for a loop device, without a descriptor or exclusive
+    // owner.
     if let Some(name) = loop_device_over(&numbers)? {
         return Ok(Some(format!("/dev/{name} shows it")));
     }
@@ -40,7 +40,7 @@ pub(crate) fn opener_of(id: u32) -> io::Result<Option<String>> {
     }))
 }
 
-/// Processes that go away meanwhile have nothing open.
+/// Returns whether a process has a device open. A process that exits meanwhile has none.
 fn has_open(pid: u32, numbers: &[(u32, u32)]) -> bool {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     descriptors.flatten().any(|entry| {
@@ -49,18 +49,18 @@ fn has_open(pid: u32, numbers: &[(u32, u32)]) -> bool {
     })
 }
 
-/// The loop device that shows one of these devices.
+/// Finds a loop device whose backing file is one of these devices.
 fn loop_device_over(numbers: &[(u32, u32)]) -> io::Result<Option<String>> {
     Ok(sysfs::loop_backings()?.into_iter().find_map(|(name, path)| {
-        // Others may lie in a file system that this process serves: to look them up would wait for
+        // Other paths may be on a file system that this process serves, and a lookup would wait for
         // itself.
         let number = path.starts_with("/dev").then(|| block_device_number(&path))??;
         numbers.contains(&number).then_some(name)
     }))
 }
 
-/// The number of the block device that this is or leads to, by what the kernel knows: a file system
-/// that this process serves is not asked.
+/// Number of the block device at a path, from cached attributes: a file system that this process
+/// serves must not be queried.
 fn block_device_number(path: &Path) -> Option<(u32, u32)> {
     let known = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
     let is_block = FileType::from_raw_mode(known.stx_mode.into()) == FileType::BlockDevice;

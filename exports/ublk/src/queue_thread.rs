@@ -1,5 +1,5 @@
-//! The thread of one queue: takes requests, serves what takes no time, and leaves the rest to late
-//! work.
+//! Thread of one queue. It receives requests, serves those that do not block, and passes the others
+//! to [`LateWork`](crate::late::LateWork).
 
 use std::cell::RefCell;
 use std::io;
@@ -16,7 +16,7 @@ use kernel::{UblkChannel, UblkEvent, UblkOperation, UblkQueue, UblkRequest};
 use crate::late::{Inbox, LateWork, mark_thread};
 use crate::serving::{Outcome, Scratch, Work, result_of, work_of};
 
-/// Requests that are served before the answers to them are sent.
+/// Maximum number of requests that are served before their results are submitted.
 const BATCH_MAX: u32 = 16;
 
 /// State that all queues of a device share.
@@ -26,11 +26,11 @@ pub(crate) struct Shared {
     pub(crate) counters: Box<[Counters]>,
     pub(crate) late: Arc<LateWork>,
     pub(crate) permits: Arc<SpinPermits>,
-    /// The device is left to its next server.
+    /// The device is being left to its next server.
     pub(crate) is_left: AtomicBool,
 }
 
-/// Decision that the threads of all queues wait for, once they are prepared.
+/// Decision that the prepared threads of all queues wait for.
 pub(crate) type StartSignal = OnceLock<Start>;
 
 /// Decision to serve the device or to abandon its start.
@@ -40,14 +40,15 @@ pub(crate) enum Start {
     Abandon,
 }
 
-/// Report of a thread's beginning to the one that started it.
+/// Channel on which a thread reports its start.
 pub(crate) struct Beginning {
-    /// First that everything is prepared, then, after [`Start::Serve`], that the queue is served.
+    /// Reports that preparation is complete and then, after [`Start::Serve`], that the queue is
+    /// served.
     pub(crate) told: SyncSender<io::Result<()>>,
     pub(crate) start: Arc<StartSignal>,
 }
 
-/// Serves a queue until the device is stopped, or left.
+/// Serves a queue until the device is stopped or left to the next server.
 pub(crate) fn run(channel: &UblkChannel, number: u16, shared: &Shared, beginning: &Beginning) {
     mark_thread();
     let waker = shared.inboxes[usize::from(number)].waker().clone();
@@ -65,11 +66,11 @@ pub(crate) fn run(channel: &UblkChannel, number: u16, shared: &Shared, beginning
     }
 }
 
-/// The queue, once it is served; all queues begin together. Killed between the first and the last
-/// of them, a process leaves a device that some kernels cannot hand on.
+/// Starts to serve the queue. All queues start together, because a process that is killed between
+/// the first and the last leaves a device that some kernels cannot hand over.
 fn begin(prepared: io::Result<UblkQueue>, beginning: &Beginning) -> Option<UblkQueue> {
     let tell = |result| {
-        // It is not listened to any more when it took too long.
+        // After a timeout there is no receiver.
         let _ = beginning.told.send(result);
     };
     match prepared {

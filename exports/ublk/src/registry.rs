@@ -1,8 +1,8 @@
-//! Registry of the devices that are ours and what they show, kept in a file over restarts.
+//! Registry of this daemon's devices and their volumes, stored in a file across restarts.
 //!
-//! The file is written before a device is started and after it was deleted. So a device that is
-//! not in it was never open to anybody, and its mark says whether it is ours to delete. The mark
-//! is drawn once for each registry; the driver keeps it with each device.
+//! The file is written before a device is started and after it was deleted. Therefore a device that
+//! is not registered was never usable, and may be deleted if it has the registry's mark. The mark
+//! is a random number of the registry that the driver stores with each device.
 
 use std::io;
 use std::path::Path;
@@ -22,9 +22,9 @@ pub(crate) struct Registry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct State {
-    /// In hexadecimal: not every reader of JSON keeps 64 bits.
+    /// In hexadecimal, because not every JSON parser preserves 64-bit integers.
     mark: String,
-    /// By their number.
+    /// Sorted by device number.
     devices: Vec<StoredDevice>,
 }
 
@@ -36,12 +36,12 @@ struct StoredDevice {
 }
 
 impl Registry {
-    /// Reads the registry, or begins one with a mark of its own.
+    /// Reads the registry, or creates one with a new mark.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = match StateFile::<State>::open(path.to_owned())? {
             Some(file) => file,
             None => {
-                // Zero is what devices of others have.
+                // Devices of other programs have the mark zero.
                 let mark = getrandom::u64().map_err(io::Error::other)?.max(1);
                 let state = State { mark: format!("{mark:016x}"), devices: Vec::new() };
                 StateFile::create(path.to_owned(), state)?
@@ -52,7 +52,7 @@ impl Registry {
         Ok(Self { mark, file })
     }
 
-    /// Mark that each device of ours carries, and no other.
+    /// Mark of this registry's devices.
     pub(crate) fn mark(&self) -> u64 {
         self.mark
     }
@@ -62,7 +62,7 @@ impl Registry {
         devices.map(|it| (it.device, VolumeId(it.volume_id))).collect()
     }
 
-    /// Adds a device, in memory and on disk; on an error in neither.
+    /// Adds a device in memory and on disk. On an error, neither is changed.
     pub(crate) fn insert(&mut self, device: u32, volume: VolumeId) -> io::Result<()> {
         self.file.change(|State { devices, .. }| {
             devices.retain(|it| it.device != device);
@@ -71,7 +71,7 @@ impl Registry {
         })
     }
 
-    /// Takes a device out, in memory and on disk; on an error in neither.
+    /// Removes a device in memory and on disk. On an error, neither is changed.
     pub(crate) fn remove(&mut self, device: u32) -> io::Result<()> {
         self.file.change(|State { devices, .. }| devices.retain(|it| it.device != device))
     }

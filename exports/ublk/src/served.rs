@@ -16,10 +16,10 @@ use crate::bounded::until;
 use crate::late::{Inbox, LateWork};
 use crate::queue_thread::{self, Beginning, Shared, Start, StartSignal};
 
-/// How long the threads of a device may take to begin, and to end.
+/// Maximum time for the threads of a device to start, and to stop.
 const THREADS_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// The threads of a device, and what they share.
+/// Threads of a device, and their shared state.
 pub(crate) struct Served {
     id: u32,
     shared: Arc<Shared>,
@@ -27,7 +27,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Begins to serve all queues of a device. On an error none is served.
+    /// Starts to serve all queues of a device. On an error, no queue is served.
     pub(crate) fn start(
         channel: UblkChannel,
         description: UblkDevice,
@@ -65,7 +65,8 @@ impl Served {
             let (channel, shared) = (Arc::clone(&channel), Arc::clone(&self.shared));
             let work = move || {
                 queue_thread::run(&channel, number, &shared, &beginning);
-                // The last share of the channel must not outlive the thread's end.
+                // The last reference to the channel must be dropped before the thread is considered
+                // finished.
                 drop(channel);
             };
             let name = format!("ublk{}-{number}", self.id);
@@ -95,15 +96,15 @@ impl Served {
         self.shared.counters.iter().map(Counters::traffic).sum()
     }
 
-    /// Asks the threads to leave the device to its next server, and waits for none: the kernel
-    /// keeps what was not answered.
+    /// Asks the threads to leave the device to its next server, without waiting. The kernel keeps
+    /// unanswered requests.
     pub(crate) fn begin_to_leave(&self) {
         // PAIRS-WITH: QueueThread::serve, "the device is left".
         self.shared.is_left.store(true, Ordering::Release);
         self.shared.inboxes.iter().for_each(|inbox| inbox.waker().wake());
     }
 
-    /// Leaves the device to its next server.
+    /// Leaves the device to its next server, and waits for the threads.
     pub(crate) fn leave(mut self) {
         self.begin_to_leave();
         self.end();
@@ -114,7 +115,8 @@ impl Served {
         self.end();
     }
 
-    /// Threads that wait for a disk are left alone: nothing tells when they return.
+    /// Waits for the threads. Those that wait for a disk are abandoned, because they may never
+    /// return.
     fn end(&mut self) {
         let are_done = || self.threads.iter().all(JoinHandle::is_finished).then_some(());
         if until(THREADS_TIME_MAX, are_done).is_none() {
@@ -124,7 +126,7 @@ impl Served {
     }
 }
 
-/// What each of so many threads had to say.
+/// Receives the reports of this number of threads.
 fn hear_all(heard: &Receiver<io::Result<()>>, count: u16) -> io::Result<()> {
     (0..count).try_for_each(|_| match heard.recv_timeout(THREADS_TIME_MAX) {
         Ok(result) => result,

@@ -1,4 +1,4 @@
-//! One request of the kernel as calls of a [`BlockDevice`].
+//! Translation of one request of the driver to calls of a [`BlockDevice`].
 
 use std::io;
 
@@ -7,13 +7,14 @@ use block_device::{
 };
 use kernel::{UblkOperation, UblkRequest};
 
-/// The longest read or write of a device. It is what `read_in_place` takes.
+/// Maximum length of a read or write: the limit of `read_in_place`.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// A request that begins and ends in the middle of blocks touches so much more.
+/// Size of the scratch buffer. A request with partial blocks at both ends covers up to two more
+/// blocks.
 const SCRATCH_BYTES: usize = REQUEST_BYTES_MAX as usize + 2 * BLOCK_BYTES;
 
-/// Failure of a request, as the kernel's error codes distinguish it.
+/// Error of a request, by the error numbers of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Io,
@@ -48,10 +49,10 @@ impl From<DeviceError> for Failure {
     }
 }
 
-/// Result of a request: with the bytes that were moved, or not.
+/// Result of a request: the number of transferred bytes, or an error.
 pub(crate) type Outcome = Result<u64, Failure>;
 
-/// Result for the driver.
+/// Converts the result for the driver.
 pub(crate) fn result_of(outcome: Outcome) -> i32 {
     match outcome {
         Ok(bytes) => i32::try_from(bytes).expect("requests that move bytes are short"),
@@ -59,18 +60,18 @@ pub(crate) fn result_of(outcome: Outcome) -> i32 {
     }
 }
 
-/// Work to be done for a request.
+/// Thread that must serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Nothing that takes long.
+    /// The queue's thread, because the request does not block.
     Here,
-    /// To be served by a thread that may wait for data, and then to be flushed if that is asked.
+    /// A thread that may wait for absent data, and then flushes if required.
     Elsewhere,
-    /// To be served here, and then flushed by a thread that may wait for a disk.
+    /// The queue's thread, followed by a flush on a thread that may wait for a disk.
     Flush,
 }
 
-/// Thread that serves a request, chosen so that none waits for what another one needs.
+/// Decides which thread serves a request, so that no request waits for another one's I/O.
 pub(crate) fn work_of(request: &UblkRequest, device: &dyn BlockDevice) -> Work {
     let moves_data = matches!(request.operation(), UblkOperation::Read | UblkOperation::Write);
     if moves_data && device.data_may_be_away() && may_need_data(request) {
@@ -90,7 +91,7 @@ pub(crate) fn wants_flush(request: &UblkRequest) -> bool {
     }
 }
 
-/// Reads do, and writes of parts of blocks.
+/// Returns whether the request may need stored data: reads do, and writes of partial blocks.
 fn may_need_data(request: &UblkRequest) -> bool {
     let is_cut = |bytes: u64| !bytes.is_multiple_of(BLOCK_BYTES as u64);
     request.operation() == UblkOperation::Read
@@ -98,7 +99,7 @@ fn may_need_data(request: &UblkRequest) -> bool {
         || is_cut(request.length_bytes())
 }
 
-/// Memory that one thread serves requests with.
+/// Buffers with which one thread serves requests.
 pub(crate) struct Scratch {
     bytes: Box<[u8]>,
 }
@@ -108,7 +109,7 @@ impl Scratch {
         Self { bytes: vec![0; SCRATCH_BYTES].into_boxed_slice() }
     }
 
-    /// Serves a request; a flush that it asks for is not part of it.
+    /// Serves a request, except for its flush.
     pub(crate) fn serve(&mut self, request: &mut UblkRequest, device: &dyn BlockDevice) -> Outcome {
         let range = ByteRange::new(request.start_bytes(), request.length_bytes());
         match request.operation() {

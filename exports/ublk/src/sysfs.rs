@@ -1,4 +1,4 @@
-//! Attributes of devices in sysfs, and the settings that it takes.
+//! Sysfs attributes and settings of devices.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ const CHANNELS: &str = "/sys/class/ublk-char";
 
 const SETTING_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The numbers of all devices of this machine, also those of other servers.
+/// Numbers of all ublk devices of this host, including those of other servers.
 pub(crate) fn device_ids() -> io::Result<Vec<u32>> {
     let entries = match fs::read_dir(CHANNELS) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -24,19 +24,20 @@ pub(crate) fn device_ids() -> io::Result<Vec<u32>> {
     Ok(entries.flatten().filter_map(|entry| id(entry.file_name().to_str()?)).collect())
 }
 
-/// Has a device work well with us. Refused where sysfs is read-only, which costs only speed.
+/// Tunes a device. Errors, as with a read-only sysfs, are ignored: the device is only slower.
 ///
-/// - No scheduler: memory has no order to be served in.
-/// - One request less than the queue is deep. When a server dies, kernels of before 6.15 notice at
-///   once only if the driver has a command of it that waits for a request; else they wait for the
-///   timeout of a request, half a minute. So one command always waits.
+/// - No I/O scheduler, because memory does not benefit from reordering.
+/// - One request fewer than the depth of the queue. Kernels before 6.15 detect the death of a
+///   server immediately only if one of its commands is waiting for a request; otherwise after the
+///   timeout of a request, half a minute. With this setting one command always waits.
 pub(crate) fn tune(id: u32, depth: u16) {
     let requests = depth.saturating_sub(1).max(1).to_string();
     let settings =
         [("scheduler", "none", "[none]".to_owned()), ("nr_requests", &requests, requests.clone())];
     for (attribute, value, shown) in settings {
         let path = attribute_path(id, attribute);
-        // The kernel waits for all requests before it changes anything, and some wait for a disk.
+        // Skipped if already set, because the kernel waits for all requests before a change, and
+        // some wait for a disk.
         let is_set = fs::read_to_string(&path).is_ok_and(|now| now.contains(&shown));
         if is_set {
             continue;
@@ -48,8 +49,8 @@ pub(crate) fn tune(id: u32, depth: u16) {
     }
 }
 
-/// Tells the kernel whether it must send flushes, from the next request on. Fails when it would
-/// send none although it must.
+/// Tells the kernel whether it must send flushes, from the next request on. Fails if the kernel
+/// would omit required flushes.
 pub(crate) fn set_write_cache(id: u32, cache: WriteCache) -> Result<(), AttachError> {
     let name = match cache {
         WriteCache::Volatile => "write back",
@@ -76,7 +77,7 @@ pub(crate) fn set_write_cache(id: u32, cache: WriteCache) -> Result<(), AttachEr
     })
 }
 
-/// The size that the kernel shows.
+/// Size of the device according to the kernel.
 pub(crate) fn size_bytes(id: u32) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/sys/block/ublkb{id}/size"))?;
     let sectors: u64 = text.trim().parse().map_err(io::Error::other)?;
@@ -88,7 +89,7 @@ pub(crate) fn device_numbers(id: u32) -> io::Result<Vec<(u32, u32)>> {
     let folder = PathBuf::from(format!("/sys/block/ublkb{id}"));
     let mut numbers = vec![number_in(&folder)?];
     for entry in fs::read_dir(&folder)?.flatten() {
-        // Partitions may go away meanwhile.
+        // Partitions may be removed concurrently.
         if entry.path().join("partition").exists() {
             numbers.extend(number_in(&entry.path()));
         }
@@ -105,7 +106,7 @@ fn number_in(folder: &Path) -> io::Result<(u32, u32)> {
     numbers.ok_or_else(|| io::Error::other("no device number in sysfs"))
 }
 
-/// The loop devices of this machine, by name, and what each of them shows.
+/// Loop devices of this host, by name, with their backing files.
 pub(crate) fn loop_backings() -> io::Result<Vec<(String, PathBuf)>> {
     let backing = |name: String| {
         let path = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
