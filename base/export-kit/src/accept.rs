@@ -1,4 +1,4 @@
-//! Accepting clients until the export stops.
+//! Accept loop of an export.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,7 +9,7 @@ use sync::atomic::{AtomicBool, Ordering};
 
 use crate::log_limit::LogLimit;
 
-/// How long no client is accepted after the system had no descriptor, memory or thread for one.
+/// Pause after the system had no descriptor, memory or thread for a client.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Signal by which the owner of an export stops its accepting thread.
@@ -37,9 +37,9 @@ impl StopSignal {
     }
 }
 
-/// Calls `accept` for each of `listeners`, which never wait, whenever clients may have connected,
-/// until `stop` is given. When `accept` fails for lack of a descriptor, memory or a thread, it is
-/// called again after a pause. `clients` names them in the log.
+/// Calls `accept` for each of `listeners`, which must be non-blocking, whenever clients may have
+/// connected, until `stop` is given. If `accept` fails because a descriptor, memory or a thread is
+/// lacking, it is called again after a pause. `clients` names the clients in the log.
 pub fn accept_until<L: AsFd>(
     stop: &StopSignal,
     listeners: &[L],
@@ -65,12 +65,12 @@ pub fn accept_until<L: AsFd>(
     }
 }
 
-/// Sleeps until there is a client, the export shall stop, or the time is over.
+/// Waits until a client connects, the stop signal is given, or the time has elapsed.
 fn wait<L: AsFd>(stop: &StopSignal, listeners: &[L], time_max: Option<&Timespec>) {
     let mut events = vec![PollFd::new(&stop.wake, PollFlags::IN)];
     events.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
     match poll(&mut events, time_max) {
-        // The caller looks everywhere anyway, so an interruption does no harm.
+        // The caller checks all sources anyway, so an interruption is harmless.
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => panic!("cannot wait for clients: {error}"),
     }

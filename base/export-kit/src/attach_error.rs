@@ -1,32 +1,32 @@
-//! Errors of attaching volumes as block devices of the kernel.
+//! Errors of attaching volumes as kernel block devices.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// The class of a failure, for programs to match on.
+/// Kind of a failure, for programs to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachErrorKind {
-    /// The driver is missing on this machine, or this user may not use it.
+    /// The driver is missing on this host, or this user may not use it.
     Unavailable,
     /// The kernel's driver is too old for this operation.
     NotSupported,
-    /// There is no volume of that name, or it is not attached.
+    /// The volume does not exist, or is not attached.
     NotFound,
-    /// A process uses the device.
+    /// The device is in use.
     Busy,
-    /// The kernel did not answer in time.
+    /// The kernel did not respond in time.
     TimedOut,
-    /// The file descriptor store of the service manager, which keeps the connection to the kernel,
-    /// does not answer as expected.
+    /// The fd store, which keeps the connection to the kernel, does not respond as expected.
     FdStore,
-    /// The kernel refused something unexpectedly.
+    /// An unexpected error of the kernel.
     Kernel,
     /// The list of devices could not be written.
     Registry,
 }
 
-/// A failed operation on an attached volume. `kind` is for programs, the whole chain for people.
+/// Error of an operation on an attached volume. `kind` is for programs, the chain of causes for
+/// users.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {attempt}{hint}")]
 pub struct AttachError {
@@ -52,7 +52,7 @@ impl AttachError {
         self
     }
 
-    /// Error of a system call, with the class that follows from its error number.
+    /// Creates an error of a system call. The kind is derived from the error number.
     pub fn of_call(attempt: impl Into<String>, source: io::Error) -> Self {
         let kind = match source.kind() {
             io::ErrorKind::NotFound => AttachErrorKind::NotFound,
@@ -73,7 +73,7 @@ impl AttachError {
         self.source.as_ref().and_then(io::Error::raw_os_error)
     }
 
-    /// The error and its sources in one line.
+    /// Formats the error and its sources in one line.
     pub fn chain(&self) -> String {
         match &self.source {
             Some(source) => format!("{self}: {source}"),
@@ -82,7 +82,7 @@ impl AttachError {
     }
 }
 
-/// What to do about it, after a colon.
+/// Advice, printed after a colon.
 #[derive(Debug)]
 struct Hint(Option<String>);
 

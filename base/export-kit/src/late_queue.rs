@@ -1,37 +1,37 @@
-//! Queue of requests that may wait for a disk, for threads that may wait.
+//! Queue of requests that may block on a disk, for threads that may block.
 //!
-//! The thread of a connection pushes; other threads take either everything that waits, for one
-//! flush, or one request after the other. The queue needs no limit of its own where the places of a
-//! ring or of the kernel's queue bound what waits.
+//! The thread of a connection pushes. Other threads take either all queued requests, for one flush,
+//! or one request at a time. The queue needs no limit of its own if the slots of a ring or of the
+//! kernel's queue limit the number of requests.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Queue of work for a thread that may wait.
+/// Queue of work for a thread that may block.
 #[derive(Debug)]
 pub struct LateQueue<T> {
     state: Mutex<State<T>>,
-    /// There is something to take, or the end has come.
+    /// Notified when work was queued or the queue was closed.
     changed: Condvar,
-    /// Nothing is being served.
+    /// Notified when no work is in progress.
     idle: Condvar,
 }
 
 #[derive(Debug)]
 struct State<T> {
     waiting: VecDeque<T>,
-    /// Calls of `serve` under way.
+    /// Number of calls of `serve` in progress.
     served_count: usize,
     end: Option<QueueEnd>,
 }
 
-/// Treatment of waiting work when a queue is closed.
+/// Treatment of queued work when a queue is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueEnd {
-    /// Waiting work is still served.
+    /// Queued work is still served.
     Drained,
-    /// Waiting work is dropped.
+    /// Queued work is dropped.
     Dropped,
 }
 
@@ -48,7 +48,7 @@ impl<T> LateQueue<T> {
         self.changed.notify_one();
     }
 
-    /// Pushes like [`LateQueue::push`], but returns `work` when `count_max` entries are waiting.
+    /// Pushes as [`LateQueue::push`] does, but returns `work` if `count_max` entries are queued.
     pub fn push_bounded(&self, work: T, count_max: usize) -> Result<(), T> {
         let mut state = self.lock();
         if state.waiting.len() >= count_max {
@@ -60,7 +60,7 @@ impl<T> LateQueue<T> {
     }
 
     /// Closes the queue: the serving threads end after their current work. A queue that was closed
-    /// with [`QueueEnd::Dropped`] stays so.
+    /// with [`QueueEnd::Dropped`] keeps that setting.
     pub fn close(&self, end: QueueEnd) {
         let mut state = self.lock();
         if state.end != Some(QueueEnd::Dropped) {
@@ -69,19 +69,19 @@ impl<T> LateQueue<T> {
         self.changed.notify_all();
     }
 
-    /// Serves the waiting work one by one with `serve`, until the queue is closed. For any number
-    /// of threads.
+    /// Serves queued work one entry at a time with `serve`, until the queue is closed. Several
+    /// threads may call this.
     pub fn serve_each(&self, serve: impl FnMut(T)) -> QueueEnd {
         let take = |waiting: &mut VecDeque<T>| waiting.pop_front().expect("something waits");
         self.serve(take, serve)
     }
 
-    /// Serves all waiting work at once with `serve`, again and again, until the queue is closed.
+    /// Serves all queued work at once with `serve`, repeatedly, until the queue is closed.
     pub fn serve_together(&self, serve: impl FnMut(VecDeque<T>)) -> QueueEnd {
         self.serve(mem::take, serve)
     }
 
-    /// Drops the waiting work; work in progress goes on.
+    /// Drops queued work. Work in progress continues.
     pub fn clear(&self) {
         self.lock().waiting.clear();
     }

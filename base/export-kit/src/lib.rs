@@ -1,4 +1,4 @@
-//! Parts that every export needs and no protocol defines.
+//! Common parts of all exports, independent of their protocols.
 //!
 //! ```text
 //! UnixSocket ── accept_until ──▶ Registry ── Registration ──▶ the export's own thread
@@ -6,17 +6,17 @@
 //! socket's place  whether there is room       LateQueue ◀──── leaves it what may wait
 //! ```
 //!
-//! - [`UnixSocket`] and [`accept_until`] listen and stop; [`Peer`] and [`Quota`] say who is at the
-//!   other end and how many may be there.
-//! - A [`Registry`] knows the open connections, ends those of one volume, or all, and sums up what
-//!   they did.
-//! - [`Counters`] and [`Traffic`] count requests in the same words everywhere.
-//! - A [`LateQueue`] holds requests that may wait for a disk, for threads that may wait, too.
-//! - [`StartError`] and [`AttachError`] say what went wrong; [`LogLimit`] bounds what peers can
-//!   have logged.
+//! - [`UnixSocket`] and [`accept_until`] listen for clients and stop. [`Peer`] identifies a client,
+//!   and [`Quota`] limits the number of clients.
+//! - A [`Registry`] tracks open connections, closes those of one volume or all, and sums up their
+//!   traffic.
+//! - [`Counters`] and [`Traffic`] count requests in the same categories for all exports.
+//! - A [`LateQueue`] passes requests that may block on a disk to threads that may block.
+//! - [`StartError`] and [`AttachError`] describe failures. [`LogLimit`] limits log messages that
+//!   peers cause.
 //!
-//! Nothing here decides who may use a volume: that is the owner's business. No lock is held while
-//! a request is served.
+//! Access to volumes is decided by the owner of the export, not here. No lock is held while a
+//! request is served.
 #![forbid(unsafe_code)]
 
 mod accept;

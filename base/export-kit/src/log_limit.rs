@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 /// Maximum number of lines of one limit in each window.
 pub const LINES_PER_WINDOW_MAX: u32 = 10;
 
-/// Length of a window; after it lines are written again.
+/// Length of a window, after which lines are written again.
 pub const WINDOW: Duration = Duration::from_secs(60);
 
-/// Rate limit of the lines of its users. Each peer that can cause lines should have its own, so
-/// that none hides the lines of another.
+/// Rate limit on the lines of its users. Each peer that can cause lines should have its own limit,
+/// so that none suppresses the lines of another.
 #[derive(Debug, Default)]
 pub struct LogLimit {
     window: Mutex<Option<Window>>,
@@ -28,7 +28,7 @@ impl LogLimit {
         Self { window: Mutex::new(None) }
     }
 
-    /// Returns whether a line may be written, and if so how many were suppressed before it.
+    /// Returns whether a line may be written, and if so the number of lines suppressed before it.
     pub fn admit(&self) -> Option<u64> {
         self.admit_at(Instant::now())
     }

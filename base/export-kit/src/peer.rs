@@ -7,14 +7,15 @@ use kernel::groups_of_peer;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
-/// Process at the other end of a Unix socket, as the kernel recorded it at the connection.
+/// Process at the other end of a Unix socket, as the kernel recorded it when the connection was
+/// made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     pub uid: u32,
     pub gid: u32,
-    /// Process id; zero for a process of another pid namespace.
+    /// Process id; zero for a process in another pid namespace.
     pub pid: u32,
-    /// The supplementary groups, wherever they are defined.
+    /// Supplementary groups, from any user database.
     pub groups: Vec<u32>,
 }
 

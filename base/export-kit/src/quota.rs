@@ -1,4 +1,4 @@
-//! Limits on the clients of a server, so that one user cannot take all places.
+//! Limits on the clients of a server, so that one user cannot take all slots.
 
 use crate::peer::Peer;
 
@@ -9,12 +9,12 @@ pub struct Quota {
     pub total: usize,
     /// Maximum number of clients of one user other than root and the server's own.
     pub per_user: usize,
-    /// Places reserved for root and the server's own user.
+    /// Slots reserved for root and the server's own user.
     pub reserved: usize,
 }
 
 impl Quota {
-    /// Returns whether the limits admit `peer` beside the present clients.
+    /// Returns whether the limits admit `peer` in addition to the present clients.
     pub fn has_room<'peers>(
         &self,
         present: impl Iterator<Item = &'peers Peer>,

@@ -1,11 +1,11 @@
-//! Open connections of an export, and the traffic of all of them.
+//! Open connections of an export, and their traffic.
 //!
-//! The registry's lock is held for a moment when a connection comes, opens a volume or goes. While
-//! it is served, a connection touches its own [`Counters`] alone.
+//! The registry's lock is held briefly when a connection is made, opens a volume, or is closed.
+//! Serving requests only changes the connection's own [`Counters`].
 //!
-//! A client whose connection has ended repeats on the next one what was not answered. So nothing is
-//! opened while a connection that has ended still has requests inside the same device: they could
-//! take effect after what repeats them. See [`Registration::open`] and [`Inside`].
+//! A client repeats unanswered requests of a lost connection on its next one. Therefore a volume is
+//! not opened while a closed connection still has requests in its device: they could take effect
+//! after their repetitions. See [`Registration::open`] and [`Inside`].
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -21,36 +21,36 @@ use crate::quota::Quota;
 use crate::traffic::{Counters, Traffic};
 use crate::unix_socket::end_socket;
 
-/// How long a connection whose client has gone may take to send it what it has, once another one
-/// waits for it.
+/// Maximum time to send the remaining answers on a connection whose client is gone, while another
+/// connection waits for it.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The connections of one export. `K` names what a connection has opened, such as a volume's id;
-/// `U` is what others need to reach it there.
+/// Registry of the connections of one export. `K` identifies the opened object, such as a volume's
+/// id. `U` is passed to [`Registry::visit`].
 pub struct Registry<K, U = ()> {
     quota: Quota,
-    /// As many as the book lists, for callers that may not wait for it.
+    /// Number of open connections, readable without the lock.
     open_count: AtomicUsize,
     book: Mutex<Book<K, U>>,
     all_gone: Condvar,
-    /// A connection has no request inside a device any more.
+    /// Notified when a connection has no more requests in a device.
     one_left: Condvar,
 }
 
 struct Book<K, U> {
     open: BTreeMap<u64, Entry<K, U>>,
-    /// What connections have opened that may have requests inside its device, also those that are
-    /// not open any more.
+    /// Objects that connections have opened and may have requests in, including those of closed
+    /// connections.
     inside: BTreeMap<u64, K>,
-    /// Numbers them, too.
+    /// Number of accepted connections, also used as their ids.
     accepted: u64,
     refused: u64,
-    /// Of the connections that have gone.
+    /// Traffic of closed connections.
     past: Traffic,
 }
 
 struct Entry<K, U> {
-    /// `None`: from another host.
+    /// `None`: a client on another host.
     peer: Option<Peer>,
     socket: Arc<OwnedFd>,
     is_ending: Arc<AtomicBool>,
@@ -61,27 +61,27 @@ struct Entry<K, U> {
 /// State of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status<K: Ord> {
-    /// Clients of each volume that has any.
+    /// Number of clients of each volume that has any.
     pub clients: BTreeMap<K, usize>,
-    /// Clients that have not opened a volume yet.
+    /// Number of clients that have not opened a volume yet.
     pub handshakes: usize,
-    /// Clients since the start.
+    /// Number of clients since the start.
     pub accepted: u64,
-    /// Clients since the start that were disconnected at once: there were too many, or they may use
-    /// nothing.
+    /// Number of clients since the start that were disconnected immediately, because there were too
+    /// many or they have no access.
     pub refused: u64,
-    /// Requests since the start.
+    /// Traffic since the start.
     pub traffic: Traffic,
 }
 
 impl<K: Ord> Status<K> {
-    /// Clients that are there, whether or not they have opened a volume.
+    /// Number of clients, with or without an open volume.
     pub fn client_count(&self) -> usize {
         self.handshakes + self.clients.values().sum::<usize>()
     }
 }
 
-/// Entry of a connection, which is removed when this is dropped.
+/// Entry of a connection. Dropping it removes the entry.
 pub struct Registration<K: Ord + Clone, U = ()> {
     registry: Arc<Registry<K, U>>,
     id: u64,
@@ -89,7 +89,7 @@ pub struct Registration<K: Ord + Clone, U = ()> {
     counters: Arc<Counters>,
 }
 
-/// Held by each thread that may change data for a connection, for as long as it may.
+/// Guard that each thread which may change data for a connection holds meanwhile.
 pub struct Inside<K: Ord, U = ()> {
     registry: Arc<Registry<K, U>>,
     id: u64,
@@ -103,8 +103,8 @@ impl<K: Ord + Clone, U> Registry<K, U> {
         Self { quota, open_count, book, all_gone: Condvar::new(), one_left: Condvar::new() }
     }
 
-    /// Enters a connection, or counts it as refused when too many are open. Those of other hosts,
-    /// without a peer, are counted apart.
+    /// Registers a connection, or counts it as refused if there are too many. Clients on other
+    /// hosts, without a peer, have a limit of their own.
     pub fn admit(
         self: &Arc<Self>,
         peer: Option<&Peer>,
@@ -135,7 +135,7 @@ impl<K: Ord + Clone, U> Registry<K, U> {
         Some(Registration { registry: Arc::clone(self), id, is_ending, counters })
     }
 
-    /// Counts a client that was refused before it had a place.
+    /// Counts a client that was refused before it was registered.
     pub fn note_refused(&self) {
         self.book().refused += 1;
     }
@@ -154,14 +154,14 @@ impl<K: Ord + Clone, U> Registry<K, U> {
         status
     }
 
-    /// Calls `visit` for all connections that have opened `key`. It must not wait.
+    /// Calls `visit` for all connections that have opened `key`. `visit` must not block.
     pub fn visit(&self, key: &K, visit: impl FnMut(&U)) {
         let book = self.book();
         let opened = book.open.values().filter_map(|entry| entry.opened.as_ref());
         opened.filter(|(opened, _)| opened == key).map(|(_, used)| used).for_each(visit);
     }
 
-    /// Ends all connections that have opened `key`. Returns their number.
+    /// Closes all connections that have opened `key`. Returns their number.
     pub fn disconnect<Q: ?Sized + PartialEq>(&self, key: &Q) -> usize
     where
         K: std::borrow::Borrow<Q>,
@@ -173,8 +173,8 @@ impl<K: Ord + Clone, U> Registry<K, U> {
         book.open.values().filter(has_opened).map(|entry| entry.end(Shutdown::Both)).count()
     }
 
-    /// Ends the direction `first` of all connections, and at `deadline` both directions of those
-    /// that remain. Returns the number of the latter.
+    /// Shuts down the direction `first` of all connections, and at `deadline` both directions of
+    /// those that remain. Returns the number of the latter.
     pub fn drain(&self, first: Shutdown, deadline: Instant) -> usize {
         let mut book = self.book();
         book.open.values().for_each(|entry| entry.end(first));
@@ -201,7 +201,7 @@ impl<K: Ord, U> Registry<K, U> {
 }
 
 impl<K: Ord, U> Book<K, U> {
-    /// Connections that have ended and may have requests inside the device of `key`.
+    /// Closed connections that may have requests in the device of `key`.
     fn leaving(&self, key: &K) -> Vec<u64> {
         let inside = self.inside.iter().filter(|(_, opened)| *opened == key).map(|(id, _)| *id);
         let (open, mut leaving): (Vec<u64>, Vec<u64>) = inside.partition(|id| {
@@ -210,7 +210,7 @@ impl<K: Ord, U> Book<K, U> {
         let sockets = open.iter().map(|id| &*self.open[id].socket);
         let mut events: Vec<_> =
             sockets.map(|socket| PollFd::new(socket, PollFlags::RDHUP)).collect();
-        // Without an answer, none of them is known to have gone.
+        // If the poll fails, none of the connections is known to be gone.
         if let Err(error) = poll(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
             tracing::warn!(%error, "cannot check for disconnected clients");
             return leaving;
@@ -224,7 +224,7 @@ impl<K: Ord, U> Book<K, U> {
 impl<K, U> Entry<K, U> {
     fn end(&self, how: Shutdown) {
         if how == Shutdown::Both {
-            // Relaxed: it protects nothing; a thread that sleeps is woken by its socket's end.
+            // Relaxed: it guards no data; a sleeping thread is woken by the shutdown of its socket.
             self.is_ending.store(true, Ordering::Relaxed);
         }
         end_socket(&*self.socket, how);
@@ -232,8 +232,8 @@ impl<K, U> Entry<K, U> {
 }
 
 impl<K: Ord + Clone, U> Registration<K, U> {
-    /// Opens `key`, where others reach the connection by `used`. Waits until ended connections to
-    /// it have left its device; returns `None` if they have not within `time_max`.
+    /// Opens `key`, with `used` for [`Registry::visit`]. Waits until closed connections have no
+    /// more requests in its device. Returns `None` if this takes longer than `time_max`.
     pub fn open(&self, key: K, used: U, time_max: Duration) -> Option<Inside<K, U>> {
         let begun = Instant::now();
         let mut book = self.registry.book();
@@ -258,7 +258,7 @@ impl<K: Ord + Clone, U> Registration<K, U> {
         Some(Inside { registry: Arc::clone(&self.registry), id: self.id })
     }
 
-    /// Returns whether the connection was told to end at once.
+    /// Returns whether the connection must close immediately.
     pub fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Relaxed)
     }
@@ -267,7 +267,7 @@ impl<K: Ord + Clone, U> Registration<K, U> {
         &self.counters
     }
 
-    /// Number of connections that are open, this one included.
+    /// Number of open connections, including this one.
     pub fn open_count(&self) -> usize {
         // Relaxed: the count carries no data.
         self.registry.open_count.load(Ordering::Relaxed)
@@ -284,7 +284,7 @@ impl<K: Ord + Clone, U> Drop for Registration<K, U> {
             self.registry.all_gone.notify_all();
         }
         drop(book);
-        // Memory may go with it, which takes its time.
+        // Dropped after the lock is released, because freeing its memory may take time.
         drop(entry);
     }
 }
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(registry.drain(Shutdown::Both, Instant::now()), 0);
     }
 
-    /// A connection that has opened 7, its two ends, and its place in the device.
+    /// A connection that has opened 7, its two ends, and its guard.
     struct Opened {
         registration: Option<Registration<u64>>,
         inside: Option<Inside<u64>>,
@@ -348,7 +348,8 @@ mod tests {
         Some(Opened { registration, inside, client })
     }
 
-    /// Ends a connection and looks whether another one has to wait until it has left its device.
+    /// Closes a connection and checks whether another one must wait until its requests have left
+    /// the device.
     #[track_caller]
     fn check_waiting(end: impl FnOnce(&Registry<u64>, &mut Opened), must_wait: bool) {
         let registry = Arc::new(Registry::new(Quota { total: 9, per_user: 9, reserved: 0 }));

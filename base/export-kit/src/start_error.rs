@@ -1,9 +1,9 @@
-//! Errors of the start of an export.
+//! Errors of starting an export.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Error of a server that was not started. It leaves nothing behind.
+/// Error of a server that was not started. The failed start leaves nothing behind.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot listen on {}: another process is serving there", path.display())]

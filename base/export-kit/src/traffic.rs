@@ -1,4 +1,4 @@
-//! Traffic of clients, as counts for metrics: the same words for every export.
+//! Traffic of clients, with the same counters for every export.
 
 use std::iter::Sum;
 use std::ops::AddAssign;
@@ -16,7 +16,7 @@ macro_rules! counts {
             pub errors: u64,
         }
 
-        /// The counts of one connection, queue or thread, on cache lines of their own.
+        /// Counters of one connection, queue or thread, on separate cache lines.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct Counters {
@@ -42,7 +42,7 @@ macro_rules! counts {
     };
 }
 
-// Those of an export that has no such requests stay zero.
+// Counters of requests that an export does not have stay zero.
 counts! {
     reads,
     writes,
@@ -51,26 +51,26 @@ counts! {
     discards,
     /// Writes of zeros.
     zeroes,
-    /// Questions about what there is where (NBD).
+    /// Block status queries (NBD).
     block_statuses,
-    /// Requests about names, attributes and handles (FUSE).
+    /// Requests for names, attributes and handles (FUSE).
     others,
-    /// Requests that an earlier process had begun and not answered (vhost-user).
+    /// Requests that an earlier process had started and not answered (vhost-user).
     repeated,
-    /// Messages with which clients woke their thread (ring).
+    /// Messages by which clients woke the server's thread (ring).
     doorbells,
     read_bytes,
     written_bytes,
 }
 
 impl Counters {
-    /// Requests of all kinds that touch data or files.
+    /// Number of requests of all kinds that concern data or files.
     pub fn request_count(&self) -> u64 {
         let Self { reads, writes, flushes, discards, zeroes, others, .. } = self;
         [reads, writes, flushes, discards, zeroes, others].into_iter().map(Tally::get).sum()
     }
 
-    /// Counts requests that were answered with an error. Any thread may.
+    /// Counts requests that were answered with an error; thread-safe.
     pub fn count_errors(&self, count: u64) {
         // Relaxed: it is a statistic.
         self.errors.fetch_add(count, Ordering::Relaxed);

@@ -19,13 +19,13 @@ use crate::start_error::StartError;
 #[derive(Clone, Copy, Debug)]
 pub struct SocketPlan {
     pub kind: SocketType,
-    /// Mode of the socket's file. The rights of each client are checked besides.
+    /// Mode of the socket's file. The credentials of each client are checked in addition.
     pub mode: u32,
     /// Maximum number of clients that wait to be accepted.
     pub backlog: i32,
 }
 
-/// A listening socket that never waits for clients, and whose file is removed with it.
+/// A non-blocking listening socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct UnixSocket {
     socket: OwnedFd,
@@ -33,7 +33,7 @@ pub struct UnixSocket {
     identity: FileIdentity,
 }
 
-/// Tells a file from others that had its name before, or have it afterwards.
+/// Identity of a file, to distinguish it from earlier and later files of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileIdentity {
     device: u64,
@@ -41,19 +41,19 @@ struct FileIdentity {
 }
 
 impl UnixSocket {
-    /// Binds the socket, and replaces a socket file that a dead process left.
+    /// Binds the socket. A socket file of a dead process is replaced.
     pub fn bind(path: &Path, plan: SocketPlan) -> Result<Self, StartError> {
         remove_stale_socket(path, plan.kind)?;
         let failed = |source| StartError::Listen { path: path.to_owned(), source };
         let socket = listening_socket(path, plan).map_err(failed)?;
         let identity = FileIdentity::of(path).map_err(failed)?;
         let socket = Self { socket, path: path.to_owned(), identity };
-        // Whatever the umask of this process has taken from the mode is given back.
+        // Restores mode bits that the umask removed.
         fs::set_permissions(path, Permissions::from_mode(plan.mode)).map_err(failed)?;
         Ok(socket)
     }
 
-    /// Accepts the next client; `None` if there is none.
+    /// Accepts the next client. `None` if there is none.
     pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
         loop {
             match accept_with(&self.socket, SocketFlags::CLOEXEC) {
@@ -75,7 +75,7 @@ impl AsFd for UnixSocket {
 impl Drop for UnixSocket {
     fn drop(&mut self) {
         if FileIdentity::of(&self.path).ok() != Some(self.identity) {
-            // Another process has taken the name.
+            // Another process has replaced the file.
             return;
         }
         if let Err(error) = fs::remove_file(&self.path) {
@@ -91,15 +91,15 @@ impl FileIdentity {
     }
 }
 
-/// Ends one direction of a connection, or both: calls that wait there return.
+/// Shuts down one direction of a connection, or both. Calls that are blocked on it return.
 pub fn end_socket(socket: &impl AsFd, how: Shutdown) {
     if let Err(error) = shutdown(socket, how) {
-        // The peer was faster.
+        // The peer has already closed the connection.
         tracing::trace!(%error, "the connection had ended");
     }
 }
 
-/// The file has its mode, or a stricter one, from its first moment on.
+/// Creates the listening socket. From the beginning its file has the given mode or a stricter one.
 fn listening_socket(path: &Path, plan: SocketPlan) -> io::Result<OwnedFd> {
     let socket = new_socket(plan.kind)?;
     fchmod(&socket, Mode::from_raw_mode(plan.mode))?;
@@ -113,7 +113,7 @@ fn new_socket(kind: SocketType) -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, kind, flags, None)
 }
 
-/// Removes the socket of a process that is gone. Anything else is left alone and reported.
+/// Removes the socket of a dead process. Other files are left unchanged and reported.
 fn remove_stale_socket(path: &Path, kind: SocketType) -> Result<(), StartError> {
     let failed = |source| StartError::Listen { path: path.to_owned(), source };
     let file_type = match fs::symlink_metadata(path) {
@@ -127,7 +127,7 @@ fn remove_stale_socket(path: &Path, kind: SocketType) -> Result<(), StartError> 
     let connected =
         new_socket(kind).and_then(|socket| connect(&socket, &SocketAddrUnix::new(path)?));
     match connected {
-        // One with a full backlog is served, too.
+        // A full backlog also means that a process is serving.
         Ok(()) | Err(Errno::AGAIN) => Err(StartError::SocketInUse { path: path.to_owned() }),
         Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(failed),
         Err(error) => Err(failed(error.into())),
