@@ -1,4 +1,4 @@
-//! Connections: accepted whatever the system lacks, and bounded in number.
+//! Connections: the accept loop, with a limit on their number.
 
 use std::fmt::Display;
 use std::io;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::seats::{Seat, Seats};
 
-/// How long to pause after the system had no descriptor for another connection.
+/// Pause after the system had no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Waits for the next connection. When `next` fails, such as for want of a descriptor, it is asked
-/// again after a pause. The log calls the connection `name`.
+/// Waits for the next connection. If `next` fails, for example because no descriptor is free, it is
+/// called again after a pause. The log calls the connection `name`.
 pub async fn accept<C, N>(name: &str, next: impl Fn() -> N) -> C
 where
     N: Future<Output = io::Result<C>>,
@@ -27,9 +27,9 @@ where
     }
 }
 
-/// Serves each connection that `next` gives in a task of its own, `count_max` of them at once: a
-/// new one takes the place of the oldest whose seat is to spare, or waits to be accepted until
-/// there is one. It ends when it is dropped, and its connections go on.
+/// Serves each connection from `next` in its own task, at most `count_max` concurrently. Beyond
+/// that limit, a new connection replaces the oldest idle one, or waits to be accepted until there
+/// is one. Dropping the future stops accepting; accepted connections continue.
 pub async fn serve_all<C, E, N, S>(
     name: &'static str,
     count_max: usize,

@@ -1,4 +1,4 @@
-//! The host that the program runs on.
+//! The host on which the program runs.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use anyhow::Context;
 
 const NAME_PATH: &str = "/proc/sys/kernel/hostname";
 
-/// The name of this host, as the kernel has it.
+/// Host name according to the kernel.
 ///
 /// # Errors
 /// `/proc` cannot be read.

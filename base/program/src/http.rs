@@ -1,4 +1,4 @@
-//! HTTP/1.1 on a connection whose seat is to spare while no request is in hand.
+//! HTTP/1.1 connections that may be closed in favour of new ones while they have no request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,16 +15,15 @@ use shares::Owner;
 
 use crate::seats::Seat;
 
-/// HTTP/1.1 of which a connection may take so long to send the head of its next request: idle ones
-/// are closed.
+/// HTTP/1.1 with a time limit on the head of the next request, which also closes idle connections.
 pub fn http1_limited(head_time_max: Duration) -> http1::Builder {
     let mut http1 = http1::Builder::new();
     http1.timer(TokioTimer::new()).header_read_timeout(head_time_max);
     http1
 }
 
-/// Serves a connection that has a seat, which is held from the end of a request on until the answer
-/// is handed to the connection. Else it is `peer`'s to spare.
+/// Serves a connection with a seat. The seat is held from the end of a request until the response
+/// is passed to the connection. At other times it is spare, under the owner `peer`.
 pub fn serve_http1<I, S, B>(
     http1: &http1::Builder,
     stream: I,
@@ -43,7 +42,7 @@ where
     http1.serve_connection(stream, Seated { service, seat, peer })
 }
 
-/// A service that holds the seat of its connection while it has a request in hand.
+/// A service that holds the seat of its connection while it serves a request.
 #[derive(Debug)]
 pub struct Seated<S> {
     service: S,
@@ -51,21 +50,21 @@ pub struct Seated<S> {
     peer: Owner,
 }
 
-/// Body of a request that is in hand once the body has come whole.
+/// Body of a request. When the body is complete, the seat is held.
 #[derive(Debug)]
 pub struct ArrivingBody {
     body: Incoming,
     seat: Arc<Seat>,
 }
 
-/// Body of an answer, whose connection is busy until it is dropped.
+/// Body of a response. The connection is busy until it is dropped.
 #[derive(Debug)]
 pub struct SeatedBody<B> {
     body: B,
     _busy: Busy,
 }
 
-/// Of a seat that is to spare again when this is dropped.
+/// Guard of a busy seat. Dropping it makes the seat spare again.
 #[derive(Debug)]
 struct Busy {
     seat: Arc<Seat>,
@@ -100,7 +99,7 @@ where
 }
 
 impl ArrivingBody {
-    /// Where the seat was given to somebody else, the connection ends at once.
+    /// If the seat was taken by another connection, this connection is closed.
     fn hold_if_whole(&self) {
         let _is_held = self.body.is_end_stream() && self.seat.hold(Owner::NOBODY);
     }
@@ -162,11 +161,11 @@ mod tests {
     use super::*;
     use crate::serve_all;
 
-    /// Nobody waits for it here.
+    /// Effectively no time limit, because the tests do not wait for it.
     const HEAD_TIME_MAX: Duration = Duration::from_secs(1 << 30);
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-    /// An answer that ends when it is told to.
+    /// A response body that ends when the sender is used.
     struct Awaited(oneshot::Receiver<()>);
 
     impl Body for Awaited {
@@ -181,8 +180,8 @@ mod tests {
         }
     }
 
-    /// Has two places served while `work` connects by the first channel, and is shown requests that
-    /// have begun by the second.
+    /// Serves with two seats while `work` connects through the first channel. The second channel
+    /// passes the requests that have started.
     async fn with_two_places<W: Future<Output = ()>>(
         work: impl FnOnce(
             mpsc::UnboundedSender<DuplexStream>,
@@ -236,7 +235,7 @@ mod tests {
                 let mut answers = Vec::new();
                 let mut head = [0; 15];
                 tokio::select! {
-                    // Of requests without their bodies some begin as well.
+                    // Requests without their bodies may also start.
                     () = async {
                         while let Some(it) = begun.recv().await {
                             answers.push(it);

@@ -1,11 +1,12 @@
-//! Common parts of programs that run as services: start, log, signals, sockets and connections.
+//! Common parts of programs that run as services: startup, logging, signals, sockets and
+//! connections.
 //!
 //! ```text
 //! run ─▶ options ─▶ start_log ─▶ bind_in_place ─▶ ready ─▶ serve_all ─▶ Signals ─▶ stopping
 //! ```
 //!
-//! The crate knows no path and no protocol beyond the limits of HTTP/1.1. The program decides who
-//! may connect, how many clients and for how long.
+//! The crate defines no paths, and no protocol except limits of HTTP/1.1. The program decides on
+//! access, and on the number and duration of connections.
 #![forbid(unsafe_code)]
 
 mod connections;

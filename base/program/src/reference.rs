@@ -1,18 +1,19 @@
-//! The pages of `docs/reference` that list the options of programs, for the tests of these.
+//! Pages of `docs/reference` that list the options of programs, for the programs' tests.
 
 use std::path::Path;
 
 use clap::CommandFactory;
 use clap_markdown::MarkdownOptions;
 
-/// The pages, from the root of the project.
+/// Directory of the pages, relative to the root of the project.
 const FOLDER: &str = "docs/reference";
 
-/// Fails unless the page of a program with options `O` says what its help says. With
-/// `UPDATE_REFERENCE` in the environment the page is written. `root` is the root of the project.
+/// Fails unless the page of a program with options `O` agrees with its help text. If the
+/// environment variable `UPDATE_REFERENCE` is set, the page is written instead. `root` is the root
+/// of the project.
 ///
 /// # Panics
-/// The page is stale.
+/// The page is out of date.
 pub fn check_reference<O: CommandFactory>(root: &Path) {
     let command = O::command().disable_help_subcommand(true);
     let name = command.get_name().to_owned();

@@ -1,13 +1,13 @@
-//! Limit on connections, with idle connections that are ended in favour of new ones.
+//! Limit on connections. Idle connections are closed in favour of new ones.
 //!
 //! ```text
 //! entered ─▶ held ◀──▶ spare ─▶ ended, when somebody comes and all seats are taken
 //!                        the oldest of the owner who has the most spare ones
 //! ```
 //!
-//! A connection has its seat to spare before its first request and between requests. Seats that are
-//! held are shared between their owners like all limits, except that each owner may have one: an
-//! owner of many leaves as many to others.
+//! The seat of a connection is spare before its first request and between requests. Held seats are
+//! shared among owners like all limits: an owner of many must leave as many to others. However,
+//! each owner may always hold one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use shares::{Owner, Shares};
 use tokio::sync::{Notify, oneshot};
 
-/// The seats of one listener.
+/// Seats of one listener.
 #[derive(Debug)]
 pub struct Seats {
     count_max: usize,
     taken: Mutex<Taken>,
-    /// Told when a seat is free or to spare.
+    /// Notified when a seat becomes free or spare.
     freed: Notify,
 }
 
@@ -29,11 +29,11 @@ struct Taken {
     next_id: u64,
     count: usize,
     held: Shares,
-    /// The oldest of each owner first. What is dropped here ends its connection.
+    /// Spare seats of each owner, the oldest first. Dropping an entry closes its connection.
     spare: BTreeMap<Owner, BTreeMap<u64, oneshot::Sender<()>>>,
 }
 
-/// The seat of one connection, which is its own until it is dropped. Held by nobody at first.
+/// Seat of one connection. Dropping it frees the seat. Initially nobody holds it.
 #[derive(Debug)]
 pub struct Seat {
     seats: Arc<Seats>,
@@ -44,11 +44,11 @@ pub struct Seat {
 enum State {
     Held(Owner, oneshot::Sender<()>),
     Spare(Owner, u64),
-    /// It was given to somebody else.
+    /// The seat was taken by another connection.
     Ended,
 }
 
-/// Ready when the seat was given to somebody else. Nothing is ever sent: the other end is dropped.
+/// Completes when the seat was taken by another connection. Nothing is sent; the sender is dropped.
 pub type SeatEnd = oneshot::Receiver<()>;
 
 impl Seats {
@@ -56,7 +56,7 @@ impl Seats {
         Arc::new(Self { count_max, taken: Mutex::default(), freed: Notify::new() })
     }
 
-    /// A seat that is free, or the oldest that somebody has to spare. `None`: all are held.
+    /// Takes a free seat, or replaces the oldest spare one. `None` if all seats are held.
     pub fn try_enter(self: &Arc<Self>) -> Option<(Arc<Seat>, SeatEnd)> {
         let mut taken = self.lock();
         if taken.count >= self.count_max && !taken.end_oldest_of_most() {
@@ -70,7 +70,7 @@ impl Seats {
         Some((Arc::new(Seat { seats: Arc::clone(self), state }), end))
     }
 
-    /// The same, once there is one.
+    /// Waits until a seat can be taken.
     pub async fn enter(self: &Arc<Self>) -> (Arc<Seat>, SeatEnd) {
         loop {
             let freed = self.freed.notified();
@@ -87,7 +87,7 @@ impl Seats {
 }
 
 impl Seat {
-    /// Is to spare from now on, as the newest of an owner.
+    /// Makes the seat spare, as the newest of `owner`.
     pub fn spare(&self, owner: Owner) {
         self.change(|taken, state| match state {
             State::Held(holder, keep) => {
@@ -103,8 +103,8 @@ impl Seat {
         self.seats.freed.notify_one();
     }
 
-    /// Is not to spare from now on. Returns false, and changes nothing, where the owner would have
-    /// more than it leaves to others, or the seat was given to somebody else.
+    /// Makes the seat held. Returns false without a change if the owner's share would be exceeded,
+    /// or if the seat was taken by another connection.
     pub fn hold(&self, owner: Owner) -> bool {
         let count_max = self.seats.count_max;
         let mut is_held = false;
@@ -177,7 +177,8 @@ impl Taken {
         keep
     }
 
-    /// Returns false where no seat is to spare.
+    /// Closes the oldest connection of the owner with the most spare seats. Of equally many, the
+    /// owner with the oldest one is chosen. Returns false if there is no spare seat.
     fn end_oldest_of_most(&mut self) -> bool {
         let age = |seats: &BTreeMap<u64, _>| seats.keys().next().map(|id| u64::MAX - id);
         let most = self.spare.iter().max_by_key(|(_, seats)| (seats.len(), age(seats)));

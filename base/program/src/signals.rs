@@ -1,37 +1,37 @@
-//! Signals that stop a program or make it read its files again.
+//! Signals that stop a program or reload its configuration.
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Request of a signal.
+/// Request by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     Stop,
     Reload,
 }
 
-/// Handler of the signals of a program, in place of their default action.
+/// Signal handlers of a program, which replace the default actions.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// Of programs that have something to read again; others die of it.
+    /// SIGHUP, for programs that can reload. It terminates other programs.
     hang_up: Option<Signal>,
 }
 
 impl Signals {
-    /// Listens to SIGTERM, SIGINT and SIGHUP, within a runtime.
+    /// Handles SIGTERM, SIGINT and SIGHUP. Must be called in a runtime.
     ///
     /// # Errors
-    /// The system has no descriptor for it.
+    /// The system has no free descriptor.
     pub fn listen() -> anyhow::Result<Self> {
         Ok(Self { hang_up: Some(listen(SignalKind::hangup())?), ..Self::listen_to_stop()? })
     }
 
-    /// Listens to SIGTERM and SIGINT, within a runtime.
+    /// Handles SIGTERM and SIGINT. Must be called in a runtime.
     ///
     /// # Errors
-    /// The system has no descriptor for it.
+    /// The system has no free descriptor.
     pub fn listen_to_stop() -> anyhow::Result<Self> {
         let terminate = listen(SignalKind::terminate())?;
         Ok(Self { terminate, interrupt: listen(SignalKind::interrupt())?, hang_up: None })
@@ -53,7 +53,7 @@ impl Signals {
         }
     }
 
-    /// Waits for one that says to stop.
+    /// Waits for a signal to stop.
     pub async fn stop(&mut self) {
         while self.next().await != Wish::Stop {}
     }

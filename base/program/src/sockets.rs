@@ -6,18 +6,20 @@ use std::path::Path;
 use anyhow::Context;
 use tokio::net::UnixListener;
 
-/// Listens at `path`, within a runtime. Takes the place of a socket that is there: clients find the
-/// old or the new one. `restrict` says who may use the file before it is found under its name.
+/// Listens at `path`. Must be called in a runtime. An existing socket is replaced atomically:
+/// clients find the old or the new one. `restrict` sets the access rights of the file before it
+/// gets its name.
 ///
 /// # Errors
-/// The file cannot be made, restricted or given its name.
+/// The file cannot be created, restricted or renamed.
 pub fn bind_in_place(
     path: &Path,
     restrict: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<UnixListener> {
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
     let name = path.file_name().with_context(|| doing("find the name of"))?;
-    // Hidden: who looks for sockets in the folder, as the kubelet does, finds whole ones only.
+    // Hidden, so that programs that scan the directory for sockets, such as the kubelet, find only
+    // complete ones.
     let new_path = path.with_file_name(format!(".{}.new", name.display()));
     remove_if_there(&new_path).with_context(|| doing("replace"))?;
     let listener = UnixListener::bind(&new_path).with_context(|| doing("make"))?;
@@ -26,10 +28,10 @@ pub fn bind_in_place(
     Ok(listener)
 }
 
-/// Removes a file, which need not be there.
+/// Removes a file if it exists.
 ///
 /// # Errors
-/// Those of the system, but that there is none.
+/// All errors of the system except a missing file.
 pub fn remove_if_there(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,4 +1,4 @@
-//! The way from the command line to what a program does, and its end.
+//! Start of a program, from the command line to its work, and its end.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,8 +9,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::signals::Signals;
 
-/// Starts a program with the options of its command line and of the file that this names, and
-/// reports its failure. A panic ends it.
+/// Starts a program with the options of its command line and option file, and reports its error. A
+/// panic ends the program.
 pub fn run<O: Parser>(start: impl FnOnce(O) -> anyhow::Result<()>) -> ExitCode {
     service_manager::die_of_panics();
     let options = option_file::read_options().map_err(anyhow::Error::from);
@@ -32,10 +32,10 @@ pub fn write_manual<O: CommandFactory>(folder: &Path) -> anyhow::Result<()> {
     written.with_context(|| format!("cannot write to {}", folder.display()))
 }
 
-/// Starts logging to standard error, by the value of the option `--log`. Called once.
+/// Starts logging to standard error, with the filter of the option `--log`. Must be called once.
 ///
 /// # Errors
-/// It is no filter.
+/// The filter is invalid.
 pub fn start_log(filter: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter).with_context(|| {
         format!("invalid log filter --log {filter:?}; use a level such as info")
@@ -49,11 +49,11 @@ pub fn start_log(filter: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Does the work of a program on one thread, with so many more for what blocks. What blocks at the
-/// end is given up.
+/// Runs `work` on a runtime with one thread, and at most `blocking_thread_count_max` threads for
+/// blocking operations. Operations that still block at the end are abandoned.
 ///
 /// # Errors
-/// That of the work, or there are no threads.
+/// The error of `work`, or no thread can be started.
 pub fn block_on(
     blocking_thread_count_max: usize,
     work: impl Future<Output = anyhow::Result<()>>,
@@ -69,7 +69,7 @@ pub fn block_on(
     result
 }
 
-/// Serves until the program is asked to stop, and tells the service manager of both.
+/// Serves until the program is asked to stop, and notifies the service manager at both moments.
 pub async fn serve_until_stopped(mut signals: Signals, serving: impl Future<Output = ()>) {
     service_manager::ready();
     tokio::select! {
