@@ -1,6 +1,6 @@
-//! State that outlives a process: versioned JSON in a file that is replaced as a whole.
+//! Persistent state of a process: versioned JSON in a file that is replaced atomically.
 //!
-//! A reader, and a start after a loss of power, find the state before or after a change.
+//! Readers, and a start after a power loss, find the state before or after a change.
 #![forbid(unsafe_code)]
 
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -11,19 +11,20 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Of every state file so far.
+/// Format version of all state files.
 const FORMAT_VERSION: u32 = 1;
 
-/// State in memory that is the same on disk, but for what was [noted](StateFile::note).
+/// State in memory and on disk. Both are equal, except for changes that [`StateFile::note`] could
+/// not store.
 #[derive(Debug)]
 pub struct StateFile<T> {
     path: PathBuf,
     state: T,
-    /// Something was noted that the file lacks.
+    /// A noted change is missing in the file.
     is_behind: bool,
 }
 
-/// The state's own fields stand beside the version.
+/// Content of the file: the version and the fields of the state in one object.
 #[derive(Serialize, Deserialize)]
 struct Versioned<T> {
     version: u32,
@@ -32,12 +33,13 @@ struct Versioned<T> {
 }
 
 impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
-    /// Reads the file; `None` when there is none.
+    /// Reads the file. `None` if it does not exist.
     pub fn open(path: PathBuf) -> io::Result<Option<Self>> {
         Ok(read(&path)?.map(|state| Self { path, state, is_behind: false }))
     }
 
-    /// Reads the file, or begins with the default, which is stored with the first change.
+    /// Reads the file. If it does not exist, starts with the default, which is stored at the first
+    /// change.
     pub fn open_or_default(path: PathBuf) -> io::Result<Self>
     where
         T: Default,
@@ -46,7 +48,7 @@ impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
         Ok(Self { path, state, is_behind: false })
     }
 
-    /// Stores a first state.
+    /// Creates the file with an initial state.
     pub fn create(path: PathBuf, state: T) -> io::Result<Self> {
         store(&path, &state)?;
         Ok(Self { path, state, is_behind: false })
@@ -56,7 +58,7 @@ impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
         &self.state
     }
 
-    /// Changes the state in memory and on disk; on an error in neither.
+    /// Changes the state in memory and on disk. On an error, neither is changed.
     pub fn change(&mut self, change: impl FnOnce(&mut T)) -> io::Result<()> {
         let mut state = self.state.clone();
         change(&mut state);
@@ -68,8 +70,8 @@ impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
         Ok(())
     }
 
-    /// Changes the state in memory to what is so already, and on disk if that can be; else the next
-    /// change brings it there.
+    /// Records a completed change: in memory always, and on disk if possible. On an error, the next
+    /// change stores it.
     pub fn note(&mut self, change: impl FnOnce(&mut T)) -> io::Result<()> {
         let before = self.state.clone();
         change(&mut self.state);
@@ -81,7 +83,7 @@ impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
         Ok(())
     }
 
-    /// Reads the file again, which may have been edited, and changes nothing yet.
+    /// Reads the file again, because it may have been edited, without changing the state.
     pub fn read_again(&self) -> io::Result<T>
     where
         T: Default,
@@ -89,12 +91,12 @@ impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
         Ok(read(&self.path)?.unwrap_or_default())
     }
 
-    /// Writes the state as it is in memory, after [`StateFile::replace`].
+    /// Stores the state in memory, after [`StateFile::replace`].
     pub fn store(&self) -> io::Result<()> {
         store(&self.path, &self.state)
     }
 
-    /// Replaces the state by one that was read again.
+    /// Replaces the state in memory by one that was read again.
     pub fn replace(&mut self, state: T) {
         self.is_behind = false;
         self.state = state;
@@ -107,7 +109,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
         result => result?,
     };
     let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-    // In two steps: a flattened state would take any other field in silence.
+    // Parsed in two steps, because a flattened field would silently accept unknown fields.
     let Versioned::<serde_json::Map<String, serde_json::Value>> { version, state } =
         serde_json::from_slice(&text)
             .map_err(|error| damaged(format!("it is damaged: {error}")))?;
@@ -125,15 +127,14 @@ fn store(path: &Path, state: &impl Serialize) -> io::Result<()> {
     replace_file(path, &serde_json::to_vec_pretty(&Versioned { version: FORMAT_VERSION, state })?)
 }
 
-/// Gives the file at `path` new contents so that after a loss of power it has the old or the new.
+/// Replaces the file at `path` atomically: after a power loss it has the old or the new contents.
 pub fn replace_file(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("json.new");
     put_in_place(&temporary, File::create(&temporary)?, path, contents)
 }
 
-/// Replaces a file as [`replace_file`] does, for contents that only its owner may read: a new file
-/// has mode 0600. One that is there keeps its owner, group and mode, but for the right of others to
-/// change it.
+/// Replaces a file as [`replace_file`] does, for confidential contents. A new file has mode 0600.
+/// An existing file keeps its owner, group and mode, except that others lose write permission.
 pub fn replace_private_file(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
