@@ -1,5 +1,5 @@
-//! Duties of a program towards the service manager: to tell how far it is (`sd_notify(3)`), and to
-//! die when it is broken.
+//! Interaction of a program with the service manager: state notifications (`sd_notify(3)`), and
+//! termination at a panic.
 #![forbid(unsafe_code)]
 
 mod notify;

@@ -1,4 +1,4 @@
-//! Datagrams to the socket that `NOTIFY_SOCKET` names. Without one, nothing is told.
+//! Datagrams to the socket in `NOTIFY_SOCKET`. Without this variable nothing is sent.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,34 +7,34 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Everything is served.
+/// Reports that the program serves.
 pub fn ready() {
     tell("READY=1\n");
 }
 
-/// The program is draining.
+/// Reports that the program is stopping.
 pub fn stopping() {
     tell("STOPPING=1\n");
 }
 
-/// Whatever is being done takes this much longer at most, from now on.
+/// Extends the timeout of the current start or stop by `time` from now.
 pub fn extend_timeout(time: Duration) {
     tell(&format!("EXTEND_TIMEOUT_USEC={}\n", time.as_micros()));
 }
 
-/// The configuration is being read again; [`ready`] says that it was.
+/// Reports that the configuration is being reloaded; [`ready`] must report the end.
 pub fn reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let now_us = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
     tell(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n"));
 }
 
-/// The program gets on with its work.
+/// Sends the keep-alive message of the watchdog.
 pub fn alive() {
     tell("WATCHDOG=1\n");
 }
 
-/// Time that the service manager waits to hear of that; `None` when it does not care.
+/// Timeout of the watchdog. `None` if it is not enabled for this process.
 pub fn watchdog_time() -> Option<Duration> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     let is_meant = number("WATCHDOG_PID").is_none_or(|id| id == u64::from(std::process::id()));
@@ -49,7 +49,7 @@ fn tell(message: &str) {
     }
 }
 
-/// A name that begins with `@` is in the abstract namespace.
+/// Sends a datagram. A name that begins with `@` is in the abstract namespace.
 fn send(socket: &OsStr, message: &str) -> io::Result<()> {
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

@@ -1,5 +1,5 @@
-//! The death of a program in which a thread panics, and work that is exempt from it: what changes
-//! nothing that others use, and is undone by being dropped.
+//! Termination of a program when a thread panics, and exempt work: it changes no shared state, and
+//! is undone when it is dropped.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,31 +9,31 @@ use std::pin::pin;
 use std::process;
 use std::task::Poll;
 
-/// Value that a panic throws.
+/// Payload of a panic.
 pub type Panic = Box<dyn Any + Send>;
 
 thread_local! {
-    /// Whether a panic ends the work of the thread alone.
+    /// True if a panic ends only the work of this thread.
     static IS_CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Ends the process when a thread panics, once the panic was told, unless its work is contained.
-/// Programs that ship and those that tests attack die of the same.
+/// Makes a panic end the process after it was reported, unless the panicking work is contained.
+/// Released programs and those under test behave the same.
 pub fn die_of_panics() {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         tell(panic);
-        // A thread that has ended so far that it knows nothing of itself contains nothing.
+        // A thread whose thread-locals are already destroyed contains nothing.
         if !IS_CONTAINED.try_with(Cell::get).unwrap_or(false) {
             process::abort();
         }
     }));
 }
 
-/// Whether panics of the thread are contained, as it was set until this is dropped.
+/// Setting of the thread's containment, restored when this is dropped.
 struct Set {
     before: bool,
-    /// Stays on its thread.
+    /// Not `Send`, because the setting belongs to the thread.
     _thread: PhantomData<*const ()>,
 }
 
@@ -49,7 +49,7 @@ impl Drop for Set {
     }
 }
 
-/// Does work whose panic ends nothing but itself, and is returned.
+/// Does work whose panic is returned as an error.
 ///
 /// # Errors
 /// The work panicked.
@@ -58,7 +58,7 @@ pub fn contain<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
     panic::catch_unwind(AssertUnwindSafe(work))
 }
 
-/// The same of a future, which is dropped after a panic.
+/// Runs a future whose panic is returned as an error. It is dropped after a panic.
 ///
 /// # Errors
 /// The work panicked.
@@ -71,8 +71,7 @@ pub async fn contain_future<T>(work: impl Future<Output = T>) -> Result<T, Panic
     .await
 }
 
-/// Does a part of contained work of which a panic ends the process all the same: it changes what
-/// others use.
+/// Runs a part of contained work that changes shared state, so that a panic in it ends the process.
 pub async fn do_or_die<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     std::future::poll_fn(|context| {
@@ -82,7 +81,7 @@ pub async fn do_or_die<T>(work: impl Future<Output = T>) -> T {
     .await
 }
 
-/// The text of a panic.
+/// Message of a panic.
 pub fn text_of(panic: &Panic) -> &str {
     let texts = [panic.downcast_ref::<&str>().copied(), panic.downcast_ref().map(String::as_str)];
     texts.into_iter().flatten().next().unwrap_or("a panic without a text")
