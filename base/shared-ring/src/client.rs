@@ -1,4 +1,4 @@
-//! The client's half: publishes entries and waits for them.
+//! Client half of the ring: publishes entries and waits for their completion.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,21 +12,22 @@ use crate::lines::{self, Entry};
 use crate::memory::{BufferPlace, Memory};
 use crate::sys;
 
-/// The memory of one connection, as the client sees it.
+/// Memory of one connection, from the client's side.
 #[derive(Debug)]
 pub struct ClientRing {
     memory: Memory,
 }
 
-/// A slot of a lane, as long as the client owns it, and its place while it is under way.
+/// A slot of a lane. Its owner holds this value while the slot is not in flight, and uses it to
+/// identify the slot meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(usize);
 
 impl Slot {
-    /// The slot of this index.
+    /// Returns the slot of this index.
     ///
     /// # Panics
-    /// When there is none.
+    /// If `index` is out of range.
     pub fn at(index: usize) -> Self {
         assert!(index < SLOTS, "slot {index} of {SLOTS}");
         Self(index)
@@ -38,7 +39,7 @@ impl Slot {
 }
 
 impl ClientRing {
-    /// Maps what the server has sent. Fails unless it has the length that so many lanes need.
+    /// Maps the memory from the server. Fails unless it has the size for this number of lanes.
     pub fn map(file: BorrowedFd<'_>, lane_count: usize) -> io::Result<Arc<Self>> {
         if !(1..=LANES_MAX).contains(&lane_count) {
             let message = format!("unsupported number of lanes: {lane_count}");
@@ -51,61 +52,64 @@ impl ClientRing {
         self.memory.lane_count()
     }
 
-    /// Size of the device by the server's latest word.
+    /// Latest size of the device from the server.
     pub fn size_bytes(&self) -> u64 {
         self.memory.size_word().load(Ordering::Relaxed)
     }
 }
 
-/// A lane, for one thread at a time. Made once for each lane of a connection.
+/// A lane, for one thread at a time. Must be created once for each lane of a connection.
 #[derive(Debug)]
 pub struct ClientLane {
     ring: Arc<ClientRing>,
     lane: usize,
-    /// The position of the next entry.
+    /// Position of the next entry.
     next: u64,
-    /// A bit for each slot that no entry names.
+    /// Bit set of the free slots.
     free: u64,
-    /// The position of the last entry of each slot.
+    /// Position of the last entry of each slot.
     positions: [u64; SLOTS],
     is_announced: bool,
 }
 
 impl ClientLane {
+    /// Creates the client's state of a lane.
+    ///
     /// # Panics
-    /// When the connection has no such lane.
+    /// If the connection has no such lane.
     pub fn new(ring: Arc<ClientRing>, lane: usize) -> Self {
         assert!(lane < ring.lane_count(), "lane {lane} of {}", ring.lane_count());
         Self { ring, lane, next: 0, free: u64::MAX, positions: [0; SLOTS], is_announced: false }
     }
 
-    /// Entries that were submitted so far.
+    /// Number of entries submitted so far.
     pub fn submitted(&self) -> u64 {
         self.next
     }
 
-    /// A slot to put data in and to submit.
+    /// Takes a free slot, to be filled and submitted.
     #[inline]
     pub fn take_slot(&mut self) -> Option<Slot> {
-        // Always the lowest: its buffer is the one that was used last, and near.
+        // The lowest free slot, because its buffer was used most recently and is likely in the
+        // cache.
         let slot = self.free.trailing_zeros();
         self.free &= self.free.wrapping_sub(1);
         (slot < u64::BITS).then_some(Slot(slot as usize))
     }
 
-    /// Gives a slot back that is done, or was not submitted.
+    /// Frees a slot whose entry has completed, or that was not submitted.
     #[inline]
     pub fn free_slot(&mut self, slot: Slot) {
         self.free |= 1 << slot.0;
     }
 
-    /// Copies data for an entry to byte `start` of the slot's buffer.
+    /// Copies data to the slot's buffer, from byte `start` on.
     #[inline]
     pub fn copy_in(&self, slot: Slot, start: usize, from: &[u8]) {
         self.ring.memory.copy_in(self.place(slot, start), from);
     }
 
-    /// Copies data of an entry that is done.
+    /// Copies data of a completed entry from the slot's buffer.
     #[inline]
     pub fn copy_out(&self, slot: Slot, start: usize, into: &mut [u8]) {
         self.ring.memory.copy_out(self.place(slot, start), into);
@@ -116,7 +120,7 @@ impl ClientLane {
         BufferPlace { lane: self.lane, slot: slot.0, start }
     }
 
-    /// Publishes an entry for a slot that was taken; its field `slot` is set here.
+    /// Publishes an entry for a slot that was taken. Sets its field `slot`.
     #[inline]
     pub fn submit(&mut self, slot: Slot, entry: Entry) {
         if !self.is_announced {
@@ -130,29 +134,28 @@ impl ClientLane {
         self.ring.memory.submission(self.lane, position).publish(position, &entry);
     }
 
-    /// Returns whether the server has to be rung for what was submitted, which falls to the caller
-    /// if so.
+    /// Returns whether the server is asleep and the caller must ring its doorbell.
     #[inline]
     pub fn must_ring(&self) -> bool {
         lines::after_publishing();
         self.ring.memory.server_sleep().must_be_woken()
     }
 
-    /// Result of the entry of a slot, once it has ended.
+    /// Status of the slot's entry, once it has completed.
     #[inline]
     pub fn status(&self, slot: Slot) -> Option<u32> {
         self.ring.memory.completion(self.lane, slot.0).status_of(self.positions[slot.0])
     }
 
-    /// A look at the entries of these slots (a bit for each), for a thread that does not keep the
-    /// lane from others while it waits.
+    /// Creates a watch of the entries in these slots (a bit set), for a thread that waits without
+    /// blocking the lane for others.
     pub fn watch(&self, slots: u64) -> LaneWatch {
         let (ring, lane) = (Arc::clone(&self.ring), self.lane);
         LaneWatch { ring, lane, slots, positions: self.positions }
     }
 
-    /// Sleeps until the server has answered something on this lane, for `time_max` at most, unless
-    /// `is_done` says that there is an answer now. May return early.
+    /// Sleeps until the server completes an entry of this lane, at most `time_max`, unless
+    /// `is_done` returns true after the sleep was announced. May return early.
     pub fn sleep(&self, time_max: Duration, is_done: impl FnOnce(&Self) -> bool) {
         let line = self.ring.memory.lane_sleep(self.lane);
         line.announce();
@@ -163,18 +166,18 @@ impl ClientLane {
     }
 }
 
-/// Some entries of a lane that were under way at one moment, to be waited for.
+/// Entries of a lane that were in flight at one moment, to be waited for.
 #[derive(Clone, Debug)]
 pub struct LaneWatch {
     ring: Arc<ClientRing>,
     lane: usize,
-    /// A bit for each slot that is looked at.
+    /// Bit set of the watched slots.
     slots: u64,
     positions: [u64; SLOTS],
 }
 
 impl LaneWatch {
-    /// Returns whether one of the entries has ended, and nothing else has been put in its slot.
+    /// Returns whether one of the entries has completed and its slot was not reused.
     pub fn has_answer(&self) -> bool {
         let mut left = self.slots;
         while left != 0 {
@@ -188,8 +191,8 @@ impl LaneWatch {
         false
     }
 
-    /// Sleeps as [`ClientLane::sleep`] does. Of several threads that sleep at once on one lane some
-    /// may sleep for all of `time_max`.
+    /// Sleeps as [`ClientLane::sleep`] does. If several threads sleep on one lane, some may sleep
+    /// for the whole `time_max`.
     pub fn sleep(&self, time_max: Duration) {
         let line = self.ring.memory.lane_sleep(self.lane);
         line.announce();

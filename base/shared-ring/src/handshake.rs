@@ -1,9 +1,8 @@
-//! The two messages before the ring: a client says what it wants to open, the server answers with
-//! memory or with why not.
+//! Handshake of two messages before the ring is used: the client requests a volume, and the server
+//! answers with shared memory or an error.
 //!
-//! They travel over a Unix socket that keeps messages apart (`SOCK_SEQPACKET`). Afterwards each
-//! message on it is a doorbell for the server, of any contents, and its end is the end of the
-//! connection.
+//! The messages are sent over a Unix socket of type `SOCK_SEQPACKET`. Afterwards each message on
+//! it, of any contents, is a doorbell for the server. Closing the socket closes the connection.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,51 +15,51 @@ use rustix::net::{
 
 use crate::layout::{SLOT_BYTES, SLOTS};
 
-/// The version of the messages, and of the layout of the memory.
+/// Version of the messages and of the memory layout.
 pub const VERSION: u32 = 1;
 
-/// The longest message.
+/// Maximum length of a message.
 pub const MESSAGE_BYTES_MAX: usize = 2048;
 
 const MAGIC: [u8; 8] = *b"mlnring\0";
 
-/// Bytes of a message before its text.
+/// Length of a message before its text.
 const HEAD_BYTES: usize = 64;
 
-/// The longest text that is sent: a name, or what went wrong.
+/// Maximum length of the text: a name or an error message.
 const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - HEAD_BYTES;
 
-/// Target that a client wants to open.
+/// Object that a client wants to open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// A volume or a snapshot by its name.
+    /// Volume or snapshot by name.
     Name(String),
-    /// The volume that is attached as the block device of this number.
+    /// Volume that is attached as the block device of this number.
     DeviceNumber { major: u32, minor: u32 },
-    /// The volume whose file in the daemon's file system is this one.
+    /// Volume whose file in the daemon's file system has this device and inode number.
     File { device: u64, inode: u64 },
-    /// The volume with this number, which it keeps for good.
+    /// Volume by its id, which never changes.
     VolumeId(u64),
-    /// The same, by a program that has had it open, or that was forked from one which had: it comes
-    /// back to what it had.
+    /// Volume by its id, opened again by a program that had it open, or by a fork of one. It gets
+    /// the access that it had.
     Again { volume_id: u64, access: Access },
 }
 
-/// Access of a client to a volume that it has opened.
+/// Access of a client to its open volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     ReadWrite,
     ReadOnly,
 }
 
-/// Beside the number of a volume. Clients that say nothing are of a time when all opened volumes by
-/// number that they had open before.
+/// Values of the field beside a volume's id. Old clients leave it zero; they use ids only to reopen
+/// volumes.
 const SAYS_NOTHING: u64 = 0;
 const OPENS_ANEW: u64 = 1;
 const COMES_BACK_TO_WRITE: u64 = 2;
 const COMES_BACK_TO_READ: u64 = 3;
 
-/// Description of the volume that a client has opened.
+/// Description of an opened volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
     pub volume_id: u64,
@@ -78,14 +77,14 @@ pub enum Answer {
     Refused { errno: i32, message: String },
 }
 
-/// Why there was no message to understand.
+/// Reason for which no valid message was received.
 #[derive(Debug)]
 pub enum HandshakeError {
     Socket(io::Error),
-    /// The other side has gone.
+    /// The other side has closed the socket.
     Ended,
     Malformed,
-    /// The other side speaks another version.
+    /// The other side uses another protocol version.
     Version {
         theirs: u32,
     },
@@ -115,7 +114,7 @@ impl std::error::Error for HandshakeError {
     }
 }
 
-/// Asks to open `target`, with as many lanes at most.
+/// Requests to open `target`, with at most this number of lanes.
 pub fn send_request(
     socket: BorrowedFd<'_>,
     target: &Target,
@@ -142,7 +141,7 @@ pub fn send_request(
     send(socket, &message.bytes, None)
 }
 
-/// Receives what a client asks to open, and with how many lanes at most.
+/// Receives a client's target and its maximum number of lanes.
 pub fn receive_request(socket: BorrowedFd<'_>) -> Result<(Target, usize), HandshakeError> {
     let (message, _) = receive(socket)?;
     let (first, second) = (message.u64(16), message.u64(24));
@@ -168,7 +167,7 @@ fn by_number(volume_id: u64, why: u64) -> Result<Target, HandshakeError> {
     })
 }
 
-/// Answers a client. The memory goes with the message.
+/// Accepts a client. The memory file is sent with the message.
 pub fn send_answer(socket: BorrowedFd<'_>, opened: &Opened, file: &OwnedFd) -> io::Result<()> {
     let small = |value: usize| u32::try_from(value).expect("counts are small");
     let mut message = Message::new(&opened.name);
@@ -182,7 +181,7 @@ pub fn send_answer(socket: BorrowedFd<'_>, opened: &Opened, file: &OwnedFd) -> i
     send(socket, &message.bytes, Some(file))
 }
 
-/// Refuses a client with an error number and what people should know.
+/// Refuses a client with an error number and a message for users.
 pub fn send_refusal(socket: BorrowedFd<'_>, errno: i32, message: &str) -> io::Result<()> {
     let mut answer = Message::new(message);
     answer.put_u32(12, errno.unsigned_abs().max(1));
@@ -230,7 +229,7 @@ impl Message {
         message
     }
 
-    /// Checks what all messages of all versions have.
+    /// Checks the parts common to all messages and versions.
     fn parse(bytes: Vec<u8>) -> Result<Self, HandshakeError> {
         if bytes.len() < HEAD_BYTES || bytes[..8] != MAGIC {
             return Err(HandshakeError::Malformed);

@@ -1,25 +1,26 @@
-//! Where everything stands in the shared memory. Both sides compute it; nothing of it is read.
+//! Layout of the shared memory. Both sides compute it; no offset is read from the memory.
 
-/// Lanes of one connection, at most.
+/// Maximum number of lanes of one connection.
 pub const LANES_MAX: usize = 16;
 
-/// Slots of a lane, and entries in its ring.
+/// Number of slots of a lane, and of entries in its ring.
 pub const SLOTS: usize = 64;
 
-/// Bytes of the buffer of a slot: the longest piece of data in one entry.
+/// Size of a slot's buffer: the maximum amount of data of one entry.
 pub const SLOT_BYTES: usize = 16 << 10;
 
 pub(crate) const LINE_BYTES: usize = 64;
 const PAGE_BYTES: usize = 4096;
 
-/// In the first page: how large the device is, which the server keeps up to date.
+/// Size of the device, in the first page, kept up to date by the server.
 pub(crate) const SIZE_OFFSET: usize = 0;
-/// The server's word that it sleeps.
+/// Sleep flag of the server.
 pub(crate) const SERVER_SLEEP_OFFSET: usize = 2 * LINE_BYTES;
-/// A bit for each lane that the client has begun to use.
+/// Bit set of the lanes that the client uses.
 pub(crate) const LANES_IN_USE_OFFSET: usize = 4 * LINE_BYTES;
 
-/// From the beginning of a lane. Its first page holds the client's word that it sleeps.
+/// Sleep flag of the client, in the first page of the lane. This offset and the following ones are
+/// relative to the lane.
 const LANE_SLEEP_OFFSET: usize = 0;
 const SUBMISSIONS_OFFSET: usize = PAGE_BYTES;
 const COMPLETIONS_OFFSET: usize = SUBMISSIONS_OFFSET + SLOTS * LINE_BYTES;
@@ -31,7 +32,7 @@ const _: () = assert!(LANES_MAX <= u64::BITS as usize, "a word has a bit for eac
 const _: () = assert!(BUFFERS_OFFSET.is_multiple_of(PAGE_BYTES));
 const _: () = assert!(SLOT_BYTES.is_multiple_of(PAGE_BYTES));
 
-/// The length of the memory of a connection with so many lanes.
+/// Size of the memory of a connection with this number of lanes.
 pub const fn memory_bytes(lane_count: usize) -> usize {
     PAGE_BYTES + lane_count * LANE_BYTES
 }
@@ -40,7 +41,7 @@ pub(crate) fn lane_sleep_offset(lane: usize) -> usize {
     lane_offset(lane) + LANE_SLEEP_OFFSET
 }
 
-/// Offset of the entry at a position that counts from the first entry of the lane.
+/// Offset of the entry at a position, which counts from the first entry of the lane.
 pub(crate) fn submission_offset(lane: usize, position: u64) -> usize {
     let index = usize::try_from(position % SLOTS as u64).expect("there are few slots");
     lane_offset(lane) + SUBMISSIONS_OFFSET + index * LINE_BYTES

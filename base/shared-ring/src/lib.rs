@@ -1,22 +1,23 @@
-//! The memory that the daemon shares with one client, and both halves of the protocol in it.
+//! Ring in memory shared by the daemon and one client, with both halves of the protocol.
 //!
 //! ```text
 //! client ── copies in, publishes an entry ──▶ lane: entries, completions, buffers ──▶ server
 //!        ◀── sees the completion, copies out ──                    ── takes, serves, completes ──
 //! ```
 //!
-//! - A connection is one sealed memory file of the server's making. It holds *lanes*: one thread of
-//!   the client uses a lane at a time, and one thread of the server takes from all of them.
+//! - A connection is one sealed memory file, which the server creates. It contains *lanes*: one
+//!   thread of the client uses a lane at a time, and one thread of the server takes entries from
+//!   all lanes.
 //! - A lane has [`SLOTS`] slots, each with a buffer of [`SLOT_BYTES`]. The client owns a slot until
 //!   it publishes an entry that names it, the server until it completes it.
-//! - Entries stand in a ring as long as there are slots, so that the line of an entry is free again
-//!   whenever the client has a free slot. The server takes them in order and completes them in any.
-//! - Either side may sleep, and says so first; the other one then wakes it.
+//! - The ring of entries has as many elements as there are slots, so an element is free whenever
+//!   the client has a free slot. The server takes entries in order and completes them in any order.
+//! - Either side announces before it sleeps, and the other side then wakes it.
 //!
-//! Everything in the memory can be changed by the client at any moment. The server reads each field
-//! once, into a copy that it checks; what it owns, such as its place in each ring, is never read
-//! from there. The client trusts the server, which can read what the client sends it anyway.
-//! The layout is in `docs/formats/ring.md`.
+//! The client can change everything in the memory at any moment. The server reads each field once,
+//! into a copy that it validates. Its own state, such as its position in each ring, is never read
+//! from the memory. The client trusts the server, which receives the client's data anyway. The
+//! layout is in `docs/formats/ring.md`.
 
 #[cfg(not(loom))]
 mod client;

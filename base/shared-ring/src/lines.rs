@@ -1,7 +1,7 @@
-//! The lines of shared memory, and which end stores what in which order.
+//! Cache lines of the shared memory, and the order in which each side stores to them.
 //!
-//! They hold atomics alone: each line may be looked at while the other side stores to it. Under
-//! `--cfg loom` the same code runs on loom's atomics; see `tests/loom.rs`.
+//! They contain only atomics, because each line may be read while the other side stores to it. With
+//! `--cfg loom` the same code uses loom's atomics; see `tests/loom.rs`.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -18,27 +18,27 @@ pub mod operation {
 pub mod flags {
     /// FUA: the write is flushed before it is completed.
     pub const FUA: u32 = 1;
-    /// Blocks written with zeros stay allocated.
+    /// Zeroed blocks stay allocated.
     pub const KEEP_ALLOCATED: u32 = 2;
 }
 
-/// One entry, out of the shared memory.
+/// Copy of one entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     pub operation: u32,
     pub flags: u32,
     pub slot: u32,
-    /// Where on the device.
+    /// Start of the range on the device.
     pub offset: u64,
-    /// Length of the range; reads and writes move at most a buffer.
+    /// Length of the range. Reads and writes transfer at most one buffer.
     pub length: u64,
 }
 
-/// Where the client publishes an entry.
+/// Line in which the client publishes an entry.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct SubmissionLine {
-    /// One more than the position of the entry that the line holds; zero at first.
+    /// Position of the entry in the line, plus one; initially zero.
     turn: AtomicU64,
     operation: AtomicU32,
     flags: AtomicU32,
@@ -47,16 +47,16 @@ pub struct SubmissionLine {
     length: AtomicU64,
 }
 
-/// Where the server says how the entry ended that named the slot.
+/// Line in which the server publishes the status of a slot's entry.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct CompletionLine {
-    /// One more than the position of that entry; zero at first.
+    /// Position of that entry, plus one; initially zero.
     turn: AtomicU64,
     status: AtomicU32,
 }
 
-/// Where one side says that it sleeps unless the other one has something for it.
+/// Line in which one side announces that it sleeps until the other side wakes it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct SleepLine {
@@ -84,8 +84,8 @@ impl SubmissionLine {
         }
     }
 
-    /// Publishes the entry at `position`, and all that its slot's buffer holds. The client has a
-    /// free slot, so the server has taken what stood here.
+    /// Publishes the entry at `position` with the contents of its slot's buffer. The client has a
+    /// free slot, so the server has taken the line's previous entry.
     #[inline]
     pub fn publish(&self, position: u64, entry: &Entry) {
         self.operation.store(entry.operation, Ordering::Relaxed);
@@ -97,14 +97,14 @@ impl SubmissionLine {
         self.turn.store(position + 1, Ordering::Release);
     }
 
-    /// Returns whether the entry at `position` is there.
+    /// Returns whether the entry at `position` was published.
     #[inline]
     pub fn holds(&self, position: u64) -> bool {
         self.turn.load(Ordering::Relaxed) == position + 1
     }
 
-    /// A copy of the entry at `position`, if it is there. Each field is read once. A client that
-    /// stores to the line meanwhile gets what it deserves: any mixture.
+    /// Copies the entry at `position`, if it was published. Each field is read once. If the client
+    /// stores to the line meanwhile, the copy may be inconsistent, which only harms the client.
     #[inline]
     pub fn take(&self, position: u64) -> Option<Entry> {
         // PAIRS-WITH: SubmissionLine::publish, "the entry and its buffer are complete".
@@ -128,7 +128,7 @@ impl CompletionLine {
         Self { turn: AtomicU64::new(0), status: AtomicU32::new(0) }
     }
 
-    /// Gives the slot back to the client, with all that its buffer holds.
+    /// Completes the entry at `position`, and returns its slot and buffer to the client.
     #[inline]
     pub fn complete(&self, position: u64, status: u32) {
         self.status.store(status, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl CompletionLine {
         self.turn.store(position + 1, Ordering::Release);
     }
 
-    /// Result of the entry at `position`, once it has ended.
+    /// Status of the entry at `position`, once it has completed.
     #[inline]
     pub fn status_of(&self, position: u64) -> Option<u32> {
         // PAIRS-WITH: CompletionLine::complete, "the slot and its buffer are the client's again".
@@ -152,7 +152,7 @@ impl SleepLine {
         Self { is_asleep: AtomicU32::new(0) }
     }
 
-    /// Says that this side sleeps unless it finds something to do when it looks now, once more.
+    /// Announces that this side sleeps, unless it then finds work in a last check.
     #[inline]
     pub fn announce(&self) {
         self.is_asleep.store(1, Ordering::Relaxed);
@@ -161,17 +161,17 @@ impl SleepLine {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the word back.
+    /// Withdraws the announcement.
     #[inline]
     pub fn awake(&self) {
         self.is_asleep.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether this side must be woken, which falls to the caller if so. To be asked after
-    /// [`after_publishing`]. Of several callers at once more than one may be told so.
+    /// Returns whether this side is asleep and the caller must wake it. Must be called after
+    /// [`after_publishing`]. Of several concurrent callers, more than one may get true.
     #[inline]
     pub fn must_be_woken(&self) -> bool {
-        // Relaxed: the fence before has ordered it; the word itself protects nothing.
+        // Relaxed: the preceding fence orders it, and the word itself guards no data.
         let is_asleep = self.is_asleep.load(Ordering::Relaxed) != 0;
         if is_asleep {
             self.is_asleep.store(0, Ordering::Relaxed);
@@ -179,7 +179,7 @@ impl SleepLine {
         is_asleep
     }
 
-    /// The word, for the kernel to wait on while it is 1.
+    /// Futex word; the kernel waits on it while it is 1.
     #[cfg(not(loom))]
     pub(crate) fn word(&self) -> &AtomicU32 {
         &self.is_asleep
@@ -191,7 +191,7 @@ impl SleepLine {
     }
 }
 
-/// To be called between publishing and asking whether the other side must be woken.
+/// Fence between publishing and checking whether the other side must be woken.
 #[inline]
 pub fn after_publishing() {
     // PAIRS-WITH: SleepLine::announce, "either this side finds what was published, or the other

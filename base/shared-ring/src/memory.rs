@@ -1,7 +1,7 @@
-//! The mapping: offsets in, lines and copies out.
+//! Mapping of the shared memory, with access to lines and buffers by offset.
 //!
-//! Nothing here gives out a slice of shared memory: the other side may store to it at any moment.
-//! Lines are made of atomics; everything else is copied.
+//! No function returns a slice of shared memory, because the other side may store to it at any
+//! moment. Lines consist of atomics; everything else is copied.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,10 +13,10 @@ use crate::layout;
 use crate::lines::{CompletionLine, SleepLine, SubmissionLine};
 use crate::sys;
 
-/// What a place must be aligned to for bytes to go there past the cache.
+/// Alignment that non-temporal stores require.
 const STREAM_ALIGNMENT: usize = 16;
 
-/// One side's mapping of the memory of a connection.
+/// Mapping of a connection's memory by one side.
 #[derive(Debug)]
 pub(crate) struct Memory {
     start: NonNull<u8>,
@@ -31,7 +31,7 @@ unsafe impl Send for Memory {}
 // - exclusive: shared access goes through atomics, or copies that expect others to store.
 unsafe impl Sync for Memory {}
 
-/// Byte `start` of the buffer of a slot, and what follows it.
+/// Position in a slot's buffer, from byte `start` on.
 #[derive(Clone, Copy)]
 pub(crate) struct BufferPlace {
     pub(crate) lane: usize,
@@ -52,12 +52,12 @@ impl Memory {
         self.lane_count
     }
 
-    /// The size of the device.
+    /// Size of the device.
     pub(crate) fn size_word(&self) -> &AtomicU64 {
         self.word(layout::SIZE_OFFSET)
     }
 
-    /// A bit for each lane in use, and whatever else the client says.
+    /// Bit set of the lanes in use. The client may store any value.
     pub(crate) fn lanes_in_use(&self) -> &AtomicU64 {
         self.word(layout::LANES_IN_USE_OFFSET)
     }
@@ -93,7 +93,7 @@ impl Memory {
     /// Copies `from` to a slot's buffer.
     ///
     /// # Panics
-    /// When that is longer than the buffer.
+    /// If it is longer than the buffer.
     #[inline]
     pub(crate) fn copy_in(&self, at: BufferPlace, from: &[u8]) {
         let to = self.buffer(at, from.len());
@@ -104,11 +104,11 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
     }
 
-    /// Copies as [`Memory::copy_in`] does, past the cache, and meanwhile brings `next` near, which
-    /// is copied after this. In order with later stores to lines.
+    /// Copies as [`Memory::copy_in`] does, with non-temporal stores, and prefetches `next`, which
+    /// is copied afterwards. The copy is ordered before later stores to lines.
     ///
     /// # Panics
-    /// When that is longer than the buffer.
+    /// If `from` is longer than the buffer.
     #[inline]
     pub(crate) fn stream_in(&self, at: BufferPlace, from: &[u8], next: &[u8]) {
         if !at.start.is_multiple_of(STREAM_ALIGNMENT) {
@@ -124,11 +124,10 @@ impl Memory {
         streaming_copy::fence();
     }
 
-    /// Copies out of a slot's buffer. What the other side stores to it
-    /// meanwhile is copied as it comes.
+    /// Copies from a slot's buffer. Concurrent stores by the other side may be copied partially.
     ///
     /// # Panics
-    /// When that is longer than the buffer.
+    /// If `into` is longer than the buffer.
     #[inline]
     pub(crate) fn copy_out(&self, at: BufferPlace, into: &mut [u8]) {
         let from = self.buffer(at, into.len());

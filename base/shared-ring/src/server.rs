@@ -1,4 +1,4 @@
-//! The server's half: takes entries, copies their data, completes them.
+//! Server half of the ring: takes entries, copies their data, and completes them.
 
 use std::fmt;
 use std::io;
@@ -12,15 +12,15 @@ use crate::lines::{self, Entry};
 use crate::memory::{BufferPlace, Memory};
 use crate::sys;
 
-/// The memory of one connection, as the server sees it. Threads that answer share it.
+/// Memory of one connection, from the server's side. Shared by the threads that complete entries.
 #[derive(Debug)]
 pub struct ServerRing {
     memory: Memory,
-    /// For each lane a bit for each slot whose entry is still to be completed later.
+    /// For each lane, bit set of the slots whose entries are completed by other threads.
     late: Vec<AtomicU64>,
 }
 
-/// An entry that was taken: the server owns its slot until it completes the ticket.
+/// Token of a taken entry. The server owns its slot until it completes the ticket.
 #[derive(Debug)]
 pub struct Ticket {
     lane: usize,
@@ -35,15 +35,15 @@ impl Ticket {
     }
 }
 
-/// Entries that [`Taker::take`] found.
+/// An entry from [`Taker::take`].
 #[derive(Debug)]
 pub struct Taken {
     pub ticket: Ticket,
-    /// Entry as the client wrote it: only the slot was checked.
+    /// Entry as the client wrote it. Only the slot was validated.
     pub entry: Entry,
 }
 
-/// A client did what none may, so that its slots cannot be told apart any more.
+/// Protocol violation of a client, after which the state of its slots is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     NoSuchSlot { slot: u32 },
@@ -62,7 +62,7 @@ impl fmt::Display for Violation {
 }
 
 impl ServerRing {
-    /// Makes the memory. The file is for the client.
+    /// Creates the memory. The file must be sent to the client.
     pub fn create(lane_count: usize, size_bytes: u64) -> io::Result<(Arc<Self>, OwnedFd)> {
         assert!((1..=LANES_MAX).contains(&lane_count), "{lane_count} lanes");
         let file = sys::create_sealed(crate::layout::memory_bytes(lane_count))?;
@@ -73,19 +73,19 @@ impl ServerRing {
         Ok((Arc::new(ring), file))
     }
 
-    /// Tells the client how large the device is.
+    /// Announces the size of the device to the client.
     pub fn set_size_bytes(&self, size_bytes: u64) {
-        // Relaxed: it is a hint; requests past the end are refused by the device.
+        // Relaxed: it is a hint, because the device refuses requests beyond the end.
         if self.memory.size_word().load(Ordering::Relaxed) != size_bytes {
             self.memory.size_word().store(size_bytes, Ordering::Relaxed);
         }
     }
 
-    /// Copies from byte `start` of the ticket's buffer on. The client may change it meanwhile: what
-    /// counts is the copy.
+    /// Copies from byte `start` of the ticket's buffer on. The client may change the buffer
+    /// meanwhile, so only the copy may be used.
     ///
     /// # Panics
-    /// When that is longer than the buffer.
+    /// If `into` is longer than the buffer.
     #[inline]
     pub fn copy_out(&self, ticket: &Ticket, start: usize, into: &mut [u8]) {
         self.memory.copy_out(ticket.place(start), into);
@@ -94,23 +94,25 @@ impl ServerRing {
     /// Copies to byte `start` of the ticket's buffer.
     ///
     /// # Panics
-    /// When that is longer than the buffer.
+    /// If `from` is longer than the buffer.
     #[inline]
     pub fn copy_in(&self, ticket: &Ticket, start: usize, from: &[u8]) {
         self.memory.copy_in(ticket.place(start), from);
     }
 
-    /// Copies as [`ServerRing::copy_in`] does, past the cache: for long answers, whose lines both
-    /// cores would otherwise take from each other. Brings `next` near, which is copied after this.
+    /// Copies as [`ServerRing::copy_in`] does, with non-temporal stores: for long data, whose cache
+    /// lines would otherwise move between both cores. Prefetches `next`, which is copied
+    /// afterwards.
     ///
     /// # Panics
-    /// When that is longer than the buffer.
+    /// If `from` is longer than the buffer.
     #[inline]
     pub fn stream_in(&self, ticket: &Ticket, start: usize, from: &[u8], next: &[u8]) {
         self.memory.stream_in(ticket.place(start), from, next);
     }
 
-    /// Answers an entry and gives its slot back. Returns its lane, for [`ServerRing::wake`].
+    /// Completes an entry and returns its slot to the client. Returns its lane, for
+    /// [`ServerRing::wake`].
     #[inline]
     pub fn complete(&self, ticket: Ticket, status: u32) -> usize {
         let Ticket { lane, slot, position } = ticket;
@@ -118,15 +120,15 @@ impl ServerRing {
         lane
     }
 
-    /// Must be called before another thread is given the ticket, which ends it with
+    /// Must be called before the ticket is passed to another thread, which completes it with
     /// [`ServerRing::complete_late`].
     pub fn keep_for_later(&self, ticket: &Ticket) {
-        // Relaxed: only the thread that takes entries sets bits, and looks at them.
+        // Relaxed: only the thread that takes entries sets and checks bits.
         self.late[ticket.lane].fetch_or(1 << ticket.slot, Ordering::Relaxed);
     }
 
-    /// Completes as [`ServerRing::complete`] does, from any thread, and wakes the client if it
-    /// sleeps.
+    /// Completes as [`ServerRing::complete`] does, from any thread, and wakes the client if it is
+    /// asleep.
     pub fn complete_late(&self, ticket: Ticket, status: u32) {
         let bit = 1_u64 << ticket.slot;
         // PAIRS-WITH: Taker::take, "the slot's buffer is not looked at any more".
@@ -135,7 +137,7 @@ impl ServerRing {
         self.wake(1 << lane);
     }
 
-    /// Wakes the threads of the client that sleep on these lanes, a bit for each.
+    /// Wakes the client's threads that sleep on these lanes (a bit set).
     #[inline]
     pub fn wake(&self, lanes: u64) {
         lines::after_publishing();
@@ -148,27 +150,27 @@ impl ServerRing {
     }
 }
 
-/// The one thread's end that takes entries from all lanes of a connection.
+/// Consumer of the entries of all lanes of a connection, for one thread.
 #[derive(Debug)]
 pub struct Taker {
     ring: Arc<ServerRing>,
-    /// The position of the next entry of each lane.
+    /// Position of the next entry of each lane.
     next: Vec<u64>,
 }
 
 impl Taker {
-    /// To be made once for a connection.
+    /// Creates the taker. Must be called once for each connection.
     pub fn new(ring: Arc<ServerRing>) -> Self {
         let next = vec![0; ring.memory.lane_count()];
         Self { ring, next }
     }
 
-    /// The lanes that have an entry now, a bit for each.
+    /// Bit set of the lanes that have an entry now.
     #[inline]
     pub fn lanes_with_entries(&self) -> u64 {
         let memory = &self.ring.memory;
-        // Relaxed: a lane that is used for the first time is announced before its first entry, and
-        // a thread about to sleep looks again after a fence.
+        // Relaxed: a lane is announced before its first entry, and a thread about to sleep checks
+        // again after a fence.
         let in_use = memory.lanes_in_use().load(Ordering::Relaxed);
         let known = in_use & (u64::MAX >> (u64::BITS as usize - self.next.len()));
         bits(known)
@@ -195,14 +197,14 @@ impl Taker {
         Ok(Some(Taken { ticket: Ticket { lane, slot, position }, entry }))
     }
 
-    /// Says that this thread sleeps unless there is an entry, and looks for one. Whatever comes
-    /// from now on has the client ring.
+    /// Announces that this thread sleeps, and returns the lanes with entries. The client rings the
+    /// doorbell for later entries.
     pub fn announce_sleep(&self) -> u64 {
         self.ring.memory.server_sleep().announce();
         self.lanes_with_entries()
     }
 
-    /// The thread looks for itself again.
+    /// Withdraws the announcement, because the thread polls again.
     pub fn awake(&self) {
         self.ring.memory.server_sleep().awake();
     }

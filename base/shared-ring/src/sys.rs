@@ -1,4 +1,4 @@
-//! The system calls of shared memory: one function each.
+//! System calls of shared memory.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::futex;
 use sync::atomic::AtomicU32;
 
-/// A memory file of `length` zeros whose length is sealed.
+/// Creates a memory file of `length` zeros, with a sealed length.
 pub(crate) fn create_sealed(length: usize) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("memlane-ring", flags)?;
@@ -19,7 +19,7 @@ pub(crate) fn create_sealed(length: usize) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Fails unless the file has `length` bytes for good.
+/// Checks that the file has exactly `length` bytes and cannot shrink.
 pub(crate) fn check_sealed(file: BorrowedFd<'_>, length: usize) -> io::Result<()> {
     let seals = rustix::fs::fcntl_get_seals(file)?;
     let found = rustix::fs::fstat(file)?.st_size;
@@ -40,14 +40,14 @@ pub(crate) fn map_shared(file: BorrowedFd<'_>, length: usize) -> io::Result<NonN
     Ok(NonNull::new(start.cast()).expect("mmap never returns null without MAP_FIXED"))
 }
 
-/// Keeps memory that clients read and write out of core dumps.
+/// Excludes the memory from core dumps, because it contains data of clients.
 pub(crate) fn keep_out_of_dumps(start: NonNull<u8>, length: usize) -> io::Result<()> {
     // SAFETY:
     // - alive: the caller's mapping; the advice changes no contents.
     Ok(unsafe { rustix::mm::madvise(start.as_ptr().cast(), length, Advice::LinuxDontDump) }?)
 }
 
-/// Ends a mapping of `map_shared`.
+/// Unmaps a mapping of `map_shared`.
 pub(crate) fn unmap(start: NonNull<u8>, length: usize) {
     // SAFETY:
     // - alive, one caller: `Memory::drop` calls this once, with what `map_shared` returned.
@@ -55,18 +55,18 @@ pub(crate) fn unmap(start: NonNull<u8>, length: usize) {
     result.expect("a whole mapping can be unmapped");
 }
 
-/// Sleeps while the word is 1, for `time_max` at most. May return early.
+/// Sleeps while the word is 1, at most `time_max`. May return early.
 pub(crate) fn sleep_on(word: &AtomicU32, time_max: Duration) {
     let timeout = rustix::time::Timespec {
         tv_sec: i64::try_from(time_max.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(time_max.subsec_nanos()),
     };
-    // Whatever ends the wait, the caller looks for itself.
+    // The caller checks the state, whatever ended the wait.
     let _why = futex::wait(word, futex::Flags::empty(), 1, Some(&timeout));
 }
 
-/// Wakes the threads that sleep on the word.
+/// Wakes a thread that sleeps on the word.
 pub(crate) fn wake(word: &AtomicU32) {
-    // The word is mapped, which is all that the kernel asks for.
+    // Cannot fail, because the word is mapped.
     let _count = futex::wake(word, futex::Flags::empty(), 1);
 }

@@ -1,4 +1,4 @@
-//! Every interleaving of the protocol between the two sides of a lane.
+//! Model checking of the protocol between both sides of a lane, over all interleavings.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p shared-ring --test loom --release`.
 #![cfg(loom)]
@@ -8,14 +8,14 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use shared_ring::{CompletionLine, Entry, SleepLine, SubmissionLine, after_publishing, operation};
 
-/// Explores `body` with at most three preemptions, which finds the known kinds of races.
+/// Explores `body` with at most three preemptions, which suffices for the known kinds of races.
 fn explore(body: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(body);
 }
 
-/// Remembers that it was rung, as a socket does.
+/// Doorbell that stays rung until it is read, as a socket does.
 #[derive(Default)]
 struct Doorbell {
     was_rung: Mutex<bool>,
@@ -37,7 +37,7 @@ impl Doorbell {
     }
 }
 
-/// A lane of one slot.
+/// A lane with one slot.
 struct Lane {
     submission: SubmissionLine,
     completion: CompletionLine,
@@ -74,7 +74,7 @@ impl Lane {
         }
     }
 
-    /// Takes the entry, sleeping until it is there, and answers it.
+    /// Takes the entry, sleeping until it arrives, and completes it.
     fn serve(&self, position: u64) {
         let taken = loop {
             if let Some(taken) = self.submission.take(position) {
@@ -94,13 +94,13 @@ impl Lane {
         self.completion.complete(position, 7);
         after_publishing();
         if self.client_sleep.must_be_woken() {
-            // As the kernel does it: a thread that waits is entered under a lock.
+            // As in the kernel, a waiting thread is registered under a lock.
             let _entered = self.futex.0.lock().expect("no thread panics");
             self.futex.1.notify_one();
         }
     }
 
-    /// Waits for the answer, sleeping until it is there.
+    /// Sleeps until the entry has completed.
     fn receive(&self, position: u64) {
         while self.completion.status_of(position).is_none() {
             self.client_sleep.announce();
