@@ -1,14 +1,14 @@
-//! Bytes that direct I/O takes without copying.
+//! Buffers aligned for direct I/O.
 
 use std::ops::{Deref, DerefMut};
 
 use crate::folder::BLOCK_BYTES;
 
-/// Growable bytes that begin at an address divisible by 4096.
+/// Growable buffer whose contents start at a multiple of 4096.
 #[derive(Debug, Default)]
 pub struct AlignedBuffer {
-    /// The contents begin at `start`; `bytes` never grows in place beyond its capacity, so that
-    /// they stay where they are.
+    /// The contents start at `start`. `bytes` never grows beyond its capacity, so that it is not
+    /// reallocated.
     bytes: Vec<u8>,
     start: usize,
 }
@@ -18,7 +18,7 @@ impl AlignedBuffer {
         Self::default()
     }
 
-    /// Empty, with room for `capacity` bytes.
+    /// Creates an empty buffer with room for `capacity` bytes.
     pub fn with_capacity(capacity: usize) -> Self {
         let mut buffer = Self::new();
         buffer.reserve(capacity);
@@ -33,12 +33,12 @@ impl AlignedBuffer {
         buffer
     }
 
-    /// Number of bytes that fit without moving the contents.
+    /// Number of bytes that fit without a reallocation.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity() - self.start
     }
 
-    /// Makes room for `additional` bytes more.
+    /// Reserves room for `additional` more bytes.
     pub fn reserve(&mut self, additional: usize) {
         let length = self.len() + additional;
         if length > self.capacity() || self.bytes.capacity() == 0 {
@@ -46,7 +46,7 @@ impl AlignedBuffer {
         }
     }
 
-    /// Forgets the contents and keeps the room.
+    /// Removes the contents and keeps the memory.
     pub fn clear(&mut self) {
         self.truncate(0);
     }
@@ -60,13 +60,13 @@ impl AlignedBuffer {
         self.bytes.extend_from_slice(from);
     }
 
-    /// Cuts the contents, or fills them up with `value`.
+    /// Truncates the contents, or extends them with `value`.
     pub fn resize(&mut self, length: usize, value: u8) {
         self.reserve(length.saturating_sub(self.len()));
         self.bytes.resize(self.start + length, value);
     }
 
-    /// Fills the last block up with zeros, so that all of it can be written.
+    /// Pads the contents with zeros to a whole number of blocks.
     pub fn pad_to_block(&mut self) {
         self.resize(self.len().next_multiple_of(BLOCK_BYTES), 0);
     }
@@ -94,13 +94,12 @@ impl DerefMut for AlignedBuffer {
     }
 }
 
-/// From the beginning of a vector's memory, however little of it is used, to the next address that
-/// is divisible by 4096.
+/// Distance from the start of a vector's memory to the next multiple of 4096.
 fn distance_to_block(bytes: &[u8]) -> usize {
     bytes.as_ptr().addr().next_multiple_of(BLOCK_BYTES) - bytes.as_ptr().addr()
 }
 
-/// Returns whether direct I/O takes these bytes as they lie.
+/// Returns whether direct I/O accepts these bytes without a copy.
 pub(crate) fn is_aligned(bytes: &[u8]) -> bool {
     (bytes.as_ptr().addr() | bytes.len()).is_multiple_of(BLOCK_BYTES)
 }

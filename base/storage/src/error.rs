@@ -1,16 +1,16 @@
-//! Errors of a file, in the few classes that callers treat differently.
+//! Errors of file operations, in the few kinds that callers distinguish.
 
 use std::fmt;
 use std::io;
 
 use rustix::io::Errno;
 
-/// The class of a storage error.
+/// Kind of a storage error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StorageErrorKind {
     #[error("no space is left; free some there, or raise the quota")]
     NoSpace,
-    /// The disk, its driver or the file system failed; the source says how.
+    /// The disk, its driver or the file system failed; see the source.
     #[error("the disk failed; look for its errors in the kernel's log and replace it if it fails")]
     Io,
     #[error("it does not exist; check the name, and that its disk is mounted")]
@@ -21,12 +21,12 @@ pub enum StorageErrorKind {
     Denied,
     #[error("another process uses it; stop that process, or use another directory")]
     Busy,
-    /// The caller asked for what no disk can do.
+    /// An invalid request.
     #[error("{0}")]
     Invalid(&'static str),
 }
 
-/// Action that was attempted.
+/// Operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageAction {
     OpenFolder,
@@ -64,25 +64,25 @@ impl fmt::Display for StorageAction {
     }
 }
 
-/// A refused or failed call. `kind` is for programs, the whole chain for people.
+/// Error of a refused or failed call. `kind` is for programs, the chain of causes for users.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {name}: {kind}")]
 pub struct StorageError {
     pub kind: StorageErrorKind,
     pub action: StorageAction,
-    /// The file or folder, with its path where it has one.
+    /// File or folder, with its path if it has one.
     pub name: String,
     #[source]
     pub source: Option<io::Error>,
 }
 
 impl StorageError {
-    /// An error that no system call returned.
+    /// Creates an error that did not come from a system call.
     pub fn new(kind: StorageErrorKind, action: StorageAction, name: impl Into<String>) -> Self {
         Self { kind, action, name: name.into(), source: None }
     }
 
-    /// Meaning of a system call's error for the caller.
+    /// Converts the error of a system call.
     pub fn from_io(source: io::Error, action: StorageAction, name: impl Into<String>) -> Self {
         let kind = kind_of(&source);
         Self { kind, action, name: name.into(), source: Some(source) }

@@ -1,24 +1,25 @@
-//! Locks of files between processes (flock(2)).
+//! File locks between processes (flock(2)).
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Before a lock is asked for once more.
+/// Interval between attempts to take a lock.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// A file that is locked for as long as this lives. The kernel unlocks it when the process ends in
-/// any way.
+/// A locked file. Dropping it unlocks the file. The kernel also unlocks it when the process exits
+/// in any way.
 #[derive(Debug)]
 pub struct FileLock(File);
 
 impl FileLock {
-    /// Locks a file; `None` while another has it. Never waits.
+    /// Locks a file. `None` if another process holds the lock. Does not block.
     pub fn try_take(file: File) -> io::Result<Option<Self>> {
         Self::take_within(file, Duration::ZERO)
     }
 
-    /// Locks a file, and waits so long for another to let go of it; `None` where that does not.
+    /// Locks a file, and waits at most `time_max` for another process to release it. `None` after a
+    /// timeout.
     pub fn take_within(file: File, time_max: Duration) -> io::Result<Option<Self>> {
         let begun = Instant::now();
         loop {
@@ -35,10 +36,10 @@ impl FileLock {
 }
 
 impl Drop for FileLock {
-    /// Unlocks the file, as to close it is not enough: a child that another thread has just forked
-    /// shares its lock until the child executes a program.
+    /// Unlocks the file. Closing it is not sufficient: a child that another thread has just forked
+    /// shares the lock until it calls exec.
     fn drop(&mut self) {
-        // Only a descriptor that is closed could not be unlocked.
+        // Only a closed descriptor cannot be unlocked.
         let _ = self.0.unlock();
     }
 }
@@ -56,7 +57,7 @@ mod tests {
         let take = || FileLock::try_take(open()).expect("it can be locked");
         let first = take().expect("it is free");
         assert!(take().is_none());
-        // A child that was forked meanwhile would hold it in the same way.
+        // A child forked meanwhile would hold the lock in the same way.
         let inherited = first.0.try_clone().expect("a descriptor can be had");
         drop(first);
         let second = take().expect("it is free again");

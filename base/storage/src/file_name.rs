@@ -1,11 +1,11 @@
-//! Names that files may have.
+//! Valid file names.
 
 use crate::error::{StorageAction, StorageError, StorageErrorKind};
 
 const NAME_BYTES_MAX: usize = 200;
 
-/// Returns whether `name` may name a file or folder. Others could leave the folder, or would not be
-/// told from the files that are being made.
+/// Returns whether `name` is a valid name of a file or folder. Other names could refer outside of
+/// the folder, or be confused with unfinished files.
 pub(crate) fn is_valid(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len())
         && !name.starts_with('.')

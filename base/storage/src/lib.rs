@@ -1,13 +1,13 @@
-//! Files whose writes are on stable storage when they say so: the ground under journal and images.
+//! Files with guaranteed durability, the basis of journal and images.
 //!
-//! [`Folder`] and [`StableFile`] say what a disk promises and what it does not; code above relies
-//! on nothing else, so that tests can put a simulated disk in its place and cut its power.
-//! [`LinuxFolder`] keeps the promise on a directory: direct I/O where the file system takes it,
-//! one system call for a durable write, names made durable with their files.
+//! [`Folder`] and [`StableFile`] define the guarantees of a disk. Code above relies only on them,
+//! so tests can replace it by a simulated disk that loses power. [`LinuxFolder`] implements the
+//! guarantees on a directory. It uses direct I/O if the file system supports it, and one system
+//! call for a durable write.
 //!
-//! [`FileLock`] keeps other processes away.
+//! [`FileLock`] excludes other processes.
 //!
-//! It knows nothing of what the files hold, retries no write, and starts no thread.
+//! The crate does not interpret file contents, does not retry writes, and starts no threads.
 #![forbid(unsafe_code)]
 
 mod aligned;

@@ -1,7 +1,7 @@
-//! An open file of Linux as a [`StableFile`].
+//! Implementation of [`StableFile`] on a Linux file.
 //!
-//! Direct I/O wants addresses, offsets and lengths in whole blocks. What a caller hands in
-//! otherwise goes through a bounded buffer, piece by piece.
+//! Direct I/O requires block-aligned addresses, offsets and lengths. Unaligned data is copied
+//! through a bounded buffer, piece by piece.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -16,17 +16,17 @@ use crate::aligned::{AlignedBuffer, is_aligned};
 use crate::error::{StorageAction, StorageError, StorageErrorKind};
 use crate::folder::{BLOCK_BYTES, StableFile};
 
-/// The longest piece that is copied for alignment's sake.
+/// Maximum length of a piece that is copied for alignment.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 
-/// As many parts as the kernel takes in one call.
+/// Maximum number of parts in one system call (`IOV_MAX`).
 const PARTS_MAX: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct LinuxFile {
     file: File,
     name: String,
-    /// Only ever raised.
+    /// Never decreases.
     size_bytes: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ impl LinuxFile {
         self.name = name;
     }
 
-    /// Makes the file `size_bytes` long with zeros that are written, durably.
+    /// Extends the file durably to `size_bytes` of written zeros.
     pub(crate) fn write_zeros(&self, size_bytes: u64) -> io::Result<()> {
         let zeros = AlignedBuffer::zeroed(PIECE_BYTES_MAX);
         let mut offset = 0;
@@ -57,8 +57,8 @@ impl LinuxFile {
         self.file.sync_all()
     }
 
-    /// Goes on through the page cache, if it was direct I/O that `error` refused: some file systems
-    /// take the flag and refuse the calls.
+    /// Returns whether the call may be repeated: after an interruption, or without direct I/O if
+    /// that was refused. Some file systems accept the flag and refuse the calls.
     fn may_go_on(&self, error: &io::Error) -> bool {
         if error.raw_os_error() != Some(Errno::INVAL.raw_os_error()) {
             return error.kind() == io::ErrorKind::Interrupted;
@@ -86,7 +86,7 @@ impl LinuxFile {
         Ok(())
     }
 
-    /// Fills `into`, of which the last bytes after `needed` may lie past the end of the file.
+    /// Fills `into`. The bytes after `needed` may be beyond the end of the file.
     fn read_at_least(&self, offset: u64, into: &mut [u8], needed: usize) -> io::Result<()> {
         let mut done = 0;
         while done < needed {
@@ -151,13 +151,13 @@ impl LinuxFile {
     }
 
     fn write_parts(&self, offset: u64, parts: &[IoSlice<'_>], durable: bool) -> io::Result<()> {
-        // The flag covers the call's own range only.
+        // The flag covers only the range of its own call.
         let mut by_flag = durable && parts.len() <= PARTS_MAX;
         let mut at = offset;
         for parts in parts.chunks(PARTS_MAX) {
             let mut parts = parts.to_vec();
             let mut rest = &mut parts[..];
-            // Parts without bytes at the end would never be written.
+            // Skip empty parts, which would otherwise remain at the end.
             IoSlice::advance_slices(&mut rest, 0);
             while !rest.is_empty() {
                 let flags = if by_flag { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
@@ -167,7 +167,7 @@ impl LinuxFile {
                         at += count as u64;
                         IoSlice::advance_slices(&mut rest, count);
                     }
-                    // The file system does not know the flag.
+                    // The file system does not support the flag.
                     Err(Errno::OPNOTSUPP) if by_flag => by_flag = false,
                     Err(error) if self.may_go_on(&error.into()) => {}
                     Err(error) => return Err(error.into()),
@@ -178,7 +178,7 @@ impl LinuxFile {
     }
 }
 
-/// As much as is read at once, in whole blocks.
+/// Length of one read through the buffer, in whole blocks.
 fn bounce_bytes(offset: u64, length: usize) -> usize {
     let inside = usize::try_from(offset % BLOCK_BYTES as u64).expect("a block is small");
     (inside + length).next_multiple_of(BLOCK_BYTES).min(PIECE_BYTES_MAX)

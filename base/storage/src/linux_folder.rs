@@ -1,4 +1,4 @@
-//! A directory of Linux as a [`Folder`].
+//! Implementation of [`Folder`] on a Linux directory.
 
 use std::fs::File;
 use std::io;
@@ -18,14 +18,14 @@ use crate::file_name;
 use crate::folder::{BLOCK_BYTES, FileInfo, Folder, StableFile};
 use crate::linux_file::LinuxFile;
 
-/// What the name of a file begins with while it is being made.
+/// Prefix of the names of unfinished files.
 const UNFINISHED: &str = ".new-";
 
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 const FOLDER_MODE: Mode = Mode::RWXU;
 
-/// A directory whose files are read and written with direct I/O where the file system takes it,
-/// and through the page cache where it does not.
+/// A directory whose files use direct I/O if the file system supports it, and the page cache
+/// otherwise.
 #[derive(Debug)]
 pub struct LinuxFolder {
     path: PathBuf,
@@ -45,7 +45,7 @@ impl LinuxFolder {
         }
     }
 
-    /// Opens a directory, made durably if there is none. Its parent must exist.
+    /// Opens a directory. Creates it durably if it does not exist. Its parent must exist.
     pub fn open_or_make(path: &Path) -> Result<Self, StorageError> {
         let made = make_folder(rustix::fs::CWD, path).and_then(|()| match path.parent() {
             Some(parent) if parent.as_os_str().is_empty() => sync_folder(Path::new(".")),
@@ -61,8 +61,8 @@ impl LinuxFolder {
         &self.path
     }
 
-    /// Makes this process the folder's only owner, and removes files that were never finished.
-    /// Fails with `Busy` when another has the lock. Folders within have locks of their own.
+    /// Locks the folder for this process, and removes unfinished files. Fails with `Busy` if
+    /// another process holds the lock. Subfolders have their own locks.
     pub fn lock(&self) -> Result<FileLock, StorageError> {
         let lock = || -> Result<FileLock, io::Error> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -79,7 +79,7 @@ impl LinuxFolder {
     fn names(&self) -> Result<Vec<String>, Errno> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.directory)? {
-            // Names that are no UTF-8 are none of ours.
+            // Names that are not UTF-8 do not belong to this crate.
             if let Ok(name) = entry?.file_name().to_str() {
                 names.push(name.to_owned());
             }
@@ -89,7 +89,7 @@ impl LinuxFolder {
 
     fn file_info(&self, name: String) -> Result<Option<FileInfo>, Errno> {
         let stat: Stat = match statat(&self.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            // Removed since the names were read.
+            // The file was removed after the names were read.
             Err(Errno::NOENT) => return Ok(None),
             stat => stat?,
         };
@@ -102,18 +102,19 @@ impl LinuxFolder {
         let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let open = |flags| openat(&self.directory, name, flags, FILE_MODE);
         let file = match open(flags | OFlags::DIRECT) {
-            // The file system has no direct I/O. It may have made the file before it saw that.
+            // The file system does not support direct I/O. It may have created the file before it
+            // refused.
             Err(Errno::INVAL) => open(flags - OFlags::EXCL),
             opened => opened,
         }?;
         LinuxFile::new(File::from(file), self.path_of(name))
     }
 
-    /// Gives a finished file its name, unless another has it.
+    /// Gives a finished file its name, unless a file of that name exists.
     fn publish(&self, unfinished: &str, name: &str) -> Result<(), Errno> {
         let directory = &self.directory;
         match renameat_with(directory, unfinished, directory, name, RenameFlags::NOREPLACE) {
-            // The file system cannot rename without replacing.
+            // The file system does not support renaming without replacing.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 linkat(directory, unfinished, directory, name, AtFlags::empty())?;
                 unlinkat(directory, unfinished, AtFlags::empty())
@@ -126,7 +127,7 @@ impl LinuxFolder {
         self.path.join(name).display().to_string()
     }
 
-    /// What an error of an action on the folder means.
+    /// Converts an error of an operation on the folder.
     fn failed<Cause>(&self, action: StorageAction) -> impl Fn(Cause) -> StorageError
     where
         Cause: Into<io::Error>,
@@ -134,7 +135,7 @@ impl LinuxFolder {
         move |error| StorageError::from_io(error.into(), action, self.path.display().to_string())
     }
 
-    /// What an error of an action on one of its files or folders means.
+    /// Converts an error of an operation on a file or subfolder.
     fn failed_on<Cause>(&self, name: &str, action: StorageAction) -> impl Fn(Cause) -> StorageError
     where
         Cause: Into<io::Error>,
@@ -168,7 +169,7 @@ impl Folder for LinuxFolder {
         match make() {
             Ok(file) => Ok(Arc::new(file)),
             Err(error) => {
-                // Only room is lost if this fails too; the next owner removes it.
+                // If this fails too, the file only occupies space until the next owner removes it.
                 let _ = unlinkat(&self.directory, &unfinished, AtFlags::empty());
                 Err(failed(error))
             }

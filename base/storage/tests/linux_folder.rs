@@ -1,4 +1,5 @@
-//! A directory of Linux keeps the promises of `Folder` and `StableFile`, on a disk and on tmpfs.
+//! Tests of the guarantees of `Folder` and `StableFile` on a Linux directory, on a disk and on
+//! tmpfs.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
@@ -7,7 +8,7 @@ use std::path::Path;
 use storage::{AlignedBuffer, Folder, LinuxFolder, StorageError, StorageErrorKind};
 use tempfile::TempDir;
 
-/// Directories on different file systems: where the build lies, and in memory.
+/// Directories on different file systems: that of the build, and tmpfs.
 fn places() -> Vec<TempDir> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let memory = Path::new("/dev/shm");
@@ -18,7 +19,7 @@ fn places() -> Vec<TempDir> {
         .collect()
 }
 
-/// Runs `case` on each place.
+/// Runs `case` in each directory.
 #[track_caller]
 fn check(case: impl Fn(&LinuxFolder)) {
     let places = places();
@@ -70,7 +71,7 @@ fn a_new_file_is_all_zeros() {
 fn what_was_written_is_read_back_whatever_its_alignment() {
     check(|folder| {
         let file = folder.create("segment", 0).expect("there is room");
-        // Longer than what is copied at once, from addresses that are not aligned.
+        // Longer than the copy buffer, at unaligned addresses.
         let length = (5 << 20) + 8192;
         let contents = pattern(length, 1);
         let (first, second) = contents.split_at(1_234_567);
@@ -91,7 +92,7 @@ fn durable_writes_of_any_shape_land_where_they_should() {
         let file = folder.create("segment", 1 << 20).expect("there is room");
         let block = aligned(&pattern(8192, 2));
         file.write_durably(4096, &[IoSlice::new(&block)]).expect("there is room");
-        // More parts than the kernel takes in one call, with empty ones among them.
+        // More parts than one system call accepts, some of them empty.
         let many = pattern(4096 * 2000, 3);
         let page = aligned(&many);
         let mut parts: Vec<_> = page.chunks(4096).map(IoSlice::new).collect();
@@ -138,7 +139,7 @@ fn names_are_made_renamed_and_removed() {
         assert_eq!(folder.open("one").expect("it exists").size_bytes(), 8192);
         assert_eq!(kind(folder.open("two")), StorageErrorKind::NotFound);
         assert_eq!(kind(folder.rename("two", "three")), StorageErrorKind::NotFound);
-        // The replaced file is still there for the reader that has it open.
+        // The replaced file still exists for the reader that has it open.
         one.read(0, &mut [0; 4096]).expect("it is open");
         folder.remove("one").expect("it exists");
         assert_eq!(kind(folder.remove("one")), StorageErrorKind::NotFound);
