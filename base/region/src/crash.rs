@@ -1,17 +1,18 @@
-//! Ends a run before a chosen store, as a kill would.
+//! Crash points: end a run before a chosen store, as a kill would.
 //!
-//! The state after a kill is all stores that were made: caches stay coherent when a process dies.
-//! So a test that stops before each store in turn sees every state that one thread can leave.
+//! After a kill the region contains all stores that were made, because caches stay coherent when a
+//! process dies. Therefore a test that stops before each store in turn covers all states that one
+//! thread can leave.
 
 use std::sync::Arc;
 
 use sync::atomic::{AtomicU64, Ordering};
 
-/// Payload of the run's panic.
+/// Panic payload of an ended run.
 #[derive(Debug)]
 pub struct Crashed;
 
-/// Counts the stores to a region and ends the run before one of them.
+/// Counter of stores to a region that ends the run before one of them.
 #[derive(Clone, Debug)]
 pub struct CrashPoints {
     passed: Arc<AtomicU64>,
@@ -19,12 +20,12 @@ pub struct CrashPoints {
 }
 
 impl CrashPoints {
-    /// Lets `store_count` stores happen; the next one panics with [`Crashed`], as do all later.
+    /// Allows `store_count` stores. The next store and all later ones panic with [`Crashed`].
     pub fn after(store_count: u64) -> Self {
         Self { passed: Arc::new(AtomicU64::new(0)), last: store_count }
     }
 
-    /// Stores so far.
+    /// Number of stores so far.
     pub fn passed(&self) -> u64 {
         self.passed.load(Ordering::Relaxed)
     }

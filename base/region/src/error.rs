@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use units::Size;
 
-/// The class of a region's error.
+/// Kind of a region's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionErrorKind {
-    /// Another process has it open.
+    /// Another process has the region open.
     #[error("another process uses it; stop that process, or use another pool")]
     Busy,
-    /// The file has another size than asked for.
+    /// The file's size differs from the requested one.
     #[error(
         "its size is {}, not {} as requested; use that size, or delete the file, which loses its \
          data",
@@ -19,14 +19,14 @@ pub enum RegionErrorKind {
         Size(*asked_bytes)
     )]
     SizeDiffers { found_bytes: u64, asked_bytes: u64 },
-    /// The file does not have the size of a region.
+    /// The file's size is not valid for a region.
     #[error(
         "its size of {} is not the size of a pool: it is something else, or was truncated; use \
          another file",
         Size(*found_bytes)
     )]
     NotARegion { found_bytes: u64 },
-    /// Users other than the owner of this process can read or change the file.
+    /// Users other than this process's user can read or change the file.
     #[error(
         "it belongs to user {owner} and has mode {mode:o}; it must belong to this process's user \
          and have mode 600: if nobody else has changed it, use chown and chmod 600"
@@ -34,14 +34,14 @@ pub enum RegionErrorKind {
     NotPrivate { owner: u32, mode: u32 },
     #[error("invalid size {}; use a multiple of 2 MiB, at least 4 MiB", Size(*asked_bytes))]
     InvalidSize { asked_bytes: u64 },
-    /// The machine or the file system has too little memory.
+    /// The host or the file system has too little memory.
     #[error(
         "not enough memory: {} are wanted and {} are available; use a smaller size, or free memory",
         Size(*wanted_bytes),
         Size(*available_bytes)
     )]
     NotEnoughMemory { wanted_bytes: u64, available_bytes: u64 },
-    /// A control group of the process allows too little.
+    /// A control group of the process has too little memory left.
     #[error(
         "not enough memory: {} are wanted, and the control group has {} left of its limit of {}; \
          use a smaller size, or raise the limit (MemoryMax= of a service)",
@@ -50,7 +50,7 @@ pub enum RegionErrorKind {
         Size(*limit_bytes)
     )]
     GroupLimit { wanted_bytes: u64, available_bytes: u64, limit_bytes: u64 },
-    /// A system call failed; the source says how.
+    /// A system call failed; see the source.
     #[error("{call} failed")]
     System { call: &'static str },
 }

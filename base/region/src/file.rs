@@ -1,4 +1,4 @@
-//! The file of a region: created, opened, locked, and its memory allocated and freed.
+//! File of a region: creation, opening, locking, and allocation of its memory.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,32 +15,33 @@ use crate::error::{RegionError, RegionErrorKind};
 use crate::host_memory::HostMemory;
 use crate::sys;
 
-/// Page size of regions, so that huge pages fit; memory is allocated and freed in these pages.
+/// Page size of regions, for huge pages. Memory is allocated and freed in these pages.
 pub const SIZE_UNIT_BYTES: u64 = 2 << 20;
 
-/// The smallest region: room for the tables and some slabs.
+/// Minimum size of a region, with room for the tables and some slabs.
 const SIZE_BYTES_MIN: u64 = 2 * SIZE_UNIT_BYTES;
 
-/// The largest region: what its pool can name.
+/// Maximum size of a region: the address range of page references.
 const CAPACITY_MAX: u64 = 2 << 40;
 
-/// Left to the machine when a region takes its memory.
+/// Memory that is left to the host when a region allocates memory.
 const HEADROOM_BYTES: u64 = 64 << 20;
 
-/// How long to wait for a process that is just dying to let go of the lock: the kernel gives its
-/// memory back first.
+/// Maximum wait for a terminating process to release the lock, which happens after the kernel has
+/// freed its memory.
 const LOCK_WAIT: Duration = Duration::from_secs(3);
 
 /// Path and size of a region.
 #[derive(Clone, Debug)]
 pub struct RegionSpec {
-    /// A file on tmpfs or hugetlbfs. Created when it does not exist, readable by its owner only.
+    /// File on tmpfs or hugetlbfs. If it does not exist, it is created and is readable only by its
+    /// owner.
     pub path: PathBuf,
-    /// A multiple of 2 MiB. Must be what the file has when it exists.
+    /// A multiple of 2 MiB. Must match the size of an existing file.
     pub size_bytes: u64,
 }
 
-/// The size of the region at `path`, or `None` when there is none yet.
+/// Size of the region at `path`. `None` if there is none yet.
 pub fn existing_size_bytes(path: &Path) -> io::Result<Option<u64>> {
     match std::fs::metadata(path) {
         Ok(found) => Ok(Some(found.len()).filter(|&bytes| bytes > 0)),
@@ -49,7 +50,7 @@ pub fn existing_size_bytes(path: &Path) -> io::Result<Option<u64>> {
     }
 }
 
-/// Opens or makes the file and takes its lock. Refused where its memory cannot be had.
+/// Opens or creates the file and locks it. Fails if its memory is not available.
 pub(crate) fn open(spec: &RegionSpec) -> Result<File, RegionError> {
     let file = open_locked(spec)?;
     let found_bytes = length_of(&file, &spec.path)?;
@@ -62,8 +63,8 @@ pub(crate) fn open(spec: &RegionSpec) -> Result<File, RegionError> {
     Ok(file)
 }
 
-/// Opens the file, or makes one of `capacity_bytes` without memory, and takes its lock. Returns it
-/// with its capacity, which is what it was when it was made.
+/// Opens the file, or creates one of `capacity_bytes` without memory, and locks it. Also returns
+/// its capacity, which does not change after creation.
 pub(crate) fn open_growable(
     spec: &RegionSpec,
     capacity_bytes: u64,
@@ -80,7 +81,7 @@ pub(crate) fn open_growable(
     Ok((file, capacity_bytes))
 }
 
-/// Refuses a file that cannot be a region, or that others can reach. Changes nothing.
+/// Refuses a file that cannot be a region, or that other users can access. Changes nothing.
 fn check_region(file: &File, spec: &RegionSpec, found_bytes: u64) -> Result<(), RegionError> {
     let refused = |kind| Err(RegionError { kind, path: spec.path.clone(), source: None });
     if !(SIZE_BYTES_MIN..=CAPACITY_MAX).contains(&found_bytes)
@@ -96,8 +97,8 @@ fn check_region(file: &File, spec: &RegionSpec, found_bytes: u64) -> Result<(), 
     Ok(())
 }
 
-/// Gives a new file its length, as holes. Whether there is memory is looked at before: a caller
-/// that has too little leaves nothing.
+/// Sets the length of a new file, without allocating memory. The available memory is checked
+/// before, so that a failure leaves no file contents.
 fn make(file: &File, spec: &RegionSpec, length_bytes: u64) -> Result<(), RegionError> {
     let path = &spec.path;
     let available = file_system(file, path)?.available();
@@ -143,7 +144,7 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Allocates a range of the file.
+/// Allocates memory for a range of the file.
 pub(crate) fn allocate(file: &File, path: &Path, range: Range<u64>) -> Result<(), RegionError> {
     let length = range.end - range.start;
     let result = rustix::fs::fallocate(file, FallocateFlags::empty(), range.start, length);
@@ -153,8 +154,8 @@ pub(crate) fn allocate(file: &File, path: &Path, range: Range<u64>) -> Result<()
     })
 }
 
-/// Refuses when the file cannot come to have so much more memory now: what is wanted, of all that
-/// it lacks. Pages of hugetlbfs were reserved: see [`reserve`].
+/// Fails if the file cannot get this much more memory now. `wanted_bytes` is its total, and
+/// `missing_bytes` the part that it lacks. Huge pages of hugetlbfs were reserved by [`reserve`].
 pub(crate) fn check_available(
     file: &File,
     path: &Path,
@@ -173,9 +174,8 @@ pub(crate) fn check_available(
     Err(available.too_little(path, missing_bytes))
 }
 
-/// Sees to it that no other process takes the huge pages that ranges of the file will need. The
-/// kernel keeps them for the file until it is deleted. Where there are none, accounts are all there
-/// is.
+/// Reserves the huge pages that ranges of the file will need. The kernel keeps them for the file
+/// until it is deleted. Without hugetlbfs there is no reservation.
 pub(crate) fn reserve(file: &File, path: &Path, ranges: &[Range<u64>]) -> Result<(), RegionError> {
     if file_system(file, path)?.huge_page_bytes.is_none() {
         return Ok(());
@@ -191,33 +191,33 @@ pub(crate) fn reserve(file: &File, path: &Path, ranges: &[Range<u64>]) -> Result
     })
 }
 
-/// Gives the memory of a range of the file back: it reads as zeros then, and takes memory again
-/// when it is touched.
+/// Frees the memory of a range. The range then reads as zeros, and gets memory again when it is
+/// accessed.
 pub(crate) fn give_back(file: &File, path: &Path, range: Range<u64>) -> Result<(), RegionError> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let result = rustix::fs::fallocate(file, flags, range.start, range.end - range.start);
     result.map_err(|error| system_error(path, "fallocate(FALLOC_FL_PUNCH_HOLE)", error.into()))
 }
 
-/// Memory that the file has.
+/// Memory that the file has, in bytes.
 pub(crate) fn held_bytes(file: &File, path: &Path) -> Result<u64, RegionError> {
     let found = file.metadata().map_err(|error| system_error(path, "fstat", error))?;
     Ok(found.blocks() * 512)
 }
 
-/// What a file's memory comes from.
+/// Source of a file's memory.
 struct FileSystem {
-    /// What the file system would still give.
+    /// Free memory of the file system.
     free_bytes: u64,
-    /// The size of its pages, if it is made of huge ones that are kept apart.
+    /// Page size of hugetlbfs; `None` for other file systems.
     huge_page_bytes: Option<u64>,
 }
 
-/// Memory that a file can still come to have.
+/// Memory that a file can still get.
 #[derive(Default)]
 struct Available {
     bytes: u64,
-    /// The limit of the control group that allows no more.
+    /// Limit of the control group, if that is the smallest limit.
     group_limit_bytes: Option<u64>,
 }
 
@@ -259,7 +259,7 @@ impl Available {
 fn file_system(file: &File, path: &Path) -> Result<FileSystem, RegionError> {
     let found = rustix::fs::fstatfs(file).map_err(|e| system_error(path, "fstatfs", e.into()))?;
     let block_bytes = u64::try_from(found.f_bsize).unwrap_or(1);
-    // A file system that sets no limit reports no blocks at all.
+    // A file system without a limit reports zero blocks.
     let free_bytes = match found.f_blocks {
         0 => u64::MAX,
         _ => found.f_bavail.saturating_mul(block_bytes),
@@ -268,7 +268,7 @@ fn file_system(file: &File, path: &Path) -> Result<FileSystem, RegionError> {
     Ok(FileSystem { free_bytes, huge_page_bytes: is_hugetlb.then_some(block_bytes) })
 }
 
-/// The error of memory that could not be taken, though it looked as if it could.
+/// Error of an allocation that failed although enough memory seemed to be available.
 pub(crate) fn not_enough(file: &File, path: &Path, wanted_bytes: u64) -> RegionError {
     let available = file_system(file, path).map(|system| system.available());
     available.unwrap_or_default().too_little(path, wanted_bytes)
@@ -283,8 +283,7 @@ pub(crate) fn system_error(path: &Path, call: &'static str, source: io::Error) -
     RegionError { kind, path: path.to_owned(), source: Some(source) }
 }
 
-/// Huge pages of one size that are neither taken nor reserved, or no limit where the kernel
-/// says nothing.
+/// Free and unreserved huge pages of one size, or the maximum if the kernel does not report them.
 fn huge_pages_available_bytes(page_bytes: u64) -> u64 {
     let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", page_bytes >> 10);
     let number = |name: &str| -> Option<u64> {

@@ -12,11 +12,11 @@ pub struct HostMemory {
     /// Memory of the host, or the maximum if the kernel does not report it.
     pub total_bytes: u64,
     pub available_bytes: u64,
-    /// Control group with the smallest limit, if it is smaller than the memory of the host.
+    /// Control group with the smallest limit, if it is smaller than the host's memory.
     pub limited_by: Option<GroupLimit>,
 }
 
-/// A control group's limit of memory.
+/// Memory limit of a control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupLimit {
     /// Path of the group.
@@ -25,13 +25,13 @@ pub struct GroupLimit {
     pub available_bytes: u64,
 }
 
-/// The files of a version of control groups.
+/// Files of one version of control groups.
 struct Version {
-    /// As `/proc/self/cgroup` names it.
+    /// Name of the controller in `/proc/self/cgroup`.
     controller: &'static str,
     limits: &'static [&'static str],
     usage: &'static str,
-    /// Beginnings of lines of `memory.stat`: pages of files, which the kernel gives up by itself.
+    /// Prefixes of lines in `memory.stat` that count reclaimable file pages.
     files: [&'static str; 2],
 }
 
@@ -75,7 +75,7 @@ fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// The limits of the process's groups and of all above them.
+/// Limits of the process's control groups and their ancestors.
 fn groups(root: &Path) -> Vec<GroupLimit> {
     let own = read(&root.join("proc/self/cgroup"));
     let mounts = read(&root.join("proc/self/mountinfo"));
@@ -84,7 +84,7 @@ fn groups(root: &Path) -> Vec<GroupLimit> {
         let Some((version, mount_root, place)) = hierarchy(mount) else { continue };
         let Some(path) = own.lines().find_map(|line| group_of(line, version)) else { continue };
         let top = root.join(place.trim_start_matches('/'));
-        // In a container the hierarchy is mounted from its own group on.
+        // In a container, the hierarchy is mounted from the container's group on.
         let below = path.strip_prefix(mount_root).unwrap_or("").trim_matches('/');
         let inside = Path::new(below).components().all(|it| it.as_os_str() != "..");
         let group = if inside { top.join(below) } else { top.clone() };
@@ -94,8 +94,7 @@ fn groups(root: &Path) -> Vec<GroupLimit> {
     limits
 }
 
-/// The version of a mounted hierarchy that counts memory, the group that it is mounted from, and
-/// where.
+/// Version, root group and mount point of a mounted hierarchy with a memory controller.
 fn hierarchy(mount: &str) -> Option<(&'static Version, &str, &str)> {
     let (place, kind) = mount.split_once(" - ")?;
     let mut place = place.split(' ').skip(3);
@@ -110,7 +109,8 @@ fn hierarchy(mount: &str) -> Option<(&'static Version, &str, &str)> {
     }
 }
 
-/// The process's group, if a line of `/proc/self/cgroup` is of this version and counts memory.
+/// Group of the process, if a line of `/proc/self/cgroup` belongs to this version's memory
+/// controller.
 fn group_of<'line>(line: &'line str, version: &Version) -> Option<&'line str> {
     let (_, line) = line.split_once(':')?;
     let (controllers, path) = line.split_once(':')?;
@@ -118,7 +118,7 @@ fn group_of<'line>(line: &'line str, version: &Version) -> Option<&'line str> {
 }
 
 impl Version {
-    /// `None` for a group without a limit.
+    /// Limit of a group. `None` if it has none.
     fn limit(&self, group: &Path) -> Option<GroupLimit> {
         let number = |name: &str| read(&group.join(name)).trim().parse::<u64>().ok();
         let limit_bytes = self.limits.iter().filter_map(|name| number(name)).min()?;
@@ -140,7 +140,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A host with 8 GiB, 6 GiB of them available, and these files.
+    /// Checks a host with 8 GiB, 6 GiB of them available, and these files.
     fn check(files: &[(&str, &str)], available_mib: u64, group: Option<&str>) {
         let root = tempfile::tempdir().expect("a directory");
         let meminfo = "MemTotal: 8388608 kB\nMemFree: 1 kB\nMemAvailable: 6291456 kB\n";

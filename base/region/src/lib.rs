@@ -1,13 +1,13 @@
 //! Memory that outlives the process, addressed by offsets.
 //!
-//! A [`Region`] is one shared mapping of a file on tmpfs or hugetlbfs. Its owner takes memory
-//! for a range before anything touches that, so that too little memory is an error then and never a
-//! signal later; the rest are holes, which are not touched. One process at a time has it open. This
-//! crate knows nothing of what lies in a region; it turns offsets into words and bytes, checks them
-//! against the mapping, and holds the unsafe code that this takes.
+//! A [`Region`] is a shared mapping of a file on tmpfs or hugetlbfs. Its owner allocates the memory
+//! of a range before it is accessed, so that a lack of memory is an error at that time and never a
+//! signal later. The remaining ranges are holes and must not be accessed. Only one process at a
+//! time has a region open. This crate does not interpret the contents. It converts offsets to words
+//! and bytes, checks them against the mapping, and contains the necessary unsafe code.
 //!
-//! Words are read and written as atomics, by anyone at any time. Bytes are plain memory: the
-//! functions that touch them are `unsafe` and say which threads may look when.
+//! Words are accessed as atomics, by any thread at any time. Bytes are plain memory. Functions that
+//! access them are `unsafe` and document which concurrent accesses are allowed.
 
 #[cfg(feature = "crash-points")]
 mod crash;

@@ -1,4 +1,4 @@
-//! The mapping: offsets in, words and bytes out.
+//! Mapping of a region, with access to words and bytes by offset.
 
 use std::fs::File;
 use std::ops::Range;
@@ -13,16 +13,15 @@ use crate::error::{RegionError, RegionErrorKind};
 use crate::file::{self, RegionSpec};
 use crate::sys;
 
-/// Made ready at once: other threads of the process that map memory wait for so long.
+/// Amount of memory that is populated at once. Other threads that change mappings wait meanwhile.
 const POPULATED_BYTES: u64 = 16 << 20;
 
-/// Memory that outlives the process. Dropping it unmaps it and lets go of its lock; what is in it
-/// stays.
+/// A region. Dropping it unmaps it and releases its lock; the contents remain.
 #[derive(Debug)]
 pub struct Region {
     start: NonNull<u8>,
     length: usize,
-    /// Holds the lock.
+    /// The locked file.
     file: File,
     path: PathBuf,
     asked_bytes: u64,
@@ -41,7 +40,7 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Opens or creates the file, locks it and allocates all of its memory. Waits a few seconds for
-    /// a dying process to release the lock.
+    /// a terminating process to release the lock.
     pub fn open(spec: &RegionSpec) -> Result<Self, RegionError> {
         let file = file::open(spec)?;
         let region = Self::map(file, spec, spec.size_bytes)?;
@@ -54,18 +53,18 @@ impl Region {
         Ok(region)
     }
 
-    /// A new file that does not come to have its memory keeps none.
+    /// Truncates a new file whose memory could not be allocated.
     fn forget_if_new(&self, held_bytes: u64) {
         if held_bytes == 0 {
-            // The error of taking memory is the one to report.
+            // The error of the allocation is reported instead.
             let _unlikely = self.file.set_len(0);
         }
     }
 
     /// Opens the file, or creates one that can grow to `capacity_bytes`, and locks it. A new file
     /// has no memory: see [`Region::take_memory`]. A caller that knows the layout of an existing
-    /// file reads it with [`Region::peek`] before any memory is touched. An existing file keeps its
-    /// capacity; it must belong to the user of this process, and be closed to others.
+    /// file reads it with [`Region::peek`] before any memory is accessed. An existing file keeps
+    /// its capacity. It must belong to this process's user and be inaccessible to others.
     pub fn open_growable(spec: &RegionSpec, capacity_bytes: u64) -> Result<Self, RegionError> {
         let (file, capacity_bytes) = file::open_growable(spec, capacity_bytes)?;
         Self::map(file, spec, capacity_bytes)
@@ -89,7 +88,7 @@ impl Region {
             crash_points: None,
         };
         sys::keep_out_of_dumps(start, length).map_err(|e| failed("madvise", e))?;
-        // Refused where the file system has no huge pages, or has its own mind about them.
+        // Fails if the file system does not support huge pages, or has its own setting for them.
         let _refused = sys::prefer_huge_pages(start, length);
         Ok(region)
     }
@@ -104,10 +103,10 @@ impl Region {
         self.asked_bytes
     }
 
-    /// Allocates the memory of these ranges, so that no access there can fail later or take a page
-    /// fault. `expected_bytes` is the total that the region is to have; memory that it has counts
-    /// towards that. Fails if the host has too little, before or during the allocation; some of the
-    /// ranges may have memory then. Threads may call it concurrently.
+    /// Allocates the memory of these ranges, so that no access to them can fail later or cause a
+    /// page fault. `expected_bytes` is the total that the region should have, including memory that
+    /// it already has. Fails if the host has too little, before or during the allocation; some of
+    /// the ranges may have memory then. Thread-safe.
     pub fn take_memory(
         &self,
         ranges: &[Range<u64>],
@@ -129,7 +128,8 @@ impl Region {
                     Some(libc::EFAULT | libc::ENOMEM) => {
                         return Err(file::not_enough(&self.file, &self.path, missing_bytes));
                     }
-                    // A kernel without this advice: page faults come later, but find memory.
+                    // On kernels without this advice, memory is allocated now, and page faults
+                    // occur later.
                     Some(libc::EINVAL) => {
                         return file::allocate(&self.file, &self.path, start..range.end);
                     }
@@ -167,9 +167,9 @@ impl Region {
         file::held_bytes(&self.file, &self.path)
     }
 
-    /// Populates a piece of the memory of a range: the kernel clears a page when it is first
-    /// touched, and enters it in the page tables. Returns the offset of the next piece, if there is
-    /// one. Without this, each first access takes a page fault.
+    /// Populates a piece of a range's memory: the kernel clears its pages and enters them in the
+    /// page tables. Returns the offset of the next piece, if there is one. Without this, each first
+    /// access causes a page fault.
     pub fn populate(&self, range: Range<u64>) -> std::io::Result<Option<u64>> {
         let end = range.end.min(self.capacity_bytes());
         let length = POPULATED_BYTES.min(end.saturating_sub(range.start));
@@ -178,10 +178,10 @@ impl Region {
         Ok(Some(range.start + length).filter(|&next| next < end))
     }
 
-    /// The word at `offset`, for looking only.
+    /// Returns the word at `offset`, for loads only.
     ///
     /// # Panics
-    /// When the offset is not a multiple of 8 inside the region.
+    /// If the offset is not a multiple of 8 inside the region.
     #[inline]
     pub fn word(&self, offset: u64) -> &AtomicU64 {
         let at = self.pointer(offset, 8);
@@ -195,7 +195,7 @@ impl Region {
         unsafe { at.as_ref() }
     }
 
-    /// The word at `offset`, to store to it.
+    /// Returns the word at `offset`, for stores.
     ///
     /// # Panics
     /// As [`Region::word`].
@@ -205,10 +205,10 @@ impl Region {
         self.word(offset)
     }
 
-    /// `count` words from `offset` on, to look at and store to: one check for all of them.
+    /// Returns `count` words from `offset` on, for loads and stores, with one bounds check.
     ///
     /// # Panics
-    /// When they are not inside the region, or `offset` is not a multiple of 8.
+    /// If they are not inside the region, or `offset` is not a multiple of 8.
     #[inline]
     pub fn words_to_store(&self, offset: u64, count: usize) -> &[AtomicU64] {
         self.crash_point();
@@ -222,13 +222,13 @@ impl Region {
         unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>().as_ptr(), count) }
     }
 
-    /// The bytes from `offset` on, where they lie.
+    /// Returns the bytes from `offset` on, without copying.
     ///
     /// # Safety
-    /// No thread stores to these bytes while the result is in use.
+    /// No thread may store to these bytes while the result is in use.
     ///
     /// # Panics
-    /// When they are not inside the region.
+    /// If they are not inside the region.
     #[inline]
     pub unsafe fn bytes(&self, offset: u64, length: usize) -> &[u8] {
         let at = self.pointer(offset, length);
@@ -240,8 +240,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts(at.as_ptr(), length) }
     }
 
-    /// The whole region as plain bytes, for a thread that has it alone: measurements of bare
-    /// memory.
+    /// Returns the whole region as plain bytes, for exclusive use: measurements of bare memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY:
         // - in bounds, alive: the mapping, which the result borrows.
@@ -250,18 +249,18 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
-    /// Copies `from` to `offset`, past the cache where that is faster. [`Region::store_fence`]
-    /// must follow before others are told of the bytes.
+    /// Copies `from` to `offset`, with non-temporal stores if that is faster.
+    /// [`Region::store_fence`] must follow before the bytes are published.
     ///
     /// # Safety
-    /// No other thread looks at these bytes or stores to them meanwhile.
+    /// No other thread may load or store these bytes meanwhile.
     ///
     /// # Panics
-    /// When they are not inside the region, or `offset` is not a multiple of 16.
+    /// If they are not inside the region, or `offset` is not a multiple of 16.
     #[inline]
     pub unsafe fn store_bytes(&self, offset: u64, from: &[u8]) {
         assert!(offset.is_multiple_of(16), "stored bytes are aligned for streaming");
-        // A kill may also come between two stores of one run of bytes.
+        // A kill may also happen between two stores of one copy.
         let split = if cfg!(feature = "crash-points") { from.len() / 32 * 16 } else { 0 };
         for piece in [0..split, split..from.len()] {
             self.crash_point();
@@ -277,10 +276,10 @@ impl Region {
     /// Sets `length` bytes at `offset` to zero.
     ///
     /// # Safety
-    /// No other thread looks at these bytes or stores to them meanwhile.
+    /// No other thread may load or store these bytes meanwhile.
     ///
     /// # Panics
-    /// When they are not inside the region.
+    /// If they are not inside the region.
     pub unsafe fn zero_bytes(&self, offset: u64, length: usize) {
         self.crash_point();
         let to = self.pointer(offset, length);
@@ -290,13 +289,13 @@ impl Region {
         unsafe { std::ptr::write_bytes(to.as_ptr(), 0, length) };
     }
 
-    /// Makes streamed bytes visible before anything stored after this.
+    /// Orders non-temporal stores before later stores.
     #[inline]
     pub fn store_fence(&self) {
         streaming_copy::fence();
     }
 
-    /// Tells the processor that the line at `offset` will be read soon. Any offset may be given.
+    /// Prefetches the cache line at `offset`. Any offset may be given.
     #[inline]
     pub fn prefetch(&self, offset: u64) {
         if offset < self.capacity_bytes() {

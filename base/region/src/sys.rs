@@ -1,4 +1,4 @@
-//! The system calls that have no safe form elsewhere: one function each.
+//! System calls without a safe wrapper elsewhere, one function each.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Takes the file's lock for this open file description, without waiting. The lock ends with the
-/// description, so with the process, however it ends.
+/// Locks the file for this open file description, without waiting. The lock ends with the
+/// description, also when the process terminates in any way.
 pub(crate) fn lock_exclusively(file: BorrowedFd<'_>) -> io::Result<()> {
     let short = |constant| i16::try_from(constant).expect("lock constants are small");
     let lock = libc::flock {
@@ -36,7 +36,7 @@ pub(crate) fn map_shared(file: BorrowedFd<'_>, length: usize) -> io::Result<NonN
     Ok(NonNull::new(start.cast()).expect("mmap never returns null without MAP_FIXED"))
 }
 
-/// Has the kernel reserve the huge pages of a part of `file`, which stay reserved for the file.
+/// Makes the kernel reserve the huge pages of a range of `file`. They stay reserved for the file.
 pub(crate) fn reserve(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
     let length = usize::try_from(length).expect("addresses have 64 bits");
     let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -48,7 +48,7 @@ pub(crate) fn reserve(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Res
     Ok(())
 }
 
-/// Ends a mapping of `map_shared`, or of `reserve`.
+/// Unmaps a mapping of `map_shared` or `reserve`.
 pub(crate) fn unmap(start: NonNull<u8>, length: usize) {
     // SAFETY:
     // - alive, one caller: `Region::drop` and `reserve` call this once, with what `mmap` returned.
@@ -56,22 +56,22 @@ pub(crate) fn unmap(start: NonNull<u8>, length: usize) {
     result.expect("a whole mapping can be unmapped");
 }
 
-/// Keeps stored data out of core dumps.
+/// Excludes stored data from core dumps.
 pub(crate) fn keep_out_of_dumps(start: NonNull<u8>, length: usize) -> io::Result<()> {
     // SAFETY:
     // - alive: the caller's mapping; the advice changes no contents.
     Ok(unsafe { rustix::mm::madvise(start.as_ptr().cast(), length, Advice::LinuxDontDump) }?)
 }
 
-/// Asks for huge pages. A file system without them refuses, which changes nothing.
+/// Requests huge pages. Fails without effect if the file system does not support them.
 pub(crate) fn prefer_huge_pages(start: NonNull<u8>, length: usize) -> io::Result<()> {
     // SAFETY:
     // - alive: the caller's mapping; the advice changes no contents.
     Ok(unsafe { rustix::mm::madvise(start.as_ptr().cast(), length, Advice::LinuxHugepage) }?)
 }
 
-/// Takes memory where the file has none, and fills the page tables, so that no access takes a fault
-/// later. A lack of memory is the error `EFAULT` or `ENOMEM`.
+/// Allocates missing memory of the file, and fills the page tables, so that no later access faults.
+/// A lack of memory is reported as `EFAULT` or `ENOMEM`.
 pub(crate) fn populate(start: NonNull<u8>, length: usize) -> io::Result<()> {
     // SAFETY:
     // - alive: the caller's mapping; the advice changes no contents.

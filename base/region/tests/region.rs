@@ -1,4 +1,4 @@
-//! Regions in real files on tmpfs.
+//! Tests of regions in real files on tmpfs.
 
 use region::{Region, RegionErrorKind, RegionSpec, SIZE_UNIT_BYTES, existing_size_bytes};
 use sync::atomic::Ordering;
