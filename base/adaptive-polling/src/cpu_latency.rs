@@ -1,14 +1,14 @@
-//! Requests to the kernel to keep idle cores quick to wake while there is traffic (PM QoS).
+//! PM QoS requests to the kernel for a low CPU wake-up latency while there is traffic.
 //!
-//! A client that waits for a reply sleeps meanwhile, as the kernel's worker does between two
-//! requests. Waking a core that has halted costs more than all the work on a small request, above
-//! all in a virtual machine, where it takes the hypervisor at both ends. The kernel takes wishes
-//! about that at `/dev/cpu_dma_latency`: for as long as the file is open, no core idles so deeply
-//! that waking it takes longer than the microseconds last written.
+//! A client sleeps while it waits for a reply, as the kernel's workers do between requests. Waking
+//! a halted core costs more than all the work on a small request, especially in a virtual machine,
+//! where the hypervisor is involved on both sides. The kernel accepts latency limits at
+//! `/dev/cpu_dma_latency`: while the file is open, no core enters an idle state with an exit
+//! latency above the number of microseconds last written.
 //!
-//! That costs power, so the wish is held only while waiters see traffic, and a thread of its own
-//! takes it back soon after. Waiters make no system call for it but the one that wakes that thread
-//! when traffic begins. The wish ends with the process, however that ends.
+//! That costs power. Therefore the request is held only while waiters see traffic, and a dedicated
+//! thread withdraws it soon after. The only system call of waiters for it is the one that wakes
+//! this thread when traffic begins. The request ends with the process in any case.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -26,27 +26,29 @@ const IDLE_DRIVER_PATH: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 
 const CPU_INFO_PATH: &str = "/proc/cpuinfo";
 
-/// The kernel's own wish, which is none.
+/// The kernel's default, no limit.
 const ANY_LATENCY_US: i32 = 2_000_000_000;
 
-/// Cores poll instead of halting: leaving a halt takes the hypervisor.
+/// Limit in virtual machines: cores poll instead of halting, because leaving a halt involves the
+/// hypervisor.
 const VIRTUAL_LATENCY_US: i32 = 0;
 
-/// Cores stop at their first halt, which they leave within two microseconds and which saves power.
+/// Limit on physical hosts: cores use only the first halt state, which they leave within two
+/// microseconds and which saves some power.
 const PHYSICAL_LATENCY_US: i32 = 2;
 
 /// State of the request for low CPU latency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuLatencyState {
-    /// Traffic is recent: cores stay quick to wake.
+    /// There was recent traffic, so the limit is in force.
     Held,
-    /// There was no traffic lately: cores idle as they like.
+    /// There was no recent traffic, so no limit is in force.
     Released,
-    /// The kernel no longer accepts the request, with the reason. Cores idle as they like.
+    /// The kernel no longer accepts the request, for the given reason. No limit is in force.
     Failed(String),
 }
 
-/// Error of a host that does not accept the request. Everything else works without it.
+/// Error of a host that does not accept the request. All other functions work without it.
 #[derive(Debug)]
 pub struct CpuLatencyError {
     problem: &'static str,
@@ -65,9 +67,9 @@ impl std::error::Error for CpuLatencyError {
     }
 }
 
-/// The wish of one process that cores stay quick to wake while its waiters see traffic.
+/// Request of one process for low CPU latency while its waiters see traffic.
 ///
-/// One is enough for a process: the kernel takes the strictest of all wishes.
+/// One per process is sufficient, because the kernel applies the strictest of all requests.
 #[derive(Debug)]
 pub struct CpuLatencyRequest {
     shared: Arc<Shared>,
@@ -76,16 +78,16 @@ pub struct CpuLatencyRequest {
 
 #[derive(Debug)]
 struct Shared {
-    /// Set by waiters that see traffic, cleared at each look for it.
+    /// Set by waiters that see traffic, cleared at each check.
     has_traffic: AtomicBool,
-    /// The thread waits to be woken by traffic.
+    /// The thread sleeps until traffic wakes it.
     is_asleep: AtomicBool,
     is_over: AtomicBool,
     state: Mutex<CpuLatencyState>,
 }
 
 impl CpuLatencyRequest {
-    /// Prepares the request, with what suits this machine. It is not held yet.
+    /// Prepares the request with a suitable limit for this host. It is not held yet.
     pub fn start() -> Result<Self, CpuLatencyError> {
         let driver = fs::read_to_string(IDLE_DRIVER_PATH).unwrap_or_default();
         if matches!(driver.trim(), "" | "none") {
@@ -104,7 +106,7 @@ impl CpuLatencyRequest {
         })
     }
 
-    /// Starts as [`CpuLatencyRequest::start`] does, with the file that takes the wishes handed in.
+    /// Starts as [`CpuLatencyRequest::start`] does, with a given file for the requests.
     pub(crate) fn on_file(file: File, low_us: i32) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             has_traffic: AtomicBool::new(false),
@@ -122,9 +124,10 @@ impl CpuLatencyRequest {
         self.shared.state().clone()
     }
 
-    /// To be called by waiters for each request of lively traffic. Costs a look at shared memory.
+    /// Reports traffic. Waiters call this for each request during busy traffic. It costs a load of
+    /// shared memory.
     pub(crate) fn saw_traffic(&self) {
-        // Relaxed: a thread that sees it set late is asked again with the next request.
+        // Relaxed: a thread that sees a stale value checks again at the next request.
         if !self.shared.has_traffic.load(Ordering::Relaxed) {
             self.tell_of_traffic();
         }
@@ -167,7 +170,7 @@ impl Shared {
                     false => (ANY_LATENCY_US, CpuLatencyState::Released),
                 };
                 if let Err(error) = file.write_all(&latency_us.to_ne_bytes()) {
-                    // Closing the file ends whatever was wished before.
+                    // Closing the file withdraws any earlier request.
                     *self.state() = CpuLatencyState::Failed(error.to_string());
                     return;
                 }
@@ -190,12 +193,12 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, CpuLatencyState> {
-        // It is replaced as a whole.
+        // The state is always replaced as a whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What to ask for on the machine that the kernel describes so.
+/// Limit for the host that `cpu_info` describes.
 fn wanted_latency_us(cpu_info: &str) -> i32 {
     let flags = cpu_info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     match flags.split_whitespace().any(|flag| flag == "hypervisor") {
@@ -210,7 +213,7 @@ mod tests {
     use std::time::Duration;
     use tempfile::NamedTempFile;
 
-    /// No condition that a test waits for takes this long, on any machine.
+    /// Timeout of tests, longer than any condition takes.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     const LOW_US: i32 = 7;
@@ -220,7 +223,7 @@ mod tests {
         CpuLatencyRequest::on_file(file, LOW_US).expect("a thread")
     }
 
-    /// All that was asked for so far.
+    /// All limits that were requested so far.
     fn wishes(file: &NamedTempFile) -> Vec<i32> {
         let bytes = fs::read(file.path()).expect("a readable file");
         let words = bytes.chunks_exact(4);
@@ -252,9 +255,9 @@ mod tests {
         assert_eq!(wishes(&file), []);
     }
 
-    /// Goal: what was asked for is taken back, each time.
-    /// Method: two spells of traffic. A busy machine may keep the test from bringing any for so
-    /// long that one spell is several, so wishes are not counted.
+    /// Goal: the request is withdrawn after each period of traffic. Method: two periods of traffic.
+    /// On a busy host the test may pause so long that one period becomes several, so requests are
+    /// not counted.
     #[test]
     fn lasting_traffic_makes_the_wish_and_silence_takes_it_back() {
         let file = NamedTempFile::new().expect("a file");

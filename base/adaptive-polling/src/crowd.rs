@@ -1,26 +1,27 @@
-//! Estimate whether clients crowd the core.
+//! Estimate of contention for the core between a spinning thread and its clients.
 //!
 //! The scheduler often keeps a spinning thread, its clients and the kernel's workers on one core
-//! while another one idles: each of them runs for a few microseconds only, and a virtual machine's
-//! halted core does not look idle to it. They then wait for each other. A spinning thread can see
-//! that: when it offers its core, a client takes it. It can also end it: by going elsewhere.
+//! while another core is idle, because each runs only for a few microseconds, and because a virtual
+//! machine's halted core does not appear idle. They then wait for each other. A spinning thread
+//! detects this when it yields its core and a client uses it. It resolves this by moving to another
+//! core.
 
 use std::time::Duration;
 
-/// Points from which on the core counts as crowded.
+/// Score from which on the core counts as contended.
 const CROWDED_FROM: u32 = 8;
 
-/// Points of a spell of spinning in vain, when waits are short.
+/// Score of a failed spin, when waits are short.
 const POINTS_PER_FAILED_SPELL: u32 = 4;
 
-/// The shortest time between two changes of core. Changes that do not help come ever more rarely.
+/// Minimum time between two changes of core. It increases while changes do not help.
 const STAY_MIN: Duration = Duration::from_millis(2);
 const STAY_MAX: Duration = Duration::from_millis(8);
 
-/// A stay of this many times the shortest allowed means that the change has helped.
+/// A stay longer than this multiple of the current minimum counts as a successful change.
 const GOOD_STAY_PER_STAY: u32 = 16;
 
-/// Estimate of one waiter about its core.
+/// Contention estimate of one waiter.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     points: u32,
@@ -33,7 +34,7 @@ impl Crowd {
         Self { points: 0, stay: STAY_MIN, came: Duration::ZERO }
     }
 
-    /// A wait went by, in which another thread used the core, or none did.
+    /// Records a wait, and whether another thread used the core meanwhile.
     pub(crate) fn saw_wait(&mut self, was_core_used: bool) {
         self.points = match was_core_used {
             true => self.points + 1,
@@ -41,13 +42,12 @@ impl Crowd {
         };
     }
 
-    /// A spell of spinning ended in vain.
+    /// Records a failed spin.
     pub(crate) fn spell_failed(&mut self) {
         self.points += POINTS_PER_FAILED_SPELL;
     }
 
-    /// Returns whether to change to another core now. The next change will not be advised for a
-    /// while.
+    /// Returns whether to change to another core now. The next change is not advised for some time.
     pub(crate) fn advises_to_leave(&mut self, now: Duration) -> bool {
         let stayed = now.saturating_sub(self.came);
         if self.points < CROWDED_FROM || stayed < self.stay {
@@ -67,8 +67,8 @@ mod tests {
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
-    /// How often a waiter is advised to leave in ten seconds, with so many crowded waits in each
-    /// millisecond, and a calm one.
+    /// Number of advised changes in ten seconds, with this number of contended waits and one
+    /// uncontended wait per millisecond.
     fn changes_in_ten_seconds(crowded_waits: u32) -> usize {
         let mut crowd = Crowd::new();
         (0..10_000)

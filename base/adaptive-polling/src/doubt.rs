@@ -1,34 +1,34 @@
-//! Estimate whether spinning pays.
+//! Estimate of the benefit of spinning.
 //!
-//! It does not when the clients of the next request wait for the very core that the spinning
-//! thread keeps busy, which is common on a busy machine: offering the core does not always move
-//! them. Then waits are short, and yet spells of spinning fail. After each that fails, more and
-//! more waits go by without one; after some that succeed, fewer.
+//! Spinning is harmful if the client of the next request waits for the core that the spinning
+//! thread occupies, which is common on a busy host: yielding does not always let the client run.
+//! Then waits are short, but spins fail. After each failed spin, an increasing number of waits are
+//! done without spinning; after some successful ones, a decreasing number.
 
-/// Spinning pays as long as it fails less often than once in this many times: a failed spell costs
-/// several times what a successful one saves.
+/// Spinning is beneficial if it fails less often than once in this many times, because a failed
+/// spin costs several times as much as a successful one saves.
 const SPELLS_FOUND_PER_FAILED: u32 = 8;
 
-/// The most waits that go by without spinning after spells that failed.
+/// Maximum number of waits without spinning after failed spins.
 const PAUSE_WAITS_MAX: u32 = 255;
 
 /// Estimate of one waiter about spinning.
 #[derive(Debug, Default)]
 pub(crate) struct Doubt {
-    /// Waits to go by without spinning after the next spell that fails.
+    /// Number of waits without spinning after the next failed spin.
     pause_waits: u32,
-    /// Those that still have to go by.
+    /// Remaining number of waits without spinning.
     pause_waits_left: u32,
     found_in_a_row: u32,
 }
 
 impl Doubt {
-    /// Returns whether waits go by without spinning now.
+    /// Returns whether waits are currently done without spinning.
     pub(crate) fn is_pausing(&self) -> bool {
         self.pause_waits_left > 0
     }
 
-    /// Returns whether to spin this time.
+    /// Returns whether this wait may spin.
     pub(crate) fn allows_spell(&mut self) -> bool {
         let is_pause = self.is_pausing();
         self.pause_waits_left = self.pause_waits_left.saturating_sub(1);

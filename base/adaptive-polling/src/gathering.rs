@@ -1,16 +1,16 @@
-//! Time to leave a client alone, so that its requests come in batches.
+//! Pauses before polling, so that a client's requests arrive in batches.
 //!
-//! A client that keeps many requests in flight and a thread that answers each at once work on the
-//! same queues at the same time, request by request, and slow each other down: the lines of memory
-//! that both write wander to and fro, and nothing is ever done for two requests at once. Looking
-//! less often ends that, and costs nothing as long as the client has replies to work on meanwhile.
-//! For how long that is cannot be seen from here, so pauses of different lengths are tried, and the
-//! one stays that brings the most requests in a given time. A client that waits for each reply
-//! loses by every pause; that shows within a few requests.
+//! If a client keeps many requests in flight and the serving thread answers each immediately, both
+//! work on the same queues at the same time and slow each other down: cache lines that both write
+//! move back and forth, and no work is shared between requests. Polling less often avoids that, and
+//! costs nothing as long as the client has replies to process. The suitable pause cannot be
+//! observed directly, so different lengths are tried, and the one with the highest throughput is
+//! kept. For a client that waits for each reply every pause is a loss, which is detected within a
+//! few requests.
 
 use std::time::Duration;
 
-/// The pauses to choose from. A longer one brought nothing more, and would be felt.
+/// Candidate pauses. Longer ones had no further benefit, and would increase latency noticeably.
 const PAUSES: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_micros(5),
@@ -18,36 +18,37 @@ const PAUSES: [Duration; 4] = [
     Duration::from_micros(20),
 ];
 
-/// Requests after which a pause is judged.
+/// Number of requests after which a pause is evaluated.
 const ROUND_REQUESTS: u32 = 512;
 
-/// Looks after which a pause has to have brought batches.
+/// Number of polls after which a pause must have produced batches.
 const BATCHES_JUDGED: u32 = 4;
 
-/// A longer pause must bring more than this share of the requests that the shorter one brought,
-/// and the shorter one at least this share of what the longer did: the shorter is better if both
-/// are alike, as with clients that send their requests at a pace of their own.
+/// Required throughput: a longer pause must reach more than the first percentage of the shorter
+/// one's, and a shorter pause at least the second percentage of the longer one's. If both are
+/// equal, as with clients that send at a fixed rate, the shorter one is preferred.
 const PERCENT_WANTED_OF_LONGER: u64 = 102;
 const PERCENT_WANTED_OF_SHORTER: u64 = 99;
 
-/// Rounds from one trial to the next: more and more, while trials fail.
+/// Number of rounds between two trials. It increases while trials fail.
 const ROUNDS_BETWEEN_TRIALS_MIN: u32 = 4;
 const ROUNDS_BETWEEN_TRIALS_MAX: u32 = 16;
 
-/// The share of one round in the rate of the settled pause is one in this many.
+/// Number of rounds over which the rate of the settled pause is averaged: a new round has a weight
+/// of one in this many.
 const ROUNDS_REMEMBERED: u64 = 4;
 
-/// After so long without a request, what was counted of a round says nothing.
+/// Idle time after which the counts of the current round are discarded.
 const SILENCE: Duration = Duration::from_millis(1);
 
-/// Findings of one waiter about pauses.
+/// Results of one waiter about pauses.
 #[derive(Debug)]
 pub(crate) struct Gathering {
-    /// Index of the pause that has proved best so far.
+    /// Index of the best pause so far.
     settled: usize,
-    /// Requests in a second with it: a decaying average of recent rounds.
+    /// Requests per second with that pause, as a decaying average of recent rounds.
     settled_rate: u64,
-    /// Index of the pause that is tried in this round, if one is.
+    /// Index of the pause on trial in this round, if any.
     tried: Option<usize>,
     last_tried: usize,
     rounds_between_trials: u32,
@@ -82,7 +83,7 @@ impl Gathering {
         Self { settled: PAUSES.len() - 1, ..Self::new() }
     }
 
-    /// A batch of so many requests was answered. Returns how long to pause before looking for more.
+    /// Records an answered batch. Returns the pause before the next poll.
     pub(crate) fn answered(&mut self, now: Duration, requests: u32) -> Duration {
         let was_silent = now.saturating_sub(self.last_batch) > SILENCE;
         self.last_batch = now;
@@ -103,7 +104,7 @@ impl Gathering {
         PAUSES[self.tried.unwrap_or(self.settled)]
     }
 
-    /// Whether this round pauses although there is only one request to gather each time.
+    /// Returns whether this round's pause produces only batches of one request.
     fn brings_no_batches(&self) -> bool {
         let Round { requests, batches, .. } = self.round;
         let pauses = self.tried.unwrap_or(self.settled) > 0;
@@ -162,7 +163,7 @@ impl Gathering {
         self.rounds_until_trial = self.rounds_between_trials;
     }
 
-    /// All pauses but the settled one take turns.
+    /// Selects the next pause to try. All pauses except the settled one take turns.
     fn next_to_try(&mut self) -> usize {
         self.last_tried = (self.last_tried + 1) % PAUSES.len();
         if self.last_tried == self.settled {
@@ -178,9 +179,8 @@ mod tests {
 
     const MICROSECOND: Duration = Duration::from_micros(1);
 
-    /// Serves `batch_count` batches: `batch` says how many requests there are after a pause, and
-    /// how long it takes with the pause until they are answered. Returns how many pauses there
-    /// were.
+    /// Serves `batch_count` batches. `batch` returns the number of requests after a pause, and the
+    /// time until they are answered, including the pause. Returns the number of pauses.
     fn serve(
         gathering: &mut Gathering,
         batch_count: u32,
@@ -200,8 +200,8 @@ mod tests {
         (1, pause + MICROSECOND * 10)
     }
 
-    /// Every pause lets requests come together, each in less time the more they are, as long as
-    /// the client has something left to do.
+    /// A client with many requests in flight. Longer pauses produce larger batches with less time
+    /// per request, as long as the client has work left.
     fn many(pause: Duration) -> (u32, Duration) {
         match pause.as_micros() {
             0 => (1, MICROSECOND * 6),

@@ -1,35 +1,35 @@
-//! When to ask for quick cores, and when no longer. Decides; does nothing.
+//! Decision when to request and to withdraw low CPU latency. It has no side effects.
 
 use std::time::Duration;
 
-/// Between two looks for traffic that has begun.
+/// Interval of checks after traffic has begun.
 const FIRST_LOOKS_INTERVAL: Duration = Duration::from_millis(1);
 
-/// So many looks must find traffic before there is a wish: making it interrupts every idle core,
-/// for which traffic of less than a millisecond is not worth it.
+/// Number of checks with traffic before the request is made. It interrupts every idle core, which
+/// is not worthwhile for less than a millisecond of traffic.
 const LOOKS_UNTIL_HELD: u32 = 3;
 
-/// Between two looks for traffic while the wish is held.
+/// Interval of checks while the request is held.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A wish outlives the traffic by less than this and one interval.
+/// The request outlives the traffic by less than this plus one interval.
 const QUIET_AFTER: Duration = Duration::from_millis(20);
 
-/// Action until the next look.
+/// Action until the next check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     SleepUntilTraffic,
     LookIn(Duration),
 }
 
-/// Knowledge of the traffic, from looks at it.
+/// State of the traffic, from periodic checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Hold {
     #[default]
     Quiet,
-    /// So many looks found traffic, the last one then; whether it lasts is not known.
+    /// Number of checks with traffic, and the time of the last one. The traffic may be short.
     Beginning { looks: u32, last_look: Duration },
-    /// The wish is held.
+    /// The request is held.
     Held { last_traffic: Duration },
 }
 
@@ -38,7 +38,7 @@ impl Hold {
         matches!(self, Self::Held { .. })
     }
 
-    /// Takes note of whether there was traffic since the last look.
+    /// Records whether there was traffic since the last check.
     pub(crate) fn look(&mut self, now: Duration, had_traffic: bool) -> Next {
         *self = match (*self, had_traffic) {
             (Self::Quiet, true) => Self::Beginning { looks: 1, last_look: now },
@@ -73,8 +73,8 @@ mod tests {
     const MICROSECOND: Duration = Duration::from_micros(1);
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// For how long in one second the wish is held, when traffic comes in bursts: one each
-    /// `interval`, of the length `burst`.
+    /// Time for which the request is held in one second, if traffic comes in bursts of length
+    /// `burst` every `interval`.
     fn held_in_a_second(burst: Duration, interval: Duration) -> Duration {
         let (mut hold, mut held, mut seen) = (Hold::default(), Duration::ZERO, false);
         let (mut now, mut look_at) = (Duration::ZERO, None);

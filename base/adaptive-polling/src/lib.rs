@@ -1,27 +1,28 @@
-//! The one way to wait for work: spin while traffic is recent, then block.
+//! Adaptive waiting for work: spin while traffic is recent, then block.
 //!
-//! A context switch costs ten to thirty times what serving a request costs, so a queue loop that
-//! expects its next request soon does better to look for it again than to sleep. A [`Waiter`]
-//! learns from recent waits whether that is so, and [`SpinPermits`] bound how many threads of the
-//! process may spin at once. The cost is bounded:
+//! A context switch costs ten to thirty times as much as serving a request, so a queue loop that
+//! expects its next request soon should poll instead of sleeping. A [`Waiter`] decides this from
+//! recent waits, and [`SpinPermits`] limit the number of spinning threads of the process. The cost
+//! is bounded:
 //!
-//! - One wait spins for a few times the typical wait, and for [`SPIN_MAX_DEFAULT`] unless told
-//!   otherwise. When typical waits are longer than that, it does not spin at all, so that an idle
-//!   process uses no processor time.
-//! - While it spins, a thread offers its core to others every few looks, and stops when another
-//!   took it. When spinning fails although waits are short, it is tried ever more rarely.
-//! - A thread whose request came while it offered its core offers it at once the next time: on a
-//!   single core, looking would only keep its clients from it.
-//! - A thread that spins where its clients run goes to another core, now and then.
-//! - Threads that find no permit left block at once.
+//! - A wait spins for at most a few times the typical wait, and at most a limit, by default
+//!   [`SPIN_MAX_DEFAULT`]. If typical waits are longer than the limit, it does not spin at all, so
+//!   an idle process uses no CPU time.
+//! - A spinning thread yields its core every few polls, and stops spinning when another thread
+//!   needs it. If spinning fails although waits are short, it is tried increasingly rarely.
+//! - A thread whose last request arrived while it yielded its core yields immediately at the next
+//!   wait: on a single core, polling would only delay its clients.
+//! - A thread that spins on the core of its clients occasionally moves to another core.
+//! - Threads without a permit block immediately.
 //!
-//! A loop that answers many requests at once, if many have come, gets larger batches by looking
-//! less often where that pays; see [`Waiter::gather`].
+//! A loop that answers requests in batches gets larger batches by polling less often, if that is
+//! beneficial; see [`Waiter::gather`].
 //!
-//! While traffic is recent, a [`CpuLatencyRequest`] keeps idle cores quick to wake, because every
-//! request wakes its client at least. Each waiter takes part whose permits carry one.
+//! While traffic is recent, a [`CpuLatencyRequest`] keeps the wake-up latency of idle cores low,
+//! because every request wakes at least its client. Waiters whose permits contain one take part.
 //!
-//! This crate knows nothing of files or sockets to serve: looking and blocking are handed in.
+//! This crate does not depend on files or sockets: the caller passes functions for polling and
+//! blocking.
 #![forbid(unsafe_code)]
 
 mod cpu_latency;

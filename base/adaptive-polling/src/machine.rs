@@ -1,23 +1,23 @@
-//! Services of the machine that a waiter runs on: the time, and a way to offer its core.
+//! Services of the host for a waiter: the clock, yielding, and changing the core.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-/// Time and the scheduler, as seen by one thread. Tests replace it.
+/// Clock and scheduler, from the view of one thread. Tests replace it.
 pub trait Machine {
-    /// Time since an arbitrary fixed moment. Never goes back.
+    /// Monotonic time since an arbitrary fixed moment.
     fn now(&self) -> Duration;
 
-    /// Lets another thread run on this core if one is ready to.
+    /// Yields the core to another thread that is ready to run.
     fn offer_core(&self);
 
-    /// Moves this thread to another of the cores that it may run on, if there is one.
+    /// Moves this thread to another of its allowed cores, if there is one.
     fn change_core(&self);
 }
 
-/// The machine that the process really runs on.
+/// The real host.
 #[derive(Clone, Copy, Debug)]
 pub struct ThisMachine {
     start: Instant,
@@ -51,8 +51,8 @@ impl Machine for ThisMachine {
         if others.count() == 0 || sched_setaffinity(None, &others).is_err() {
             return;
         }
-        // The thread is elsewhere now; what it may do later is as before. The kernel has granted
-        // these cores already: it refuses only if they were taken away meanwhile.
+        // Restores the former affinity; the thread has moved already. The kernel had allowed these
+        // cores, so this fails only if they were removed meanwhile.
         let _refused = sched_setaffinity(None, &allowed);
     }
 }
@@ -66,7 +66,7 @@ mod tests {
         let allowed = sched_getaffinity(None).expect("the cores can be asked for");
         let before = sched_getcpu();
         ThisMachine::new().change_core();
-        // On a busy machine the scheduler may have moved the thread back by now.
+        // On a busy host the scheduler may have moved the thread back already.
         assert!(allowed.is_set(sched_getcpu()), "from core {before}");
         assert!(sched_getaffinity(None).expect("the cores can be asked for") == allowed);
     }

@@ -1,5 +1,5 @@
-//! State that all waiters of a process share: how many may spin at the same time, and the request
-//! for quick cores.
+//! State shared by all waiters of a process: the limit on spinning threads, and the request for low
+//! CPU latency.
 
 use std::sync::Arc;
 use std::thread;
@@ -8,7 +8,7 @@ use sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cpu_latency::CpuLatencyRequest;
 
-/// A bound on spinning threads, shared by all waiters of a process.
+/// Limit on the number of spinning threads, shared by all waiters of a process.
 #[derive(Debug)]
 pub struct SpinPermits {
     free: AtomicUsize,
@@ -16,30 +16,30 @@ pub struct SpinPermits {
 }
 
 impl SpinPermits {
-    /// At most `thread_count_max` threads spin at once; with zero, every wait blocks.
+    /// Allows at most `thread_count_max` spinning threads. With zero, every wait blocks.
     pub fn new(thread_count_max: usize) -> Self {
         Self { free: AtomicUsize::new(thread_count_max), cpu_latency: None }
     }
 
-    /// Leaves one core to all others, but lets one thread spin even on a single core.
+    /// Leaves one core to all other threads, but allows one spinning thread even on a single core.
     pub fn for_this_machine() -> Self {
         let core_count = thread::available_parallelism().map_or(1, usize::from);
         Self::new((core_count - 1).max(1))
     }
 
-    /// Has the waiters keep cores quick to wake while they see traffic, whether they spin or block.
+    /// Makes waiters request low CPU latency while they see traffic, whether they spin or block.
     pub fn with_cpu_latency(self, request: Arc<CpuLatencyRequest>) -> Self {
         Self { cpu_latency: Some(request), ..self }
     }
 
-    /// A request has come that belongs to lively traffic.
+    /// Reports a request during busy traffic.
     pub(crate) fn saw_traffic(&self) {
         if let Some(request) = &self.cpu_latency {
             request.saw_traffic();
         }
     }
 
-    /// A permit to spin until it is dropped, or `None` when all are taken.
+    /// Takes a permit to spin, which is held until it is dropped. `None` if all are taken.
     pub(crate) fn take(&self) -> Option<SpinPermit<'_>> {
         // Relaxed: the count protects no other memory.
         self.free
@@ -49,7 +49,7 @@ impl SpinPermits {
     }
 }
 
-/// The right of one thread to spin.
+/// Permit of one thread to spin.
 pub(crate) struct SpinPermit<'permits> {
     permits: &'permits SpinPermits,
 }

@@ -1,4 +1,4 @@
-//! Deciding, wait by wait, whether and for how long to spin.
+//! Decision for each wait, whether and for how long to spin.
 
 use std::hint;
 use std::sync::Arc;
@@ -11,69 +11,70 @@ use crate::gathering::Gathering;
 use crate::machine::{Machine, ThisMachine};
 use crate::permits::SpinPermits;
 
-/// The longest that one wait spins, and the longest typical wait for which spinning is tried.
+/// Maximum duration of a spin, and maximum typical wait for which spinning is tried.
 ///
-/// About twice what blocking costs a request: waking the thread, and waking it late.
+/// About twice the cost of blocking for a request: waking the thread, and the delay until it runs.
 pub const SPIN_MAX_DEFAULT: Duration = Duration::from_micros(100);
 
-/// Looks between two glances at the clock and offers of the core. A look is a system call of some
-/// hundred nanoseconds in most loops.
+/// Number of polls between two clock reads, at which the core is also yielded. A poll is a system
+/// call of some hundred nanoseconds in most loops.
 const LOOKS_PER_GLANCE: u32 = 8;
 
-/// Looks of a wait in lively traffic before it asks for the time and for a permit: most answers
-/// come within these.
+/// Number of polls during busy traffic before the clock is read and a permit is taken. Most
+/// requests arrive within these.
 const LOOKS_BEFORE_GLANCE: u32 = 4;
 
-/// Processor pauses between two glances at the clock while no test looks.
+/// Number of CPU pause instructions between two clock reads, while not polling.
 const SPINS_PER_GLANCE_IN_PAUSE: u32 = 8;
 
-/// A core that was offered and came back later than this was wanted by another thread.
+/// Duration of a yield from which on another thread is considered to need the core.
 const CORE_TAKEN_AFTER: Duration = Duration::from_micros(50);
 
-/// A core that was offered and came back later than this was used by another thread in between.
+/// Duration of a yield from which on another thread has used the core.
 const CORE_USED_AFTER: Duration = Duration::from_micros(2);
 
-/// One wait is spun for at most this many times the typical wait.
+/// Maximum duration of a spin, in multiples of the typical wait.
 const SPIN_PER_TYPICAL_WAIT: u32 = 3;
 
-/// The shortest spell is the longest over this.
+/// Minimum duration of a spin, as a fraction of the maximum.
 const SPIN_MIN_PER_SPIN_MAX: u32 = 8;
 
-/// The share of one wait in the typical wait is one in this many.
+/// Number of waits over which the typical wait is averaged: a new wait has a weight of one in this
+/// many.
 const WAITS_REMEMBERED: u64 = 8;
 
-/// Waits count as at most this many times the longest spin, so that a few quick ones suffice to
-/// forget a night of silence.
+/// Maximum counted duration of a wait, in multiples of the maximum spin, so that a few short waits
+/// suffice after a long idle time.
 const WAIT_COUNTED_MAX_PER_SPIN_MAX: u64 = 4;
 
-/// Waiting strategy of one queue loop. Every loop has its own and calls [`Waiter::wait`] for each
+/// Waiting strategy of one queue loop. Each loop has its own and calls [`Waiter::wait`] for each
 /// request.
 #[derive(Debug)]
 pub struct Waiter<M: Machine = ThisMachine> {
     permits: Arc<SpinPermits>,
     machine: M,
     spin_max: Duration,
-    /// A decaying average of recent waits, in nanoseconds.
+    /// Decaying average of recent waits, in nanoseconds.
     typical_wait: u64,
     expects_traffic: bool,
     doubt: Doubt,
     crowd: Crowd,
-    /// Another thread used the core while it was offered during this wait.
+    /// Another thread used the core while it was yielded during this wait.
     was_core_used: bool,
-    /// The last answer came while the core was offered: who answers shares it.
+    /// The last request arrived while the core was yielded, so its sender shares the core.
     offers_first: bool,
     gathering: Gathering,
 }
 
 impl Waiter {
-    /// A waiter for a thread of this process. It expects silence at first.
+    /// Creates a waiter for a thread of this process. Initially it expects no traffic.
     pub fn new(permits: Arc<SpinPermits>, spin_max: Duration) -> Self {
         Self::on_machine(ThisMachine::new(), permits, spin_max)
     }
 }
 
 impl<M: Machine> Waiter<M> {
-    /// Makes a waiter as [`Waiter::new`] does, with time and scheduler handed in.
+    /// Creates a waiter as [`Waiter::new`] does, with a given clock and scheduler.
     pub fn on_machine(machine: M, permits: Arc<SpinPermits>, spin_max: Duration) -> Self {
         let typical_wait = nanoseconds(spin_max) * WAIT_COUNTED_MAX_PER_SPIN_MAX;
         Self {
@@ -90,8 +91,8 @@ impl<M: Machine> Waiter<M> {
         }
     }
 
-    /// Returns what `poll` finds, looking again and again for a bounded time, or else what `block`
-    /// returns, which is called at most once and may sleep for as long as it likes.
+    /// Polls with `poll` for a bounded time and returns its result. Otherwise returns the result of
+    /// `block`, which is called at most once and may sleep for any time.
     pub fn wait<T>(&mut self, mut poll: impl FnMut() -> Poll<T>, block: impl FnOnce() -> T) -> T {
         if let Poll::Ready(found) = poll() {
             self.learn(0);
@@ -122,10 +123,9 @@ impl<M: Machine> Waiter<M> {
         found
     }
 
-    /// To be called before [`Waiter::wait`] by loops that answer many requests at once, with the
-    /// number of those that were begun since the last call: lets more of them come before any
-    /// thread looks, if that has proved to bring more requests in the same time. Takes 20 µs at
-    /// most.
+    /// Must be called before [`Waiter::wait`] by loops that answer requests in batches, with the
+    /// number of requests started since the last call. Pauses for at most 20 µs, so that more
+    /// requests arrive, if that was found to increase throughput.
     pub fn gather(&mut self, request_count: u32) {
         if !self.expects_traffic {
             return;
@@ -148,8 +148,8 @@ impl<M: Machine> Waiter<M> {
         self.expects_traffic
     }
 
-    /// Offers the core at once where the last answer came by that: looking would keep whoever
-    /// answers from it, as on a single core. One offer that brings nothing ends it.
+    /// Yields the core immediately if the last request arrived during a yield: polling would delay
+    /// its sender, as on a single core. A yield without a result ends this mode.
     #[inline]
     fn offer_before_looks<T>(&mut self, poll: &mut impl FnMut() -> Poll<T>) -> Option<T> {
         if !std::mem::take(&mut self.offers_first) || !self.expects_traffic {
@@ -171,7 +171,8 @@ impl<M: Machine> Waiter<M> {
         Some(found)
     }
 
-    /// Looks again where that has paid, for a microsecond or two: too short to be measured.
+    /// Polls a few times where that was successful before, for a microsecond or two, which is too
+    /// short to be measured.
     #[inline]
     fn look_before_glance<T>(&mut self, poll: &mut impl FnMut() -> Poll<T>) -> Option<T> {
         if !self.expects_traffic || self.doubt.is_pausing() {
@@ -218,11 +219,11 @@ impl<M: Machine> Waiter<M> {
         Spun::InVain
     }
 
-    /// Goes to another core if the clients want this one.
+    /// Moves to another core if clients need this one.
     fn leave_crowd(&mut self, now: Duration) {
         if self.expects_traffic && self.crowd.advises_to_leave(now) {
             self.machine.change_core();
-            // What was learnt about spinning was learnt on the other core.
+            // The estimates belong to the former core.
             self.doubt = Doubt::default();
             self.offers_first = false;
         }
@@ -250,7 +251,7 @@ impl<M: Machine> Waiter<M> {
     }
 }
 
-/// Whether another thread used the offered core, for no longer than an answer takes.
+/// Returns whether another thread used the yielded core for no longer than answering takes.
 fn is_short_use(away: Duration) -> bool {
     (CORE_USED_AFTER..=CORE_TAKEN_AFTER).contains(&away)
 }
@@ -259,9 +260,9 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How a spell of spinning ended.
+/// Outcome of a spin.
 enum Spun<T> {
-    /// The clock was last looked at shortly before: a request that has come need not wait for it.
+    /// The clock was read shortly before, so the request need not wait for another read.
     Found {
         found: T,
         glance: Duration,
@@ -279,7 +280,7 @@ mod tests {
     const LOOK: Duration = Duration::from_micros(1);
     const SPIN_MAX: Duration = Duration::from_micros(100);
 
-    /// A machine whose time passes by what is done on it.
+    /// Simulated host whose time advances with the operations on it.
     #[derive(Default)]
     struct FakeMachine {
         now: Cell<Duration>,
@@ -328,7 +329,7 @@ mod tests {
             Self { machine, waiter }
         }
 
-        /// Waits for a request that arrives after `gap`; says how it was found.
+        /// Waits for a request that arrives after `gap`. Returns how it was found.
         fn wait(&mut self, gap: Duration) -> How {
             let (machine, arrival) = (self.machine, self.machine.now.get() + gap);
             let poll = || {
@@ -366,7 +367,7 @@ mod tests {
         check(1_000_000, How::Blocked);
     }
 
-    /// Whether cores are asked to stay quick to wake by traffic with so much time in between.
+    /// Checks whether traffic with this gap between requests causes a request for low CPU latency.
     #[track_caller]
     fn check_wish(gap_us: u64, is_expected: bool) {
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -377,7 +378,8 @@ mod tests {
         let mut a_loop = Loop::new(&machine, &Arc::new(permits));
         let start = std::time::Instant::now();
         let may_take = Duration::from_millis(if is_expected { 60_000 } else { 100 });
-        // The wish is taken back when this thread does not run for a while: it is looked at once.
+        // The request is withdrawn when this thread does not run for a while, so it is checked
+        // immediately.
         let is_held = loop {
             a_loop.wait_often(Duration::from_micros(gap_us));
             let is_held = request.state() == CpuLatencyState::Held;
@@ -449,7 +451,7 @@ mod tests {
         assert!(permits.take().is_some());
     }
 
-    /// Whether a wait spins whose request comes only when the thread lets go of its core.
+    /// Returns whether a wait spins if its request arrives only when the thread yields its core.
     fn spins_on_a_busy_core(a_loop: &mut Loop<'_>) -> bool {
         let machine = a_loop.machine;
         let mut look_count = 0;
@@ -500,7 +502,7 @@ mod tests {
         assert!(machine.core_changes.get() > 0);
     }
 
-    /// The looks of a wait whose request comes while the core is offered.
+    /// Number of polls of a wait whose request arrives while the core is yielded.
     fn looks_until_offered(a_loop: &mut Loop<'_>) -> u32 {
         let machine = a_loop.machine;
         let mut look_count = 0;
@@ -523,7 +525,7 @@ mod tests {
         let learning = looks_until_offered(&mut a_loop);
         assert!(learning > LOOKS_PER_GLANCE, "{learning} looks");
         assert_eq!(looks_until_offered(&mut a_loop), 2);
-        // With a core of its own again, it looks after the one offer that brought nothing.
+        // When the thread has a core of its own again, it polls after one yield without a result.
         machine.offer_takes.set(Duration::ZERO);
         assert_eq!(a_loop.wait(Duration::from_micros(20)), How::Polled);
         machine.offer_takes.set(CORE_USED_AFTER * 2);
@@ -543,8 +545,8 @@ mod tests {
         assert!(looks_until_offered(&mut a_loop) > 2);
     }
 
-    /// How long a loop leaves clients alone after `batch_requests` requests at once, when gathering
-    /// more of them has proved to pay.
+    /// Duration of a loop's pause after `batch_requests` requests at once, when a pause was found
+    /// beneficial.
     fn gathering_time(permits: &Arc<SpinPermits>, gap_us: u64, batch_requests: u32) -> Duration {
         let machine = FakeMachine::default();
         let mut a_loop = Loop::new(&machine, permits);
