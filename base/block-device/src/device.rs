@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use crate::error::{Action, DeviceError, DeviceErrorKind};
 use crate::range::ByteRange;
 
-/// The logical sector that a volume shows to its clients.
+/// Logical sector size of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SectorSize {
     Bytes512,
@@ -32,8 +32,8 @@ pub struct Geometry {
 /// Volatile write cache of a device: acknowledged writes that only a flush makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteCache {
-    /// A flush does nothing, because acknowledged writes are as durable as they will ever be;
-    /// clients may be told so.
+    /// A flush has no effect, because acknowledged writes are as durable as they will ever be.
+    /// Clients may be told so.
     Absent,
     Volatile,
 }
@@ -41,13 +41,13 @@ pub enum WriteCache {
 /// Allocation of a range after [`BlockDevice::write_zeroes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroes {
-    /// Holes: the blocks count as never written.
+    /// Deallocate: the blocks become holes, as if never written.
     Unmap,
-    /// Written zeros: allocated blocks stay allocated (NBD's `NO_HOLE`), holes stay holes.
+    /// Write zeros: allocated blocks stay allocated (NBD's `NO_HOLE`), and holes stay holes.
     KeepAllocated,
 }
 
-/// Kind of contents of a run of bytes.
+/// Kind of the contents of a byte range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// Never written, or discarded. Reads as zeros.
@@ -57,7 +57,7 @@ pub enum ExtentKind {
     Data,
 }
 
-/// A run of bytes of one kind.
+/// A byte range of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub range: ByteRange,
@@ -75,43 +75,46 @@ pub struct SnapshotInfo {
     pub name: String,
 }
 
-/// Change of a run of bytes since a snapshot.
+/// Change of a byte range since a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// The same as in the snapshot.
+    /// Identical to the snapshot.
     Unchanged,
-    /// Written, zeroed or discarded since, perhaps with the former contents.
+    /// Written, zeroed or discarded since the snapshot, possibly with identical contents.
     Changed,
 }
 
-/// A run of bytes that has changed, or has not.
+/// A byte range that is either changed or unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeExtent {
     pub range: ByteRange,
     pub kind: ChangeKind,
 }
 
-/// An array of bytes that any thread may read and write.
+/// A thread-safe array of bytes.
 ///
-/// - **Ranges** may begin and end at any byte; whole blocks are fastest. A range that does not fit
-///   the device is refused whole. Reads and writes move [`crate::IO_BYTES_MAX`] bytes at most.
-/// - **Order.** Requests in flight together may take effect in any order. A block read during a
-///   write of it is entirely old or entirely new; so is each block of a request that fails.
-/// - **Flush.** Everything acknowledged before `flush` begins survives what the volume's
-///   durability class promises, once `flush` returns `Ok`.
-/// - **Blocking.** Calls may wait for memory, never for another caller's I/O. Only a flush may wait
-///   for a disk, for as long as that takes, and reads and writes while the device says so.
+/// - **Ranges** may start and end at any byte; whole blocks are fastest. A range beyond the end of
+///   the device is refused as a whole. Reads and writes transfer at most [`crate::IO_BYTES_MAX`]
+///   bytes.
+/// - **Order.** Concurrent requests may take effect in any order. Each block is written atomically:
+///   a concurrent read returns the old or the new contents, and so does a read after a failed
+///   write.
+/// - **Flush.** When `flush` returns `Ok`, all writes acknowledged before its call are as durable
+///   as the volume's class guarantees.
+/// - **Blocking.** Calls may wait for memory, but never for another caller's I/O. Only a flush may
+///   wait for a disk, without a time limit, and reads and writes while
+///   [`BlockDevice::data_may_be_away`] returns true.
 pub trait BlockDevice: Send + Sync {
     fn geometry(&self) -> Geometry;
 
     /// Fills `into` with the bytes from `offset_bytes` on.
     fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Shows the bytes of `range` to `visit` as slices, in order, without copying what can be
-    /// shown where it is stored. `scratch` holds what cannot and must be as long as the range,
-    /// rounded out to whole blocks; ranges of up to 1 MiB are taken, for which there are 258 slices
-    /// at most. `visit` is called once, unless the read fails. It must not call the device and must
-    /// not wait: pages that others drop cannot be freed meanwhile.
+    /// Passes the bytes of `range` to `visit` as slices, in order, without copying data that can be
+    /// accessed where it is stored. Other data is decoded into `scratch`, which must be as long as
+    /// the range, rounded out to whole blocks. The range may have up to 1 MiB, which results in at
+    /// most 258 slices. `visit` is called once, unless the read fails. It must not call the device
+    /// and must not block, because dropped pages cannot be freed meanwhile.
     fn read_in_place(
         &self,
         range: ByteRange,
@@ -123,25 +126,25 @@ pub trait BlockDevice: Send + Sync {
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError>;
 
     /// Makes `range` read as zeros. With [`Zeroes::Unmap`] whole blocks are discarded as by
-    /// [`BlockDevice::discard`]; with [`Zeroes::KeepAllocated`] they may need memory as an
+    /// [`BlockDevice::discard`]. With [`Zeroes::KeepAllocated`] they may need memory as an
     /// overwrite does. Holes stay holes and need none.
     fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError>;
 
     /// Discards the whole blocks inside `range`: they read as zeros and their memory is freed.
     /// Blocks that the range covers partly are unchanged.
     ///
-    /// Works on a full device. Only where copies share the device's contents it may need a little
-    /// memory to tell them apart, for which some is kept that nothing else takes. When that is used
-    /// up it fails with `NoSpace`, and the blocks of the range are each as they were or forgotten;
-    /// deleting copies helps.
+    /// Works on a full device. If snapshots or clones share the device's contents, it may need a
+    /// little memory to copy map nodes, for which a reserve exists. When the reserve is used up, it
+    /// fails with `NoSpace`. Each block of the range is then either unchanged or discarded.
+    /// Deleting copies helps.
     fn discard(&self, range: ByteRange) -> Result<(), DeviceError>;
 
     /// Flushes: everything acknowledged so far becomes as durable as the volume's class guarantees.
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// Writes back early what a flush would have to write, without its guarantee. For exports that
-    /// expect a flush and have nothing else to do; may wait for a disk as a flush does. After a
-    /// failure the next flush tries again and reports it.
+    /// Starts writeback of the data that a flush would have to write, without its guarantee.
+    /// Intended for exports that expect a flush and are otherwise idle. It may wait for a disk as a
+    /// flush does. After a failure the next flush tries again and reports the error.
     fn write_back(&self) {}
 
     /// Returns whether a flush guarantees more than the acknowledgement of a write. May change
@@ -150,33 +153,33 @@ pub trait BlockDevice: Send + Sync {
         WriteCache::Volatile
     }
 
-    /// Returns whether reads, and writes of parts of blocks, may wait for contents that are not in
-    /// memory. Called before each of them, so it must be quick.
+    /// Returns whether reads, and writes of partial blocks, may wait for contents that are not in
+    /// memory. Called before each of them, so it must be fast.
     fn data_may_be_away(&self) -> bool {
         false
     }
 
-    /// Returns whether the device refuses all writes for as long as it exists, as a snapshot does.
-    /// A device that refuses writes for a while is not read-only in this sense; both fail with
-    /// [`crate::DeviceErrorKind::ReadOnly`]. A flush is never refused for this reason.
+    /// Returns whether the device refuses all writes for its whole lifetime, as a snapshot does. A
+    /// device that refuses writes temporarily is not read-only in this sense; in both cases writes
+    /// fail with [`crate::DeviceErrorKind::ReadOnly`]. A flush is never refused for this reason.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// Lists the runs of one kind that cover `range`, in order; neighbours differ in kind. Returns
-    /// at most `count_max` runs, so the last may end before the range does, and at least one unless
-    /// the range is empty.
+    /// Lists extents of one kind that cover `range`, in order; adjacent ones differ in kind.
+    /// Returns at most `count_max` extents, so the last may end before the range does, and at least
+    /// one unless the range is empty.
     fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError>;
 
-    /// Lists the snapshots that [`BlockDevice::changed_extents`] can compare with, oldest first, by
-    /// their names without the volume's.
+    /// Lists the snapshots that [`BlockDevice::changed_extents`] can compare with, the oldest
+    /// first, by their names without the volume's name.
     fn snapshots(&self) -> Vec<SnapshotInfo> {
         Vec::new()
     }
 
-    /// Lists what has changed in `range` since a snapshot, in runs like those of
-    /// [`BlockDevice::extents`]. Bytes past the end of the snapshot count as changed. A snapshot
-    /// that is not, or no longer, one of this device is refused with
+    /// Lists the changes in `range` since a snapshot, in extents like those of
+    /// [`BlockDevice::extents`]. Bytes beyond the end of the snapshot count as changed. If the
+    /// device does not have the snapshot, or no longer has it, fails with
     /// [`crate::DeviceErrorKind::NoSnapshot`].
     fn changed_extents(
         &self,

@@ -1,42 +1,42 @@
-//! Errors of requests, in the few classes that a protocol can express.
+//! Errors of requests, in the few kinds that protocols can express.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::range::ByteRange;
 
-/// Class of a refused or failed request. Exports map it to codes of their protocol.
+/// Kind of a refused or failed request. Exports map it to error codes of their protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceErrorKind {
-    /// The range ends past the end of the device.
+    /// The range ends beyond the end of the device.
     #[error("the range ends past the end of the device")]
     OutOfRange,
-    /// The range is longer than [`crate::IO_BYTES_MAX`] in a call that moves data.
+    /// The range is longer than [`crate::IO_BYTES_MAX`] in a call that transfers data.
     #[error("the range is longer than one request may be")]
     TooLong,
-    /// The pool has no memory left for the data. Blocks that were not written yet are unchanged;
-    /// the caller may discard and try again.
+    /// The pool has no free memory for the data. Blocks that were not written yet are unchanged.
+    /// The caller may discard and retry.
     #[error("the pool has no free memory left")]
     NoSpace,
-    /// The volume was deleted while the export held it.
+    /// The volume was deleted while the export used it.
     #[error("the volume was deleted")]
     Gone,
-    /// Stored bytes cannot be decoded. Nothing was returned.
+    /// Stored data is corrupt. Nothing was returned.
     #[error("the stored data is damaged")]
     Corrupt,
-    /// The device refuses writes, now or always. Nothing was changed.
+    /// The device refuses writes, temporarily or permanently. Nothing was changed.
     #[error("the device is read-only")]
     ReadOnly,
-    /// Stable storage did not accept the data of a flush. It can still be read, but may be lost at
-    /// a power failure until a later flush succeeds.
+    /// Stable storage did not accept the data of a flush. The data can still be read, but may be
+    /// lost at a power loss until a later flush succeeds.
     #[error("the data written could not be made durable")]
     NotDurable,
-    /// The snapshot to compare with was deleted, or never was one of this device.
+    /// The snapshot was deleted, or does not belong to this device.
     #[error("the device has no such snapshot")]
     NoSnapshot,
 }
 
-/// Action that was attempted.
+/// Operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Read,
@@ -62,7 +62,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// A refused or failed request. `kind` is for programs, the whole chain for people.
+/// Error of a refused or failed request. `kind` is for programs, the chain of causes for users.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {range}: {kind}")]
 pub struct DeviceError {

@@ -1,7 +1,8 @@
-//! The interface between exports and volumes: everything that an export may know of a volume.
+//! The interface between exports and volumes. Exports use volumes only through it.
 //!
-//! Exports turn a protocol into calls of [`BlockDevice`]; the engine implements it. Neither knows
-//! the other. This crate holds no state, starts nothing and never touches memory it was not given.
+//! Exports translate a protocol to calls of [`BlockDevice`], and the engine implements it. Neither
+//! depends on the other. This crate has no state and no threads, and accesses only memory that it
+//! was passed.
 #![forbid(unsafe_code)]
 
 mod device;

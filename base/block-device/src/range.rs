@@ -1,4 +1,4 @@
-//! Runs of bytes of a device.
+//! Byte ranges of a device.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ pub use units::BLOCK_BYTES;
 /// Maximum length of a read or write in one call, in bytes. Exports split or refuse longer ones.
 pub const IO_BYTES_MAX: usize = 32 << 20;
 
-/// `length` bytes from byte `start` of a device. May be empty; may begin and end anywhere.
+/// `length` bytes from byte `start` of a device. May be empty, and may start and end anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ByteRange {
     pub start: u64,
@@ -19,18 +19,18 @@ impl ByteRange {
         Self { start, length }
     }
 
-    /// First byte past the range, or `None` if that exceeds 64 bits.
+    /// First byte after the range. `None` if that exceeds 64 bits.
     pub const fn end(self) -> Option<u64> {
         self.start.checked_add(self.length)
     }
 
-    /// Returns whether the whole range lies on a device of `size_bytes`.
+    /// Returns whether the whole range is inside a device of `size_bytes`.
     pub fn fits(self, size_bytes: u64) -> bool {
         self.end().is_some_and(|end| end <= size_bytes)
     }
 
-    /// Bytes of the blocks that the range touches: what [`crate::BlockDevice::read_in_place`] needs
-    /// as scratch.
+    /// Total size of the blocks that the range overlaps: the scratch size for
+    /// [`crate::BlockDevice::read_in_place`].
     pub fn scratch_bytes(self) -> usize {
         let into_block = self.start % BLOCK_BYTES as u64;
         let bytes = (into_block + self.length).next_multiple_of(BLOCK_BYTES as u64);

@@ -1,4 +1,4 @@
-//! A device for clients that may read it and not write it.
+//! Read-only view of a device.
 
 use std::io::IoSlice;
 use std::sync::Arc;
