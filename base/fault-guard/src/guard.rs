@@ -1,17 +1,18 @@
-//! Memory that another process shares with this one and can take away again: its file may shrink,
-//! or have no page left to give. Such an access is a `SIGBUS`, which ends a process.
+//! Containment of faults in memory that another process shares and can revoke: its file may be
+//! truncated, or its file system may have no free page. An access then causes a `SIGBUS`, which
+//! ends a process.
 //!
-//! A [`FaultGuard`] contains that: the mapping is replaced by zeros as a whole, which the owner is
-//! told by its [`LossFlag`], and the access goes on. Any other `SIGBUS` is as fatal as before.
+//! With a [`FaultGuard`], the whole mapping is replaced by zeros, its [`LossFlag`] is set, and the
+//! access is repeated. Any other `SIGBUS` is as fatal as before.
 //!
 //! ```text
 //! access ─▶ fault ─▶ signal handler ─▶ slot of the address ─▶ flag, zeros ─▶ access again
 //!                                   └▶ none: the action that was there before
 //! ```
 //!
-//! The handler takes no lock and no memory: it looks the address up in a table of fixed size. An
-//! entry that is being changed is passed over, which is right: the guard of an address that is
-//! accessed exists and stays.
+//! The handler takes no lock and allocates no memory: it looks up the address in a table of fixed
+//! size. It skips entries that are being changed, which is correct because the guard of an accessed
+//! address exists and does not change.
 
 use std::fmt;
 use std::io;
@@ -24,17 +25,17 @@ use vm_memory::MmapRegion;
 
 use crate::sys;
 
-/// Guards of a process, at most.
+/// Maximum number of guards in a process.
 pub const GUARD_COUNT_MAX: usize = 4096;
 
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-/// Flag that is set when memory was lost. Its copies tell the same.
+/// Flag that is set when memory was lost. Copies share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct LossFlag(Arc<AtomicBool>);
 
 impl LossFlag {
-    /// Returns whether anything that was read from the memory before may be zeros instead.
+    /// Returns whether data read from the memory before may have been zeros instead.
     #[inline]
     pub fn is_raised(&self) -> bool {
         // PAIRS-WITH: contain, "the flag is raised before the zeros are there"
@@ -43,20 +44,20 @@ impl LossFlag {
     }
 }
 
-/// Contains faults in one mapping for as long as it lives. Keeps the mapping, and keeps it out of
+/// Contains faults in one mapping while it exists. Keeps the mapping alive, and excludes it from
 /// core dumps.
 pub struct FaultGuard {
     slot: &'static Slot,
-    /// The handler may use it until the slot is free.
+    /// Kept alive, because the handler may use it until the slot is free.
     _flag: LossFlag,
     _region: Arc<MmapRegion>,
 }
 
-/// An entry of the table that the handler reads: a seqlock whose writers hold `REGISTRY`.
+/// Entry of the table that the handler reads: a seqlock whose writers hold `REGISTRY`.
 struct Slot {
-    /// Odd while the rest is being changed.
+    /// Odd while the other fields are being changed.
     version: AtomicUsize,
-    /// Zero: the slot is free.
+    /// Zero if the slot is free.
     start: AtomicUsize,
     end: AtomicUsize,
     flag: AtomicPtr<AtomicBool>,
@@ -73,8 +74,8 @@ enum Handler {
 }
 
 impl FaultGuard {
-    /// Fails when the region maps no shared file, all guards are taken, or the handler cannot be
-    /// installed.
+    /// Creates a guard. Fails if the region is not a shared file mapping, all guards are in use, or
+    /// the handler cannot be installed.
     pub fn new(region: Arc<MmapRegion>, flag: &LossFlag) -> io::Result<Self> {
         let range = mapped_range(&region)?;
         sys::keep_out_of_dumps(&region)?;
@@ -116,7 +117,7 @@ impl Slot {
         }
     }
 
-    /// With the registry's lock.
+    /// Changes the slot. Must be called with the registry's lock held.
     fn change(&self, range: &Range<usize>, flag: *mut AtomicBool) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -129,7 +130,7 @@ impl Slot {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// What the slot holds, unless it is free or being changed.
+    /// Contents of the slot. `None` if it is free or being changed.
     fn read(&self) -> Option<(Range<usize>, *mut AtomicBool)> {
         // PAIRS-WITH: change, "a reader of the even version sees all of the change"
         let version = self.version.load(Ordering::Acquire);
@@ -143,8 +144,8 @@ impl Slot {
     }
 }
 
-/// Puts zeros in the place of the mapping that `address` lies in; false when it lies in none that
-/// is guarded. For the handler: takes no lock and no memory.
+/// Replaces the mapping that contains `address` by zeros. Returns false if no guarded mapping
+/// contains it. Called by the signal handler: takes no lock and allocates no memory.
 fn contain(address: usize) -> bool {
     let guarded = SLOTS.iter().filter_map(Slot::read).find(|(range, _)| range.contains(&address));
     let Some((range, flag)) = guarded else { return false };
@@ -154,7 +155,7 @@ fn contain(address: usize) -> bool {
     sys::replace_by_zeros(&range)
 }
 
-/// Where the kernel has the mapping: whole pages.
+/// Address range of the mapping in whole pages.
 fn mapped_range(region: &MmapRegion) -> io::Result<Range<usize>> {
     let is_shared = region.flags() & libc::MAP_SHARED != 0;
     let Some(file) = region.file_offset().filter(|_| is_shared).map(|it| it.file()) else {

@@ -1,8 +1,8 @@
-//! Memory that another process shares with this one and can take away again: a [`FaultGuard`]
-//! contains what would be a `SIGBUS`, and a [`LossFlag`] tells of it.
+//! Containment of `SIGBUS` in memory that another process shares and can revoke: a [`FaultGuard`]
+//! replaces lost memory by zeros, and a [`LossFlag`] reports that.
 //!
-//! Not a part of `kernel`, as it needs the types of `vm-memory`: a guard takes a mapping, never an
-//! address. Unsafe code is confined to `sys`.
+//! The crate is separate from `kernel` because it depends on the types of `vm-memory`: a guard is
+//! created for a mapping, never for an address. Unsafe code is confined to `sys`.
 
 mod guard;
 mod sys;

@@ -1,4 +1,4 @@
-//! The raw side of contained faults: one function for each call, one unsafe operation in each
+//! System calls of fault containment: one function for each call, one unsafe operation in each
 //! block.
 
 use std::ffi::c_int;
@@ -11,34 +11,35 @@ use std::sync::OnceLock;
 use sync::atomic::{AtomicBool, Ordering};
 use vm_memory::MmapRegion;
 
-/// What the handler of faults goes by.
+/// State of the signal handler.
 struct Handling {
-    /// What the process did about the signal before.
+    /// Former action for the signal.
     before: libc::sigaction,
     contain: fn(usize) -> bool,
 }
 
 static HANDLING: OnceLock<Handling> = OnceLock::new();
 
-/// Has every `SIGBUS` of the process come to [`on_fault`]. `contain` is asked on the thread whose
-/// access failed whether the access may be made again: it takes no lock and no memory.
+/// Installs [`on_fault`] as the handler of every `SIGBUS` of the process. `contain` is called on
+/// the faulting thread, and returns whether the access may be repeated. It must take no lock and
+/// allocate no memory.
 pub(crate) fn install_handler(contain: fn(usize) -> bool) -> io::Result<()> {
-    // First, as the signal may come as soon as the handler is there.
+    // Set first, because a signal may arrive as soon as the handler is installed.
     HANDLING.get_or_init(|| Handling { before: current_action(), contain });
     let mut action = zeroed_action();
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_fault;
     action.sa_sigaction = handler as libc::sighandler_t;
-    // On the stack for signals: an overflow of a stack is such a signal, too.
+    // On the alternate signal stack, because a stack overflow also raises such a signal.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     set_action(&action)
 }
 
-/// What the kernel calls on the thread whose access failed.
+/// Signal handler, called on the faulting thread.
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY:
     // - alive, initialised: with `SA_SIGINFO` the kernel hands over one on this thread's stack.
     let info = unsafe { &*info };
-    // Above zero: the kernel found a fault; no process sent the signal.
+    // A positive code means that the kernel detected a fault; no process sent the signal.
     let is_fault = info.si_code > 0;
     let handling = HANDLING.get().filter(|_| is_fault);
     // SAFETY:
@@ -48,8 +49,8 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, _context: *mut
         return;
     }
     let before = handling.map_or_else(zeroed_action, |handling| handling.before);
-    // The access fails again on return, and meets the action from before. A failure to set that
-    // ends in this handler for ever, so it must end the process itself.
+    // On return the access faults again, with the former action. If that cannot be set, the handler
+    // would be called forever, so the process must be ended.
     if set_action(&before).is_err() {
         std::process::abort();
     }
@@ -60,7 +61,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, _context: *mut
     }
 }
 
-/// Raises the flag of a slot.
+/// Sets the flag of a slot.
 pub(crate) fn raise(flag: *mut AtomicBool) {
     // SAFETY:
     // - alive: the guard of the address keeps the flag, and the thread that accesses the address
@@ -69,7 +70,7 @@ pub(crate) fn raise(flag: *mut AtomicBool) {
     unsafe { &*flag }.store(true, Ordering::Relaxed);
 }
 
-/// Puts private zeros in the place of a guarded mapping; false when the kernel refuses.
+/// Replaces a guarded mapping by private zeros. Returns false if the kernel refuses.
 pub(crate) fn replace_by_zeros(range: &Range<usize>) -> bool {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
@@ -82,7 +83,7 @@ pub(crate) fn replace_by_zeros(range: &Range<usize>) -> bool {
     placed == start
 }
 
-/// Guests' memory belongs into no core dump.
+/// Excludes guest memory from core dumps.
 pub(crate) fn keep_out_of_dumps(region: &MmapRegion) -> io::Result<()> {
     let start = region.as_ptr();
     // SAFETY:
@@ -106,7 +107,7 @@ fn set_action(action: &libc::sigaction) -> io::Result<()> {
     done(unsafe { libc::sigaction(libc::SIGBUS, &raw const *action, ptr::null_mut()) })
 }
 
-/// The action of the system: the process ends.
+/// The default action of the system, which ends the process.
 fn zeroed_action() -> libc::sigaction {
     // SAFETY:
     // - initialised: all zeros are a `struct sigaction`, with SIG_DFL, no flags and an empty mask.

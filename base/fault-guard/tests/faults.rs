@@ -1,4 +1,5 @@
-//! Memory that shrinks under its user: zeros where it is guarded, the end of the process elsewhere.
+//! Tests of memory that is truncated while in use: guarded memory becomes zeros, and other accesses
+//! end the process.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +13,7 @@ use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 
 const BYTES: usize = 64 << 10;
 
-/// Set for the process that is to die.
+/// Environment variable of the process that is expected to die.
 const DOOMED: &str = "MEMLANE_TEST_DOOMED";
 
 fn shared_memory() -> (File, Arc<MmapRegion>) {
