@@ -1,4 +1,4 @@
-//! Metrics in Prometheus' text format.
+//! Metrics in Prometheus text format.
 #![forbid(unsafe_code)]
 
 mod page;

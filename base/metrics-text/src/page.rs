@@ -1,5 +1,5 @@
-//! A page of metrics: families with their HELP and TYPE, and samples. Base units are the caller's
-//! to keep to.
+//! A page of metrics: families with HELP and TYPE, and samples. The caller is responsible for using
+//! base units.
 
 use std::fmt::{Display, Write};
 
@@ -9,28 +9,28 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Type of a metric family.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// A value that goes up and down.
+    /// A value that can increase and decrease.
     Gauge,
-    /// A value that only grows until the program restarts.
+    /// A value that only increases, until the program restarts.
     Counter,
-    /// Numbers of values up to each bound, with the sum of all values.
+    /// Numbers of observations in buckets, with the sum of all values.
     Histogram,
 }
 
-/// A page being written. Each sample belongs to the family that was begun last.
+/// A page of metrics. Each sample belongs to the family that was started last.
 #[derive(Debug, Default)]
 pub struct Page {
     text: String,
-    /// The family that samples belong to.
+    /// Name of the current family.
     name: String,
 }
 
 /// Values of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub struct Histogram<'a> {
-    /// Upper bounds in the family's unit, growing.
+    /// Upper bounds of the buckets in the family's unit, ascending.
     pub bounds: &'a [f64],
-    /// One more than there are bounds.
+    /// Number of observations in each bucket, and above the last bound.
     pub counts: &'a [u64],
     /// Sum of all values, in the family's unit.
     pub sum: f64,
@@ -39,12 +39,12 @@ pub struct Histogram<'a> {
 const CANNOT_FAIL: &str = "text can always grow";
 
 impl Page {
-    /// The whole page.
+    /// Returns the whole page.
     pub fn into_text(self) -> String {
         self.text
     }
 
-    /// A family of one sample without labels.
+    /// Writes a family of one gauge without labels.
     pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, Kind::Gauge, help);
         self.sample(&[], value);
@@ -56,7 +56,7 @@ impl Page {
         self.sample(&[], value);
     }
 
-    /// Begins a family.
+    /// Starts a family.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
         let kind = match kind {
             Kind::Gauge => "gauge",
@@ -67,8 +67,8 @@ impl Page {
         writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}").expect(CANNOT_FAIL);
     }
 
-    /// A histogram: what was counted up to each bound, and the sum of all values. The last count is
-    /// of what was above all bounds. Counts are of their own interval, not cumulated.
+    /// Writes a histogram, with cumulative buckets and the sum. The given counts are not
+    /// cumulative; the last one is for values above all bounds.
     pub fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram<'_>) {
         let name = self.name.clone();
         let mut cumulated = 0;
