@@ -1,13 +1,14 @@
-//! Copies that go past the cache: for bytes that this core does not look at again soon.
+//! Copies with non-temporal stores, which bypass the cache: for data that this core does not access
+//! again soon.
 
 use std::ptr::NonNull;
 
-/// Copies `from` to `to` with stores that go past the cache, so that the old lines of `to` need not
-/// be fetched. They are ordered by [`fence`] alone.
+/// Copies `from` to `to` with non-temporal stores, so that the old cache lines of `to` need not be
+/// read. The stores are ordered only by [`fence`].
 ///
 /// # Safety
-/// `to` is valid for `from.len()` bytes, aligned to 16, no other thread looks at it or stores to
-/// it, and it does not overlap `from`.
+/// `to` must be valid for `from.len()` bytes and aligned to 16, no other thread may load or store
+/// it, and it must not overlap `from`.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
@@ -39,8 +40,8 @@ pub unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
 /// Copies `from` to `to`.
 ///
 /// # Safety
-/// `to` is valid for `from.len()` bytes, no other thread looks at it or stores to it, and it does
-/// not overlap `from`.
+/// `to` must be valid for `from.len()` bytes, no other thread may load or store it, and it must not
+/// overlap `from`.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
@@ -49,10 +50,10 @@ pub unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
 }
 
-/// Bytes of `next` that are brought near with each step of [`stream_before`].
+/// Number of bytes of `next` that are prefetched with each step of [`stream_before`].
 const STEP_BYTES: usize = 64;
 
-/// Copies as [`stream`] does, and meanwhile brings `next` near, which is copied after this.
+/// Copies as [`stream`] does, and prefetches `next`, which is copied afterwards.
 ///
 /// # Safety
 /// As for [`stream`].
@@ -71,7 +72,7 @@ pub unsafe fn stream_before(to: NonNull<u8>, from: &[u8], next: &[u8]) {
     }
 }
 
-/// Orders streamed stores before later stores.
+/// Orders non-temporal stores before later stores.
 #[inline]
 pub fn fence() {
     #[cfg(target_arch = "x86_64")]
@@ -82,7 +83,7 @@ pub fn fence() {
     }
 }
 
-/// Asks for the line at `at` to be brought near.
+/// Prefetches the cache line at `at`.
 #[inline]
 pub fn prefetch(at: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]
