@@ -1,21 +1,20 @@
-//! The block, in which all contents are kept, and sizes in messages: in the largest unit of 1024
-//! that fits, never as a long number of bytes.
+//! Size of a block, and formatting of sizes for messages, in the largest binary unit that fits.
 //!
-//! Nothing here reads a size; `api::ByteSize` does.
+//! Sizes are parsed by `api::ByteSize`, not here.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 
-/// Bytes in every block of a volume: the unit of mapping, dedup and compression, and of writes to
-/// stable storage.
+/// Size of a block: the unit of mapping, deduplication and compression, and of writes to stable
+/// storage.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// The units by name and as powers of two, largest first.
+/// Binary units by name and power of two, the largest first.
 pub const UNITS: [(&str, u32); 6] =
     [("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
 
-/// So many bytes, for people: `32 MiB` where that is exact, or else with three significant digits,
-/// `1.53 GiB`, cut off and not rounded up: what is said to be free is there.
+/// A size in bytes, formatted for messages: `32 MiB` if that is exact, otherwise with three
+/// significant digits, `1.53 GiB`, rounded down so that free space is never overstated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
@@ -29,8 +28,8 @@ impl fmt::Display for Size {
     }
 }
 
-/// Three significant digits in the largest unit that fits, also where fewer were exact: `1.00 GiB`.
-/// For columns of figures.
+/// Formats three significant digits in the largest unit that fits, even if fewer were exact: `1.00
+/// GiB`. Intended for columns of numbers.
 pub fn three_digits(bytes: u64) -> String {
     let (unit, shift) = unit_of(bytes);
     if shift == 0 {
