@@ -1,9 +1,10 @@
-//! Numbers that a seed decides: for tests, and for contents that are to look random.
+//! Deterministic pseudo-random numbers, for tests and for random-looking contents.
 //!
-//! Nothing here is a secret, and nothing here draws a seed.
+//! The numbers are not suitable for secrets. The caller provides the seed.
 #![forbid(unsafe_code)]
 
-/// A SplitMix64 sequence (Steele, Lea and Flood, 2014): small, even, and the same everywhere.
+/// SplitMix64 generator (Steele, Lea and Flood, 2014): small, uniform, and the same on all
+/// platforms.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
@@ -20,23 +21,23 @@ impl Random {
         number
     }
 
-    /// A number below `limit`, which is not zero.
+    /// Returns a number below `limit`, which must not be zero.
     pub fn below(&mut self, limit: u64) -> u64 {
         assert!(limit > 0, "no number is below zero");
         self.number() % limit
     }
 
-    /// Below `limit`, as an index.
+    /// Returns an index below `limit`.
     pub fn index(&mut self, limit: usize) -> usize {
         usize::try_from(self.below(limit as u64)).expect("below an index")
     }
 
-    /// Returns whether one of `count` equally likely things happened.
+    /// Returns true with a probability of one in `count`.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 
-    /// One of the choices.
+    /// Returns one of the choices.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.index(choices.len())]
     }
@@ -50,7 +51,8 @@ impl Random {
 
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A number that depends on all bits of another one: the first of the sequence of that seed.
+/// Mixes a number into one that depends on all of its bits: the first number of the sequence with
+/// that seed.
 pub fn scramble(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(STEP);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
