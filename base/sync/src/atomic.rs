@@ -1,4 +1,4 @@
-//! The atomics of the standard library, or loom's when it explores.
+//! Atomics of the standard library, or of loom under `--cfg loom`.
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{

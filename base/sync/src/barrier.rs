@@ -1,27 +1,27 @@
-//! A barrier with a light and a heavy side: `membarrier(2)`.
+//! Asymmetric memory barrier, with a light and a heavy side, by `membarrier(2)`.
 //!
-//! Two threads that each store one word and then load the other's need a full barrier between
-//! store and load on both sides, or both may miss the other's store. When one side is entered a
-//! million times for each time of the other, the kernel can do the work of both: the heavy side
-//! makes every running thread of the process pass a full barrier, and the light side only has to
-//! keep the compiler from swapping store and load.
+//! Two threads that each store one word and then load the other's need a full barrier between store
+//! and load on both sides, or both may miss the other's store. If one side runs a million times as
+//! often as the other, the kernel can provide the barrier for both: the heavy side makes every
+//! running thread of the process execute a full barrier, and the light side only has to prevent the
+//! compiler from reordering store and load.
 
 use crate::atomic::{Ordering, fence};
 
-/// Meeting of the two sides: decided once for a process.
+/// The barrier. Its kind is determined once for a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
-    /// The kernel does the light side's work.
+    /// The kernel provides the light side's barrier.
     is_asymmetric: bool,
 }
 
 impl Barrier {
-    /// Registers the process with the kernel, if the kernel has this.
+    /// Registers the process with the kernel, if the kernel supports this.
     pub(crate) fn new() -> Self {
         Self { is_asymmetric: register() }
     }
 
-    /// Between the store and the load of the frequent side.
+    /// Barrier between the store and the load of the frequent side.
     #[inline]
     pub(crate) fn light(self) {
         match self.is_asymmetric {
@@ -30,7 +30,7 @@ impl Barrier {
         }
     }
 
-    /// Between the store and the load of the rare side.
+    /// Barrier between the store and the load of the rare side.
     pub(crate) fn heavy(self) {
         fence(Ordering::SeqCst);
         if self.is_asymmetric {
@@ -39,7 +39,7 @@ impl Barrier {
     }
 }
 
-/// Loom knows no `membarrier`: there, both sides have fences.
+/// Loom does not support `membarrier`, so both sides use fences.
 #[cfg(loom)]
 fn register() -> bool {
     false

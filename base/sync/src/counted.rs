@@ -1,4 +1,4 @@
-//! Words that count references to something and say what it is.
+//! Words that contain a reference count and a description of the counted object.
 //!
 //! ```text
 //!  63                     16 15            0
@@ -7,45 +7,45 @@
 //! └─────────────────────────┴───────────────┘
 //! ```
 //!
-//! What a word counts is complete and immutable while the count is not zero. The thread that brings
-//! the count to zero owns it again, once a grace period has passed for those that only look.
+//! The counted object is complete and immutable while the count is not zero. The thread that
+//! decrements the count to zero owns the object again, after a grace period for readers without a
+//! reference.
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// References that one word counts at most.
+/// Maximum number of references in one word.
 pub const COUNT_MAX: u64 = 0xFFFF;
 
-/// Sharing stops here, and the contents are stored again: the last references are for those that
-/// look after what is shared.
+/// Limit of sharing. Beyond it, contents are stored again. The remaining references are reserved
+/// for maintenance.
 pub const SHARED_MAX: u64 = COUNT_MAX - 15;
 
 const COUNT_BITS: u32 = 16;
 
-/// The references that a word's value counts.
+/// Reference count in a word's value.
 pub const fn count_of(word: u64) -> u64 {
     word & COUNT_MAX
 }
 
-/// The 48 bits of description in a word's value.
+/// Description in a word's value, 48 bits.
 pub const fn description_of(word: u64) -> u64 {
     word >> COUNT_BITS
 }
 
-/// Publishes what the word counts, with one reference, which the caller owns. The caller owned the
-/// word until now: its count was zero.
+/// Publishes the object with one reference, which the caller owns. The count must be zero, and the
+/// caller must own the word.
 pub fn publish(word: &AtomicU64, description: u64) {
     // PAIRS-WITH: try_share, "the contents are complete".
     word.store((description << COUNT_BITS) | 1, Ordering::Release);
 }
 
-/// Adds a reference if there is one already and `wanted` accepts the description. Returns the
-/// description of what is now shared.
+/// Adds a reference if the count is not zero and `wanted` accepts the description. Returns the
+/// description of the shared object.
 pub fn try_share(word: &AtomicU64, wanted: impl Fn(u64) -> bool) -> Option<u64> {
     try_add(word, SHARED_MAX, wanted)
 }
 
-/// The same for one that looks after what is counted and gives the reference back soon: also where
-/// sharing has stopped.
+/// Adds a short-term reference for maintenance, even beyond the limit of sharing.
 pub fn try_hold(word: &AtomicU64) -> Option<u64> {
     try_add(word, COUNT_MAX, |_| true)
 }
@@ -65,22 +65,21 @@ fn try_add(word: &AtomicU64, count_max: u64, wanted: impl Fn(u64) -> bool) -> Op
     }
 }
 
-/// Changes the description of what is counted, for all that look at it from now on. The caller
-/// holds a reference. What the contents are must not change by it.
+/// Changes the description, for all later loads. The caller must hold a reference. The contents
+/// must not change.
 pub fn redescribe(word: &AtomicU64, change: impl Fn(u64) -> u64) {
     let changed = |now: u64| Some((change(description_of(now)) << COUNT_BITS) | count_of(now));
-    // Relaxed: the contents were published before, and stay as they are.
+    // Relaxed: the contents were published before and do not change.
     let _always = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
 }
 
-/// Gives a reference back. Returns the description if it was the last, so that the caller owns the
-/// word.
+/// Drops a reference. If it was the last, returns the description, and the caller owns the word.
 pub fn drop_one(word: &AtomicU64) -> Option<u64> {
     drop_many(word, 1)
 }
 
-/// Gives `references` back at once. Returns the description if they were the last. A count that is
-/// lower than that was damaged: it stays as it is.
+/// Drops several references at once. Returns the description if they were the last. A lower count
+/// is corrupt and is not changed.
 pub fn drop_many(word: &AtomicU64, references: u64) -> Option<u64> {
     let lower = |now: u64| (count_of(now) >= references).then(|| now - references);
     // PAIRS-WITH: drop_many, "earlier holders are done with the contents".
@@ -89,8 +88,9 @@ pub fn drop_many(word: &AtomicU64, references: u64) -> Option<u64> {
     result.ok().filter(|&before| count_of(before) == references).map(description_of)
 }
 
-/// Gives `references` back at once, but keeps one if they were the last. Returns whether one was
-/// kept: it is the caller's, and the only one. A count that is lower was damaged: it stays.
+/// Drops several references at once, but keeps one if they were the last. Returns whether one was
+/// kept: it belongs to the caller, and is the only one. A lower count is corrupt and is not
+/// changed.
 pub fn drop_but_last(word: &AtomicU64, references: u64) -> bool {
     let lower = |now: u64| {
         let left = count_of(now).checked_sub(references)?;

@@ -1,8 +1,8 @@
-//! Grace periods: how memory that readers may still look at is given back.
+//! Grace periods: reclamation of memory that readers may still access (epoch-based reclamation).
 //!
-//! A reader pins for the length of one batch of requests. A writer that has unpublished something
-//! asks for an epoch and may reuse the memory once [`Grace::advance`] has returned that epoch or a
-//! later one: no reader that could have seen it is pinned any more.
+//! A reader pins for the duration of one batch of requests. A writer that has unpublished an object
+//! gets an epoch and may reuse the memory after [`Grace::advance`] has returned that epoch or a
+//! later one: no reader that could have seen the object is pinned any more.
 //!
 //! ```text
 //!  writer   unpublish ─ fence ─ epoch = 7 ─────────────── advance ≥ 7? ─ reuse
@@ -10,11 +10,11 @@
 //!  reader B                                          pin(8) ══════ cannot see it ══════
 //! ```
 //!
-//! Readers come a thousand times as often as writers advance, so the barrier between them is
-//! [asymmetric](crate::barrier): a reader's pin is two plain stores into a place that only its own
-//! thread stores to. A locked instruction there would make each copy wait for the one before.
+//! Readers pin a thousand times as often as writers advance, so the barrier between them is
+//! [asymmetric](crate::barrier): a pin is two plain stores to a slot that only its own thread
+//! writes. An atomic read-modify-write would make each copy wait for the previous one.
 //!
-//! The state is private to the process: it dies with it, and with it all readers.
+//! The state is private to the process, and ends with it and all its readers.
 
 use std::marker::PhantomData;
 
@@ -23,39 +23,41 @@ use crate::barrier::Barrier;
 use crate::thread_number::thread_mark;
 use crate::{Padded, thread_number};
 
-/// A moment that readers are before or after.
+/// A point in time that separates readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
-/// What a place holds while no thread is pinned there.
+/// Epoch value of a slot without a pinned thread.
 const IDLE: u64 = 0;
 
-/// What a place's owner is while it has none, or the place belongs to a thread for good.
+/// Owner value of a free shared slot, and of a slot that belongs to one thread permanently.
 const NO_THREAD: usize = 0;
 
-/// Places that threads without one of their own share.
+/// Number of slots shared by threads without their own.
 const SHARED_PLACES: usize = 16;
 
-/// Readers of one pool, and the epoch they run in.
+/// Readers of one pool, and their epochs.
 #[derive(Debug)]
 pub struct Grace {
     now: Padded<AtomicU64>,
-    /// Place `n` is that of thread number `n`.
+    /// Slot `n` belongs to thread number `n`.
     own: Box<[Padded<Place>]>,
-    /// For threads with higher numbers, one at a time: one that pins again has its place already.
+    /// Slots for threads with higher numbers, used by one thread at a time. A nested pin reuses its
+    /// thread's slot.
     shared: Box<[Padded<Place>]>,
     barrier: Barrier,
 }
 
-/// Where one reader says that it is pinned.
+/// Slot in which one reader announces that it is pinned.
 #[derive(Debug)]
 struct Place {
     epoch: AtomicU64,
-    /// Pins of the owner inside each other. Only the owner looks at it.
+    /// Nesting depth of the owner's pins. Accessed only by the owner.
     depth: AtomicU32,
-    /// Outer pins so far, modulo 2^32. Only the owner changes it.
+    /// Number of outer pins so far, modulo 2^32. Changed only by the owner.
     pins: AtomicU32,
-    /// The mark of the thread that has this shared place. Each stores and finds only its own.
+    /// Mark of the thread that occupies this shared slot. A thread stores, and recognizes, only its
+    /// own mark.
     owner: AtomicUsize,
 }
 
@@ -69,20 +71,21 @@ impl Place {
         })
     }
 
-    /// A plain store: only the owner changes the count.
+    /// A plain store, because only the owner changes the count.
     #[cfg(not(loom))]
     #[inline]
     fn count_pin(&self) {
         self.pins.store(self.pins.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Nothing depends on the count: loom need not explore when it changes.
+    /// The count is a statistic, so loom need not explore it.
     #[cfg(loom)]
     fn count_pin(&self) {}
 }
 
 impl Grace {
-    /// Readers on `thread_count` threads have a place each; further ones wait for each other.
+    /// Creates slots for `thread_count` threads. Further threads share slots and may wait for each
+    /// other.
     pub fn new(thread_count: usize) -> Self {
         Self {
             now: Padded(AtomicU64::new(IDLE + 1)),
@@ -92,19 +95,19 @@ impl Grace {
         }
     }
 
-    /// Keeps everything that is published now from being reused until the guard is dropped.
+    /// Prevents reuse of everything that is published now, until the guard is dropped.
     #[inline]
     pub fn pin(&self) -> Pinned<'_> {
         self.pin_as(thread_number())
     }
 
-    /// Pins for a thread of this number: loom's threads have no numbers of their own.
+    /// Pins for a thread with this number, because loom's threads have no numbers.
     #[cfg(loom)]
     pub fn pin_for(&self, number: usize) -> Pinned<'_> {
         self.pin_as(Some(number))
     }
 
-    /// Pins for the thread of this number, which must be the caller's.
+    /// Pins for the calling thread, which must have this number.
     #[inline]
     fn pin_as(&self, thread: Option<usize>) -> Pinned<'_> {
         let Some(place) = thread.and_then(|number| self.own.get(number)) else {
@@ -113,7 +116,8 @@ impl Grace {
         let depth = place.depth.load(Ordering::Relaxed);
         place.depth.store(depth + 1, Ordering::Relaxed);
         if depth == 0 {
-            // Acquire: a thread that sees an epoch sees what was unpublished before it began.
+            // Acquire: a thread that sees an epoch also sees everything unpublished before its
+            // start.
             let epoch = self.now.load(Ordering::Acquire);
             place.epoch.store(epoch, Ordering::Relaxed);
             place.count_pin();
@@ -123,8 +127,8 @@ impl Grace {
         Pinned { place, _of_this_thread: PhantomData }
     }
 
-    /// Pins for the thread of this mark, in the place that it has or in the next that is free. Who
-    /// is pinned never waits here: else readers in all places could wait for each other.
+    /// Pins for the thread with this mark, in the slot that it has or in the next free one. A
+    /// pinned thread never waits here; otherwise readers in all slots could wait for each other.
     #[cold]
     fn pin_shared(&self, owner: usize) -> Pinned<'_> {
         let is_owned = |place: &&Padded<Place>| place.owner.load(Ordering::Relaxed) == owner;
@@ -149,8 +153,8 @@ impl Grace {
         }
     }
 
-    /// Number of pins by all threads but the caller's, modulo 2^32: tells how busy they are without
-    /// a word that they share.
+    /// Number of pins by all threads except the caller's, modulo 2^32: a measure of their activity
+    /// without a shared counter.
     pub fn pins_of_others(&self) -> u32 {
         self.pins_besides(thread_number())
     }
@@ -162,15 +166,15 @@ impl Grace {
         others.fold(0, |sum, place| sum.wrapping_add(place.pins.load(Ordering::Relaxed)))
     }
 
-    /// The epoch to wait for before what was unpublished until now is reused.
+    /// Epoch to wait for before objects unpublished so far may be reused.
     pub fn retire_epoch(&self) -> Epoch {
-        // An epoch that begins later cannot have readers that see what was unpublished.
+        // Readers of later epochs cannot see the unpublished objects.
         fence(Ordering::SeqCst);
         Epoch(self.now.load(Ordering::SeqCst))
     }
 
-    /// Begins a new epoch and returns the last one that no reader is in any more, nor can enter.
-    /// Interrupts the process's other running threads for some microseconds.
+    /// Starts a new epoch, and returns the last one that has no readers and gets no new ones.
+    /// Interrupts the other running threads of the process for a few microseconds.
     pub fn advance(&self) -> Epoch {
         let begun = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         // PAIRS-WITH: Grace::pin_as, "what is unpublished cannot be found any more".
@@ -188,7 +192,7 @@ impl Grace {
     }
 }
 
-/// A reader. Dropping it lets memory be reused. It stays on the thread that pinned.
+/// A pinned reader. Dropping it allows reuse of memory. It must stay on the thread that pinned.
 #[derive(Debug)]
 pub struct Pinned<'grace> {
     place: &'grace Place,
@@ -201,7 +205,8 @@ impl Drop for Pinned<'_> {
         let depth = self.place.depth.load(Ordering::Relaxed) - 1;
         self.place.depth.store(depth, Ordering::Relaxed);
         if depth == 0 {
-            // Before the place is free: the next owner's mark must not be lost.
+            // Cleared before the slot becomes free, so that the next owner's mark is not
+            // overwritten.
             self.place.owner.store(NO_THREAD, Ordering::Relaxed);
             // PAIRS-WITH: Grace::advance, "the reader is done looking".
             self.place.epoch.store(IDLE, Ordering::Release);
@@ -304,7 +309,7 @@ mod tests {
                 let _outer = grace.pin_as(None);
                 all_are_pinned.wait();
                 let _inner = grace.pin_as(None);
-                // No thread listens any more when another one is stuck.
+                // The receiver is gone if another thread is stuck.
                 let _told = ended.send(());
             });
         }

@@ -1,13 +1,13 @@
-//! A lock without data that costs one locked instruction: letting go of it is a plain store.
+//! A lock that costs one atomic read-modify-write: it is released by a plain store.
 //!
-//! For locks that are held for a microsecond at most and hardly ever wanted by two. A mutex lets
-//! go with a locked instruction, which waits until everything stored before has left the core:
-//! after a page has been streamed to memory that is most of a write's time.
+//! For locks that are held for at most a microsecond and rarely contended. A mutex is released by
+//! an atomic read-modify-write, which waits until all previous stores have left the core. After
+//! non-temporal stores of a page, that would be most of a write's time.
 
 use crate::atomic::{AtomicBool, Ordering};
 
-/// Looks at a held latch before the thread lets others run, and from which look on it
-/// sleeps: its holder was preempted then.
+/// Number of polls of a held latch before the thread yields, and before it sleeps. The holder was
+/// preempted then.
 #[cfg(not(loom))]
 const SPINS: u32 = 100;
 #[cfg(not(loom))]
@@ -19,7 +19,7 @@ const SLEEP: std::time::Duration = std::time::Duration::from_micros(20);
 #[derive(Debug)]
 pub struct Latch(AtomicBool);
 
-/// Holds a latch until it is dropped.
+/// Guard of a latch. Dropping it releases the latch.
 #[derive(Debug)]
 #[must_use = "a latch that is not kept is let go of at once"]
 pub struct LatchGuard<'latch>(&'latch Latch);
@@ -34,7 +34,7 @@ impl Latch {
         self.try_lock().unwrap_or_else(|| self.wait())
     }
 
-    /// Takes the latch unless a thread holds it, also this one.
+    /// Acquires the latch unless any thread holds it, including this one.
     #[inline]
     pub fn try_lock(&self) -> Option<LatchGuard<'_>> {
         // PAIRS-WITH: LatchGuard::drop, "what was done under the latch".

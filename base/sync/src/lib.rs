@@ -1,8 +1,9 @@
-//! Atomics, and the two protocols that the engine's safety rests on: reference counts whose zero
-//! means free ([`counted`]), and grace periods ([`Grace`]).
+//! Atomics, and the two protocols on which the engine's memory safety is based: reference counts
+//! whose zero means free ([`counted`]), and grace periods ([`Grace`]).
 //!
-//! No other crate of `base/`, `pool/` and `engine/` names `std::sync::atomic`: under `--cfg loom`
-//! this one runs both protocols on loom's atomics and explores every interleaving of the tests.
+//! No other crate of `base/`, `pool/` and `engine/` uses `std::sync::atomic` directly. Under `--cfg
+//! loom` this crate uses loom's atomics, and the tests explore every interleaving of both
+//! protocols.
 #![forbid(unsafe_code)]
 
 pub mod atomic;
@@ -22,7 +23,7 @@ pub use striped::Striped;
 pub use tally::Tally;
 pub use thread_number::thread_number;
 
-/// Lets another thread run: for waits whose end another thread brings about within microseconds.
+/// Yields to other threads, for waits that another thread ends within microseconds.
 pub fn atomic_yield() {
     #[cfg(loom)]
     loom::thread::yield_now();

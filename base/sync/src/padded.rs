@@ -1,8 +1,8 @@
-//! Values that do not share a cache line with their neighbours.
+//! Padding of values to separate cache lines.
 
 use std::ops::Deref;
 
-/// `T` on cache lines of its own (two, because processors fetch lines in pairs).
+/// `T` on separate cache lines (two, because processors prefetch lines in pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Padded<T>(pub T);

@@ -1,11 +1,11 @@
-//! A sum that many threads add to without sharing a cache line.
+//! A sum to which many threads add without sharing a cache line.
 
 #[cfg(not(loom))]
 mod sum {
     use crate::Padded;
     use crate::atomic::{AtomicI64, Ordering};
 
-    /// A signed sum, kept in as many parts as there are writers at a time.
+    /// A signed sum, with one part for each concurrent writer.
     #[derive(Debug)]
     pub struct Striped {
         parts: Box<[Padded<AtomicI64>]>,
@@ -16,8 +16,8 @@ mod sum {
             Self { parts: (0..part_count).map(|_| Padded::default()).collect() }
         }
 
-        /// Adds to part `part`, which no other thread adds to meanwhile: a load and a store, no
-        /// locked instruction. Two that do add to one part at a time may lose an amount.
+        /// Adds to part `part`, without an atomic read-modify-write. If two threads add to one part
+        /// at the same time, an amount may be lost.
         #[inline]
         pub fn add(&self, part: usize, amount: i64) {
             let part = &self.parts[part];
@@ -25,7 +25,7 @@ mod sum {
             part.store(part.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
         }
 
-        /// The sum now, zero at least: parts are read one after the other.
+        /// Current sum, at least zero. The parts are read one after another.
         pub fn sum(&self) -> u64 {
             let sum: i64 = self.parts.iter().map(|part| part.load(Ordering::Relaxed)).sum();
             u64::try_from(sum).unwrap_or(0)
@@ -36,7 +36,7 @@ mod sum {
 #[cfg(not(loom))]
 pub use sum::Striped;
 
-/// Not explored by loom: the sum takes part in no protocol.
+/// Not modelled by loom, because the sum is part of no protocol.
 #[cfg(loom)]
 #[derive(Debug)]
 pub struct Striped;

@@ -1,16 +1,16 @@
-//! Sums that one thread adds to.
+//! Counters that one thread increments.
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// A number that one thread raises and others look at, as a statistic. It takes no locked
-/// instruction; additions of several threads would be lost.
+/// A statistic that one thread increments and others read. It uses no atomic read-modify-write, so
+/// additions of several threads would be lost.
 #[derive(Debug, Default)]
 pub struct Tally(AtomicU64);
 
 impl Tally {
-    /// For the one thread that counts. Wraps around.
+    /// Adds to the counter. Must be called by only one thread. Wraps around.
     pub fn add(&self, count: u64) {
-        // Relaxed, and no atomic addition: no other thread writes.
+        // Relaxed and without an atomic addition, because no other thread writes.
         self.0.store(self.get().wrapping_add(count), Ordering::Relaxed);
     }
 

@@ -1,11 +1,11 @@
-//! Small numbers for threads: each live thread has one of its own, and the number of a thread that
-//! has ended is given out again.
+//! Small numbers for threads. Each live thread has a unique number, which is reused after the
+//! thread has ended.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The numbers that no live thread has.
+/// Numbers that no live thread has.
 struct Numbers {
-    /// Below this, all numbers were given out once.
+    /// All numbers below this one were assigned before.
     next: usize,
     returned: Vec<usize>,
 }
@@ -13,11 +13,11 @@ struct Numbers {
 static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { next: 0, returned: Vec::new() });
 
 fn numbers() -> MutexGuard<'static, Numbers> {
-    // Nothing in here panics between two steps that belong together.
+    // A panic cannot leave the numbers inconsistent.
     NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A number while its thread lives.
+/// Number of a live thread.
 struct Own(usize);
 
 impl Own {
@@ -40,22 +40,22 @@ thread_local! {
     static OWN: Own = Own::take();
 }
 
-/// The number of this thread, which no other live thread has. `None` while the thread ends, when
-/// its number has gone to others already.
+/// Number of this thread, unique among live threads. `None` while the thread ends and its number
+/// was already returned.
 #[inline]
 pub fn thread_number() -> Option<usize> {
     OWN.try_with(|own| own.0).ok()
 }
 
-/// A number of any size that no other live thread has, also while the thread ends. Not zero.
+/// A mark of this thread, unique among live threads, also while the thread ends. Not zero.
 #[cfg(not(loom))]
 pub(crate) fn thread_mark(_number: Option<usize>) -> usize {
-    // Where a variable of the thread lies. It is never dropped, so it is always there.
+    // Address of a thread-local variable. It has no destructor, so it always exists.
     thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// Loom runs its threads on one: there the number that a test gives its thread is the mark.
+/// Loom runs its threads on one, so the number that a test assigns is the mark.
 #[cfg(loom)]
 pub(crate) fn thread_mark(number: Option<usize>) -> usize {
     number.map_or(usize::MAX, |number| number + 1)

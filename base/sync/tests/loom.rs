@@ -1,4 +1,4 @@
-//! Every interleaving of the protocols that reuse of memory rests on.
+//! Model checking of the protocols for reuse of memory, over all interleavings.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p sync --test loom --release`.
 #![cfg(loom)]
@@ -9,14 +9,14 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use sync::{Grace, counted};
 
-/// Explores `body` with at most three preemptions, which finds the known kinds of races.
+/// Explores `body` with at most three preemptions, which suffices for the known kinds of races.
 fn explore(body: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(body);
 }
 
-/// Two slots of contents, one of which is published by its index.
+/// Two slots with contents, one of which is published by its index.
 struct Pages {
     grace: Grace,
     published: AtomicU64,
