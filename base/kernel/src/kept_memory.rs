@@ -1,7 +1,7 @@
-//! Memory that outlives the process, as ordinary bytes.
+//! Memory files that outlive the process, mapped as ordinary bytes.
 //!
-//! The kernel drops a process's own memory when the process is killed. The bytes of a memory file
-//! (memfd) stay for as long as some process keeps a descriptor of the file.
+//! The kernel frees a process's own memory when the process ends. The contents of a memory file
+//! (memfd) remain as long as any process has a descriptor of the file.
 
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
@@ -15,10 +15,10 @@ use rustix::fs::{
 
 use crate::sys;
 
-/// The pieces that this process has mapped: no byte has two owners.
+/// Ranges that this process has mapped. No byte has two owners.
 static MAPPED: Mutex<Vec<Piece>> = Mutex::new(Vec::new());
 
-/// Bytes of a file.
+/// Byte range of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
     device: u64,
@@ -34,8 +34,8 @@ impl Piece {
     }
 }
 
-/// A piece of a memory file, with one owner in this process. Dropping it unmaps the piece; the
-/// bytes stay in the file.
+/// A mapped range of a memory file, with one owner in this process. Dropping it unmaps the range;
+/// the contents remain in the file.
 #[derive(Debug)]
 pub struct KeptMemory {
     start: NonNull<u8>,
@@ -48,24 +48,23 @@ pub struct KeptMemory {
 unsafe impl Send for KeptMemory {}
 
 impl KeptMemory {
-    /// Pieces begin and end at multiples of this.
+    /// Alignment of the start and end of ranges.
     pub const UNIT_BYTES: usize = 4096;
 
-    /// A new file of zeros that can become longer, never shorter. `name` is for people who look at
-    /// `/proc/PID/fd`.
+    /// Creates a file of zeros that can grow but not shrink. `name` is shown in `/proc/PID/fd`.
     pub fn new_file(name: &str) -> io::Result<OwnedFd> {
         let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
         Ok(file)
     }
 
-    /// Maps these bytes of a file of [`Self::new_file`], which becomes longer if necessary, and
-    /// takes their memory. The caller makes sure that nobody changes them by other means: no other
-    /// process maps them, and nobody writes to the file. Fails if this process has mapped some of
-    /// them already, or if the file could become shorter.
+    /// Maps a range of a file from [`Self::new_file`], extends the file if necessary, and allocates
+    /// the memory. The caller must ensure that no one else changes the range: no other process maps
+    /// it, and no one writes to the file. Fails if this process has mapped a part of it already, or
+    /// if the file could shrink.
     ///
     /// # Panics
-    /// When the range is empty, or does not begin and end at multiples of [`Self::UNIT_BYTES`].
+    /// If the range is empty or not aligned to [`Self::UNIT_BYTES`].
     pub fn map(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Self> {
         let unit = u64::try_from(Self::UNIT_BYTES).expect("a small constant");
         let is_whole = bytes.start.is_multiple_of(unit) && bytes.end.is_multiple_of(unit);
@@ -89,7 +88,7 @@ impl KeptMemory {
             (start, piece)
         };
         let memory = Self { start, length, piece };
-        // Taken now, so that no access needs memory, or fails for want of it.
+        // Allocated now, so that later accesses cannot fail.
         sys::populate(memory.start, length)?;
         sys::keep_out_of_dumps(memory.start, length)?;
         Ok(memory)
@@ -119,7 +118,7 @@ impl Drop for KeptMemory {
 }
 
 fn mapped() -> MutexGuard<'static, Vec<Piece>> {
-    // Each change is whole.
+    // Each change is complete, also after a panic.
     MAPPED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

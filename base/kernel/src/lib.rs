@@ -1,8 +1,8 @@
-//! System calls that libraries do not offer safely, each as a function that cannot be misused.
+//! Safe wrappers of system calls for which no library has one.
 //!
 //! Unsafe code is confined to `sys` and `ublk::sys`: one function for each call, one unsafe
-//! operation in each block. The rest of the crate gives the calls names and owners. It decides
-//! nothing: when to bind a loop device or to lock memory is its callers' business.
+//! operation in each block. The rest of the crate provides types and ownership. It contains no
+//! policy: callers decide when to bind a loop device or to lock memory.
 
 mod kept_memory;
 mod loop_device;

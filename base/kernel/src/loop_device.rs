@@ -1,4 +1,4 @@
-//! Loop devices: block devices of the kernel on top of files.
+//! Loop devices: kernel block devices backed by files.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,21 +16,21 @@ use crate::sys::{
 
 const CONTROL_PATH: &str = "/dev/loop-control";
 
-/// The kernel's hand that gives out loop devices.
+/// Control device of the loop driver, which allocates loop devices.
 #[derive(Debug)]
 pub struct LoopControl {
     file: File,
 }
 
 impl LoopControl {
-    /// Fails with `NotFound` where the kernel has no loop driver, or hides it.
+    /// Opens the control device. Fails with `NotFound` if the driver is missing or hidden.
     pub fn open() -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(CONTROL_PATH)?;
         Ok(Self { file })
     }
 
-    /// The number of a device that was free a moment ago. Another process may bind it first, which
-    /// [`LoopDevice::bind`] reports as `ResourceBusy`.
+    /// Number of a free device. Another process may bind it first, which [`LoopDevice::bind`]
+    /// reports as `ResourceBusy`.
     pub fn free_number(&self) -> io::Result<u32> {
         loop_control_get_free(self.file.as_fd())
     }
@@ -41,33 +41,33 @@ impl LoopControl {
 pub struct Backing<'file> {
     /// Opened for direct I/O. May be closed as soon as the device is bound.
     pub file: &'file File,
-    /// Kept with the device, cut to 63 bytes; says who bound it.
+    /// Stored with the device, truncated to 63 bytes. Identifies who bound it.
     pub name: &'file str,
     pub sector_bytes: u32,
     pub partitions: Partitions,
 }
 
-/// Search for partitions on a device when it is bound. Those of the file that it was bound to
-/// before go then, which else they may not.
+/// Partition scan of a device when it is bound. A scan also makes the kernel drop partitions of the
+/// former backing file, which may otherwise remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Partitions {
-    /// Reads the device before the call returns.
+    /// Scan now. This reads the device before the call returns.
     LookedFor,
-    /// [`LoopDevice::look_for_partitions`] has to be called.
+    /// The caller must call [`LoopDevice::look_for_partitions`] later.
     LookedForLater,
 }
 
 /// Description of a bound device's backing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopBinding {
-    /// The device number of the file system that holds the file, as `stat` tells it.
+    /// Device number of the file's file system, as from `stat`.
     pub file_system: u64,
     pub inode: u64,
     pub direct_io: bool,
     pub is_read_only: bool,
-    /// From the file's first byte to its end, which not every device shows.
+    /// The device covers the whole file, from its first byte to its end.
     pub is_whole: bool,
-    /// [`Backing::name`], as far as it is text.
+    /// [`Backing::name`], with invalid UTF-8 replaced.
     pub name: String,
 }
 
@@ -82,13 +82,14 @@ impl LoopDevice {
         PathBuf::from(format!("/dev/loop{number}"))
     }
 
-    /// Makes the device's node when it is missing, as in a container with a `/dev` of its own.
+    /// Opens a device. Creates its device node if it is missing, as in a container with its own
+    /// `/dev`.
     pub fn open(number: u32) -> io::Result<Self> {
         Self::open_with(number, 0)
     }
 
-    /// Fails with `ResourceBusy` while the device is mounted or otherwise claimed; no process can
-    /// claim it until it is closed.
+    /// Opens a device exclusively. Fails with `ResourceBusy` while the device is mounted or
+    /// otherwise claimed. No process can claim it until it is closed.
     pub fn open_exclusively(number: u32) -> io::Result<Self> {
         Self::open_with(number, libc::O_EXCL)
     }
@@ -107,7 +108,7 @@ impl LoopDevice {
         Ok(Self { file })
     }
 
-    /// Binds the device to a file, with direct I/O asked for; see [`LoopBinding::direct_io`] for
+    /// Binds the device to a file, and requests direct I/O. [`LoopBinding::direct_io`] tells
     /// whether it was granted.
     pub fn bind(&self, backing: &Backing<'_>) -> io::Result<()> {
         let fd = u32::try_from(backing.file.as_raw_fd()).expect("descriptors are not negative");
@@ -122,7 +123,8 @@ impl LoopDevice {
         loop_configure(self.file.as_fd(), &config)
     }
 
-    /// Binding of the device, or `None`. Asks the backing file system, and waits for it.
+    /// Returns the binding of the device, or `None`. Queries the backing file system, and waits for
+    /// it.
     pub fn binding(&self) -> io::Result<Option<LoopBinding>> {
         Ok(self.status()?.map(|info| LoopBinding {
             file_system: info.device,
@@ -134,8 +136,8 @@ impl LoopDevice {
         }))
     }
 
-    /// Has the kernel look for partitions, unless it has done so, and drop those of the device when
-    /// it is unbound. Reads the device.
+    /// Makes the kernel scan for partitions, unless it has done so, and drop them when the device
+    /// is unbound. Reads the device.
     pub fn look_for_partitions(&self) -> io::Result<()> {
         match self.status()? {
             Some(mut info) if info.flags & LO_FLAGS_PARTSCAN == 0 => {
@@ -146,18 +148,18 @@ impl LoopDevice {
         }
     }
 
-    /// Takes on the present size of the backing file.
+    /// Updates the size of the device to that of the backing file.
     pub fn update_size(&self) -> io::Result<()> {
         loop_set_capacity(self.file.as_fd())
     }
 
-    /// Unbinds the device at once when no other process has it open, or else as soon as the last
-    /// handle is closed.
+    /// Unbinds the device immediately if no other process has it open, or else when the last handle
+    /// is closed.
     pub fn unbind_when_closed(&self) -> io::Result<()> {
         loop_clear(self.file.as_fd())
     }
 
-    /// Undoes [`LoopDevice::unbind_when_closed`] as long as others have the device open. Says
+    /// Cancels [`LoopDevice::unbind_when_closed`] while others have the device open. Returns
     /// whether the device is still bound.
     pub fn stay_bound(&self) -> io::Result<bool> {
         let Some(mut info) = self.status()? else {
@@ -201,7 +203,8 @@ mod tests {
 
     const SIZE_BYTES: u64 = 1 << 20;
 
-    /// A device bound to `backing`, or `None` (said on standard error) where tests may not use any.
+    /// Binds any free device to `backing`. `None`, with a message on standard error, if the host
+    /// does not allow it.
     fn bind_any(backing: &Backing<'_>) -> Option<(u32, LoopDevice)> {
         let control = match LoopControl::open() {
             Ok(control) => control,
@@ -210,7 +213,7 @@ mod tests {
                 return None;
             }
         };
-        // Other processes may be quicker to bind a device that was free.
+        // Other processes may bind a free device first.
         (0..100).find_map(|_| {
             let number = control.free_number().expect("the kernel makes more devices");
             let device = LoopDevice::open(number).expect("the device exists");

@@ -5,14 +5,14 @@ use std::os::fd::BorrowedFd;
 
 use crate::sys;
 
-/// Groups that are asked for at first. Few users have more.
+/// Initial size of the group list. Few users have more groups.
 const GROUP_COUNT_USUAL: usize = 64;
 
-/// Groups that a process can have (`NGROUPS_MAX`).
+/// Maximum number of groups of a process (`NGROUPS_MAX`).
 const GROUP_COUNT_MAX: usize = 65_536;
 
-/// The supplementary groups that the peer of a Unix socket had when it connected, wherever they
-/// are defined: the kernel knows them.
+/// Returns the supplementary groups that the peer of a Unix socket had when it connected, from the
+/// kernel's credentials.
 pub fn groups_of_peer(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups = vec![0; GROUP_COUNT_USUAL];
     let mut result = sys::peer_groups(socket, &mut groups);

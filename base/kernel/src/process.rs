@@ -1,4 +1,4 @@
-//! Treatment by the kernel of a process that block devices depend on.
+//! Kernel settings of a process on which block devices depend.
 
 use std::io;
 
@@ -8,37 +8,37 @@ use rustix::process::configure_io_flusher_behavior;
 #[cfg(target_env = "gnu")]
 use crate::sys;
 
-/// Keeps every page that the process touches, now or later, from being swapped out. Needs
-/// `CAP_IPC_LOCK` or a sufficient `RLIMIT_MEMLOCK`.
+/// Locks all present and future pages of the process in memory when they are touched (`mlockall`).
+/// Requires `CAP_IPC_LOCK` or a sufficient `RLIMIT_MEMLOCK`.
 pub fn lock_memory() -> io::Result<()> {
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?;
     Ok(())
 }
 
-/// Marks the calling thread as one that serves a block device, so that its own need for memory is
-/// never met by writing to that device. Threads that it starts inherit the mark. Needs
-/// `CAP_SYS_RESOURCE`.
+/// Marks the calling thread as one that serves a block device, so that memory reclaim for it never
+/// waits for writes to that device (`PR_SET_IO_FLUSHER`). Threads that it starts inherit the mark.
+/// Requires `CAP_SYS_RESOURCE`.
 pub fn serve_block_io() -> io::Result<()> {
     configure_io_flusher_behavior(true)?;
     Ok(())
 }
 
-/// Blocks of memory from this length on are mapped one by one, so that each goes back to the kernel
-/// when it is freed.
+/// Size from which on allocations are mapped individually, so that they return to the kernel when
+/// they are freed.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: i32 = 64 << 10;
 
-/// Freed memory at the end of an arena beyond this goes back to the kernel.
+/// Amount of free memory at the end of an arena above which it returns to the kernel.
 #[cfg(target_env = "gnu")]
 const TRIMMED_BYTES_MIN: i32 = 128 << 10;
 
-/// Arenas of small blocks: each keeps what was freed in it between others that were not.
+/// Maximum number of arenas. Each keeps free blocks between allocated ones.
 #[cfg(target_env = "gnu")]
 const ARENA_COUNT_MAX: i32 = 2;
 
-/// Has the C library's allocator return what is freed to the kernel, instead of keeping as much as
-/// was ever used at once by every thread. To be called before threads are started. Other libraries
-/// than GNU's are left as they are. Returns whether all settings are in force.
+/// Makes the C library's allocator return freed memory to the kernel, instead of keeping each
+/// thread's peak usage. Must be called before threads are started. C libraries other than glibc are
+/// left unchanged. Returns whether all settings are in force.
 pub fn return_freed_memory() -> bool {
     #[cfg(target_env = "gnu")]
     {
@@ -65,7 +65,7 @@ mod tests {
         }
     }
 
-    /// Bytes of private memory that this process has, as the kernel counts them.
+    /// Private memory of this process, in bytes.
     fn private_bytes() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
         let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("a line");
@@ -78,7 +78,7 @@ mod tests {
         const BUFFER_BYTES: usize = 1 << 20;
         const THREADS: usize = 48;
         assert!(return_freed_memory());
-        // The library would map larger blocks in future after one was freed, were it not told.
+        // Without the setting, glibc would raise its mapping threshold after this block is freed.
         drop(vec![1_u8; 8 * BUFFER_BYTES]);
         let before = private_bytes();
         let threads: Vec<_> =
@@ -92,7 +92,7 @@ mod tests {
         assert!(after < before + (THREADS * BUFFER_BYTES / 4) as u64, "{before}, now {after}");
     }
 
-    /// Whether the kernel counts the memory at this address as locked.
+    /// Returns whether the memory at this address is locked.
     fn is_locked(address: usize) -> bool {
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("the kernel tells");
         let range = |line: &str| {
@@ -106,7 +106,7 @@ mod tests {
         flags.split(' ').any(|flag| flag == "lo")
     }
 
-    /// Whether this process has the capability, and not in a user namespace alone.
+    /// Returns whether this process has the capability in the initial user namespace.
     fn may_lock_memory() -> bool {
         use rustix::thread::{CapabilitySet, capabilities};
         let held = capabilities(None).expect("the kernel tells").effective;
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn memory_is_locked_or_refused() {
-        // Never written: another test counts this process's memory meanwhile.
+        // Not touched, because another test measures this process's memory at the same time.
         let buffer = || Vec::<u8>::with_capacity(16 << 20);
         let before = buffer();
         match lock_memory() {

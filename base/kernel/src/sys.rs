@@ -1,4 +1,4 @@
-//! The raw calls: one function each, one unsafe operation in each, `io::Result` out.
+//! System calls: one function each, one unsafe operation in each, with an `io::Result`.
 
 use std::ffi::c_int;
 use std::io;
@@ -75,7 +75,7 @@ pub(crate) struct LoopConfig {
 const _: () = assert!(size_of::<LoopConfig>() == 304);
 const _: () = assert!(offset_of!(LoopConfig, info) == 8);
 
-/// One of the settings of the C library's allocator; false when it does not know it.
+/// Changes a setting of the allocator. Returns false if it is not supported.
 #[cfg(target_env = "gnu")]
 pub(crate) fn set_allocator(parameter: c_int, value: c_int) -> bool {
     // SAFETY:
@@ -84,7 +84,7 @@ pub(crate) fn set_allocator(parameter: c_int, value: c_int) -> bool {
     unsafe { libc::mallopt(parameter, value) == 1 }
 }
 
-/// The number of a loop device that was unbound a moment ago; the kernel makes one if none is.
+/// Returns the number of a free loop device. The kernel creates one if there is none.
 pub(crate) fn loop_control_get_free(control: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY:
     // - alive: `control` borrows an open descriptor.
@@ -132,8 +132,8 @@ pub(crate) fn loop_clear(device: BorrowedFd<'_>) -> io::Result<()> {
     done(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD) })
 }
 
-/// Fills `groups` with the supplementary groups of a socket's peer; returns how many there are.
-/// Fails with `ERANGE` when there are more.
+/// Fills `groups` with the supplementary groups of a socket's peer, and returns their number. Fails
+/// with `ERANGE` if there are more.
 pub(crate) fn peer_groups(socket: BorrowedFd<'_>, groups: &mut [u32]) -> io::Result<usize> {
     let bytes = size_of_val(groups);
     let mut length = libc::socklen_t::try_from(bytes).map_err(io::Error::other)?;
@@ -168,21 +168,21 @@ pub(crate) fn map_shared(
     Ok(NonNull::new(start.cast()).expect("mmap never returns null without MAP_FIXED"))
 }
 
-/// Takes memory where the file has none, and fills the page tables.
+/// Allocates missing memory of the file, and fills the page tables.
 pub(crate) fn populate(start: NonNull<u8>, length: usize) -> io::Result<()> {
     // SAFETY:
     // - alive: the caller's mapping; the advice changes no contents.
     Ok(unsafe { madvise(start.as_ptr().cast(), length, Advice::LinuxPopulateWrite) }?)
 }
 
-/// Keeps the contents out of core dumps.
+/// Excludes the contents from core dumps.
 pub(crate) fn keep_out_of_dumps(start: NonNull<u8>, length: usize) -> io::Result<()> {
     // SAFETY:
     // - alive: the caller's mapping; the advice changes no contents.
     Ok(unsafe { madvise(start.as_ptr().cast(), length, Advice::LinuxDontDump) }?)
 }
 
-/// The bytes of a mapping of [`map_shared`], for as long as `owner` is borrowed.
+/// Bytes of a mapping of [`map_shared`], while `owner` is borrowed.
 pub(crate) fn bytes<T>(start: NonNull<u8>, length: usize, _owner: &T) -> &[u8] {
     // SAFETY:
     // - in bounds, alive: `KeptMemory` calls this with its own mapping, which lives as long as it,
@@ -193,7 +193,7 @@ pub(crate) fn bytes<T>(start: NonNull<u8>, length: usize, _owner: &T) -> &[u8] {
     unsafe { slice::from_raw_parts(start.as_ptr(), length) }
 }
 
-/// The bytes of a mapping of [`map_shared`], for as long as `owner` is borrowed.
+/// Bytes of a mapping of [`map_shared`], while `owner` is borrowed.
 pub(crate) fn bytes_mut<T>(start: NonNull<u8>, length: usize, _owner: &mut T) -> &mut [u8] {
     // SAFETY:
     // - in bounds, alive: `KeptMemory` calls this with its own mapping, which lives as long as it,
@@ -204,7 +204,7 @@ pub(crate) fn bytes_mut<T>(start: NonNull<u8>, length: usize, _owner: &mut T) ->
     unsafe { slice::from_raw_parts_mut(start.as_ptr(), length) }
 }
 
-/// Ends a mapping of [`map_shared`].
+/// Unmaps a mapping of [`map_shared`].
 pub(crate) fn unmap(start: NonNull<u8>, length: usize) {
     // SAFETY:
     // - alive, one caller: `KeptMemory::drop` calls this once, with what `mmap` returned.

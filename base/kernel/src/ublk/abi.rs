@@ -1,10 +1,10 @@
-//! The numbers and layouts of the driver's ABI (`linux/ublk_cmd.h`), as bytes: nothing here can
-//! point anywhere.
+//! Constants and layouts of the ublk driver's ABI (`linux/ublk_cmd.h`), as bytes. They contain no
+//! pointers that could be dereferenced.
 
-/// Requests of one queue at once, at most.
+/// Maximum depth of a queue.
 pub const UBLK_DEPTH_MAX: u16 = 4096;
 
-/// Bytes of one sector in the driver's words, whatever a device's logical blocks are.
+/// Binary logarithm of the driver's sector size, independent of the device's logical block size.
 pub(crate) const SECTOR_SHIFT: u32 = 9;
 
 pub(crate) const CONTROL_PATH: &str = "/dev/ublk-control";
@@ -15,7 +15,7 @@ const DIRECTION_READ_WRITE: u32 = 3;
 const CONTROL_COMMAND_BYTES: usize = 32;
 const IO_COMMAND_BYTES: usize = 16;
 
-/// The number of a command as `_IOR` and `_IOWR` make it.
+/// Encodes a command number as `_IOR` and `_IOWR` do.
 const fn encoded(direction: u32, number: u32, bytes: usize) -> u32 {
     assert!(bytes < 1 << 14, "the size has 14 bits");
     #[expect(clippy::cast_possible_truncation, reason = "it is small")]
@@ -57,7 +57,7 @@ impl ControlCommand {
         encoded(direction, number, CONTROL_COMMAND_BYTES)
     }
 
-    /// Code by which drivers of before 6.4 know it.
+    /// Command code of drivers before 6.4.
     pub(crate) const fn old_code(self) -> u32 {
         self.code() & OLD_CODE_MASK
     }
@@ -83,7 +83,7 @@ impl QueueCommand {
     }
 }
 
-/// Features of this kernel's driver, or those that a device was made with.
+/// Features of the driver, or those with which a device was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UblkFeatures(pub u64);
 
@@ -108,15 +108,15 @@ impl UblkFeatures {
 /// State of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UblkState {
-    /// Not started, or stopped: it cannot be opened.
+    /// Not started, or stopped. It cannot be opened.
     Dead,
     Live,
-    /// Its server is gone; requests wait for the next one.
+    /// The server has exited; requests wait for the next one.
     Quiesced,
     Other(u16),
 }
 
-/// A device as the driver describes it: `struct ublksrv_ctrl_dev_info`.
+/// Description of a device: `struct ublksrv_ctrl_dev_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UblkDevice {
     /// [`UblkDevice::ANY_ID`] lets the driver choose.
@@ -125,10 +125,10 @@ pub struct UblkDevice {
     pub queue_depth: u16,
     pub state: UblkState,
     pub request_bytes_max: u32,
-    /// The process that serves it, or served it last.
+    /// Id of the process that serves the device, or served it last.
     pub server: i32,
     pub features: UblkFeatures,
-    /// Kept by the driver for the server that made the device; it means nothing to the driver.
+    /// Stored by the driver for the server that created the device, without interpretation.
     pub owner_mark: u64,
 }
 
@@ -173,20 +173,21 @@ pub enum UblkAccess {
     ReadOnly,
 }
 
-/// Geometry of a device for the kernel. It is told of a volatile cache and of FUA.
+/// Parameters of a device for the kernel. A volatile write cache and FUA are always enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UblkShape {
     pub size_bytes: u64,
     pub logical_block_bytes: u32,
-    /// Smallest size of a discard that gives memory back.
+    /// Minimum size of a discard that frees memory.
     pub physical_block_bytes: u32,
     pub request_bytes_max: u32,
-    /// The longest discard, and the longest write of zeros.
+    /// Maximum length of a discard or write of zeros.
     pub zeroing_bytes_max: u32,
     pub access: UblkAccess,
 }
 
-/// The header, the basic parameters and those of discards, as far as every version has them.
+/// Size of the header, the basic parameters and the discard parameters, in the layout of all driver
+/// versions.
 const PARAMETERS_BYTES: usize = 8 + 32 + 20 + 4;
 
 const ATTRIBUTE_READ_ONLY: u32 = 1;
@@ -230,7 +231,7 @@ pub enum UblkOperation {
     Other(u8),
 }
 
-/// One entry of a queue's table of requests: `struct ublksrv_io_desc`.
+/// Entry of a queue's request table: `struct ublksrv_io_desc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Descriptor {
@@ -277,7 +278,7 @@ impl Descriptor {
     }
 }
 
-/// `struct ublksrv_ctrl_cmd` in the space that a long submission entry has.
+/// `struct ublksrv_ctrl_cmd`, for the command area of a 128-byte submission entry.
 pub(crate) fn control_command(id: u32, data: u64, address: u64, length: u16) -> [u8; 80] {
     let mut bytes = [0; 80];
     let mut put = Writer::new(&mut bytes);
@@ -292,7 +293,7 @@ pub(crate) fn io_command(queue: u16, tag: u16, result: i32, address: u64) -> [u8
     bytes
 }
 
-/// Where the table of a queue's requests is found in the channel.
+/// Offset of a queue's request table in the channel.
 pub(crate) fn table_offset(queue: u16) -> u64 {
     let table_bytes_max = usize::from(UBLK_DEPTH_MAX) * DESCRIPTOR_BYTES;
     u64::from(queue) * page_aligned(table_bytes_max) as u64
@@ -306,12 +307,12 @@ const REQUESTS_OFFSET: u64 = 0x8000_0000;
 const TAG_SHIFT: u32 = 25;
 const QUEUE_SHIFT: u32 = TAG_SHIFT + 16;
 
-/// Where the data of a request is found in the channel.
+/// Offset of a request's data in the channel.
 pub(crate) fn data_offset(queue: u16, tag: u16, offset: u64) -> u64 {
     REQUESTS_OFFSET + (u64::from(queue) << QUEUE_SHIFT | u64::from(tag) << TAG_SHIFT) + offset
 }
 
-/// Puts numbers one after the other, as C lays them out when nothing needs padding.
+/// Writes integers one after another, in the layout of C structs without padding.
 struct Writer<'bytes> {
     rest: &'bytes mut [u8],
 }

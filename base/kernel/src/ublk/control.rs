@@ -1,4 +1,4 @@
-//! The control device: making, starting, stopping and recovering devices.
+//! Control device: creates, starts, stops and recovers devices.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,9 +16,9 @@ use crate::ublk::sys::{EntryWithMemory, run};
 
 /// The driver's control device.
 ///
-/// Every call waits for the kernel, some for others too: starting a device waits until all of its
-/// queues are served, deleting one until its channel is open nowhere any more. A kernel with a bug
-/// may never answer; callers that cannot afford that wait on another thread.
+/// Every call waits for the kernel, and some also for other processes: starting a device waits
+/// until all of its queues are served, and deleting one until its channel is closed everywhere.
+/// Some kernels have bugs that make calls hang, so callers may need to wait on another thread.
 #[derive(Debug)]
 pub struct UblkControl {
     file: File,
@@ -26,10 +26,10 @@ pub struct UblkControl {
 }
 
 impl UblkControl {
-    /// Fails with `NotFound` where the driver is missing, or hidden.
+    /// Opens the control device. Fails with `NotFound` if the driver is missing or hidden.
     pub fn open() -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(CONTROL_PATH)?;
-        // Until it is known better, commands are numbered as in drivers that can be asked.
+        // Initially assumes the command codes of newer drivers, which support the query.
         let mut control = Self { file, features: Some(UblkFeatures::default()) };
         let answer = control.ask(ControlCommand::GetFeatures, UblkDevice::ANY_ID, Box::new([0; 8]));
         control.features = match answer {
@@ -43,20 +43,20 @@ impl UblkControl {
         Ok(control)
     }
 
-    /// Features of the driver; `None` for drivers of before 6.5, which cannot tell. They tell what
-    /// became of the wishes for a device.
+    /// Features of the driver. `None` for drivers before 6.5, which cannot report them; for these,
+    /// the features of a new device show what was granted.
     pub fn features(&self) -> Option<UblkFeatures> {
         self.features
     }
 
-    /// Makes a device and returns what became of the wishes. It cannot be opened until it is
-    /// started.
+    /// Creates a device, and returns its granted parameters. The device cannot be opened until it
+    /// is started.
     pub fn add(&self, device: &UblkDevice) -> io::Result<UblkDevice> {
         let bytes = Box::new(device.to_bytes());
         self.ask(ControlCommand::AddDevice, device.id, bytes).map(|bytes| device_in(&bytes))
     }
 
-    /// `NotFound` says that there is no such device.
+    /// Describes a device. Fails with `NotFound` if it does not exist.
     pub fn info(&self, id: u32) -> io::Result<UblkDevice> {
         let bytes = Box::new([0; DEVICE_BYTES]);
         let answer = self.ask(ControlCommand::GetInfo, id, bytes);
@@ -66,23 +66,23 @@ impl UblkControl {
         })
     }
 
-    /// Describes a device that was not started yet.
+    /// Sets the parameters of a device that was not started yet.
     pub fn shape(&self, id: u32, shape: &UblkShape) -> io::Result<()> {
         self.ask(ControlCommand::SetParameters, id, Box::new(shape.to_bytes())).map(|_| ())
     }
 
-    /// Lets programs open the device, once this process serves all of its queues.
+    /// Starts the device, so that programs can open it. This process must serve all of its queues.
     pub fn start(&self, id: u32) -> io::Result<()> {
         self.tell(ControlCommand::StartDevice, id, u64::from(process::id()))
     }
 
-    /// Fails all requests from now on, and takes the block device away.
+    /// Fails all requests from now on, and removes the block device.
     pub fn stop(&self, id: u32) -> io::Result<()> {
         self.tell(ControlCommand::StopDevice, id, 0)
     }
 
-    /// The same, refused with `ResourceBusy` while a process has the device open. Needs
-    /// [`UblkFeatures::SAFE_STOP`].
+    /// Stops a device as [`UblkControl::stop`] does. Fails with `ResourceBusy` while a process has
+    /// the device open. Requires [`UblkFeatures::SAFE_STOP`].
     pub fn try_stop(&self, id: u32) -> io::Result<()> {
         self.tell(ControlCommand::TryStopDevice, id, 0)
     }
@@ -91,18 +91,18 @@ impl UblkControl {
         self.tell(ControlCommand::DeleteDevice, id, 0)
     }
 
-    /// Begins to take over a device whose server is gone. `ResourceBusy` says that not all of that
-    /// server is gone yet.
+    /// Starts to take over a device whose server has exited. Fails with `ResourceBusy` while some
+    /// of that server's threads still exist.
     pub fn start_recovery(&self, id: u32) -> io::Result<()> {
         self.tell(ControlCommand::StartRecovery, id, 0)
     }
 
-    /// Ends it, once this process serves all queues: requests that waited go on.
+    /// Completes a takeover, when this process serves all queues. Waiting requests continue.
     pub fn end_recovery(&self, id: u32) -> io::Result<()> {
         self.tell(ControlCommand::EndRecovery, id, u64::from(process::id()))
     }
 
-    /// Gives a started device another size. Needs [`UblkFeatures::UPDATE_SIZE`].
+    /// Changes the size of a started device. Requires [`UblkFeatures::UPDATE_SIZE`].
     pub fn update_size(&self, id: u32, size_bytes: u64) -> io::Result<()> {
         self.tell(ControlCommand::UpdateSize, id, size_bytes >> SECTOR_SHIFT)
     }
@@ -131,7 +131,7 @@ impl UblkControl {
         };
         let entry =
             opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), code).cmd(command_bytes).build();
-        // Commands are rare, and may never end: each has a ring of its own.
+        // Each command uses its own ring, because commands are rare and may never complete.
         let mut ring = IoUring::<squeue::Entry128>::builder().build(1)?;
         let (result, memory) = run(&mut ring, EntryWithMemory { entry, memory })?;
         match result {

@@ -1,4 +1,4 @@
-//! One request of a device, and its data.
+//! A request of a device, and its data.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -10,17 +10,17 @@ use rustix::io::pwritev;
 use crate::ublk::abi::{Descriptor, UblkOperation, data_offset};
 use crate::ublk::sys::Buffers;
 
-/// Path by which the data of requests moves between the kernel and this process.
+/// Method by which the data of requests is copied between the kernel and this process.
 #[derive(Debug)]
 pub(crate) enum DataPath {
-    /// The server reads and writes it in the channel, at a place for each request.
+    /// The server reads and writes the data in the channel, at an offset for each request.
     Channel(File),
-    /// The driver copies it to and from buffers that it was told.
+    /// The driver copies the data from and to registered buffers.
     Buffers(Buffers),
 }
 
-/// A request that this process owes an answer. There is one at a time for each tag of a queue; it
-/// has to be given back to its queue, or the client waits for ever.
+/// A request that this process must answer. There is at most one for each tag of a queue. It must
+/// be returned to its queue, or the client waits forever.
 #[derive(Debug)]
 pub struct UblkRequest {
     pub(crate) queue: u16,
@@ -34,7 +34,7 @@ impl UblkRequest {
         Self { queue, tag, descriptor, data: Arc::clone(data) }
     }
 
-    /// The number of the queue that it has to come back to.
+    /// Number of the queue to which it must be returned.
     pub fn queue(&self) -> u16 {
         self.queue
     }
@@ -51,17 +51,17 @@ impl UblkRequest {
         self.descriptor.length_bytes()
     }
 
-    /// Returns whether a write shall be on stable storage before it is acknowledged.
+    /// Returns whether a write must be on stable storage before it is acknowledged.
     pub fn is_fua(&self) -> bool {
         self.descriptor.is_fua()
     }
 
-    /// Returns whether zeros shall stay allocated.
+    /// Returns whether zeroed blocks must stay allocated.
     pub fn keeps_allocated(&self) -> bool {
         self.descriptor.keeps_allocated()
     }
 
-    /// Fills `into` with what shall be written, from byte `offset` of it on.
+    /// Reads data of a write request into `into`, from byte `offset` of the request on.
     pub fn take_data(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         match &*self.data {
             DataPath::Channel(channel) => {
@@ -74,7 +74,8 @@ impl UblkRequest {
         }
     }
 
-    /// Hands over what was read, `slices` one after the other, from byte `offset` of it on.
+    /// Passes data of a read request to the kernel, from byte `offset` of the request on. `slices`
+    /// are concatenated.
     pub fn give_data(&mut self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<()> {
         match &*self.data {
             DataPath::Channel(channel) => {

@@ -1,4 +1,4 @@
-//! ublk: block devices of the kernel whose requests a process of user space serves.
+//! ublk: kernel block devices that are served by a process in user space.
 //!
 //! ```text
 //! /dev/ublk-control ── UblkControl: add, start, stop, delete, recover
@@ -7,9 +7,9 @@
 //! /dev/ublkbN ──────── what programs open
 //! ```
 //!
-//! The kernel binds each queue to the thread that fetched its requests first; [`UblkQueue`] cannot
-//! leave its thread for that reason. A [`UblkRequest`] may go anywhere, and has to come back to its
-//! queue to be completed. Whether a request is valid for the device is not checked here.
+//! The kernel binds each queue to the thread that first fetched its requests, so a [`UblkQueue`]
+//! cannot be moved to another thread. A [`UblkRequest`] may be moved, but must be returned to its
+//! queue to be completed. This module does not check whether a request is valid for the device.
 
 mod abi;
 mod control;

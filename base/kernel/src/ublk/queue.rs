@@ -1,4 +1,4 @@
-//! The requests of one queue of a device.
+//! Requests of one queue of a device.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,14 +13,14 @@ use crate::ublk::abi::{QueueCommand, UblkDevice, UblkFeatures, io_command};
 use crate::ublk::data::{DataPath, UblkRequest};
 use crate::ublk::sys::{Buffers, Entry, Table, push};
 
-/// What a completion that is no request's carries.
+/// User data of completions that belong to no request.
 const WAKE_MARK: u64 = u64::MAX;
 
-/// Entries beside those of requests: the look at the waker.
+/// Number of ring entries in addition to those of requests: the poll of the waker.
 const OTHER_ENTRIES: u32 = 1;
 
-/// The channel to the driver through which a device is served. While any share of it is open, the
-/// device has a server.
+/// Channel to the driver through which a device is served. The device has a server while any
+/// reference to it is open.
 #[derive(Debug)]
 pub struct UblkChannel {
     file: File,
@@ -28,7 +28,7 @@ pub struct UblkChannel {
 }
 
 impl UblkChannel {
-    /// `ResourceBusy` says that the device is being served.
+    /// Opens the channel. Fails with `ResourceBusy` if the device has a server.
     pub fn open(device: UblkDevice) -> io::Result<Self> {
         let path = format!("/dev/ublkc{}", device.id);
         let file = OpenOptions::new().read(true).write(true).open(path)?;
@@ -36,7 +36,7 @@ impl UblkChannel {
     }
 }
 
-/// Wakes the thread of a queue, from anywhere and as often as one likes.
+/// Wakes the thread of a queue, from any thread.
 #[derive(Clone, Debug)]
 pub struct UblkWaker {
     event: Arc<OwnedFd>,
@@ -49,13 +49,13 @@ impl UblkWaker {
     }
 
     pub fn wake(&self) {
-        // A counter that is full wakes, too.
+        // A full counter also wakes the thread.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
     fn calm(&self) {
         let mut count = [0; 8];
-        // Nothing to read says that it is calm already.
+        // The counter may already be zero.
         let _ = rustix::io::read(&self.event, &mut count);
     }
 }
@@ -66,16 +66,16 @@ pub enum UblkEvent {
     Request(UblkRequest),
     /// The waker was used since the last event of this kind.
     Woken,
-    /// The driver takes one of the queue's requests back for good; when it has taken all, the
+    /// The driver withdraws one of the queue's requests permanently. When it has withdrawn all, the
     /// device is stopped.
     Withdrawn,
 }
 
-/// One queue of a device, for as long as the thread that made it serves it.
+/// A queue of a device, served by the thread that created it.
 ///
 /// Dropping it leaves the queue without a server.
 pub struct UblkQueue {
-    // The ring goes first: it is what knows the memory of the others.
+    // The ring must be dropped first, because it refers to the memory of the other fields.
     ring: IoUring,
     table: Table,
     data: Arc<DataPath>,
@@ -87,11 +87,12 @@ pub struct UblkQueue {
 }
 
 impl UblkQueue {
-    /// Everything that can fail is done here; the driver hears of it with [`UblkQueue::fetch`].
+    /// Prepares the queue. All operations that can fail are done here; the driver is notified by
+    /// [`UblkQueue::fetch`].
     pub fn prepare(channel: &UblkChannel, queue: u16, waker: UblkWaker) -> io::Result<Self> {
         let UblkDevice { queue_depth: depth, features, .. } = channel.device;
         let ring = IoUring::builder()
-            // Requests are looked for anyway; no thread needs to be interrupted for them.
+            // The thread polls for requests anyway, so it need not be interrupted.
             .setup_coop_taskrun()
             .setup_taskrun_flag()
             .build(u32::from(depth) + OTHER_ENTRIES)?;
@@ -114,14 +115,14 @@ impl UblkQueue {
         Ok(prepared)
     }
 
-    /// Becomes the server of the queue. All of it happens in one call, so that a process that is
-    /// killed has done it or not.
+    /// Becomes the server of the queue. This is one system call, so a killed process has done it
+    /// completely or not at all.
     pub fn fetch(&mut self) -> io::Result<()> {
         self.ring.submit().map(|_| ())
     }
 
-    /// The next thing that has happened, if any. Does not wait; what waits to be sent is sent when
-    /// the kernel asks to be looked at, or with [`UblkQueue::wait`].
+    /// Returns the next event, if there is one. Does not block. Queued results are submitted if the
+    /// kernel requests it, or by [`UblkQueue::wait`].
     pub fn look(&mut self) -> io::Result<Option<UblkEvent>> {
         if let Some(event) = self.take()? {
             return Ok(Some(event));
@@ -133,16 +134,16 @@ impl UblkQueue {
         Ok(None)
     }
 
-    /// Answers a request: with the bytes that were moved, or with a negative error number.
+    /// Completes a request with the number of transferred bytes, or a negative error number.
     pub fn complete(&mut self, request: UblkRequest, result: i32) -> io::Result<()> {
         assert_eq!(request.queue, self.queue, "a request goes back to where it came from");
         let tag = request.tag;
-        // The buffer is the driver's from now on.
+        // From now on the driver may use the buffer.
         drop(request);
         self.push_command(QueueCommand::CommitAndFetch, tag, result)
     }
 
-    /// Sends all answers.
+    /// Submits all queued results.
     pub fn send(&mut self) -> io::Result<()> {
         if self.ring.submission().is_empty() {
             return Ok(());
@@ -150,7 +151,7 @@ impl UblkQueue {
         self.ring.submit().map(|_| ())
     }
 
-    /// Sends all answers and waits until something has happened.
+    /// Submits all queued results and waits for an event.
     pub fn wait(&mut self) -> io::Result<()> {
         match self.ring.submit_and_wait(1) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),

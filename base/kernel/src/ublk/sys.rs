@@ -1,4 +1,4 @@
-//! The raw calls of ublk: one unsafe operation in each block.
+//! System calls of ublk, with one unsafe operation in each block.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,31 +10,32 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::ublk::abi::{DESCRIPTOR_BYTES, Descriptor, page_aligned, table_offset};
 
-/// A command whose memory, if it names any, the caller keeps until its completion was seen.
+/// A command. If it refers to memory, the caller must keep the memory until the completion was
+/// received.
 pub(crate) struct Entry<S: EntryMarker>(S);
 
 impl Entry<squeue::Entry> {
-    /// A command that names no memory of this process, or memory of a [`Buffers`] that outlives
+    /// Wraps a command that refers to no memory of this process, or to a [`Buffers`] that outlives
     /// the ring.
     pub(crate) fn without_memory(entry: squeue::Entry) -> Self {
         Self(entry)
     }
 }
 
-/// A control command and the memory that it names.
+/// A control command with the memory that it refers to.
 pub(crate) struct EntryWithMemory {
     pub(crate) entry: squeue::Entry128,
     pub(crate) memory: Box<[u8]>,
 }
 
-/// Puts a command into the ring's queue.
+/// Queues a command in the ring.
 pub(crate) fn push(ring: &mut IoUring, entry: &Entry<squeue::Entry>) -> io::Result<()> {
     // SAFETY:
     // - alive: entries of this type name no memory, or memory that outlives the ring.
     unsafe { ring.submission().push(&entry.0) }.map_err(io::Error::other)
 }
 
-/// Runs one command to its end and returns what it said, and the memory that it may have changed.
+/// Runs one command, and returns its result and its memory, which may have changed.
 pub(crate) fn run(
     ring: &mut IoUring<squeue::Entry128, cqueue::Entry>,
     command: EntryWithMemory,
@@ -59,7 +60,7 @@ pub(crate) fn run(
     }
 }
 
-/// The table in which the driver describes the requests of one queue.
+/// Table in which the driver describes the requests of one queue.
 pub(crate) struct Table {
     start: NonNull<Descriptor>,
     bytes: usize,
@@ -79,7 +80,7 @@ impl Table {
         Ok(Self { start, bytes, depth })
     }
 
-    /// A copy of what the driver said about the request `tag`.
+    /// Copies the driver's description of request `tag`.
     pub(crate) fn read(&self, tag: u16) -> Descriptor {
         assert!(tag < self.depth, "a queue of depth {} has no tag {tag}", self.depth);
         // SAFETY:
@@ -101,8 +102,8 @@ impl Drop for Table {
     }
 }
 
-/// Memory into and out of which the driver copies the data of requests, a piece for each tag.
-/// It is read and written only through raw copies, as the driver is no part of this program.
+/// Buffers from and to which the driver copies the data of requests, one for each tag. They are
+/// accessed only by raw copies, because the driver may change them concurrently.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     start: NonNull<u8>,
@@ -135,7 +136,7 @@ impl Buffers {
         Ok(Self { start, piece_bytes, count })
     }
 
-    /// Where the driver finds the piece of `tag`.
+    /// Address of the buffer of `tag`, for the driver.
     pub(crate) fn address(&self, tag: u16) -> u64 {
         self.place(tag, 0, 0).addr().get() as u64
     }
