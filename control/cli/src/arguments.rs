@@ -1,4 +1,4 @@
-//! The command line, as data.
+//! Command line arguments.
 
 pub(crate) mod connection;
 pub(crate) mod console;
@@ -447,7 +447,7 @@ fn words(known: &[&'static str]) -> PossibleValuesParser {
     PossibleValuesParser::new(known.iter().copied())
 }
 
-/// The value that a word stands for in the interface.
+/// Parses a word of the API.
 fn word<T: DeserializeOwned>(text: String) -> T {
     parse_word(text).expect("the words on the command line are those of the interface")
 }
@@ -456,7 +456,8 @@ fn parse_word<T: DeserializeOwned>(text: String) -> Result<T, serde_json::Error>
     serde_json::from_value(serde_json::Value::String(text))
 }
 
-/// Nothing here is as small as a block: a bare number like that has lost its unit.
+/// Parses a size. A bare number below the size of a block is refused, because its unit is probably
+/// missing.
 fn size(text: &str) -> Result<ByteSize, String> {
     const BLOCK_BYTES: u64 = 4096;
     let size: ByteSize = text.parse().map_err(|error: SizeError| error.to_string())?;
@@ -474,7 +475,7 @@ fn sector(text: String) -> SectorBytes {
     }
 }
 
-/// One `key=value` of `pool set`.
+/// A `key=value` argument of `pool set`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolSetting {
     MaxMemory(ByteSize),

@@ -1,4 +1,4 @@
-//! Failures of commands and their exit codes.
+//! Failures of commands, with exit codes.
 
 use api::{Problem, ProblemKind};
 use kafka_client::{ClientError, ErrorKind, ResponseError};
@@ -10,8 +10,8 @@ pub(crate) const EXIT_NOT_FOUND: u8 = 3;
 pub(crate) const EXIT_NO_SPACE: u8 = 4;
 pub(crate) const EXIT_UNREACHABLE: u8 = 5;
 
-/// Exit codes as shells have them for programs that cannot be run, that are not there, and that
-/// Ctrl-C ended.
+/// Exit codes as in shells: a program that cannot be run, one that does not exist, and an end by
+/// Ctrl-C.
 pub(crate) const EXIT_NOT_EXECUTABLE: u8 = 126;
 pub(crate) const EXIT_NO_PROGRAM: u8 = 127;
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
@@ -19,10 +19,10 @@ pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 /// A failed command.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// A stable word: a kind of problem, or `usage`, `unreachable`, `interrupted`, `failed`.
+    /// A stable identifier: a kind of problem, or `usage`, `unreachable`, `interrupted`, `failed`.
     pub(crate) kind: &'static str,
     pub(crate) message: String,
-    /// Field of the request that is wrong, for programs.
+    /// Invalid field of the request, for programs.
     pub(crate) field: Option<String>,
     pub(crate) exit_code: u8,
 }
@@ -44,12 +44,12 @@ impl Failure {
         Self::new(ProblemKind::NotFound.name(), message, EXIT_NOT_FOUND)
     }
 
-    /// Failure of `memlane run`: its program does not exist.
+    /// Failure of `memlane run`: the program does not exist.
     pub(crate) fn no_program(message: impl Into<String>) -> Self {
         Self::new(ProblemKind::NotFound.name(), message, EXIT_NO_PROGRAM)
     }
 
-    /// Failure of `memlane run`: its program exists and cannot be run.
+    /// Failure of `memlane run`: the program exists but cannot be run.
     pub(crate) fn not_executable(message: impl Into<String>) -> Self {
         Self::new("failed", message, EXIT_NOT_EXECUTABLE)
     }
@@ -75,14 +75,15 @@ impl Failure {
         self.exit_code == EXIT_INTERRUPTED
     }
 
-    /// Failure of no particular kind.
+    /// Failure of no specific kind.
     pub(crate) fn other(message: impl Into<String>) -> Self {
         Self::new("failed", message, EXIT_FAILED)
     }
 }
 
 impl From<ClientError> for Failure {
-    /// The whole chain of a broker's answer: people have nothing else to go by.
+    /// Converts an error of a broker, with the whole chain of causes, because users get no other
+    /// information.
     fn from(error: ClientError) -> Self {
         let message = chain_of(&error);
         match error.kind() {
@@ -100,7 +101,8 @@ impl From<ClientError> for Failure {
 }
 
 impl From<tokio_postgres::Error> for Failure {
-    /// What the server says, with its SQLSTATE, or why it cannot be reached.
+    /// Converts an error of an SQL server, with its SQLSTATE, or the reason for which it cannot be
+    /// reached.
     fn from(error: tokio_postgres::Error) -> Self {
         let Some(answer) = error.as_db_error() else {
             let message = chain_of(&error);
@@ -123,7 +125,7 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-/// An error and all its reasons.
+/// Formats an error and its chain of causes.
 fn chain_of(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
@@ -142,7 +144,7 @@ impl From<Problem> for Failure {
             ProblemKind::Starting | ProblemKind::ShuttingDown => EXIT_UNREACHABLE,
             _ => EXIT_FAILED,
         };
-        // People named no field: they know the options of the command line.
+        // The field is not mentioned in the message, because users know only command-line options.
         Self { field: problem.field, ..Self::new(problem.kind.name(), problem.detail, exit_code) }
     }
 }

@@ -1,8 +1,8 @@
-//! `memlane`: the command line for people and scripts.
+//! `memlane`: the command-line interface, for interactive use and scripts.
 //!
-//! Each command is one request to the daemon and one answer, or a task of the daemon to watch.
-//! Commands about topics, groups, records, users and access rules use Kafka's protocol to a broker;
-//! `sql`, `subscribe` and `query` use PostgreSQL's. With `--json` exactly one JSON value is
+//! Each command is one request to the daemon with one response, or a task of the daemon to wait
+//! for. Commands about topics, groups, records, users and access rules use Kafka's protocol to a
+//! broker; `sql`, `subscribe` and `query` use PostgreSQL's. With `--json` exactly one JSON value is
 //! printed, also for an error; `consume`, `sql` and `subscribe` print one for each record or row.
 //! Scripts rely on that and on the exit codes:
 //!
@@ -17,8 +17,8 @@
 //! | 126, 127 | `memlane run`: the program cannot be run, or is not there |
 //! | 130 | Ctrl-C, while a task was watched, which goes on, or a statement ran, which does not |
 //!
-//! This program knows the interfaces only through `api`, `kafka-client` and PostgreSQL's protocol,
-//! and holds no state.
+//! This program uses the interfaces only through `api`, `kafka-client` and PostgreSQL's protocol,
+//! and has no state.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() => return refuse_usage(&error),
-        // Help and version: what was asked for.
+        // Requested output of help or version.
         Err(help) => return ExitCode::from(u8::from(help.print().is_err())),
     };
     let form = arguments.form();
@@ -50,13 +50,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The flag `--json` counts also in a command line that is otherwise wrong.
+/// Reports a usage error. `--json` also applies to an otherwise invalid command line.
 fn refuse_usage(error: &clap::Error) -> ExitCode {
     if std::env::args_os().any(|argument| argument == "--json") {
         let message = error.render().to_string();
         return output::report(&Failure::usage(message.trim_end()), Form::Json);
     }
-    // Where not even standard error can be written to, the exit code has to do.
+    // If standard error cannot be written to, only the exit code remains.
     let _ = error.print();
     ExitCode::from(failure::EXIT_USAGE)
 }

@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 use crate::failure::{EXIT_FAILED, Failure};
 use crate::visible;
 
-/// Form of output: for people or for programs.
+/// Output format: text or JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
     Json,
 }
 
-/// Result of a command, for people and for programs.
+/// Result of a command, as text and as JSON.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// Text without a line break at the end; empty if there is nothing to print.
+    /// Text without a trailing newline; empty if there is nothing to print.
     pub(crate) text: String,
     pub(crate) json: Value,
-    /// The command ran and found something wrong.
+    /// The command ran and found defects.
     pub(crate) is_failure: bool,
 }
 
@@ -32,7 +32,7 @@ impl Report {
         Self { text, json, is_failure: false }
     }
 
-    /// Report whose text was printed already.
+    /// Report whose output was already printed.
     pub(crate) fn printed() -> Self {
         Self { text: String::new(), json: Value::Null, is_failure: false }
     }
@@ -43,8 +43,8 @@ impl Report {
     }
 }
 
-/// Returns whether the reader of the output is still there. A reader that ended early, as `head`
-/// does, is not a failure.
+/// Returns whether the output is still open. A reader that closes it early, such as `head`, does
+/// not cause a failure.
 pub(crate) fn is_still_read(written: io::Result<()>, what: &str) -> Result<bool, Failure> {
     match written {
         Ok(()) => Ok(true),
@@ -64,7 +64,7 @@ pub(crate) fn print(report: &Report, form: Form) -> ExitCode {
     match printed {
         Ok(()) if report.is_failure => ExitCode::from(EXIT_FAILED),
         Ok(()) => ExitCode::SUCCESS,
-        // The reader has seen enough, as `head` has.
+        // The reader closed the output, such as `head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("memlane: cannot print: {error}");
@@ -85,18 +85,18 @@ pub(crate) fn report(failure: &Failure, form: Form) -> ExitCode {
             if let Some(field) = &failure.field {
                 error["error"]["field"] = json!(field);
             }
-            // The exit code says that something failed, whether this can be printed or not.
+            // The exit code reports the failure, even if this cannot be printed.
             let _ = print_line(&visible::in_json(&format!("{error:#}")));
         }
     }
     ExitCode::from(failure.exit_code)
 }
 
-/// Prints a report, on a terminal in place of the one before it. Returns whether it was printed:
-/// not when the reader has gone.
+/// Prints a report; on a terminal it replaces the previous one. Returns false if the output was
+/// closed.
 pub(crate) fn refresh(report: &Report, form: Form) -> bool {
     if form == Form::Text && io::stdout().is_terminal() {
-        // From the upper left corner on, on an empty screen.
+        // Clear the screen and move to the upper left corner.
         if print_line("\x1b[H\x1b[2J").is_err() {
             return false;
         }
@@ -111,15 +111,14 @@ pub(crate) fn refresh(report: &Report, form: Form) -> bool {
 const RED: &str = "31";
 const YELLOW: &str = "33";
 
-/// The text with its warnings in colour, where colours are wanted, and with nothing else that does
-/// something to a terminal.
+/// Colours warnings, if enabled, and escapes control characters.
 fn coloured(text: &str, is_terminal: bool) -> String {
     let is_wanted = wants_colour(is_terminal);
     let line = |line: &str| painted(line, YELLOW, is_wanted && line.starts_with("warning: "));
     visible::in_lines(text).lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether the reader has a terminal and has not asked for no colours (<https://no-color.org>).
+/// Returns whether the output is a terminal and colours were not disabled (<https://no-color.org>).
 fn wants_colour(is_terminal: bool) -> bool {
     is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Tables of text, with columns as wide as necessary, sorted and selected by options.
+//! Text tables with automatic column widths, sorted and selected by options.
 
 use api::ByteSize;
 use clap::Args;
@@ -6,7 +6,7 @@ use clap::Args;
 use crate::failure::Failure;
 use crate::visible;
 
-/// Between two columns.
+/// Separator of columns.
 const GAP: &str = "  ";
 
 /// Order of lines and choice of columns.
@@ -27,7 +27,7 @@ impl View {
     }
 }
 
-/// Text of a cell, and its sort key: the value, for numbers, which are aligned to the right.
+/// Text of a cell, and its sort key: for numbers the value. Numbers are right-aligned.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -52,18 +52,18 @@ impl Cell {
     }
 }
 
-/// Lines of cells below a head.
+/// Rows of cells below a heading.
 #[derive(Debug)]
 pub(crate) struct Table {
     heads: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
 }
 
-/// Head of a column, and its cell for an item.
+/// Heading of a column, and its cell for an item.
 pub(crate) type Column<'a, T> = (&'static str, &'a dyn Fn(&T) -> Cell);
 
 impl Table {
-    /// Builds a table with a line for each item.
+    /// Builds a table with a row for each item.
     pub(crate) fn of<T>(items: &[T], columns: &[Column<'_, T>]) -> Self {
         let row = |item: &T| columns.iter().map(|(_, cell)| cell(item)).collect();
         Self {
@@ -72,7 +72,7 @@ impl Table {
         }
     }
 
-    /// Sorts the table and selects columns as `view` asks. An unknown column is wrong usage.
+    /// Sorts the table and selects columns according to `view`. An unknown column is a usage error.
     pub(crate) fn viewed(mut self, view: &View) -> Result<String, Failure> {
         if let Some(wanted) = &view.sort {
             let (name, is_descending) = match wanted.strip_prefix('-') {

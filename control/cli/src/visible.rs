@@ -1,9 +1,10 @@
-//! Text from elsewhere, such as names of groups and clients, made safe for a terminal.
+//! Escaping of untrusted text, such as names of groups and clients, for terminals.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Turns the direction of text, or hides in it: what is shown would not be what is there.
+/// Returns whether a character changes the text direction or is invisible, so that the displayed
+/// text could be misleading.
 fn is_unseen(letter: char) -> bool {
     matches!(letter, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2066}'..='\u{2069}')
@@ -39,7 +40,7 @@ fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
 
 /// Escapes JSON, in which only strings can contain control characters.
 pub(crate) fn in_json(json: &str) -> Cow<'_, str> {
-    // White space between values. In texts it is escaped already.
+    // White space between values. In strings it is already escaped.
     let is_kept = |letter| is_plain(letter) || matches!(letter, '\n' | '\r' | '\t');
     if json.chars().all(is_kept) {
         return Cow::Borrowed(json);
@@ -48,7 +49,7 @@ pub(crate) fn in_json(json: &str) -> Cow<'_, str> {
     for letter in json.chars() {
         match is_kept(letter) {
             true => shown.push(letter),
-            // All of them are in the basic plane.
+            // All escaped characters are in the basic multilingual plane.
             false => write!(shown, "\\u{:04x}", u32::from(letter)).expect("it is memory"),
         }
     }

@@ -1,4 +1,4 @@
-//! The command line against a real daemon: what it prints and how it ends.
+//! Tests of the command line with a real daemon: output and exit codes.
 
 mod fixture;
 
@@ -69,7 +69,7 @@ fn who_stops_watching_a_task_learns_that_it_goes_on() {
     let runs = |task: &serde_json::Value| task["state"] == "running";
     for _ in 0..TRIES_MAX {
         let mut watcher = fixture.spawn("image rehearse");
-        // It may be over before it is seen to run; then it is tried again.
+        // The task may complete before it is observed; then the test tries again.
         while watcher.try_wait().expect("it can be waited for").is_none() {
             let tasks = fixture.json("task list", 0);
             if tasks.as_array().is_some_and(|tasks| tasks.iter().any(runs)) {
@@ -225,7 +225,7 @@ fn each_program_has_its_manual_pages() {
         let page = std::fs::read_to_string(folder.path().join(page)).expect("a page");
         assert!(page.contains(word), "{page}");
     }
-    // Whose package holds it, together with that of this program, could not be installed.
+    // A package with this page would conflict with the package of the console.
     let of_console = folder.path().join("memlane-console.1");
     assert!(!of_console.exists(), "a page of a program that is not here");
     assert!(folder.path().join("memlane-console-token-create.1").exists(), "one of its commands");

@@ -1,4 +1,5 @@
-//! Snapshots, clones, images and what survives, through the command line and a real daemon.
+//! Tests of snapshots, clones and images, and of their durability, through the command line with a
+//! real daemon.
 
 #[expect(dead_code, reason = "each file of tests uses a part of it")]
 mod fixture;

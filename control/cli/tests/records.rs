@@ -1,4 +1,4 @@
-//! Topics, records and groups by the command line, on a real broker.
+//! Tests of commands on topics, records and groups with a real broker.
 
 mod broker;
 
@@ -9,7 +9,7 @@ use broker::{Broker, finished};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// Ctrl-C.
+/// Sends Ctrl-C.
 fn interrupt(child: &Child) {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
     kill_process(id, Signal::INT).expect("it can be told");
@@ -203,7 +203,7 @@ fn names_of_others_do_nothing_to_a_terminal() {
         assert!(json.is_ascii() && !json.contains(['\x1b', '\x07']), "{json:?}");
     }
     assert_eq!(broker.json("group list", 0)[0]["name"], name);
-    // Rows of a topic, whose columns have names of others too, in the form for people and in JSON.
+    // Rows of a topic with a column of this name, as text and as JSON.
     broker.feed("produce t", &format!("{name}\n"), 0);
     let rows = format!("SELECT value AS \"{name}\" FROM t WHERE \"offset\" = 1");
     let text = broker.feed("sql", &rows, 0);
@@ -213,7 +213,7 @@ fn names_of_others_do_nothing_to_a_terminal() {
     assert!(json.is_ascii() && !json.contains(['\x1b', '\x07']), "{json:?}");
     let row: Value = serde_json::from_str(&json).expect("one row");
     assert_eq!(row[name], name);
-    // Messages, with what others have made of them.
+    // Error messages that contain the name.
     for (words, input) in [
         (format!("group show {name}-none"), String::new()),
         (format!("topic show {name}"), String::new()),
@@ -254,7 +254,7 @@ fn members_of_a_group_share_its_partitions() {
     assert_eq!(broker.json("group show g", 0)["state"], "Empty", "both have left");
 }
 
-/// Waits until a group that is stable has so many members, each with partitions.
+/// Waits until a stable group has `count` members with partitions.
 fn wait_for_members(broker: &Broker, count: usize) -> Value {
     wait_for(broker, |group| {
         let members = group["members"].as_array().map(Vec::as_slice).unwrap_or_default();

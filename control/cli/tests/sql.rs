@@ -1,4 +1,4 @@
-//! SQL, subscriptions and running queries by the command line, on a real broker.
+//! Tests of SQL, subscriptions and running queries with a real broker.
 
 mod broker;
 
@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout};
 use broker::{Broker, finished};
 use serde_json::{Value, json};
 
-/// A broker with a topic that keeps current values.
+/// Starts a broker with a topic that keeps current values.
 fn with_orders() -> Broker {
     let broker = Broker::new();
     broker.text("topic create orders --config memlane.values=latest", 0);
@@ -48,7 +48,7 @@ fn copy_takes_rows_of_standard_input_and_gives_rows_to_standard_output() {
     let copy = |statement: &str, rows: &str| {
         let mut child = broker.spawn_with(&["sql", "-c", statement]);
         let mut input = child.stdin.take().expect("it is piped");
-        // One that fails early does not read its input.
+        // A command that fails early does not read its input.
         let _ = input.write_all(rows.as_bytes());
         drop(input);
         child.wait_with_output().expect("it ends")
@@ -58,7 +58,7 @@ fn copy_takes_rows_of_standard_input_and_gives_rows_to_standard_output() {
     let to = "COPY (SELECT key, value FROM orders ORDER BY key) TO STDOUT WITH (FORMAT csv);";
     assert_eq!(finished(to, copy(to, ""), 0), "a,x\nb,\"y, z\"\n");
     assert_eq!(run(&broker, to, 0), "a,x\nb,\"y, z\"\n");
-    // One row that does not fit refuses all of them.
+    // One invalid row causes all rows to be refused.
     let refused = copy(from, "c,d\ne\n");
     let told = String::from_utf8(refused.stderr).expect("text");
     assert!(!refused.status.success() && told.contains("22P04"), "{told}");
@@ -100,7 +100,7 @@ fn what_a_topic_takes_of_no_producer_is_not_inserted() {
         "23514",
     );
     check(&format!("INSERT INTO plain (value) VALUES ('1'), ('{long}')"), "54000");
-    // Not after one of the two topics has its record.
+    // Neither topic gets a record, because the transaction fails as a whole.
     let both = format!("BEGIN; INSERT INTO plain (value) VALUES ('1'); {without_key}; COMMIT");
     run(&broker, &both, 1);
     for topic in ["compacted", "plain"] {
@@ -110,7 +110,7 @@ fn what_a_topic_takes_of_no_producer_is_not_inserted() {
     run(&broker, "INSERT INTO compacted (key, value) VALUES ('a', '1')", 0);
 }
 
-/// A subscription that runs, and its lines.
+/// A running subscription, and its output lines.
 struct Subscription {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,

@@ -1,4 +1,4 @@
-//! The commands that ask a broker, where there is none.
+//! Tests of commands that use a broker, without a broker.
 
 use std::process::{Command, Output, Stdio};
 
@@ -14,7 +14,7 @@ fn memlane(words: &str) -> Output {
         .expect("the command line runs")
 }
 
-/// An address that nothing listens at.
+/// An address at which no process listens.
 fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").to_string()

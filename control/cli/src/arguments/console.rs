@@ -1,4 +1,4 @@
-//! Those who use the console: users, projects, tokens and sessions.
+//! Commands on users, projects, tokens and sessions of the console.
 
 use std::path::PathBuf;
 use std::time::Duration;

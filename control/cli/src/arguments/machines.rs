@@ -1,4 +1,4 @@
-//! Commands about virtual machines, which go to `memlane-machines`, not to the daemon.
+//! Commands on virtual machines. They are sent to `memlane-machines`, not to the daemon.
 
 use std::path::PathBuf;
 

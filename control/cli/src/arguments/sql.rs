@@ -1,4 +1,4 @@
-//! Commands that use a broker's SQL.
+//! Commands that use the SQL interface of a broker.
 
 use std::time::Duration;
 

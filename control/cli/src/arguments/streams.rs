@@ -391,7 +391,7 @@ fn acks(word: String) -> Acks {
     }
 }
 
-/// The words for values that have names.
+/// Parser of named values.
 fn named<T: Clone + Send + Sync + 'static>(
     values: &'static [T],
     name: fn(&T) -> &'static str,
@@ -428,7 +428,7 @@ fn operations() -> impl TypedValueParser<Value = AclOperation> {
     named(AclOperation::ALL, |it| it.name())
 }
 
-/// One `key=value` of a topic.
+/// A `key=value` argument of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) key: String,
@@ -452,7 +452,7 @@ fn separator(text: &str) -> Result<String, String> {
     }
 }
 
-/// Offset in a partition, as users write it.
+/// Offset in a partition, as given on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OffsetSpec {
     Earliest,

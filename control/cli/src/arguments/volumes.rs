@@ -129,7 +129,7 @@ pub(crate) struct ListVolumes {
     pub(crate) view: View,
 }
 
-/// One `key=value` of `volume set`.
+/// A `key=value` argument of `volume set`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Reduction(Reduction),

@@ -1,5 +1,5 @@
-//! The address of the daemon, or of the console in front of it: from the command line, else from
-//! the environment.
+//! Address of the daemon, or of the console in front of it, from the command line or the
+//! environment.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,15 +17,16 @@ const TOKEN_VARIABLE: &str = "MEMLANE_TOKEN_FILE";
 const PIN_VARIABLE: &str = "MEMLANE_PIN";
 const CA_VARIABLE: &str = "MEMLANE_CA";
 
-/// Credentials that a console is given.
+/// Credentials that the console gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProvedBy {
     Token,
-    /// A password, by the command itself.
+    /// A password, which the command sends itself.
     Password,
 }
 
-/// A socket that is named counts, then a URL, then a socket from the environment.
+/// Determines the address. A socket on the command line has priority, then a URL, then a socket
+/// from the environment.
 pub(super) fn address(
     options: &ConnectionOptions,
     proved_by: ProvedBy,
@@ -85,7 +86,8 @@ fn console(
     Console::new(url, &trust, Proof::Token(token)).map_err(Failure::usage)
 }
 
-/// What the command line says of the certificate counts before all that the environment says.
+/// Determines the trusted certificates. Options on the command line have priority over the
+/// environment.
 fn trust(options: &ConnectionOptions) -> Result<ConsoleTrust, Failure> {
     if let Some(pin) = options.pin {
         return Ok(ConsoleTrust::Pinned(pin));
@@ -106,7 +108,7 @@ fn trust(options: &ConnectionOptions) -> Result<ConsoleTrust, Failure> {
     }
 }
 
-/// Says that what was made is on another host, where it is: people would look for it here.
+/// Prints a remark if something was created on another host, where users might not expect it.
 pub(super) fn remark_host(address: &Address, what: &str, form: Form) {
     if let (Address::Console(_), Form::Text) = (address, form) {
         eprintln!("memlane: {what} on the daemon's host, not on this one");

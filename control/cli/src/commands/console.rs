@@ -1,5 +1,5 @@
 //! Users, projects, tokens and sessions of the console, with the token of an administrator.
-//! Creating a token takes a login, which ends with the command.
+//! Creating a token requires a login, which ends with the command.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -26,7 +26,7 @@ const USERS: &str = "/console/v1/users";
 const PROJECTS: &str = "/console/v1/projects";
 const TOKENS: &str = "/console/v1/tokens";
 const SESSIONS: &str = "/console/v1/sessions";
-/// One's own, which a login begins.
+/// The command's own session, created by a login.
 const SESSION: &str = "/console/v1/session";
 
 const PASSWORD_VARIABLE: &str = "MEMLANE_CONSOLE_PASSWORD";
@@ -51,7 +51,7 @@ const TOKEN_COLUMNS: &[(&str, &str)] = &[
 const SESSION_COLUMNS: &[(&str, &str)] =
     &[("ID", "id"), ("USER", "user"), ("ADDRESS", "address"), ("BEGUN", "begun"), ("USED", "used")];
 
-/// Proof to the console of who asks for this command.
+/// Credentials that this command requires.
 pub(super) fn proved_by(command: &Command) -> ProvedBy {
     match command {
         Command::Console(ConsoleCommand::Token(TokenCommand::Create(_))) => ProvedBy::Password,
@@ -138,7 +138,8 @@ fn run_project(client: &Client, command: ProjectCommand) -> Result<Report, Failu
     }
 }
 
-/// Logs in, makes a token, and logs out again. The place for the secret is there before the token.
+/// Logs in, creates a token, and logs out again. The file for the secret is created before the
+/// token.
 fn make_token(client: &Client, asked: TokenCreate) -> Result<Report, Failure> {
     let TokenCreate {
         name,
@@ -169,7 +170,7 @@ fn make_token(client: &Client, asked: TokenCreate) -> Result<Report, Failure> {
     made
 }
 
-/// What is told of a token that was made. One whose secret nobody would have is deleted.
+/// Reports a new token. If its secret cannot be stored, the token is deleted.
 fn told_once(within: &Client, mut made: Value, out: Option<SecretFile>) -> Result<Report, Failure> {
     let secret = made["secret"].as_str().unwrap_or_default().to_owned();
     let Some(file) = out else { return Ok(Report::of(secret, &made)) };
@@ -182,7 +183,7 @@ fn told_once(within: &Client, mut made: Value, out: Option<SecretFile>) -> Resul
     Ok(Report::silent(&made))
 }
 
-/// A file that was made for a secret, and goes again where there is none.
+/// A file for a secret. It is removed if the secret is not stored.
 struct SecretFile {
     path: PathBuf,
     file: File,
@@ -207,7 +208,7 @@ impl SecretFile {
 impl Drop for SecretFile {
     fn drop(&mut self) {
         if !self.is_kept {
-            // What is said is why there is no secret.
+            // The cause of the missing secret is reported instead.
             let _ = fs::remove_file(&self.path);
         }
     }

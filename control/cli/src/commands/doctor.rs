@@ -1,8 +1,8 @@
-//! Checks of this host for the daemon, from outside. A running daemon is asked for its encryption;
-//! none is required.
+//! Checks of this host for the daemon. A running daemon is queried for its encryption, but is not
+//! required.
 //!
-//! Nothing is changed and no module is loaded. A finding fails the command only if the daemon does
-//! not work without what is missing.
+//! The checks change nothing and load no modules. A finding fails the command only if the daemon
+//! does not work without the missing feature.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -16,21 +16,21 @@ use crate::failure::Failure;
 use crate::output::{Form, Report};
 use crate::table::{Cell, Table};
 
-/// The oldest kernel that tests run on.
+/// Oldest kernel version that is tested.
 const KERNEL_MIN: (u32, u32) = (6, 1);
 
-/// A daemon with many clients has this many descriptors open.
+/// Number of descriptors that a daemon with many clients needs.
 const DESCRIPTORS_MIN: u64 = 4096;
 
-/// With less memory than this a pool is a toy.
+/// Minimum memory for a useful pool.
 const MEMORY_BYTES_MIN: u64 = 256 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Good,
-    /// It works, with less speed or without a feature.
+    /// It works, but slower or without a feature.
     Lacking,
-    /// The daemon, or its main use, does not work.
+    /// The daemon, or its main purpose, does not work.
     Missing,
 }
 
@@ -44,17 +44,17 @@ impl Verdict {
     }
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Debug)]
 struct Finding {
     check: &'static str,
     verdict: Verdict,
-    /// Finding, and what to do about it.
+    /// Description of the finding, with advice.
     detail: String,
 }
 
 impl Finding {
-    /// Good, or lacking for the reason that `otherwise` gives.
+    /// Creates a finding: good, or lacking with the reason `otherwise`.
     fn good_if(
         is_good: bool,
         check: &'static str,
@@ -85,7 +85,7 @@ pub(super) fn run(client: &Client, form: Form) -> Result<Report, Failure> {
     report_of(&findings, form)
 }
 
-/// With `--json` the findings are printed also when something is missing.
+/// Reports the findings. With `--json` they are printed even if something is missing.
 fn report_of(findings: &[Finding], form: Form) -> Result<Report, Failure> {
     let missing: Vec<_> =
         findings.iter().filter(|it| it.verdict == Verdict::Missing).map(|it| it.check).collect();
@@ -115,7 +115,7 @@ fn json_of(findings: &[Finding]) -> Value {
 }
 
 fn read(path: &str) -> String {
-    // Each check finds missing what cannot be read.
+    // An unreadable file counts as missing in each check.
     fs::read_to_string(path).unwrap_or_default()
 }
 
@@ -196,7 +196,7 @@ fn group(groups: &str) -> Finding {
     Finding::good_if(is_there, "group memlane", "exists: its members may use the sockets", none)
 }
 
-/// The status of this host's daemon, if one answers.
+/// Status of this host's daemon, if it responds.
 fn status_here(client: &Client) -> Option<Status> {
     match client.address {
         Address::Socket(_) => client.get(api::STATUS_PATH).ok(),

@@ -1,4 +1,4 @@
-//! Exports: volumes as disks of virtual machines.
+//! Exports of volumes as disks of virtual machines.
 
 use api::{Export, ExportCreate, ExportProtocol, Method};
 use serde_json::json;
@@ -35,7 +35,7 @@ pub(super) fn run(client: &Client, command: ExportCommand, form: Form) -> Result
     }
 }
 
-/// The socket in a line of its own, then how machines use it.
+/// Formats an export: the socket on the first line, then its use in machines.
 fn text(export: &Export) -> String {
     let Some(socket) = &export.socket else {
         return "not served; see memlane status".to_owned();

@@ -1,4 +1,4 @@
-//! Images.
+//! Commands on images.
 
 use api::{AcceptedLoss, ByteSize, Image, ImageRestore, ImageSave, Method};
 use serde_json::json;
@@ -63,7 +63,7 @@ fn accepted_text(volume: &str, accepted: &AcceptedLoss) -> String {
     text
 }
 
-/// The image that was named, or the newest.
+/// The given image number, or that of the newest image.
 fn number_of(client: &Client, image: Option<u64>) -> Result<u64, Failure> {
     if let Some(number) = image {
         return Ok(number);

@@ -1,13 +1,13 @@
-//! Times that requests to a volume took, for people.
+//! Formatting of request latencies of a volume.
 
 use api::{Latency, VolumeLatencies};
 
 use crate::table::{Cell, Table};
 
-/// Requests of a kind, and how long they took.
+/// An operation and its latency.
 type Kind<'a> = (&'a str, &'a Latency);
 
-/// A line for each kind of requests.
+/// Formats one line for each operation.
 pub(super) fn text(latencies: &VolumeLatencies) -> String {
     let kinds = [
         ("reads", &latencies.reads),
@@ -28,7 +28,7 @@ pub(super) fn text(latencies: &VolumeLatencies) -> String {
     table.to_text()
 }
 
-/// A time in the largest unit that it has one of, to three digits.
+/// Formats a time with three digits, in the largest suitable unit.
 fn time_text(us: f64) -> String {
     let (value, unit) = match us {
         us if us >= 1e6 => (us / 1e6, "s"),

@@ -1,4 +1,4 @@
-//! Virtual machines.
+//! Commands on virtual machines.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use crate::table::{Cell, Table, View};
 const SOCKET_DEFAULT: &str = "/run/memlane-machines/api.sock";
 const SOCKET_VARIABLE: &str = "MEMLANE_MACHINES_SOCKET";
 
-/// Over a console, where `--url` names one and no socket is named.
+/// Runs a command, through a console if `--url` is given and no socket is.
 pub(super) fn run(client: &Client, arguments: Machines) -> Result<Report, Failure> {
     let from_environment = || std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from);
     let socket = match (arguments.machines_socket, &client.address) {
@@ -40,7 +40,7 @@ pub(super) fn run(client: &Client, arguments: Machines) -> Result<Report, Failur
     })
 }
 
-/// Why a command did not succeed: the other end, or this one.
+/// Error of a command, from the other end or from this program.
 enum Asked {
     Refused(RestError),
     Failed(Failure),
@@ -117,7 +117,7 @@ fn run_with(client: &Client, command: MachineCommand) -> Result<Report, Asked> {
     }
 }
 
-/// Asks the same of each machine, and shows what each is then.
+/// Sends the same request for each machine, and reports the new states.
 fn each(client: &Client, path: &str, names: &[String]) -> Result<Report, Asked> {
     let mut machines: Vec<Machine> = Vec::new();
     for name in names {
@@ -185,7 +185,7 @@ fn text(machine: &Machine) -> String {
     ])
 }
 
-/// As in `vda vhost-user web, sda file`.
+/// Formats the disks, as in `vda vhost-user web, sda file`.
 fn disks(machine: &Machine) -> String {
     let text = |disk: &MachineDisk| {
         let volume = disk.volume.as_ref().map(|volume| format!(" {volume}")).unwrap_or_default();

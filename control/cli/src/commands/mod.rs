@@ -1,4 +1,4 @@
-//! Commands: what each asks the daemon, and how the answer is shown.
+//! Commands: requests to the daemon, and formatting of the responses.
 
 mod connection;
 mod console;
@@ -38,14 +38,14 @@ use crate::table::{Cell, Table, View};
 use crate::visible;
 use rest_client::Client;
 
-/// The program that measures, beside this one.
+/// The benchmark program, in the same directory as this program.
 const BENCH_PROGRAM: &str = "memlane-bench";
 
-/// Programs that write manual pages of their own, beside this one.
+/// Programs in the same directory that write their own manual pages.
 const OTHER_PROGRAMS: [&str; 4] =
     ["memlaned", "memlane-broker", "memlane-console", "memlane-machines"];
 
-/// Runs the command of the command line.
+/// Executes the command.
 pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
     let form = arguments.form();
     let proved_by = console::proved_by(&arguments.command);
@@ -95,7 +95,7 @@ fn status_report(client: &Client) -> Result<Report, Failure> {
     Ok(Report::of(status::text(&status), &status))
 }
 
-/// Shows the status until the reader has seen enough.
+/// Shows the status repeatedly until the output is closed.
 fn watch_status(client: &Client, seconds: u64, form: Form) -> Result<Report, Failure> {
     loop {
         let report = status_report(client)?;
@@ -160,7 +160,7 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
     }
 }
 
-/// The path with the wish that neither clients nor owners be a reason to refuse, if it is one.
+/// Adds the query parameter `force` to a path, if requested.
 fn forced(path: String, force: bool) -> String {
     if force { api::with_query(&path, &[("force", "true")]) } else { path }
 }
@@ -178,7 +178,7 @@ fn create_request(create: Create) -> VolumeCreate {
     }
 }
 
-/// A volume, and how long requests to it took.
+/// Shows a volume and its request latencies.
 fn show_volume(client: &Client, name: &str) -> Result<Report, Failure> {
     let volume: Volume = client.get(&api::path_of(api::VOLUME_PATH, name))?;
     let latencies: VolumeLatencies = client.get(&api::path_of(api::VOLUME_LATENCIES_PATH, name))?;
@@ -198,7 +198,7 @@ fn to_json(answer: &impl Serialize) -> Value {
     serde_json::to_value(answer).expect("answers are plain data")
 }
 
-/// A line below the list when the volumes may ask for more than the pool has.
+/// Line below the list if the sizes of the volumes exceed the pool.
 fn overcommit_text(volumes: &[Volume], pool_bytes: u64) -> Option<String> {
     let bytes = volumes.iter().map(|it| it.size_bytes).fold(0, u64::saturating_add);
     let times = bytes as f64 / pool_bytes.max(1) as f64;
@@ -261,7 +261,7 @@ fn volume_text(volume: &Volume) -> String {
     ])
 }
 
-/// The word that stands for a value in the interface.
+/// Word of the API for a value.
 fn word_of(value: &impl Serialize) -> String {
     to_json(value).as_str().unwrap_or("?").to_owned()
 }
@@ -270,7 +270,7 @@ fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
 
-/// A moment for people, in universal time.
+/// Formats a time in UTC.
 fn time_text(unix_seconds: u64) -> String {
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(unix_seconds);
     humantime::format_rfc3339_seconds(time).to_string()
@@ -287,12 +287,12 @@ fn lines(fields: &[(&str, String)]) -> String {
     fields.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A program in the folder of this one.
+/// Path of a program in the directory of this one.
 fn beside(name: &str) -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name(name)
 }
 
-/// Becomes the program that measures. Returns only when it cannot be started.
+/// Replaces this process by the benchmark program. Returns only on an error.
 fn bench(mut arguments: Vec<std::ffi::OsString>, json: bool) -> Failure {
     let program = beside(BENCH_PROGRAM);
     if json {
@@ -302,9 +302,9 @@ fn bench(mut arguments: Vec<std::ffi::OsString>, json: bool) -> Failure {
     Failure::other(format!("cannot start {}: {error}", program.display()))
 }
 
-/// A page for the program and one for each command, as `man memlane-volume-create` finds them. The
-/// servers write their own, where they lie beside this program. A group of commands that is called
-/// as one of them, `console`, has none: the name is the server's, whose package holds that page.
+/// Writes a page for the program and one for each command, as `man memlane-volume-create` finds
+/// them. The servers in the same directory write their own. The group `console` gets no page,
+/// because the server's package contains a page of that name.
 fn write_manual(folder: &Path) -> Result<Report, Failure> {
     let failed = |why: &str| {
         Failure::other(format!("cannot write manual pages to {}: {why}", folder.display()))

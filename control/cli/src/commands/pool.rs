@@ -1,4 +1,4 @@
-//! The pool's limits, and events.
+//! Limits of the pool, and events.
 
 use api::{ByteSize, Event, FillState, Method, Pool, PoolPatch};
 
@@ -24,7 +24,7 @@ pub(super) fn run(client: &Client, command: PoolCommand, form: Form) -> Result<R
     }
 }
 
-/// Recent events.
+/// Lists recent events.
 pub(super) fn events(client: &Client, after: u64, view: &View) -> Result<Report, Failure> {
     let path = api::with_query(api::EVENTS_PATH, &[("after", &after.to_string())]);
     let events: Vec<Event> = client.get(&path)?;

@@ -1,26 +1,26 @@
 //! Inspection of a program before it is run: whether it exists, and whether it will load the
-//! library that sends its requests past the kernel.
+//! library that bypasses the kernel.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// How many interpreters of interpreters are followed, as the kernel does.
+/// Maximum number of nested interpreters, as in the kernel.
 const SCRIPT_DEPTH_MAX: usize = 4;
 
-/// The first line of a script is no longer for the kernel either.
+/// Maximum length of a script's first line, as in the kernel.
 const FIRST_LINE_BYTES_MAX: u64 = 256;
 
-/// Set-user-ID and set-group-ID.
+/// Mode bits of set-user-ID and set-group-ID.
 const GAINS_RIGHTS: u32 = 0o6000;
 
-/// Reason why a program runs without the library.
+/// Reason for which a program runs without the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unserved {
-    /// It has no dynamic linker, which would load the library.
+    /// It has no dynamic linker to load the library.
     Static,
-    /// It has another word size than the library.
+    /// Its word size differs from the library's.
     OtherKind,
     GainsRights,
 }
@@ -35,7 +35,7 @@ impl Unserved {
     }
 }
 
-/// Path of the program as the system would find it: as named, or in `PATH`.
+/// Finds a program as the system would: by its path, or in `PATH`.
 pub(super) fn find(name: &Path, search_path: Option<&std::ffi::OsStr>) -> io::Result<PathBuf> {
     if name.components().count() > 1 || name.is_absolute() {
         return check(name).map(|()| name.to_owned());
@@ -45,7 +45,7 @@ pub(super) fn find(name: &Path, search_path: Option<&std::ffi::OsStr>) -> io::Re
         let path = folder.join(name);
         match check(&path) {
             Ok(()) => return Ok(path),
-            // One that may not be run is passed over, and told of only if there is no other.
+            // A file without execute permission is skipped, and reported only if no other is found.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => failure = error,
             Err(_) => {}
         }
@@ -61,8 +61,8 @@ fn check(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Reason why the program at `path` will run without the library, if that can be seen from outside.
-/// A file that cannot be read is left to the attempt.
+/// Returns the reason for which the program at `path` will run without the library, if that can be
+/// detected. An unreadable file is left to the attempt to run it.
 pub(super) fn unserved(path: &Path) -> Option<Unserved> {
     let mut path = path.to_owned();
     for _ in 0..SCRIPT_DEPTH_MAX {
@@ -79,7 +79,7 @@ pub(super) fn unserved(path: &Path) -> Option<Unserved> {
     None
 }
 
-/// The program that runs a script.
+/// Interpreter of a script.
 fn interpreter(file: &File) -> Option<PathBuf> {
     let mut line = Vec::new();
     file.take(FIRST_LINE_BYTES_MAX).read_to_end(&mut line).ok()?;
@@ -88,7 +88,7 @@ fn interpreter(file: &File) -> Option<PathBuf> {
     words.split_whitespace().next().map(PathBuf::from)
 }
 
-/// As `elf(5)` has it: a program that is linked dynamically names its linker in a header.
+/// Inspects an ELF file (elf(5)). A dynamically linked program has a header with its linker.
 fn unserved_elf(file: &File) -> Option<Unserved> {
     const CLASS_64: u8 = 2;
     const LINKER: u32 = 3;
@@ -118,7 +118,7 @@ fn unserved_elf(file: &File) -> Option<Unserved> {
 mod tests {
     use super::*;
 
-    /// A program with one header of the given kind.
+    /// An ELF file with one program header of the given kind.
     fn elf(class: u8, header_kind: u32) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         bytes[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', class]);

@@ -1,7 +1,7 @@
-//! `memlane run`: replaces itself with another program, and preloads the library that sends the
-//! program's I/O on volumes to the daemon past the kernel.
+//! `memlane run`: replaces itself with another program, and preloads the library with which the
+//! program's I/O on volumes bypasses the kernel.
 //!
-//! The program has this process, and so its exit code, its signals and its terminal.
+//! The program runs in this process, with its exit code, signals and terminal.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,12 +18,12 @@ use rest_client::{Address, Client};
 
 const LIBRARY: &str = "libmemlane_preload.so";
 
-/// Where the library is, when it is not where programs are installed.
+/// Environment variable with the path of the library, if it is not in the installation directory.
 const LIBRARY_VARIABLE: &str = "MEMLANE_PRELOAD";
 
 const RING_VARIABLE: &str = "MEMLANE_RING";
 
-/// Runs the program in place of this one. Returns only when that fails.
+/// Replaces this process by the program. Returns only on an error.
 pub(crate) fn run(client: &Client, arguments: Run) -> Failure {
     match prepare(client, &arguments) {
         Ok(plan) => plan.become_program(&arguments),
@@ -31,13 +31,13 @@ pub(crate) fn run(client: &Client, arguments: Run) -> Failure {
     }
 }
 
-/// What the program is to find in its environment.
+/// Environment of the program.
 struct Plan {
     library: PathBuf,
     ring: PathBuf,
-    /// Each volume that was named, and where it is.
+    /// Each named volume, with its paths.
     places: Vec<(String, Vec<PathBuf>)>,
-    /// Why the program will run without the library.
+    /// Reason for which the program will run without the library.
     unserved: Option<program::Unserved>,
 }
 
@@ -56,7 +56,7 @@ fn prepare(client: &Client, arguments: &Run) -> Result<Plan, Failure> {
     Ok(Plan { library, ring, places, unserved })
 }
 
-/// Refuses a program that cannot be run, and finds out whether it will be served.
+/// Checks that the program can be run, and whether the library will be used.
 fn look_at_program(arguments: &Run) -> Result<Option<program::Unserved>, Failure> {
     let Some(name) = arguments.command.first().map(Path::new) else {
         return Err(Failure::usage("no program given; use memlane run -- PROGRAM"));
@@ -68,7 +68,7 @@ fn look_at_program(arguments: &Run) -> Result<Option<program::Unserved>, Failure
     }
 }
 
-/// With the exit codes that shells have for it.
+/// Failure with the exit code of shells.
 fn failed_to_run(name: &Path, error: &io::Error) -> Failure {
     let message = |why: &str| format!("cannot run {}: {why}", name.display());
     match error.kind() {
@@ -80,7 +80,8 @@ fn failed_to_run(name: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// The library: as the environment says, beside this program, or where libraries lie beside it.
+/// Path of the library: from the environment, beside this program, or in the corresponding library
+/// directory.
 fn library() -> Result<PathBuf, Failure> {
     let named = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
     let own = std::env::current_exe().unwrap_or_default();
@@ -97,7 +98,7 @@ fn library() -> Result<PathBuf, Failure> {
             places.join(" or ")
         )));
     };
-    // The dynamic linker takes both for the end of a name.
+    // The dynamic linker treats both as separators.
     if path.to_string_lossy().contains([' ', ':']) {
         return Err(Failure::other(format!(
             "cannot preload {}: LD_PRELOAD takes no path with a space or a colon",
@@ -107,7 +108,7 @@ fn library() -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// The socket of the daemon's rings: as the environment says, or beside the one of the interface.
+/// Ring socket of the daemon: from the environment, or beside the API socket.
 fn ring(client: &Client) -> Result<PathBuf, Failure> {
     if let Some(path) = std::env::var_os(RING_VARIABLE) {
         return Ok(path.into());
@@ -121,7 +122,7 @@ fn ring(client: &Client) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Where programs can open the volume.
+/// Paths at which programs can open the volume.
 fn places_of(client: &Client, ring: &Path, name: &str) -> Result<Vec<PathBuf>, Failure> {
     let volume: Volume = client.get(&api::path_of(api::VOLUME_PATH, name))?;
     let file = ring.with_file_name("volumes").join(name);
@@ -188,7 +189,7 @@ impl Plan {
     }
 }
 
-/// The library before those that are to be loaded anyhow.
+/// Value of `LD_PRELOAD`, with this library before existing ones.
 fn preloaded(library: &Path) -> OsString {
     let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
     match others {
@@ -197,7 +198,7 @@ fn preloaded(library: &Path) -> OsString {
     }
 }
 
-/// The program may change its folder before it looks.
+/// Makes a path absolute, because the program may change its working directory.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Snapshots and clones.
+//! Commands on snapshots and clones.
 
 use api::{ByteSize, CloneCreate, Diff, Method, Snapshot, SnapshotCreate, SnapshotPatch, Volume};
 use serde_json::json;
@@ -51,8 +51,8 @@ pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, F
     }
 }
 
-/// The snapshots by their full names, which end alike: they are taken at one instant, under one
-/// name. Volumes and then the name of their snapshots are understood too.
+/// Request for snapshots, from full names with the same part after `@`: they are taken at one
+/// instant, with one name. Names of volumes followed by the snapshot's name are also accepted.
 fn create_request(mut names: Vec<String>) -> Result<SnapshotCreate, Failure> {
     if !names.iter().any(|name| name.contains('@')) {
         let snapshot = names.pop().unwrap_or_default();
@@ -84,7 +84,7 @@ pub(super) fn clone(client: &Client, source: &str, name: String) -> Result<Repor
     Ok(Report::silent(&volume))
 }
 
-/// All parts of a comparison. Each answer is bounded; the ranges are not.
+/// Collects all parts of a comparison. Each response is limited, but the number of ranges is not.
 fn whole_diff(client: &Client, from: &str, to: Option<&str>) -> Result<Diff, Failure> {
     let path = api::path_of(api::SNAPSHOT_DIFF_PATH, from);
     let ask = |offset: u64| {

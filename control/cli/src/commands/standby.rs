@@ -1,4 +1,4 @@
-//! A standby: shown and promoted.
+//! Status and promotion of a standby.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,8 +11,7 @@ use crate::arguments::StandbyCommand;
 use crate::failure::Failure;
 use crate::output::Report;
 
-/// How long a promoted daemon may take to start anew before it is left to itself, and how often it
-/// is asked meanwhile.
+/// Maximum wait for the restart of a promoted daemon, and the polling interval.
 const START_TIME_MAX: Duration = Duration::from_secs(120);
 const START_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -32,7 +31,7 @@ pub(super) fn run(client: &Client, command: StandbyCommand) -> Result<Report, Fa
     }
 }
 
-/// Waits until the daemon writes. It was promoted whatever comes of that.
+/// Waits until the daemon is a writer. The promotion itself has succeeded in any case.
 fn wait_for_primary(client: &Client) {
     let begun = Instant::now();
     while begun.elapsed() < START_TIME_MAX {
@@ -44,7 +43,7 @@ fn wait_for_primary(client: &Client) {
     }
 }
 
-/// Distance of a standby for people.
+/// Formats the state and lag of a standby.
 pub(super) fn text(standby: &Standby) -> String {
     let image = |number: Option<u64>| or_dash(number.map(|number| number.to_string()));
     let saved = standby.newest_saved_unix_seconds.map(time_text);

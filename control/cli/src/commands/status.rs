@@ -1,4 +1,4 @@
-//! The state of the daemon as text.
+//! Formatting of the daemon's status.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use super::{lines, or_dash, ratio_text, time_text, word_of};
 
 const CANNOT_FAIL: &str = "text can always grow";
 
-/// The state of the daemon for people.
+/// Formats the daemon's status.
 pub(super) fn text(status: &Status) -> String {
     let pool = &status.pool;
     let percent = pool.used_bytes.saturating_mul(100) / pool.size_bytes.max(1);
@@ -80,14 +80,14 @@ fn idle_text(pool: &PoolStatus) -> String {
     format!("{} pages, {saved} saved", pool.idle_page_count)
 }
 
-/// How much more the volumes may ask for than there is.
+/// Formats the sum of the volumes' sizes, relative to the pool.
 fn provisioned_text(pool: &PoolStatus) -> String {
     let size = ByteSize(pool.provisioned_bytes).rounded();
     let times = pool.provisioned_bytes as f64 / pool.size_bytes.max(1) as f64;
     format!("{size}, {times:.1} times the pool")
 }
 
-/// What is lost, and the memory that is not used any more.
+/// Formats lost data and unusable memory.
 fn damage_text(damage: &DamageStatus) -> String {
     let size = |bytes| ByteSize(bytes).rounded();
     let lost = damage.lost.iter().map(|it| format!("{} of {}", size(it.bytes), it.name));
@@ -98,7 +98,7 @@ fn damage_text(damage: &DamageStatus) -> String {
     ])
 }
 
-/// Whether all that is stored can be overwritten.
+/// Formats whether all stored data can be overwritten.
 fn overwrites_text(pool: &PoolStatus) -> String {
     let size = |bytes| ByteSize(bytes).rounded();
     let (need, room) = (pool.overwrite_need_bytes, pool.overwrite_room_bytes);
@@ -111,7 +111,7 @@ fn cpu_latency_text(status: &CpuLatencyStatus) -> String {
     word_of(&status.state) + &reason.unwrap_or_default()
 }
 
-/// What a loss of power would take, and what stands against it.
+/// Formats the data at risk in a power loss, and the state of journal and images.
 fn durability_text(status: &DurabilityStatus) -> String {
     let size = |bytes| ByteSize(bytes).rounded();
     let at_risk = status.at_risk;
@@ -137,7 +137,7 @@ fn durability_text(status: &DurabilityStatus) -> String {
     lines(&fields)
 }
 
-/// Encryption of journal and images, by the ids of the keys.
+/// Formats the encryption of journal and images, with key ids.
 pub(super) fn encryption_text(status: Option<&EncryptionStatus>) -> String {
     let Some(EncryptionStatus { data_key, wrapped_by, .. }) = status else {
         return "off: journal and images are not encrypted".to_owned();
@@ -149,7 +149,7 @@ pub(super) fn encryption_text(status: Option<&EncryptionStatus>) -> String {
     }
 }
 
-/// The previous key, while the newest image is wrapped by it.
+/// Id of the previous key, while the newest image is wrapped by it.
 pub(super) fn previous_key(status: &EncryptionStatus) -> Option<&str> {
     status.images_wrapped_by.as_deref().filter(|&id| id != status.wrapped_by)
 }

@@ -1,4 +1,4 @@
-//! Tasks: watched to their end, listed and cancelled.
+//! Commands on tasks: waiting for completion, listing and cancelling.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::output::{Form, Report};
 use crate::table::{Cell, Table, View};
 use rest_client::{Client, RestError};
 
-/// How often a task is asked how far it is.
+/// Polling interval of a task's progress.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
 
 const BAR: &str = "{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta}";
@@ -34,16 +34,17 @@ pub(super) fn run(client: &Client, command: TaskCommand, form: Form) -> Result<R
     }
 }
 
-/// Begins a task and shows its progress until it is over, unless it is to run in the background.
-/// The task goes on without this program, too. First waits for a task that conflicts with it, such
-/// as the daemon's own save of an image.
+/// Starts a task and shows its progress until completion, unless it runs in the background. The
+/// task also continues without this program. First waits for conflicting tasks, such as a scheduled
+/// save of an image.
 pub(super) fn follow(
     client: &Client,
     background: bool,
     form: Form,
     begin: impl Fn() -> Result<Task, RestError>,
 ) -> Result<Report, Failure> {
-    // First, so that a task is never said to go on that was not begun.
+    // Installed first, so that an interruption before the start does not claim that the task
+    // continues.
     let mut interruption = Interruption::listen()?;
     let task = match background {
         true => begin()?,
@@ -79,7 +80,7 @@ pub(super) fn follow(
     }
 }
 
-/// Begins a task as soon as no other runs that the daemon refuses it for.
+/// Starts a task when no conflicting task is running.
 fn begin_after_others(
     begin: impl Fn() -> Result<Task, RestError>,
     interruption: &mut Interruption,
@@ -90,7 +91,7 @@ fn begin_after_others(
             Err(RestError::Refused(problem)) if problem.kind == ProblemKind::Busy => problem,
             begun => return Ok(begun?),
         };
-        // It may be refused for something else than a task, which no wait ends.
+        // A refusal for another reason than a task cannot be resolved by waiting.
         let Some(id) = refusal.task else { return Err(refusal.into()) };
         if told != id {
             eprintln!("memlane: waiting for task {id} to finish");
@@ -103,7 +104,7 @@ fn begin_after_others(
     }
 }
 
-/// A task that found something wrong has done its work, and the command has failed all the same.
+/// Reports a completed task. If it found defects, the command fails.
 fn report_of(task: &Task) -> Result<Report, Failure> {
     let complaints = task.result.as_ref().map_or(&[][..], |result| &result.complaints);
     if !complaints.is_empty() {
@@ -112,7 +113,7 @@ fn report_of(task: &Task) -> Result<Report, Failure> {
     Ok(Report::of(done_text(task), task))
 }
 
-/// Ctrl-C, while a task is watched.
+/// Handler of Ctrl-C while waiting for a task.
 struct Interruption {
     runtime: tokio::runtime::Runtime,
     signal: tokio::signal::unix::Signal,
@@ -132,7 +133,7 @@ impl Interruption {
         Ok(Self { runtime, signal })
     }
 
-    /// Waits for it, for as long as `time`.
+    /// Waits at most `time` for Ctrl-C.
     fn came_within(&mut self, time: Duration) -> bool {
         let waiting = async { tokio::time::timeout(time, self.signal.recv()).await };
         self.runtime.block_on(waiting).is_ok()

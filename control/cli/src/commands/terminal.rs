@@ -1,7 +1,7 @@
-//! The terminal of a machine, in this one.
+//! Serial console of a machine in this terminal.
 //!
-//! `stty` makes this terminal pass each key on as it is, and puts it back whatever happens but a
-//! kill. Input that is no terminal is passed on until it ends.
+//! `stty` sets this terminal to raw mode, and restores it in all cases except a kill. Input that is
+//! not a terminal is passed on until its end.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::Shutdown;
@@ -36,14 +36,15 @@ pub(super) fn run(client: &Client, name: &str, force: bool) -> Result<Report, Fa
     Ok(Report::silent(&json!({"console": name})))
 }
 
-/// Passes bytes both ways until the machine's end, or the key.
+/// Passes bytes in both directions until the machine's end or the end key.
 fn pass(console: &UnixStream, first: &[u8]) -> io::Result<()> {
     let mut to_guest = console.try_clone()?;
-    // It ends with the program: nothing can end a read of a terminal.
+    // The thread ends with the program, because a read from a terminal cannot be interrupted.
     thread::spawn(move || {
         let ended = send(&mut io::stdin().lock(), &mut to_guest);
         if matches!(ended, Ok(Ended::Key) | Err(_)) {
-            // The other end finishes what it has and ends the connection; it may have done so.
+            // The other end completes its output and closes the connection. It may have done so
+            // already.
             let _ = to_guest.shutdown(Shutdown::Write);
         }
     });
@@ -82,7 +83,7 @@ fn send(from: &mut impl Read, to: &mut impl Write) -> io::Result<Ended> {
     }
 }
 
-/// This terminal's settings as they were, where it is one.
+/// Former settings of this terminal, if it is one.
 struct RawTerminal {
     settings: Option<String>,
 }
@@ -104,7 +105,7 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Some(settings) = &self.settings {
-            // Nothing better is left to do; `reset` mends it.
+            // On an error, the user can restore the terminal with `reset`.
             let _ = stty(&[settings.trim()]);
         }
     }

@@ -1,4 +1,4 @@
-//! A broker of its own for each test, with a pool of its own, and the command line that asks it.
+//! Fixture: a broker for each test, with its own pool, and the command line as its client.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::Value;
 
-/// It ends with the test.
+/// A running broker. It ends with the test.
 pub(crate) struct Broker {
     process: Child,
     address: String,
     sql_address: String,
-    /// What it says once it serves, if that is of a panic.
+    /// Thread that reads the log and returns the last panic message, if any.
     panic: Option<JoinHandle<Option<String>>>,
 }
 
 impl Broker {
-    /// Starts it and waits until it serves.
+    /// Starts the broker and waits until it is ready.
     pub(crate) fn new() -> Self {
         let mut process = Command::new(broker_program())
             .args(["--embedded", "128MiB", "--listen", "127.0.0.1:0"])
@@ -37,7 +37,7 @@ impl Broker {
         };
         let sql_address = address_after(": SQL at ");
         let address = address_after(": ready at ");
-        // Whoever does not read blocks the broker at last.
+        // The log must be read, because a full pipe would block the broker.
         let panic = thread::spawn(move || {
             let panics = log.map_while(Result::ok).filter(|line| line.contains("panicked"));
             panics.last()
@@ -45,7 +45,7 @@ impl Broker {
         Self { process, address, sql_address, panic: Some(panic) }
     }
 
-    /// Runs a command with this input, which must end with `exit_code`.
+    /// Runs a command with this input, which must exit with `exit_code`.
     #[track_caller]
     pub(crate) fn feed(&self, words: &str, input: &str, exit_code: i32) -> String {
         let mut process = self.spawn(words);
@@ -57,7 +57,7 @@ impl Broker {
         finished(words, output, exit_code)
     }
 
-    /// The words of a command that fails, beside what it prints.
+    /// Runs a command that must fail, and returns its error message.
     #[track_caller]
     #[allow(dead_code, reason = "not every suite looks at complaints")]
     pub(crate) fn complaint(&self, words: &str, input: &str) -> String {
@@ -82,7 +82,7 @@ impl Broker {
         serde_json::from_str(&text).expect("one JSON value")
     }
 
-    /// A command that goes on beside the test.
+    /// Starts a command in the background.
     pub(crate) fn spawn(&self, words: &str) -> Child {
         self.spawn_with(&words.split_whitespace().collect::<Vec<_>>())
     }
@@ -116,8 +116,8 @@ impl Drop for Broker {
     }
 }
 
-/// The broker: from the folder that `MEMLANE_BIN_DIR` names, or else of this build, which cargo
-/// does not build for tests of another crate by itself.
+/// Path of the broker: in the folder `MEMLANE_BIN_DIR`, or from this build. Cargo does not build it
+/// for tests of another crate.
 fn broker_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| match std::env::var_os("MEMLANE_BIN_DIR") {

@@ -1,4 +1,4 @@
-//! Connection to a broker's SQL.
+//! Connection to a broker's SQL interface.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use crate::visible;
 const SERVER_DEFAULT: &str = "127.0.0.1:5433";
 const SERVER_VARIABLE: &str = "MEMLANE_SQL";
 
-/// Each server has this one database.
+/// Name of the only database of each server.
 const DATABASE: &str = "memlane";
 
-/// The name that a client goes by where no one has to log in.
+/// User name if no login is required.
 const USER_DEFAULT: &str = "anonymous";
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A connection, and the way to cancel what runs on it.
+/// A connection, with a handle to cancel its statements.
 pub(super) struct Server {
     pub(super) client: Client,
     tls: Tls,
 }
 
 impl Server {
-    /// Handle that cancels the running statement from another connection.
+    /// Returns a handle that cancels the running statement through another connection.
     pub(super) fn canceller(&self) -> Canceller {
         Canceller { token: self.client.cancel_token(), tls: self.tls.clone() }
     }
@@ -47,7 +47,7 @@ impl Canceller {
     }
 }
 
-/// Runs what `asks` returns with a connection to the server.
+/// Runs the future of `asks` with a connection to the server.
 pub(super) fn with_server<T, F>(
     options: &SqlOptions,
     asks: impl FnOnce(Server) -> F,
@@ -75,7 +75,7 @@ where
             Failure { message, ..failure }
         })?;
         tokio::spawn(async move {
-            // An error of the connection is one of the statement that waits for it too.
+            // An error of the connection is also reported to the waiting statement.
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
             {
                 if let AsyncMessage::Notice(notice) = message {

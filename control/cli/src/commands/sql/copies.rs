@@ -1,5 +1,5 @@
-//! COPY between standard input or output and the broker, unchanged. It must be the only statement,
-//! and its text must not come from standard input.
+//! COPY between standard input or output and the broker, without conversion. It must be the only
+//! statement, and must not be read from standard input itself.
 
 use std::io::{self, Read, Write};
 use std::iter::Peekable;
@@ -15,13 +15,13 @@ use super::print::Printer;
 use crate::failure::Failure;
 use crate::output::{Form, is_still_read};
 
-/// Bytes of standard input that are sent at a time.
+/// Size of the chunks of standard input that are sent.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Chunks of them that are read ahead.
+/// Maximum number of chunks that are read ahead.
 const CHUNK_COUNT: usize = 4;
 
-/// Direction in which a COPY moves rows.
+/// Direction of a COPY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// From standard input.
@@ -30,10 +30,10 @@ pub(super) enum Direction {
     Out,
 }
 
-/// Returns the direction of a text that is a COPY; `None` where it has none.
+/// Returns the direction of a COPY statement; `None` for other statements.
 ///
 /// # Errors
-/// Other statements stand beside it.
+/// The text contains a COPY and other statements.
 pub(super) fn direction_of(text: &str) -> Result<Option<Direction>, Failure> {
     let bare = bare(text);
     let statements: Vec<_> = bare.split(';').map(words).filter(|it| !it.is_empty()).collect();
@@ -45,7 +45,7 @@ pub(super) fn direction_of(text: &str) -> Result<Option<Direction>, Failure> {
     }
 }
 
-/// The text without what is quoted and without comments.
+/// Removes quoted parts and comments from a text.
 fn bare(text: &str) -> String {
     let mut bare = String::new();
     let mut rest = text.chars().peekable();
@@ -69,7 +69,7 @@ fn bare(text: &str) -> String {
     bare
 }
 
-/// Goes behind the end of a comment, whose first sign was taken. Others may stand in it.
+/// Skips a comment, whose first character was already read. Comments may be nested.
 fn skip_comment(rest: &mut Peekable<Chars<'_>>) {
     let mut depth = 0_usize;
     let mut before = '/';
@@ -82,7 +82,7 @@ fn skip_comment(rest: &mut Peekable<Chars<'_>>) {
         if depth == 0 {
             return;
         }
-        // The sign of an end begins nothing, nor the other way round.
+        // A character of one delimiter cannot be part of the next.
         before = if matches!((before, sign), ('/', '*') | ('*', '/')) { ' ' } else { sign };
     }
 }
@@ -104,7 +104,7 @@ fn direction(words: &[String]) -> Option<Direction> {
     })
 }
 
-/// Runs a COPY.
+/// Executes a COPY.
 pub(super) async fn run(
     server: &Server,
     text: &str,
@@ -133,21 +133,21 @@ async fn give_out(server: &Server, text: &str) -> Result<(), Failure> {
     is_still_read(out.flush(), "rows").map(drop)
 }
 
-/// Sends what standard input has, and returns the number of rows.
+/// Sends standard input, and returns the number of rows.
 async fn take_in(server: &Server, text: &str) -> Result<u64, Failure> {
     let mut rows = pin!(server.client.copy_in::<_, Bytes>(text).await?);
     let mut chunks = standard_input();
     while let Some(chunk) = chunks.recv().await {
         let unreadable = |error| Failure::other(format!("cannot read standard input: {error}"));
         if rows.send(chunk.map_err(unreadable)?).await.is_err() {
-            // The answer of the server says why it takes no more.
+            // The server's response contains the reason.
             break;
         }
     }
     Ok(rows.finish().await?)
 }
 
-/// The bytes of standard input, which a thread waits for: Ctrl-C ends the statement meanwhile.
+/// Reads standard input on a thread, so that Ctrl-C can end the statement meanwhile.
 fn standard_input() -> mpsc::Receiver<io::Result<Bytes>> {
     let (sender, receiver) = mpsc::channel(CHUNK_COUNT);
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Requests to a broker by SQL, over PostgreSQL's protocol.
+//! Commands that use the SQL interface of a broker, over PostgreSQL's protocol.
 
 mod connect;
 mod copies;
@@ -12,7 +12,7 @@ use crate::arguments::sql::SqlCommand;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
 
-/// Does what the command line asks a broker for.
+/// Executes an SQL command.
 pub(super) fn run(command: SqlCommand, form: Form) -> Result<Report, Failure> {
     match command {
         SqlCommand::Sql(sql) => {

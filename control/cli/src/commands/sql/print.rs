@@ -1,4 +1,4 @@
-//! Rows as they come: a table for people, a line of JSON each for programs.
+//! Output of rows as they arrive: a table as text, or one line of JSON each.
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
@@ -10,24 +10,24 @@ use crate::failure::Failure;
 use crate::output::{Form, is_still_read};
 use crate::visible;
 
-/// So many rows are looked at together to find how wide columns are.
+/// Number of rows from which column widths are computed.
 const ROWS_AT_ONCE: usize = 1000;
 
-/// Between two columns.
+/// Separator of columns.
 const GAP: &str = "  ";
 
-/// Standard output, as long as it is read.
+/// Printer to standard output, until that is closed.
 pub(super) struct Printer {
     out: BufWriter<io::StdoutLock<'static>>,
     form: Form,
-    /// Of the columns, for JSON.
+    /// Types of the columns, for JSON.
     types: Vec<Type>,
     columns: Vec<String>,
     widths: Vec<usize>,
     has_head: bool,
-    /// Rows of text that are not printed yet.
+    /// Rows of text that were not printed yet.
     pending: Vec<Vec<String>>,
-    /// Rows that are still to be printed.
+    /// Remaining number of rows to print.
     left: u64,
 }
 
@@ -45,12 +45,12 @@ impl Printer {
         }
     }
 
-    /// Returns whether nothing more is wanted.
+    /// Returns whether all requested rows were printed.
     pub(super) fn is_done(&self) -> bool {
         self.left == 0
     }
 
-    /// Begins the rows of a statement.
+    /// Starts the rows of a statement.
     pub(super) fn begin(&mut self, mut columns: Vec<String>) {
         if self.form == Form::Text {
             columns.iter_mut().for_each(|it| *it = visible::in_line(it).into_owned());
@@ -82,7 +82,7 @@ impl Printer {
         }
     }
 
-    /// Ends a statement, which gave or changed so many rows.
+    /// Ends a statement that returned or changed `count` rows.
     pub(super) fn end(&mut self, count: u64) -> Result<(), Failure> {
         if self.form == Form::Json {
             return Ok(());
@@ -93,7 +93,7 @@ impl Printer {
             true if count == 0 => writeln!(self.out, "done"),
             true => writeln!(self.out, "done: {count} {rows}"),
             false => {
-                // Also a result without rows has a head.
+                // A result without rows also has a heading.
                 let head = if self.has_head { Ok(()) } else { self.print_head() };
                 head.and_then(|()| writeln!(self.out, "({count} {rows})"))
             }
@@ -102,7 +102,7 @@ impl Printer {
         self.judge(written)
     }
 
-    /// Shows all that has come.
+    /// Prints all rows that have arrived.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         self.print_pending()?;
         let flushed = self.out.flush();
@@ -137,7 +137,7 @@ impl Printer {
         writeln!(self.out, "{}", line.trim_end())
     }
 
-    /// Nothing more is wanted once the reader has gone.
+    /// Stops printing if the output was closed.
     fn judge(&mut self, written: io::Result<()>) -> Result<(), Failure> {
         if !is_still_read(written, "rows")? {
             self.left = 0;
@@ -146,7 +146,7 @@ impl Printer {
     }
 }
 
-/// An object with numbers, truth values and JSON as they are, and all else as text.
+/// Formats a JSON object, with numbers, booleans and JSON as such, and other types as text.
 fn json_line<'a>(
     columns: &[String],
     types: &[Type],

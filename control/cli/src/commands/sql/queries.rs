@@ -1,4 +1,4 @@
-//! The queries that a broker runs, as PostgreSQL shows them and ends them.
+//! Running queries of a broker: listed, and cancelled as in PostgreSQL.
 
 use serde_json::{Value, json};
 use tokio_postgres::SimpleQueryMessage;

@@ -1,5 +1,5 @@
-//! Statements as they are written on the command line, in standard input or at a prompt, and
-//! subscriptions that the command line describes.
+//! Statements from the command line, standard input or a prompt, and subscriptions from
+//! command-line options.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::pin::pin;
@@ -14,7 +14,7 @@ use crate::arguments::sql::{Sql, Subscribe};
 use crate::failure::Failure;
 use crate::output::{Form, Report};
 
-/// No server takes a longer one.
+/// Maximum length of a script. No server accepts a longer one.
 const SCRIPT_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) async fn run(server: Server, sql: Sql, form: Form) -> Result<Report, Failure> {
@@ -38,7 +38,7 @@ pub(super) async fn subscribe(
 ) -> Result<Report, Failure> {
     let text = statement_of(&subscribe);
     match execute(&server, &text, form, subscribe.count.unwrap_or(u64::MAX)).await {
-        // With Ctrl-C the reader has seen enough.
+        // Ctrl-C is the normal end of a subscription.
         Err(failure) if failure.is_interruption() => Ok(Report::printed()),
         other => other.map(|()| Report::printed()),
     }
@@ -54,12 +54,12 @@ fn script() -> Result<String, Failure> {
     }
 }
 
-/// Asks for statements until the input ends. One that fails does not end it.
+/// Prompts for statements until the end of input. Errors of statements are printed.
 async fn prompt(server: &Server, form: Form) -> Result<Report, Failure> {
     let mut text = String::new();
     loop {
         eprint!("{}", if text.is_empty() { "memlane> " } else { "      -> " });
-        // A prompt that cannot be shown is no reason to stop.
+        // An error of printing the prompt is ignored.
         let _ = io::stderr().flush();
         let read = io::stdin().read_line(&mut text);
         if read.map_err(|error| Failure::other(format!("cannot read a statement: {error}")))? == 0 {
@@ -83,7 +83,7 @@ fn input_is_taken() -> Failure {
     Failure::usage("COPY FROM STDIN takes its rows from standard input: give the statement by -c")
 }
 
-/// Runs what was written at the prompt.
+/// Executes a line of the prompt.
 async fn execute_line(server: &Server, text: &str, form: Form) -> Result<(), Failure> {
     match direction_of(text)? {
         Some(Direction::In) => Err(input_is_taken()),
@@ -101,12 +101,12 @@ async fn execute_copy(
     unless_interrupted(server, copies::run(server, text, direction, form)).await
 }
 
-/// Runs statements and prints their rows, as they come, up to `rows_max` of them.
+/// Executes statements and prints up to `rows_max` rows as they arrive.
 async fn execute(server: &Server, text: &str, form: Form, rows_max: u64) -> Result<(), Failure> {
     unless_interrupted(server, print_rows(server, text, form, rows_max)).await
 }
 
-/// Ctrl-C cancels what runs.
+/// Runs a future. Ctrl-C cancels the running statement.
 async fn unless_interrupted(
     server: &Server,
     runs: impl Future<Output = Result<(), Failure>>,
@@ -122,7 +122,7 @@ async fn unless_interrupted(
 }
 
 async fn print_rows(server: &Server, text: &str, form: Form, rows_max: u64) -> Result<(), Failure> {
-    // Only this tells the types, which JSON wants to know.
+    // Only a prepared statement reports the column types, which JSON output needs.
     let types = match form {
         Form::Json => {
             let prepared = server.client.prepare(text).await?;
@@ -159,7 +159,7 @@ async fn print_rows(server: &Server, text: &str, form: Form, rows_max: u64) -> R
     printer.flush()
 }
 
-/// The statement of SQL that is meant.
+/// Returns the SQL statement of a subscription.
 fn statement_of(subscribe: &Subscribe) -> String {
     let query = subscribe.query.trim().trim_end_matches(';');
     let is_select = query.split_whitespace().next();

@@ -1,4 +1,4 @@
-//! TLS for connections of PostgreSQL's protocol, with the settings of Kafka's.
+//! TLS for PostgreSQL connections, with the settings of Kafka connections.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
-/// Encrypts connections if there is something to trust.
+/// Encrypts connections if trusted certificates are configured.
 #[derive(Clone)]
 pub(super) struct Tls {
     trust: Option<TlsTrust>,

@@ -1,4 +1,4 @@
-//! Access rules (ACLs).
+//! Commands on access rules (ACLs).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::output::Report;
 use crate::table::{Cell, Table, View};
 
-/// The name of the only resource of its kind.
+/// Name of the only resource of type cluster.
 const CLUSTER: &str = "kafka-cluster";
 
 pub(super) async fn run(client: Arc<Client>, command: AclCommand) -> Result<Report, Failure> {
@@ -64,7 +64,7 @@ pub(super) async fn run(client: Arc<Client>, command: AclCommand) -> Result<Repo
     }
 }
 
-/// The form of users in rules.
+/// Returns the principal of a user in rules.
 fn principal(user: &str) -> String {
     if user.contains(':') { user.to_owned() } else { format!("User:{user}") }
 }

@@ -1,5 +1,5 @@
-//! Connection to a broker. Passwords come from a file or the environment, because everyone on the
-//! host can read a command line.
+//! Connection to a broker. Passwords are read from a file or the environment, because all users of
+//! the host can read command lines.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ const BROKER_VARIABLE: &str = "MEMLANE_BROKER";
 const USER_VARIABLE: &str = "MEMLANE_BROKER_USER";
 const PASSWORD_VARIABLE: &str = "MEMLANE_BROKER_PASSWORD";
 
-/// Far more than a password needs.
+/// Maximum length of a password.
 const PASSWORD_BYTES_MAX: usize = 4096;
 
-/// A user with the password or other proof.
+/// A user and its password.
 pub(in crate::commands) struct Credentials {
     pub(in crate::commands) user: String,
     pub(in crate::commands) password: String,
 }
 
 impl Login {
-    /// `None` where nobody is named.
+    /// Credentials of the login. `None` if no user is given.
     pub(in crate::commands) fn credentials(&self) -> Result<Option<Credentials>, Failure> {
         let Some(user) = self.sasl_user.clone().or_else(|| environment(USER_VARIABLE)) else {
             return Ok(None);
@@ -33,13 +33,13 @@ impl Login {
         Ok(Some(Credentials { user, password }))
     }
 
-    /// `None` where nothing is to be encrypted.
+    /// Trusted certificates. `None` if connections are not encrypted.
     pub(in crate::commands) fn trust(&self) -> Result<Option<TlsTrust>, Failure> {
         Ok(self.tls_ca.as_deref().map(TlsTrust::of_file).transpose()?)
     }
 }
 
-/// Runs what `asks` returns with a client of the broker.
+/// Runs the future of `asks` with a client of the broker.
 pub(super) fn with_client<T, F>(
     options: &BrokerOptions,
     asks: impl FnOnce(Arc<Client>) -> F,
@@ -76,7 +76,7 @@ pub(in crate::commands) fn address(
     }
 }
 
-/// Runs a future to its end.
+/// Runs a future to completion.
 pub(in crate::commands) fn block_on<T>(
     asks: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {

@@ -1,8 +1,8 @@
-//! The records of a topic, printed as they are read.
+//! Reading and printing the records of a topic.
 //!
-//! Alone, it reads from a position to the last record that existed when it began, or without end.
-//! As a member of a group it reads what the group gives it, and notes how far it has come when
-//! what it read has been printed: a record may be printed again after a failure, never left out.
+//! Without a group, it reads from a position to the last record that existed at the start, or
+//! indefinitely. As a member of a group it reads the assigned partitions, and commits offsets after
+//! printing (at-least-once): a record may be printed again after a failure, but is never skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -22,10 +22,10 @@ use crate::failure::Failure;
 use crate::output::{Form, Report, is_still_read};
 use crate::visible;
 
-/// How long reading may fail in a row before it is given up.
+/// Maximum duration of consecutive failures.
 const FAILING_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Between two attempts of which the first failed.
+/// Pause between attempts after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(
@@ -58,11 +58,11 @@ pub(super) async fn run(
     let mut member = reading.begin(member).await?;
     let read = tokio::select! {
         read = reading.read_all(&mut member) => read,
-        // With Ctrl-C the reader has seen enough.
+        // Ctrl-C is a normal end.
         _ = tokio::signal::ctrl_c() => Ok(()),
     };
     if let Some(member) = member {
-        // The first failure is the one to tell of; without one these have to succeed.
+        // The first error is reported. Without one, these must succeed.
         let commit = reading.commit(&member).await.map_err(Failure::from);
         let left = member.leave().await.map_err(Failure::from);
         read.and(commit).and(left)?;
@@ -72,13 +72,13 @@ pub(super) async fn run(
     Ok(Report::printed())
 }
 
-/// Where a partition is read, and up to where.
+/// Position in a partition, and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     next: i64,
-    /// `None` where there is no end.
+    /// `None`: no end.
     end: Option<i64>,
-    /// What the group knows to be read.
+    /// Offset committed by the group.
     noted: Option<i64>,
 }
 
@@ -101,7 +101,7 @@ struct Reading {
 impl Reading {
     async fn join(&self) -> Result<Option<Membership>, Failure> {
         let Some(group) = &self.consume.group else { return Ok(None) };
-        // A group waits forever for a topic that is not there; people want to know.
+        // A group would wait forever for a missing topic, so this is reported as an error.
         self.client.topic(&self.consume.topic).await?;
         let topics = BTreeSet::from([self.consume.topic.clone()]);
         let settings = MembershipSettings::default();
@@ -109,7 +109,7 @@ impl Reading {
         Ok(Some(Membership::join(client, group, topics, settings).await?))
     }
 
-    /// Finds out where each partition begins and ends.
+    /// Determines the start and end of each partition.
     async fn begin(&mut self, member: Option<Membership>) -> Result<Option<Membership>, Failure> {
         let topic = &self.consume.topic;
         let mut extents = self.client.extents(topic, self.isolation).await?;
@@ -135,7 +135,7 @@ impl Reading {
         let starts = self.client.offsets_of_spec(topic, at_present(from), &extents).await?;
         let span = |(&partition, extent): (&i32, &Extent)| {
             let noted = committed.get(&(topic.clone(), partition)).copied().flatten();
-            // Where a group has come to counts for more than where others begin.
+            // The group's committed offset has priority over the start option.
             let start = noted.or_else(|| starts.get(&partition).copied());
             let end = (!self.consume.follow).then_some(extent.latest);
             (partition, Span { next: start.unwrap_or(extent.earliest), end, noted })
@@ -157,12 +157,12 @@ impl Reading {
                 return Ok(());
             }
             if self.positions.is_empty() {
-                // Other members have all partitions.
+                // Other members own all partitions.
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
             self.read_once().await?;
-            // What cannot be noted now is noted with what is read next.
+            // Offsets that cannot be committed now are committed with the next records.
             if let Some(member) = member
                 && let Err(error) = self.commit(member).await
             {
@@ -203,7 +203,7 @@ impl Reading {
         }
     }
 
-    /// Waits a little where a later attempt may succeed.
+    /// Pauses before a retry, if the error is retriable.
     async fn endure(&mut self, error: ClientError) -> Result<(), Failure> {
         let since = *self.failing_since.get_or_insert_with(Instant::now);
         if !error.is_retriable() || since.elapsed() >= FAILING_TIME_MAX {
@@ -213,7 +213,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Goes on with the first record that is kept, where retention was faster than the reader.
+    /// Continues at the first retained record, if retention has deleted the next one.
     async fn skip_what_is_gone(&mut self, partition: i32) -> Result<(), Failure> {
         let extents = self.client.extents(&self.consume.topic, self.isolation).await?;
         let (Some(extent), Some(span)) =
@@ -247,7 +247,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Notes for the group what has been printed.
+    /// Commits the offsets of printed records.
     async fn commit(&mut self, member: &Membership) -> Result<(), ClientError> {
         let offset = |(&partition, span): (&i32, &Span)| CommittedOffset {
             topic: self.consume.topic.clone(),
@@ -261,26 +261,26 @@ impl Reading {
                 self.positions.values_mut().for_each(|span| span.noted = Some(span.next));
                 Ok(())
             }
-            // The next heartbeat joins again, and what is not noted is read again.
+            // The next heartbeat rejoins the group. Uncommitted records are read again.
             Err(error) if error.refusal() == Some(ResponseError::RebalanceInProgress) => Ok(()),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Standard output, as long as it is read.
+/// Printer to standard output, until that is closed.
 struct Printer {
     out: BufWriter<io::StdoutLock<'static>>,
     form: Form,
-    /// Whether what is printed may do something to who reads it.
+    /// True if the output is a terminal, so control characters are escaped.
     is_terminal: bool,
     key_separator: Option<String>,
-    /// Records that are still to be printed.
+    /// Remaining number of records to print.
     left: u64,
 }
 
 impl Printer {
-    /// Whether the record was wanted.
+    /// Prints a record. Returns whether it was still requested.
     fn print(&mut self, topic: &str, partition: i32, record: &Record) -> Result<bool, Failure> {
         if self.left == 0 {
             return Ok(false);
@@ -301,7 +301,7 @@ impl Printer {
 
     fn print_text(&mut self, record: &Record) -> io::Result<()> {
         let Self { out, is_terminal, .. } = self;
-        // As they are; before a terminal without what does something to it.
+        // Unchanged; for a terminal, control characters are escaped.
         let mut print = |bytes: &[u8]| match is_terminal {
             false => out.write_all(bytes),
             true => out.write_all(visible::in_lines(&String::from_utf8_lossy(bytes)).as_bytes()),
@@ -318,7 +318,7 @@ impl Printer {
         self.judge(flushed)
     }
 
-    /// Nothing more is wanted once the reader has gone.
+    /// Stops printing if the output was closed.
     fn judge(&mut self, written: io::Result<()>) -> Result<(), Failure> {
         if !is_still_read(written, "records")? {
             self.left = 0;

@@ -1,4 +1,4 @@
-//! Consumer groups.
+//! Commands on consumer groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ async fn list(client: &Client, view: &View) -> Result<Report, Failure> {
     Ok(Report::of(table.viewed(view)?, &json))
 }
 
-/// How far a group has come in a partition.
+/// Progress of a group in a partition.
 struct Progress {
     topic: String,
     partition: i32,
@@ -65,7 +65,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Records that the group has not read, or is not known to have.
+    /// Lag in records, if both offsets are known.
     fn lag(&self) -> Option<u64> {
         let lag = self.latest?.saturating_sub(self.committed?);
         Some(u64::try_from(lag).unwrap_or(0))
@@ -104,7 +104,7 @@ async fn show(client: &Client, name: &str) -> Result<Report, Failure> {
     Ok(Report::of(group_text(&group, &progress), &json))
 }
 
-/// The partitions that the group has offsets of or reads, in their order.
+/// Progress in all partitions with committed offsets or an assigned member, in order.
 async fn progress(client: &Client, group: &GroupDetails) -> Result<Vec<Progress>, Failure> {
     let committed = client.group_offsets(&group.name).await?;
     let mut rows = BTreeMap::<(String, i32), Progress>::new();
@@ -127,7 +127,7 @@ async fn progress(client: &Client, group: &GroupDetails) -> Result<Vec<Progress>
     }
     let topics: BTreeSet<String> = rows.keys().map(|(topic, _)| topic.clone()).collect();
     for topic in topics {
-        // A topic that is gone has no latest offset, and its group may still be looked at.
+        // A deleted topic has no latest offset, but its group can still be shown.
         let Some(extents) = extents_if_there(client, &topic).await? else { continue };
         for ((_, partition), progress) in rows.iter_mut().filter(|((it, _), _)| *it == topic) {
             progress.latest = extents.get(partition).map(|it| it.latest);

@@ -1,6 +1,7 @@
-//! Records as lines of JSON: what `consume` prints and `produce` reads.
+//! Records as lines of JSON, for `consume` and `produce`.
 //!
-//! Keys and values are text. Where they are none, `key_base64` and `value_base64` hold them.
+//! Keys and values are text. If they are not valid UTF-8, `key_base64` and `value_base64` are used
+//! instead.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use kafka_client::{Header, NewRecord, Record};
 use serde::{Deserialize, Serialize};
 
-/// A record; what `produce` has no use for is ignored there.
+/// A record. `produce` ignores the fields that it does not use.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct JsonRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,7 +41,7 @@ struct JsonHeader {
     value_base64: Option<String>,
 }
 
-/// Text, or what stands for other bytes.
+/// Text, or other bytes in Base64.
 #[derive(Default)]
 struct Words {
     text: Option<String>,
@@ -91,7 +92,7 @@ impl JsonRecord {
         }
     }
 
-    /// The record, which is given the time `now_ms` where it has none.
+    /// Converts to a record to produce, with timestamp `now_ms` if it has none.
     pub(super) fn into_new(self, now_ms: i64) -> Result<NewRecord, String> {
         let header = |it: JsonHeader| {
             let value = Words { text: it.value, base64: it.value_base64 }.bytes()?;

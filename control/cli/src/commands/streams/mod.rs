@@ -1,4 +1,4 @@
-//! Requests to a broker, over Kafka's protocol.
+//! Commands that use a broker over Kafka's protocol.
 
 mod acls;
 pub(super) mod connect;
@@ -14,7 +14,7 @@ use crate::arguments::streams::StreamsCommand;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
 
-/// Does what the command line asks a broker for.
+/// Executes a command that uses a broker.
 pub(super) fn run(command: StreamsCommand, form: Form) -> Result<Report, Failure> {
     match command {
         StreamsCommand::Topic { broker, command } => {

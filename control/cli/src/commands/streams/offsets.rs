@@ -1,4 +1,4 @@
-//! Offsets that users give as words, times and ages.
+//! Offsets given as words, times and ages.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,7 @@ use kafka_client::OffsetSpec as ClientSpec;
 
 use crate::arguments::streams::OffsetSpec;
 
-/// The specification of the broker's client; ages count from now.
+/// Converts to the specification of the broker's client. Ages are relative to now.
 pub(super) fn at_present(spec: OffsetSpec) -> ClientSpec {
     match spec {
         OffsetSpec::Earliest => ClientSpec::Earliest,

@@ -1,7 +1,7 @@
-//! Lines of standard input, produced to a topic.
+//! Producing lines of standard input to a topic.
 //!
-//! A thread reads, so that what has come is sent while more is waited for: each batch holds the
-//! lines that came while the one before was acknowledged.
+//! A thread reads, so that lines are sent while it waits for more. Each batch contains the lines
+//! that arrived until the previous one was acknowledged.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
@@ -18,13 +18,13 @@ use crate::arguments::streams::{Input, Produce};
 use crate::failure::Failure;
 use crate::output::{Form, Report};
 
-/// A longer line is no record: brokers refuse far shorter ones.
+/// Maximum length of a line. Brokers refuse much shorter records.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// Lines that are read ahead.
+/// Maximum number of lines that are read ahead.
 const LINES_AHEAD_MAX: usize = 4096;
 
-/// When a batch is sent although more has come.
+/// Limits of a batch.
 const BATCH_RECORDS_MAX: usize = 4096;
 const BATCH_BYTES_MAX: usize = 512 << 10;
 
@@ -53,7 +53,7 @@ pub(super) async fn run(
         line_number: 0,
     };
     let (lines, mut incoming) = mpsc::channel(LINES_AHEAD_MAX);
-    // It ends with standard input, or with this process.
+    // The thread ends with standard input or with this process.
     std::thread::spawn(move || {
         read_lines(std::io::stdin().lock(), |line| lines.blocking_send(line).is_ok())
     });
@@ -65,7 +65,7 @@ pub(super) async fn run(
     Ok(sender.report())
 }
 
-/// Hands each line to `take`, without its end, until that wants no more or an error is the last.
+/// Passes each line without its terminator to `take`, until that returns false or after an error.
 fn read_lines(mut input: impl BufRead, take: impl Fn(Result<Vec<u8>, String>) -> bool) {
     loop {
         let mut line = Vec::new();
@@ -94,14 +94,14 @@ fn read_lines(mut input: impl BufRead, take: impl Fn(Result<Vec<u8>, String>) ->
     }
 }
 
-/// How a line holds a record.
+/// Format of a record in a line.
 struct LineForm {
     input: Input,
     key_separator: Option<String>,
 }
 
 impl LineForm {
-    /// The record, and its partition where the line names one.
+    /// Parses the record, and its partition if the line contains one.
     fn read(&self, line: Vec<u8>, now_ms: i64) -> Result<(NewRecord, Option<i32>), String> {
         if self.input == Input::Json {
             let record: JsonRecord =
@@ -123,7 +123,7 @@ impl LineForm {
     }
 }
 
-/// What was acknowledged in a partition.
+/// Acknowledged records of a partition.
 struct Sent {
     first_offset: i64,
     last_offset: i64,
@@ -135,14 +135,14 @@ struct Sender {
     form: LineForm,
     partition: Option<i32>,
     producer: Producer,
-    /// Where records without a key go, by turns.
+    /// Next partition for records without a key (round robin).
     next_partition: usize,
     sent: BTreeMap<i32, Sent>,
     line_number: u64,
 }
 
 impl Sender {
-    /// Sends `line` and those that have come meanwhile, as far as they fit into one batch.
+    /// Sends `line` and the lines that have arrived meanwhile, up to one batch.
     async fn send_from(
         &mut self,
         line: Result<Vec<u8>, String>,
@@ -159,7 +159,7 @@ impl Sender {
                     record_count += 1;
                     batches.entry(partition).or_default().push(record);
                 }
-                // What stands before a bad line is sent all the same.
+                // Records before an invalid line are still sent.
                 Err(failure) => {
                     bad_line = Some(failure);
                     break;
@@ -209,7 +209,7 @@ impl Sender {
         self.sent.values().map(|sent| sent.record_count).sum()
     }
 
-    /// `failure`, with what had been sent before it.
+    /// Adds the number of records sent before to a failure.
     fn interrupted(&self, failure: Failure) -> Failure {
         match self.record_count() {
             0 => failure,

@@ -1,4 +1,4 @@
-//! Topics.
+//! Commands on topics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::Report;
 use crate::table::{Cell, Table, View};
 
-/// Settings that have options of their own.
+/// Topic settings with their own options.
 const DURABILITY: &str = "memlane.durability";
 const CAPACITY: &str = "memlane.capacity";
 const REDUCTION: &str = "memlane.reduction";
@@ -43,7 +43,7 @@ pub(super) async fn run(client: Arc<Client>, command: TopicCommand) -> Result<Re
     }
 }
 
-/// The topic with its settings, each of which is named once.
+/// Converts to a topic with settings, each of which may be given once.
 fn new_topic(create: TopicCreate) -> Result<NewTopic, Failure> {
     let own = [
         (DURABILITY, create.durability),
@@ -62,7 +62,7 @@ fn new_topic(create: TopicCreate) -> Result<NewTopic, Failure> {
     Ok(NewTopic { name: create.name, partitions: create.partitions, configs })
 }
 
-/// A setting without a value goes back to what topics have by default.
+/// Converts a setting. An empty value restores the default.
 fn change(Config { key, value }: Config) -> ConfigChange {
     ConfigChange { name: key, value: Some(value).filter(|value| !value.is_empty()) }
 }
@@ -126,7 +126,7 @@ async fn show(client: &Client, name: &str) -> Result<Report, Failure> {
     Ok(Report::of(topic_text(&topic, &extents, &configs), &json))
 }
 
-/// The topic, what is special about it, and its partitions.
+/// Formats a topic: settings that differ from the defaults, and partitions.
 fn topic_text(topic: &Topic, extents: &BTreeMap<i32, Extent>, configs: &[ConfigEntry]) -> String {
     let is_shown = |it: &&ConfigEntry| it.is_own || it.name.starts_with("memlane.");
     let value = |it: &ConfigEntry| it.value.clone().unwrap_or_else(|| "(secret)".to_owned());

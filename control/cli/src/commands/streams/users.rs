@@ -1,5 +1,4 @@
-//! Users that authenticate with SCRAM. The broker is sent what a password is salted to, not the
-//! password.
+//! Commands on SCRAM users. The broker is sent the salted password, not the password.
 
 use std::sync::Arc;
 
