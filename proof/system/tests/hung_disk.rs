@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use kafka_client::{
-    Client, CommittedOffset, Compression, ConfigChange, FetchLimits, Fetcher, GroupGeneration,
-    Isolation, NewTopic, OffsetAt, Position, Producer, ProducerSettings, Settings,
-    TransactionSettings, TransactionalProducer,
+    AclBinding, AclFilter, AclOperation, Client, CommittedOffset, Compression, ConfigChange,
+    FetchLimits, Fetcher, GroupGeneration, Isolation, NewTopic, OffsetAt, PatternType, Permission,
+    Position, Producer, ProducerSettings, ResourceType, Settings, TransactionSettings,
+    TransactionalProducer,
 };
 use record_batch::NewRecord;
 use rustix::process::Signal;
@@ -617,6 +618,62 @@ fn a_broker_stops_although_a_disk_hangs() -> Result<()> {
     ensure!(world.disk.is_hung, "it ended before the disk takes anything");
     world.disk.recover()?;
     world.finish()
+}
+
+/// Goal: files of access lists on a disk that hangs hold up no request but those about them, and
+/// no signal.
+/// Method: a change of the lists waits for the disk, and more clients ask for the lists than the
+/// broker has threads for all. Then it is to read them again, and to stop.
+#[test]
+fn access_lists_on_a_disk_that_hangs_hold_up_no_other_request_and_no_signal() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let place = tempfile::Builder::new().prefix("memlane-").tempdir()?;
+    let mut disk = Disk::new(place.path())?;
+    let lists = disk.folder.join("lists");
+    let allowed = "version = 1\n[[acl]]\nprincipal = \"User:ANONYMOUS\"\nhost = \"*\"\n\
+                   permission = \"Allow\"\noperation = \"All\"\nresource = \"Cluster\"\n\
+                   name = \"kafka-cluster\"\npattern = \"Literal\"\n";
+    std::fs::write(&lists, allowed)?;
+    let flags = format!("--embedded 128M --acl-file {}", lists.display());
+    let mut broker = Broker::start(&flags)?;
+    let runtime = Runtime::new()?;
+    let new = AclBinding {
+        resource_type: ResourceType::Topic,
+        resource_name: FAST.to_owned(),
+        pattern: PatternType::Literal,
+        principal: "User:writer".to_owned(),
+        host: "*".to_owned(),
+        operation: AclOperation::Write,
+        permission: Permission::Allow,
+    };
+    disk.hang()?;
+    let (changing, asked) = (patient_client(&broker)?, AclFilter::default());
+    let change = runtime.spawn(async move { changing.add_acl(&new).await });
+    let taken = |request: &str, count: usize| {
+        let line = format!("memlane_broker_requests_total{{request={request:?}}} {count}");
+        let is_taken = || Ok(broker.ask("/metrics")?.contains(&line));
+        wait_for("requests about access lists", TIME_LIMIT, is_taken)
+    };
+    taken("CreateAcls", 1)?;
+    let mut asking = Vec::new();
+    for _ in 0..WRITER_COUNT {
+        let (client, asked) = (patient_client(&broker)?, asked.clone());
+        asking.push(runtime.spawn(async move { client.acls(&asked).await }));
+    }
+    taken("DescribeAcls", WRITER_COUNT)?;
+    let other = client(&broker);
+    runtime.block_on(in_time("another request", async { Ok(other.cluster().await.map(drop)?) }))?;
+    broker.signal(Signal::HUP)?;
+    broker.signal(Signal::TERM)?;
+    let is_heeded = || Ok(broker.log().contains("stopping: finishing requests in flight"));
+    wait_for("the signal to be heeded", TIME_LIMIT, is_heeded)?;
+    ensure!(!change.is_finished(), "the change did not wait for the disk");
+    disk.recover()?;
+    broker.wait_until_ended()?;
+    disk.finish()
 }
 
 #[test]
