@@ -1,10 +1,10 @@
-/* Asks for reads and writes as libaio does, and writes down what came back.
+/* Makes reads and writes through libaio, and prints a transcript of the results.
  *
  * usage: aio VOLUME OTHER SCENARIO
  *
- * Whoever does the same on the same contents gets the same transcript. OTHER is an ordinary file
- * of 1 MiB. Contexts are made and used by libaio's functions where a library offers them, and by
- * system calls elsewhere, as those functions are. */
+ * The same calls on the same contents produce the same transcript. OTHER is an ordinary file of
+ * 1 MiB. Contexts are created and used by libaio's functions if a library provides them, and
+ * otherwise by system calls, as in libaio. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
 #define BLOCK 4096
 #define COUNT 64
 
-/* What a context's address leads to, which QEMU and others read (linux/fs/aio.c). */
+/* Ring at the address of a context, which QEMU and others read directly (linux/fs/aio.c). */
 struct ring {
     unsigned id, nr, head, tail, magic, compat_features, incompat_features, header_length;
     struct io_event events[];
@@ -92,7 +92,7 @@ static int by_data(const void *left, const void *right) {
     return (a->data > b->data) - (a->data < b->data);
 }
 
-/* In which order they come is nobody's promise. */
+/* Events have no guaranteed order. */
 static void tell_all(struct io_event *events, long count) {
     qsort(events, count, sizeof *events, by_data);
     for (long index = 0; index < count; index++) tell(&events[index]);
@@ -104,7 +104,7 @@ static void take_all(aio_context_t context, int count) {
     tell_all(events, count);
 }
 
-/* What io_setup makes of each number, of which some ask for a page more than the one before. */
+/* Results of io_setup for several numbers of requests, some of which need one more page. */
 static void setups(void) {
     for (int count = -1; count < 300; count += count < 55 || count > 75 ? 8 : 1) {
         aio_context_t context = 0;
@@ -124,7 +124,7 @@ static void setups(void) {
     printf(" nowhere %ld\n", SETUP(1, NULL));
 }
 
-/* Reads the ring in memory, over its end and again. */
+/* Reads the ring in memory, over several wraparounds. */
 static void polled(void) {
     aio_context_t context = context_for(COUNT);
     for (int round = 0; round < 40; round++) {
@@ -143,11 +143,11 @@ static void polled(void) {
     printf("destroy %ld\n", DESTROY(context));
 }
 
-/* Requests of other files come while those of the volume are not collected yet. */
+/* Requests for other files are submitted while events of the volume are not collected yet. */
 static void mixed(void) {
     for (int before = 0; before < COUNT / 2; before += 5) {
         aio_context_t context = context_for(COUNT);
-        /* Where in the ring the change happens is different each time. */
+        /* The change happens at a different position of the ring each time. */
         int first_other = before % 4;
         for (int round = 0; round < 5; round++) {
             int answers[COUNT] = {0};
@@ -158,7 +158,7 @@ static void mixed(void) {
             }
             for (int stay = 0, index = 0; index < COUNT; index += 16) {
                 printf("submit %ld ", SUBMIT(context, 16, list + index));
-                /* Some are taken, some stay, until the last. */
+                /* Some events are taken, others stay until the end. */
                 struct io_event event;
                 for (stay += 16; stay > (index < COUNT - 16 ? index / 2 + 7 : 0);) {
                     if (!take(context, &event)) continue;
@@ -175,12 +175,12 @@ static void mixed(void) {
     }
 }
 
-/* More than was asked for, until there is no room; then another file. */
+/* Submits more requests than the context was created for, until it is full; then another file. */
 static void filled(void) {
     for (int round = 0; round < 3; round++) {
         aio_context_t context = context_for(COUNT);
         struct io_event event;
-        /* Begins elsewhere in the ring each time. */
+        /* Starts at a different position of the ring each time. */
         ask(0, IOCB_CMD_PWRITE, volume, 0);
         for (int index = 0; index < round * COUNT; index++) {
             if (SUBMIT(context, 1, list) != 1) printf("refused\n");
@@ -190,7 +190,7 @@ static void filled(void) {
         while ((result = SUBMIT(context, 1, list)) == 1) count++;
         printf("as asked for %d, then %ld", count >= COUNT, result);
         ask(1, IOCB_CMD_PWRITE, file, 0);
-        /* The kernel may have kept the room of an event for the processor that it came on. */
+        /* The kernel may have reserved room for an event on the CPU of the completion. */
         long taken = 0, other = -1;
         while (other != 1 && taken < count) {
             if (!take(context, &event)) continue;
@@ -222,7 +222,7 @@ static void told_by_eventfd(void) {
         struct io_event events[COUNT];
         for (uint64_t number = 0, count = 0; count < COUNT;) {
             if (read(told, &number, sizeof number) != sizeof number) continue;
-            /* What was told is there. */
+            /* The signalled events are available. */
             for (; number > 0; number--) count += take(context, &events[count]);
         }
         tell_all(events, COUNT);
@@ -236,7 +236,7 @@ static void odd(int operation, int fd, uintptr_t buffer, long length, long offse
     request->aio_buf = buffer, request->aio_nbytes = length;
     request->aio_offset = offset, request->aio_rw_flags = flags;
     ask(1, IOCB_CMD_PREAD, volume, 1);
-    /* After one that is ordinary, which nobody has collected. */
+    /* After a regular request whose event was not collected. */
     printf("ordinary %ld", SUBMIT(context, 1, list + 1));
     long result = SUBMIT(context, 1, list);
     printf(" submit %ld\n", result);
@@ -303,7 +303,7 @@ static void collected(void) {
     printf(" collect %ld\n", COLLECT(context, 0, 1, events, &none));
 }
 
-/* Some calls are made by number, past libaio. */
+/* Makes some calls by system call number, without libaio. */
 static void by_number(void) {
     struct io_event events[COUNT];
     for (int way = 0; way < 3; way++) {
@@ -318,7 +318,7 @@ static void by_number(void) {
     }
 }
 
-/* Contexts are of one process. */
+/* Contexts belong to one process. */
 static void in_children(void) {
     struct io_event events[COUNT];
     struct timespec none = {0};
@@ -356,7 +356,7 @@ static int interrupts;
 
 static void *interrupt(void *unused) {
     (void)unused;
-    /* Until the other has been seen to return. */
+    /* Until the other thread has returned. */
     while (!__atomic_load_n(&interrupts, __ATOMIC_ACQUIRE)) {
         pthread_kill(waiter, SIGUSR1);
         usleep(1000);
@@ -369,7 +369,7 @@ static void *submit_all(void *unused) {
     for (int round = 0; round < 200; round++) {
         for (int index = 0; index < 8; index++) ask(index, IOCB_CMD_PWRITE, volume, index);
         for (int done = 0; done < 8;) {
-            /* The others come one by one, and at the end there is another file too. */
+            /* Submits requests one by one; near the end they are for another file. */
             if (round == 190) requests[done].aio_fildes = (unsigned)file;
             long result = SUBMIT(shared, 1, list + done);
             if (result == 1) done++;
@@ -410,8 +410,8 @@ static void waited_for(void) {
     printf("destroy %ld\n", DESTROY(shared));
 }
 
-/* Sees to it that a context is of a program that has many requests under way and collects them by
- * calls, as most are. Under `memlane run` these are on a lane from then on. */
+/* Uses a context with many requests in flight and collects events by calls, as most programs do.
+ * Under `memlane run` its requests use a lane from then on. */
 static aio_context_t deep_context(void) {
     aio_context_t context = context_for(COUNT);
     struct io_event events[COUNT];
@@ -463,7 +463,7 @@ static void tell_collected(aio_context_t context, int count) {
     tell_all(events, count);
 }
 
-/* Many are under way at once: reads, writes, and long ones. */
+/* Many requests are in flight: reads, writes, and long ones. */
 static void deep(void) {
     static char large[4][1 << 18] __attribute__((aligned(BLOCK)));
     aio_context_t context = deep_context();
@@ -487,7 +487,7 @@ static void deep(void) {
     printf("destroy %ld\n", DESTROY(context));
 }
 
-/* What else a program may do while requests are under way. */
+/* Other calls of a program while requests are in flight. */
 static void meanwhile(char *path) {
     struct io_event events[COUNT];
     struct timespec none = {0};
@@ -514,7 +514,7 @@ static void meanwhile(char *path) {
     tell_all(events, 32);
     submit_many(context, 0, 32, 'd');
     printf("destroy %ld\n", DESTROY(context));
-    /* The memory is the program's again. */
+    /* The program may use the memory again. */
     memset(room, 'z', sizeof room);
     tell_contents("destroyed", 32);
     context = deep_context();
@@ -544,7 +544,7 @@ static void *submit_deep(void *unused) {
     for (int done = 0; done < 20000;) {
         int index = done % COUNT;
         struct iocb *request = &requests[index];
-        /* Free again when its event was collected. */
+        /* It can be reused when its event was collected. */
         if (__atomic_load_n(&request->aio_data, __ATOMIC_ACQUIRE) != 0) continue;
         ask(index, done % 3 ? IOCB_CMD_PREAD : IOCB_CMD_PWRITE, volume, done % 512);
         long result;
@@ -555,7 +555,7 @@ static void *submit_deep(void *unused) {
     return NULL;
 }
 
-/* One thread submits without end, two collect. */
+/* One thread submits continuously, two threads collect. */
 static void *collect_deep(void *sum) {
     struct io_event events[COUNT];
     struct timespec little = {0, 20000000};

@@ -1,9 +1,9 @@
-/* A child, made in one of many ways, uses a volume that its parent has open, beside its parent.
+/* A child process, created in one of many ways, uses a volume concurrently with its parent.
  *
  * usage: children VOLUME OTHER WAY
  *
- * OTHER is an ordinary file of at least 1 MiB. The children of vfork change what descriptors mean,
- * and write by them, before they end. */
+ * OTHER is an ordinary file of at least 1 MiB. Children created by vfork reuse descriptor numbers
+ * for other files, and write to them, before they exit. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static char *fill(int who, int round) {
     return room[0];
 }
 
-/* Writes blocks that are this process's own and reads them back. */
+/* Writes blocks that only this process uses, and reads them back. */
 static void work(int fd, int who) {
     for (int round = 0; round < ROUNDS; round++) {
         off_t offset = (off_t)(4 * (round % BLOCKS) + who) * BLOCK;
@@ -48,7 +48,7 @@ static void work(int fd, int who) {
     }
 }
 
-/* What the last rounds of `work` left. */
+/* Checks the contents that the last rounds of `work` wrote. */
 static void check(int fd, int who) {
     for (int round = ROUNDS - BLOCKS; round < ROUNDS; round++) {
         off_t offset = (off_t)(4 * (round % BLOCKS) + who) * BLOCK;
@@ -88,7 +88,7 @@ static void fork_child(void) {
     CHECK(child >= 0);
     if (child == 0) {
         work(fd, 1);
-        /* One below it, told or not. */
+        /* A grandchild, with or without fork handlers. */
         pid_t grandchild = strcmp(way, "clone") == 0 ? fork() : begin();
         CHECK(grandchild >= 0);
         if (grandchild == 0) {
@@ -109,11 +109,11 @@ static void fork_child(void) {
     for (int who = 0; who < 3; who++) check(fd, who);
 }
 
-/* In the memory of its parent, with descriptors of its own. */
+/* Shares its parent's memory, but has its own descriptors. */
 static int in_parents_memory(void *numbers) {
     int fd = ((int *)numbers)[0], file = ((int *)numbers)[1];
     CHECK(pwrite(fd, fill(1, 1), BLOCK, BLOCK) == BLOCK);
-    /* What was the volume is the file, and what was the file the volume. */
+    /* Exchanges the descriptors of the volume and the file. */
     CHECK(dup2(file, fd) == fd);
     CHECK(close(file) == 0);
     CHECK(open_volume() == file);
@@ -150,12 +150,12 @@ static void shared_memory(int is_first) {
     }
     CHECK(child > 0);
     wait_for(child);
-    /* The numbers mean to the parent what they meant before. */
+    /* The parent's descriptors have not changed. */
     CHECK(pwrite(numbers[0], fill(4, 4), BLOCK, 4 * BLOCK) == BLOCK);
     CHECK(pwrite(numbers[1], fill(5, 5), BLOCK, 5 * BLOCK) == BLOCK);
     work(numbers[0], 0);
     for (int place = 1; place < 6; place++) {
-        if (place == 4) continue; /* worked on */
+        if (place == 4) continue; /* being written */
         int is_on_volume = place == 1 || place == 2;
         check_block(volume, place, is_on_volume ? fill(place, place) : zeros);
         check_block(other, place, is_on_volume ? zeros : fill(place, place));
