@@ -36,7 +36,7 @@ const CORE_USED_AFTER: Duration = Duration::from_micros(2);
 /// Maximum duration of a spin, in multiples of the typical wait.
 const SPIN_PER_TYPICAL_WAIT: u32 = 3;
 
-/// Minimum duration of a spin, as a fraction of the maximum.
+/// Ratio of the maximum to the minimum duration of a spin.
 const SPIN_MIN_PER_SPIN_MAX: u32 = 8;
 
 /// Number of waits over which the typical wait is averaged: a new wait has a weight of one in this

@@ -11,7 +11,7 @@ use storage::FileLock;
 /// the same topics.
 pub(crate) const FILE_NAME: &str = "broker.lock";
 
-/// Path of the file that a broker locks.
+/// Path of the lock file.
 #[derive(Debug)]
 pub(crate) struct BrokerLock(PathBuf);
 

@@ -23,7 +23,7 @@ const SURPLUS: usize = 2;
 /// Maximum time for writing the last events at the end.
 const LAST_WRITE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Appends events to the file.
+/// Writer of the event file.
 #[derive(Debug)]
 pub(crate) struct EventFile {
     sender: SyncSender<Event>,
@@ -51,7 +51,7 @@ impl EventFile {
         Ok((Self { sender, written }, events))
     }
 
-    /// Queues an event to be written. Never waits.
+    /// Queues an event to be written. Does not block.
     pub(crate) fn append(&self, event: Event) {
         if let Err(TrySendError::Full(event)) = self.sender.try_send(event) {
             let (id, kind) = (event.id, event.kind);
@@ -59,7 +59,7 @@ impl EventFile {
         }
     }
 
-    /// Waits until everything is written, for a bounded time.
+    /// Waits until all events are written, for a bounded time.
     pub(crate) fn close(self) {
         let Self { sender, written } = self;
         drop(sender);
@@ -73,7 +73,7 @@ impl EventFile {
 struct Writer {
     path: PathBuf,
     file: File,
-    /// Lines in the file.
+    /// Number of lines in the file.
     count: usize,
     kept_count: usize,
 }

@@ -78,7 +78,7 @@ impl EventLog {
         file.into_iter().for_each(EventFile::close);
     }
 
-    /// Reports an event that needs no attention.
+    /// Reports an event that needs no action.
     pub(crate) fn info(&self, kind: &str, volume: Option<&str>, message: String) {
         tracing::info!(kind, volume, "{message}");
         self.remember(EventLevel::Info, kind, volume, message);

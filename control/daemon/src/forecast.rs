@@ -35,7 +35,7 @@ pub(crate) struct Sample {
     pub(crate) written_bytes: Vec<(u64, u64)>,
 }
 
-/// Recent samples.
+/// Recent samples of the pool's usage.
 #[derive(Debug, Default)]
 pub(crate) struct Filling {
     samples: Mutex<VecDeque<Sample>>,

@@ -19,7 +19,7 @@ const NOW_AND_THEN: Duration = Duration::from_secs(10);
 /// Fill level of the pool in thresholds, with hysteresis.
 #[derive(Debug)]
 pub(crate) struct PoolWatch {
-    /// Ascending.
+    /// Thresholds in ascending order.
     thresholds_percent: RwLock<Vec<u64>>,
     /// Number of thresholds that are exceeded.
     level: AtomicUsize,

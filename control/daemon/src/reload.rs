@@ -31,7 +31,7 @@ struct Fresh<'service> {
 }
 
 impl Reload {
-    /// Reloads the configuration, and applies it if it has no error. The outcome is an event.
+    /// Reloads the configuration, and applies it if it is valid. Reports the result as an event.
     pub(crate) fn run(&mut self) {
         service_manager::reloading();
         let service = Arc::clone(&self.service);

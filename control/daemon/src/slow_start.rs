@@ -16,7 +16,7 @@ const WARNED_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval of checks.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watches a start until it is dropped.
+/// Monitors a start until it is dropped.
 pub(crate) struct SlowStart {
     _looking: Option<Ticker>,
 }

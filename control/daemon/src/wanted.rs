@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Stop,
-    /// Stops everything but the interface, and starts again.
+    /// Stops everything except the REST interface, and starts again.
     Restart,
     Reload,
 }

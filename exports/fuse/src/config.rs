@@ -20,7 +20,7 @@ const STOP_PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
 pub struct Config {
     /// Directory that contains one file for each volume. Created if it is missing.
     pub mount_point: PathBuf,
-    /// Socket of the file descriptor store.
+    /// Socket of the fd store.
     pub fd_store_socket: PathBuf,
     pub helpers: HelperRunner,
     /// Number of threads that serve requests, 64 at most. One of them waits for requests, and the

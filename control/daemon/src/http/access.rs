@@ -24,7 +24,7 @@ const GROUP_NAME: &str = "memlane";
 #[derive(Clone, Debug)]
 pub(crate) struct AccessRule {
     daemon_uid: u32,
-    /// The group `memlane`, where it exists.
+    /// Id of the group `memlane`, if it exists.
     gid: Option<u32>,
 }
 

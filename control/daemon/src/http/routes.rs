@@ -1,4 +1,4 @@
-//! Paths to operations of the service.
+//! Routes: maps paths to operations of the service.
 
 use std::pin::Pin;
 use std::sync::Arc;

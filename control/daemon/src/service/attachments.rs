@@ -165,7 +165,7 @@ impl Service {
 
     /// Attaches the volumes that were attached when the last daemon ended: devices that outlived it
     /// are taken over, others are created again. Volumes that the host refuses stay in the list and
-    /// in the status; a volume that is gone with its pool is dropped from the list.
+    /// in the status. A volume that was lost with its pool is removed from the list.
     pub(crate) fn restore_attachments(&self) {
         let _lock = self.lock_changes();
         let volumes: HashMap<u64, Arc<Volume>> = self

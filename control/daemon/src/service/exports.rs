@@ -116,7 +116,7 @@ impl Service {
     }
 
     /// Exports the volumes that were exported when the last daemon ended. Volumes that cannot be
-    /// served stay in the list and in the status; a volume that is gone with its pool is dropped
+    /// served stay in the list and in the status. A volume that was lost with its pool is removed
     /// from the list.
     pub(crate) fn restore_exports(&self) {
         let _lock = self.lock_changes();

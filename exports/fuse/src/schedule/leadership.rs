@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 
-/// Workers fit the bits of one word.
+/// Limited by the number of bits of one word.
 pub(crate) const WORKER_COUNT_MAX: usize = 64;
 
 const NO_LEADER: usize = 0;
@@ -36,7 +36,7 @@ const fn aside(worker: usize) -> usize {
 
 #[derive(Debug)]
 pub(super) struct Leadership {
-    /// [`NO_LEADER`], or [`awake`], [`asleep`] or [`aside`] of the worker that leads.
+    /// State of the leadership: [`NO_LEADER`], or [`awake`], [`asleep`] or [`aside`] of the leader.
     leader: AtomicUsize,
     /// Bit set of parked workers.
     parked: AtomicU64,
