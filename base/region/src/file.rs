@@ -154,8 +154,9 @@ pub(crate) fn allocate(file: &File, path: &Path, range: Range<u64>) -> Result<()
     })
 }
 
-/// Fails if the file cannot get this much more memory now. `wanted_bytes` is its total, and
-/// `missing_bytes` the part that it lacks. Huge pages of hugetlbfs were reserved by [`reserve`].
+/// Fails if the file cannot get the wanted memory now. `missing_bytes` is all that the file lacks;
+/// part of the wanted memory may exist already, so the smaller value is needed. Huge pages of
+/// hugetlbfs were reserved by [`reserve`].
 pub(crate) fn check_available(
     file: &File,
     path: &Path,
