@@ -249,8 +249,8 @@ impl Session {
             let statement = EngineStatement::Statement(Box::new(query));
             let plan = state.statement_to_plan(statement).await;
             let plan = plan.map_err(|error| dialect::of_row(SqlError::from(error), &rows))?;
-            if columns == dialect::Columns::Ordered {
-                dialect::check_wild_joins(&plan)?;
+            if columns != dialect::Columns::Named {
+                dialect::check_wild_joins(&plan, columns)?;
             }
             let plan = dialect::with_typed_columns(dialect::with_array_parameters(plan)?)?;
             let plan = dialect::with_sorted_inputs(plan)?;

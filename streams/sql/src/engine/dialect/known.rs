@@ -83,7 +83,7 @@ const NO_TYPES: &[&str] = &[
 ];
 
 /// Returns whether a query gives all columns of a join whose columns are told by their names alone.
-fn is_wild(select: &Select) -> bool {
+fn is_wild(select: &Select, is_asked: fn(&JoinConstraint) -> bool) -> bool {
     let is_named = |it: &Join| match &it.join_operator {
         JoinOperator::Join(it)
         | JoinOperator::Inner(it)
@@ -91,9 +91,7 @@ fn is_wild(select: &Select) -> bool {
         | JoinOperator::LeftOuter(it)
         | JoinOperator::Right(it)
         | JoinOperator::RightOuter(it)
-        | JoinOperator::FullOuter(it) => {
-            matches!(it, JoinConstraint::Using(_) | JoinConstraint::Natural)
-        }
+        | JoinOperator::FullOuter(it) => is_asked(it),
         _ => false,
     };
     select.projection.iter().any(|it| matches!(it, SelectItem::Wildcard(_)))
@@ -135,6 +133,8 @@ pub(in crate::engine) enum Columns {
     Named,
     /// `SELECT *` of a join with USING.
     Ordered,
+    /// The same of one with NATURAL.
+    Natural,
 }
 
 struct Check<'a> {
@@ -159,7 +159,11 @@ impl Visitor for Check<'_> {
 
     /// `a ISNULL` is read as a name for the column.
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<SqlError> {
-        if is_wild(select) {
+        if is_wild(select, |it| *it == JoinConstraint::Natural) {
+            self.columns = Columns::Natural;
+        } else if is_wild(select, |it| matches!(it, JoinConstraint::Using(_)))
+            && self.columns == Columns::Named
+        {
             self.columns = Columns::Ordered;
         }
         let is_test = |it: &SelectItem| match it {

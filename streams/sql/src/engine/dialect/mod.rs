@@ -32,6 +32,7 @@ mod known;
 mod letters;
 mod lists;
 mod loose;
+mod merged;
 mod names;
 mod nullable;
 mod nullif;

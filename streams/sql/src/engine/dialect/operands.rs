@@ -15,6 +15,7 @@ use super::conversions::To;
 use super::inexact::refused;
 use super::intervals::is_comparison;
 use super::kinds::{Kind, has_cast};
+use super::known::Columns;
 use super::numbers::mixed_column;
 use super::own::{does_not_exist, no_operator};
 use crate::error::{SqlError, SqlState};
@@ -64,7 +65,10 @@ pub(super) fn check_rows(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
 
 /// Refuses joins with USING whose columns do not stand first on their left side: `*` begins with
 /// them.
-pub(in crate::engine) fn check_wild_joins(plan: &LogicalPlan) -> Result<(), SqlError> {
+pub(in crate::engine) fn check_wild_joins(
+    plan: &LogicalPlan,
+    columns: Columns,
+) -> Result<(), SqlError> {
     plan.apply_with_subqueries(|plan| {
         let LogicalPlan::Join(Join { left, on, join_constraint: JoinConstraint::Using, .. }) = plan
         else {
@@ -77,7 +81,14 @@ pub(in crate::engine) fn check_wild_joins(plan: &LogicalPlan) -> Result<(), SqlE
             }
             _ => false,
         });
-        match is_first {
+        // Of two columns that are merged, the engine shows the one whose table has the first name.
+        let is_shown = columns == Columns::Ordered
+            || !has_merged(left)
+                && on.iter().all(|(left, right)| match (left, right) {
+                    (Expr::Column(left), Expr::Column(right)) => left <= right,
+                    _ => false,
+                });
+        match is_first && is_shown {
             true => Ok(TreeNodeRecursion::Continue),
             false => Err(refused("SELECT * of a join with USING or NATURAL")
                 .with_hint("Name the columns.")
@@ -85,6 +96,18 @@ pub(in crate::engine) fn check_wild_joins(plan: &LogicalPlan) -> Result<(), SqlE
         }
     })?;
     Ok(())
+}
+
+/// Whether a join, or one in it, merges columns.
+fn has_merged(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Join(join) => {
+            join.join_constraint == JoinConstraint::Using
+                || has_merged(&join.left)
+                || has_merged(&join.right)
+        }
+        _ => false,
+    }
 }
 
 /// JSON has no order here, and is the same as other JSON by its text alone.

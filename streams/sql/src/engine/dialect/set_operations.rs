@@ -87,7 +87,7 @@ fn derived(body: &mut SetExpr) -> Option<&mut Query> {
 }
 
 /// Of the columns, if the query says how many.
-fn names(body: &SetExpr) -> Option<Vec<String>> {
+pub(super) fn names(body: &SetExpr) -> Option<Vec<String>> {
     match body {
         SetExpr::Query(query) => names(&query.body),
         SetExpr::SetOperation { left, .. } => names(left),

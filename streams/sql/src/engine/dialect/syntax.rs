@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Interval, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
-    Subscript, TableFactor, TypedString, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    FunctionArguments, Ident, Interval, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
+    Subscript, TableAlias, TableAliasColumnDef, TableFactor, TypedString, UnaryOperator, Value,
+    ValueWithSpan, VisitMut, VisitorMut,
 };
 use live_queries::letters::lowercase;
 
@@ -17,13 +18,14 @@ use super::inexact::{check_call, check_query, check_select, refused, sort_values
 use super::integers::type_integers;
 use super::interval_texts;
 use super::loose::quoted;
+use super::merged::name_merged;
 use super::names::{name_apart, name_columns};
 use super::ordered_sets::of_values;
 use super::patterns::{escape_sign, similar_to_regex, with_backslashes};
 use super::rewrites;
 use super::rows::{Quantifier, spelled_rows, together};
 use super::series::{json_of_rows, rows_of_call, rows_of_tables};
-use super::set_operations::number_rows;
+use super::set_operations::{names, number_rows};
 use super::short_names::shorten_names;
 use super::text_functions::LIKE_ESCAPE;
 use super::untyped::{type_recursion, type_values};
@@ -57,6 +59,7 @@ impl VisitorMut for Adapter {
         }
         for table in query.with.iter_mut().flat_map(|it| &mut it.cte_tables) {
             name_apart(&mut table.query);
+            name_rest(&mut table.alias, &table.query);
         }
         order_by_place(query);
         type_values(query);
@@ -69,8 +72,11 @@ impl VisitorMut for Adapter {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
-        if let TableFactor::Derived { subquery, .. } = factor {
+        if let TableFactor::Derived { subquery, alias, .. } = factor {
             name_apart(subquery);
+            if let Some(alias) = alias {
+                name_rest(alias, subquery);
+            }
         }
         ControlFlow::Continue(())
     }
@@ -79,6 +85,7 @@ impl VisitorMut for Adapter {
         if let Err(error) = check_select(select) {
             return ControlFlow::Break(error);
         }
+        name_merged(select);
         name_columns(select);
         spell_rows(select);
         rows_of_tables(select);
@@ -222,6 +229,15 @@ fn called(function: &mut Function) -> Result<Option<Expr>, SqlError> {
                 },
             }
         }
+    }
+}
+
+/// Columns that an alias has no names for keep theirs. The engine wants a name for each.
+fn name_rest(alias: &mut TableAlias, query: &Query) {
+    let Some(names) = names(&query.body).filter(|_| !alias.columns.is_empty()) else { return };
+    for name in names.into_iter().skip(alias.columns.len()) {
+        let name = Ident::with_quote('"', name);
+        alias.columns.push(TableAliasColumnDef { name, data_type: None });
     }
 }
 

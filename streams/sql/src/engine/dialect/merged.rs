@@ -1,0 +1,165 @@
+//! Columns that USING merges: the engine has those of both sides, and gives `*` and names that
+//! several joins merge to whichever it finds.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    ExceptSelectItem, Expr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select,
+    SelectItem, SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    WildcardAdditionalOptions,
+};
+
+use super::names::folded;
+
+/// Has `*` and merged columns name the table that they are of: the first.
+pub(super) fn name_merged(select: &mut Select) {
+    let Some(tables) = tables(&select.from) else { return };
+    if tables.iter().all(|it| it.merged.is_empty()) {
+        return;
+    }
+    spell_wildcards(&mut select.projection, &tables);
+    let mut merged = Merged { columns: HashMap::new(), depth: 0 };
+    for from in &select.from {
+        merged.add(from);
+    }
+    if merged.columns.is_empty() {
+        return;
+    }
+    let _: ControlFlow<()> = select.projection.visit(&mut merged);
+    let _: ControlFlow<()> = select.selection.visit(&mut merged);
+    let _: ControlFlow<()> = select.group_by.visit(&mut merged);
+    let _: ControlFlow<()> = select.having.visit(&mut merged);
+}
+
+/// A table in FROM, and its columns that are those of tables before it.
+struct Table {
+    name: Ident,
+    merged: Vec<Ident>,
+}
+
+/// Tables that are joined by ON, USING or not at all; none where there is another one.
+fn tables(from: &[TableWithJoins]) -> Option<Vec<Table>> {
+    let mut tables = Vec::new();
+    for from in from {
+        tables.push(Table { name: name_of(&from.relation)?, merged: Vec::new() });
+        for join in &from.joins {
+            let merged = match constraint(join)? {
+                JoinConstraint::Using(names) => {
+                    names.iter().map(last_of).collect::<Option<Vec<_>>>()?
+                }
+                JoinConstraint::Natural => return None,
+                _ => Vec::new(),
+            };
+            tables.push(Table { name: name_of(&join.relation)?, merged });
+        }
+    }
+    Some(tables)
+}
+
+/// The condition of a join that keeps the rows of its left side.
+fn constraint(join: &Join) -> Option<&JoinConstraint> {
+    match &join.join_operator {
+        JoinOperator::Join(it)
+        | JoinOperator::Inner(it)
+        | JoinOperator::Left(it)
+        | JoinOperator::LeftOuter(it)
+        | JoinOperator::CrossJoin(it) => Some(it),
+        _ => None,
+    }
+}
+
+fn name_of(factor: &TableFactor) -> Option<Ident> {
+    match factor {
+        TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Derived { alias: Some(alias), .. }
+        | TableFactor::Function { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. } => Some(alias.name.clone()),
+        TableFactor::Table { name, .. } => last_of(name),
+        _ => None,
+    }
+}
+
+fn last_of(name: &ObjectName) -> Option<Ident> {
+    name.0.last().and_then(|it| it.as_ident()).cloned()
+}
+
+fn spell_wildcards(projection: &mut Vec<SelectItem>, tables: &[Table]) {
+    let is_plain = |it: &SelectItem| match it {
+        SelectItem::Wildcard(options) => *options == WildcardAdditionalOptions::default(),
+        _ => false,
+    };
+    if !projection.iter().any(is_plain) {
+        return;
+    }
+    let spelled = std::mem::take(projection).into_iter().flat_map(|item| {
+        if !is_plain(&item) {
+            return vec![item];
+        }
+        tables.iter().map(columns_of).collect()
+    });
+    *projection = spelled.collect();
+}
+
+/// The columns that a table has alone.
+fn columns_of(table: &Table) -> SelectItem {
+    let mut merged = table.merged.iter().map(|it| Ident::with_quote('"', folded(it)));
+    let opt_except = merged.next().map(|first_element| ExceptSelectItem {
+        first_element,
+        additional_elements: merged.collect(),
+    });
+    let name = ObjectName::from(vec![table.name.clone()]);
+    SelectItem::QualifiedWildcard(
+        SelectItemQualifiedWildcardKind::ObjectName(name),
+        WildcardAdditionalOptions { opt_except, ..WildcardAdditionalOptions::default() },
+    )
+}
+
+/// Columns that several joins merge, and the table that each is of.
+struct Merged {
+    columns: HashMap<String, Ident>,
+    /// Queries around what is looked at.
+    depth: usize,
+}
+
+impl Merged {
+    fn add(&mut self, from: &TableWithJoins) {
+        let Some(table) = name_of(&from.relation) else { return };
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        for (index, join) in from.joins.iter().enumerate() {
+            let Some(JoinConstraint::Using(names)) = constraint(join) else { continue };
+            for name in names.iter().filter_map(last_of) {
+                let count = counts.entry(folded(&name)).or_default();
+                // It may be a column of any table before a later join.
+                if index == 0 || *count > 0 {
+                    *count += 1;
+                }
+            }
+        }
+        let several = counts.into_iter().filter(|(_, count)| *count > 1);
+        self.columns.extend(several.map(|(name, _)| (name, table.clone())));
+    }
+}
+
+impl VisitorMut for Merged {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let (0, Expr::Identifier(name)) = (self.depth, &*expr)
+            && let Some(table) = self.columns.get(&folded(name))
+        {
+            *expr = Expr::CompoundIdentifier(vec![table.clone(), name.clone()]);
+        }
+        ControlFlow::Continue(())
+    }
+}
