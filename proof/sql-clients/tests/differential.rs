@@ -138,6 +138,7 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
         Fails("0A000"),
         Gives("2026-01-05|2026-01-05"),
     ),
+    ("SELECT coalesce(a, '{1}') FROM (VALUES (ARRAY[2])) t(a)", Fails("0A000"), Gives("{2}")),
     (
         "SELECT * FROM (VALUES (1, 'a')) t(x, y) NATURAL JOIN (VALUES (1, 'b')) s(x, z)",
         Fails("0A000"),

@@ -90,6 +90,7 @@ impl Engine {
         planners.insert(3, Arc::new(dialect::NameCasts));
         planners.insert(0, Arc::new(dialect::KnownOperators));
         planners.insert(0, Arc::new(dialect::QuotedNumbers));
+        planners.insert(0, Arc::new(dialect::QuotedTimes));
         planners.insert(0, Arc::new(dialect::Integers));
         planners.insert(0, Arc::new(Look));
         base = SessionStateBuilder::new_from_existing(base).with_expr_planners(planners).build();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
 use datafusion::catalog::view::ViewTable;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{Result, ScalarValue};
@@ -11,6 +11,7 @@ use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast, col, lit};
 
 use super::inexact::refused;
+use super::quoted_times::as_value;
 use crate::error::{SqlError, SqlState};
 
 const NAME: &str = "generate_series";
@@ -53,6 +54,24 @@ fn check_step(arguments: &[Expr]) -> Result<()> {
     }
 }
 
+/// The arguments with literals in quotes as times where one of the ends is a time, and as a step.
+fn typed(exprs: &[Expr]) -> Result<Vec<Expr>> {
+    let zone = exprs.iter().take(2).find_map(|it| match it {
+        Expr::Literal(value, _) => zone_of(value),
+        _ => None,
+    });
+    let Some(zone) = zone else { return Ok(exprs.to_vec()) };
+    let time = DataType::Timestamp(TimeUnit::Microsecond, zone);
+    let step = DataType::Interval(IntervalUnit::MonthDayNano);
+    let typed = exprs.iter().enumerate().map(|(index, it)| match it {
+        Expr::Literal(ScalarValue::Utf8(Some(text)), _) => {
+            as_value(text, if index < 2 { &time } else { &step })
+        }
+        other => Ok(other.clone()),
+    });
+    typed.collect()
+}
+
 impl Generated {
     /// Times, which the engine counts in nanoseconds.
     fn times(
@@ -63,11 +82,6 @@ impl Generated {
         let fine = DataType::Timestamp(TimeUnit::Nanosecond, zone.clone());
         let arguments = args.exprs().iter().map(|it| match it {
             Expr::Literal(value, _) if zone_of(value).is_some() => Ok(lit(value.cast_to(&fine)?)),
-            Expr::Literal(value, _) if value.data_type().is_string() => {
-                Err(refused("a quoted literal as the step of generate_series")
-                    .with_hint("Write interval before it.")
-                    .into_engine())
-            }
             other => Ok(other.clone()),
         });
         let arguments = arguments.collect::<Result<Vec<_>>>()?;
@@ -96,6 +110,8 @@ impl TableFunctionImpl for Generated {
             let error = refused("generate_series of columns or parameters in FROM");
             return Err(error.into_engine());
         }
+        let exprs = typed(args.exprs())?;
+        let args = TableFunctionArgs::new(&exprs, args.session());
         check_step(args.exprs())?;
         if let [Expr::Literal(first, _), Expr::Literal(last, _), _] = args.exprs()
             && let Some(zone) = zone_of(first)

@@ -29,6 +29,7 @@ mod jsonb;
 mod jsonb_functions;
 mod kinds;
 mod known;
+mod lenient;
 mod letters;
 mod lists;
 mod loose;
@@ -45,6 +46,7 @@ mod own;
 mod parts;
 mod patterns;
 mod planned;
+mod quoted_times;
 mod quotients;
 mod real_functions;
 mod regex;
@@ -87,6 +89,7 @@ pub(super) use names::{NameCasts, column_name, shown};
 pub(super) use numerics::{Spread, Sums, result_type as numeric_result_type, spread};
 pub(super) use operands::check_wild_joins;
 pub(super) use planned::{CONCAT_TEXTS, joins_texts, type_of};
+pub(super) use quoted_times::QuotedTimes;
 pub(super) use real_functions::numerics_of;
 pub(super) use relations::with_exact_relations;
 pub(super) use short_names::unmarked;
@@ -129,6 +132,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 pub(super) fn check(state: &mut SessionState) -> Result<()> {
     lists::count(state)?;
     nullif::keep_integers(state)?;
+    lenient::take_literals(state)?;
     generated::generate_integers(state);
     calls::check(state)?;
     real_functions::keep_numerics(state)

@@ -458,9 +458,9 @@ fn check_kinds(kinds: impl Iterator<Item = Kind>, state: SqlState, what: &str) -
         return Err(SqlError::new(state, what).with_hint(hint).into_engine());
     }
     if has_quoted && has_other && ONE_VALUE.contains(&what) {
-        let what = format!("{what} has a quoted literal and values of another type than text");
+        let what = format!("{what} of a quoted literal and values of this type");
         let hint = "Write the literal with its type, as 7 or '7'::integer.";
-        return Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint).into_engine());
+        return Err(refused(&what).with_hint(hint).into_engine());
     }
     Ok(())
 }

@@ -33,6 +33,7 @@ use super::jsonb::canonical;
 use super::operands::json_is_not_compared;
 use super::own::sql_name;
 use super::planned::type_of;
+use super::quoted_times::as_value;
 use super::rewrites::cast_to;
 use super::set_operations::SIDES;
 use super::united::is_set_operation;
@@ -399,6 +400,7 @@ pub(super) fn as_type(literal: &ScalarValue, to: &Field) -> Result<Option<Expr>>
         DataType::Date32 if is_plain_date(text) => {
             ColumnarValue::Scalar(literal.cast_to(to.data_type())?)
         }
+        it @ (DataType::Interval(_) | DataType::Time64(_)) => return as_value(text, it).map(Some),
         it => match number_of(literal, it)? {
             Some(number) => number,
             None => return Ok(None),
