@@ -140,6 +140,12 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
     ),
     ("SELECT coalesce(a, '{1}') FROM (VALUES (ARRAY[2])) t(a)", Fails("0A000"), Gives("{2}")),
     (
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY x) \
+         FROM (VALUES (interval '1 day')) t(x)",
+        Fails("0A000"),
+        Gives("1 day"),
+    ),
+    (
         "SELECT * FROM (VALUES (1, 'a')) t(x, y) NATURAL JOIN (VALUES (1, 'b')) s(x, z)",
         Fails("0A000"),
         Gives("1|a|b"),

@@ -28,6 +28,7 @@ mod memory;
 mod names;
 mod ordered;
 mod past;
+mod percentiles;
 mod pg_catalog;
 mod pins;
 mod planners;

@@ -37,7 +37,7 @@ use super::planners::{Look, Looking, Planner, Planners};
 use super::point_read::PointRead;
 use super::sequence::KeepSequence;
 use super::windows::CountWindows;
-use super::{dialect, functions, growing, json, ordered, spreads, sums};
+use super::{dialect, functions, growing, json, ordered, percentiles, spreads, sums};
 use crate::error::SqlError;
 use crate::panics::contain_tasks;
 use crate::settings::Limits;
@@ -82,6 +82,7 @@ impl Engine {
         dialect::check(&mut base)?;
         spreads::keep_numerics(&mut base)?;
         ordered::sort_apart(&mut base)?;
+        percentiles::compute_exactly(&mut base)?;
         let mut planners: Vec<_> = base.expr_planners().to_vec();
         // Before the engine's own, which would compare texts with numbers.
         planners.insert(0, Arc::new(json::Operators));

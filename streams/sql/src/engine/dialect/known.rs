@@ -264,6 +264,9 @@ fn broken(checked: Result<(), SqlError>) -> ControlFlow<SqlError> {
 
 impl Check<'_> {
     fn function(&self, name: &str) -> Result<(), SqlError> {
+        if name == "values" {
+            return Err(refused("VALUES as a value"));
+        }
         match self.unknown.functions.contains(name) {
             true => Err(missing_function(name)),
             false => Ok(()),

@@ -11,8 +11,8 @@ use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawWindowExpr,
 };
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, DataType, Expr, Ident, ObjectName, Query, Select, SelectItem, SetExpr,
-    TrimWhereField,
+    AccessExpr, ArrayElemTypeDef, DataType, Expr, Ident, ObjectName, Query, Select, SelectItem,
+    SetExpr, TrimWhereField,
 };
 
 /// Between a name and what keeps it apart from others.
@@ -146,7 +146,10 @@ pub(super) fn figure(expr: &Expr) -> (String, Strength) {
             None => (NO_NAME.to_owned(), Strength::None),
         },
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => figure(inner),
-        Expr::CompoundFieldAccess { root, .. } => figure(root),
+        Expr::CompoundFieldAccess { root, access_chain } => match access_chain.last() {
+            Some(AccessExpr::Dot(Expr::Identifier(field))) => (folded(field), Strength::Own),
+            _ => figure(root),
+        },
         Expr::Function(function) => (last_of(&function.name), Strength::Own),
         Expr::Cast { expr, data_type, .. } => match figure(expr) {
             named @ (_, Strength::Own) => named,

@@ -577,7 +577,7 @@ mod tests {
             ),
             (
                 "SELECT (k.x).n FROM (SELECT f(i.indkey) AS x FROM pg_index i) k",
-                "SELECT NULL AS \"?column?\" WHERE false",
+                "SELECT NULL AS \"n\" WHERE false",
             ),
             ("SELECT a, (SELECT conname FROM pg_constraint) FROM t", "SELECT a, NULL FROM t"),
             ("SELECT ARRAY(SELECT 1 FROM pg_policy) FROM t", "SELECT ARRAY[]::TEXT[] FROM t"),
