@@ -86,7 +86,7 @@ fn derived(body: &mut SetExpr) -> Option<&mut Query> {
     }
 }
 
-/// Of the columns, if the query says how many.
+/// Names of the columns, if the query says how many.
 pub(super) fn names(body: &SetExpr) -> Option<Vec<String>> {
     match body {
         SetExpr::Query(query) => names(&query.body),
