@@ -132,6 +132,113 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
         Fails("0A000"),
         Gives("{1}"),
     ),
+    (
+        "SELECT array_agg(a) FROM (SELECT a FROM (SELECT a, row_number() OVER (ORDER BY a DESC) \
+         AS n FROM (VALUES (1), (2), (3)) v(a)) s) t",
+        Gives("{3,2,1}"),
+        Gives("{1,2,3}"),
+    ),
+    (
+        "SELECT e FROM (SELECT l FROM (VALUES (ARRAY[1, 2], 2), (ARRAY[3], 1)) v(l, o) \
+         ORDER BY o) t, unnest(t.l) e LIMIT 1",
+        Fails("0A000"),
+        Gives("3"),
+    ),
+    (
+        "SELECT n - e FROM (SELECT e, row_number() OVER () AS n FROM (SELECT ARRAY[1, 2] AS l \
+         FROM (VALUES (1)) v(o) ORDER BY o) t, unnest(t.l) e) s",
+        Fails("0A000"),
+        Gives("0\n0"),
+    ),
+    ("SELECT 'pg_class'::regclass UNION ALL SELECT 1", Gives("1259\n1"), Gives("pg_class\n1")),
+    (
+        "SELECT c::regclass AS x FROM (VALUES (1259), (1247)) v(c) ORDER BY x",
+        Gives("pg_class\npg_type"),
+        Gives("pg_type\npg_class"),
+    ),
+    (
+        "SELECT 'pg_type'::regclass AS x UNION SELECT 'pg_class'::regclass ORDER BY x",
+        Gives("1247\n1259"),
+        Gives("pg_type\npg_class"),
+    ),
+    (
+        "SELECT coalesce(j->'a', value) FROM (VALUES ('{}'::json, '1'::text)) t(j, value)",
+        Gives("1"),
+        Fails("42804"),
+    ),
+    (
+        "SELECT a, row_number() OVER () FROM (SELECT a FROM (VALUES (1,interval '2 \
+         h'),(2,interval '1 h')) v(a,i) ORDER BY i) t ORDER BY a",
+        Fails("0A000"),
+        Gives("1|2\n2|1"),
+    ),
+    (
+        "SELECT array_agg(n) FROM (SELECT row_number() OVER () - e AS n FROM (SELECT l \
+         FROM (SELECT array_agg(g) AS l, 1 AS o FROM generate_series(1,50) g) v ORDER BY \
+         o) t, unnest(t.l) e) s",
+        Fails("0A000"),
+        Gives(
+            "{0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0\
+             ,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0}",
+        ),
+    ),
+    (
+        "SELECT array_agg(n) FROM (SELECT row_number() OVER () - e AS n FROM (SELECT \
+         unnest(l) AS e FROM (SELECT l FROM (SELECT array_agg(g) AS l, 1 AS o FROM \
+         generate_series(1,50) g) v ORDER BY o) t) s) u",
+        Fails("0A000"),
+        Gives(
+            "{0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0\
+             ,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0}",
+        ),
+    ),
+    (
+        "SELECT array_agg(n) FROM (SELECT row_number() OVER () - e AS n FROM (SELECT a \
+         FROM (VALUES (1)) v(a) ORDER BY a) t, LATERAL (SELECT t.a * g AS e FROM \
+         generate_series(1,50) g) u) s",
+        Fails("0A000"),
+        Gives(
+            "{0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0\
+             ,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0}",
+        ),
+    ),
+    (
+        "SELECT e, sum(e) OVER (ROWS UNBOUNDED PRECEDING) FROM (SELECT l FROM (VALUES \
+         (ARRAY[1,2],2),(ARRAY[3,4],1)) v(l,o) ORDER BY o) t, unnest(t.l) e ORDER BY e",
+        Fails("0A000"),
+        Gives("1|8\n2|10\n3|3\n4|7"),
+    ),
+    (
+        "SELECT e FROM (SELECT l FROM (VALUES (ARRAY[1,2],2),(ARRAY[3,4],1)) v(l,o) ORDER \
+         BY o) t, unnest(t.l) e LIMIT 2",
+        Fails("0A000"),
+        Gives("3\n4"),
+    ),
+    (
+        "SELECT unnest(l) FROM (SELECT l FROM (VALUES (ARRAY[1,2],2),(ARRAY[3,4],1)) \
+         v(l,o) ORDER BY o) t LIMIT 2",
+        Fails("0A000"),
+        Gives("3\n4"),
+    ),
+    (
+        "SELECT u.e FROM (SELECT a FROM (VALUES (2),(1)) v(a) ORDER BY a) t, LATERAL \
+         (SELECT t.a + g AS e FROM generate_series(1,2) g) u LIMIT 2",
+        Fails("0A000"),
+        Gives("2\n3"),
+    ),
+    (
+        "SELECT DISTINCT ON (o) o, e FROM (SELECT l, o FROM (VALUES \
+         (ARRAY[1,2],2),(ARRAY[3,4],1)) v(l,o) ORDER BY o) t, unnest(t.l) e",
+        Fails("0A000"),
+        Gives("1|3\n2|1"),
+    ),
+    (
+        "SELECT array_agg(e) FROM (SELECT e FROM (SELECT l FROM (VALUES \
+         (ARRAY[1,2],2),(ARRAY[3,4],1)) v(l,o) ORDER BY o) t, unnest(t.l) e UNION ALL \
+         SELECT 9) s",
+        Fails("0A000"),
+        Gives("{3,4,1,2,9}"),
+    ),
     ("SELECT t FROM (VALUES (1, 2)) t(a, b)", Fails("0A000"), Gives("(1,2)")),
     (
         "SELECT 'Jan 5, 2026'::date, '01/05/2026'::date",
@@ -433,6 +540,20 @@ const GUARDED: &[&str] = &[
     "SELECT count(*) FROM {t} WHERE (value->>'x')::int > 3",
 ];
 
+/// Queries of them in which values as they are stand beside JSON.
+const UNWRAPPED: &[&str] = &[
+    "SELECT coalesce(value->'x', value), coalesce(value, value->'n') FROM {t} \
+     ORDER BY partition, \"offset\"",
+    "SELECT CASE WHEN value->>'n' = '0' THEN value->'x' ELSE value END FROM {t} \
+     ORDER BY partition, \"offset\"",
+    "SELECT coalesce(t.value->'y', t.value)->>'n' FROM {t} t ORDER BY partition, \"offset\"",
+    "SELECT value FROM {t} WHERE \"offset\" = 0 AND partition = 0 UNION ALL \
+     SELECT value->'x' FROM {t} WHERE \"offset\" = 0 AND partition = 0",
+    "SELECT count(*) FROM (SELECT value->'x' FROM {t} UNION ALL SELECT value FROM {t}) s",
+    "SELECT coalesce(value->'x', key) FROM {t}",
+    "SELECT value->'x' FROM {t} UNION ALL SELECT key FROM {t}",
+];
+
 /// Queries of them whose subqueries are sorted.
 const SORTED: &[&str] = &[
     "SELECT string_agg(value->>'x', ',') FROM (SELECT value FROM {t} ORDER BY \"offset\" DESC, \
@@ -711,6 +832,21 @@ fn sorted_subqueries_keep_their_order() -> Result<()> {
     fill(&fixture, &reference, &table, &rows)?;
     let mut script = Script::default();
     SORTED.iter().for_each(|it| script.add(it.replace("{t}", &table)));
+    run_both(&script, &fixture, &reference)?;
+    Ok(())
+}
+
+#[test]
+fn values_beside_json_are_json() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
+    let table = fixture.topic("unwrapped");
+    let rows: Vec<_> = MIXED.iter().map(|value| ("'k'".to_owned(), format!("'{value}'"))).collect();
+    fill(&fixture, &reference, &table, &rows)?;
+    let mut script = Script::default();
+    UNWRAPPED.iter().for_each(|it| script.add(it.replace("{t}", &table)));
     run_both(&script, &fixture, &reference)?;
     Ok(())
 }

@@ -162,9 +162,20 @@ fn parameters_are_read_as_what_clients_say_that_they_are() {
         let statement = typed("SELECT $1::text", Type::UUID).await.expect("uuid");
         let row = client.query_one(&statement, &[&Raw(vec![0xAB; 16])]).await.expect("a uuid");
         assert_eq!(row.get::<_, &str>(0), "abababab-abab-abab-abab-abababababab");
+        let query = "SELECT coalesce(value->'x', $1)::text FROM orders LIMIT 1";
+        let code = |error: tokio_postgres::Error| error.code().map(|it| it.code().to_owned());
+        let row = &client.query(query, &[&"{\"a\": 1}"]).await.expect("JSON")[0];
+        assert_eq!(row.get::<_, Option<&str>>(0), Some("{\"a\": 1}"));
+        let refused = client.query(query, &[&"x"]).await.expect_err("no JSON");
+        assert_eq!(code(refused).as_deref(), Some("22P02"));
+        let query = "SELECT value->'x' FROM orders UNION ALL SELECT $1";
+        let refused = client.query(query, &[&"x"]).await.expect_err("no JSON");
+        assert_eq!(code(refused).as_deref(), Some("22P02"));
+        let refused = typed(query, Type::TEXT).await.expect_err("a text beside JSON");
+        assert_eq!(code(refused).as_deref(), Some("42804"));
         // What is not known is not read as something else.
         let refused = typed("SELECT $1::float8", Type::POINT).await.expect_err("no points");
-        assert_eq!(refused.code().map(|it| it.code().to_owned()).as_deref(), Some("0A000"));
+        assert_eq!(code(refused).as_deref(), Some("0A000"));
         running.stop().await;
     });
 }

@@ -42,6 +42,7 @@ mod typed_view;
 mod windows;
 
 pub(crate) use columns::BYTES_SUFFIX;
+pub(crate) use dialect::json_parameters;
 pub(crate) use functions::SERVER_VERSION;
 pub(crate) use names::SCHEMA;
 pub(crate) use past::AS_OF;

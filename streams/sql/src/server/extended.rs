@@ -12,11 +12,11 @@ use super::io::{Io, Stream};
 use super::live::live_words;
 use super::look_up::Looked;
 use super::state::{Connection, Parameter, Portal, Prepared, no_cursor};
-use crate::engine::one_column_schema;
+use crate::engine::{json_parameters, one_column_schema};
 use crate::error::{SqlError, SqlState};
 use crate::panics::contain_future;
 use crate::statements::{Command, Words, read_command, split};
-use crate::wire::{Bind, Formats, PgType, Target, read_parameter};
+use crate::wire::{Bind, Formats, JSONB, PgType, Target, read_parameter};
 
 /// How statements begin that are told by a few words, here and now.
 const UNPARSED: &[&str] = &[
@@ -262,6 +262,16 @@ fn query_parameters(
     if let Some(oid) = unknown.filter(|oid| **oid != PgType::UNKNOWN) {
         let what = format!("parameters of the type with object id {oid} are not supported");
         return Err(SqlError::unsupported(what));
+    }
+    let of_json = json_parameters(plan).map_err(SqlError::from)?;
+    for (index, oid) in declared.iter().enumerate() {
+        let is_text =
+            PgType::data_type_of(*oid).is_some() && ![PgType::JSON.oid, JSONB].contains(oid);
+        if is_text && of_json.contains(&format!("${}", index + 1)) {
+            let what = format!("parameter ${} beside JSON has another type", index + 1);
+            let hint = "Write ::json behind it.";
+            return Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint));
+        }
     }
     let mut parameters: Vec<_> = declared.iter().map(|oid| parameter(*oid, None)).collect();
     // Also those that the plan does not need.

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{Expr, ScalarUDF};
+use datafusion::logical_expr::ScalarUDF;
 
 use super::by_row::{
     Body, RESULT_BYTES_MAX, Returns, Row, function, is_text, text_field, text_value, too_much,
@@ -43,8 +42,6 @@ pub(super) const JSONB_PAIR: &str = "jsonb_pair";
 pub(super) const JSON_ROW: &str = "json_of_row";
 pub(super) const JSON_OBJECT: &str = "json_of_pairs";
 pub(super) const JSONB_OBJECT: &str = "jsonb_of_pairs";
-/// JSON as it is, of which it is told that it is JSON.
-const SAME: &str = "same_json";
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     const ALL: &[(&str, Returns, Body)] = &[
@@ -65,7 +62,6 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
             member_list(row, true, |_, it| canonical_inner(it))
         }),
         (JSON_OF, json_of_any, item),
-        (SAME, json_of_text, same_text),
         (JSON_LINE, json_of_any, |row| Ok(text_value(on_line(row.text(0).unwrap_or_default())))),
         (JSONB_OF, json_of_any, |row| json_of(row, 0, Form::Jsonb).map(text_value)),
         ("to_json", json_of_any, |row| strict(row, Form::Json)),
@@ -89,20 +85,6 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         ("jsonb_build_object", json_of_all, |row| built_object(row, Form::Jsonb)),
     ];
     ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
-}
-
-/// An expression that gives JSON, though the engine does not know.
-pub(super) fn same_json(expr: Expr) -> Expr {
-    let same = function(SAME, json_of_text, same_text);
-    Expr::ScalarFunction(ScalarFunction::new_udf(same, vec![expr]))
-}
-
-fn json_of_text(fields: &[FieldRef]) -> Result<Field, String> {
-    one_json(fields).map(|()| json_field("", DataType::Utf8View))
-}
-
-fn same_text(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
-    Ok(row.values[0].clone())
 }
 
 fn one_json(fields: &[FieldRef]) -> Result<(), String> {

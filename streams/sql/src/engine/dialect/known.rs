@@ -52,7 +52,6 @@ const INTERNAL: &[&str] = &[
     "pattern_of_both_cases",
     "regexp_matches_of",
     "regexp_pieces_of",
-    "same_json",
     "most_of_values",
     "textout",
     "value_at_part",

@@ -74,6 +74,10 @@ fn ends_with_escape(pattern: &str) -> bool {
     pattern.chars().rev().take_while(|it| *it == ESCAPE).count() % 2 == 1
 }
 
+/// Bytes of texts times those of their patterns, for one batch of rows, where patterns end with the
+/// escape character: none of it is interrupted.
+const STEPS_MAX: usize = 100_000_000;
+
 fn truth(types: &[DataType]) -> Option<DataType> {
     let are_texts = types.iter().all(|it| it.is_string() || it.is_null());
     are_texts.then_some(DataType::Boolean)
@@ -84,11 +88,27 @@ fn compare(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     if !patterns.iter().flatten().any(ends_with_escape) {
         return Ok(Arc::new(like(&texts, &patterns).map_err(of_arrow)?));
     }
-    let found = texts.iter().zip(&patterns).map(|it| match it {
-        (Some(text), Some(pattern)) => is_like(text, pattern).map(Some).map_err(|_| dangling()),
-        _ => Ok(None),
+    // The engine has the others, whose work does not grow with the length of the pattern.
+    let others = patterns.iter().map(|it| it.filter(|it| !ends_with_escape(it)));
+    let others: StringViewArray = others.collect();
+    let found = like(&texts, &others).map_err(of_arrow)?;
+    let mut steps = 0_usize;
+    let found = texts.iter().zip(&patterns).zip(&found).map(|it| match it {
+        ((Some(text), Some(pattern)), None) => {
+            steps = steps.saturating_add(text.len().saturating_mul(pattern.len()));
+            if steps > STEPS_MAX {
+                return Err(too_long());
+            }
+            is_like(text, pattern).map(Some).map_err(|_| dangling())
+        }
+        (_, found) => Ok(found),
     });
     Ok(Arc::new(found.collect::<Result<BooleanArray, SqlError>>()?))
+}
+
+fn too_long() -> SqlError {
+    let what = "texts and LIKE patterns that end with the escape character are too long";
+    SqlError::new(SqlState("54000"), what)
 }
 
 fn dangling() -> SqlError {
@@ -168,6 +188,18 @@ mod tests {
         ] {
             assert_eq!(with_backslashes(pattern, escape), expected, "{pattern}");
         }
+    }
+
+    #[test]
+    fn texts_times_patterns_that_end_with_the_escape_character_are_bounded() {
+        let compared = |text: &str, pattern: &str| {
+            let texts: ArrayRef = Arc::new(StringViewArray::from(vec![text, "ab"]));
+            let patterns: ArrayRef = Arc::new(StringViewArray::from(vec![pattern, "a\\"]));
+            compare(&[texts, patterns]).expect_err("the second one is wrong").state
+        };
+        let long = "a".repeat(100_000);
+        assert_eq!(compared(&long, &format!("%{}b", &long[..50_000])), SqlState::INVALID_ESCAPE);
+        assert_eq!(compared(&long, &format!("%{}b\\", &long[..50_000])), SqlState("54000"));
     }
 
     #[test]

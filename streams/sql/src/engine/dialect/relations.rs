@@ -501,7 +501,8 @@ fn check_json(union: &Union, index: usize) -> Result<()> {
         Some(other) => {
             let of = sql_name(other.data_type());
             let what = format!("UNION types json and {of} cannot be matched");
-            Err(SqlError::new(SqlState::DATATYPE, what).into_engine())
+            let hint = "Write ::json behind the other value, or ::text behind the JSON.";
+            Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint).into_engine())
         }
     }
 }

@@ -5,12 +5,13 @@
 //! What a subquery is sorted by is carried up to where it counts, in columns of its own that no
 //! query names.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, JoinType, Result, ScalarValue};
+use datafusion::common::{Column, DFSchema, DataFusionError, JoinType, Result, ScalarValue};
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::{AggregateFunction, Sort, WindowFunction};
 use datafusion::logical_expr::{
@@ -19,6 +20,7 @@ use datafusion::logical_expr::{
     WindowFrameBound, WindowFrameUnits, lit,
 };
 
+use super::dependent::lateral_of;
 use super::inexact::refused;
 use super::names::APART;
 use crate::error::SqlError;
@@ -38,16 +40,50 @@ pub(in crate::engine) fn with_sorted_inputs(plan: LogicalPlan) -> Result<Logical
     if !has_order(&plan)? {
         return Ok(plan);
     }
-    let sorted = plan.transform_up_with_subqueries(|plan| match plan {
+    // Whether the order of rows counts for what is above, of each plan on the way down.
+    let counts = RefCell::new(vec![true]);
+    let sorted = plan.transform_down_up_with_subqueries(
+        |plan| {
+            let mut counts = counts.borrow_mut();
+            let is_above = counts.last().copied().unwrap_or(true);
+            counts.push(order_counts_below(&plan, is_above));
+            Ok(Transformed::no(plan))
+        },
+        |plan| {
+            counts.borrow_mut().pop();
+            let counts = counts.borrow().last().copied().unwrap_or(true);
+            with_order(plan, counts)
+        },
+    );
+    Ok(unsorted_below(sorted?.data)?)
+}
+
+fn order_counts_below(plan: &LogicalPlan, counts_above: bool) -> bool {
+    match plan {
+        LogicalPlan::Distinct(Distinct::All(_)) | LogicalPlan::Sort(_) => false,
+        LogicalPlan::Aggregate(it) => it.aggr_expr.iter().any(is_ordered_aggregate),
+        LogicalPlan::Distinct(Distinct::On(_))
+        | LogicalPlan::Limit(_)
+        | LogicalPlan::Window(_)
+        | LogicalPlan::Subquery(_) => true,
+        _ => counts_above,
+    }
+}
+
+/// `counts` says that the order of the plan's rows counts for what is above it.
+fn with_order(plan: LogicalPlan, counts: bool) -> Result<Transformed<LogicalPlan>> {
+    match plan {
         LogicalPlan::Aggregate(it) if it.aggr_expr.iter().any(is_ordered_aggregate) => {
             aggregate(it)
         }
         LogicalPlan::Window(it) if it.window_expr.iter().any(depends_on_places) => window(it),
         LogicalPlan::Distinct(Distinct::On(it)) => first_of_each(it),
-        LogicalPlan::Union(it) if has_sorted_part(&it)? => united(&it),
+        LogicalPlan::Union(it) if counts && has_sorted_part(&it) => united(&it),
+        LogicalPlan::Limit(it) if order_of(&it.input).is_some_and(|it| it.is_spread) => {
+            Err(spread("LIMIT"))
+        }
         other => Ok(Transformed::no(other)),
-    });
-    Ok(unsorted_below(sorted?.data)?)
+    }
 }
 
 /// The plan without the order of queries that depend on the rows around them: it counts in
@@ -109,6 +145,13 @@ fn bare(expr: &Expr) -> &Expr {
     }
 }
 
+fn unaliased(mut expr: Expr) -> Expr {
+    while let Expr::Alias(alias) = expr {
+        expr = *alias.expr;
+    }
+    expr
+}
+
 fn is_ordered_aggregate(expr: &Expr) -> bool {
     matches!(bare(expr), Expr::AggregateFunction(AggregateFunction { func, params })
         if ORDERED.contains(&func.name()) && params.order_by.is_empty() && !params.distinct)
@@ -131,12 +174,17 @@ fn aggregate(of: Aggregate) -> Result<Transformed<LogicalPlan>> {
     let Some(input) = carried(&of.input)? else {
         return Ok(Transformed::no(LogicalPlan::Aggregate(of)));
     };
+    input.keys.iter().try_for_each(|key| check_key(&key.expr, input.plan.schema()))?;
+    // Several rows of one key keep their order here, but not those of several queries.
+    if order_of(&of.input).is_some_and(|it| it.origin == Origin::Parts && it.is_spread) {
+        return Err(spread("an aggregate"));
+    }
     let ordered = of.aggr_expr.into_iter().map(|expr| {
         if !is_ordered_aggregate(&expr) {
             return expr;
         }
         let name = expr.schema_name().to_string();
-        match expr.unalias() {
+        match unaliased(expr) {
             Expr::AggregateFunction(mut it) => {
                 it.params.order_by.clone_from(&input.keys);
                 Expr::AggregateFunction(it).alias(name)
@@ -151,7 +199,14 @@ fn aggregate(of: Aggregate) -> Result<Transformed<LogicalPlan>> {
 
 /// Functions of one window that need no order stay below those that do.
 fn window(of: Window) -> Result<Transformed<LogicalPlan>> {
-    let Some(input) = carried(&of.input)? else {
+    let input = match order_of(&of.input) {
+        Some(it) if it.is_spread => return Err(spread("a window")),
+        // They come one behind the other.
+        Some(it) if it.origin == Origin::Parts => None,
+        Some(_) => carried(&of.input)?,
+        None => None,
+    };
+    let Some(input) = input else {
         return Ok(Transformed::no(LogicalPlan::Window(of)));
     };
     let columns = of.schema.columns();
@@ -163,7 +218,7 @@ fn window(of: Window) -> Result<Transformed<LogicalPlan>> {
     }
     let sorted = sorted.into_iter().map(|expr| {
         let name = expr.schema_name().to_string();
-        match expr.unalias() {
+        match unaliased(expr) {
             Expr::WindowFunction(mut it) => {
                 in_order(&mut it, &input.keys);
                 Expr::WindowFunction(it).alias(name)
@@ -193,6 +248,10 @@ fn first_of_each(of: DistinctOn) -> Result<Transformed<LogicalPlan>> {
     let Some(input) = carried(&of.input)? else {
         return Ok(Transformed::no(LogicalPlan::Distinct(Distinct::On(of))));
     };
+    let is_told = of.sort_expr.as_ref().is_some_and(|it| it.len() > of.on_expr.len());
+    if !is_told && order_of(&of.input).is_some_and(|it| it.is_spread) {
+        return Err(spread("DISTINCT ON"));
+    }
     let mut sorted = of.sort_expr.unwrap_or_else(|| {
         of.on_expr.iter().map(|it| Sort::new(it.clone(), true, false)).collect()
     });
@@ -214,17 +273,68 @@ fn united(of: &Union) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(plan))
 }
 
-fn has_sorted_part(of: &Union) -> Result<bool> {
-    for input in &of.inputs {
-        let is_sorted = match input.as_ref() {
-            LogicalPlan::Union(inner) => has_sorted_part(inner)?,
-            other => carried(other)?.is_some(),
-        };
-        if is_sorted {
-            return Ok(true);
+fn has_sorted_part(of: &Union) -> bool {
+    of.inputs.iter().any(|input| match input.as_ref() {
+        LogicalPlan::Union(inner) => has_sorted_part(inner),
+        other => order_of(other).is_some_and(|it| it.origin == Origin::Sort && !it.is_spread),
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// ORDER BY of a subquery, or DISTINCT ON.
+    Sort,
+    Window,
+    /// Parts of a UNION ALL.
+    Parts,
+}
+
+/// The order of a plan's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Order {
+    origin: Origin,
+    /// One sorted row became several, whose order is not known: those of an array, or of a
+    /// subquery that depends on the row.
+    is_spread: bool,
+}
+
+/// The order of the rows of a plan that [`carried`] finds.
+fn order_of(plan: &LogicalPlan) -> Option<Order> {
+    let of = |origin| Some(Order { origin, is_spread: false });
+    let spread = |input: &LogicalPlan, is_it: bool| {
+        let is_sorted = |it: &Order| it.origin != Origin::Parts;
+        order_of(input).map(|it| Order { is_spread: it.is_spread || is_it && is_sorted(&it), ..it })
+    };
+    match plan {
+        LogicalPlan::Sort(_) => of(Origin::Sort),
+        LogicalPlan::Projection(it) => order_of(&it.input),
+        LogicalPlan::SubqueryAlias(it) => order_of(&it.input),
+        LogicalPlan::Filter(it) => order_of(&it.input),
+        LogicalPlan::Limit(it) => order_of(&it.input),
+        LogicalPlan::Distinct(Distinct::On(it)) => {
+            it.sort_expr.as_ref().and_then(|_| of(Origin::Sort))
         }
+        LogicalPlan::Window(it) => match window_keys(it) {
+            Some(keys) if keys.is_empty() => order_of(&it.input),
+            keys => keys.and_then(|_| of(Origin::Window)),
+        },
+        LogicalPlan::Unnest(it) => spread(&it.input, true),
+        LogicalPlan::Join(it) if matches!(it.join_type, JoinType::Inner | JoinType::Left) => {
+            spread(&it.left, lateral_of(&it.right).is_some())
+        }
+        LogicalPlan::Union(it) => {
+            let is_spread = |it: &Arc<LogicalPlan>| order_of(it).is_some_and(|it| it.is_spread);
+            let origin = if has_sorted_part(it) { Origin::Sort } else { Origin::Parts };
+            Some(Order { origin, is_spread: it.inputs.iter().any(is_spread) })
+        }
+        _ => None,
     }
-    Ok(false)
+}
+
+fn spread(what: &str) -> DataFusionError {
+    let hint = "Write ORDER BY in OVER, or in a subquery around it, of all that counts.";
+    let of = format!("{what} of arrays or LATERAL subqueries beside a sorted subquery");
+    refused(&of).with_hint(hint).into_engine()
 }
 
 /// A plan whose rows have an order.
@@ -327,7 +437,6 @@ fn with_columns(plan: &LogicalPlan, keys: &[Sort]) -> Result<Ordered> {
         if keys[..index].iter().any(|it| it.expr == key.expr) {
             continue;
         }
-        check_key(&key.expr, plan.schema())?;
         let expr = match &key.expr {
             Expr::Column(_) => key.expr.clone(),
             other => {
@@ -349,7 +458,7 @@ fn with_columns(plan: &LogicalPlan, keys: &[Sort]) -> Result<Ordered> {
 fn check_key(key: &Expr, schema: &DFSchema) -> Result<()> {
     match key.get_type(schema) {
         Ok(DataType::Interval(_) | DataType::List(_)) => {
-            Err(refused("an aggregate or window over a subquery sorted by an interval or an array")
+            Err(refused("an aggregate over a subquery sorted by an interval or an array")
                 .into_engine())
         }
         _ => Ok(()),
@@ -377,7 +486,6 @@ fn distinct(of: &DistinctOn) -> Result<Option<Ordered>> {
     let Some(sorted) = &of.sort_expr else { return Ok(None) };
     let (mut select, mut names) = (of.select_expr.clone(), Vec::new());
     for key in sorted.iter().take(of.on_expr.len()) {
-        check_key(&key.expr, of.input.schema())?;
         let name = added();
         select.push(key.expr.clone().alias(&name));
         names.push(Sort { expr: Expr::Column(Column::new_unqualified(name)), ..key.clone() });
@@ -389,11 +497,7 @@ fn distinct(of: &DistinctOn) -> Result<Option<Ordered>> {
 
 /// Rows of a window have its order, or without one that of their input.
 fn windowed(of: &Window) -> Result<Option<Ordered>> {
-    let Some(Expr::WindowFunction(first)) = of.window_expr.first().map(bare) else {
-        return Ok(None);
-    };
-    let parts = first.params.partition_by.iter().map(|it| Sort::new(it.clone(), true, false));
-    let keys: Vec<_> = parts.chain(first.params.order_by.iter().cloned()).collect();
+    let Some(keys) = window_keys(of) else { return Ok(None) };
     let input = match keys.is_empty() {
         true => carried(&of.input)?,
         false => Some(with_columns(&of.input, &keys)?),
@@ -401,6 +505,13 @@ fn windowed(of: &Window) -> Result<Option<Ordered>> {
     let Some(Ordered { plan, keys }) = input else { return Ok(None) };
     let plan = Window::try_new(of.window_expr.clone(), Arc::new(plan))?;
     Ok(Some(Ordered { plan: LogicalPlan::Window(plan), keys }))
+}
+
+/// The order that rows need for the first of the functions.
+fn window_keys(of: &Window) -> Option<Vec<Sort>> {
+    let Some(Expr::WindowFunction(first)) = of.window_expr.first().map(bare) else { return None };
+    let parts = first.params.partition_by.iter().map(|it| Sort::new(it.clone(), true, false));
+    Some(parts.chain(first.params.order_by.iter().cloned()).collect())
 }
 
 fn unnested(of: &datafusion::logical_expr::Unnest, input: Ordered) -> Result<Ordered> {
@@ -423,7 +534,7 @@ fn unnested(of: &datafusion::logical_expr::Unnest, input: Ordered) -> Result<Ord
 
 /// Queries that are united, by the number of each and the places of its rows.
 fn numbered(of: &Union) -> Result<Ordered> {
-    let names = Names { part: added(), place: has_sorted_part(of)?.then(added) };
+    let names = Names { part: added(), place: has_sorted_part(of).then(added) };
     let mut count = 0;
     let plan = names.numbered(of, &mut count)?;
     let column =
@@ -462,6 +573,7 @@ impl Names {
             return LogicalPlanBuilder::from(part.clone()).project(columns)?.build();
         };
         match carried(part)? {
+            Some(_) if order_of(part).is_some_and(|it| it.is_spread) => Err(spread("UNION ALL")),
             None => {
                 let none = lit(ScalarValue::UInt64(Some(0))).alias(place);
                 LogicalPlanBuilder::from(part.clone()).project(columns.chain([none]))?.build()

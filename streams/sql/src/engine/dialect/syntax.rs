@@ -252,11 +252,16 @@ fn hide_aggregate(root: &mut Expr) -> Result<(), SqlError> {
             let what = "syntax error at or near \"[\"";
             Err(SqlError::new(SqlState::SYNTAX, what).with_hint("Write brackets around the call."))
         }
-        Expr::Nested(inner) if is_call(inner) => {
-            *root = call("coalesce", vec![inner.as_ref().clone()]);
+        nested => {
+            let mut inner = nested;
+            while let Expr::Nested(it) = inner {
+                inner = it;
+            }
+            if is_call(inner) {
+                *root = call("coalesce", vec![inner.clone()]);
+            }
             Ok(())
         }
-        _ => Ok(()),
     }
 }
 

@@ -28,13 +28,13 @@ use datafusion::sql::sqlparser::ast::{
 use super::casts::number_of;
 use super::conversions::{To, converted};
 use super::inexact::refused;
-use super::json_functions::same_json;
 use super::jsonb::canonical;
 use super::operands::json_is_not_compared;
 use super::own::sql_name;
 use super::planned::type_of;
 use super::quoted_times::as_value;
 use super::rewrites::cast_to;
+use super::same_json::{column_as_json, parameter_as_json, same_json};
 use super::set_operations::SIDES;
 use super::united::is_set_operation;
 use super::written::is_timestamp;
@@ -43,6 +43,9 @@ use crate::wire::PgType;
 
 /// Functions that give one of their operands.
 const GIVE_ONE: &[&str] = &["coalesce", "greatest", "least", "nullif"];
+
+/// Column of topics that `->` reads as JSON.
+const VALUE: &str = "value";
 
 /// What texts are.
 const TEXT: DataType = DataType::Utf8View;
@@ -140,6 +143,14 @@ type Sides = (Arc<LogicalPlan>, Arc<LogicalPlan>);
 /// The engine makes the left side of INTERSECT and EXCEPT distinct by itself.
 fn typed_sides((mut left, mut right): Sides, is_union: bool) -> Result<Transformed<Sides>> {
     let mut is_changed = false;
+    for index in 0..left.schema().fields().len().min(right.schema().fields().len()) {
+        let is_of_json = |side: &LogicalPlan| is_json(side.schema().field(index));
+        match (is_of_json(&left), is_of_json(&right)) {
+            (true, false) => is_changed |= set_json(&mut right, index)?,
+            (false, true) => is_changed |= set_json(&mut left, index)?,
+            _ => {}
+        }
+    }
     for side in [&mut left, &mut right] {
         let is_text = |index| literal(side, index).is_none() || is_union && is_distinct(side);
         if (0..side.schema().fields().len()).any(|it| is_null(side, it) && is_text(it)) {
@@ -167,22 +178,27 @@ fn typed_sides((mut left, mut right): Sides, is_union: bool) -> Result<Transform
 /// The literal without a type that a column is. The engine's own texts are of another type than
 /// those of quotes.
 fn literal(plan: &LogicalPlan, index: usize) -> Option<&ScalarValue> {
+    match column(plan, index)? {
+        Expr::Literal(value @ (ScalarValue::Null | ScalarValue::Utf8(Some(_))), None) => {
+            Some(value)
+        }
+        _ => None,
+    }
+}
+
+/// The expression that a column is.
+fn column(plan: &LogicalPlan, index: usize) -> Option<&Expr> {
     match plan {
         LogicalPlan::Projection(projection) => {
             let mut expr = projection.expr.get(index)?;
             while let Expr::Alias(alias) = expr {
                 expr = &alias.expr;
             }
-            match expr {
-                Expr::Literal(value @ (ScalarValue::Null | ScalarValue::Utf8(Some(_))), None) => {
-                    Some(value)
-                }
-                _ => None,
-            }
+            Some(expr)
         }
         LogicalPlan::Limit(_)
         | LogicalPlan::SubqueryAlias(_)
-        | LogicalPlan::Distinct(Distinct::All(_)) => literal(plan.inputs()[0], index),
+        | LogicalPlan::Distinct(Distinct::All(_)) => column(plan.inputs()[0], index),
         _ => None,
     }
 }
@@ -228,13 +244,17 @@ fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         _ => return Ok(Transformed::no(expr)),
     };
-    let (quoted, others): (Vec<_>, Vec<_>) = operands.into_iter().partition(|it| is_quoted(it));
+    let (quoted, mut others): (Vec<_>, Vec<_>) = operands.into_iter().partition(|it| is_quoted(it));
     let is_null_of_json = |it: &&mut Expr| **it == lit("null");
-    if quoted.iter().any(is_null_of_json) && others.len() == 1 && is_nullif {
+    if let [other] = others.as_slice()
+        && is_nullif
+        && quoted.iter().any(is_null_of_json)
+        && other.get_type(schema)?.is_string()
+    {
         // Of JSON as tables of typed columns have it: there is one text for its null.
         return Ok(Transformed::no(expr));
     }
-    if gives_json(&others, schema)? {
+    if gives_json(&mut others, schema)? {
         for it in quoted {
             if let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = &*it {
                 of_json(text)?;
@@ -278,25 +298,43 @@ fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::new_transformed(expr, is_changed))
 }
 
-/// Whether operands are JSON. They are all then, as there is no type that is common to JSON and
-/// another one.
-fn gives_json(operands: &[&mut Expr], schema: &DFSchema) -> Result<bool> {
-    let (mut has_json, mut other) = (false, None);
+/// Whether operands are JSON. They all become JSON then, as there is no type that is common to
+/// JSON and another one.
+fn gives_json(operands: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
+    let mut has_json = false;
+    for operand in &*operands {
+        has_json |= is_json(&operand.to_field(schema)?.1);
+    }
+    if !has_json {
+        return Ok(false);
+    }
     for operand in operands {
         let (_, field) = operand.to_field(schema)?;
-        match is_json(&field) {
-            true => has_json = true,
-            false if field.data_type().is_null() => {}
-            false => other = Some(field),
+        if is_json(&field) {
+            continue;
+        }
+        match read_as_json(operand, &field) {
+            Some(read) => **operand = read,
+            None if field.data_type().is_null() => {}
+            None => {
+                let of = sql_name(field.data_type());
+                let what = format!("types json and {of} cannot be matched");
+                let hint = "Write ::json behind the other value, or ::text behind the JSON.";
+                return Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint).into_engine());
+            }
         }
     }
-    match other.filter(|_| has_json) {
-        None => Ok(has_json),
-        Some(other) => {
-            let what = format!("types json and {} cannot be matched", sql_name(other.data_type()));
-            let hint = "Write ::text behind the JSON, or to_json around the other value.";
-            Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint).into_engine())
+    Ok(true)
+}
+
+/// An expression beside JSON as JSON: parameters of no known type, and the values of topics.
+fn read_as_json(expr: &Expr, field: &Field) -> Option<Expr> {
+    match expr {
+        Expr::Placeholder(it) if it.field.is_none() => Some(parameter_as_json(expr.clone())),
+        Expr::Column(it) if it.name == VALUE && field.data_type().is_string() => {
+            Some(column_as_json(expr.clone()))
         }
+        _ => None,
     }
 }
 
@@ -354,6 +392,14 @@ fn set_type(plan: &mut Arc<LogicalPlan>, index: usize, to: &FieldRef) -> Result<
         return Ok(false);
     };
     *plan = Arc::new(with_literal(LogicalPlan::clone(plan), index, typed?)?);
+    Ok(true)
+}
+
+/// Has a column that stands beside JSON be read as JSON, if it may be.
+fn set_json(plan: &mut Arc<LogicalPlan>, index: usize) -> Result<bool> {
+    let Some(expr) = column(plan, index) else { return Ok(false) };
+    let Some(read) = read_as_json(expr, plan.schema().field(index)) else { return Ok(false) };
+    *plan = Arc::new(with_literal(LogicalPlan::clone(plan), index, read)?);
     Ok(true)
 }
 

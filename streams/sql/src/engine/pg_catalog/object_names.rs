@@ -2,7 +2,8 @@
 
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, ObjectNamePart, SelectItem, SetExpr,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, SelectItem,
+    SetExpr, Value, ValueWithSpan,
 };
 
 use super::super::dialect::column_name;
@@ -10,30 +11,87 @@ use super::super::dialect::column_name;
 /// Types whose values are oids and whose texts are names.
 pub(super) const NAMED: &[&str] = &["regclass", "regnamespace", "regproc", "regrole", "regtype"];
 
-/// Has columns that a client is told be the names of objects, which are their oids elsewhere.
-pub(super) fn show_names(body: &mut SetExpr) {
+/// Has columns that a client is told be the names of objects, which are their oids elsewhere. They
+/// stay oids where a side of a set operation has other values, and where rows are sorted by them.
+pub(super) fn show_names(query: &mut Query) {
+    if let (SetExpr::Query(inner), None) = (query.body.as_mut(), &query.order_by) {
+        return show_names(inner);
+    }
+    for index in columns_of_names(&query.body) {
+        if !is_sorted_by(query, index) {
+            show_name(&mut query.body, index);
+        }
+    }
+}
+
+/// The columns that are names of objects in each side.
+fn columns_of_names(body: &SetExpr) -> Vec<usize> {
     match body {
-        SetExpr::Query(query) => show_names(&mut query.body),
+        SetExpr::Query(query) if query.order_by.is_none() => columns_of_names(&query.body),
         SetExpr::SetOperation { left, right, .. } => {
-            show_names(left);
-            show_names(right);
+            let of_right = columns_of_names(right);
+            let of_left = columns_of_names(left).into_iter();
+            of_left.filter(|it| of_right.contains(it)).collect()
         }
         SetExpr::Select(select) => {
-            for item in &mut select.projection {
-                let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) =
-                    &*item
-                else {
-                    continue;
-                };
-                let Some(named) = named(expr) else { continue };
-                let alias = match &*item {
-                    SelectItem::ExprWithAlias { alias, .. } => alias.clone(),
-                    _ => Ident::with_quote('"', column_name(expr)),
-                };
-                *item = SelectItem::ExprWithAlias { expr: named, alias };
-            }
+            // The places of those behind a `*` are not known.
+            let items = select.projection.iter().map_while(expression).enumerate();
+            items.filter(|(_, (expr, _))| named(expr).is_some()).map(|(index, _)| index).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn expression(item: &SelectItem) -> Option<(&Expr, Ident)> {
+    match item {
+        SelectItem::UnnamedExpr(expr) => Some((expr, Ident::with_quote('"', column_name(expr)))),
+        SelectItem::ExprWithAlias { expr, alias } => Some((expr, alias.clone())),
+        _ => None,
+    }
+}
+
+fn show_name(body: &mut SetExpr, index: usize) {
+    match body {
+        SetExpr::Query(query) => show_name(&mut query.body, index),
+        SetExpr::SetOperation { left, right, .. } => {
+            show_name(left, index);
+            show_name(right, index);
+        }
+        SetExpr::Select(select) => {
+            let item = &mut select.projection[index];
+            let Some((expr, alias)) = expression(item) else { return };
+            let Some(named) = named(expr) else { return };
+            *item = SelectItem::ExprWithAlias { expr: named, alias };
         }
         _ => {}
+    }
+}
+
+/// Whether rows may be sorted by a column, which PostgreSQL does by its oids.
+fn is_sorted_by(query: &Query, index: usize) -> bool {
+    let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &query.order_by else {
+        return query.order_by.is_some();
+    };
+    let mut first = query.body.as_ref();
+    while let SetExpr::SetOperation { left, .. } = first {
+        first = left;
+    }
+    let SetExpr::Select(select) = first else { return true };
+    let Some((expr, alias)) = select.projection.get(index).and_then(expression) else {
+        return true;
+    };
+    let place = (index + 1).to_string();
+    keys.iter().any(|key| match &key.expr {
+        Expr::Identifier(name) => folded(name) == folded(&alias),
+        Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => *digits == place,
+        other => other == expr,
+    })
+}
+
+fn folded(name: &Ident) -> String {
+    match name.quote_style {
+        None => name.value.to_lowercase(),
+        Some(_) => name.value.clone(),
     }
 }
 

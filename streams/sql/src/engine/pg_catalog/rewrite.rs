@@ -46,7 +46,7 @@ const COLLATIONS: &[&str] = &["C", "POSIX", "default", "ucs_basic"];
 /// Rewrites a statement in its place.
 pub(crate) fn rewrite(statement: &mut Statement) {
     if let Statement::Query(query) = statement {
-        show_names(&mut query.body);
+        show_names(query);
     }
     let ControlFlow::Continue(()) = statement.visit(&mut Rewriter);
 }
