@@ -4,6 +4,7 @@
 //! the contents by a fingerprint. Any input is accepted, as for LZ4: what is not exactly one frame
 //! of one block is an error.
 
+use std::alloc::Layout;
 use std::cell::RefCell;
 use std::fmt;
 
@@ -20,6 +21,12 @@ const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 
 /// Room for what noise takes: with less of it, shorter encodings would depend on the room.
 const ROOM_BYTES: usize = BLOCK_BYTES + 256;
+
+/// About what a decoder takes.
+const CONTEXT_BYTES: usize = 96 << 10;
+
+/// Error code of the library for memory that cannot be had: the number 64, negated.
+const NO_MEMORY: usize = 64_usize.wrapping_neg();
 
 /// Encodes blocks in the dense form, one at a time, for background work.
 pub struct DenseEncoder {
@@ -71,13 +78,24 @@ pub fn decode_dense(encoded: &[u8], into: &mut Block) -> Result<(), DecodeError>
         return Err(DecodeError);
     }
     CONTEXT.with_borrow_mut(|context| {
-        if context.is_none() {
-            *context = DCtx::try_create();
-        }
-        let context = context.as_mut().ok_or(DecodeError)?;
-        match context.decompress(into.as_mut_slice(), encoded) {
-            Ok(BLOCK_BYTES) => Ok(()),
-            Ok(_) | Err(_) => Err(DecodeError),
-        }
+        let context = context.get_or_insert_with(|| DCtx::try_create().unwrap_or_else(end_process));
+        decode_with(context, encoded, into)
     })
+}
+
+fn decode_with(
+    context: &mut DCtx<'_>,
+    encoded: &[u8],
+    into: &mut Block,
+) -> Result<(), DecodeError> {
+    match context.decompress(into.as_mut_slice(), encoded) {
+        Ok(BLOCK_BYTES) => Ok(()),
+        Err(code) if code == NO_MEMORY => end_process(),
+        Ok(_) | Err(_) => Err(DecodeError),
+    }
+}
+
+/// Ends the process, as all allocations do that fail: intact data must not be taken for damaged.
+fn end_process<T>() -> T {
+    std::alloc::handle_alloc_error(Layout::new::<[u8; CONTEXT_BYTES]>())
 }

@@ -86,3 +86,44 @@ proptest! {
         let _any = decode_dense(&frame, &mut [0; BLOCK_BYTES]);
     }
 }
+
+/// Set for the process that is to run out of memory.
+const IS_SHORT: &str = "DENSE_IS_SHORT_OF_MEMORY";
+
+/// Goal: memory that cannot be had is never taken for damaged data.
+/// Method: in a process of its own with little address space, which takes all of it before the
+/// first block is decoded.
+#[test]
+fn a_decoder_that_finds_no_memory_ends_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+
+    if std::env::var_os(IS_SHORT).is_some() {
+        return run_short_of_memory();
+    }
+    let program = std::env::current_exe().expect("this is a program");
+    let name = "a_decoder_that_finds_no_memory_ends_the_process";
+    let status = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 1000000; ulimit -c 0; exec \"$0\" --exact \"$1\" --nocapture"])
+        .arg(program)
+        .arg(name)
+        .env(IS_SHORT, "1")
+        .stderr(std::process::Stdio::null())
+        .status();
+    let status = status.expect("a shell starts");
+    assert_eq!(status.signal(), Some(6), "aborted: {status}");
+}
+
+fn run_short_of_memory() {
+    let frame = encoder().encode(&text(3), BLOCK_BYTES).expect("text shrinks").to_vec();
+    let mut block = [0; BLOCK_BYTES];
+    let mut taken: Vec<Vec<u8>> = Vec::with_capacity(1 << 16);
+    for length in [64 << 20, 1 << 20, 64 << 10, 4 << 10] {
+        let mut more = Vec::new();
+        while more.try_reserve_exact(length).is_ok() && taken.len() < taken.capacity() {
+            taken.push(std::mem::take(&mut more));
+        }
+    }
+    let decoded = decode_dense(&frame, &mut block);
+    drop(taken);
+    assert_eq!(decoded, Ok(()), "it is not damaged");
+}
