@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
 use model::{Contents, ModelVolume, Random, Texture, check_same, for_each_seed};
-use support::{Pool, check_sound_when_empty, check_sums, settle};
+use support::{Pool, check_sound_when_empty, check_sums, compress_idle, settle};
 use volumes::{
     CapacityClass, Engine, Recovery, Reduction, ResizeErrorKind, ShrinkPolicy, Volume,
     VolumeErrorKind, VolumeSpec,
@@ -261,6 +261,46 @@ fn a_snapshot_claims_what_it_shares_until_it_is_gone() {
     let _full = fill_up(&*any);
     check_all_can_be_written(&*sure, 3);
     check_all_can_be_written(&*engine.volume("copy").expect("it is there"), 4);
+    drop((sure, any));
+    check_sound_when_empty(&engine);
+}
+
+/// Contents that are compressed once more when they are idle.
+fn text(block: u64) -> Vec<u8> {
+    let mut random = Random::new(block ^ 0x7E47);
+    (0..4096).map(|_| b"etaoin shrdlu etaoin eee"[random.index(24)]).collect()
+}
+
+#[test]
+fn a_volume_restored_from_an_idle_snapshot_is_overwritten_whole_in_a_full_pool() {
+    let pool = Pool::new(40 * MIB, 1);
+    let engine = pool.open();
+    let sure = engine.create_volume(guaranteed("sure", 8 * MIB)).expect("it fits");
+    for block in 0..2048 {
+        sure.write(block * BLOCK, &text(block)).expect("a guaranteed write never fails");
+    }
+    let name = "s".parse().expect("a good name");
+    engine.create_snapshots(&["sure"], &name, 1).expect("it fits");
+    check_all_can_be_written(&*sure, 1);
+    settle(&engine);
+    for _ in 0..3 {
+        compress_idle(&engine, usize::MAX);
+    }
+    assert_eq!(engine.usage().idle_page_count, 2048, "those of the snapshot");
+    engine.restore_snapshot("sure", "s").expect("it fits");
+    engine.delete_snapshot("sure", "s").expect("it is there");
+    settle(&engine);
+    let any = engine.create_volume(thin("any", 64 * MIB)).expect("it can be made");
+    let _full = fill_up(&*any);
+    for block in 0..2048 {
+        let mut found = [0; 4096];
+        sure.read(block * BLOCK, &mut found).expect("it is there");
+        assert!(found[..] == text(block), "block {block}");
+    }
+    settle(&engine);
+    check_all_can_be_written(&*sure, 2);
+    settle(&engine);
+    assert_eq!(engine.usage().claimed_bytes, 0, "all of it is there");
     drop((sure, any));
     check_sound_when_empty(&engine);
 }

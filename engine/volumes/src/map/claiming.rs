@@ -117,6 +117,8 @@ impl VolumeMap {
         if self.claims.is_guaranteed() {
             self.claims.shared_pages.store(0, Ordering::Relaxed);
             self.claims.shared_pages.store(self.own_pages(), Ordering::Relaxed);
+            // The copy may have had pages made dense, which are none of the slots claimed.
+            self.claims.is_unsure.store(true, Ordering::Relaxed);
         }
     }
 
@@ -166,7 +168,8 @@ impl VolumeMap {
         shared.store(0, Ordering::Relaxed);
         shared.store(self.own_pages().saturating_sub(own), Ordering::Relaxed);
         store.note_owned(signed(self.own_pages()) - signed(before));
-        self.claims.is_unsure.store(false, Ordering::Relaxed);
+        // What is shared still may be dense, or shared by copies alone.
+        self.claims.is_unsure.store(self.may_share(), Ordering::Relaxed);
     }
 
     /// Counts pages, in leaves of the volume's own, of which `is_counted` says yes, and all others.

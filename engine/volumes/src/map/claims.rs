@@ -38,14 +38,17 @@ pub(crate) enum Stage {
 pub(crate) struct Claims {
     /// A [`Stage`]. Changed with every block held.
     stage: AtomicU8,
-    /// Pages of the volume that copies of its map have too, as far as is known.
+    /// Pages of the volume that copies of its map have too, as far as is known, and dense ones,
+    /// which a copy had before the volume was restored from it.
     pub(super) shared_pages: AtomicU64,
     /// Slots claimed for nodes: of a map that is being made, or copies that snapshots make needful.
     pub(super) node_slots: AtomicU64,
     /// Slots kept for copies of nodes that frozen copies make needful.
     pub(super) kept_slots: AtomicU64,
     /// Copies of the map may have brought absent pages into leaves that they share with the volume:
-    /// `shared_pages` lacks these, which keeps more memory free than need be.
+    /// `shared_pages` lacks these, which keeps more memory free than need be. Or the volume has
+    /// taken over a copy's pages, which are not all stored as they are: counted once nothing shares
+    /// them.
     pub(super) is_unsure: AtomicBool,
 }
 

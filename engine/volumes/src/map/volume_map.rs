@@ -355,7 +355,10 @@ impl VolumeMap {
     /// A reader has met a block whose page is in the dense form.
     #[cold]
     pub(crate) fn note_dense_read(&self, block: u64) {
-        self.pool.dense_reads.push(self.id, block);
+        // What is claimed stays as it is until it is overwritten.
+        if !self.claims.is_claimed() {
+            self.pool.dense_reads.push(self.id, block);
+        }
     }
 
     /// Next leaf of the map from number `from` on, with or without absent blocks.
@@ -462,6 +465,9 @@ impl VolumeMap {
     /// Whether a page that the volume gives up was one of those that it shares.
     fn was_shared(&self, old: PageRef) -> bool {
         let store = &self.pool.store;
+        if old.is_dense() {
+            return self.claims.take_shared_page();
+        }
         if !self.may_share() || !store.is_shared(old) {
             return false;
         }
