@@ -174,6 +174,18 @@ impl Lane<'_> {
         }
     }
 
+    /// Has the dedup index lead to a page too: other entries go on to name the one it led to.
+    pub(crate) fn lead_also_to(
+        &self,
+        pinned: &Pinned<'_>,
+        description: Description,
+        page: &OwnedPageRef,
+    ) {
+        if let (Some(at), Some(fingerprint)) = (page.0.slot(), description.hint()) {
+            self.core.index.insert(&self.core.memory, pinned, fingerprint, at);
+        }
+    }
+
     /// Lets go of the pages that were tried, and of their encodings.
     pub fn end_batch(&mut self, compressor: &mut Compressor) {
         compressor.encodings.clear();

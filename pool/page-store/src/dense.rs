@@ -40,6 +40,8 @@ pub struct DenseCompressor {
     dense: Option<DenseEncoder>,
     encoder: Encoder,
     scratch: Box<Block>,
+    /// Decoded again, or that of another page.
+    decoded: Box<Block>,
     encodings: Vec<u8>,
     held: Vec<OwnedPageRef>,
 }
@@ -70,6 +72,7 @@ impl DenseCompressor {
             dense: None,
             encoder: Encoder::new(),
             scratch: Box::new([0; codec::BLOCK_BYTES]),
+            decoded: Box::new([0; codec::BLOCK_BYTES]),
             encodings: Vec::new(),
             held: Vec::new(),
         }
@@ -105,15 +108,35 @@ impl DenseCompressor {
         }
         // The new page is described as this one: it must have the same contents.
         store.verify(page, &self.scratch).ok()?;
+        if let Some(fingerprint) = description.hint() {
+            let (contents, scratch, others) = (&*self.scratch, &mut *self.decoded, &mut self.held);
+            let search = Search { contents, fingerprint, scratch, others };
+            let is_dense = |at| core.memory.description(at).is_dense();
+            if let Some(page) = core.share_equal(pinned, search, is_dense) {
+                return Some(Reencoded { from: at, description, form: Form::Stored(page) });
+            }
+        }
+        self.encode_dense(at.class).map(|form| Reencoded { from: at, description, form })
+    }
+
+    /// Encodes what was decoded of a slot of this class, if that saves enough.
+    fn encode_dense(&mut self, class: Class) -> Option<Form> {
         if self.dense.is_none() {
             self.dense = DenseEncoder::new();
         }
-        let encoded = self.dense.as_mut()?.encode(&self.scratch, dense_bytes_max(at.class))?;
+        let encoded = self.dense.as_mut()?.encode(&self.scratch, dense_bytes_max(class))?;
+        let to = Class::packed_for(HEAD_BYTES + encoded.len())?;
+        if to.shape().slot_bytes >= class.shape().slot_bytes {
+            return None;
+        }
         let start = self.encodings.len();
-        self.encodings.push(at.class.id());
+        self.encodings.push(class.id());
         self.encodings.extend_from_slice(encoded);
-        let form = Form::Dense(start..self.encodings.len());
-        Some(Reencoded { from: at, description, form })
+        // The page that it replaces may be all that has the contents.
+        let kept = &self.encodings[start + HEAD_BYTES..];
+        let is_same = codec::decode_dense(kept, &mut self.decoded).is_ok();
+        (is_same && self.decoded == self.scratch)
+            .then_some(Form::Dense(start..self.encodings.len()))
     }
 
     /// Takes the page of an entry, read under this pin, out of the dense form. `None`: it is in
@@ -224,7 +247,12 @@ impl Lane<'_> {
                 self.publish_raw(at, description.with_length(0))
             }
         };
-        self.lead_to(pinned, description, from, &page);
+        // Counted besides: the compressor's reference, and the entry that gets the new page.
+        if self.core.memory.reference_count(from) > 2 {
+            self.lead_also_to(pinned, description, &page);
+        } else {
+            self.lead_to(pinned, description, from, &page);
+        }
         Ok(page)
     }
 
