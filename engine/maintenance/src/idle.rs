@@ -9,6 +9,9 @@ use crate::pace::Pace;
 /// How long to wait for a quieter time.
 const WAITING_INTERVAL: Duration = Duration::from_millis(200);
 
+/// The longest period, which no clock overflows with.
+const PERIOD_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
 /// Compression of what is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleCompression {
@@ -31,6 +34,7 @@ pub(crate) struct IdleWork {
 
 impl IdleWork {
     pub(crate) fn new(settings: IdleCompression, now: Instant) -> Self {
+        let settings = IdleCompression { after: settings.after.min(PERIOD_MAX), ..settings };
         Self {
             settings,
             period_ends: now + settings.after,
@@ -80,6 +84,13 @@ impl IdleWork {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_period_may_be_of_any_length() {
+        let settings = IdleCompression { after: Duration::MAX, core_percent: 25 };
+        let now = Instant::now();
+        assert!(IdleWork::new(settings, now).period_ends > now);
+    }
 
     #[test]
     fn steps_take_their_share_of_a_processor() {

@@ -213,6 +213,70 @@ fn contents_that_are_written_again_share_the_page() {
 }
 
 #[test]
+fn a_page_of_several_names_does_not_fall_apart_as_they_are_read_one_after_the_other() {
+    let pool = Pool::new(16 * MIB, 1);
+    let (engine, volume) = furnished(&pool, 100);
+    idle(&engine);
+    let copy = create(&engine, "copy", Reduction::Full);
+    write(&copy, 0..100, letters);
+    assert_eq!(engine.usage().page_count, 100);
+    idle(&engine);
+    for reader in [&copy, &volume] {
+        check_holds(reader, 0..100, letters);
+        settle(&engine);
+        idle(&engine);
+        idle(&engine);
+    }
+    for _ in 0..16 {
+        idle(&engine);
+    }
+    assert_eq!((engine.usage().page_count, idle_pages(&engine)), (100, 100));
+    check_holds(&volume, 0..100, letters);
+    check_holds(&copy, 0..100, letters);
+    check_sound_when_empty(&engine);
+}
+
+#[test]
+fn pages_of_small_slots_are_left_alone_unless_a_smaller_slot_will_do() {
+    // What LZ4 makes smaller than a slot of the smallest class.
+    let sparse = |block: u64| {
+        let mut contents = [0; 4096];
+        contents[100..108].copy_from_slice(&(block + 77).to_le_bytes());
+        contents
+    };
+    let pool = Pool::new(16 * MIB, 1);
+    let engine = pool.open();
+    let volume = create(&engine, "v", Reduction::Full);
+    write(&volume, 0..100, sparse);
+    settle(&engine);
+    let before = engine.usage().page_bytes;
+    idle(&engine);
+    idle(&engine);
+    let after = engine.usage();
+    assert_eq!((after.idle_page_count, after.page_bytes), (0, before));
+    check_holds(&volume, 0..100, sparse);
+}
+
+#[test]
+fn readers_of_idle_data_do_not_keep_other_work_waiting() {
+    let pool = Pool::new(32 * MIB, 2);
+    let (engine, volume) = furnished(&pool, 2 * LEAF);
+    idle(&engine);
+    assert_eq!(idle_pages(&engine), 2 * LEAF);
+    let other = create(&engine, "other", Reduction::Full);
+    write(&other, 0..64, |block| letters(block + 5000));
+    assert!(engine.usage().pending_bytes > 0);
+    check_holds(&volume, 0..2 * LEAF, letters);
+    for _ in 0..20 {
+        engine.maintain();
+    }
+    assert_eq!(engine.usage().pending_bytes, 0, "compressed meanwhile");
+    assert!(idle_pages(&engine) > LEAF, "there is more to bring back");
+    settle(&engine);
+    assert_eq!(idle_pages(&engine), 0);
+}
+
+#[test]
 fn overwrites_and_discards_free_what_they_replace() {
     let pool = Pool::new(16 * MIB, 1);
     let (engine, volume) = furnished(&pool, 100);

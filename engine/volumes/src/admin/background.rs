@@ -18,7 +18,9 @@ impl Engine {
         if !has_more {
             self.end_sharing();
         }
-        has_more
+        // Beside the other work: readers of much idle data must not keep it waiting.
+        let has_brought_back = work == Work::All && self.space.bring_back_read();
+        has_more || has_brought_back
     }
 
     /// Ends a period of the compression of what is idle, and begins the next: pages of volumes of

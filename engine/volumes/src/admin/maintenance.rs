@@ -32,7 +32,7 @@ const SHARE_AFTER_IDLE: u64 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     All,
-    /// All work but compression.
+    /// All work but compression, and what undoes or follows it.
     ButCompression,
 }
 
@@ -79,9 +79,6 @@ impl Maintenance {
         if space.leak_search.step(pool) {
             return true;
         }
-        if space.bring_back_read() {
-            return true;
-        }
         let was_idle = matches!(self.task, Task::Idle);
         let may_compress = was_idle && work == Work::All;
         if may_compress && space.compression.step(pool, &space.maps()) == Progress::Made {
@@ -91,7 +88,7 @@ impl Maintenance {
         self.task = match task {
             Task::FillIndex { next_slab } => fill_index(pool, next_slab),
             Task::Evacuate => self.evacuate(space),
-            Task::Idle => self.look_for_work(space),
+            Task::Idle => self.look_for_work(space, work),
         };
         !(was_idle && matches!(self.task, Task::Idle))
     }
@@ -112,7 +109,7 @@ impl Maintenance {
         }
     }
 
-    fn look_for_work(&mut self, space: &Space) -> Task {
+    fn look_for_work(&mut self, space: &Space, work: Work) -> Task {
         let store = &space.pool.store;
         match std::mem::take(&mut self.has_dropped) {
             true => store.empty_idle_lanes(),
@@ -124,7 +121,8 @@ impl Maintenance {
         if space.idle_compression.take_emptied() {
             self.after_idle = EVACUATIONS_AFTER_IDLE;
         }
-        if self.rest > 0 && self.after_idle == 0 {
+        let is_after_idle = self.after_idle > 0 && work == Work::All;
+        if self.rest > 0 && !is_after_idle {
             self.rest -= 1;
             return Task::Idle;
         }
@@ -136,7 +134,7 @@ impl Maintenance {
         // Worth a walk when it brings a sixteenth of what is used back, less when pages left their
         // slabs because they were idle, or any slab when the pool is nearly full.
         let is_tight = usage.free_bytes < usage.size_bytes / 16;
-        let share = if self.after_idle > 0 { SHARE_AFTER_IDLE } else { 16 };
+        let share = if is_after_idle { SHARE_AFTER_IDLE } else { 16 };
         let bytes_min = if is_tight { 0 } else { used_bytes / share };
         let mut maps = space.maps();
         maps.retain(|map| map.kind != Kind::Frozen);
@@ -145,11 +143,13 @@ impl Maintenance {
         *evacuation = Evacuation::begin(&space.pool, maps, bytes_min);
         match &*evacuation {
             Some(_) => {
-                self.after_idle = self.after_idle.saturating_sub(1);
+                self.after_idle -= u32::from(is_after_idle);
                 Task::Evacuate
             }
             None => {
-                self.after_idle = 0;
+                if is_after_idle {
+                    self.after_idle = 0;
+                }
                 Task::Idle
             }
         }
@@ -161,6 +161,9 @@ impl Maintenance {
             return Task::Evacuate;
         }
         let gained = evacuation.take().is_some_and(|evacuation| evacuation.end(&space.pool) > 0);
+        if !gained {
+            self.after_idle = 0;
+        }
         self.rest = if gained { 0 } else { self.rest_next };
         self.rest_next = if gained { 1 } else { (self.rest_next * 2).min(REST_MAX) };
         Task::Idle

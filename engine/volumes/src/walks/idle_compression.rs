@@ -133,14 +133,13 @@ impl IdleCompression {
                 Ok(Looked::Worked) => return true,
                 Ok(Looked::Passed) => {}
                 Ok(Looked::Ended) => {
-                    if std::mem::take(&mut state.has_changed) {
-                        self.has_emptied.store(true, Ordering::Relaxed);
-                    }
+                    self.note_end(&mut state);
                     return false;
                 }
                 Err(NoSpace) => {
                     // There is not even memory for smaller pages: another period.
                     state.rest();
+                    self.note_end(&mut state);
                     return false;
                 }
             }
@@ -149,7 +148,7 @@ impl IdleCompression {
     }
 
     /// Brings some blocks back that were read in the dense form, unless memory is short. Returns
-    /// whether there were any. Not to be called while pinned or with a lane.
+    /// whether there may be more. Not to be called while pinned or with a lane.
     pub(crate) fn bring_back(
         &self,
         pool: &Pool,
@@ -162,12 +161,21 @@ impl IdleCompression {
         }
         let mut state = self.state();
         let _turn = compression.hold();
+        let mut has_changed = false;
         for (map_id, block) in noted {
-            if let Some(map) = all.iter().find(|map| map.id() == map_id && !map.is_gone()) {
-                state.bring_back(map, block);
-            }
+            // What is claimed would not take the other form, see `exchange`.
+            let is_it = |map: &&Arc<VolumeMap>| map.id() == map_id && !map.is_gone();
+            let map = all.iter().find(is_it).filter(|map| !map.claims.is_claimed());
+            has_changed |= map.is_some_and(|map| state.bring_back(map, block));
         }
-        true
+        has_changed || pool.dense_reads.has_any()
+    }
+
+    /// The work of a period is done.
+    fn note_end(&self, state: &mut State) {
+        if std::mem::take(&mut state.has_changed) {
+            self.has_emptied.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Returns whether the work of a period was done since the last call, and has emptied slots.
@@ -289,7 +297,8 @@ impl State {
         result
     }
 
-    fn bring_back(&mut self, map: &VolumeMap, block: u64) {
+    /// Returns whether the block has its page in another form now.
+    fn bring_back(&mut self, map: &VolumeMap, block: u64) -> bool {
         let store = &map.pool.store;
         let change = {
             let pinned = store.pin();
@@ -300,10 +309,11 @@ impl State {
                 Some((block, entry, change))
             })
         };
-        if self.compressor.held_count() > 0 {
-            // Without memory it stays as it is.
-            let _stays = self.exchange(map, change.into_iter().collect());
-        }
+        let is_changed = change.is_some();
+        // Without memory it stays as it is.
+        self.compressor.held_count() > 0
+            && self.exchange(map, change.into_iter().collect()).is_ok()
+            && is_changed
     }
 }
 
