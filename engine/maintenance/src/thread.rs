@@ -132,10 +132,13 @@ impl MaintenanceLoop {
         let begun = Instant::now();
         let pace = self.pace(begun);
         let work = if pace == Pace::Rest { Work::ButCompression } else { Work::All };
+        let has_idle_reads = self.engine.has_idle_reads();
         let is_busy = self.engine.maintain_only(work);
         let is_waiting = self.is_waiting();
         match (is_busy, is_waiting) {
             (true, true) if work == Work::All => pace.pause_after(begun.elapsed()),
+            // Readers of much idle data go before what they read is brought back.
+            (true, _) if has_idle_reads => BUSY_INTERVAL.max(pace.pause_after(begun.elapsed())),
             (true, _) => BUSY_INTERVAL,
             (false, true) if work == Work::ButCompression => WAITING_INTERVAL,
             (false, _) => IDLE_INTERVAL,

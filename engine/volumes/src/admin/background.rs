@@ -19,8 +19,8 @@ impl Engine {
             self.end_sharing();
         }
         // Beside the other work: readers of much idle data must not keep it waiting.
-        let has_brought_back = work == Work::All && self.space.bring_back_read();
-        has_more || has_brought_back
+        let may_bring_back = self.space.bring_back_read();
+        has_more || may_bring_back
     }
 
     /// Ends a period of the compression of what is idle, and begins the next: pages of volumes of
@@ -36,6 +36,11 @@ impl Engine {
     /// refuse a pool that has such pages.
     pub fn compress_idle(&self) -> bool {
         self.space.compress_idle()
+    }
+
+    /// Returns whether idle pages that were read wait for [`Engine::maintain`] to bring them back.
+    pub fn has_idle_reads(&self) -> bool {
+        self.pool.dense_reads.has_any()
     }
 
     /// Populates a piece of the pool's memory from `offset` on, so that requests meet no page

@@ -32,7 +32,7 @@ const SHARE_AFTER_IDLE: u64 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     All,
-    /// All work but compression, and what undoes or follows it.
+    /// All work but compression, and evacuations because idle pages were compressed.
     ButCompression,
 }
 
