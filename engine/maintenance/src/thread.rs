@@ -148,7 +148,7 @@ impl MaintenanceLoop {
     fn pace(&mut self, now: Instant) -> Pace {
         self.pacer.observe(now, self.engine.activity_of_others());
         // Without anything to compress, how idle the host is does not matter.
-        let is_waiting = self.is_waiting();
+        let is_waiting = self.is_waiting() || self.idle.is_some();
         let host = &mut self.host;
         let idle_cores = || if is_waiting { host.idle_cores(now) } else { 0.0 };
         self.pacer.pace(&self.engine.usage(), idle_cores)
