@@ -127,9 +127,11 @@ impl IdleCompression {
         compression: &Compression,
     ) -> bool {
         let mut state = self.state();
+        // Almost always none: looked for once, and before requests are kept waiting.
+        let needing = all.iter().filter(|map| needs_as_they_are(map)).cloned().collect::<Vec<_>>();
         let _turn = compression.hold();
         for _ in 0..LEAVES_A_STEP {
-            match state.look_at_leaf(pool, all) {
+            match state.look_at_leaf(pool, &needing) {
                 Ok(Looked::Worked) => return true,
                 Ok(Looked::Passed) => {}
                 Ok(Looked::Ended) => {
@@ -200,7 +202,7 @@ impl State {
     }
 
     /// Encodes pages of the next idle leaf.
-    fn look_at_leaf(&mut self, pool: &Pool, all: &[Arc<VolumeMap>]) -> Result<Looked, NoSpace> {
+    fn look_at_leaf(&mut self, pool: &Pool, needing: &[Arc<VolumeMap>]) -> Result<Looked, NoSpace> {
         let Some(walk) = &mut self.walk else {
             return Ok(if self.begin_walk() { Looked::Passed } else { Looked::Ended });
         };
@@ -214,7 +216,7 @@ impl State {
         if leaf != walk.leaf {
             (walk.leaf, walk.index) = (leaf, 0);
         }
-        let changes = self.encode_pages(pool, &map, leaf, all);
+        let changes = self.encode_pages(pool, &map, leaf, needing);
         self.has_changed |= !changes.is_empty();
         if self.compressor.held_count() == 0 {
             return Ok(Looked::Passed);
@@ -235,7 +237,7 @@ impl State {
         pool: &Pool,
         map: &VolumeMap,
         leaf: u64,
-        all: &[Arc<VolumeMap>],
+        needing: &[Arc<VolumeMap>],
     ) -> Vec<Change> {
         let Some(walk) = &mut self.walk else { return Vec::new() };
         let store = &pool.store;
@@ -246,7 +248,7 @@ impl State {
             map.leaves.note_use(leaf);
         }
         let node = map.tree.find_leaf(store, &pinned, leaf).filter(|_| is_idle && !map.is_gone());
-        let node = node.filter(|&node| !is_needed_as_it_is(map, &pinned, (leaf, node), all));
+        let node = node.filter(|&node| !is_needed_as_it_is(map, &pinned, (leaf, node), needing));
         let Some(node) = node else {
             (walk.leaf, walk.index) = (leaf + 1, 0);
             return Vec::new();
@@ -321,19 +323,19 @@ fn may_be_dense(map: &VolumeMap) -> bool {
     map.reduction() == Reduction::Full && !map.claims.is_claimed() && !map.is_gone()
 }
 
+/// Returns whether leaves that a map shares must not get pages in the dense form.
+fn needs_as_they_are(map: &VolumeMap) -> bool {
+    map.kind != Kind::Frozen && map.may_share() && !may_be_dense(map)
+}
+
 /// Returns whether a map that must not have pages in the dense form shares this leaf.
 fn is_needed_as_it_is(
     map: &VolumeMap,
     pinned: &Pinned<'_>,
     (leaf, node): (u64, NodeRef),
-    all: &[Arc<VolumeMap>],
+    needing: &[Arc<VolumeMap>],
 ) -> bool {
     let store = &map.pool.store;
-    map.may_share()
-        && all.iter().any(|other| {
-            other.kind != Kind::Frozen
-                && other.may_share()
-                && !may_be_dense(other)
-                && other.tree.find_leaf(store, pinned, leaf) == Some(node)
-        })
+    let has_it = |other: &Arc<VolumeMap>| other.tree.find_leaf(store, pinned, leaf) == Some(node);
+    map.may_share() && needing.iter().any(has_it)
 }
