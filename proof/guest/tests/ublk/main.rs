@@ -3,7 +3,7 @@
 //!
 //! `MEMLANE_GUEST_KILLS` is the number of kills, `MEMLANE_SEED` draws their moments again.
 //!
-//! Takes more than two minutes: under emulation machines boot, and daemons die twenty times.
+//! Takes more than two minutes: under emulation machines boot, and daemons die.
 
 mod fixture;
 #[path = "../support/kills.rs"]
