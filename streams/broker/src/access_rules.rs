@@ -1,5 +1,5 @@
-//! Who is let in, and what they may do: users, access lists and quotas in force, and the files that
-//! they come from.
+//! Access rules: users, access lists and quotas in effect, and the files from which they are
+//! loaded.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Where the rules are.
+/// Files of the access rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AccessFiles {
     pub(crate) users: Option<PathBuf>,
@@ -25,26 +25,26 @@ pub(crate) struct AccessFiles {
     pub(crate) tls: Option<TlsFiles>,
 }
 
-/// Bytes that requests in flight of all principals may take together, where nobody says.
+/// Default memory of requests in flight of all principals, in bytes.
 pub(crate) const REQUESTS_BYTES: u64 = 1 << 30;
 
-/// The rules in force. Connections keep the users and settings that they began with.
+/// Rules in effect. Connections keep the users and settings from their start.
 pub(crate) struct AccessRules {
     pub(crate) policy: ListenerPolicy,
     pub(crate) quotas: Quotas,
     user_file: Option<Mutex<UserFile>>,
     users: RwLock<Arc<Users>>,
     acl_file: Option<Mutex<AclFile>>,
-    /// `None`: everything is allowed to clients that were let in.
+    /// `None` allows everything to accepted clients.
     acls: RwLock<Option<Arc<Acls>>>,
-    /// Grows with each change of the access lists.
+    /// Incremented with each change of the access lists.
     acl_version: AtomicU64,
     tls_files: Option<TlsFiles>,
     tls: RwLock<Option<TlsAcceptor>>,
 }
 
 impl AccessRules {
-    /// Lets clients of this host do everything.
+    /// Creates rules that allow everything to clients of this host.
     #[cfg(test)]
     pub(crate) fn open_to_this_host() -> Arc<Self> {
         let policy = ListenerPolicy {
@@ -65,7 +65,7 @@ impl AccessRules {
         let user_file = files.users.map(UserFile::open).transpose()?;
         let users =
             user_file.as_ref().map_or_else(|| Arc::new(Users::none()), |it| Arc::clone(it.users()));
-        // A file that was named and is not there allows nothing.
+        // A configured file that does not exist allows nothing.
         let options =
             AclOptions { super_users: files.super_users, without_file: WithoutFile::DenyEveryone };
         let acl_file = files.acls.map(|path| AclFile::open(path, options)).transpose()?;
@@ -84,7 +84,7 @@ impl AccessRules {
         })
     }
 
-    /// Reads all files again. What cannot be used stays as it was, and is reported.
+    /// Reloads all files. Files with errors remain at their last version, and are reported.
     pub(crate) fn reload(&self) -> Vec<anyhow::Error> {
         let mut failures = Vec::new();
         if let Some(file) = &self.user_file {
@@ -125,13 +125,13 @@ impl AccessRules {
         }
     }
 
-    /// Another number after each change of the access lists.
+    /// Returns a number that changes with the access lists.
     pub(crate) fn acl_version(&self) -> u64 {
         self.acl_version.load(Ordering::Acquire)
     }
 
-    /// Says which topics a principal may describe, by the access lists as they are now. One that is
-    /// no principal may describe none.
+    /// Returns a predicate that tells which topics a principal may describe, by the current access
+    /// lists. An invalid principal may describe none.
     pub(crate) fn sight(&self, principal: &str, host: Option<IpAddr>) -> Sight<'static> {
         let acls = self.acls.read().expect(NO_PANIC).clone();
         let Some(acls) = acls else { return Box::new(|_| true) };
@@ -148,7 +148,7 @@ impl AccessRules {
         Arc::clone(&self.users.read().expect(NO_PANIC))
     }
 
-    /// For connections that come now; `None` where they are not encrypted.
+    /// Returns the TLS acceptor for new connections; `None` without encryption.
     pub(crate) fn tls(&self) -> Option<TlsAcceptor> {
         self.tls.read().expect(NO_PANIC).clone()
     }
@@ -165,7 +165,7 @@ impl AccessRules {
             .is_none_or(|acls| acls.authorize(principal, host, operation, resource).is_allowed())
     }
 
-    /// Returns whether the principal may do this with some topic.
+    /// Returns whether the principal may perform the operation on at least one topic.
     pub(crate) fn allows_some_topic(
         &self,
         principal: &Principal,
@@ -178,8 +178,8 @@ impl AccessRules {
         })
     }
 
-    /// Works on the file of users, who count when this returns. `None` where there is none. May
-    /// wait for a disk.
+    /// Changes the user file. The changes are in effect on return. Returns `None` without a file.
+    /// May wait for a disk.
     pub(crate) fn with_user_file<T>(&self, work: impl FnOnce(&mut UserFile) -> T) -> Option<T> {
         let mut file = self.user_file.as_ref()?.lock().expect(NO_PANIC);
         let done = work(&mut file);
@@ -187,8 +187,8 @@ impl AccessRules {
         Some(done)
     }
 
-    /// Works on the file of access lists, whose lines count when this returns. `None` where there
-    /// is none. May wait for a disk.
+    /// Changes the file of access lists. The changes are in effect on return. Returns `None`
+    /// without a file. May wait for a disk.
     pub(crate) fn with_acl_file<T>(&self, work: impl FnOnce(&mut AclFile) -> T) -> Option<T> {
         let mut file = self.acl_file.as_ref()?.lock().expect(NO_PANIC);
         let done = work(&mut file);
@@ -201,7 +201,7 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(TlsSettings::load(files)?.server_config()))
 }
 
-/// Makes keys of a user's secret and stores them in a file of users.
+/// Derives keys from a user's secret, and stores them in a user file.
 pub(crate) fn set_user(path: PathBuf, name: &str, secret: &str) -> Result<(), AccessError> {
     let mut file = UserFile::open(path)?;
     let iterations = sasl::ITERATIONS_DEFAULT;

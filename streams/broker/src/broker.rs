@@ -1,4 +1,4 @@
-//! State that all connections share.
+//! State shared by all connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,35 +15,35 @@ use crate::operation::Counters;
 use crate::serving::{Buffers, Recompression, SessionCache};
 use crate::topics::Topics;
 
-/// The one broker of the cluster.
+/// Node id of the only broker in the cluster.
 pub(crate) const NODE_ID: i32 = 1;
 
-/// Where clients are told to connect to.
+/// Address to which clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Advertised {
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
-/// Topics that are made without saying how.
+/// Defaults of new topics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewTopics {
-    /// True if clients that ask for a topic have it made.
+    /// True if topics are created when clients request them.
     pub(crate) are_created_on_demand: bool,
     pub(crate) partition_count: u32,
 }
 
-/// Limits of clients.
+/// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) connection_count: usize,
-    /// Size of one request.
+    /// Maximum size of a request.
     pub(crate) request_bytes: usize,
 }
 
 pub(crate) struct Broker {
     pub(crate) cluster_id: String,
-    /// Where it listens.
+    /// Address on which the broker listens.
     pub(crate) address: SocketAddr,
     pub(crate) advertised: Advertised,
     pub(crate) new_topics: NewTopics,
@@ -54,13 +54,13 @@ pub(crate) struct Broker {
     pub(crate) deriving: Arc<Deriving>,
     pub(crate) live: Arc<LiveQueries>,
     pub(crate) coordinator: Coordinator,
-    /// Options with which the coordinator was started.
+    /// Options of the group coordinator.
     pub(crate) groups: consumer_groups::Options,
     pub(crate) rules: Arc<AccessRules>,
     pub(crate) buffers: Buffers,
     pub(crate) sessions: Arc<SessionCache>,
     pub(crate) recompression: Recompression,
     pub(crate) counters: Box<Counters>,
-    /// Says that the broker stops: no more requests are taken in.
+    /// True when the broker stops and reads no more requests.
     pub(crate) stops: watch::Receiver<bool>,
 }

@@ -1,8 +1,8 @@
-//! Settings of Kafka's brokers that mean nothing here: they are taken, as those of topics are, for
-//! the sake of tools that send them, and shown.
+//! Settings of Kafka's brokers without effect here. Like those of topics, they are accepted and
+//! shown for compatibility with tools that set them.
 //!
-//! They are kept in memory alone and end with the broker. Settings that would mean something are
-//! options of the broker, and none of these: no request changes them.
+//! They are kept in memory only, and are lost when the broker ends. Settings with effect are
+//! options of the broker, and cannot be changed by requests.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -21,7 +21,7 @@ const fn setting(name: &'static str, default: &'static str, kind: Kind) -> Setti
     Setting { name, default, kind, meaning: "" }
 }
 
-/// Settings that Kafka 4.3 changes while a broker runs and that have no counterpart here.
+/// Dynamic broker settings of Kafka 4.3 that have no counterpart here.
 const WITHOUT_EFFECT: &[Setting] = &[
     setting("background.threads", "10", INT),
     setting("follower.replication.throttled.rate", LONG_MAX, LONG),
@@ -41,19 +41,19 @@ const WITHOUT_EFFECT: &[Setting] = &[
     setting("sasl.kerberos.ticket.renew.window.factor", "0.8", Kind::Double),
 ];
 
-/// One that is taken.
+/// Returns an accepted setting.
 pub(crate) fn find(name: &str) -> Option<&'static Setting> {
     WITHOUT_EFFECT.iter().find(|setting| setting.name == name)
 }
 
-/// Those that were set: for the broker, and for each broker of the cluster.
+/// Settings that were set for the broker, and for all brokers of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct BrokerSettings {
     by_resource: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
 }
 
 impl BrokerSettings {
-    /// Changes what is set for a resource: the broker's number, or empty for all brokers.
+    /// Changes the settings of a resource: the broker's id, or empty for all brokers.
     pub(crate) fn configure(
         &self,
         resource: &str,
@@ -76,7 +76,7 @@ impl BrokerSettings {
         Ok(())
     }
 
-    /// Names and values that are set for a resource.
+    /// Returns the names and values that are set for a resource.
     pub(crate) fn of(&self, resource: &str) -> BTreeMap<String, String> {
         let by_resource = self.by_resource.lock().expect(NO_PANIC);
         by_resource.get(resource).cloned().unwrap_or_default()

@@ -1,36 +1,35 @@
-//! The time of day, as records have it, and time that goes on evenly.
+//! Wall-clock time for records, and a steady clock for timeouts.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970.
+/// Returns the Unix time in milliseconds.
 pub(crate) fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The seconds at which [`epoch_now`] begins to count: the start of 2025.
+/// Start of [`epoch_now`] in Unix seconds: the beginning of 2025.
 const EPOCHS_SINCE_UNIX_SECONDS: i64 = 1_735_689_600;
 
-/// Epoch in which a topic that is made or opened now begins at least. Clients never go back to an
-/// epoch below one that they know: a topic that was opened often, and was then set back to a
-/// snapshot or to its last image, or deleted and made again, would otherwise begin one below it,
-/// and wait for them to believe it.
-/// Openings that follow each other within a second are ahead of the clock for a while.
+/// Returns the minimum leader epoch of a topic that is created or opened now. Clients reject epochs
+/// below the one that they know. Therefore a counter alone is insufficient: a topic that was opened
+/// often, and was then restored from a snapshot or image, or deleted and created again, would start
+/// with a lower epoch. Openings within the same second get ahead of the clock for a while.
 pub(crate) fn epoch_now() -> i32 {
     let seconds = unix_ms() / 1000 - EPOCHS_SINCE_UNIX_SECONDS;
-    // In 2059 they stand still, and each opening adds one as before.
+    // From 2059 on the result is constant, and only openings increment epochs.
     i32::try_from(seconds.clamp(0, i64::from(i32::MAX / 2))).expect("it fits")
 }
 
-/// Milliseconds that begin with the time of day and go on evenly, whoever sets the host's clock,
-/// while their owner looks: it stands still for as long as its owner could not, such as when the
-/// whole process was stopped, so that nobody who could not be heard meanwhile is late.
+/// Steady clock in milliseconds. It starts with the time of day and is independent of changes of
+/// the host's clock. It advances only while its owner calls it regularly: a stall, for example of
+/// the whole process, is not counted, so that peers which could not be heard do not time out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SteadyClock {
-    /// When its owner looked last, and what it said.
+    /// Instant and time of the last call.
     looked: Instant,
     looked_ms: i64,
-    /// The owner looks more often than this.
+    /// Maximum interval of calls that is not a stall.
     pause_max: Duration,
 }
 
@@ -39,14 +38,13 @@ impl SteadyClock {
         Self { looked: Instant::now(), looked_ms: unix_ms(), pause_max }
     }
 
-    /// Moves it to an instant. Returns how long the owner did not look, if that was too long and
-    /// does not count.
+    /// Advances the clock to an instant. Returns the length of a stall, which is not counted.
     pub(crate) fn look(&mut self, now: Instant) -> Option<Duration> {
         let passed = now.saturating_duration_since(self.looked);
         let has_stalled = passed > self.pause_max;
         if !has_stalled {
             let passed_ms = u32::try_from(passed.as_millis()).expect("a pause is short");
-            // Parts of milliseconds are not lost, however often its owner looks.
+            // The rest below a millisecond is retained for the next call.
             self.looked += Duration::from_millis(u64::from(passed_ms));
             self.looked_ms += i64::from(passed_ms);
             return None;
@@ -55,18 +53,18 @@ impl SteadyClock {
         Some(passed)
     }
 
-    /// Time that it told when its owner looked last.
+    /// Returns the time of the last call.
     pub(crate) fn now_ms(&self) -> i64 {
         self.looked_ms
     }
 
-    /// Time that it told at an instant, or would have told if it had not stood still since.
+    /// Returns the time at an earlier instant, without stalls since then.
     pub(crate) fn at_ms(&self, instant: Instant) -> i64 {
         let before = self.looked.saturating_duration_since(instant);
         self.looked_ms.saturating_sub(i64::try_from(before.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// By how much the time of day is ahead of this clock: 0 until it is set.
+    /// Returns the offset of the time of day from this clock: 0 until the host's clock is set.
     pub(crate) fn host_ahead_ms(&self) -> i64 {
         unix_ms() - self.now_ms()
     }

@@ -1,4 +1,4 @@
-//! Commands that work on files of the broker instead of serving.
+//! Subcommands that manage files of the broker.
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use clap::Subcommand;
 
 use crate::access_rules;
 
-/// Far longer than any password.
+/// Maximum length of a password.
 const PASSWORD_BYTES_MAX: u64 = 4 << 10;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -63,7 +63,7 @@ impl Command {
     }
 }
 
-/// The first line of standard input.
+/// Reads a password from the first line of standard input.
 fn read_password() -> anyhow::Result<String> {
     let mut input = std::io::stdin().lock();
     if input.is_terminal() {

@@ -1,4 +1,4 @@
-//! `memlane-broker`: topics on Memlane volumes, for every client that speaks Kafka's protocol.
+//! Program `memlane-broker`: topics on Memlane volumes, for clients of Kafka's protocol.
 //!
 //! ```text
 //! client ─▶ serving ─┬─ produce, fetch ─▶ topics ─▶ record-log ─▶ storage: a volume for each topic
@@ -61,12 +61,12 @@ use crate::sql_server::SqlServer;
 use crate::storage::{Daemon, Embedded, EmbeddedPool, Storage};
 use crate::topics::Topics;
 
-/// What was appended has so long to be flushed after the last connection, and threads that wait for
-/// the storage have so long to end.
+/// Maximum time for flushing appended records after the last connection has ended, and for ending
+/// threads that wait for the storage.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(5);
 const THREADS_TIME_MAX: Duration = Duration::from_secs(5);
 
-// Statements that panic end alone, which takes what they have to be dropped.
+// A panic must end only its SQL statement, and drop the resources of that.
 const _: () = assert!(cfg!(panic = "unwind"), "the broker is built with panic = \"unwind\"");
 
 fn main() -> ExitCode {
@@ -119,7 +119,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     served
 }
 
-/// What is there before clients are.
+/// State that exists before clients are served.
 struct Opened {
     topics: Arc<Topics>,
     rules: Arc<AccessRules>,
@@ -167,7 +167,7 @@ async fn serve(
     let retaining = tokio::spawn(topics::retain(Arc::clone(&topics), stops.clone()));
     let compacting = tokio::spawn(topics::compact(Arc::clone(&topics), stops));
     let listening = tokio::spawn(serving::listen(Arc::clone(&broker), listener));
-    // The line that scripts wait for.
+    // Scripts wait for this line.
     eprintln!("memlane-broker: ready at {address}");
     operation.serves(&broker, sql.as_ref().map(SqlServer::metrics));
     service_manager::ready();
@@ -230,7 +230,7 @@ fn limits(options: &Options) -> Limits {
     }
 }
 
-/// Serves SQL, if that is asked for, and says where.
+/// Starts the SQL server if configured, and prints its address.
 async fn serve_sql(options: &Options, broker: &Arc<Broker>) -> anyhow::Result<Option<SqlServer>> {
     let Some(address) = &options.sql else { return Ok(None) };
     let server = SqlServer::start(broker, address, options.sql_limits()).await?;
@@ -238,7 +238,7 @@ async fn serve_sql(options: &Options, broker: &Arc<Broker>) -> anyhow::Result<Op
     Ok(Some(server))
 }
 
-/// Those that work on topics beside clients.
+/// Threads that work on topics independently of clients.
 struct Threads {
     coordinator: CoordinatorThread,
     following: FollowingThreads,
@@ -258,8 +258,8 @@ impl Threads {
         Ok(Self { coordinator, following, live, deriving })
     }
 
-    /// Waits for them, and flushes all topics, so that also what nobody waits for is as durable as
-    /// its class says.
+    /// Waits for the threads, and flushes all topics, so that records without a waiting client also
+    /// become as durable as their class.
     fn end(self, topics: &Topics) {
         self.coordinator.join();
         self.live.join();

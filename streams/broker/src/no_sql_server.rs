@@ -1,4 +1,4 @@
-//! The place of the SQL server in a broker that is built without it.
+//! Replacement of the SQL server in a broker that is built without it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use sql::Limits;
 use crate::broker::Broker;
 use crate::operation::SqlMetrics;
 
-/// There is none.
+/// Type without values: the server never exists.
 pub(crate) enum SqlServer {}
 
 impl SqlServer {

@@ -196,7 +196,7 @@ pub(crate) struct Options {
     pub(crate) log: String,
 }
 
-/// Where clients come from that may stay anonymous.
+/// Origins from which clients may be anonymous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Anonymous {
     Refused,
@@ -205,7 +205,7 @@ pub(crate) enum Anonymous {
 }
 
 impl Options {
-    /// Requirements on clients.
+    /// Returns the requirements on clients.
     pub(crate) fn policy(&self) -> ListenerPolicy {
         let protocol = match (self.tls_certificate.is_some(), self.user_file.is_some()) {
             (false, false) => SecurityProtocol::Plaintext,
@@ -259,8 +259,8 @@ impl Options {
         })
     }
 
-    /// Bytes that requests in flight of all clients may take together: the longest one finds room
-    /// beside others.
+    /// Returns the maximum memory of requests in flight of all clients. It has room for the longest
+    /// request and others.
     pub(crate) fn request_memory(&self) -> anyhow::Result<u64> {
         let least = self.request_size.saturating_mul(2);
         let bytes = self.request_memory.unwrap_or(REQUESTS_BYTES.max(least));
@@ -317,7 +317,7 @@ fn principal(text: &str) -> Result<Principal, String> {
     Principal::user(name).map_err(|error| error.to_string())
 }
 
-/// Host and port; an IPv6 address is in brackets.
+/// Parses host and port. An IPv6 address must be in brackets.
 pub(crate) fn host_and_port(text: &str) -> anyhow::Result<(String, u16)> {
     let (host, port) =
         text.rsplit_once(':').with_context(|| format!("{text:?} is not HOST:PORT"))?;
@@ -361,7 +361,7 @@ mod tests {
         let sample = include_str!("../memlane-broker.toml");
         let lines = option_file::sample_lines(Options::command(), sample).expect("all keys");
         let file = tempfile::NamedTempFile::new().expect("a file");
-        // Topics are in one place.
+        // Options `daemon` and `embedded` are mutually exclusive.
         let usable = lines.into_iter().filter(|it| !it.starts_with("daemon ="));
         std::fs::write(&file, usable.collect::<Vec<_>>().join("\n")).expect("it is written");
         let words = ["memlane-broker".into(), "--config".into(), file.path().into()];

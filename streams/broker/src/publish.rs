@@ -1,4 +1,4 @@
-//! Records that the broker itself appends: what SQL inserts, and what is derived.
+//! Publishing of records by the broker itself: SQL's INSERT, and derived records.
 
 use bytes::Bytes;
 use record_batch::{BatchOptions, NewRecord, encode_batch};
@@ -8,10 +8,10 @@ use sql::{PublishedRecord, SqlError, SqlState};
 use crate::clock;
 use crate::topics::{OpenTopic, RecordRules, TopicSettings, WITHOUT_KEY};
 
-/// What a record takes in a batch besides its key, value and headers, at most.
+/// Maximum overhead of a record in a batch besides its key, value and headers.
 const RECORD_BYTES_EXTRA: usize = 64;
 
-/// Refuses records of SQL that the topic would refuse of a producer, before any is appended.
+/// Checks records from SQL by the topic's rules for producers, before any is appended.
 pub(crate) fn check(topic: &OpenTopic, records: &[PublishedRecord]) -> Result<(), SqlError> {
     let settings = topic.settings();
     let rules = RecordRules::of(&settings, clock::unix_ms());
@@ -21,7 +21,7 @@ pub(crate) fn check(topic: &OpenTopic, records: &[PublishedRecord]) -> Result<()
             let what = format!("topic {:?}: {}", topic.name, rules.bad_time(time_ms));
             return Err(SqlError::new(SqlState::CHECK, what));
         }
-        // Short ones are not looked at twice.
+        // The encoded size of short records need not be checked.
         if 2 * record.size_bytes() > settings.batch_bytes_max {
             let PublishedRecord { key, value, headers, .. } = record;
             let (key, value, headers) = (key.clone(), value.clone(), headers.clone());
@@ -40,14 +40,14 @@ fn check_key(topic: &OpenTopic, rules: &RecordRules, has_key: bool) -> Result<()
     Err(SqlError::new(SqlState::NOT_NULL, what))
 }
 
-/// Returns whether an error is of one record alone, so that others can be appended without it.
+/// Returns whether an error concerns a single record, so that others can be appended without it.
 pub(crate) fn is_of_record(error: &SqlError) -> bool {
     [SqlState::TOO_LARGE, SqlState::NOT_NULL].contains(&error.state)
 }
 
-/// Appends records to one partition, in batches as long as the topic allows; `appended` is told of
-/// the offset after each. What was appended before an error stays. A record that [`is_of_record`]
-/// is about is the first one after that.
+/// Appends records to one partition, in batches up to the topic's maximum size. Calls `appended`
+/// with the offset after each batch. Batches before an error remain appended. An error with
+/// [`is_of_record`] concerns the first record after them.
 pub(crate) fn append(
     topic: &OpenTopic,
     number: i32,
@@ -69,7 +69,7 @@ pub(crate) fn append(
             bytes += size_bytes(record);
             bytes <= bytes_max && rules.take_key(record.key.is_some())
         });
-        // One that is too long alone is refused for what it is.
+        // A single record that is too long is rejected as such.
         let count = count.count().max(1);
         check_key(topic, &rules, rest[0].key.is_some())?;
         let (part, after) = rest.split_at(count);
@@ -91,7 +91,7 @@ pub(crate) fn append(
     Ok(())
 }
 
-/// One batch, if it is not too long for the topic.
+/// Encodes one batch. Fails if it is too long for the topic.
 fn encode(
     topic: &OpenTopic,
     records: &[NewRecord],

@@ -1,5 +1,5 @@
-//! SQL for PostgreSQL's clients: what the server of `streams/sql` needs of the broker. It has
-//! threads of its own, so that no query stands in the way of Kafka's clients.
+//! SQL for PostgreSQL clients: implements the host interface of the server in `streams/sql`. It has
+//! its own threads, so that queries do not delay Kafka clients.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -33,17 +33,17 @@ use crate::operation::SqlMetrics;
 use crate::publish::{self, append};
 use crate::topics::{OpenTopic, Pending};
 
-/// The server, once it listens. Queries that still run when it is dropped are given up.
+/// A listening server. Running queries are abandoned on drop.
 pub(crate) struct SqlServer {
     server: Arc<Server>,
     address: SocketAddr,
     listening: JoinHandle<()>,
-    /// There until the end.
+    /// Present until drop.
     runtime: Option<Runtime>,
 }
 
 impl SqlServer {
-    /// Listens at `address`, and serves clients until the broker stops.
+    /// Listens on `address`, and serves clients until the broker stops.
     pub(crate) async fn start(
         broker: &Arc<Broker>,
         address: &str,
@@ -68,12 +68,12 @@ impl SqlServer {
         Ok(Self { server, address: place, listening, runtime: Some(runtime) })
     }
 
-    /// Where it listens.
+    /// Returns its local address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Metrics of it, as long as it is there.
+    /// Returns a writer of its metrics, while the server exists.
     pub(crate) fn metrics(&self) -> SqlMetrics {
         let server = Arc::downgrade(&self.server);
         Box::new(move |page| {
@@ -83,7 +83,7 @@ impl SqlServer {
         })
     }
 
-    /// Waits until all clients have gone.
+    /// Waits until all clients have disconnected.
     pub(crate) async fn ended(mut self) -> anyhow::Result<()> {
         Ok((&mut self.listening).await?)
     }
@@ -91,7 +91,7 @@ impl SqlServer {
 
 impl Drop for SqlServer {
     fn drop(&mut self) {
-        // A runtime may not be waited for on a thread of another.
+        // Waiting for a runtime is not allowed on a thread of another one.
         self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }
@@ -131,7 +131,7 @@ fn write_metrics(page: &mut Page, sql: &Server) {
 
 struct SqlHost {
     broker: Arc<Broker>,
-    /// Where the next record goes that has no key.
+    /// Counter for distributing records without a key among partitions.
     next_partition: AtomicU64,
 }
 
@@ -193,7 +193,7 @@ impl Host for SqlHost {
             let (mut waits, mut result) = (Vec::new(), Ok(()));
             for (topic, published) in topics.iter().zip(all) {
                 let appended = self.append_all(topic, published.records);
-                // What was appended before an error is made stable too.
+                // Records appended before an error are flushed too.
                 waits.extend(self.stabilize(topic, &appended.ends)?);
                 result = appended.result;
                 if result.is_err() {
@@ -310,7 +310,7 @@ fn define(broker: &Broker, new: NewDefinition, owner: &str) -> Result<(), SqlErr
     broker.definitions.put(new, owner).map(drop)
 }
 
-/// Does what may wait for the storage.
+/// Runs work that may block on the storage.
 async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SqlError> + Send + 'static,
 ) -> Result<T, SqlError> {
@@ -325,15 +325,15 @@ fn live_client(client: &Client) -> LiveClient {
     }
 }
 
-/// How far records were appended.
+/// Result of appending records.
 struct Appended {
-    /// The offset after the last one, by number of the partition.
+    /// Offset after the last record, by partition.
     ends: Vec<(i32, i64)>,
     result: Result<(), SqlError>,
 }
 
 impl SqlHost {
-    /// The topic that records are for, if it takes all of them.
+    /// Returns the topic of records, if it accepts all of them.
     fn find(&self, published: &Published) -> Result<Arc<OpenTopic>, SqlError> {
         let topic = self.broker.topics.by_name(&published.topic).ok_or_else(|| {
             let what = format!("relation {:?} does not exist", published.topic);
@@ -366,7 +366,7 @@ impl SqlHost {
         Appended { ends, result }
     }
 
-    /// Gives each record its partition, as Kafka's clients choose it, and its time.
+    /// Assigns a partition to each record, with the algorithm of Kafka's clients, and a timestamp.
     fn by_partition(
         &self,
         topic: &OpenTopic,
@@ -392,7 +392,7 @@ impl SqlHost {
         by_partition
     }
 
-    /// Makes stable what was appended; what waits for a disk is returned.
+    /// Flushes appended records. Returns those that wait for a disk.
     fn stabilize(
         &self,
         topic: &Arc<OpenTopic>,

@@ -1,5 +1,5 @@
-//! State that the broker remembers over restarts, beside topics: records by key in a log of its
-//! own, which is written anew when most of it is outdated.
+//! Persistent state of the broker outside of topics: a compacted log of records by key, which is
+//! rewritten when most of it is outdated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -21,11 +21,11 @@ use crate::clock;
 use crate::storage::{STATE_VOLUMES, Storage, VolumeClass};
 use crate::topics::{FlushNumber, Flusher, random_id};
 
-/// Place of a state log: no topic's volume has a name like these.
+/// Location of a state log. No topic's volume has such a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatePlace {
     volume: &'static str,
-    /// What the log's properties say, so that no other log is taken for it.
+    /// Properties of the log, which identify it.
     properties: &'static [u8],
 }
 
@@ -34,37 +34,39 @@ impl StatePlace {
     pub(crate) const COORDINATOR: Self =
         Self { volume: STATE_VOLUMES[0], properties: b"{\"state\":1}" };
 
-    /// Log of what SQL made.
+    /// Log of objects created by SQL statements.
     pub(crate) const DEFINITIONS: Self =
         Self { volume: STATE_VOLUMES[1], properties: b"{\"definitions\":1}" };
 }
 
-/// Records are put in batches of about this size.
+/// Approximate size of a batch of records.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What is read at a time.
+/// Bytes of one read.
 const READ_BYTES: usize = 4 << 20;
 
-/// The log is written anew when it is longer than this and twice what it would be then.
+/// Minimum size for a rewrite. The log is rewritten when it also exceeds twice its size after the
+/// last rewrite.
 const REWRITTEN_BYTES_MIN: u64 = 512 << 10;
 
-/// So much memory is taken before it is needed, twice, or three times what the log takes when it is
-/// written anew: it is longer than twice that before, by what comes at once.
+/// Minimum bytes reserved in advance, in the active segment and in a spare one each. The maximum of
+/// this and three times the size after a rewrite is reserved: the log exceeds twice that size
+/// before the next rewrite, by what is appended at once.
 const RESERVED_BYTES_MIN: u64 = 1 << 20;
 
-/// Where less could be had, the log is written anew when it comes so close to the end of that.
+/// If less memory could be reserved, the log is rewritten when so little of it is left.
 const RESERVED_BYTES_LEFT_MIN: u64 = 256 << 10;
 
-/// A start waits so long for the disk of a log.
+/// Maximum time that a start waits for the disk of a log.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 
-/// So much is appended before it is looked again whether all memory is there.
+/// Appended bytes after which an incomplete reservation is retried.
 const RESERVED_AFTER_BYTES: usize = 64 << 10;
 
-/// Is given a key and its value.
+/// Callback for a key and its value.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> anyhow::Result<()> + 'a;
 
-/// A key and its value; without one the key is forgotten.
+/// A key and its value. `None` deletes the key.
 #[derive(Clone, Debug)]
 pub(crate) struct StateRecord {
     pub(crate) key: Bytes,
@@ -75,18 +77,18 @@ pub(crate) struct StateLog {
     topic: Arc<Topic>,
     partition: Arc<Partition>,
     flusher: Arc<Flusher>,
-    /// Whether the volume was kept so that a flush waits for a disk when it was opened.
+    /// True if a flush waited for a disk, according to the volume's class at opening.
     waits_for_disk: bool,
-    /// What the log took when it was last written anew; no length is long while it is.
+    /// Size after the last rewrite; `u64::MAX` during one, so that no size is considered large.
     least_bytes: Arc<AtomicU64>,
-    /// Memory that is there before it is needed.
+    /// Bytes of memory reserved in advance.
     reserved_bytes: u64,
-    /// Appended since that was looked for.
+    /// Bytes appended since the last reservation.
     appended_bytes: usize,
 }
 
 impl StateLog {
-    /// Opens the log, or makes it, on a volume that is at least as durable as `class` says.
+    /// Opens or creates the log on a volume that is at least as durable as `class`.
     pub(crate) fn open(
         storage: &dyn Storage,
         place: StatePlace,
@@ -96,7 +98,7 @@ impl StateLog {
         let there = storage.volumes()?.into_iter().find(|it| it.name == volume);
         let kept = there.as_ref().map_or(class.durability, |it| it.class.durability);
         let waits_for_disk = kept.max(class.durability) == Durability::Journal;
-        // A page as it is that a volume has alone is overwritten also where there is no memory.
+        // An unshared page without reduction is overwritten in place, even if no memory is free.
         let class = VolumeClass { durability: kept.max(class.durability), ..class };
         let class = VolumeClass { reduction: Reduction::None, ..class };
         let device = match there {
@@ -148,13 +150,13 @@ impl StateLog {
         Ok(log)
     }
 
-    /// Id of this log, and of no other.
+    /// Returns the unique id of this log.
     pub(crate) fn id(&self) -> Uuid {
         Uuid::from_bytes(self.topic.id())
     }
 
-    /// Shows all records, oldest first: also those that are not stable yet, which the next flush
-    /// makes so.
+    /// Calls `visit` with all records in order of offsets, including those that only the next flush
+    /// makes stable.
     pub(crate) fn load(&self, visit: &mut Visit<'_>) -> anyhow::Result<()> {
         let mut offset = self.partition.start_offset();
         let mut buffer = Vec::new();
@@ -173,11 +175,11 @@ impl StateLog {
         Ok(())
     }
 
-    /// Appends records and makes them stable. May wait for a disk.
+    /// Appends records and flushes them. May wait for a disk.
     pub(crate) fn append(&mut self, records: &[StateRecord]) -> Result<(), LogError> {
         let (end_offset, stable_offset) = self.ends();
         if stable_offset < end_offset || self.reserved_bytes == 0 {
-            // A log that was opened while its disk took nothing has no place before.
+            // A log that was opened while its disk did not respond has no reservation yet.
             self.topic.flush()?;
             self.reserve();
         }
@@ -185,7 +187,7 @@ impl StateLog {
         self.topic.flush()
     }
 
-    /// Appends records, which a flush makes stable.
+    /// Appends records without a flush.
     pub(crate) fn write(&mut self, records: &[StateRecord]) -> Result<(), LogError> {
         let mut records = records;
         while !records.is_empty() {
@@ -208,13 +210,13 @@ impl StateLog {
         Ok(())
     }
 
-    /// Takes memory for what comes, so that it finds room when others have filled the pool. Where
-    /// there is none now, what comes tries again.
+    /// Reserves memory for later records, which then can be written when others have filled the
+    /// pool. If memory is short, a later append tries again.
     fn reserve(&mut self) {
         let state_bytes = match self.least_bytes.load(Ordering::Relaxed) {
-            // It is not known before the log is written anew.
+            // Unknown until the log is rewritten.
             0 => self.partition.size_bytes(),
-            // It is being written anew.
+            // A rewrite is in progress.
             u64::MAX => return,
             least_bytes => least_bytes,
         };
@@ -235,25 +237,24 @@ impl StateLog {
         self.topic.flush()
     }
 
-    /// Begins to make stable what was written, on a thread that may wait; `stirred` is told when
-    /// that has ended.
+    /// Starts a flush on another thread, which may block. `stirred` is notified at its end.
     pub(crate) fn flush_later(&self, stirred: &Arc<Notify>) -> FlushNumber {
         let stirred = Arc::clone(stirred);
         self.flusher.flush_later(move || stirred.notify_one())
     }
 
-    /// Returns whether a flush that began with this turn or later has failed.
+    /// Returns whether a flush with this number or a later one has failed.
     pub(crate) fn has_failed(&self, flush: FlushNumber) -> bool {
         self.flusher.has_failed(flush)
     }
 
-    /// After the last record that was written, and after the last one that is stable.
+    /// Returns the end offset of the log, and the stable offset.
     pub(crate) fn ends(&self) -> (i64, i64) {
         let stable_offset = self.partition.stable_offset();
         (self.partition.next_offset(), stable_offset)
     }
 
-    /// Returns whether most of the log says nothing any more.
+    /// Returns whether the log should be rewritten because most of it is outdated.
     pub(crate) fn is_outdated(&self) -> bool {
         let least_bytes = self.least_bytes.load(Ordering::Relaxed);
         let size_bytes = self.partition.size_bytes();
@@ -264,8 +265,8 @@ impl StateLog {
         is_short || size_bytes > REWRITTEN_BYTES_MIN.max(least_bytes.saturating_mul(2))
     }
 
-    /// Writes the state anew, and forgets all before it. Should that end half-way, the old records
-    /// are still there, and the new ones repeat some of them.
+    /// Rewrites the state, and deletes all earlier records. After an interruption the old records
+    /// still exist, and the new ones repeat some of them.
     pub(crate) fn rewrite(&mut self, state: &[StateRecord]) -> Result<(), LogError> {
         let begin = self.begin_rewrite(state)?;
         self.topic.flush()?;
@@ -276,8 +277,7 @@ impl StateLog {
         Ok(())
     }
 
-    /// Rewrites as [`StateLog::rewrite`] does, but what waits for a disk is done on a thread that
-    /// may wait.
+    /// Same as [`StateLog::rewrite`], but waits for a disk on another thread.
     pub(crate) fn rewrite_later(&mut self, state: &[StateRecord]) -> Result<(), LogError> {
         let begin = self.begin_rewrite(state)?;
         self.least_bytes.store(u64::MAX, Ordering::Relaxed);
@@ -301,7 +301,8 @@ impl StateLog {
     }
 }
 
-/// Makes stable what an opening found. That of a disk that takes nothing goes on beside the others.
+/// Flushes a log after opening. If its disk does not respond, the flush continues in the
+/// background.
 fn flush_beside(topic: &Arc<Topic>, volume: &'static str) -> anyhow::Result<()> {
     let (done, is_done) = mpsc::channel();
     let topic = Arc::clone(topic);
@@ -324,8 +325,8 @@ fn flush_beside(topic: &Arc<Topic>, volume: &'static str) -> anyhow::Result<()> 
     }
 }
 
-/// One batch. The encoder begins another one where sequence numbers do not follow the offsets, also
-/// for records without a producer.
+/// Encodes records as one batch. The encoder starts another one if sequence numbers do not follow
+/// the offsets, even for records without a producer.
 fn encode(records: &[StateRecord]) -> Vec<u8> {
     let timestamp = clock::unix_ms();
     let numbered = (0_i64..).zip(NO_SEQUENCE..).zip(records);

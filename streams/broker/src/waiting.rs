@@ -1,9 +1,10 @@
-//! Threads that serve, while one of them waits for a volume: another one takes its place.
+//! Worker threads of the runtime that block on a volume: another thread replaces a blocked one.
 //!
-//! A volume answers in microseconds, and so requests use it on the thread that serves them. Where
-//! the daemon is away, or a flush meets a disk that takes nothing, that thread goes on with its
-//! request alone. Clients may have more requests than there are threads: where some wait so, a
-//! request is begun only once it has a place among those that may, and its task waits until then.
+//! A volume responds in microseconds, so requests use it on the worker thread that serves them. If
+//! the daemon is not available, or a flush waits for a disk that does not respond, the thread is
+//! blocked by that one request. Clients may have more requests than there are threads. Therefore,
+//! while many threads are blocked, a request must acquire a place among a limited number before it
+//! starts, and its task waits until then.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,48 +14,48 @@ use shares::{Limit, Owner, Share};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
-/// Threads at most, those included that wait.
+/// Maximum number of threads, including blocked ones.
 pub(crate) const THREAD_COUNT_MAX: usize = 2_048;
 
-/// Requests that may wait on threads at a time. One owner alone gets half. The other threads are
-/// for flushes, for statements of SQL, and for what waits for nothing.
+/// Maximum number of requests that may block threads. One owner can use half of it. The other
+/// threads are for flushes, for SQL statements, and for work that does not block.
 pub(crate) const PLACE_COUNT_MAX: usize = 1_024;
 
-/// As long as no more threads wait, requests are not counted.
+/// Number of blocked threads below which requests are not counted.
 const UNCOUNTED_MAX: usize = 64;
 
-/// Requests that may wait on threads for files of users and access lists.
+/// Maximum number of requests that may block threads on files of users and access lists.
 const FILE_PLACE_COUNT_MAX: usize = 64;
 
-/// Places that requests have.
+/// Places in use by requests.
 static PLACES: LazyLock<Arc<Limit>> = LazyLock::new(|| Limit::new(PLACE_COUNT_MAX));
 
 /// Places of requests that need no volume, and wait for none.
 static FILE_PLACES: LazyLock<Arc<Limit>> = LazyLock::new(|| Limit::new(FILE_PLACE_COUNT_MAX));
 
-/// Threads that gave their place to another one, for whatever they wait.
+/// Number of threads that are blocked for any reason and were replaced.
 static BESIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// Told when these have become so few that requests are not counted.
+/// Signalled when `BESIDE` falls below the number from which requests are counted.
 static CALMED: Notify = Notify::const_new();
 
-/// Threads that wait now for a volume to be read or written.
+/// Number of threads that wait for reads or writes of a volume.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static IS_FLUSHING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Place of a request among those that may wait on a thread, until it is dropped.
+/// Permission of a request to block a thread, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     _share: Option<Share>,
 }
 
-/// Takes a place for a request that uses volumes on the thread that serves it.
+/// Acquires a place for a request that uses volumes on its worker thread.
 pub(crate) async fn place(owner: Owner) -> Place {
     loop {
-        // Before it is looked: a number that falls from here on wakes it.
+        // Before the check, so that a decrease after it is not missed.
         let calmed = CALMED.notified();
         if let Some(place) = place_at_once(owner) {
             return place;
@@ -66,26 +67,26 @@ pub(crate) async fn place(owner: Owner) -> Place {
     }
 }
 
-/// The same, if there is one now.
+/// Acquires a place if one is free now.
 pub(crate) fn place_at_once(owner: Owner) -> Option<Place> {
-    // Relaxed: a few more that wait change nothing.
+    // Relaxed: a few more blocked threads do no harm.
     if BESIDE.load(Ordering::Relaxed) < UNCOUNTED_MAX {
         return Some(Place { _share: None });
     }
     PLACES.try_take(owner, 1).map(|share| Place { _share: Some(share) })
 }
 
-/// Takes a place for a request that has a thread of its own.
+/// Acquires a place for a request that runs on its own thread.
 pub(crate) async fn place_on_a_thread(owner: Owner) -> Place {
     Place { _share: Some(PLACES.take_one(owner).await) }
 }
 
-/// Takes a place for a request that has a thread of its own, for files alone.
+/// Acquires a place for a request that runs on its own thread and uses files only.
 pub(crate) async fn place_for_a_file(owner: Owner) -> Place {
     Place { _share: Some(FILE_PLACES.take_one(owner).await) }
 }
 
-/// Flushes a volume. Where that takes long, no lock is held that others want but for flushes.
+/// Flushes a volume. A slow flush holds no lock that is needed for anything other than flushes.
 pub(crate) fn while_flushing<T>(flush: impl FnOnce() -> T) -> T {
     IS_FLUSHING.set(true);
     let flushed = flush();
@@ -93,20 +94,20 @@ pub(crate) fn while_flushing<T>(flush: impl FnOnce() -> T) -> T {
     flushed
 }
 
-/// Waits for a volume that is late.
+/// Blocks until a slow volume responds.
 pub(crate) fn for_a_volume(wait: &mut dyn FnMut()) {
     if IS_FLUSHING.get() {
         return beside_others(wait);
     }
-    // Relaxed: who waits for a lock a moment too early holds up one thread, and not that of the
-    // lock's owner.
+    // Relaxed: a thread that waits for a lock slightly too early blocks one thread, which is not
+    // that of the lock's owner.
     WAITING.fetch_add(1, Ordering::Relaxed);
     beside_others(wait);
     WAITING.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// Waits for a lock of a log. Most often its owner is about to give it back, and no other thread is
-/// worth waking for that.
+/// Waits for a lock of a log. Usually its owner is about to release it, and waking another thread
+/// is not worth the cost.
 pub(crate) fn for_a_lock(wait: &mut dyn FnMut()) {
     match WAITING.load(Ordering::Relaxed) {
         0 => wait(),
@@ -124,7 +125,7 @@ fn beside_others(wait: &mut dyn FnMut()) {
                 CALMED.notify_waiters();
             }
         }
-        // A thread that serves nobody else.
+        // This thread serves no other requests.
         _ => wait(),
     }
 }
@@ -136,14 +137,14 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Held by tests that take many places: they are all of this program's.
+    /// Serializes tests that take many places, which are shared by the process.
     pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-    /// Has so many threads wait that requests are counted, until these are dropped.
+    /// Blocks enough threads that requests are counted, until the result is dropped.
     pub(crate) async fn hold_up() -> Vec<Sender<()>> {
         let held = (0..UNCOUNTED_MAX).map(|_| {
             let (holds, ends) = channel();
-            // Nothing is sent.
+            // The sender is dropped without sending.
             tokio::spawn(async move { for_a_volume(&mut || assert!(ends.recv().is_err())) });
             holds
         });
@@ -157,13 +158,13 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn requests_of_one_client_leave_threads_for_those_of_others() {
         let _alone = ALONE.lock().await;
-        // Other tests of this program take a few.
+        // Other tests of this process take a few places.
         let (one, other) = (Owner(u64::MAX), Owner(u64::MAX - 1));
         let taken: Vec<Share> = std::iter::from_fn(|| PLACES.try_take(one, 1)).collect();
         let half = PLACE_COUNT_MAX / 2;
         assert!((half - UNCOUNTED_MAX..=half).contains(&taken.len()), "{}", taken.len());
         place_on_a_thread(other).await;
-        // Where no thread waits nobody needs one.
+        // While no thread is blocked, no place is needed.
         place(one).await;
         drop(taken);
         place_on_a_thread(one).await;

@@ -1,4 +1,4 @@
-//! The topics that the coordinator of groups assigns, as members may know of them.
+//! View of topics for the group coordinator, with the members' authorizations.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct Assignable {
 }
 
 impl consumer_groups::Topics for Assignable {
-    /// Both grow, so that the sum was never the same before.
+    /// Both numbers only grow, so the sum is unique.
     fn version(&self) -> u64 {
         self.topics.version() + self.rules.acl_version()
     }
@@ -43,7 +43,7 @@ impl consumer_groups::Topics for Assignable {
     }
 }
 
-/// All producers that the partitions of topics know.
+/// Returns all producers that the partitions of topics remember.
 pub(super) fn producers(topics: Vec<Arc<OpenTopic>>) -> Vec<Known> {
     let mut known = Vec::new();
     for topic in topics {

@@ -1,4 +1,4 @@
-//! The coordinator on a storage that goes away and comes back, and over ends of its broker.
+//! The coordinator with temporary failures of its storage, and across restarts of the broker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const COMMIT_VERSION: i16 = 8;
 const FETCH_VERSION: i16 = 7;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What lives on while brokers die.
+/// State that survives crashes of a broker.
 struct World {
     storage: Arc<dyn Storage>,
     failing: Arc<Failing>,
@@ -66,7 +66,7 @@ struct Running {
 }
 
 impl Running {
-    /// Ends with nothing but what is in the log.
+    /// Stops the broker. Only the log remains.
     fn end(self) {
         drop(self.coordinator);
         self.thread.join();
@@ -96,7 +96,7 @@ impl Running {
         }))
     }
 
-    /// The error of the answer, if there is one.
+    /// Returns the error code of the response, if there was one.
     fn commit(&self, offset: i64) -> Option<i16> {
         let partition = OffsetCommitRequestPartition::default().with_committed_offset(offset);
         let topic =
@@ -109,7 +109,7 @@ impl Running {
         }
     }
 
-    /// The offset in the answer, if there is one: -1 says that there is none.
+    /// Returns the offset in the response, if there was one. -1 means that no offset is committed.
     fn committed(&self) -> Option<i64> {
         let topic =
             OffsetFetchRequestTopic::default().with_name(topic()).with_partition_indexes(vec![0]);
@@ -141,7 +141,7 @@ fn state_that_cannot_be_read_again_is_not_taken_for_an_empty_one() {
     assert_eq!((running.commit(3), running.committed()), (Some(0), Some(3)));
     world.failing.volumes.store(true, Ordering::Release);
     assert_eq!(running.commit(4), None, "it is not durable");
-    // Over several attempts to read the log.
+    // During several attempts to load the log.
     for _ in 0..3 {
         assert_eq!(running.committed(), None, "nobody knows now");
     }
@@ -163,7 +163,7 @@ fn a_topic_that_is_made_again_knows_no_offset_of_the_one_before() {
     let running = world.start();
     running.create(TOPIC).expect("there is room");
     assert_eq!((running.commit(3), running.committed()), (Some(0), Some(3)));
-    // The broker dies before the coordinator hears of it.
+    // The broker dies before the coordinator is notified.
     running.topics.delete(TOPIC).expect("it is there");
     running.end();
 

@@ -1,13 +1,14 @@
-//! Acts of the coordinator once records of its state are stable, and what waits for that.
+//! Actions of the coordinator after its state was written, and whether they wait for its flush.
 //!
-//! The state is kept as well as the best topic. What speaks of topics that are kept in memory alone
-//! is worth no more than these, and is done as soon as its records are in the log: so it waits for
-//! no disk. All else is done when the flush behind it has ended.
+//! The state is as durable as the most durable topic. State about topics in memory only needs no
+//! more durability than these topics. Actions for them are taken as soon as their records are in
+//! the log, without waiting for a disk. All other actions wait for the next flush.
 //!
-//! So with transactions. One becomes part of a topic on a disk only when all before is stable, its
-//! producer's epoch too; one that has no such topic, and commits no offsets of one, is lost with
-//! all that it wrote. A transactional id that had such a part gets each later epoch when that is
-//! stable: one that was lost would be given again, and two instances would write with it.
+//! The same applies to transactions. A topic on disk is added to a transaction only after all
+//! earlier state is stable, including its producer's epoch. A transaction without such a topic, and
+//! without offsets of one, is lost together with all its records. A transactional id that had a
+//! topic on disk gets each later epoch when it is stable: a lost epoch would be assigned again, and
+//! two instances would write with it.
 
 use std::sync::mpsc::SyncSender;
 
@@ -19,22 +20,22 @@ use transactions::{Markers, Participants, Transactions, Write};
 
 use crate::topics::{Found, Topics};
 
-/// Act for one request or transaction.
+/// Action for a request or transaction.
 pub(super) enum Deed {
-    /// Answers the request of a ticket.
+    /// Sends the response to the request with this ticket.
     Respond(u64, ResponseKind),
-    /// Says whether records are admitted, and where partitions ended when that was decided.
+    /// Replies whether records are admitted, with the ends of the partitions at that time.
     Admit(u64, Result<Vec<i64>, ResponseError>),
     WriteMarkers(Markers),
-    /// What groups committed to deleted topics is forgotten.
+    /// Reports that committed offsets of deleted topics were deleted.
     Forgotten(SyncSender<()>),
 }
 
-/// Records that have to be stable before a request is answered.
+/// Records that must be stable before a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitsFor {
     Nothing,
-    /// The last ids of producers that were reserved.
+    /// The last reservation of producer ids.
     ProducerIds,
     Everything,
 }
@@ -63,7 +64,7 @@ impl WaitsFor {
             RequestKind::OffsetCommit(it) => {
                 it.topics.iter().any(|it| is_on_disk(topics, &it.name))
             }
-            // What the answer shows says that.
+            // Determined by the contents of the response.
             RequestKind::OffsetFetch(_) => false,
             RequestKind::TxnOffsetCommit(it) => {
                 it.topics.iter().any(|it| is_on_disk(topics, &it.name))
@@ -71,7 +72,7 @@ impl WaitsFor {
             RequestKind::AddPartitionsToTxn(it) => {
                 it.v3_and_below_topics.iter().any(|it| is_on_disk(topics, &it.name))
             }
-            // Members whose group is not known any more join again.
+            // Members join again if their group was lost.
             RequestKind::JoinGroup(_)
             | RequestKind::SyncGroup(_)
             | RequestKind::Heartbeat(_)
@@ -87,13 +88,13 @@ impl WaitsFor {
         if is_of_disks { Self::Everything } else { Self::Nothing }
     }
 
-    /// The same of the admission of records.
+    /// Same, for the admission of records.
     pub(super) fn of_write(write: &Write, topics: &Topics) -> Self {
         Self::of_added(Some(&write.participants), std::iter::empty(), topics)
     }
 
-    /// The same of parts of a transaction, and of a group whose offsets become one. A transaction
-    /// that is known after a loss of power, and the group not, would refuse these offsets.
+    /// Same, for additions to a transaction, and for a group whose offsets are added. If only the
+    /// group was lost in a power failure, the transaction would reject these offsets.
     fn of_added<'a>(
         participants: Option<&'a Participants>,
         offsets: impl Iterator<Item = &'a StrBytes>,
@@ -105,7 +106,7 @@ impl WaitsFor {
         }
     }
 
-    /// The same of a transaction's end, after which its producer may have another id.
+    /// Same, for the end of a transaction, after which its producer may get another id.
     pub(super) fn of_end<'a>(
         participants: Option<&'a Participants>,
         offsets: impl Iterator<Item = &'a StrBytes>,
@@ -119,7 +120,7 @@ impl WaitsFor {
 }
 
 impl Deed {
-    /// Returns whether it shows offsets of topics that are kept on a disk.
+    /// Returns whether the response contains offsets of topics on disk.
     pub(super) fn shows_offsets_on_disk(&self, topics: &Topics) -> bool {
         let Self::Respond(_, ResponseKind::OffsetFetch(shown)) = self else { return false };
         let of_groups = shown.groups.iter().flat_map(|it| &it.topics).map(|it| &it.name);
@@ -128,7 +129,7 @@ impl Deed {
     }
 }
 
-/// The transactional id of a request that makes something part of a transaction.
+/// Returns the transactional id of a request that adds something to a transaction.
 pub(super) fn id_of_part(request: &RequestKind) -> Option<&TransactionalId> {
     match request {
         RequestKind::AddPartitionsToTxn(it) => Some(&it.v3_and_below_transactional_id),
@@ -138,7 +139,7 @@ pub(super) fn id_of_part(request: &RequestKind) -> Option<&TransactionalId> {
     }
 }
 
-/// Returns whether a transaction writes to a topic that is kept on a disk, or commits its offsets.
+/// Returns whether a transaction writes to a topic on disk, or commits its offsets.
 fn has_topic_on_disk<'a>(
     participants: Option<&'a Participants>,
     offsets: impl Iterator<Item = &'a StrBytes>,
@@ -148,7 +149,7 @@ fn has_topic_on_disk<'a>(
     written.chain(offsets).any(|name| is_on_disk(topics, name))
 }
 
-/// One that is not served now may be.
+/// Returns whether a topic is on disk. A topic that is not served now may be.
 fn is_on_disk(topics: &Topics, name: &str) -> bool {
     match topics.find(name) {
         Found::Served(topic) => topic.waits_for_disk(),

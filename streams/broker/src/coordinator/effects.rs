@@ -1,4 +1,4 @@
-//! Effects that groups and transactions ask for in a round, and what of them goes to the log.
+//! Effects of groups and transactions in a round, and their records for the log.
 
 use std::sync::mpsc::SyncSender;
 
@@ -9,7 +9,7 @@ use crate::state_log::StateRecord;
 pub(super) struct Effects {
     pub(super) groups: Vec<consumer_groups::Effect>,
     pub(super) transactions: Vec<transactions::Effect>,
-    /// Who waits until that is durable.
+    /// Callers that wait until the deletion of offsets is durable.
     pub(super) forgotten: Vec<SyncSender<()>>,
 }
 
@@ -30,7 +30,7 @@ impl Effects {
         groups.chain(transactions).collect()
     }
 
-    /// Returns whether a block of producers' ids is reserved.
+    /// Returns whether a block of producer ids is reserved.
     pub(super) fn draw_ids(&self) -> bool {
         self.transactions.iter().any(|effect| match effect {
             transactions::Effect::Persist(record) => record.is_of_producer_ids(),

@@ -1,8 +1,8 @@
-//! Transactions whose outcome is decided, until each of their markers is stable.
+//! Transactions with a decided outcome, until all their markers are stable.
 //!
-//! A marker is appended once to each partition, however often others of its transaction fail, and
-//! is left out where the topic is gone: one that cannot be served now is waited for. What fails is
-//! tried again after a pause that grows.
+//! A marker is appended to each partition once, regardless of failures in other partitions of the
+//! transaction. It is omitted if the topic was deleted; an unavailable topic is waited for. Failed
+//! appends are retried with exponential backoff.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use transactions::{Markers, Outcome};
 use crate::clock;
 use crate::topics::{Found, OpenPartition, OpenTopic, Topics};
 
-/// After a marker failed its transaction waits so long, and twice as long after each further time.
+/// Minimum and maximum delay between retries for a transaction. The delay doubles with each
+/// failure.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The epoch of the coordinator itself in markers: there is one, and it never moves.
+/// Coordinator epoch in markers. It is constant, because there is only one coordinator.
 const COORDINATOR_EPOCH: i32 = 0;
 
 #[derive(Default)]
@@ -31,9 +32,9 @@ pub(super) struct Endings {
 
 struct Ending {
     markers: Markers,
-    /// Where the marker is to be appended.
+    /// Partitions to which the marker must be appended.
     left: BTreeMap<TopicName, BTreeSet<i32>>,
-    /// Where it was appended, and is not stable yet.
+    /// Partitions to which the marker was appended, but is not stable yet.
     unstable: Vec<Unstable>,
     pause: Duration,
     due: Instant,
@@ -42,12 +43,12 @@ struct Ending {
 struct Unstable {
     topic: Arc<OpenTopic>,
     partition: Arc<OpenPartition>,
-    /// After the marker.
+    /// Offset after the marker.
     end_offset: i64,
 }
 
 impl Unstable {
-    /// Of a topic that is gone nothing has to be stable.
+    /// Returns whether the marker must still become stable. Deleted topics do not count.
     fn is_left(&self, topics: &Topics) -> bool {
         self.partition.log.stable_offset() < self.end_offset
             && topics.by_id(self.topic.id).is_some()
@@ -65,15 +66,15 @@ impl Endings {
         self.list.clear();
     }
 
-    /// Time for which nothing is to be tried; `None` where nothing is left to do.
+    /// Returns the time until the next attempt; `None` if no transaction is left.
     pub(super) fn idle_time(&self) -> Option<Duration> {
         let due = self.list.iter().map(|it| it.due).min()?;
         Some(due.saturating_duration_since(Instant::now()))
     }
 
-    /// Writes what is due, with one flush for each topic: at once, or on another thread where it
-    /// waits for a disk, at whose end `stirred` is told. Returns the transactions of which nothing
-    /// is left.
+    /// Writes the markers that are due, with one flush per topic: synchronously, or on another
+    /// thread if the flush waits for a disk, after which `stirred` is notified. Returns the
+    /// completed transactions.
     pub(super) fn write(&mut self, topics: &Topics, stirred: &Arc<Notify>) -> Vec<Markers> {
         let now = Instant::now();
         let due = self.list.iter_mut().filter(|it| it.due <= now);
@@ -113,7 +114,7 @@ impl Endings {
 }
 
 impl Ending {
-    /// Appends the marker where it is not yet, and can be.
+    /// Appends the marker to all remaining partitions that are available.
     fn append(&mut self, topics: &Topics) {
         let marker = self.markers.outcome;
         let end = TransactionEnd {
@@ -139,7 +140,7 @@ impl Ending {
                 }
             };
             partitions.retain(|number| {
-                // A partition that the topic has not was one of an earlier topic.
+                // A partition that the topic lacks belonged to an earlier topic of that name.
                 let Some(partition) = topic.partition(*number) else { return false };
                 match append(&partition, marker, end) {
                     Ok(end_offset) => {
@@ -158,7 +159,7 @@ impl Ending {
     }
 }
 
-/// Returns the offset after the marker.
+/// Appends a marker. Returns the offset after it.
 fn append(
     partition: &OpenPartition,
     outcome: Outcome,

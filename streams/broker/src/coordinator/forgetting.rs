@@ -1,8 +1,8 @@
-//! End of the offsets that groups committed to a topic, with the topic: a topic that is made later
-//! under its name begins without.
+//! Deletion of committed offsets together with their topic, so that a new topic of the same name
+//! starts without offsets.
 //!
-//! The deletion of a topic and that of its offsets are in two logs, and a broker may die between.
-//! So they are forgotten when the topic is gone, and once more before one of that name is there.
+//! The topic and its offsets are deleted in two logs, and the broker may die in between. Therefore
+//! the offsets are deleted after the topic, and again before a topic of that name is created.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -14,14 +14,14 @@ use tokio::sync::mpsc;
 use super::{Command, Queued, send};
 use crate::topics::{Refusal, Topics};
 
-/// Whoever makes or deletes topics waits for the coordinator so long.
+/// Maximum wait for the coordinator when topics are created or deleted.
 const FORGET_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Before it is asked again.
+/// Delay before a retry.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Has topics made only when what groups committed to earlier ones is forgotten. The way to the
-/// coordinator ends with the others: its thread holds the topics.
+/// Has the creation of topics delete committed offsets of earlier topics first. The queue is held
+/// weakly, because the coordinator's thread holds the topics.
 pub(super) fn before_topics_are_made(topics: &Topics, queue: &mpsc::Sender<Queued>) {
     let queue = queue.downgrade();
     topics.set_forget(Box::new(move |name| {
@@ -33,13 +33,12 @@ pub(super) fn before_topics_are_made(topics: &Topics, queue: &mpsc::Sender<Queue
     }));
 }
 
-/// Has what is known of transactions brought in line with a topic that could not be opened with the
-/// others.
+/// Has the coordinator reconcile transactions with topics that are opened later than others.
 pub(super) fn when_topics_come_late(topics: &Topics, queue: &mpsc::Sender<Queued>) {
     let queue = queue.downgrade();
     topics.set_meet(Box::new(move |topic| {
         let until = Instant::now() + FORGET_TIME_MAX;
-        // Where it reads its log again it meets all topics.
+        // If the coordinator reloads its log, it reconciles all topics anyway.
         while let Some(queue) = queue.upgrade() {
             let is_sent = send(&queue, Command::Meet(Arc::clone(topic))).is_some();
             if is_sent || queue.is_closed() || until <= Instant::now() {
@@ -50,7 +49,8 @@ pub(super) fn when_topics_come_late(topics: &Topics, queue: &mpsc::Sender<Queued
     }));
 }
 
-/// Returns whether that is durable: not where the coordinator takes too long. May wait.
+/// Deletes committed offsets. Returns whether that is durable, which fails if it takes too long.
+/// May block.
 pub(super) fn forget(queue: &mpsc::Sender<Queued>, names: &[Arc<str>]) -> bool {
     let until = Instant::now() + FORGET_TIME_MAX;
     loop {
@@ -60,7 +60,7 @@ pub(super) fn forget(queue: &mpsc::Sender<Queued>, names: &[Arc<str>]) -> bool {
             match is_done.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(()) => return true,
                 Err(RecvTimeoutError::Timeout) => return false,
-                // It has lost what it knew, and reads it again.
+                // The coordinator has discarded its state, and reloads it.
                 Err(RecvTimeoutError::Disconnected) => {}
             }
         }

@@ -1,10 +1,10 @@
-//! Keys of the coordinator's log: whose a record is.
+//! Keys of the coordinator's log, which identify the owner of a record.
 
 use bytes::Bytes;
 
 use crate::state_log::StateRecord;
 
-/// The first byte of a key says to which of the two a record belongs.
+/// Owner of a record, identified by the first byte of the key.
 pub(super) enum Owner {
     Groups,
     Transactions,

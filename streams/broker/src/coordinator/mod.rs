@@ -1,9 +1,9 @@
-//! The coordinator of consumer groups and of transactions: one thread that owns both, and the log
-//! of their state.
+//! Coordinator of consumer groups and transactions: one thread that owns both, and the log of their
+//! state.
 //!
-//! Requests come over a bounded queue. Those that have come together are handled in one round: what
-//! they change is made durable by one flush, and only then are they answered and markers written.
-//! A flush that may wait for a disk is made on another thread, and rounds go on meanwhile.
+//! Requests arrive through a bounded queue. The thread handles all queued requests in one round:
+//! one flush makes their changes durable, and only then replies are sent and markers are written. A
+//! flush that may wait for a disk runs on another thread, concurrently with further rounds.
 
 mod assignable;
 #[cfg(test)]
@@ -39,24 +39,25 @@ use round::State;
 pub(crate) use assignable::Assignable;
 pub(crate) use refusals::refuse;
 
-/// Requests that wait for the thread; beyond it clients are told to come again. One owner alone
-/// gets half: whoever is told so is not heard, and others' members would be dropped for it. Seven
-/// owners together may have as many as a principal has connections, where its quota says nothing.
+/// Maximum number of queued requests. Beyond it, clients must retry. One owner can use half of it:
+/// a rejected request is not handled, so others' members would be removed for lack of heartbeats.
+/// Seven owners together can have as many requests as a principal has connections, if its quota has
+/// no limit.
 const QUEUE_LENGTH: usize = 8_192;
 
-/// A request, and where its answer goes.
+/// A client's request, and the channel for its reply.
 pub(crate) struct Ask {
     pub(crate) request: RequestKind,
     pub(crate) api_version: i16,
     pub(crate) client_id: String,
     pub(crate) host: String,
     pub(crate) principal: String,
-    /// Whose share of the coordinator's limits it takes.
+    /// Owner whose share of the coordinator's limits the request uses.
     pub(crate) owner: Owner,
     pub(crate) reply: oneshot::Sender<ResponseKind>,
 }
 
-/// Limits and times of both that the thread owns.
+/// Limits and timeouts of groups and transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CoordinatorOptions {
     pub(crate) groups: consumer_groups::Options,
@@ -72,7 +73,7 @@ impl Default for CoordinatorOptions {
 
 enum Command {
     Ask(Box<Ask>),
-    /// May these records be written for a transaction?
+    /// Asks whether these records may be written in a transaction.
     Admit {
         write: Write,
         partitions: Vec<Arc<OpenPartition>>,
@@ -80,54 +81,53 @@ enum Command {
         owner: Owner,
         reply: oneshot::Sender<Admission>,
     },
-    /// Forgets what groups committed to topics of these names, as far as there are none.
+    /// Deletes committed offsets of topics with these names, unless such a topic exists.
     Forget {
         names: Vec<Arc<str>>,
         done: SyncSender<()>,
     },
-    /// Brings what is known of transactions in line with a topic that was not served before.
+    /// Reconciles the state of transactions with a topic that was not served before.
     Meet(Arc<OpenTopic>),
-    /// What groups there are, and what they committed.
+    /// Requests all groups and their committed offsets.
     Groups(oneshot::Sender<Vec<GroupView>>),
 }
 
-/// What waits in the queue, and since when.
+/// A queued command, and the time at which it was sent.
 struct Queued {
     since: Instant,
     command: Command,
-    /// Place in the queue that counts as its owner's.
+    /// The owner's place in the queue.
     _place: Option<Share>,
 }
 
-/// Puts a command of the broker itself into the queue; not where that is full, or nobody takes
-/// anything out any more.
+/// Queues an internal command of the broker. Returns `None` if the queue is full or closed.
 fn send(queue: &mpsc::Sender<Queued>, command: Command) -> Option<()> {
     queue.try_send(Queued { since: Instant::now(), command, _place: None }).ok()
 }
 
-/// Where partitions ended when records for them were admitted to a transaction: a marker that comes
-/// later than that ends the transaction.
+/// Ends of partitions when records for them were admitted to a transaction. A later marker ends the
+/// transaction.
 pub(crate) type Admission = Result<Vec<i64>, ResponseError>;
 
-/// Why the state cannot be stored, if it cannot.
+/// Reason why the state cannot be stored, if any.
 type Trouble = Arc<Mutex<Option<(Instant, String)>>>;
 
-/// For so long a write that failed is told of, unless another one succeeds.
+/// Time for which a failed write is reported, unless another one succeeds.
 const TROUBLE_TIME: Duration = Duration::from_secs(10);
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// The way to the coordinator's thread.
+/// Handle of the coordinator's thread.
 pub(crate) struct Coordinator {
     trouble: Trouble,
     queue: mpsc::Sender<Queued>,
     /// Places in the queue.
     places: Arc<Limit>,
-    /// Id of the log of its state, which lasts as long as the cluster does.
+    /// Id of the log of its state, which exists as long as the cluster.
     pub(crate) log_id: Uuid,
 }
 
-/// The thread; it ends when all ways to it are gone.
+/// The coordinator's thread. It ends when all handles are dropped.
 pub(crate) struct CoordinatorThread(JoinHandle<()>);
 
 impl CoordinatorThread {
@@ -156,7 +156,7 @@ pub(crate) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let work = move || {
         runtime.block_on(state.run(commands));
-        // A flush that waits for a disk holds up no end.
+        // A flush that waits for a disk does not delay the shutdown.
         runtime.shutdown_background();
     };
     let thread = std::thread::Builder::new().name("coordinator".to_owned()).spawn(work)?;
@@ -165,14 +165,15 @@ pub(crate) fn start(
 }
 
 impl Coordinator {
-    /// Why commits of offsets and transactions cannot be stored, if the last write failed.
+    /// Returns why commits of offsets and transactions cannot be stored, if the last write failed.
     pub(crate) fn trouble(&self) -> Option<String> {
         let trouble = self.trouble.lock().expect(NO_PANIC);
         let (at, why) = trouble.as_ref()?;
         (at.elapsed() < TROUBLE_TIME).then(|| why.clone())
     }
 
-    /// One whose thread takes nothing, as while its disk hangs, until the other value is dropped.
+    /// Creates a coordinator that handles nothing until the other value is dropped, as if its disk
+    /// hung.
     #[cfg(test)]
     pub(crate) fn standing() -> (Self, impl Send) {
         let (queue, commands) = mpsc::channel(QUEUE_LENGTH);
@@ -180,20 +181,20 @@ impl Coordinator {
         (Self { trouble, queue, places, log_id: Uuid::nil() }, commands)
     }
 
-    /// Requests that wait for the thread.
+    /// Returns the number of requests in the queue.
     #[cfg(test)]
     pub(crate) fn waiting_count(&self) -> usize {
         self.places.taken()
     }
 
-    /// Puts a client's command into the queue; not where its owner has all that it may have there.
+    /// Queues a client's command. Returns `None` if its owner has used up its places.
     fn send(&self, owner: Owner, command: Command) -> Option<()> {
         let place = self.places.try_take(owner, 1)?;
         self.queue.try_send(Queued { since: Instant::now(), command, _place: Some(place) }).ok()
     }
 
-    /// Has a request answered; `None` where the coordinator has too much to do, or has lost what
-    /// the request was about.
+    /// Sends a request and waits for the reply. Returns `None` if the coordinator is overloaded, or
+    /// had to discard the request.
     pub(crate) async fn ask(
         &self,
         ask: impl FnOnce(oneshot::Sender<ResponseKind>) -> Ask,
@@ -204,7 +205,7 @@ impl Coordinator {
         answer.await.ok()
     }
 
-    /// Returns whether records may be written to these partitions for a transaction.
+    /// Returns whether records may be written to these partitions in a transaction.
     pub(crate) async fn admit(
         &self,
         write: Write,
@@ -218,15 +219,15 @@ impl Coordinator {
         answer.await.unwrap_or(Err(busy))
     }
 
-    /// All groups; `None` where the coordinator has too much to do.
+    /// Returns all groups. `None` if the coordinator is overloaded.
     pub(crate) async fn groups(&self) -> Option<Vec<GroupView>> {
         let (reply, answer) = oneshot::channel();
         send(&self.queue, Command::Groups(reply))?;
         answer.await.ok()
     }
 
-    /// Forgets what groups committed to topics that are gone, which is durable when this returns.
-    /// Where that takes too long it is done when topics of these names are made again. May wait.
+    /// Deletes committed offsets of deleted topics, durably on return. If that takes too long, it
+    /// is done when topics of these names are created again. May block.
     pub(crate) fn topics_deleted(&self, names: Vec<Arc<str>>) {
         if !names.is_empty() && !forgetting::forget(&self.queue, &names) {
             tracing::warn!(?names, "offsets of deleted topics are kept until they are made again");

@@ -1,4 +1,5 @@
-//! Answers that say nothing but an error, wherever the protocol has a place for it.
+//! Responses that consist of an error only, at the position in each response where the protocol has
+//! it.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::add_partitions_to_txn_response::{
@@ -26,7 +27,7 @@ use kafka_protocol::messages::{
     delete_groups_response, describe_groups_response, describe_transactions_response,
 };
 
-/// Refuses a request of the coordinator.
+/// Builds the error response for a request to the coordinator.
 pub(crate) fn refuse(request: &RequestKind, error: ResponseError) -> ResponseKind {
     let code = error.code();
     match request {
@@ -95,7 +96,7 @@ fn offset_commit(request: &OffsetCommitRequest, code: i16) -> OffsetCommitRespon
     OffsetCommitResponse::default().with_topics(topics.collect())
 }
 
-/// Refuses what is committed for one topic.
+/// Rejects the offsets of one topic.
 fn refuse_offsets(topic: &OffsetCommitRequestTopic, code: i16) -> OffsetCommitResponseTopic {
     let partitions = topic.partitions.iter().map(|it| {
         OffsetCommitResponsePartition::default()
@@ -112,7 +113,7 @@ fn txn_offset_commit(request: &TxnOffsetCommitRequest, code: i16) -> TxnOffsetCo
     TxnOffsetCommitResponse::default().with_topics(topics.collect())
 }
 
-/// Refuses what a transaction commits for one topic.
+/// Rejects the offsets of one topic in a transaction.
 fn refuse_transactional_offsets(
     topic: &TxnOffsetCommitRequestTopic,
     code: i16,
@@ -127,7 +128,7 @@ fn refuse_transactional_offsets(
         .with_partitions(partitions.collect())
 }
 
-/// The first versions have an error for each partition only.
+/// The first versions have error codes of partitions only.
 fn offset_fetch(request: &OffsetFetchRequest, code: i16) -> OffsetFetchResponse {
     let groups = request.groups.iter().map(|group| {
         OffsetFetchResponseGroup::default()

@@ -1,4 +1,5 @@
-//! One round after the other: commands in, records to the log, then answers and markers.
+//! Rounds of the coordinator: receive commands, write records to the log, then send replies and
+//! write markers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,52 +26,52 @@ use crate::state_log::{StateLog, StatePlace, StateRecord};
 use crate::storage::{Storage, VolumeClass};
 use crate::topics::{FlushNumber, Found, OpenPartition};
 
-/// Commands of one round.
+/// Maximum number of commands in a round.
 const ROUND_LENGTH_MAX: usize = 1_024;
 
-/// The thread looks at its clocks at least so often.
+/// Maximum interval between two readings of the clocks.
 const TURN_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// When it did not look for longer, it was held up: members and transactions that it could not hear
-/// of do not end for that.
+/// Minimum interval between readings that counts as a stall of the thread. Sessions and
+/// transactions are extended by it, because heartbeats could not be received meanwhile.
 const STALL_TIME_MIN: Duration = Duration::from_secs(2);
 
-/// After a failed write of the log it waits before it tries again.
+/// Delay before a retry after a failed write of the log.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where an answer goes.
+/// Destination of a reply.
 enum Reply {
     Client(oneshot::Sender<ResponseKind>),
     Admission(oneshot::Sender<Admission>, Vec<Arc<OpenPartition>>),
-    /// Offsets that count with a transaction, once that is known to be open.
+    /// An offset commit in a transaction, which proceeds once the transaction is known to be open.
     Offsets(Box<Ask>),
 }
 
-/// All that the thread owns.
+/// State owned by the coordinator's thread.
 pub(super) struct State {
     groups: Groups,
     transactions: Transactions,
     log: StateLog,
     topics: Assignable,
     options: CoordinatorOptions,
-    /// By ticket.
+    /// Pending replies by ticket.
     replies: BTreeMap<u64, (WaitsFor, Reply)>,
-    /// What is done when the log is stable up to an offset, in the order of these.
+    /// Actions deferred until the log is stable up to an offset, in order of offsets.
     held: VecDeque<(i64, Deed)>,
-    /// The log is stable up to here before producers are given ids.
+    /// End offset of the log up to which it must be stable before producer ids are returned.
     ids_end_offset: i64,
-    /// The last flush that was begun on another thread.
+    /// Last flush that was started on another thread.
     flushing: Option<FlushNumber>,
-    /// Told when a flush has ended.
+    /// Signalled when a flush has completed.
     stirred: Arc<Notify>,
     last_ticket: u64,
     endings: Endings,
-    /// Sessions and transactions time out by it.
+    /// Clock of the timeouts of sessions and transactions.
     clock: SteadyClock,
-    /// Whether what is known is what the log says: not after a write that failed, until the log
-    /// was read again. Nobody is answered meanwhile.
+    /// False after a failed write, until the log was loaded again: the state in memory may differ
+    /// from the log. Meanwhile no request is answered.
     is_current: bool,
-    /// Why the log cannot be written, if the last attempt failed.
+    /// Reason why the log cannot be written, if the last attempt failed.
     pub(super) trouble: Trouble,
 }
 
@@ -107,7 +108,7 @@ impl State {
         self.log.id()
     }
 
-    /// Begins again from what the log says, once all of it was read, and in line with partitions.
+    /// Loads the state from the log, and reconciles it with the partitions.
     fn load(&mut self) -> anyhow::Result<()> {
         let mut groups = Groups::new(self.options.groups, seed());
         let mut transactions = Transactions::new(self.options.transactions);
@@ -127,14 +128,14 @@ impl State {
         let mut effects = Effects::default();
         self.transactions.resume(now_ms, &mut effects.transactions);
         self.transactions.meet(producers(self.topics.topics.all()), &mut effects.transactions);
-        // Nothing but markers, which are written in the next round.
+        // The effects consist of markers only, which are written in the next round.
         self.reply(effects, &mut Effects::default());
         self.is_current = true;
         Ok(())
     }
 
-    /// What is known is not what the log says. Requests that wait are not answered: their clients
-    /// come again.
+    /// Marks the state in memory as unreliable after a failed write. Waiting requests are not
+    /// answered: their clients retry.
     fn doubt(&mut self) {
         self.replies.clear();
         self.held.clear();
@@ -143,8 +144,8 @@ impl State {
         self.is_current = false;
     }
 
-    /// Reads the log again where that is due. While it cannot be read, requests of the round are
-    /// not answered.
+    /// Loads the log again if necessary. While that fails, the requests of the round are not
+    /// answered.
     fn reload(&mut self, round: &mut Vec<Queued>) -> bool {
         if self.is_current {
             return true;
@@ -162,7 +163,7 @@ impl State {
     pub(super) async fn run(&mut self, mut commands: mpsc::Receiver<Queued>) {
         let mut round = Vec::new();
         let stirred = Arc::clone(&self.stirred);
-        // What was found may not be stable yet.
+        // Records that were loaded may not be stable yet.
         if let Err(error) = self.flush() {
             tracing::error!(%error, "cannot flush the state of groups and transactions");
             self.doubt();
@@ -187,24 +188,25 @@ impl State {
             }
             let time = TickTime { now_ms: self.clock.now_ms(), heard_ms };
             self.groups.tick(time, &self.topics, &mut effects.groups);
-            // One whose end has come is not aborted before that is handled.
+            // `heard_ms`: a transaction is not aborted while a request to end it may be in the
+            // queue.
             self.transactions.tick(heard_ms, &mut effects.transactions);
             self.settle(effects);
             self.look_at_clocks();
         }
     }
 
-    /// The time up to which all that was sent is in the round: of what waits behind it, as after a
-    /// write that took long, nobody knows yet what it says.
+    /// Returns the time up to which all commands sent are part of the round. Commands behind it in
+    /// the queue, for example after a slow write, were not seen yet.
     fn heard_ms(&self, commands: &mpsc::Receiver<Queued>, round: &[Queued]) -> i64 {
-        // The clock was looked at before it is looked whether more has come.
+        // The clock must be read before the queue is checked.
         match round.last() {
             Some(last) if !commands.is_empty() => self.clock.at_ms(last.since),
             _ => self.clock.now_ms(),
         }
     }
 
-    /// Notes what time it is, and how far the host's clock was set.
+    /// Updates the clock, and the offset of the host's clock from it.
     fn look_at_clocks(&mut self) {
         if let Some(stall) = self.clock.look(Instant::now()) {
             let seconds = stall.as_secs();
@@ -219,7 +221,7 @@ impl State {
         self.transactions.set_host_ahead(ahead_ms);
     }
 
-    /// How long nothing is due.
+    /// Returns the time until the next deadline.
     fn idle_time(&self) -> Duration {
         if !self.is_current {
             return Duration::ZERO;
@@ -247,11 +249,11 @@ impl State {
                 self.transactions.meet(producers(vec![topic]), &mut effects.transactions);
             }
             Command::Groups(reply) => {
-                // The interface may have lost its patience.
+                // The HTTP interface may have timed out.
                 let _gone = reply.send(self.groups.views().collect());
             }
             Command::Forget { names, done } => {
-                // One that is there again, or is not served now, has offsets of its own.
+                // A topic that was created again, or is not served now, has its own offsets.
                 let is_gone =
                     |name: &&Arc<str>| matches!(self.topics.topics.find(name), Found::Gone);
                 let before = effects.groups.len();
@@ -259,7 +261,7 @@ impl State {
                     self.groups.delete_topic(name, &mut effects.groups);
                 }
                 match effects.groups.len() == before {
-                    // Its patience may have ended.
+                    // The caller may have timed out.
                     true => drop(done.try_send(())),
                     false => effects.forgotten.push(done),
                 }
@@ -271,7 +273,7 @@ impl State {
         WaitsFor::of(request, &self.groups, &self.transactions, &self.topics.topics)
     }
 
-    /// Notes of a transactional id whether a part of its transaction is on a disk.
+    /// Records for a transactional id that its transaction includes partitions on disk.
     fn note_disk(&mut self, id: Option<&TransactionalId>, waits_for: WaitsFor) {
         if let (Some(id), WaitsFor::Everything) = (id, waits_for) {
             self.transactions.note_on_disk(id);
@@ -294,7 +296,7 @@ impl State {
                 participants: Participants::of_group(&request.group_id),
             };
             let (api_version, owner) = (ask.api_version, ask.owner);
-            // They are taken in this round, and that is answered when it is stable.
+            // Offsets are committed in this round, and the reply follows when the log is stable.
             let ticket = self.ticket(WaitsFor::Nothing, Reply::Offsets(Box::new(ask)));
             let ticket = transactions::Ticket(ticket);
             let caller = transactions::Caller { ticket, api_version, owner, now_ms };
@@ -350,12 +352,12 @@ impl State {
             RequestKind::DescribeTransactions(it) => {
                 transactions.describe(of_transactions, it, transactional);
             }
-            // The requests that come here are listed where they are sent.
+            // Requests that reach the coordinator are listed where they are sent.
             _ => drop(self.replies.remove(&ticket)),
         }
     }
 
-    /// Carries effects out, and those that come of them.
+    /// Applies effects, and the further effects that result from them.
     pub(super) fn settle(&mut self, mut effects: Effects) {
         loop {
             if let Err(error) = self.persist(&effects) {
@@ -397,7 +399,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes stable what was written: at once, or on another thread where that may wait for a disk.
+    /// Flushes the log: synchronously, or on another thread if the flush may wait for a disk.
     fn flush(&mut self) -> Result<(), LogError> {
         let (end_offset, stable_offset) = self.log.ends();
         if stable_offset >= end_offset {
@@ -414,8 +416,8 @@ impl State {
         self.log.waits_for_disk() || self.topics.topics.state_waits_for_disk()
     }
 
-    /// Does what is due, and holds what waits for the log; what admitted offsets bring goes to
-    /// `next`.
+    /// Executes actions, and defers those that must wait for the log. Effects of admitted offset
+    /// commits are added to `next`.
     fn reply(&mut self, effects: Effects, next: &mut Effects) {
         let (end_offset, stable_offset) = self.log.ends();
         for deed in self.deeds(effects) {
@@ -444,7 +446,7 @@ impl State {
         }
     }
 
-    /// Does what waited for the log and need not any more.
+    /// Executes deferred actions for which the log is stable now.
     fn release(&mut self, next: &mut Effects) {
         let (_, stable_offset) = self.log.ends();
         while self.held.front().is_some_and(|(end, _)| *end <= stable_offset) {
@@ -486,8 +488,8 @@ impl State {
         forgotten.chain(of_groups).chain(of_transactions).collect()
     }
 
-    /// Where the partitions end that a request wants to write to. This thread writes all markers:
-    /// those of earlier transactions are there, and none of the one that is admitted now.
+    /// Returns the ends of the partitions of an admission. This thread writes all markers: those of
+    /// earlier transactions are written, and none of the one that is admitted now.
     fn partition_ends(&self, ticket: u64) -> Vec<i64> {
         match self.replies.get(&ticket) {
             Some((_, Reply::Admission(_, partitions))) => {
@@ -502,7 +504,7 @@ impl State {
             Deed::Respond(ticket, response) => self.send(ticket, response),
             Deed::Admit(ticket, result) => match self.replies.remove(&ticket) {
                 Some((_, Reply::Admission(reply, _))) => {
-                    // The connection may have gone.
+                    // The connection may be closed.
                     let _gone = reply.send(result);
                 }
                 Some((_, Reply::Offsets(ask))) => {
@@ -512,17 +514,17 @@ impl State {
             },
             Deed::WriteMarkers(markers) => self.endings.push(markers),
             Deed::Forgotten(done) => {
-                // Its patience may have ended.
+                // The caller may have timed out.
                 let _gone = done.try_send(());
             }
         }
     }
 
-    /// Takes offsets for a transaction that is open, or refuses them.
+    /// Commits offsets in an open transaction, or rejects them.
     fn commit_offsets(&mut self, ask: Ask, result: Result<(), ResponseError>, next: &mut Effects) {
         let Ask { request, api_version, client_id, host, principal, owner, reply } = ask;
         if let Err(error) = result {
-            // The connection may have gone.
+            // The connection may be closed.
             let _gone = reply.send(refuse(&request, error));
             return;
         }
@@ -543,12 +545,12 @@ impl State {
 
     fn send(&mut self, ticket: u64, response: ResponseKind) {
         if let Some((_, Reply::Client(reply))) = self.replies.remove(&ticket) {
-            // The connection may have gone.
+            // The connection may be closed.
             let _gone = reply.send(response);
         }
     }
 
-    /// Writes the markers of all transactions that end, as far as that can be done now.
+    /// Writes the markers of ending transactions, as far as possible now.
     fn write_markers(&mut self, effects: &mut Effects) {
         let now_ms = self.clock.now_ms();
         for markers in self.endings.write(&self.topics.topics, &self.stirred) {
@@ -562,7 +564,7 @@ impl State {
         }
     }
 
-    /// Writes the log anew. Where that fails the old one goes on.
+    /// Rewrites the log without outdated records. If that fails, the old log remains in use.
     fn rewrite(&mut self) {
         let groups = self.groups.state();
         let mut state: Vec<StateRecord> = groups.map(|record| of_groups(&record)).collect();
@@ -577,7 +579,7 @@ impl State {
     }
 }
 
-/// Another one for each start.
+/// Returns a random seed for each start.
 fn seed() -> u64 {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the kernel has random bytes");

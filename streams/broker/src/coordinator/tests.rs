@@ -1,4 +1,4 @@
-//! The coordinator's thread without its thread, on topics that fail.
+//! Tests of the coordinator without its thread, with topics that fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,16 +28,16 @@ use crate::access_rules::AccessRules;
 use crate::storage::{Embedded, EmbeddedPool, Storage};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
-/// Far longer than anything here takes.
+/// Time limit, far above the usual duration.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// What lives on while brokers die.
+/// State that survives crashes of a broker.
 struct World {
     storage: Arc<Embedded>,
     _folder: TempDir,
 }
 
-/// One life of a broker.
+/// A broker between two crashes.
 struct Life {
     topics: Arc<Topics>,
     state: State,
@@ -67,7 +67,7 @@ impl World {
         Life { topics, state }
     }
 
-    /// The first block of a volume, in which its log says what it is.
+    /// Returns the first block of a volume, which contains the log's header.
     fn first_block(&self, volume: &str) -> (Arc<dyn BlockDevice>, Vec<u8>) {
         let device = self.storage.open(volume).expect("it is there");
         let mut block = vec![0; 4 << 10];
@@ -89,7 +89,7 @@ impl Life {
         self.topics.create(&new).expect("there is room")
     }
 
-    /// Hands a request in; what comes of it is not carried out.
+    /// Passes a request to the coordinator without applying the effects.
     fn take(
         &mut self,
         api_version: i16,
@@ -116,7 +116,7 @@ impl Life {
         answer.try_recv().expect("it is answered")
     }
 
-    /// Carries out what is due, as rounds do that nobody asks anything in.
+    /// Applies pending effects, like a round without requests.
     fn pass(&mut self) {
         self.state.settle(Effects::default());
     }
@@ -141,7 +141,7 @@ impl Life {
         self.ask(3, request);
     }
 
-    /// A transaction with a record in each of these topics.
+    /// Begins a transaction with a record in each of these topics.
     fn begin(&mut self, topics: &[&Arc<OpenTopic>]) -> BatchProducer {
         let request = InitProducerIdRequest::default()
             .with_transactional_id(Some(id()))
@@ -190,7 +190,7 @@ fn name(topic: &str) -> TopicName {
     TopicName(StrBytes::from_string(topic.to_owned()))
 }
 
-/// The offsets after the last record and after the last one that is decided.
+/// Returns the stable offset and the last stable offset.
 fn ends(topic: &OpenTopic) -> (i64, i64) {
     let partition = topic.partition(0).expect("there is one");
     (partition.log.stable_offset(), partition.log.last_stable_offset())
@@ -199,7 +199,7 @@ fn ends(topic: &OpenTopic) -> (i64, i64) {
 #[test]
 fn a_committed_transaction_waits_for_a_topic_that_is_not_served_now() {
     let world = World::new();
-    // A name that its volume's has no room for, and one that it has.
+    // One name exceeds the length of a volume's name, the other does not.
     let long = "long".repeat(30);
     for hidden in ["hidden", &long] {
         let mut life = world.open();
@@ -266,7 +266,7 @@ fn a_group_is_added_on_the_disk_to_a_transaction_that_is_on_one() {
     }
 }
 
-/// An epoch that is lost with the memory would be given to two instances.
+/// An epoch lost with the memory would be assigned to two instances.
 #[test]
 fn epochs_of_a_transactional_id_that_was_on_a_disk_wait_for_the_disk() {
     let init = || InitProducerIdRequest::default().with_transactional_id(Some(id()));
@@ -297,9 +297,9 @@ fn epochs_of_a_transactional_id_that_was_on_a_disk_wait_for_the_disk() {
 
 #[test]
 fn members_are_heard_before_they_are_dropped() {
-    /// Shorter than what counts as a standstill.
+    /// Less than the time that counts as a stall.
     const SESSION: Duration = Duration::from_millis(1_500);
-    /// More than fit in one round.
+    /// More commands than fit into one round.
     const BEFORE: usize = 3_000;
     let group = || GroupId(StrBytes::from_static_str("group"));
     let mut life = World::new().open_with(consumer_groups::Options {
@@ -324,7 +324,7 @@ fn members_are_heard_before_they_are_dropped() {
         .with_generation_id(joined.generation_id);
     life.ask(3, request);
 
-    // The coordinator is held up by something, and much waits for it before the heartbeat.
+    // The coordinator is stalled, and many commands precede the heartbeat in the queue.
     let (queue, commands) = mpsc::channel(BEFORE + 1);
     for _ in 0..BEFORE {
         send(&queue, Command::Groups(oneshot::channel().0)).expect("there is room");
@@ -375,13 +375,13 @@ fn a_partition_gets_one_marker_however_often_another_fails() {
     let mut life = world.open();
     let (good, bad) = (life.create("good"), life.create("bad"));
     let producer = life.begin(&[&good, &bad]);
-    // Its volume is gone, and the broker does not know yet.
+    // The volume is gone, but the broker does not know it yet.
     world.storage.delete(&bad.volume).expect("it is there");
     life.ask(4, commit(producer));
     assert_eq!(ends(&good), (2, 2), "what is healthy waits for nothing");
     let begin = Instant::now();
     let mut rounds = 0;
-    // Three more attempts are made in that time, where nothing else is done.
+    // Three more attempts are made in that time if nothing else is done.
     while begin.elapsed() < Duration::from_secs(1) || rounds < 4 {
         life.pass();
         rounds += 1;

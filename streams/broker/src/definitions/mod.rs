@@ -1,5 +1,5 @@
-//! Objects that SQL made and the broker keeps: typed tables, derived topics, views. They lie in a
-//! log of their own, as the state of groups does, by name.
+//! Definitions of objects created by SQL: typed tables, derived topics, views. They are stored by
+//! name in a separate state log, like the state of groups.
 
 mod stored;
 
@@ -17,25 +17,25 @@ use crate::storage::{Storage, VolumeClass};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// How many there may be, of which one owner has at most half, and how long each may be.
+/// Limits: number of definitions, of which one owner can have half, and lengths of name and
+/// statement.
 const COUNT_MAX: usize = 2_000;
 const NAME_BYTES_MAX: usize = 249;
 const STATEMENT_BYTES_MAX: usize = 64 << 10;
 
 type ByName = BTreeMap<String, Arc<Definition>>;
 
-/// All definitions. Changes are durable when they return, and wait for that: they are for threads
-/// that may.
+/// All definitions. Changes are durable on return, and may block on a disk.
 pub(crate) struct Definitions {
-    /// Held by the thread that changes them.
+    /// Serializes changes.
     log: Mutex<StateLog>,
     by_name: RwLock<ByName>,
-    /// The version of the last change.
+    /// Version of the last change.
     version: watch::Sender<u64>,
 }
 
 impl Definitions {
-    /// Opens the log of definitions, or makes it.
+    /// Opens or creates the log of definitions.
     pub(crate) fn open(storage: &dyn Storage, class: VolumeClass) -> anyhow::Result<Self> {
         let log = StateLog::open(storage, StatePlace::DEFINITIONS, class)
             .context("cannot open the log of definitions")?;
@@ -58,7 +58,7 @@ impl Definitions {
         Ok(Self { log: Mutex::new(log), by_name: RwLock::new(by_name), version })
     }
 
-    /// In the order of their names.
+    /// Returns all definitions, sorted by name.
     pub(crate) fn all(&self) -> Vec<Arc<Definition>> {
         self.by_name.read().expect(NO_PANIC).values().map(Arc::clone).collect()
     }
@@ -67,12 +67,12 @@ impl Definitions {
         self.by_name.read().expect(NO_PANIC).get(name).map(Arc::clone)
     }
 
-    /// Is told of each change, after it.
+    /// Returns a receiver that is notified after each change.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Keeps a definition of a name that none has yet.
+    /// Stores a definition with an unused name.
     pub(crate) fn put(&self, new: NewDefinition, owner: &str) -> Result<Arc<Definition>, SqlError> {
         check(&new)?;
         let mut log = self.lock();
@@ -94,7 +94,7 @@ impl Definitions {
         Ok(definition)
     }
 
-    /// Refuses one more of an owner that would leave less to others than it has.
+    /// Rejects another definition of an owner who has used up its share.
     pub(crate) fn check_room(
         &self,
         owner: &str,
@@ -119,7 +119,7 @@ impl Definitions {
         Err(SqlError::new(SqlState::TOO_MANY, what))
     }
 
-    /// Forgets the definition, unless it was replaced meanwhile. Returns whether it was there.
+    /// Deletes a definition, unless it was replaced meanwhile. Returns whether it existed.
     pub(crate) fn remove(&self, definition: &Definition) -> Result<bool, SqlError> {
         let mut log = self.lock();
         let name = definition.name.as_str();
@@ -184,7 +184,7 @@ mod tests {
     const CLASS: VolumeClass =
         VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
 
-    /// Each test has a pool of its own: without a file, there is one for each process.
+    /// Creates a pool for one test. Without a file, tests of a process would share one.
     fn storage() -> (Embedded, TempDir) {
         let folder = tempfile::tempdir_in("/dev/shm").expect("it is there");
         let file = Some(folder.path().join("pool"));
@@ -249,7 +249,7 @@ mod tests {
         for (name, statement) in [("", "x"), ("n", &format!("{long}x")), (&long, "x")] {
             definitions.put(new(name, statement), "User:a").expect_err("it is too long");
         }
-        // Each time 64 KiB: more than the log may grow to.
+        // 64 KiB each time: more in total than the log's maximum size.
         for _ in 0..600 {
             let kept = definitions.put(new("n", &long), "User:a").expect("there is room");
             assert!(definitions.remove(&kept).expect("there is room"));

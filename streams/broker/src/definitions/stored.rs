@@ -1,4 +1,4 @@
-//! A definition as its log holds it.
+//! Storage format of a definition.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sql::{Definition, DefinitionKind};
 
-/// The value; the name is the key.
+/// Value of a record. The name is the key.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Stored<'a> {
     kind: DefinitionKind,

@@ -1,7 +1,7 @@
-//! Changes of the current values of one partition: first those that are there, then each change.
+//! Changes of the current values of one partition: existing values first, then each change.
 //!
-//! It has a follower of its own rather than that of the topic, so that what is made of a change is
-//! in the log before the next one is looked at.
+//! It uses its own follower instead of the topic's, so that the result of a change is appended
+//! before the next one is read.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::topics::random_id;
 
 const READ_BYTES: usize = 1 << 20;
 
-/// A value that is in place of another; `new` is none where the key has none any more.
+/// A changed value. `new` is `None` if the key has no value any more.
 pub(super) struct Changed<'a> {
     pub(super) old: Option<&'a Record<'a>>,
     pub(super) new: Option<&'a Record<'a>>,
@@ -37,18 +37,18 @@ impl Changes {
         Ok(Self { follower, snapshot: None, is_snapshot_over: false })
     }
 
-    /// Returns whether all that was there at the beginning was shown.
+    /// Returns whether all values that existed at the start were visited.
     pub(super) fn is_snapshot_over(&self) -> bool {
         self.is_snapshot_over
     }
 
-    /// Values as they are after the last change that was shown.
+    /// Returns the values after the last change that was visited.
     pub(super) fn values(&self) -> &Arc<Values> {
         self.follower.values()
     }
 
-    /// Shows a limited number of changes. Returns whether there is more to do at once. Values that
-    /// have expired go when `ttl_ms` is looked at.
+    /// Visits a limited number of changes. Returns whether more can be done immediately. Expired
+    /// values are removed if `ttl_ms` is set.
     pub(super) fn step(
         &mut self,
         ttl_ms: Option<Option<i64>>,
@@ -108,7 +108,7 @@ impl Changes {
             return Ok(());
         };
         let mut scan = snapshot.scan(*next..snapshot.applied());
-        // Those too that have expired and were not swept yet: the sweep tells of them.
+        // Expired values that were not swept yet are included: the sweep reports their removal.
         let step = scan.step(i64::MIN, &mut |record| {
             let key = record.key.unwrap_or_default();
             visit(&Changed { old: None, new: Some(record), key });
@@ -122,7 +122,7 @@ impl Changes {
     }
 }
 
-/// The values of a partition that the caller alone appends to, as they are now.
+/// Loads the current values of a partition to which only the caller appends.
 pub(super) fn own_values(partition: &Arc<Partition>) -> Result<Follower, ValuesError> {
     let (mut follower, _) = Follower::open(Arc::clone(partition), Secret(random_id()))?;
     while follower.follow(READ_BYTES, None)?.is_behind {}

@@ -1,15 +1,15 @@
-//! Committed records of a partition, read from an offset on.
+//! Reader of committed records of a partition.
 
 use record_batch::{Record, Records};
 use record_log::{LogError, Partition, RECORDS_BYTES_MAX};
 
-/// What is read of a partition in one turn.
+/// Maximum bytes of one read.
 const READ_BYTES: usize = 1 << 20;
 
-/// Position to which one partition was read.
+/// Position in a partition.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
-    /// Records before it were shown.
+    /// Offset of the next record to process.
     pub(super) position: i64,
     buffer: Vec<u8>,
 }
@@ -17,11 +17,11 @@ pub(super) struct Committed {
 /// Result of one read.
 #[derive(Debug, Default)]
 pub(super) struct ReadOutcome {
-    /// The offset that comes next.
+    /// Next offset.
     pub(super) next: i64,
-    /// Where the log begins, if that is behind the position: what was before it is gone.
+    /// Start of the log if it is after the position, which means that records were deleted unread.
     pub(super) gone_before: Option<i64>,
-    /// Records of batches that could not be read.
+    /// Number of records in batches that could not be decoded.
     pub(super) undecodable: u64,
     pub(super) is_behind: bool,
 }
@@ -31,8 +31,8 @@ impl Committed {
         Self { position, buffer: Vec::new() }
     }
 
-    /// Reads once, and shows what is committed and not before the position, which stays: the caller
-    /// moves it when it is done with the records.
+    /// Reads once, and calls `show` with committed records from the position on. The caller
+    /// advances the position after processing.
     pub(super) fn read(
         &mut self,
         log: &Partition,
@@ -41,14 +41,14 @@ impl Committed {
         self.read_to(log.last_stable_offset(), log, show)
     }
 
-    /// The same as far as an offset that was the last stable one.
+    /// Same, up to an earlier last stable offset.
     pub(super) fn read_to(
         &mut self,
         end: i64,
         log: &Partition,
         show: &mut dyn FnMut(&Record<'_>),
     ) -> Result<ReadOutcome, LogError> {
-        // After the end was known: what is pinned holds all before it.
+        // Pinned after the end was determined, so that the pin includes all records before it.
         let pin = log.pin();
         let start = pin.start_offset();
         let gone_before = (self.position < start).then_some(start);
@@ -71,7 +71,7 @@ impl Committed {
         Ok(outcome)
     }
 
-    /// Offsets that are committed and not read.
+    /// Returns the number of committed offsets that were not read.
     pub(super) fn lag(&self, log: &Partition) -> u64 {
         u64::try_from(log.last_stable_offset().saturating_sub(self.position)).unwrap_or(0)
     }

@@ -1,8 +1,8 @@
-//! One record of each record of the source: a filter of a log, or whole objects of merged ones.
+//! Derivation record by record: a filtered log, or complete objects of merged topics.
 //!
-//! Each record of the output names the offset of the source that it was made of, and after each
-//! turn a note on the output's volume says how far the source was looked at. After a kill, the
-//! later of both says where to go on, so that each record is made once.
+//! Each output record names the source offset from which it was derived, and after each turn a note
+//! on the output's volume stores the position in the source. After a crash, processing continues at
+//! the later of both, so that each record is derived exactly once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::topics::{OpenPartition, OpenTopic, RecordRules, random_id};
 
 const READ_BYTES: usize = 1 << 20;
 
-/// Way to make an output of a record.
+/// Method of deriving a record.
 pub(super) enum Maker {
-    /// A row of the query, perhaps with what is looked up for it.
+    /// Applies the query, possibly with a lookup in another topic.
     Query { plan: Arc<Plan>, lookup: Option<Lookup> },
-    /// The whole object of its key.
+    /// Merges the record into the complete object of its key.
     Merge,
 }
 
@@ -44,17 +44,17 @@ pub(super) struct EachRecord {
     parts: Vec<Part>,
 }
 
-/// One partition, of both topics.
+/// One partition of both topics.
 struct Part {
     source: Arc<OpenPartition>,
     output: Arc<OpenPartition>,
     read: Committed,
-    /// The whole objects, for those who merge.
+    /// Complete objects, if objects are merged.
     objects: Option<Follower>,
     is_noted: bool,
 }
 
-/// What all parts share in a turn.
+/// Context shared by all parts in a turn.
 struct Making<'a> {
     maker: &'a Maker,
     source: &'a OpenTopic,
@@ -62,8 +62,8 @@ struct Making<'a> {
     state: &'a State,
 }
 
-/// What is noted on the output's volume: all before the position was looked at, and what was made
-/// of it stands before the output's offset.
+/// Note on the output's volume: all source records before `position` were processed, and their
+/// results are before `output`.
 #[derive(Serialize, Deserialize)]
 struct Note {
     source: String,
@@ -76,10 +76,10 @@ impl EachRecord {
         Self { maker, source, output, parts: Vec::new() }
     }
 
-    /// Makes a limited number of records. Returns whether there is more to do at once.
+    /// Derives a limited number of records. Returns whether more can be processed immediately.
     pub(super) fn turn(&mut self, is_look: bool, state: &State) -> Result<bool, SqlError> {
         self.open_parts(state)?;
-        // First: what is looked up for a record is as new as what was committed before it was.
+        // First: lookups then see at least what was committed before the records.
         let ends: Vec<i64> =
             self.parts.iter().map(|it| it.source.log.last_stable_offset()).collect();
         if let Maker::Query { lookup: Some(lookup), .. } = &mut self.maker
@@ -98,7 +98,7 @@ impl EachRecord {
         Ok(is_behind)
     }
 
-    /// Also those that the source was given later; the output has as many.
+    /// Opens partitions, including those added to the source later. The output has as many.
     fn open_parts(&mut self, state: &State) -> Result<(), SqlError> {
         let (sources, outputs) =
             (Arc::clone(&self.source.partitions()), Arc::clone(&self.output.partitions()));
@@ -127,7 +127,7 @@ fn open_objects(output: &Arc<Partition>) -> Result<Follower, SqlError> {
     Ok(follower)
 }
 
-/// Where the source is to be read on.
+/// Returns the source offset at which to continue.
 fn find_position(
     source: &OpenTopic,
     (log, output): (&Partition, &Partition),
@@ -137,7 +137,7 @@ fn find_position(
     let end = output.next_offset();
     let position = match &note {
         Some(note) if note.source != source.id.to_string() => {
-            // The source was deleted, and made again.
+            // The source was deleted and created again.
             save_note(source, 0, output)?;
             0
         }
@@ -171,7 +171,7 @@ fn find_position(
     Ok(position)
 }
 
-/// The offset after the one that the last record was made of, of those from an offset on.
+/// Returns the offset after the source offset of the last output record at or after `from`.
 fn last_made(output: &Partition, from: i64) -> Result<Option<i64>, SqlError> {
     let mut read = Committed::from(from);
     let mut last = None;
@@ -195,18 +195,18 @@ fn save_note(source: &OpenTopic, position: i64, output: &Partition) -> Result<()
     let note = Note { source: source.id.to_string(), position, output: output.stable_offset() };
     let bytes = serde_json::to_vec(&note).expect("it is plain data");
     match output.set_note(&bytes) {
-        // The records say it too.
+        // The output records contain the position, too.
         Err(error) if error.kind == LogErrorKind::NoSpace => Ok(()),
         other => Ok(other?),
     }
 }
 
 impl Part {
-    /// Makes what is not made yet of the source up to `end`, or a piece of it.
+    /// Processes source records up to `end`, or a limited part of them.
     fn turn(&mut self, end: i64, making: &Making<'_>) -> Result<bool, SqlError> {
         let &Making { maker, source, output, state } = making;
         if self.output.log.stable_offset() < self.output.log.next_offset() {
-            // The last flush failed. What was made is not made again.
+            // The last flush failed. Records that were already derived must not be derived again.
             output.flush()?;
         }
         if let Some(objects) = &mut self.objects {
@@ -265,8 +265,8 @@ impl Part {
         Ok(outcome.is_behind)
     }
 
-    /// Appends what was made and makes it stable. The position follows each batch, so that after an
-    /// error nothing is made again.
+    /// Appends the derived records and flushes them. The position is advanced after each batch, so
+    /// that no record is repeated after an error.
     fn publish(
         &mut self,
         output: &OpenTopic,
@@ -306,7 +306,7 @@ impl Part {
     }
 }
 
-/// The record that a query makes of one, if it passes.
+/// Applies the query to a record. Returns the result if the record passes.
 fn make(
     (plan, lookup): (&Plan, Option<&Lookup>),
     (number, record): (u32, &Record<'_>),
@@ -342,7 +342,7 @@ fn make(
     }))
 }
 
-/// The whole object of the record's key from now on; none where it has no key.
+/// Returns the new complete object of the record's key, or `None` without a key.
 fn merge(
     objects: &Follower,
     fresh: &mut HashMap<Bytes, Option<Bytes>>,
@@ -355,7 +355,7 @@ fn merge(
             Some(before) => merged(before.as_deref(), patch),
             None => {
                 let copy = |it: &Record<'_>| it.value.map(Bytes::copy_from_slice);
-                // Whatever its age: one that has expired is deleted by its owner's sweep.
+                // Expired values too: they are deleted by the sweep of their owner.
                 let before = objects.values().get(key, i64::MIN, &mut Vec::new(), copy)?;
                 merged(before.flatten().as_deref(), patch)
             }

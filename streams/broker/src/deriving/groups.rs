@@ -1,7 +1,7 @@
-//! Groups with their aggregates, of a log or of current values: a current value of each group.
+//! Groups with aggregates over a log or current values: the output has a current value per group.
 //!
-//! They are in memory. After a start they are made of the source anew, compared with what the
-//! output holds, and differences are published.
+//! Groups are kept in memory. After a start they are rebuilt from the source and compared with the
+//! output, and differences are published.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use super::upserts::{publish, tombstone};
 use crate::clock;
 use crate::topics::{OpenPartition, OpenTopic};
 
-/// What one view keeps in memory.
+/// Memory limits of a view.
 const LIMITS: GroupLimits = GroupLimits { groups_max: 100_000, kept_values_max: 1_000_000 };
 
-/// Views have one partition: groups are of all partitions of their source.
+/// Views have one partition, because groups span all partitions of their source.
 const OUTPUT_PARTITION: i32 = 0;
 
 pub(super) struct Groups {
@@ -35,9 +35,9 @@ pub(super) struct Groups {
     output: Arc<OpenTopic>,
     parts: Vec<Part>,
     view: View,
-    /// Rows since the last were published, by their keys; without a value they are gone.
+    /// Rows to publish by key. `None` deletes a row.
     rows: BTreeMap<Bytes, Option<Bytes>>,
-    /// Whether what the output holds was compared.
+    /// True once the rows were compared with the output.
     is_compared: bool,
     pending: Vec<NewRecord>,
     failed_count: u64,
@@ -102,7 +102,8 @@ impl Groups {
         Ok(is_behind)
     }
 
-    /// Of the first rows, those that differ from what is there.
+    /// Publishes rows. The first ones are compared with the output, and only differences are
+    /// published.
     fn publish_rows(&mut self, state: &State) -> Result<(), SqlError> {
         if !self.is_compared {
             self.compare()?;
@@ -138,7 +139,7 @@ impl Groups {
                 break;
             }
         }
-        // A group that came and went since the start is nothing new.
+        // A group that was created and removed since the start needs no record.
         let values = own.values();
         let mut buffer = Vec::new();
         let mut gone = Vec::new();
@@ -152,7 +153,7 @@ impl Groups {
     }
 }
 
-/// What changes of records make of the view.
+/// Applies changes of records to the view.
 struct Applied<'a> {
     view: &'a mut View,
     changes: Vec<ResultChange>,
@@ -220,7 +221,7 @@ impl Part {
         }
     }
 
-    /// Whether all that was there at the beginning is in the view.
+    /// Returns whether the view includes all records that existed at the start.
     fn is_whole(&self) -> bool {
         match &self.input {
             Input::Values(changes) => changes.is_snapshot_over(),
@@ -240,7 +241,7 @@ impl Part {
     }
 }
 
-/// The last of several rows of a group counts.
+/// Adds rows to publish. Later rows of a group replace earlier ones.
 fn note_rows(plan: &Plan, changes: Vec<ResultChange>, rows: &mut BTreeMap<Bytes, Option<Bytes>>) {
     for change in changes {
         if let Some(after) = &change.after {

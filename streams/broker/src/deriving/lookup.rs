@@ -1,7 +1,7 @@
-//! The current values that a join finds for records of its stream.
+//! Lookup of current values for a join with a stream.
 //!
-//! They are followed up to all that was committed in their topic before the records were, and then
-//! read as they are: a change of them later makes no record again.
+//! The values include at least everything that was committed in their topic before the stream's
+//! records. Later changes of the values do not produce new records.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use values::{Follower, Secret};
 use crate::clock;
 use crate::topics::{KeptRecord, OpenTopic, random_id};
 
-/// What is followed of a partition in one turn.
+/// Maximum bytes per partition and turn.
 const READ_BYTES: usize = 1 << 20;
 
 pub(super) struct Lookup {
     topic: Arc<OpenTopic>,
-    /// By the numbers of the partitions.
+    /// Followers by partition.
     followers: Vec<Follower>,
 }
 
-/// The value that was found for a key.
+/// Value found for a key.
 pub(super) struct FoundValue {
     pub(super) partition: u32,
     pub(super) record: KeptRecord,
@@ -32,7 +32,8 @@ impl Lookup {
         Self { topic, followers: Vec::new() }
     }
 
-    /// Follows a limited piece. Returns whether all is there that was committed before the call.
+    /// Follows a limited part. Returns whether the values include everything committed before the
+    /// call.
     pub(super) fn catch_up(&mut self, is_look: bool) -> Result<bool, SqlError> {
         let partitions = Arc::clone(&self.topic.partitions());
         for partition in partitions.iter().skip(self.followers.len()) {
@@ -49,15 +50,15 @@ impl Lookup {
             }
             if is_look {
                 follower.values().set_ttl(self.topic.settings().values_ttl_ms);
-                // Expired ones are not found; this frees their memory, a piece in each look.
+                // Expired values are ignored by lookups. This frees their memory incrementally.
                 follower.sweep(clock::unix_ms(), None)?;
             }
         }
         Ok(is_there)
     }
 
-    /// The value of a key. Where several partitions have one, the newest by its time counts, and of
-    /// one time that of the first partition.
+    /// Returns the value of a key. If several partitions have one, the newest timestamp wins, and
+    /// of equal ones the lowest partition.
     pub(super) fn find(&self, key: &[u8]) -> Result<Option<FoundValue>, SqlError> {
         let (mut best, mut buffer): (Option<FoundValue>, _) = (None, Vec::new());
         let now_ms = clock::unix_ms();
@@ -73,7 +74,7 @@ impl Lookup {
 }
 
 impl FoundValue {
-    /// Shows it to `look` as a row.
+    /// Calls `look` with the value as a row.
     pub(super) fn with_row<T>(&self, paths: &Paths, look: impl FnOnce(&Row<'_>) -> T) -> T {
         let headers = self.record.headers.iter();
         let headers = headers.map(|it| Header { name: &it.name, value: it.value.as_deref() });

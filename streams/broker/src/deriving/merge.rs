@@ -1,4 +1,4 @@
-//! JSON objects of which a record changes some fields: merge patches as RFC 7396 has them.
+//! Partial updates of JSON objects: merge patches (RFC 7396).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-/// Objects in objects that are merged; what is deeper replaces what was there.
+/// Maximum depth of nested objects that are merged. Deeper ones are replaced.
 const DEPTH_MAX: usize = 64;
 
 type Object<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// Value that a patch makes of another. One that is no JSON object replaces it, and is merged into
-/// nothing. Numbers stay as they are written.
+/// Applies a patch. A patch that is not a JSON object replaces the value, and a value that is not
+/// one counts as empty. The notation of numbers is retained.
 pub(super) fn merged(before: Option<&[u8]>, patch: &[u8]) -> Bytes {
     let Some(patch_object) = object(patch) else { return Bytes::copy_from_slice(patch) };
     let mut out = String::new();
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn patches_are_merged_as_the_standard_has_it() {
-        // RFC 7396, appendix A, as far as what is patched may be no object.
+        // RFC 7396, appendix A, except for cases that patch something other than an object.
         for (before, patch, expected) in [
             (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
             (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),

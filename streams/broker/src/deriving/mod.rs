@@ -1,5 +1,5 @@
-//! Topics that the broker fills from others: `CREATE TOPIC … AS`, `CREATE MATERIALIZED VIEW`, and
-//! the whole objects of topics with `memlane.values=merge`.
+//! Derived topics: `CREATE TOPIC … AS`, `CREATE MATERIALIZED VIEW`, and the complete objects of
+//! topics with `memlane.values=merge`.
 //!
 //! ```text
 //! source's log ────▶ each_record ─▶ output's log       one for one, exactly once
@@ -7,8 +7,8 @@
 //! source's values ─▶ changes ─▶ upserts, groups ─▶ output's values    differences alone
 //! ```
 //!
-//! One thread does it, a bounded piece of each at a time. What it made of which source record it
-//! finds again in the output, so that a kill at any instant loses and repeats nothing: see
+//! One thread does the work in bounded steps. The output records the position in the source, so
+//! that processing is exactly once even if the process is killed at any instant: see
 //! `docs/decisions/0043`.
 
 mod changes;
@@ -44,21 +44,21 @@ use crate::topics::{NewTopic, Refusal, Topics};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Topics that one broker fills for definitions: twice as many as one owner has.
+/// Maximum number of topics filled by definitions: twice as many as one owner can have.
 const DERIVED_COUNT_MAX: usize = 200;
 
-/// The whole objects of a topic with `memlane.values=merge` are in the topic of this name.
+/// Returns the name of the topic with complete objects of a topic with `memlane.values=merge`.
 pub(crate) fn objects_of(topic: &str) -> String {
     format!("{topic}.values")
 }
 
-/// Topics that are derived, and their progress.
+/// Derived topics and their progress.
 pub(crate) struct Deriving {
     topics: Arc<Topics>,
     definitions: Arc<Definitions>,
-    /// By name of the topic that is filled.
+    /// States by name of the derived topic.
     states: RwLock<BTreeMap<String, Arc<State>>>,
-    /// Held by the thread that makes or deletes a topic and its definition.
+    /// Serializes creation and deletion of topics together with their definitions.
     changing: Mutex<()>,
 }
 
@@ -77,19 +77,19 @@ impl Deriving {
     }
 }
 
-/// Output that a statement makes of its source, for those who look at it before it is kept.
+/// Result of checking a definition, for its authorization.
 pub(crate) struct Checked {
-    /// The topics that it reads.
+    /// Topics that the statement reads.
     pub(crate) sources: Vec<String>,
     new_topic: NewTopic,
 }
 
 impl Deriving {
-    /// Refuses what cannot be derived.
+    /// Rejects a definition that cannot be derived.
     pub(crate) fn check(&self, new: &NewDefinition) -> Result<Checked, SqlError> {
         let plan = Plan::of(&new.statement)?;
         let kind = |name: &str| self.definitions.get(name).map(|it| it.kind);
-        // One that is there already is told of as such.
+        // An existing definition is reported as such.
         if kind(&new.name).is_none() {
             plan.check_new(|name| kind(name) == Some(DefinitionKind::View))?;
         }
@@ -98,14 +98,14 @@ impl Deriving {
         Ok(Checked { sources: found.names(), new_topic })
     }
 
-    /// Keeps a definition, and makes the topic that it fills. May wait.
+    /// Stores a definition, and creates its topic. May block.
     pub(crate) fn define(&self, new: NewDefinition, owner: &str) -> Result<(), SqlError> {
         let new_topic = self.check(&new)?.new_topic;
         let _one = self.changing.lock().expect(NO_PANIC);
         self.topics.check_new(&new_topic).map_err(of_refusal)?;
         let is_derived = |it: &Definition| it.kind != DefinitionKind::Table;
         self.definitions.check_room(owner, DERIVED_COUNT_MAX, "derived topics", is_derived)?;
-        // First: should the broker die before the topic is there, it is made after the start.
+        // First: if the broker dies before the topic exists, it is created after the start.
         let definition = self.definitions.put(new, owner)?;
         if let Err(refusal) = self.topics.create(&new_topic) {
             self.definitions.remove(&definition)?;
@@ -114,8 +114,8 @@ impl Deriving {
         Ok(())
     }
 
-    /// Deletes the topic that a definition fills, and forgets the definition: what fails can be
-    /// repeated as long as that is there. Returns whether it was. May wait.
+    /// Deletes a definition's topic, then the definition, so that a failed call can be repeated.
+    /// Returns whether the definition existed. May block.
     pub(crate) fn undefine(&self, definition: &Definition) -> Result<bool, SqlError> {
         let _one = self.changing.lock().expect(NO_PANIC);
         let known = self.definitions.get(&definition.name);
@@ -130,7 +130,7 @@ impl Deriving {
         self.definitions.remove(definition)
     }
 
-    /// Deletes a topic, with the definition that fills it. May wait.
+    /// Deletes a topic, and the definition that fills it. May block.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Refusal> {
         let _one = self.changing.lock().expect(NO_PANIC);
         let topic = self.topics.demand(name)?;
@@ -145,7 +145,7 @@ impl Deriving {
     }
 }
 
-/// An attempt before this one deleted the topic, and was not answered.
+/// Accepts that the topic is gone: an earlier attempt deleted it, but its reply was lost.
 fn is_gone(refusal: Refusal) -> Result<(), Refusal> {
     match refusal.error {
         ResponseError::UnknownTopicOrPartition => Ok(()),
@@ -153,7 +153,7 @@ fn is_gone(refusal: Refusal) -> Result<(), Refusal> {
     }
 }
 
-/// What a client of SQL is told of a refusal.
+/// Converts a rejection to an error for SQL clients.
 fn of_refusal(refusal: Refusal) -> SqlError {
     let state = match refusal.error {
         ResponseError::TopicAlreadyExists => SqlState::DUPLICATE_TABLE,
@@ -166,7 +166,7 @@ fn of_refusal(refusal: Refusal) -> SqlError {
     SqlError::new(state, refusal.message)
 }
 
-/// The thread; it ends when the broker stops.
+/// Thread that fills derived topics. It ends when the broker stops.
 pub(crate) struct DerivingThread(JoinHandle<()>);
 
 impl DerivingThread {
@@ -182,7 +182,7 @@ impl DerivingThread {
         Ok(Self(thread.context("cannot start the thread for derived topics")?))
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the thread.
     pub(crate) fn join(self) {
         if self.0.join().is_err() {
             tracing::error!("the thread that fills derived topics panicked");

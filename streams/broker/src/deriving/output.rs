@@ -1,4 +1,4 @@
-//! Rows of a query as records of the topic that is filled.
+//! Conversion of query rows to records of the derived topic.
 
 use std::borrow::Cow;
 
@@ -10,14 +10,15 @@ use sqlparser::ast::{
     Expr, Ident, ObjectNamePart, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
 };
 
-/// The header of a derived record that names the offset of the record that it was made of.
+/// Header of a derived record with the offset of its source record.
 pub(super) const SOURCE_HEADER: &str = "memlane-source-offset";
 
-/// Record that the columns of a query become: those named key, value, headers and time are that,
-/// and all others together are a JSON object. What is selected as it is, is taken as its bytes are.
+/// Mapping from a query's columns to a record. Columns named key, value, headers and time become
+/// these parts of the record, and all others form a JSON object. Columns that are selected
+/// unchanged are copied as bytes.
 #[derive(Debug, Default)]
 pub(super) struct RecordShape {
-    /// The columns with these names; none where it is the source's.
+    /// Index of the columns key and time; `None` copies them from the source.
     key: Option<usize>,
     time: Option<usize>,
     value: ValueShape,
@@ -33,16 +34,16 @@ enum ValueShape {
 
 const AS_IT_IS: [&str; 4] = ["key", "value", "headers", "time"];
 
-/// Names in a query for the columns of its source alone.
+/// Form of references to the source's columns in a query.
 #[derive(Clone, Copy)]
 pub(super) enum ColumnNames<'a> {
     Bare,
-    /// Behind this alias, for another table is joined.
+    /// Qualified by this alias, because another table is joined.
     Qualified(&'a str),
 }
 
 impl RecordShape {
-    /// Takes out of a query what is selected as it is, and so is not to be evaluated.
+    /// Removes unchanged columns from a query, which need no evaluation.
     pub(super) fn take(
         query: &mut sqlparser::ast::Query,
         kind: TableKind,
@@ -70,7 +71,7 @@ impl RecordShape {
                 return Err(SqlError::new(SqlState::NOT_SUPPORTED, what)
                     .with_hint("Select value, or columns for a JSON object."));
             }
-            // A query selects something; this costs nothing, and is in no record.
+            // A query needs at least one column. This one is cheap, and is not used in records.
             let expr = names.expr("partition");
             let alias = Ident::with_quote('"', UNUSED);
             select.projection.push(SelectItem::ExprWithAlias { expr, alias });
@@ -78,7 +79,7 @@ impl RecordShape {
         Ok(taken)
     }
 
-    /// The record of a row, in place of the record that the row is of.
+    /// Builds the output record of a row and its source record.
     pub(super) fn record(
         &self,
         query: &Query,
@@ -112,7 +113,7 @@ impl RecordShape {
 const UNUSED: &str = "memlane unused";
 
 impl ColumnNames<'_> {
-    /// Whether it is `*` of the source.
+    /// Returns whether a select item is the source's `*`.
     fn is_all(self, item: &SelectItem) -> bool {
         match (self, item) {
             (Self::Bare, SelectItem::Wildcard(_)) => true,
@@ -124,7 +125,7 @@ impl ColumnNames<'_> {
         }
     }
 
-    /// The name of the column of the source that an expression is.
+    /// Returns the name of the source's column, if the expression is one.
     fn column(self, expr: &Expr) -> Option<String> {
         match (self, expr) {
             (Self::Bare, Expr::Identifier(name)) => Some(folded(name)),
@@ -147,15 +148,15 @@ impl ColumnNames<'_> {
     }
 }
 
-/// Parts that were taken out of a query.
+/// Columns that were removed from a query.
 pub(super) struct Taken {
     has_value: bool,
-    /// Whether the key must be the source's.
+    /// True if the source's key must be kept.
     is_keyed: bool,
 }
 
 impl Taken {
-    /// The shape, with the columns that the query has left.
+    /// Returns the record's shape with the remaining columns of the query.
     pub(super) fn with_columns(self, columns: &[OutputColumn]) -> Result<RecordShape, SqlError> {
         let refused = |what: &str| Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
         let mut shape = RecordShape::default();
@@ -199,7 +200,7 @@ fn folded(name: &Ident) -> String {
     }
 }
 
-/// Key and value of the row of a group.
+/// Returns key and value of a group's row.
 pub(super) fn group_record(query: &Query, row: &ResultRow) -> (Bytes, Bytes) {
     let identity = query.identity().expect("it was checked");
     let field = |index: usize| (query.columns()[index].name.as_str(), &row.columns[index]);
@@ -207,7 +208,7 @@ pub(super) fn group_record(query: &Query, row: &ResultRow) -> (Bytes, Bytes) {
     (key, json_object((0..row.columns.len()).map(field)))
 }
 
-/// What a value is as a key or value of a record; NULL is none.
+/// Converts a value to the key or value of a record; NULL becomes none.
 fn bytes_of(value: &Value<'_>) -> Option<Bytes> {
     match value {
         Value::Null => None,
@@ -224,7 +225,8 @@ fn text_of<'a>(value: &'a Value<'_>) -> Cow<'a, str> {
     }
 }
 
-/// An object with these fields. Numbers and JSON are as they are, all else but NULL is text.
+/// Builds a JSON object with these fields. Numbers, booleans and JSON are unquoted, other values
+/// except NULL are text.
 fn json_object<'a>(fields: impl Iterator<Item = (&'a str, &'a Value<'static>)>) -> Bytes {
     let mut json = String::from("{");
     for (index, (name, value)) in fields.enumerate() {

@@ -1,4 +1,4 @@
-//! From the statement of a definition to what is done with each record, or a refusal.
+//! Plan of a definition: converts its statement to the processing of each record, or rejects it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::objects_of;
 use super::output::{ColumnNames, RecordShape};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
-/// Way in which a source becomes an output.
+/// Method of deriving the output.
 pub(super) enum Shape {
-    /// A record of each record, or of each current value.
+    /// One output record per record or current value.
     Records(RecordShape),
-    /// A current value of each group.
+    /// One current value per group.
     Groups,
 }
 
@@ -27,18 +27,18 @@ pub(super) struct Plan {
     pub(super) paths: Paths,
     pub(super) shape: Shape,
     pub(super) joined: Option<Joined>,
-    /// What it selects from, as it is written.
+    /// Names of the source tables, as written.
     tables: Vec<String>,
     options: Vec<(String, String)>,
 }
 
-/// The current values that are looked up for each record.
+/// Current values that are joined with each record.
 pub(super) struct Joined {
     pub(super) topic: String,
     pub(super) join: Join,
 }
 
-/// The topics that a plan reads.
+/// Topics that a plan reads.
 #[derive(Clone)]
 pub(super) struct PlanTopics {
     pub(super) source: Arc<OpenTopic>,
@@ -100,7 +100,7 @@ impl Plan {
         Ok(Self { source, source_kind, query, paths, shape, joined, tables, options })
     }
 
-    /// A stream, for each record of which current values are looked up.
+    /// Plans a join of a log with current values, which are looked up for each record.
     fn of_join(create: CreateAs, names: [String; 2], alias: &str) -> Result<Self, SqlError> {
         let CreateAs { kind, options, mut query, .. } = create;
         let [(source, stream), (topic, values)] = [&*names[0], &*names[1]].map(table_of);
@@ -122,9 +122,8 @@ impl Plan {
         Ok(Self { source, source_kind, query, paths, shape, joined, tables, options })
     }
 
-    /// Refuses what is kept where it was made before, but is not to be made anew: a materialized
-    /// view by its name alone, which is its log here and its rows in queries, and columns of one
-    /// name.
+    /// Rejects legacy definitions for new objects: the bare name of a materialized view, which
+    /// means its log here but its rows in queries, and duplicate column names.
     pub(super) fn check_new(&self, is_view: impl Fn(&str) -> bool) -> Result<(), SqlError> {
         if let Some(name) = self.tables.iter().find(|it| is_view(it)) {
             let what = format!("{name:?}, a materialized view, as the source of another topic");
@@ -142,7 +141,7 @@ impl Plan {
         }
     }
 
-    /// Shape of an output's record, for plans of records.
+    /// Returns the shape of output records. Only for plans of records.
     pub(super) fn record_shape(&self) -> &RecordShape {
         match &self.shape {
             Shape::Records(shape) => shape,
@@ -150,7 +149,7 @@ impl Plan {
         }
     }
 
-    /// The topics that are read, as they are now.
+    /// Looks up the topics that the plan reads.
     pub(super) fn find_topics(&self, topics: &Topics) -> Result<PlanTopics, SqlError> {
         let source = find(topics, &self.source, self.source_kind)?;
         let joined = self.joined.as_ref();
@@ -158,7 +157,7 @@ impl Plan {
         Ok(PlanTopics { source, joined })
     }
 
-    /// The topic that is filled.
+    /// Returns the definition of the derived topic.
     pub(super) fn new_topic(&self, name: &str, source: &OpenTopic) -> Result<NewTopic, SqlError> {
         let partition_count = match self.shape {
             Shape::Records(_) => source.log.partition_count(),
@@ -188,7 +187,7 @@ impl Plan {
     }
 }
 
-/// The topic of a table: where values are merged, the current ones are in a topic of their own.
+/// Returns the topic of a table. Current values of merged topics are in a separate topic.
 fn find(topics: &Topics, name: &str, kind: TableKind) -> Result<Arc<OpenTopic>, SqlError> {
     let fits = |topic: &Arc<OpenTopic>| kind == TableKind::Log || topic.settings().keeps_values;
     let topic = topics.by_name(name).and_then(|it| match kind {

@@ -1,16 +1,16 @@
-//! Records of the log as queries see them.
+//! Conversion of records of the log to rows of queries.
 
 use live_queries::{Fields, Header, Paths, Row};
 use record_batch::Record;
 
-/// Shows a record to `look` as a row.
+/// Calls `look` with a record as a row.
 pub(super) fn with_row<T>(
     (partition, record): (u32, &Record<'_>),
     paths: &Paths,
     look: impl FnOnce(&Row<'_>) -> T,
 ) -> T {
     let headers = record.headers.iter().filter_map(|(name, value)| {
-        // Kafka's names are UTF-8; one that is not has no place in JSON.
+        // Kafka's header names are UTF-8. Others cannot be represented in JSON.
         Some(Header { name: std::str::from_utf8(name).ok()?, value })
     });
     let headers: Vec<Header<'_>> = headers.collect();

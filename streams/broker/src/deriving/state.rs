@@ -1,25 +1,25 @@
-//! State of one that is derived, for metrics and SQL.
+//! State of a derived topic, for metrics and SQL.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Counts since the broker started.
+/// Counters since the broker started.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// The topic that is filled.
+    /// Name of the derived topic.
     pub(crate) name: String,
     pub(crate) kind: &'static str,
     pub(crate) source: String,
-    /// Offsets of the source that are committed and were not looked at.
+    /// Committed offsets of the source that were not processed.
     pub(crate) lag: AtomicU64,
     pub(crate) records_out: AtomicU64,
-    /// Records that were left out: the query failed on them, or what was made is too long.
+    /// Records that were skipped because the query failed, or the result is too long.
     pub(crate) skipped: AtomicU64,
-    /// Offsets of the source that were deleted before they were looked at.
+    /// Offsets of the source that were deleted before they were processed.
     pub(crate) missed: AtomicU64,
-    /// Why it does not go on.
+    /// Reason why deriving is blocked.
     waits: Mutex<Option<String>>,
 }
 
@@ -32,7 +32,7 @@ impl State {
         self.waits.lock().expect(NO_PANIC).clone()
     }
 
-    /// Says why it does not go on; tells of it once.
+    /// Sets the reason why deriving is blocked. Logs it once.
     pub(super) fn wait(&self, why: &str) {
         let mut waits = self.waits.lock().expect(NO_PANIC);
         if waits.as_deref() != Some(why) {

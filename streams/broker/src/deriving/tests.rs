@@ -1,4 +1,4 @@
-//! Random publishes, transactions and deaths at any place, against what SQL says of the source.
+//! Random publishes, transactions and crashes, compared with the result of SQL over the source.
 
 mod left_out;
 
@@ -27,22 +27,22 @@ const PRODUCER: i64 = 77;
 
 type Pairs = Vec<(Option<String>, Option<String>)>;
 
-/// What lives on while brokers die.
+/// State that survives crashes of a broker.
 struct World {
     storage: Arc<Embedded>,
     failing: Arc<Failing>,
     _folder: TempDir,
     random: Random,
     sequences: BTreeMap<u32, i32>,
-    /// What is committed, by partition.
+    /// Committed records by partition.
     committed: BTreeMap<u32, Pairs>,
-    /// Of each committed record, how many changes of its key's price there were before it.
+    /// For each committed record, the number of earlier changes of its key's price.
     price_counts: BTreeMap<u32, Vec<usize>>,
-    /// All prices that a key had, first none, in the topic that is joined.
+    /// All prices of a key in the joined topic, starting with none.
     prices: BTreeMap<String, Vec<Option<u64>>>,
 }
 
-/// One life of a broker.
+/// A broker between two crashes.
 struct Life {
     topics: Arc<Topics>,
     definitions: Arc<Definitions>,
@@ -107,7 +107,7 @@ impl World {
         (Some(key), value)
     }
 
-    /// A batch, perhaps of a transaction that is committed or aborted.
+    /// Publishes a batch, possibly in a transaction that is committed or aborted.
     fn publish(&mut self, topic: &OpenTopic) {
         let number = u32::try_from(self.random.below(u64::from(PARTITIONS))).expect("small");
         let count = 1 + self.random.below(8);
@@ -144,7 +144,7 @@ impl World {
         topic.flush().expect("memory");
     }
 
-    /// Changes some prices; a key has a partition of its own.
+    /// Changes some prices. Each key has its own partition.
     fn publish_prices(&mut self, topic: &OpenTopic) {
         for _ in 0..self.random.below(6) {
             let number = self.random.below(20);
@@ -161,7 +161,7 @@ impl World {
         topic.flush().expect("memory");
     }
 
-    /// Publishes and derives by turns, and dies now and then, at times before a note is kept.
+    /// Alternates publishing and deriving, with crashes in between, some before a note is written.
     fn live(&mut self, outputs: &[String], steps: u64) -> usize {
         let mut deaths = 0;
         let mut life = self.open();
@@ -179,7 +179,7 @@ impl World {
             life.worker.turn_all(true);
             if self.random.below(3) == 0 {
                 for (name, number, note) in notes {
-                    // As if it had died before the note was written.
+                    // Simulates a crash before the note was written.
                     let topic = life.topics.by_name(&name).expect("it is there");
                     let log = topic.log.partition(number).expect("it is there");
                     log.set_note(&note).expect("memory");
@@ -194,7 +194,7 @@ impl World {
         deaths
     }
 
-    /// The last values of keys that have one.
+    /// Returns the last values of keys that have one.
     fn current(&self) -> BTreeMap<(u32, String), String> {
         let mut current = BTreeMap::new();
         for (number, pairs) in &self.committed {
@@ -257,7 +257,7 @@ fn each_record(topic: &OpenTopic, number: u32, look: &mut dyn FnMut(&record_batc
     }
 }
 
-/// All records of a derived topic, with the offsets that they name.
+/// Returns all records of a derived topic, and the source offsets in them.
 fn log_of(topic: &OpenTopic, number: u32) -> (Pairs, Vec<i64>) {
     let (mut pairs, mut offsets) = (Vec::new(), Vec::new());
     each_record(topic, number, &mut |record| {
@@ -315,8 +315,8 @@ fn a_derived_topic_has_what_passes_once_and_in_order_whenever_the_broker_dies() 
 }
 
 impl World {
-    /// Derives what is there while no flush is taken. Returns the ends of the partitions whose last
-    /// records are not stable then.
+    /// Derives while all flushes fail. Returns the ends of the partitions whose last records are
+    /// not stable.
     fn derive_unflushed(&self, life: &mut Life, derived: &OpenTopic) -> Vec<(u32, i64)> {
         self.failing.flushes.store(true, Ordering::Release);
         life.worker.turn_all(true);
@@ -326,7 +326,7 @@ impl World {
         ends.filter(|(number, end)| log(*number).stable_offset() < *end).collect()
     }
 
-    /// As a worker does that tries again a second after an error.
+    /// Restarts the worker, like a retry after an error.
     fn begin_anew(life: &mut Life) {
         let deriving = Deriving::new(Arc::clone(&life.topics), Arc::clone(&life.definitions));
         life.worker = Worker::new(Arc::new(deriving));
@@ -367,7 +367,7 @@ fn values_that_a_flush_did_not_make_stable_are_not_made_again() {
     let (orders, derived) = (topic(&life, "orders"), topic(&life, "d_all"));
     for _ in 0..30 {
         (0..3).for_each(|_| world.publish(&orders));
-        // The first steps look at what is there.
+        // The first steps load existing state.
         for _ in 0..3 {
             life.worker.turn_all(true);
         }
@@ -501,8 +501,8 @@ fn kept_values_and_groups_are_what_sql_gives_of_the_current_ones() {
     }
 }
 
-/// Goal: what was kept before views were tables means the same after a start, and what is made
-/// anew says which of both it means.
+/// Goal: definitions stored before views were tables keep their meaning after a start, and new ones
+/// must state which of both they mean.
 #[test]
 fn a_view_by_its_name_alone_is_its_log_where_that_was_kept_and_refused_where_it_is_new() {
     let mut world = World::new(3);
@@ -540,7 +540,7 @@ fn a_view_by_its_name_alone_is_its_log_where_that_was_kept_and_refused_where_it_
     assert_eq!(check("d_new", "SELECT * FROM \"d_a$log\"").expect("its log"), ["d_a"]);
     assert_eq!(check("d_new", "SELECT * FROM \"d_a$current\"").expect("its rows"), ["d_a"]);
     assert_eq!(check("d_new", "SELECT * FROM d_log").expect("no view"), ["d_log"]);
-    // What is there already is told of as such, by IF NOT EXISTS too.
+    // Existing objects are reported as such, also with IF NOT EXISTS.
     check("d_bare", "SELECT * FROM d_a").expect("it was not refused when it was made");
 }
 
@@ -577,7 +577,7 @@ fn whole_objects_are_all_patches_of_their_keys_in_order() {
     }
 }
 
-/// By the standard's own pseudocode, for objects without objects in them.
+/// Merges by the pseudocode of the standard, for objects without nested objects.
 fn naively_merged(before: Option<&str>, patch: &str) -> String {
     let parse = |it: &str| serde_json::from_str::<serde_json::Value>(it).ok();
     let Some(serde_json::Value::Object(patch)) = parse(patch) else { return patch.to_owned() };

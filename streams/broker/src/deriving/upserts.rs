@@ -1,5 +1,5 @@
-//! A current value of each current value of the source that passes: in partitions of the same
-//! numbers, by the same keys. What is there after a start is compared, and differences published.
+//! Derivation of current values from current values: the output has the same partitions and keys as
+//! the source. After a start it is compared with the source, and differences are published.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,9 +28,9 @@ struct Part {
     source: Arc<OpenPartition>,
     number: i32,
     changes: Changes,
-    /// While what is there is compared.
+    /// The output's values, during the comparison.
     own: Option<Follower>,
-    /// Is not published yet.
+    /// Records that were not published yet.
     pending: Vec<NewRecord>,
 }
 
@@ -94,7 +94,7 @@ impl Part {
         Ok(is_behind)
     }
 
-    /// Deletes what is there of keys whose values do not pass any more.
+    /// Deletes output values whose keys no longer pass.
     fn find_outdated(
         &mut self,
         maker: &Maker<'_>,
@@ -126,7 +126,7 @@ impl Part {
     }
 }
 
-/// Makes records of values.
+/// Converts values to output records.
 struct Maker<'a>(&'a Plan);
 
 impl Maker<'_> {
@@ -142,7 +142,8 @@ impl Maker<'_> {
         })
     }
 
-    /// What a change of the source publishes. `own` is what is there, while that is compared.
+    /// Returns the record to publish for a change of the source. `own` are the output's values
+    /// during the comparison.
     fn change(
         &self,
         (number, changed): (u32, &Changed<'_>),
@@ -170,7 +171,8 @@ pub(super) fn tombstone(key: &[u8]) -> NewRecord {
     NewRecord { key, timestamp_ms: clock::unix_ms(), ..NewRecord::default() }
 }
 
-/// Appends what waits, in order, and makes it stable. What was not appended waits on.
+/// Appends pending records in order, and flushes them. Records that could not be appended remain
+/// pending.
 pub(super) fn publish(
     output: &OpenTopic,
     number: i32,

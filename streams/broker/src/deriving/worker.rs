@@ -1,4 +1,4 @@
-//! The thread, and what it derives.
+//! Thread that fills all derived topics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,39 +19,39 @@ use super::upserts::Upserts;
 use super::{DERIVED_COUNT_MAX, Deriving, NO_PANIC, objects_of, of_refusal};
 use crate::topics::{MERGING_COUNT_MAX, NewTopic, OpenTopic, Topics};
 
-/// How often topics are looked at that have no more.
+/// Interval of checks of idle topics.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// All that may be wanted.
+/// Maximum number of topics to fill.
 const FILLED_COUNT_MAX: usize = DERIVED_COUNT_MAX + MERGING_COUNT_MAX;
 
-/// After an error it is tried again.
+/// Delay before a retry after an error.
 const AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) struct Worker {
     deriving: Arc<Deriving>,
     derived: BTreeMap<String, Derived>,
-    /// Is notified when a partition has more.
+    /// Notified when a partition has new records.
     notify: Arc<Notify>,
 }
 
-/// Why a topic is filled.
+/// Reason why a topic is filled.
 #[derive(Clone, PartialEq)]
 enum Origin {
     Definition(Arc<Definition>),
-    /// The topic of this name has `memlane.values=merge`.
+    /// The topic with this name has `memlane.values=merge`.
     Merge(String),
 }
 
 struct Derived {
     origin: Origin,
     state: Arc<State>,
-    /// What the definition says; none for merged values.
+    /// Plan of the definition; `None` for merged objects.
     plan: Option<Result<Arc<Plan>, SqlError>>,
-    /// The topics as they are now, once all are there.
+    /// The current topics, once all exist.
     topics: Option<FoundTopics>,
     runner: Option<Runner>,
-    /// Not tried before.
+    /// Time of the next attempt.
     at: Instant,
 }
 
@@ -72,8 +72,8 @@ impl Worker {
         Self { deriving, derived, notify }
     }
 
-    /// Goes on until `stops` says so. `waits` runs waits alone: making a topic asks a daemon, which
-    /// no task of a runtime may wait for.
+    /// Runs until `stops` is true. `waits` only runs waits: creating a topic calls the daemon, and
+    /// a runtime's task must not block on that.
     pub(super) fn run(mut self, mut stops: watch::Receiver<bool>, waits: &Runtime) {
         let mut defined = self.deriving.definitions.watch();
         let mut next_look = Instant::now();
@@ -90,7 +90,7 @@ impl Worker {
                         () = self.notify.notified() => {}
                         () = tokio::time::sleep_until(next_look) => {}
                         _ = defined.changed() => next_look = Instant::now(),
-                        // Also where the sender is gone.
+                        // Also returns if the sender is gone.
                         _ = stops.changed() => {}
                     }
                 });
@@ -98,18 +98,18 @@ impl Worker {
         }
     }
 
-    /// Does a limited piece of work for each. Returns whether there is more to do at once.
+    /// Does a limited step for each topic. Returns whether more can be done immediately.
     pub(super) fn turn_all(&mut self, is_look: bool) -> bool {
         let mut is_behind = false;
         for derived in self.derived.values_mut() {
-            // First: what comes after this notifies again.
+            // First: later records notify again.
             derived.watch(&self.notify);
             is_behind |= derived.go_on(is_look);
         }
         is_behind
     }
 
-    /// Takes up what is to be derived now, and lets go of what is not any more.
+    /// Starts deriving new topics, and stops deriving removed ones.
     pub(super) fn find(&mut self) {
         let mut before = std::mem::take(&mut self.derived);
         let mut found = BTreeMap::new();
@@ -143,7 +143,7 @@ impl Worker {
         self.deriving.set(states.collect());
     }
 
-    /// Makes the topic that is filled, unless what fills it was dropped meanwhile.
+    /// Creates the derived topic, unless its definition was dropped meanwhile.
     fn make(&self, origin: &Origin, new: &NewTopic) -> Result<Arc<OpenTopic>, SqlError> {
         let _one = self.deriving.changing.lock().expect(NO_PANIC);
         if let Origin::Definition(definition) = origin
@@ -172,7 +172,7 @@ impl Derived {
         Self { origin, state, plan, topics: None, runner: None, at }
     }
 
-    /// Finds the topics as they are now. One that was replaced is begun with anew.
+    /// Looks up the current topics. If one was replaced, deriving starts again.
     fn look(&mut self, worker: &Worker) {
         let found = match self.find_topics(worker) {
             Ok(found) => found,
@@ -188,7 +188,7 @@ impl Derived {
         }
     }
 
-    /// The source, and the topic that is filled, which is made where it is not there.
+    /// Returns the source, and the derived topic, which is created if missing.
     fn find_topics(&self, worker: &Worker) -> Result<FoundTopics, SqlError> {
         let topics = &*worker.deriving.topics;
         let (read, new) = match &self.origin {
@@ -235,7 +235,7 @@ impl Derived {
         topics.read.source.partitions().iter().for_each(|partition| partition.watchers.add(notify));
     }
 
-    /// Does a limited piece of work. Returns whether there is more to do at once.
+    /// Does a limited step. Returns whether more can be done immediately.
     fn go_on(&mut self, is_look: bool) -> bool {
         if self.topics.is_none() || Instant::now() < self.at {
             return false;
@@ -248,7 +248,8 @@ impl Derived {
             Err(error) => {
                 self.state.wait(&error.message);
                 self.at = Instant::now() + AGAIN;
-                // What is in memory counts as long as the log takes no more; else it is made anew.
+                // State in memory remains valid while the log is only full; otherwise it is
+                // rebuilt.
                 if error.state != SqlState::STORAGE_FULL {
                     self.runner = None;
                 }
@@ -271,8 +272,8 @@ impl Derived {
     fn begin(&self) -> Result<Runner, SqlError> {
         let topics = self.topics.as_ref().expect("the caller looked");
         let (source, output) = (Arc::clone(&topics.read.source), Arc::clone(&topics.output));
-        // What was appended before an error was made, though no flush took it: what is made is
-        // looked for in what is stable.
+        // Records appended before an error were derived, although not flushed. The position is
+        // determined from stable records only.
         output.flush()?;
         if matches!(self.origin, Origin::Merge(_)) {
             return Ok(Runner::EachRecord(EachRecord::new(Maker::Merge, source, output)));
@@ -301,7 +302,7 @@ impl FoundTopics {
     }
 }
 
-/// The topic for the whole objects of one with `memlane.values=merge`.
+/// Returns the definition of the topic with complete objects for `memlane.values=merge`.
 fn objects_topic(source: &OpenTopic) -> NewTopic {
     let settings = source.settings();
     let mut own: BTreeMap<String, String> = ["memlane.durability", "memlane.reduction"]
@@ -320,7 +321,7 @@ fn objects_topic(source: &OpenTopic) -> NewTopic {
     }
 }
 
-/// Whole objects live as long as the owner of the source says.
+/// Applies the source's time to live of values to the complete objects.
 fn follow_ttl(topics: &Topics, source: &OpenTopic, output: &OpenTopic) -> Result<(), SqlError> {
     const TTL: &str = "memlane.values.ttl.ms";
     let (wanted, there) = (source.settings(), output.settings());

@@ -1,4 +1,4 @@
-//! One partition whose current values are kept.
+//! A partition whose current values are maintained.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use values::{Change, CheckpointStep, Follower, OnChange, Opening, Secret, SweepS
 
 use crate::topics::{FeedWriter, OpenPartition, OpenTopic, random_id};
 
-/// What one round reads of one partition at most, so that none waits long for others.
+/// Maximum bytes of a read, and reads of a partition per round, so that others need not wait long.
 const READ_BYTES: usize = 1 << 20;
 const READS_MAX: usize = 8;
 
-/// What one look at expired values reads, in steps of a mebibyte.
+/// Maximum steps of a sweep of expired values, of 1 MiB each.
 const SWEEP_STEPS_MAX: usize = 16;
 
-/// What has failed is tried again after so long.
+/// Delays before retries after errors.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
 const CHECKPOINT_AGAIN: Duration = Duration::from_secs(60);
 
-/// Purpose of a round.
+/// Reason of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
-    /// Some partition has more.
+    /// A partition has new records.
     More,
     /// A second has passed.
     Look,
@@ -33,7 +33,7 @@ pub(super) struct Followed {
     topic: Arc<OpenTopic>,
     pub(super) partition: Arc<OpenPartition>,
     follower: Option<Follower>,
-    /// Not opened before.
+    /// Time of the next attempt to open.
     open_at: Instant,
     checkpoint_at: Instant,
     is_sweeping: bool,
@@ -52,7 +52,7 @@ impl Followed {
         }
     }
 
-    /// Takes in what there is, a limited amount of it. Returns whether there is more to do at once.
+    /// Applies new records, up to a limit. Returns whether more can be done immediately.
     pub(super) fn go_on(&mut self, round: Round) -> bool {
         if self.follower.is_none() {
             if Instant::now() < self.open_at {
@@ -77,7 +77,7 @@ impl Followed {
         }
     }
 
-    /// Writes a checkpoint before the broker ends, if there is time.
+    /// Writes a checkpoint before the broker ends, if time permits.
     pub(super) fn end(&mut self, deadline: Instant) {
         let Some(follower) = &mut self.follower else { return };
         if follower.is_checkpoint_current() {
@@ -152,7 +152,7 @@ impl Followed {
         Ok(is_behind || self.is_sweeping)
     }
 
-    /// Begins one where it is due, or writes a piece. Returns whether there is more to write.
+    /// Starts a checkpoint if due, or writes a part of it. Returns whether more must be written.
     fn write_checkpoint(&mut self, follower: &mut Follower) -> bool {
         let written = if follower.is_writing_checkpoint() {
             follower.step_checkpoint().map(|step| step == CheckpointStep::More)

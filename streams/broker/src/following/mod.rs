@@ -1,8 +1,8 @@
-//! Keeps the current values of topics that ask for it: a few threads that follow their partitions.
+//! Maintenance of the current values of topics: a few threads that follow their partitions.
 //!
-//! A thread looks at its partitions when one of them has more, and each second: then values expire,
-//! topics that come, go or change their settings are noticed, and memory of the log that was
-//! deleted is let go. Between pieces of a checkpoint it goes on following.
+//! A thread processes its partitions when one of them has new records, and each second. The latter
+//! expires values, notices changes of topics and their settings, and releases memory of deleted
+//! parts of the log. It continues following between parts of a checkpoint.
 
 mod followed;
 mod worker;
@@ -16,15 +16,15 @@ use tokio::sync::watch;
 use self::worker::{Share, Worker};
 use crate::topics::Topics;
 
-/// One thread takes in more than a million records a second.
+/// Number of threads by processors. One thread processes more than a million records per second.
 const PROCESSORS_FOR_THREAD: usize = 4;
 const THREADS_MAX: usize = 4;
 
-/// They end when the broker stops.
+/// Follower threads, which end when the broker stops.
 pub(crate) struct FollowingThreads(Vec<JoinHandle<()>>);
 
 impl FollowingThreads {
-    /// Starts them. They end after `stops` says so, when they have written checkpoints.
+    /// Starts the threads. They end after `stops` is true, once they have written checkpoints.
     pub(crate) fn start(
         topics: &Arc<Topics>,
         stops: &watch::Receiver<bool>,
@@ -43,7 +43,7 @@ impl FollowingThreads {
         Ok(Self(threads))
     }
 
-    /// Waits for their end.
+    /// Waits for the end of the threads.
     pub(crate) fn join(self) {
         for thread in self.0 {
             if thread.join().is_err() {

@@ -1,4 +1,4 @@
-//! One thread, and the partitions that it follows.
+//! Follower thread and its partitions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use uuid::Uuid;
 use super::followed::{Followed, Round};
 use crate::topics::Topics;
 
-/// How often topics are looked at that have no more.
+/// Interval of checks of idle topics.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Checkpoints at the end may take so long together.
+/// Maximum time for the last checkpoints of all partitions.
 const LAST_CHECKPOINTS_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Share of this thread in all partitions.
+/// Subset of all partitions that one thread follows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) number: usize,
@@ -36,7 +36,7 @@ pub(super) struct Worker {
     topics: Arc<Topics>,
     share: Share,
     followed: HashMap<(Uuid, u32), Followed>,
-    /// Is notified when a partition has more.
+    /// Notified when a partition has new records.
     notify: Arc<Notify>,
 }
 
@@ -56,7 +56,7 @@ impl Worker {
             let round = if is_look { Round::Look } else { Round::More };
             let mut is_behind = false;
             for followed in self.followed.values_mut() {
-                // First: what comes after this notifies again.
+                // First: later records notify again.
                 followed.partition.watchers.add(&self.notify);
                 is_behind |= followed.go_on(round);
             }
@@ -64,7 +64,7 @@ impl Worker {
                 tokio::select! {
                     () = self.notify.notified() => {}
                     () = tokio::time::sleep_until(next_look) => {}
-                    // Also where the sender is gone.
+                    // Also returns if the sender is gone.
                     _ = stops.changed() => {}
                 }
             }
@@ -75,7 +75,7 @@ impl Worker {
         }
     }
 
-    /// Takes up partitions whose topics ask for it, and lets go of those that do not any more.
+    /// Starts following partitions whose topics keep current values, and stops following others.
     fn find_partitions(&mut self) {
         let mut before = std::mem::take(&mut self.followed);
         for topic in self.topics.all() {
@@ -174,7 +174,7 @@ mod tests {
         topics.create(&new).expect("there is room")
     }
 
-    /// Who has joined at some time, and the values as told to it.
+    /// A feed that was added at some time, and the values received from it.
     struct Joined {
         feed: Arc<ChangeFeed>,
         values: Option<BTreeMap<Bytes, KeptRecord>>,
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Goal: a snapshot and the changes behind it have no gap and nothing twice.
+    /// Goal: a snapshot and the changes after it have no gaps or duplicates.
     #[test]
     fn who_joins_at_any_time_is_told_of_each_change_once() {
         for_each_seed("cargo test -p broker who_joins_at_any_time", 2, join_often);

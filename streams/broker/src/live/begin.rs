@@ -1,4 +1,4 @@
-//! Beginning of a live query.
+//! Start of a live query.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::clock;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// What waits for one client, besides one change.
+/// Limits of the queue of one client, which can exceed them by one change.
 const QUEUE: QueueLimits = QueueLimits { rows_max: 8_192, bytes_max: 1 << 20 };
 
-/// Groups of one query, and values that `min` and `max` keep.
+/// Limits of groups in a query, and of values kept for `min` and `max`.
 const GROUPS: GroupLimits = GroupLimits { groups_max: 1_000_000, kept_values_max: 10_000_000 };
 
 impl LiveQueries {
-    /// The columns of a live query that is not begun.
+    /// Returns the columns of a live query without starting it.
     ///
     /// # Errors
-    /// There is no such table, the client may not read it, or the query is not supported.
+    /// The table does not exist, the client may not read it, or the query is not supported.
     pub(crate) fn columns(
         &self,
         client: &LiveClient,
@@ -38,10 +38,11 @@ impl LiveQueries {
         Ok(subscription.columns())
     }
 
-    /// Begins a live query.
+    /// Starts a live query.
     ///
     /// # Errors
-    /// As for its columns; the client has too many, or its beginning is not in the log.
+    /// Same as for its columns. In addition, the client has too many, or the start is not in the
+    /// log.
     pub(crate) async fn subscribe(
         self: Arc<Self>,
         client: LiveClient,
@@ -61,7 +62,7 @@ impl LiveQueries {
         let layout = compiled.1.layout().clone();
         let as_of = subscribe.as_of.clone();
         let subscriber = Arc::new(Subscriber::new(shared_table, compiled.1, as_of, place));
-        // From here on dropping the stream gives all back.
+        // From here on, dropping the stream releases everything.
         let mut stream = LiveStream::new(Arc::clone(&self), client.clone(), &subscriber);
         self.note(&client.principal, &subscriber)?;
         stream.is_noted = true;
@@ -97,7 +98,7 @@ fn compile(
     }
 }
 
-/// What is not known of current values.
+/// Rejects options that current values do not support.
 fn check_values(subscribe: &Subscribe) -> Result<(), SqlError> {
     if subscribe.options.speed.is_none() {
         return Ok(());

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counted since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    /// Records that workers looked at, each once for all queries on its table.
+    /// Records that workers have read, once for all queries on a table.
     pub(super) records: AtomicU64,
-    /// Rows that connections took.
+    /// Rows that connections have taken.
     pub(super) rows: AtomicU64,
-    /// Records of subscriptions that have ended.
+    /// Failed records of subscriptions that have ended.
     pub(super) failed_records: AtomicU64,
     pub(super) conflated: AtomicU64,
 }
@@ -23,14 +23,14 @@ impl Counters {
 /// Totals of all live queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LiveTotals {
-    /// That there are now.
+    /// Number of current subscriptions.
     pub(crate) subscriptions: u64,
-    /// Rows that wait for clients now.
+    /// Rows currently queued for clients.
     pub(crate) queued_rows: u64,
     pub(crate) records: u64,
     pub(crate) rows: u64,
-    /// Records on which a query failed, and that are therefore not in its result.
+    /// Records on which a query failed, which are omitted from its result.
     pub(crate) failed_records: u64,
-    /// Changes that took the place of others that waited.
+    /// Changes that replaced queued ones.
     pub(crate) conflated: u64,
 }

@@ -1,4 +1,4 @@
-//! Reads committed records of a partition's log, from an offset on.
+//! Cursor over committed records of a partition's log.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use record_batch::{Codec, Record, Records};
 use record_log::{CommittedBatches, LogError, LogErrorKind, Partition, RECORDS_BYTES_MAX};
 use sql::{SqlError, SqlState};
 
-/// What one step reads at most, or one batch.
+/// Maximum bytes of one step, except for a single longer batch.
 const STEP_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -18,13 +18,14 @@ pub(super) struct LogCursor {
     glances: Glances,
 }
 
-/// Whether glances at the bytes of values pay: each costs a part of what reading a record does.
+/// Statistics about prefiltering by the raw bytes of values, which costs a part of decoding a
+/// record.
 #[derive(Clone, Copy, Debug, Default)]
 struct Glances {
-    /// Of the last ones, how many there were, and how many told that a record is not wanted.
+    /// Number of recent checks, and of those that rejected a record.
     count: u32,
     useful: u32,
-    /// Records that are read without a glance, before it is tried again.
+    /// Records to be decoded without a check before it is tried again.
     rest: u32,
 }
 
@@ -32,7 +33,7 @@ impl Glances {
     const TRIED: u32 = 64;
     const REST: u32 = 2_048;
 
-    /// Whether a record is wanted, as `is_wanted` tells, or may be.
+    /// Returns whether a record may be wanted. `is_wanted` performs the check.
     #[inline]
     fn tell(&mut self, is_wanted: impl FnOnce() -> bool) -> bool {
         if self.rest > 0 {
@@ -63,7 +64,7 @@ impl LogCursor {
         i32::try_from(self.partition.number()).expect("partitions have a limit")
     }
 
-    /// All records before it were shown.
+    /// Returns the next offset. All records before it were visited.
     pub(super) fn next(&self) -> i64 {
         self.next
     }
@@ -72,14 +73,14 @@ impl LogCursor {
         self.next = next;
     }
 
-    /// Reads once, and shows the committed records before `end`, an offset that is not behind the
-    /// last stable one, until `visit` breaks off: at that record it goes on the next time. Batches
-    /// that cannot be decoded hold no records. `is_wanted` tells whether anything among some bytes
-    /// can be wanted, of a batch or of a value: others are passed over. Returns how many records
-    /// were shown or passed over.
+    /// Reads once, and visits the committed records before `end`, which must not exceed the last
+    /// stable offset. If `visit` breaks, that record is visited again by the next step. Batches
+    /// that cannot be decoded count as empty. `is_wanted` tells whether the bytes of a batch or
+    /// value may contain wanted records; others are skipped. Returns the number of records visited
+    /// or skipped.
     ///
     /// # Errors
-    /// The log was deleted up to behind the next offset, or cannot be read.
+    /// The log was deleted beyond the next offset, or cannot be read.
     pub(super) fn step(
         &mut self,
         end: i64,
@@ -131,7 +132,7 @@ impl LogCursor {
         count
     }
 
-    /// Error as a client is told it.
+    /// Converts a log error to an error for the client.
     pub(super) fn explain(&self, topic: &str, error: LogError) -> SqlError {
         let (number, next, start) =
             (self.partition.number(), self.next, self.partition.start_offset());

@@ -1,5 +1,5 @@
-//! Records that a connection reads for its subscription, as fast as its client takes the rows: the
-//! log, or a snapshot of the current values. One step at a time, on a thread that may wait.
+//! Reads that a connection performs for its subscription, as fast as its client takes the rows: of
+//! the log, or of a snapshot of the current values. Steps run on a thread that may block.
 
 mod log;
 mod values;
@@ -17,11 +17,11 @@ pub(super) use values::ValuesFill;
 /// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filled {
-    /// There may be rows; then there is more to read.
+    /// Rows may be available. More remains to be read.
     More,
-    /// The next record of a replay is due in so many milliseconds.
+    /// The next record of a replay is due in this number of milliseconds.
     Later(u64),
-    /// A worker takes over, or it has ended.
+    /// A worker takes over, or the subscription has ended.
     Done,
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Fill {
 }
 
 impl Fill {
-    /// For a subscription that is to be filled, at its beginning from `start`.
+    /// Creates a read for a task. A new subscription to a log uses `from_start` instead.
     pub(super) fn new(subscriber: &Arc<Subscriber>, task: Task) -> Self {
         match task {
             Task::Log => Self::Log(LogFill::onward(subscriber)),

@@ -1,5 +1,5 @@
-//! Live queries: each record is read once as it is committed, and an index of the filters of all
-//! live queries on its topic finds those that it is for.
+//! Live queries: each committed record is read once, and an index of the filters of all live
+//! queries on its topic finds the matching ones.
 //!
 //! ```text
 //! partitions ─▶ Worker: Table (one for the log, one for the current values of a topic)
@@ -9,14 +9,14 @@
 //!                                                      └ Fill: the past, read as the client takes
 //! ```
 //!
-//! A subscription begins with what is there: its connection reads that from the log, or from a
-//! snapshot of the current values, as fast as the client takes it. Then a worker takes it in,
-//! between two reads, so that it has no gap and nothing twice. A client of a log that does not keep
-//! up is let go and reads on by itself from where it stopped; one of current values has a bounded
-//! backlog.
+//! A subscription starts with existing rows: its connection reads them from the log, or from a
+//! snapshot of the current values, at the client's speed. Then a worker adopts the subscription
+//! between two reads, so that there are no gaps or duplicates. A subscription to a log whose client
+//! is too slow is released, and its connection continues reading from that position. A subscription
+//! to current values has a bounded backlog.
 //!
-//! Topics without live queries cost nothing here: no worker looks at them. Lock order: commands of
-//! a worker, paths of a shared table, a subscriber's machine; none is held across an await.
+//! Topics without live queries cause no work here. Lock order: a worker's commands, paths of a
+//! shared table, a subscriber's machine. None is held across an await.
 
 mod begin;
 mod counters;

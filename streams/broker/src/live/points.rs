@@ -1,4 +1,4 @@
-//! Where in the log a subscription begins.
+//! Start position of a subscription in the log.
 
 use live_queries::{AsOf, Point, Reach, Subscribe};
 use record_log::Partition;
@@ -6,21 +6,21 @@ use sql::{SqlError, SqlState};
 
 use crate::topics::OpenTopic;
 
-/// A place in all partitions.
+/// Position in all partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Start {
-    /// The next offset of each partition.
+    /// Next offset of each partition.
     pub(super) positions: Vec<(i32, i64)>,
     /// Unix milliseconds.
     pub(super) time_ms: i64,
 }
 
 impl Start {
-    /// Where a subscription to a log begins: at the end, or where AS OF says. A replay begins at
-    /// the start. Reads the log.
+    /// Returns the start of a subscription to a log: the end, the point in AS OF, or the beginning
+    /// for a replay. Reads the log.
     ///
     /// # Errors
-    /// The log does not reach back to there, or has not come to there.
+    /// The log starts after that point, or ends before it.
     pub(super) fn of_log(
         topic: &OpenTopic,
         subscribe: &Subscribe,
@@ -65,7 +65,7 @@ fn check_numbers(as_of: Option<&AsOf>, count: usize) -> Result<(), SqlError> {
     }
 }
 
-/// The offset that a point stands for in one partition.
+/// Returns the offset of a point in one partition.
 pub(super) fn place_of(log: &Partition, number: i32, as_of: &AsOf) -> Result<i64, SqlError> {
     let (start, end) = (log.start_offset(), log.last_stable_offset());
     let offset = match &as_of.point {
@@ -74,7 +74,7 @@ pub(super) fn place_of(log: &Partition, number: i32, as_of: &AsOf) -> Result<i64
             positions.iter().find(|it| it.0 == number).map_or(0, |it| it.1)
         }
         Point::TimeMs(ms) => match log.find_time(*ms)? {
-            // Whether there were others before it that are as new, only their deletion can tell.
+            // Deleted records may have been as new, so the first one is not known.
             Some(place) if place.offset <= start && start > 0 && place.timestamp > *ms => 0,
             Some(place) => place.offset.min(end),
             None => end,
@@ -94,7 +94,7 @@ pub(super) fn place_of(log: &Partition, number: i32, as_of: &AsOf) -> Result<i64
     Err(SqlError::new(SqlState::INVALID_PARAMETER, what).with_hint(hint))
 }
 
-/// The time of the first record from an offset on.
+/// Returns the timestamp of the first batch from an offset on.
 fn time_at(log: &Partition, offset: i64) -> Result<Option<i64>, SqlError> {
     let mut buffer = Vec::new();
     let range = log.read(offset.max(log.start_offset()), 1, &mut buffer)?;

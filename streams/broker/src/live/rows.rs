@@ -1,10 +1,10 @@
-//! Records as queries see them.
+//! Conversion of records to rows of queries.
 
 use live_queries::{Fields, Header, Paths, Record, Row};
 
 use crate::topics::KeptRecord;
 
-/// Shows a record of a batch as a row.
+/// Calls `show` with a record of a batch as a row.
 pub(super) fn with_row<T>(
     (partition, record): (i32, &record_batch::Record<'_>),
     (paths, fields): (&Paths, &mut Fields),
@@ -22,7 +22,7 @@ pub(super) fn with_row<T>(
     show(&Row::read(record, paths, fields))
 }
 
-/// The same of a record that was kept.
+/// Same, for an owned record.
 pub(super) fn with_kept<T>(
     (partition, record): (i32, &KeptRecord),
     (paths, fields): (&Paths, &mut Fields),
@@ -44,7 +44,7 @@ pub(super) fn with_kept<T>(
     show(&Row::read(record, paths, fields))
 }
 
-/// A name that is no text is told as an empty one.
+/// A name that is not UTF-8 becomes empty.
 fn header<'a>((name, value): (&'a [u8], Option<&'a [u8]>)) -> Header<'a> {
     Header { name: std::str::from_utf8(name).unwrap_or_default(), value }
 }

@@ -1,4 +1,4 @@
-//! All live queries, and what they share.
+//! Service of live queries, and their shared state.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,18 +17,18 @@ use crate::topics::{OpenTopic, Topics};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Workers: one hands on some hundred thousand records a second.
+/// Number of workers by processors. A worker delivers several 100,000 records per second.
 const PROCESSORS_FOR_WORKER: usize = 4;
 const WORKERS_MAX: usize = 4;
 
-/// Limits of clients.
+/// Limits per client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LiveLimits {
-    /// Subscriptions of one principal.
+    /// Maximum number of subscriptions of a principal.
     pub(crate) per_principal: usize,
 }
 
-/// The live queries of all clients.
+/// Live queries of all clients.
 pub(crate) struct LiveQueries {
     topics: Arc<Topics>,
     rules: Arc<AccessRules>,
@@ -40,18 +40,18 @@ pub(crate) struct LiveQueries {
     subscribers: Mutex<Subscribers>,
 }
 
-/// Those that there are.
+/// Current subscriptions.
 #[derive(Default)]
 struct Subscribers {
     all: Vec<Weak<Subscriber>>,
     by_principal: HashMap<Principal, usize>,
 }
 
-/// Who subscribes.
+/// Client of a subscription.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveClient {
     pub(crate) principal: Principal,
-    /// Who needs the right too.
+    /// Another principal that must be authorized too.
     pub(crate) on_behalf_of: Option<Principal>,
     pub(crate) host: IpAddr,
 }
@@ -84,10 +84,10 @@ impl LiveQueries {
         &self.counters
     }
 
-    /// The topic of a live query, which the client may read.
+    /// Returns the topic of a live query after authorization.
     ///
     /// # Errors
-    /// There is none, or it keeps no current values where they are asked for.
+    /// The topic does not exist, or the query needs current values that it does not keep.
     pub(super) fn find(
         &self,
         client: &LiveClient,
@@ -107,10 +107,10 @@ impl LiveQueries {
         Ok(topic)
     }
 
-    /// Returns whether the client may still read the topic, and it is there.
+    /// Checks that the client may still read the topic, and that the topic exists.
     ///
     /// # Errors
-    /// It may not, or it is not.
+    /// The client is not authorized, or the topic is gone.
     pub(super) fn check(&self, client: &LiveClient, topic: &OpenTopic) -> Result<(), SqlError> {
         let LiveClient { principal, on_behalf_of, host } = client;
         let name = &topic.name;
@@ -129,7 +129,7 @@ impl LiveQueries {
         }
     }
 
-    /// State that all live queries on one table share.
+    /// Returns the state that all live queries on one table share.
     pub(super) fn shared_table(&self, topic: &Arc<OpenTopic>, kind: TableKind) -> Arc<SharedTable> {
         let mut shared_tables = self.shared_tables.lock().expect(NO_PANIC);
         shared_tables.retain(|_, shared_table| shared_table.strong_count() > 0);
@@ -149,10 +149,10 @@ impl LiveQueries {
         shared_table
     }
 
-    /// Counts a subscription among those of its client.
+    /// Adds a subscription to those of its client.
     ///
     /// # Errors
-    /// The client has as many as it may have.
+    /// The client has reached its limit.
     pub(super) fn note(
         &self,
         principal: &Principal,
@@ -171,7 +171,7 @@ impl LiveQueries {
         Ok(())
     }
 
-    /// The client of a subscription that was noted has gone.
+    /// Removes a subscription whose client has disconnected.
     pub(super) fn forget(&self, principal: &Principal, subscriber: &Arc<Subscriber>) {
         let machine = subscriber.lock();
         let (failed, conflated) =
@@ -189,7 +189,7 @@ impl LiveQueries {
         }
     }
 
-    /// Live queries that there are, and what was done since the start.
+    /// Returns the number of live queries, and their counters since the start.
     pub(crate) fn totals(&self) -> LiveTotals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut totals = LiveTotals {
@@ -211,7 +211,7 @@ impl LiveQueries {
     }
 }
 
-/// Does what may wait for the device.
+/// Runs work that may block on the device.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SqlError> + Send + 'static,
 ) -> Result<T, SqlError> {

@@ -1,4 +1,4 @@
-//! The rows of one subscription, as its connection takes them.
+//! Stream of the rows of one subscription to its connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use super::fill::{Fill, Filled};
 use super::service::{LiveClient, LiveQueries, blocking};
 use super::subscriber::{Command, Found, Subscriber};
 
-/// How often it is looked at whether the client may still read.
+/// Interval of checks whether the client may still read.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// Gives all back when it is dropped.
+/// Stream of rows. Releases all resources on drop.
 pub(super) struct LiveStream {
     live: Arc<LiveQueries>,
     client: LiveClient,
     subscriber: Arc<Subscriber>,
-    /// Fill that is being read for it.
+    /// Current read for the subscription.
     pub(super) fill: Option<Fill>,
     next_check: Instant,
     is_over: bool,
-    /// Counts among the subscriptions of its client.
+    /// True if it counts among the subscriptions of its client.
     pub(super) is_noted: bool,
 }
 
@@ -45,7 +45,7 @@ impl LiveStream {
         }
     }
 
-    /// The next rows; `None` when it has ended.
+    /// Returns the next rows; `None` at the end.
     pub(super) async fn next(&mut self) -> Option<Result<OutputRows, SqlError>> {
         if self.is_over {
             return None;
@@ -90,13 +90,13 @@ impl LiveStream {
                         Filled::Done => {}
                     }
                 }
-                // What comes from here on has been noted by `ready`.
+                // Later changes are recorded by `ready`.
                 Found::Nothing => self.rest(CHECK).await,
             }
         }
     }
 
-    /// Waits until there may be something, or for so long.
+    /// Waits for a notification, for at most `time`.
     async fn rest(&self, time: Duration) {
         let until = (Instant::now() + time).min(self.next_check);
         tokio::select! {

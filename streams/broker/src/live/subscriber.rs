@@ -1,4 +1,5 @@
-//! One subscription, between the worker that hands it changes and the connection that takes rows.
+//! One subscription of a live query, between the worker that delivers changes and the connection
+//! that takes rows.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -16,14 +17,14 @@ use crate::topics::{OpenTopic, ValueChange};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// What waits for a client of current values that does not keep up, besides its queue.
+/// Maximum bytes of changes of current values that wait for a slow client, besides its queue.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug)]
 pub(super) struct Subscriber {
     pub(super) shared_table: Arc<SharedTable>,
     pub(super) query: Arc<Query>,
-    /// Where it begins, if that is in the past.
+    /// Start of the subscription, if it is in the past.
     pub(super) as_of: Option<AsOf>,
     machine: Mutex<Machine>,
     /// Wakes the connection.
@@ -34,41 +35,41 @@ pub(super) struct Subscriber {
 pub(super) struct Machine {
     pub(super) subscription: Subscription,
     pub(super) place: Place,
-    /// Its number in the worker's index.
+    /// Number in the worker's filter index.
     pub(super) filter: Option<FilterId>,
     pub(super) failure: Option<SqlError>,
-    /// The client has gone.
+    /// The client has disconnected.
     pub(super) is_left: bool,
-    /// Snapshots of current values: the snapshots that it begins with, by partition. Changes of a
-    /// partition are for it once that is there.
+    /// For current values: initial snapshots by partition. Changes of a partition are delivered
+    /// once its snapshot is present.
     pub(super) snapshots: Vec<Option<Arc<Snapshot>>>,
     backlog: VecDeque<Held>,
     backlog_bytes: usize,
 }
 
-/// Who hands changes to a subscription.
+/// Task that delivers changes to a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Its connection reads them.
     Filling(Task),
     /// It waits for a worker.
     Joining,
-    /// A worker.
+    /// A worker delivers them.
     Joined,
 }
 
-/// Task that a connection is to read.
+/// Reads that a connection must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     /// The log, from the positions on.
     Log,
-    /// The log up to the positions, once more, and from there on.
+    /// The log again, up to the positions and then from there on.
     LogAgain,
-    /// The snapshots that are there.
+    /// The available snapshots.
     Values,
 }
 
-/// A change that passes the filter with the old record, the new one, or both.
+/// A change whose old record, new record or both pass the filter.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) partition: i32,
@@ -78,11 +79,11 @@ pub(super) struct Held {
     pub(super) time_ms: i64,
 }
 
-/// State that a connection finds.
+/// State of a subscription for its connection.
 pub(super) enum Found {
     Rows(OutputRows),
     Ended(Result<(), SqlError>),
-    /// It is to read.
+    /// The connection must read.
     Task(Task),
     Nothing,
 }
@@ -112,13 +113,13 @@ impl Subscriber {
         self.machine.lock().expect(NO_PANIC)
     }
 
-    /// Ends it; what waits is taken before the error.
+    /// Ends the subscription. Pending rows are delivered before the error.
     pub(super) fn fail(&self, error: SqlError) {
         self.lock().failure.get_or_insert(error);
         self.ready.notify_one();
     }
 
-    /// Work that there is for the connection.
+    /// Returns the next work of the connection.
     pub(super) fn look(self: &Arc<Self>) -> Found {
         let mut machine = self.lock();
         if machine.has_backlog() {
@@ -144,7 +145,7 @@ impl Subscriber {
 }
 
 impl Machine {
-    /// Has it wait for snapshots of all partitions, with which it begins, or begins again.
+    /// Makes it wait for initial snapshots of all partitions, also to start again.
     pub(super) fn await_snapshots(&mut self, partition_count: usize) {
         self.place = Place::Joining;
         self.snapshots = vec![None; partition_count];
@@ -152,7 +153,7 @@ impl Machine {
         self.backlog_bytes = 0;
     }
 
-    /// Follows a change of current values, now or when what waits before it was followed.
+    /// Applies a change of current values, or queues it behind pending ones.
     pub(super) fn follow(&mut self, held: Held, paths: &Paths) -> Step {
         if self.place == Place::Joined && self.backlog.is_empty() {
             match self.apply(&held, paths) {
@@ -175,7 +176,7 @@ impl Machine {
         Step::Full
     }
 
-    /// Follows what waits, as far as there is room.
+    /// Applies pending changes while the output has room.
     fn drain(&mut self, paths: &Paths) -> Step {
         while let Some(held) = self.backlog.pop_front() {
             match self.apply(&held, paths) {
@@ -221,38 +222,38 @@ impl Machine {
         }
     }
 
-    /// Returns whether changes of a partition of current values are for it.
+    /// Returns whether changes of a partition of current values are delivered to it.
     pub(super) fn is_told(&self, partition: usize) -> bool {
         self.snapshots.get(partition).is_none_or(Option::is_some)
     }
 
-    /// Returns whether changes wait that it has not followed.
+    /// Returns whether changes are pending.
     pub(super) fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
     }
 }
 
-/// The log of a topic, or its current values, as long as there are live queries on it.
+/// The log of a topic, or its current values, shared by the live queries on it.
 #[derive(Debug)]
 pub(super) struct SharedTable {
-    /// No other has it.
+    /// Unique number.
     pub(super) number: u64,
     pub(super) topic: Arc<OpenTopic>,
     pub(super) kind: TableKind,
-    /// That its queries are compiled with.
+    /// Paths with which its queries are compiled.
     pub(super) paths: RwLock<Paths>,
-    /// Inbox of the worker that it belongs to.
+    /// Inbox of its worker.
     pub(super) inbox: Arc<Inbox>,
 }
 
 /// Command for a worker.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Hand the subscriber all changes from its positions on, or from a snapshot that comes.
+    /// Deliver all changes to the subscriber, from its positions or from the next snapshot on.
     Join(Arc<Subscriber>),
-    /// It lacks rows, and begins again with a snapshot.
+    /// Restart from a snapshot, because rows were lost.
     Reread(Arc<Subscriber>),
-    /// Its client has gone.
+    /// Remove the subscriber, whose client has disconnected.
     Leave(Arc<Subscriber>),
 }
 
@@ -267,7 +268,7 @@ impl Command {
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     commands: Mutex<Vec<Command>>,
-    /// Wakes the worker: for commands, and for more in its partitions.
+    /// Wakes the worker, for commands and for new records in its partitions.
     pub(super) notify: Arc<Notify>,
 }
 

@@ -1,4 +1,4 @@
-//! One table as a worker sees it: what has come, and the live queries that it is for.
+//! One table in a worker: its positions, and the live queries on it.
 
 mod members;
 
@@ -20,23 +20,24 @@ use crate::topics::{Broken, ChangeFeed, FeedItem, OpenPartition};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// What one round reads of one partition, in steps of a mebibyte.
+/// Maximum reads of a partition per round, of 1 MiB each.
 const READS_MAX: usize = 4;
 
-/// What is read of a log for one that joins. One that is further behind reads on by itself.
+/// Maximum reads of a log for a joining subscription. One that lags further continues reading on
+/// its connection.
 const JOIN_READS_MAX: usize = 4;
 
-/// How often subscriptions are looked at that something is due for.
+/// Interval of checks for deadlines of subscriptions.
 const TICK: Duration = Duration::from_millis(5);
 
-/// How often clients that ask for PROGRESS are told of it.
+/// Interval of progress reports to clients that use PROGRESS.
 const PROGRESS: Duration = Duration::from_secs(1);
 
 pub(super) struct Table {
     pub(super) shared_table: Arc<SharedTable>,
     parts: Parts,
     members: Members,
-    /// Wait for snapshots.
+    /// Subscribers that wait for snapshots.
     waiting: Vec<Arc<Subscriber>>,
     next_tick: Instant,
     next_progress: Instant,
@@ -82,7 +83,7 @@ impl Table {
         self.members.is_empty()
     }
 
-    /// Takes in partitions that are new.
+    /// Adds new partitions of the topic.
     fn find_partitions(&mut self) {
         let partitions = Arc::clone(&self.shared_table.topic.partitions());
         match &mut self.parts {
@@ -112,7 +113,7 @@ impl Table {
         SqlError::new(SqlState::SERIALIZATION, what).with_hint("Subscribe again.")
     }
 
-    /// Ends all subscriptions.
+    /// Ends all subscriptions with an error.
     pub(super) fn fail_all(&mut self, error: &SqlError) {
         self.members.all().for_each(|it| it.fail(error.clone()));
     }
@@ -136,7 +137,7 @@ impl Table {
         }
     }
 
-    /// Brings a subscription to where the table is, and hands it what comes from then on.
+    /// Reads up to the table's positions for a subscription, and then delivers later records to it.
     fn join_log(&mut self, subscriber: Arc<Subscriber>) {
         let Parts::Log(parts) = &mut self.parts else { return };
         let positions = subscriber.lock().subscription.positions().to_vec();
@@ -155,10 +156,10 @@ impl Table {
                 }
             }
             let mut machine = subscriber.lock();
-            // What was read is behind it, also what is behind the table.
+            // The subscription has passed these records, even if it is ahead of the table.
             machine.subscription.reach(number, own.next());
             if own.next() < end {
-                // It reads on by itself.
+                // Its connection continues reading.
                 machine.place = Place::Filling(Task::Log);
                 drop(machine);
                 subscriber.ready.notify_one();
@@ -184,7 +185,7 @@ impl Table {
         self.waiting.push(subscriber);
     }
 
-    /// Hands on what has come, a limited amount of it. Returns whether there is more.
+    /// Delivers new records or changes, up to a limit. Returns whether there are more.
     pub(super) fn go_on(&mut self, counters: &Counters) -> bool {
         let (is_behind, count) = match self.shared_table.kind {
             TableKind::Log => self.follow_log(),
@@ -201,7 +202,7 @@ impl Table {
         let (mut is_behind, mut count) = (false, 0);
         for index in 0..parts.len() {
             let part = &mut parts[index];
-            // First: what comes after this notifies again.
+            // First: later records notify again.
             part.partition.watchers.add(&self.shared_table.inbox.notify);
             let end = part.partition.log.last_stable_offset();
             for _ in 0..READS_MAX {
@@ -222,7 +223,7 @@ impl Table {
                     Ok(read) => count += read as u64,
                     Err(error) => {
                         let error = part.cursor.explain(&self.shared_table.topic.name, error);
-                        // From there on for those that come later.
+                        // Later subscribers start from the end.
                         part.cursor.set_next(end);
                         self.members.all().for_each(|it| it.fail(error.clone()));
                     }
@@ -292,7 +293,7 @@ impl Table {
         (false, count)
     }
 
-    /// Does what is due by the clock. Returns when that is to be called again.
+    /// Handles deadlines. Returns when it must be called again.
     pub(super) fn tick(&mut self) -> Option<Instant> {
         let now = Instant::now();
         if !self.members.has_timed() {
@@ -323,7 +324,7 @@ impl Table {
         Some(if self.members.has_due() { self.next_tick } else { self.next_progress })
     }
 
-    /// Looks at the topic, from time to time.
+    /// Checks the topic periodically.
     pub(super) fn look(&mut self, is_there: bool) {
         if !is_there {
             let what = format!("the topic {:?} was deleted", self.shared_table.topic.name);
@@ -337,7 +338,7 @@ impl Table {
     }
 }
 
-/// Whether all snapshots are there; its connection goes on then.
+/// Returns whether all snapshots are present, in which case the connection reads them.
 fn is_filled(subscriber: &Subscriber) -> bool {
     let mut machine = subscriber.lock();
     let is_filled = machine.snapshots.iter().all(Option::is_some);
@@ -349,7 +350,7 @@ fn is_filled(subscriber: &Subscriber) -> bool {
     is_filled
 }
 
-/// Whether a step has it go on as before.
+/// Returns whether a subscription continues normally after a step.
 fn goes_on(step: Step) -> bool {
     matches!(step, Step::Applied | Step::Passed)
 }

@@ -1,4 +1,4 @@
-//! Live queries beside publishers, compared with what was published.
+//! Live queries with concurrent publishers, compared with the published records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ struct Running {
     stop: watch::Sender<bool>,
     threads: Option<(FollowingThreads, LiveThreads)>,
     runtime: Runtime,
-    /// Of the pool.
+    /// Folder of the pool.
     _folder: TempDir,
 }
 
@@ -106,7 +106,7 @@ impl Running {
         self.runtime.block_on(Arc::clone(&self.live).subscribe(client, live))
     }
 
-    /// What comes within a time, in columns' texts.
+    /// Returns the next rows within a time, with columns as text.
     fn take(
         &self,
         rows: &mut LiveRows,
@@ -138,11 +138,11 @@ impl Running {
     }
 }
 
-/// What a client has made of the rows that came: each row once at most.
+/// State of a client built from received rows. Checks that each row occurs at most once.
 struct Client {
     rows: LiveRows,
     there: BTreeMap<Vec<String>, i64>,
-    /// Of a log: the last offset of each partition.
+    /// For a log: the last offset of each partition.
     offsets: BTreeMap<String, i64>,
     is_log: bool,
 }
@@ -152,7 +152,7 @@ impl Client {
         Self { rows, there: BTreeMap::new(), offsets: BTreeMap::new(), is_log }
     }
 
-    /// Takes what comes within a time; each row is `mz_timestamp, mz_diff, …`.
+    /// Takes rows for a time. Each row is `mz_timestamp, mz_diff, …`.
     fn go_on(&mut self, running: &Running, time: Duration) {
         let taken = running.take(&mut self.rows, time).expect("it has not ended");
         for row in taken.expect("no error") {
@@ -180,7 +180,7 @@ impl Client {
     }
 }
 
-/// What is in the log and which values are current, by partition.
+/// Contents of the log, and current values by partition.
 #[derive(Default)]
 struct Published {
     log: Vec<(i32, i64, String, Option<String>)>,
@@ -222,7 +222,7 @@ fn sorted(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
     rows
 }
 
-/// Goal: who subscribes at any time gets what is there and each change once.
+/// Goal: a client that subscribes at any time gets existing rows and each change exactly once.
 /// Method: subscribe, take rows and leave at random beside a publisher; compare at the end.
 #[test]
 fn current_values_have_no_gap_and_nothing_twice_where_a_subscription_begins() {
@@ -276,7 +276,7 @@ fn current_values_have_no_gap_and_nothing_twice_where_a_subscription_begins() {
     });
 }
 
-/// Keys are those of several partitions, so that a row may be there more than once.
+/// Keys occur in several partitions, so a row may occur more than once.
 struct KeyedClient {
     rows: LiveRows,
     there: BTreeMap<(String, String), i64>,
@@ -314,7 +314,7 @@ fn a_log_has_no_gap_and_nothing_twice_where_a_subscription_begins() {
                 published.add(&running, &mut random, count);
             }
             let options = random.pick(&["", " WITH (PROGRESS = false, BACKPRESSURE = wait)"]);
-            // Records are passed over by the bytes of their values, or read.
+            // Records are skipped by the bytes of their values, or decoded.
             let is_by_value = random.one_in(2);
             let filter = if is_by_value { "(value->>'n')::bigint < 5" } else { "key < 'k2'" };
             let select = format!("SELECT partition, \"offset\", key FROM quotes WHERE {filter}");
@@ -437,7 +437,7 @@ fn a_subscription_goes_on_where_another_one_stopped() {
     });
 }
 
-/// Goal: what a batch holds behind the end of a snapshot comes as a change, and once.
+/// Goal: records of a batch after the end of a snapshot are delivered as changes, once.
 #[test]
 fn a_snapshot_ends_within_a_batch() {
     let running = Running::start(&[]);

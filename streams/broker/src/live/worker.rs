@@ -1,4 +1,4 @@
-//! The threads that hand records to live queries.
+//! Threads that deliver records to live queries.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::subscriber::{Command, Inbox};
 use super::table::Table;
 use crate::topics::Topics;
 
-/// How often topics are looked at that have no more.
+/// Interval of checks of idle topics.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// They end when the broker stops.
+/// Worker threads, which end when the broker stops.
 pub(crate) struct LiveThreads(Vec<JoinHandle<()>>);
 
 impl LiveThreads {
@@ -40,7 +40,7 @@ impl LiveThreads {
         Ok(Self(threads))
     }
 
-    /// Waits for their end.
+    /// Waits for the end of the threads.
     pub(crate) fn join(self) {
         for thread in self.0 {
             if thread.join().is_err() {
@@ -53,7 +53,7 @@ impl LiveThreads {
 struct Worker {
     topics: Arc<Topics>,
     inbox: Arc<Inbox>,
-    /// By the numbers of their shared tables.
+    /// Tables by the number of their shared table.
     tables: HashMap<u64, Table>,
     counters: Arc<Counters>,
 }
@@ -77,7 +77,7 @@ impl Worker {
                 tokio::select! {
                     () = notify.notified() => {}
                     () = tokio::time::sleep_until(next) => {}
-                    // Also where the sender is gone.
+                    // Also returns if the sender is gone.
                     _ = stops.changed() => {}
                 }
             }
@@ -106,7 +106,7 @@ impl Worker {
             let is_there = self.topics.by_id(table.shared_table.topic.id).is_some();
             table.look(is_there);
         }
-        // All of its subscriptions may have been let go.
+        // All of its subscriptions may have been released.
         self.tables.retain(|_, table| !table.is_empty());
     }
 }

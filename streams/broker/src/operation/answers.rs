@@ -1,10 +1,10 @@
-//! Answers: JSON, text, or problem details (RFC 9457).
+//! HTTP responses: JSON, text, or problem details (RFC 9457).
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 
-/// When a watcher may ask again, in seconds.
+/// Value of the Retry-After header, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 pub(super) fn json(value: impl Serialize) -> Response {
@@ -27,15 +27,15 @@ pub(super) fn problem(kind: api::ProblemKind, detail: String) -> Response {
     response
 }
 
-/// What `/healthz` and `/readyz` answer.
+/// Response body of `/healthz` and `/readyz`.
 #[derive(Serialize)]
 struct Health {
     stage: &'static str,
-    /// Why the broker is not ready, or which topics are not served.
+    /// Reason why the broker is not ready, or unavailable topics.
     reason: Option<String>,
 }
 
-/// 200, with what is not served, or 503 with a reason.
+/// Returns status 200, with unavailable topics if any, or 503 with a reason.
 pub(super) fn health(
     stage: &'static str,
     unready: Option<String>,

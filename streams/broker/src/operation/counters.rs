@@ -1,5 +1,5 @@
-//! Counters that requests add to on their way: numbers alone, without a lock and without memory of
-//! their own. Relaxed throughout: no other memory depends on them.
+//! Request counters: plain numbers, without locks or allocations. Relaxed throughout, because no
+//! other memory depends on them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
 
-/// Keys of requests from 0 on; there are 93 of them.
+/// Number of counted request keys, from 0 on. The protocol has 93.
 const KEY_COUNT: usize = 100;
 
-/// Codes of errors from -1 on; there are 134 of them.
+/// Number of counted error codes, from -1 on. The protocol has 134.
 const CODE_COUNT: usize = 150;
 
 /// Upper bounds of the histograms, in microseconds.
@@ -19,7 +19,7 @@ const BOUNDS_US: [u64; 15] = [
     1_000_000, 5_000_000,
 ];
 
-/// The same in seconds.
+/// Upper bounds in seconds.
 pub(super) const BOUNDS_SECONDS: [f64; BOUNDS_US.len()] = [
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 5.0,
@@ -35,24 +35,24 @@ pub(crate) enum Flow {
     Fetch,
 }
 
-/// Answers that asked their clients to wait.
+/// Responses with a throttle time.
 #[derive(Debug, Default)]
 struct Throttles {
     count: AtomicU64,
     sum_ms: AtomicU64,
 }
 
-/// Counts since the start.
+/// Counters since the start.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) connections_accepted: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
     pub(crate) connections_ended: AtomicU64,
-    /// Requests that had to wait because their principal had too many bytes in flight.
+    /// Requests that waited because their principal had too many bytes in flight.
     pub(crate) throttles: AtomicU64,
-    /// Requests that had to wait because those of all principals had too many.
+    /// Requests that waited because all principals together had too many bytes in flight.
     pub(crate) memory_throttles: AtomicU64,
-    /// Batches that were refused because the pool was full.
+    /// Batches that were rejected because the pool was full.
     pub(crate) full_pool_refusals: AtomicU64,
     produce: Latency,
     fetch: Latency,
@@ -83,7 +83,7 @@ impl Default for Counters {
     }
 }
 
-/// A request whose answer is not made yet.
+/// A request without a response yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     key: ApiKey,
@@ -96,7 +96,7 @@ impl Timed {
     }
 }
 
-/// Requests of one kind and one error.
+/// Number of errors with one code, for one kind of request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ErrorCount {
     pub(super) key: ApiKey,
@@ -105,7 +105,7 @@ pub(super) struct ErrorCount {
 }
 
 impl Counters {
-    /// Adds one to a count of this kind.
+    /// Increments a counter.
     pub(crate) fn count(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -116,7 +116,7 @@ impl Counters {
         }
     }
 
-    /// Counts an error's code; 0 is none.
+    /// Counts an error code. 0 means success.
     pub(crate) fn error(&self, key: ApiKey, code: i16) {
         if code == 0 {
             return;
@@ -128,12 +128,12 @@ impl Counters {
         }
     }
 
-    /// Counts a batch that found no memory.
+    /// Counts a batch that was rejected because the pool was full.
     pub(crate) fn refused_by_full_pool(&self) {
         Self::count(&self.full_pool_refusals);
     }
 
-    /// An answer asks its client to wait for so long.
+    /// Counts a response with a throttle time.
     pub(crate) fn throttled(&self, flow: Flow, time: Duration) {
         let throttles = self.throttles_of(flow);
         Self::count(&throttles.count);
@@ -141,7 +141,7 @@ impl Counters {
         throttles.sum_ms.fetch_add(time_ms, Ordering::Relaxed);
     }
 
-    /// Number of answers that asked their clients to wait, and for how long together, in seconds.
+    /// Returns the number of responses with a throttle time, and the sum of these times in seconds.
     pub(super) fn throttles(&self, flow: Flow) -> (u64, f64) {
         let Throttles { count, sum_ms } = self.throttles_of(flow);
         let sum_ms = sum_ms.load(Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl Counters {
         }
     }
 
-    /// The answer of a request is made.
+    /// Records the latency of a request whose response is complete.
     pub(crate) fn answered(&self, timed: Timed) {
         match timed.key {
             ApiKey::Produce => self.produce.observe(timed.begun),
@@ -172,7 +172,7 @@ impl Counters {
         self.fetch.read()
     }
 
-    /// Number of requests of each kind that came at all.
+    /// Returns the number of requests of each kind that occurred.
     pub(super) fn requests(&self) -> impl Iterator<Item = (ApiKey, u64)> {
         self.requests.iter().enumerate().filter_map(|(index, counter)| {
             let count = counter.load(Ordering::Relaxed);
@@ -190,7 +190,7 @@ impl Counters {
     }
 }
 
-/// The protocol's name of an error.
+/// Returns Kafka's name of an error code.
 pub(super) fn name_of(code: i16) -> String {
     let known = ResponseError::try_from_code(code);
     known.map_or_else(|| code.to_string(), |error| format!("{error:?}"))
@@ -206,12 +206,13 @@ fn key_of(index: usize) -> Option<ApiKey> {
 
 #[derive(Debug, Default)]
 struct Latency {
-    /// By the first bound that is not below; the last is of what is above all.
+    /// Counts by the first bound that is not below the value. The last is for values above all
+    /// bounds.
     counts: [AtomicU64; BOUNDS_US.len() + 1],
     sum_us: AtomicU64,
 }
 
-/// A histogram as it was read.
+/// A histogram at the time of reading.
 #[derive(Debug)]
 pub(super) struct Distribution {
     pub(super) counts: [u64; BOUNDS_US.len() + 1],

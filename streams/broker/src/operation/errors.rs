@@ -1,9 +1,9 @@
-//! Error that an answer carries, for the counts of errors.
+//! Error codes in responses, for the error counters.
 
 use kafka_protocol::messages::ResponseKind;
 
-/// The code of the first error in an answer to a request without records; 0 where there is none.
-/// Answers that carry errors in no place named here count as none.
+/// Returns the first error code in a response without records; 0 if there is none. Errors in fields
+/// that are not listed here are not counted.
 pub(crate) fn error_code_of(response: &ResponseKind) -> i16 {
     match response {
         ResponseKind::JoinGroup(it) => it.error_code,

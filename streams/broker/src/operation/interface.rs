@@ -1,4 +1,4 @@
-//! The listeners of the interface, and what is served at which path.
+//! HTTP interface: listeners and routes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,39 +29,39 @@ use super::state::Operation;
 use super::views::{StatusView, TopicView, detailed_lag, lags};
 use crate::storage::Storage;
 
-/// Connections that are served at a time. Beyond it those end that are asked for nothing, of the
-/// address that has most of them.
+/// Maximum number of connections. Beyond it, idle connections of the address with the most
+/// connections are closed.
 const CONNECTION_COUNT_MAX: usize = 64;
 
-/// How long a connection may take to send the head of its next request. Idle ones are closed.
+/// Maximum time for receiving the next request head, after which a connection is closed.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The buffer of a connection, and so the longest head of a request.
+/// Size of a connection's buffer, which limits the size of a request head.
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 
-/// The broker's user and its group may use the socket.
+/// Access for the broker's user and group.
 const SOCKET_MODE: u32 = 0o660;
 
-/// Where the interface is served.
+/// Addresses of the interface.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HttpPlaces {
     pub(crate) address: Option<SocketAddr>,
-    /// True if an address may be one that other hosts reach.
+    /// True if the address may be reachable from other hosts.
     pub(crate) may_be_exposed: bool,
     pub(crate) socket: Option<PathBuf>,
 }
 
-/// The thread that serves. Dropped, it ends.
+/// Thread of the interface. It ends on drop.
 pub(crate) struct Interface {
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Interface {
-    /// Serves what there is to be told, and asks the storage whether it is there.
+    /// Starts the interface, and periodic checks of the storage.
     ///
     /// # Errors
-    /// An address or a socket cannot be served, or other hosts would reach it and that was not
-    /// asked for.
+    /// An address or socket cannot be bound, or the address is reachable from other hosts without
+    /// permission.
     pub(crate) fn start(
         places: &HttpPlaces,
         operation: &Arc<Operation>,
@@ -86,7 +86,7 @@ impl Interface {
             runtime.block_on(async {
                 tokio::select! {
                     () = listeners.serve(&router) => {}
-                    // Whether it was sent or dropped, this is the end.
+                    // Sending and dropping both mean the end.
                     _ = stopped => {}
                 }
             });
@@ -101,7 +101,7 @@ impl Drop for Interface {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.running.take() {
             drop(stop);
-            // A panic of the thread was reported there, and the process is ending anyway.
+            // A panic was already reported, and the process is ending anyway.
             let _ended = thread.join();
         }
     }
@@ -110,7 +110,7 @@ impl Drop for Interface {
 struct Listeners {
     tcp: Option<TcpListener>,
     unix: Option<UnixListener>,
-    /// Removed at the end.
+    /// Removed on drop.
     socket: Option<PathBuf>,
 }
 
@@ -157,7 +157,7 @@ impl Listeners {
 impl Drop for Listeners {
     fn drop(&mut self) {
         if let Some(path) = &self.socket {
-            // One that is left behind is in nobody's way: the next start replaces it.
+            // A leftover socket is harmless: the next start replaces it.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -195,7 +195,7 @@ async fn serve(
     program::serve_http1(&http1, TokioIo::new(stream), service, seat).await
 }
 
-/// Takes the place of a socket that another process left behind, and of nothing else.
+/// Binds a Unix socket. Replaces a stale socket, but no other file.
 fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
     if let Ok(found) = std::fs::symlink_metadata(path) {
@@ -233,7 +233,7 @@ fn router(operation: Arc<Operation>) -> Router {
         .with_state(operation)
 }
 
-/// The process lives, whatever else it does.
+/// Responds as long as the process lives.
 async fn show_health(State(operation): Shared) -> Response {
     health(operation.stage(), None, None)
 }

@@ -1,4 +1,4 @@
-//! Metrics in Prometheus' text format. Base units. The number of series is bounded.
+//! Metrics in Prometheus' text format, in base units. The number of series is limited.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,14 +13,14 @@ use crate::deriving::State;
 use crate::live::LiveTotals;
 use crate::topics::OpenTopic;
 
-/// Offsets are shown for each partition up to so many partitions; beyond it their sums for each
-/// topic.
+/// Maximum number of partitions with individual series of offsets. Beyond it, sums per topic are
+/// exported.
 const PARTITION_SERIES_MAX: usize = 1_000;
 
-/// Lag is shown for each group and topic up to so many; the rest has one total.
+/// Maximum number of series of lag by group and topic. The rest is exported as one total.
 const LAG_SERIES_MAX: usize = 10_000;
 
-/// Everything.
+/// Writes all metrics.
 pub(super) async fn write(operation: &Operation) -> String {
     let mut page = Page::default();
     let version = env!("CARGO_PKG_VERSION");
@@ -216,7 +216,7 @@ fn write_offsets(page: &mut Page, topics: &[Arc<OpenTopic>]) {
     }
 }
 
-/// Of topics that keep current values, all partitions together.
+/// Writes metrics of current values, as sums over the partitions of a topic.
 fn write_values(page: &mut Page, topics: &[Arc<OpenTopic>]) {
     type Value = fn(&ValuesTotals) -> u64;
     let kept = topics.iter().filter(|topic| topic.settings().keeps_values);
@@ -237,7 +237,7 @@ fn write_values(page: &mut Page, topics: &[Arc<OpenTopic>]) {
     }
 }
 
-/// Of topics that the broker fills.
+/// Writes metrics of derived topics.
 fn write_derived(page: &mut Page, states: &[Arc<State>]) {
     type Value = fn(&State) -> u64;
     let families: [(&str, Kind, &str, Value); 5] = [
@@ -273,7 +273,7 @@ fn write_derived(page: &mut Page, states: &[Arc<State>]) {
     }
 }
 
-/// Without an answer of the coordinator nothing is said of groups.
+/// Writes metrics of groups, unless the coordinator does not respond.
 fn write_lags(page: &mut Page, groups: Option<&[LagView]>) {
     let name = "memlane_broker_coordinator_answers";
     page.gauge(name, "1 while the group coordinator responds.", u8::from(groups.is_some()));

@@ -1,6 +1,6 @@
-//! Interface of the broker for operators: whether it lives and is ready, what it does, in JSON and
-//! for Prometheus. It changes nothing, and is served by a thread of its own, so that it answers
-//! while requests wait for a storage that is away.
+//! Read-only HTTP interface for operators: health, readiness, status as JSON, and metrics for
+//! Prometheus. It runs on a separate thread, so that it responds while requests wait for an
+//! unavailable storage.
 
 mod answers;
 mod counters;

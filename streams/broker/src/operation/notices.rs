@@ -1,10 +1,10 @@
-//! Tells the service manager that the threads that serve clients get on with their work.
+//! Keep-alive messages to the service manager while the threads that serve clients make progress.
 
-/// Looks within the time that the service manager waits.
+/// Number of messages per watchdog interval.
 const LOOKS: u32 = 4;
 
-/// Says so again and again, on the runtime that serves clients, if the service manager wants to
-/// know. Threads that all wait for the storage say nothing.
+/// Sends messages periodically on the runtime that serves clients, if the service manager has a
+/// watchdog. If all threads are blocked on the storage, no message is sent.
 pub(crate) async fn keep_alive() {
     let Some(time_max) = service_manager::watchdog_time() else { return };
     loop {

@@ -1,4 +1,4 @@
-//! Readiness of the broker, and of its storage.
+//! Readiness of the broker and its storage.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -10,21 +10,21 @@ use crate::storage::Storage;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// The storage is asked so often.
+/// Interval of storage probes.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A storage that has not answered for so long is said to be away.
+/// Time without a response after which the storage counts as unavailable.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Writes what is measured of SQL.
+/// Writer of SQL metrics.
 pub(crate) type SqlMetrics = Box<dyn Fn(&mut Page) + Send + Sync>;
 
-/// State that the interface tells of. Made before topics are opened.
+/// State reported by the HTTP interface. Created before topics are opened.
 pub(crate) struct Operation {
     pub(super) started: Instant,
-    /// Once topics are open.
+    /// Set once topics are open.
     broker: OnceLock<Weak<Broker>>,
-    /// Where SQL is served.
+    /// Set if SQL is enabled.
     sql: OnceLock<SqlMetrics>,
     is_stopping: OnceLock<()>,
     probed: Mutex<Probed>,
@@ -32,7 +32,7 @@ pub(crate) struct Operation {
 
 struct Probed {
     at: Instant,
-    /// Why the storage does not serve.
+    /// Reason why the storage is not available.
     failed: Option<String>,
 }
 
@@ -48,16 +48,16 @@ impl Operation {
         }
     }
 
-    /// Clients are served from now on.
+    /// Reports that clients are served from now on.
     pub(crate) fn serves(&self, broker: &Arc<Broker>, sql: Option<SqlMetrics>) {
-        // There is one broker in a process.
+        // A process has only one broker.
         let _first = sql.map(|sql| self.sql.set(sql));
         let _first = self.broker.set(Arc::downgrade(broker));
     }
 
-    /// No more clients are taken in.
+    /// Reports that no more clients are accepted.
     pub(crate) fn stops(&self) {
-        // It can be said twice.
+        // Repeated calls are allowed.
         let _first = self.is_stopping.set(());
     }
 
@@ -77,7 +77,7 @@ impl Operation {
         }
     }
 
-    /// Why the storage does not serve, if it cannot.
+    /// Returns why the storage is not available, if so.
     pub(super) fn storage_failure(&self) -> Option<String> {
         let probed = self.probed.lock().expect(NO_PANIC);
         let silent = probed.at.elapsed();
@@ -90,7 +90,7 @@ impl Operation {
         }
     }
 
-    /// Why the broker is not ready, if it is not.
+    /// Returns why the broker is not ready, if so.
     pub(super) fn unready(&self) -> Option<String> {
         match self.stage() {
             "stopping" => Some("the broker is stopping".to_owned()),
@@ -102,7 +102,7 @@ impl Operation {
         }
     }
 
-    /// Topics that are not served, if there are such, in a sentence: all others are.
+    /// Returns a sentence about unavailable topics, if any. All others are served.
     pub(super) fn unserved(&self) -> Option<String> {
         let (count, names) = self.broker()?.topics.unserved();
         let more = if count > names.len() { ", …" } else { "" };
@@ -115,8 +115,8 @@ impl Operation {
         })
     }
 
-    /// Asks the storage again and again, until the runtime ends. One question at a time: one that
-    /// hangs shows as a storage that does not answer.
+    /// Probes the storage periodically until the runtime ends. Probes do not overlap: if one hangs,
+    /// the storage is reported as not responding.
     pub(crate) async fn probe(self: Arc<Self>, storage: Arc<dyn Storage>) {
         loop {
             let storage = Arc::clone(&storage);

@@ -1,4 +1,4 @@
-//! Signals: they ask the broker to stop, or to read its files again.
+//! Signals to stop the broker, or to reload its files.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -11,17 +11,17 @@ use tokio::sync::oneshot;
 use crate::access_rules::AccessRules;
 use crate::broker::Broker;
 
-/// The broker ends so long after it was asked to, whatever it waits for.
+/// Time from the signal until the process ends, even if requests are in flight.
 const STOP_TIME_MAX: Duration = Duration::from_secs(14);
 
-/// The signals that are heeded, on a thread that waits for nothing else.
+/// Signal handlers, which run on a separate thread.
 pub(crate) struct Signals {
     runtime: Runtime,
     heeded: program::Signals,
 }
 
 impl Signals {
-    /// Heeds signals from now on.
+    /// Installs the handlers.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();
@@ -30,17 +30,17 @@ impl Signals {
         Ok(Self { runtime, heeded })
     }
 
-    /// Ends with a signal to stop. SIGHUP has users, access lists and certificates read again.
-    /// Another signal to stop ends the process at once, and so does the time.
+    /// Handles signals until one to stop. SIGHUP reloads users, access lists and certificates. A
+    /// second signal to stop ends the process immediately, as does the time limit.
     pub(crate) fn heed(mut self, broker: &Arc<Broker>) -> anyhow::Result<oneshot::Receiver<()>> {
         let reloading = start_reloading(broker)?;
         let (stop, stops) = oneshot::channel();
         let work = move || {
             while self.runtime.block_on(self.heeded.next()) == Wish::Reload {
-                // One that waits already reads what is there now.
+                // A reload that is already queued will read the current files.
                 reloading.try_send(()).ok();
             }
-            // It may have ended by itself.
+            // The broker may have ended already.
             let _gone = stop.send(());
             self.end_at_last();
         };
@@ -48,7 +48,8 @@ impl Signals {
         Ok(stops)
     }
 
-    /// The broker is to have ended before this does.
+    /// Ends the process at a second signal or after the time limit, unless the broker has ended
+    /// before.
     fn end_at_last(self) {
         let Self { runtime, mut heeded } = self;
         let again = async { tokio::time::timeout(STOP_TIME_MAX, heeded.stop()).await };
@@ -61,8 +62,8 @@ impl Signals {
     }
 }
 
-/// Starts the thread that reads files again, which may wait for a disk. It ends with the sender.
-/// One that hangs has nothing of the broker that its end needs.
+/// Starts the thread that reloads files, which may wait for a disk. It ends with the sender. If it
+/// hangs, it holds nothing that the broker needs to end.
 fn start_reloading(broker: &Broker) -> anyhow::Result<SyncSender<()>> {
     let rules = Arc::downgrade(&broker.rules);
     let (reloading, wishes) = sync_channel(1);

@@ -1,4 +1,4 @@
-//! The broker as JSON shows it. Nothing here waits for the storage.
+//! JSON views of the broker. Nothing here waits for the storage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::state::Operation;
 use crate::broker::Broker;
 use crate::topics::OpenTopic;
 
-/// A coordinator that is busy for so long is left out of an answer.
+/// Maximum wait for the coordinator, after which its data is omitted.
 const COORDINATOR_TIME_MAX: Duration = Duration::from_millis(500);
 
 #[derive(Serialize)]
 pub(super) struct StatusView {
     version: &'static str,
     stage: &'static str,
-    /// Why the storage does not serve.
+    /// Reason why the storage is not available.
     storage_failure: Option<String>,
     uptime_seconds: u64,
     cluster_id: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct StatusView {
     topic_count: usize,
     partition_count: usize,
     connection_count: u64,
-    /// Memory beside the pool.
+    /// Memory outside of the pool.
     memory_bytes: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn open_connections(broker: &Broker) -> u64 {
     broker.counters.connections_accepted.load(Ordering::Relaxed).saturating_sub(ended)
 }
 
-/// Memory of this process, as the kernel counts it in `/proc/self/status`.
+/// Returns a memory counter of this process from `/proc/self/status`.
 pub(super) fn memory_bytes(field: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
@@ -65,12 +65,12 @@ pub(super) fn memory_bytes(field: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The current values of a topic.
+/// Statistics of a topic's current values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ValuesTotals {
     pub(super) key_count: u64,
     pub(super) index_bytes: u64,
-    /// Committed offsets that are not taken in yet.
+    /// Committed offsets that were not applied yet.
     pub(super) lag: u64,
     /// Partitions whose values cannot be read yet.
     pub(super) unready: u64,
@@ -92,7 +92,7 @@ impl ValuesTotals {
     }
 }
 
-/// Records that a topic has taken in and given out since the start, and its contents.
+/// Traffic of a topic since the start, and its size.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Totals {
     pub(super) size_bytes: u64,
@@ -126,14 +126,14 @@ pub(super) struct TopicView {
     durability: &'static str,
     #[serde(flatten)]
     totals: Totals,
-    /// Of a topic that is shown alone.
+    /// Included for a single topic.
     #[serde(flatten)]
     details: Option<TopicDetails>,
 }
 
 #[derive(Serialize)]
 struct TopicDetails {
-    /// Those that the topic's owner set.
+    /// Settings that the topic's owner set.
     settings: BTreeMap<String, String>,
     partitions: Vec<PartitionView>,
 }
@@ -175,7 +175,7 @@ impl TopicView {
     }
 }
 
-/// A group, and how far it is behind.
+/// A group and its lag.
 #[derive(Debug, Serialize)]
 pub(super) struct LagView {
     pub(super) group: String,
@@ -189,11 +189,11 @@ pub(super) struct LagView {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct TopicLag {
     pub(super) topic: String,
-    /// With a committed offset.
+    /// Partitions with a committed offset.
     partition_count: usize,
-    /// Records between the committed offsets and the ends, as offsets count them.
+    /// Lag in offsets between the committed offsets and the ends.
     pub(super) lag: u64,
-    /// Of a group that is shown alone.
+    /// Included for a single group.
     #[serde(skip_serializing_if = "Option::is_none")]
     partitions: Option<Vec<PartitionLag>>,
 }
@@ -207,21 +207,21 @@ struct PartitionLag {
     lag: u64,
 }
 
-/// Parts of a group that are shown.
+/// Level of detail of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     Topics,
     Partitions,
 }
 
-/// All groups; `None` while the coordinator has no time for it.
+/// Returns all groups; `None` if the coordinator is overloaded.
 pub(super) async fn lags(broker: &Broker) -> Option<Vec<LagView>> {
     let extent_of = extents(broker);
     let groups = groups(broker).await?;
     Some(groups.into_iter().map(|it| lag_of(it, Shown::Topics, &extent_of)).collect())
 }
 
-/// One group with its partitions, if it is there; `None` while the coordinator has no time for it.
+/// Returns a group with its partitions, if it exists; `None` if the coordinator is overloaded.
 pub(super) async fn detailed_lag(broker: &Broker, name: &str) -> Option<Option<LagView>> {
     let group = groups(broker).await?.into_iter().find(|it| it.id.as_str() == name);
     Some(group.map(|it| lag_of(it, Shown::Partitions, &extents(broker))))
@@ -232,7 +232,7 @@ async fn groups(broker: &Broker) -> Option<Vec<GroupView>> {
     asked.ok().flatten()
 }
 
-/// The first offset of a partition, and the next one.
+/// Start offset and end offset of a partition.
 type Extent = (i64, i64);
 
 fn extents(broker: &Broker) -> impl Fn(&str, i32) -> Option<Extent> {
@@ -243,7 +243,7 @@ fn extents(broker: &Broker) -> impl Fn(&str, i32) -> Option<Extent> {
     }
 }
 
-/// Offsets of partitions that are gone count for nothing.
+/// Computes the lag of a group. Offsets of deleted partitions are ignored.
 fn lag_of(
     group: GroupView,
     shown: Shown,

@@ -1,4 +1,4 @@
-//! Access lists, as far as the broker has a file of them.
+//! Access lists, if the broker has a file of them.
 
 use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
@@ -11,10 +11,10 @@ use kafka_protocol::messages::{
 
 use super::{Context, on_file_thread, text};
 
-/// What clients are told where there is no file of access lists.
+/// Error message without a file of access lists.
 const NONE: &str = "access lists are disabled: start the broker with --acl-file";
 
-/// Why a request about access lists is not served.
+/// Error of a request about access lists.
 struct Refused {
     error: ResponseError,
     message: &'static str,

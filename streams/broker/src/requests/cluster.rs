@@ -1,4 +1,4 @@
-//! Brokers and topics that there are: the broker itself, topics and their partitions.
+//! Metadata of the cluster: its broker, topics and partitions.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ use super::{Context, code, on_blocking_thread, text};
 use crate::broker::NODE_ID;
 use crate::topics::{Found, NewTopic, OpenTopic, check_name};
 
-/// Partitions in one answer, if the client has no limit of its own.
+/// Maximum number of partitions in a response, also if the client sets no limit.
 const PARTITIONS_SHOWN_MAX: usize = 2_000;
 
-/// Partitions in one answer to Metadata, which has no pages: about 40 MB.
+/// Maximum number of partitions in a Metadata response, which has no pages: about 40 MB.
 const METADATA_PARTITIONS_MAX: usize = 200_000;
 
 pub(super) async fn metadata(context: &Context, request: MetadataRequest) -> MetadataResponse {
     let broker = &context.broker;
-    // The first version has no way to ask for none.
+    // In version 0, an empty list requests all topics.
     let asks_for_all =
         context.asked.version == 0 && request.topics.as_ref().is_some_and(Vec::is_empty);
     let shows_operations = request.include_topic_authorized_operations;
@@ -75,7 +75,7 @@ pub(super) async fn metadata(context: &Context, request: MetadataRequest) -> Met
         .with_topics(topics)
 }
 
-/// All topics that the client may describe.
+/// Returns all topics that the client may describe.
 fn visible_topics(context: &Context) -> Vec<Arc<OpenTopic>> {
     let mut topics = context.broker.topics.all();
     topics.retain(|topic| context.may(Operation::Describe, Resource::topic(&topic.name)));
@@ -105,7 +105,7 @@ async fn find_or_create(
     context.check_topic(Operation::Describe, name)?;
     match broker.topics.find(name) {
         Found::Served(topic) => return Ok(topic),
-        // Clients wait for it, as for a topic without a leader.
+        // Clients retry, as for a topic without a leader.
         Found::NotServed => return Err(ResponseError::LeaderNotAvailable),
         Found::Gone => {}
     }
@@ -127,7 +127,7 @@ async fn find_or_create(
     let made = on_blocking_thread(context.client.owner(), move || topics.create(&new)).await;
     match made {
         Ok(made) => Ok(made),
-        // Another client was first.
+        // Another client has created it concurrently.
         Err(refusal) if refusal.error == ResponseError::TopicAlreadyExists => {
             broker.topics.by_name(name).ok_or(ResponseError::InvalidTopicException)
         }
@@ -138,8 +138,8 @@ async fn find_or_create(
     }
 }
 
-/// Shows a topic with all its partitions, or, where so many are not left to be shown, with an
-/// error: the client gets it where it asks for fewer.
+/// Describes a topic with all its partitions, or with an error if the response's limit is exceeded.
+/// Then the client must request fewer topics.
 fn describe_topic(topic: &OpenTopic, left: &mut usize) -> MetadataResponseTopic {
     let described = MetadataResponseTopic::default()
         .with_name(Some(TopicName(text(&*topic.name))))
@@ -226,7 +226,7 @@ pub(super) fn find_coordinator(
     FindCoordinatorResponse::default().with_coordinators(coordinators.collect())
 }
 
-/// DescribeTopicPartitions (KIP-966), in pages.
+/// DescribeTopicPartitions (KIP-966), with pagination.
 pub(super) fn partitions(
     context: &Context,
     request: &DescribeTopicPartitionsRequest,

@@ -1,4 +1,4 @@
-//! Settings of topics, and of the broker and groups as far as clients ask for them.
+//! Settings of topics, and the settings of the broker and groups that clients can read.
 
 mod changes;
 mod fixed;
@@ -22,14 +22,14 @@ use crate::topics::{Kind, Refusal, SETTINGS, Setting, check_name};
 pub(super) use changes::{alter, replace};
 pub(super) use list::list;
 
-/// Kinds of resources, as Kafka counts them.
+/// Resource types, with Kafka's codes.
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 const LOGGER: i8 = 8;
 const CLIENT_METRICS: i8 = 16;
 const GROUP: i8 = 32;
 
-/// Kafka's numbers for types of settings.
+/// Data types of settings, with Kafka's codes.
 const BOOLEAN: i8 = 1;
 const STRING: i8 = 2;
 const INT: i8 = 3;
@@ -75,7 +75,7 @@ fn configs_of(
             let wanted = SETTINGS.iter().filter(|setting| is_wanted(setting.name));
             let shown = wanted.map(|setting| {
                 let (value, is_own) = settings.value(setting, &topics.defaults);
-                // True of the volume, also where the settings say something else.
+                // The volume's actual class, even if it differs from the settings.
                 let (value, is_own) = match kept.value(setting.name) {
                     Some(kept) if kept != value => (kept, true),
                     _ => (value, is_own),
@@ -96,8 +96,8 @@ fn configs_of(
     Ok(fixed.into_iter().filter(|it| is_wanted(it.name)).map(|it| it.show()).collect())
 }
 
-/// Whether the client may do that with the settings of a resource, and there can be one of that
-/// name.
+/// Checks that the client is authorized for the settings of a resource, and that the resource's
+/// name is valid.
 fn check(context: &Context, operation: Operation, kind: i8, name: &str) -> Result<(), Refusal> {
     let refused = |error: ResponseError| {
         let what = format!("permission denied: settings of {} {name:?}", kind_name(kind));
@@ -114,7 +114,7 @@ fn check(context: &Context, operation: Operation, kind: i8, name: &str) -> Resul
             context.check(operation, Resource::cluster(), error).map_err(refused)
         }
     }?;
-    // What all topics have is the broker's to say.
+    // Settings of all topics are determined by the broker's options.
     let is_for_all = kind == TOPIC && operation == Operation::AlterConfigs;
     if (is_for_all || matches!(kind, GROUP | CLIENT_METRICS)) && name.is_empty() {
         let what = format!("a {} has a name", kind_name(kind));

@@ -1,7 +1,7 @@
 //! Requests for the coordinator of groups and transactions.
 //!
-//! The coordinator knows no rights. What a client may not ask for is taken out of its request
-//! before, and what it may not see out of the answer.
+//! The coordinator performs no authorization. Forbidden parts are removed from requests before, and
+//! from responses afterwards.
 
 mod shown;
 mod withheld;
@@ -49,8 +49,8 @@ pub(super) async fn serve(context: Context, mut request: RequestKind) -> Respons
     }
 }
 
-/// Whether the client may ask for that at all. Rights to one of several names are for
-/// [`withhold`].
+/// Checks whether the client may make the request at all. Requests with several names are filtered
+/// by [`withhold`].
 fn check(context: &Context, request: &RequestKind) -> Result<(), ResponseError> {
     let group = |operation, name: &str| {
         let error = ResponseError::GroupAuthorizationFailed;

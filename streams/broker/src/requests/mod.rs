@@ -1,4 +1,4 @@
-//! All requests but those that carry records: decoded, answered, encoded.
+//! Requests that carry no records: decoding, handling, encoding.
 
 mod acls;
 mod cluster;
@@ -29,13 +29,13 @@ use crate::serving::{Asked, Client};
 use crate::topics::{OpenPartition, OpenTopic};
 use crate::waiting::{self, Place};
 
-/// Elements of all arrays of one request: some 200 bytes each once they are decoded.
+/// Maximum number of elements of all arrays in a request. A decoded element takes about 200 bytes.
 const ELEMENTS_MAX: usize = 200_000;
 
-/// The first version of ApiVersions whose response has features.
+/// First version of ApiVersions whose response contains features.
 const FEATURES_FROM: i16 = 3;
 
-/// What may be done with a topic, a group and the broker.
+/// Operations on topics, groups and the cluster.
 const OF_TOPICS: [Operation; 8] = [
     Operation::Read,
     Operation::Write,
@@ -57,7 +57,7 @@ const OF_THE_CLUSTER: [Operation; 7] = [
     Operation::IdempotentWrite,
 ];
 
-/// A request, and where it comes from.
+/// A request and its origin.
 pub(crate) struct Context {
     pub(crate) broker: Arc<Broker>,
     pub(crate) client: Client,
@@ -70,7 +70,7 @@ impl Context {
         self.client.may(&self.broker, operation, resource)
     }
 
-    /// The error unless the client may do that.
+    /// Returns the error if the client is not authorized.
     fn check(
         &self,
         operation: Operation,
@@ -80,8 +80,8 @@ impl Context {
         if self.may(operation, resource) { Ok(()) } else { Err(error) }
     }
 
-    /// What the client may do, as a set of bits by Kafka's numbers (KIP-430); the least number
-    /// where it did not ask for that.
+    /// Returns the client's authorized operations as a bit set of Kafka's codes (KIP-430). Returns
+    /// `i32::MIN` if the client did not request them.
     fn operations(&self, is_wanted: bool, all: &[Operation], resource: Resource<'_>) -> i32 {
         match is_wanted {
             false => i32::MIN,
@@ -92,7 +92,8 @@ impl Context {
         }
     }
 
-    /// Of the cluster none are told, as by Kafka, to who may not describe it.
+    /// Returns authorized operations on the cluster. As in Kafka, none if the client may not
+    /// describe it.
     fn cluster_operations(&self, is_wanted: bool) -> i32 {
         match is_wanted && !self.may(Operation::Describe, Resource::cluster()) {
             true => 0,
@@ -109,13 +110,13 @@ impl Context {
         self.check(operation, Resource::topic(name), error)
     }
 
-    /// The topic, if the client may do that with it.
+    /// Returns the topic, if the client is authorized.
     fn topic(&self, operation: Operation, name: &str) -> Result<Arc<OpenTopic>, ResponseError> {
         self.check_topic(operation, name)?;
         self.broker.topics.demand(name).map_err(|refusal| refusal.error)
     }
 
-    /// A partition of a topic, if the client may do that with the topic.
+    /// Returns a partition, if the client is authorized for its topic.
     fn partition(
         &self,
         operation: Operation,
@@ -127,8 +128,8 @@ impl Context {
     }
 }
 
-/// Answers a request whose key and version are served. `None`: it cannot be read, and has no answer
-/// as the form of a response to it may be any. As in Kafka, the connection ends.
+/// Handles a request with a supported key and version. Returns `None` for a request that cannot be
+/// decoded, because the format of its response is unknown. As in Kafka, the connection is closed.
 pub(crate) async fn serve(context: Context, mut body: Bytes) -> Option<Vec<u8>> {
     let asked = context.asked;
     let mut request = match decode(asked, &mut body) {
@@ -147,8 +148,8 @@ pub(crate) async fn serve(context: Context, mut body: Bytes) -> Option<Vec<u8>> 
     Some(asked.frame(&response))
 }
 
-/// The decoder takes memory for as many elements as a request says that it has, so that is looked
-/// at before.
+/// Decodes a request. The number of elements is checked first, because the decoder allocates memory
+/// for as many as the request claims to have.
 pub(crate) fn decode(asked: Asked, body: &mut Bytes) -> anyhow::Result<RequestKind> {
     kafka::shapes::check(asked.key, asked.version, body, ELEMENTS_MAX)?;
     RequestKind::decode(asked.key, body, asked.version)
@@ -194,12 +195,12 @@ async fn answer(context: Context, request: RequestKind) -> ResponseKind {
     }
 }
 
-/// Clients that know this feature have each transaction begin with its first record, and end with
-/// an epoch of its own (KIP-890). It is never changed.
+/// Finalized feature: clients that support version 2 add partitions to a transaction implicitly,
+/// and use a new epoch for each transaction (KIP-890). Never changed.
 const TRANSACTION_VERSION: (&str, i16) = ("transaction.version", 2);
 
-/// What is served, in which versions, and the features that are in force, for those versions of the
-/// response that have a place for them.
+/// Returns the supported requests and versions, and the finalized features in response versions
+/// that have them.
 fn api_versions(version: i16, error_code: i16) -> ApiVersionsResponse {
     let versions = kafka::SERVED.iter().map(|(key, lowest, highest)| {
         let lowest = if *key == ApiKey::Produce { 0 } else { *lowest };
@@ -229,8 +230,8 @@ fn api_versions(version: i16, error_code: i16) -> ApiVersionsResponse {
         .with_finalized_features_epoch(0)
 }
 
-/// For requests in a version that is not served. A client that asks for the versions in one that
-/// is too new gets them in the oldest (KIP-511).
+/// Responds to a request in an unsupported version. A client whose ApiVersions request is too new
+/// gets the supported versions in version 0 (KIP-511).
 pub(crate) fn not_served(asked: Asked) -> Vec<u8> {
     let error = ResponseError::UnsupportedVersion.code();
     match asked.key {
@@ -239,7 +240,7 @@ pub(crate) fn not_served(asked: Asked) -> Vec<u8> {
     }
 }
 
-/// 0, or the error's code.
+/// Returns the error code, or 0.
 fn code<T>(result: &Result<T, ResponseError>) -> i16 {
     result.as_ref().err().map_or(0, |error| error.code())
 }
@@ -248,7 +249,7 @@ fn text(text: impl Into<String>) -> StrBytes {
     StrBytes::from_string(text.into())
 }
 
-/// Runs what may wait for a volume on a thread that may, once the owner has a place for it.
+/// Runs work that may block on a volume on a blocking thread, once the owner has a place.
 async fn on_blocking_thread<T: Send + 'static>(
     owner: Owner,
     work: impl FnOnce() -> T + Send + 'static,
@@ -256,7 +257,7 @@ async fn on_blocking_thread<T: Send + 'static>(
     on_thread_of(waiting::place_on_a_thread(owner).await, work).await
 }
 
-/// The same for what may wait for files of users or access lists, and for no volume.
+/// Same, for work that may block on files of users or access lists only.
 async fn on_file_thread<T: Send + 'static>(
     owner: Owner,
     work: impl FnOnce() -> T + Send + 'static,
@@ -268,7 +269,8 @@ async fn on_thread_of<T: Send + 'static>(
     place: Place,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    // The thread has the place: it may wait on when the client has gone and nobody awaits it.
+    // The place belongs to the thread, which may still be blocked after the client has
+    // disconnected.
     let work = move || {
         let _place = place;
         work()

@@ -1,4 +1,4 @@
-//! Offsets by time and by epoch.
+//! ListOffsets and OffsetForLeaderEpoch.
 
 use access::Operation;
 use kafka_protocol::error::ResponseError;
@@ -20,18 +20,19 @@ use super::once::list_once;
 use super::{Context, on_blocking_thread};
 use crate::topics::error_of;
 
-/// Times that stand for places (KIP-79, KIP-405, KIP-734).
+/// Special timestamps (KIP-79, KIP-405, KIP-734).
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 const NEWEST: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
 
-/// The version that brings each of them.
+/// Versions in which each of them was introduced.
 const PLACES_SINCE: &[(i64, i16)] =
     &[(LATEST, 1), (EARLIEST, 1), (NEWEST, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9)];
 
-/// Searches by time read the log. A partition that is named twice is refused, in one answer.
+/// ListOffsets. Searches by time read the log. A repeated partition is rejected, and is listed once
+/// in the response.
 pub(super) async fn list(context: Context, mut request: ListOffsetsRequest) -> ListOffsetsResponse {
     on_blocking_thread(context.client.owner(), move || {
         let twice = list_once(&mut request);
@@ -71,11 +72,11 @@ struct Place {
 }
 
 impl Place {
-    /// Says that no record is as new as the time that is asked for.
+    /// Result if no record has the requested or a later timestamp.
     const NONE: Self = Self { offset: -1, timestamp: -1, leader_epoch: -1 };
 }
 
-/// Kafka's checks before it looks for the partition.
+/// Performs Kafka's checks before the lookup of the partition.
 fn check(
     context: &Context,
     name: &str,
@@ -111,7 +112,7 @@ fn find(
     match asked.timestamp {
         LATEST => Ok(at(end, -1)),
         EARLIEST | EARLIEST_LOCAL => Ok(at(log.start_offset(), -1)),
-        // Nothing is elsewhere.
+        // There is no tiered storage.
         LATEST_TIERED => Ok(Place::NONE),
         NEWEST => {
             match log.max_timestamp().map_err(|error| error_of(error.kind))?.filter(|it| *it >= 0) {
@@ -123,7 +124,7 @@ fn find(
     }
 }
 
-/// The first record that is as new as this.
+/// Returns the first record with this or a later timestamp.
 fn by_time(
     log: &Partition,
     unix_ms: i64,
@@ -143,7 +144,7 @@ fn check_epoch(log: &Partition, known: i32) -> Result<(), ResponseError> {
     }
 }
 
-/// Where an epoch ended: by this, clients notice that records they read are gone.
+/// OffsetForLeaderEpoch: returns the end of an epoch, by which clients detect truncation.
 pub(super) fn for_epoch(
     context: &Context,
     request: OffsetForLeaderEpochRequest,

@@ -1,11 +1,11 @@
-//! Names of a request as the sets that they are: what is named twice is looked up and answered
-//! once, so that no answer is longer than what there is.
+//! Removal of duplicate names from requests: each name is looked up and answered once, so that the
+//! size of a response is limited by the existing objects.
 
 use std::collections::BTreeSet;
 
 use kafka_protocol::messages::{ListOffsetsRequest, RequestKind, TopicName};
 
-/// Leaves the first of each name, and of offsets that are committed, the last.
+/// Retains the first occurrence of each name. Of committed offsets, retains the last.
 pub(super) fn name_once(request: &mut RequestKind) {
     match request {
         RequestKind::Metadata(it) => {
@@ -74,7 +74,8 @@ pub(super) fn name_once(request: &mut RequestKind) {
     }
 }
 
-/// Leaves the first of each partition, and returns those that were named again: Kafka refuses them.
+/// Retains the first occurrence of each partition, and returns the repeated ones, which Kafka
+/// rejects.
 pub(super) fn list_once(request: &mut ListOffsetsRequest) -> BTreeSet<(TopicName, i32)> {
     each_once(&mut request.topics, |it| (&it.name, &mut it.partitions), |it| it.partition_index)
 }
@@ -84,7 +85,7 @@ fn once<T, K: Ord>(items: &mut Vec<T>, key: impl Fn(&T) -> K) {
     items.retain(|it| seen.insert(key(it)));
 }
 
-/// Leaves the first of each partition, and returns those that come again.
+/// Retains the first occurrence of each partition, and returns the repeated ones.
 fn each_once<T, P>(
     topics: &mut Vec<T>,
     parts: impl Fn(&mut T) -> (&TopicName, &mut Vec<P>),
@@ -108,7 +109,7 @@ fn each_once<T, P>(
     again
 }
 
-/// Leaves the last of each partition, in the order of the request.
+/// Retains the last occurrence of each partition, in the order of the request.
 fn each_last<T, P>(
     topics: &mut Vec<T>,
     parts: impl Fn(&mut T) -> (&TopicName, &mut Vec<P>),

@@ -1,5 +1,5 @@
-//! Where partitions are, and who leads them: on the one broker, in the one folder, for good. What
-//! asks for that is granted, what asks for anything else is refused, and nothing ever moves.
+//! Replica placement and leadership: all partitions are permanently on the only broker, in its only
+//! log directory. Requests for exactly that succeed, and all others are rejected.
 
 use std::sync::Arc;
 
@@ -27,14 +27,14 @@ use crate::broker::NODE_ID;
 use crate::clock::unix_ms;
 use crate::topics::{OpenPartition, Refusal};
 
-/// The folder that stands for the broker's memory.
+/// Name of the log directory that represents the broker's memory.
 pub(super) const FOLDER: &str = "memlane";
 
-/// Kinds of elections (KIP-460).
+/// Election types (KIP-460).
 const PREFERRED: i8 = 0;
 const UNCLEAN: i8 = 1;
 
-/// The log of a cluster's controllers.
+/// Name of the metadata log of KRaft controllers.
 const QUORUM_LOG: &str = "__cluster_metadata";
 
 fn check_cluster(context: &Context, operation: Operation) -> Result<(), ResponseError> {
@@ -42,7 +42,7 @@ fn check_cluster(context: &Context, operation: Operation) -> Result<(), Response
     context.check(operation, Resource::cluster(), error)
 }
 
-/// The partition, whoever asks: the right to the cluster was looked at before.
+/// Returns the partition without authorization: the right to the cluster was checked before.
 fn find(context: &Context, topic: &str, number: i32) -> Result<Arc<OpenPartition>, Refusal> {
     let found = context.broker.topics.demand(topic)?;
     found.partition(number).ok_or_else(|| {
@@ -51,7 +51,7 @@ fn find(context: &Context, topic: &str, number: i32) -> Result<Arc<OpenPartition
     })
 }
 
-/// None is ever under way.
+/// Lists no reassignments, because none is ever in progress.
 pub(super) fn reassignments(context: &Context) -> ListPartitionReassignmentsResponse {
     let checked = check_cluster(context, Operation::Describe);
     ListPartitionReassignmentsResponse::default()
@@ -91,7 +91,7 @@ pub(super) fn reassign(
     response.with_responses(topics.collect())
 }
 
-/// Replicas that a partition has already are granted. `None` stops a reassignment.
+/// Accepts the current replicas of a partition. `None` cancels a reassignment.
 fn check_replicas(replicas: Option<&[BrokerId]>) -> Result<(), Refusal> {
     match replicas {
         Some([BrokerId(NODE_ID)]) => Ok(()),
@@ -111,7 +111,7 @@ pub(super) fn elect(context: &Context, request: &ElectLeadersRequest) -> ElectLe
         let is_known = matches!(request.election_type, PREFERRED | UNCLEAN);
         if is_known { Ok(()) } else { Err(ResponseError::InvalidRequest) }
     });
-    // Of all partitions, those are told that were elected: none.
+    // A request for all partitions returns only those with a new leader, which are none.
     let topics = request.topic_partitions.iter().flatten().map(|topic| {
         let partitions = topic.partitions.iter().map(|number| {
             let result =
@@ -131,7 +131,7 @@ pub(super) fn elect(context: &Context, request: &ElectLeadersRequest) -> ElectLe
             .with_partition_result(partitions.collect())
     });
     let response = ElectLeadersResponse::default().with_replica_election_results(topics.collect());
-    // The first version has no place for it.
+    // Version 0 has no field for it.
     if context.asked.version == 0 { response } else { response.with_error_code(code(&checked)) }
 }
 
@@ -168,7 +168,7 @@ pub(super) fn move_to_folder(
     AlterReplicaLogDirsResponse::default().with_results(results.collect())
 }
 
-/// A quorum of one voter, which keeps nothing in a log of the cluster's: it is where it should be.
+/// Describes a quorum of one voter without a metadata log, which is always up to date.
 pub(super) fn quorum(context: &Context, request: &DescribeQuorumRequest) -> DescribeQuorumResponse {
     let response = DescribeQuorumResponse::default().with_error_message(None);
     if let Err(error) = check_cluster(context, Operation::Describe) {

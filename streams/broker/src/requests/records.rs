@@ -1,4 +1,4 @@
-//! Records that are deleted, those who write them, and the memory that they take.
+//! DeleteRecords, DescribeProducers and DescribeLogDirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use super::placement::FOLDER;
 use super::{Context, on_blocking_thread, text};
 use crate::topics::error_of;
 
-/// Asks to delete everything that readers see.
+/// Requests the deletion of all records that consumers can read.
 const UP_TO_THE_END: i64 = -1;
 
 pub(super) async fn delete(
@@ -69,7 +69,7 @@ fn delete_before(
         offset => offset,
     };
     let start = partition.log.delete_before(offset).map_err(|error| error_of(error.kind))?;
-    // Gives the memory back. What cannot be now is when retention is looked at.
+    // Frees the memory. What cannot be freed now is freed by retention later.
     partition.log.cut().map_err(|error| error_of(error.kind))?;
     topic.flush().map_err(|error| error_of(error.kind))?;
     Ok(start)
@@ -110,7 +110,7 @@ fn producers_of(
     Ok(producers.collect())
 }
 
-/// One folder stands for the broker's memory.
+/// Describes the single log directory, which represents the broker's memory.
 pub(super) fn log_dirs(
     context: &Context,
     request: DescribeLogDirsRequest,

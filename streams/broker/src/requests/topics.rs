@@ -1,4 +1,5 @@
-//! Topics that are made, deleted and widened. Each change is durable before it is acknowledged.
+//! CreateTopics, DeleteTopics and CreatePartitions. Each change is durable before it is
+//! acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use super::{Context, on_blocking_thread, text};
 use crate::broker::NODE_ID;
 use crate::topics::{NewTopic, OpenTopic, Refusal, SETTINGS, TopicSettings};
 
-/// The broker's default is asked for.
+/// Requests the broker's default.
 const DEFAULT: i32 = -1;
 
-/// Sources of a setting, as Kafka counts them.
+/// Sources of a setting, with Kafka's codes.
 pub(super) const SET_ON_TOPIC: i8 = 1;
 pub(super) const SET_BY_DEFAULT: i8 = 5;
 
@@ -40,7 +41,7 @@ pub(super) async fn create(context: Context, request: CreateTopicsRequest) -> Cr
     .await
 }
 
-/// The first of each name, which is refused if there is another one: which of them is meant?
+/// Returns the first element of each name. A repeated name is rejected, because it is ambiguous.
 fn each_name<'a, T, K: Ord + 'a>(
     asked: &'a [T],
     name: impl Fn(&'a T) -> &'a K,
@@ -57,10 +58,10 @@ fn each_name<'a, T, K: Ord + 'a>(
     })
 }
 
-/// What became of a request to make a topic.
+/// Result of a request to create a topic.
 enum Made {
     Topic(Arc<OpenTopic>),
-    /// The topic could be made, and would be like this.
+    /// The request is valid. The topic would have these properties.
     Valid {
         partition_count: u32,
         settings: TopicSettings,
@@ -123,7 +124,8 @@ fn create_one(
     }
 }
 
-/// Whether partitions are to be where there is a broker, and are numbered from `first` on.
+/// Checks that replicas are assigned to existing brokers, and partitions are numbered from `first`
+/// on.
 fn check_places<'a>(
     places: impl Iterator<Item = (i32, &'a [BrokerId])>,
     first: usize,
@@ -233,7 +235,7 @@ pub(super) async fn delete(context: Context, request: DeleteTopicsRequest) -> De
     .await
 }
 
-/// What a name or an id stands for: the same for both if they are one topic's.
+/// Returns a key that is the same for the name and the id of a topic.
 fn meant(context: &Context, asked: &DeleteTopicState) -> (Uuid, Option<TopicName>) {
     let by_name = |name: &TopicName| context.broker.topics.by_name(name);
     match asked.name.as_ref().and_then(by_name) {
@@ -242,7 +244,8 @@ fn meant(context: &Context, asked: &DeleteTopicState) -> (Uuid, Option<TopicName
     }
 }
 
-/// Whoever may not describe a topic does not learn whether it is there, and of an id not its name.
+/// Looks up a topic to delete. A client without the right to describe it learns neither its
+/// existence nor its name.
 fn find_deleted(context: &Context, asked: &DeleteTopicState) -> Result<Arc<OpenTopic>, Refusal> {
     let topics = &context.broker.topics;
     if asked.name.is_some() != asked.topic_id.is_nil() {
@@ -287,7 +290,7 @@ pub(super) async fn add_partitions(
                 if let Some(assigned) = &asked.assignments {
                     let before = topics.demand(&asked.name)?.partitions().len();
                     let added = usize::try_from(asked.count).unwrap_or(0).saturating_sub(before);
-                    // Without any more, that is what is wrong.
+                    // A request without additional partitions is rejected for that.
                     if added > 0 && added != assigned.len() {
                         let what = format!(
                             "invalid assignment: {} partitions for {added} new \
@@ -296,7 +299,7 @@ pub(super) async fn add_partitions(
                         );
                         return Err(Refusal::new(ResponseError::InvalidReplicaAssignment, what));
                     }
-                    // They follow those that are there.
+                    // New partitions follow the existing ones.
                     let numbers = before..;
                     let places = numbers.zip(assigned).map(|(number, it)| {
                         (i32::try_from(number).unwrap_or(i32::MAX), &it.broker_ids[..])

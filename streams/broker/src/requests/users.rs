@@ -1,4 +1,4 @@
-//! Users' secrets and quotas, as far as the broker has a file of users.
+//! SCRAM credentials and quotas of users, if the broker has a user file.
 
 use access::{Operation, Resource, UserFile, refuse_quotas};
 use kafka_protocol::error::ResponseError;
@@ -11,10 +11,10 @@ use kafka_protocol::messages::{
 
 use super::{Context, on_file_thread, text};
 
-/// Why a request about users is not served.
+/// Error of a request about users.
 type Refused = (ResponseError, &'static str);
 
-/// Works on the file, if the client may do that.
+/// Runs work on the user file, if the client is authorized.
 fn with_file<T>(
     context: &Context,
     operation: Operation,

@@ -1,8 +1,8 @@
-//! Request that a response answers to, and the frames of those that carry no records.
+//! Header fields of a request that its response needs, and encoding of responses without records.
 
 use kafka_protocol::messages::{ApiKey, ResponseKind};
 
-/// Request that a response answers to.
+/// Identity of a request: key, version and correlation id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) key: ApiKey,
@@ -11,11 +11,11 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The frame of a response whose body the protocol crate writes.
+    /// Encodes a response with the protocol crate.
     pub(crate) fn frame(self, response: &ResponseKind) -> Vec<u8> {
         let mut body = bytes::BytesMut::new();
         if let Err(error) = response.encode(&mut body, self.version) {
-            // A field that this version does not have was set: a defect of the broker.
+            // A field that does not exist in this version was set, which is a bug.
             tracing::error!(request = ?self.key, version = self.version, %error, "cannot answer");
             return self.refusal(kafka_protocol::ResponseError::UnknownServerError.code());
         }
@@ -26,7 +26,7 @@ impl Asked {
         frame
     }
 
-    /// The shortest response: an error's code and nothing else.
+    /// Encodes a minimal response with an error code only.
     pub(crate) fn refusal(self, error_code: i16) -> Vec<u8> {
         let mut frame = Vec::new();
         kafka::begin_response(self.key, self.version, self.correlation_id, &mut frame);
@@ -36,7 +36,7 @@ impl Asked {
     }
 }
 
-/// For requests that are not known: a header of the oldest form, and an error's code.
+/// Encodes the response to an unknown request: the oldest header, and an error code.
 pub(crate) fn bare_refusal(correlation_id: i32, error_code: i16) -> Vec<u8> {
     let mut frame = vec![0; kafka::LENGTH_BYTES];
     frame.extend(correlation_id.to_be_bytes());

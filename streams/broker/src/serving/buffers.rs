@@ -1,10 +1,10 @@
-//! Buffers for what is read from logs. They are large, and few are in use at a time.
+//! Pool of buffers for reading logs. They are large, and few are in use at a time.
 
 use std::sync::Mutex;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// So many are kept, of this size at most.
+/// Maximum number of buffers in the pool, and their maximum size.
 const KEPT_COUNT_MAX: usize = 32;
 const KEPT_BYTES_MAX: usize = 2 << 20;
 
@@ -12,7 +12,7 @@ const KEPT_BYTES_MAX: usize = 2 << 20;
 pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
 impl Buffers {
-    /// A buffer of any length and contents.
+    /// Returns a buffer of any length and contents.
     pub(crate) fn take(&self) -> Vec<u8> {
         self.0.lock().expect(NO_PANIC).pop().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! Client of a connection.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -15,14 +15,14 @@ use crate::operation::Flow;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// One connection's client.
+/// Client of one connection. Clones share its state.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
-    /// To spare until it is known who the client is.
+    /// Place among all connections, which can be evicted until the client is identified.
     seat: Arc<Seat>,
     identity: Arc<OnceLock<Identity>>,
-    /// No request of the connection is taken in before this (KIP-219).
+    /// Time until which no request of the connection is read (KIP-219).
     muted_until: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -34,15 +34,15 @@ struct Identity {
 }
 
 impl Client {
-    /// Not known yet.
+    /// Creates a client that is not identified yet.
     pub(super) fn new(address: SocketAddr, seat: Arc<Seat>) -> Self {
         Self { address, seat, identity: Arc::default(), muted_until: Arc::default() }
     }
 
-    /// Says who it is. Another login on a connection is of the same principal.
+    /// Sets the client's principal. Reauthentication cannot change it.
     ///
     /// # Errors
-    /// The principal has as many connections as it may have.
+    /// The principal has reached its limit of connections.
     pub(super) fn identify(&self, broker: &Broker, principal: Principal) -> Result<(), QuotaError> {
         let (ip, now) = (self.address.ip(), Instant::now());
         let limits = broker.rules.users().quota_of(&principal);
@@ -51,7 +51,7 @@ impl Client {
         if !self.seat.hold(owner) {
             return Err(QuotaError::Shares);
         }
-        // One that came later changes nothing, and its place is given back.
+        // A repeated login changes nothing, and its place is released.
         let _known = self.identity.set(Identity { principal, owner, place });
         Ok(())
     }
@@ -60,23 +60,23 @@ impl Client {
         self.identity.get().is_some()
     }
 
-    /// Its principal's name; empty where that is not known yet.
+    /// Returns the name of its principal; empty before identification.
     pub(crate) fn principal(&self) -> &str {
         self.identity.get().map_or("", |identity| identity.principal.as_str())
     }
 
-    /// Whose share it takes of limits that all have together.
+    /// Returns the owner whose share of common limits it uses.
     pub(crate) fn owner(&self) -> Owner {
         self.identity.get().map_or(Owner::NOBODY, |identity| identity.owner)
     }
 
-    /// The account of its principal.
+    /// Returns its principal's quota account.
     pub(super) fn place(&self) -> Option<&ConnectionPlace> {
         self.identity.get().map(|identity| &identity.place)
     }
 
-    /// Counts bytes that it produced or fetched, and mutes its connection where these are more than
-    /// its principal's rate allows: the `throttle_time_ms` of the answer.
+    /// Charges produced or fetched bytes. If the principal's rate is exceeded, the connection is
+    /// muted. Returns the `throttle_time_ms` of the response.
     pub(super) fn charge(&self, broker: &Broker, flow: Flow, bytes: usize) -> i32 {
         let Some(place) = self.place() else { return 0 };
         let now = Instant::now();
@@ -93,13 +93,13 @@ impl Client {
         throttle_ms
     }
 
-    /// Until when the connection is muted, if it is.
+    /// Returns the time until which the connection is muted, if any.
     pub(super) fn muted_until(&self) -> Option<Instant> {
         let muted_until = *self.muted_until.lock().expect(NO_PANIC);
         muted_until.filter(|until| *until > Instant::now())
     }
 
-    /// Says in the log whose connection ends over a request that cannot be read.
+    /// Logs a request that cannot be decoded, for which the connection is closed.
     pub(crate) fn note_unreadable(&self, asked: Asked, client_id: &str, error: &dyn Display) {
         tracing::warn!(
             address = %self.address, principal = self.principal(), client = client_id,
@@ -108,7 +108,7 @@ impl Client {
         );
     }
 
-    /// Returns whether the client may do that.
+    /// Returns whether the client may perform the operation.
     pub(crate) fn may(
         &self,
         broker: &Broker,
@@ -120,7 +120,7 @@ impl Client {
         })
     }
 
-    /// Returns whether the client may do that with some topic.
+    /// Returns whether the client may perform the operation on at least one topic.
     pub(crate) fn may_with_some_topic(&self, broker: &Broker, operation: Operation) -> bool {
         self.identity.get().is_some_and(|identity| {
             broker.rules.allows_some_topic(&identity.principal, self.address.ip(), operation)

@@ -1,10 +1,10 @@
-//! One connection: requests are taken in as they come, and answered in their order.
+//! Client connection: requests are read as they arrive, and answered in order.
 //!
-//! A reader takes requests from the socket. What produce requests bring is in the log before the
-//! next one is read; all else is done when its turn to be answered has come, and a produce request
-//! behind it is taken in after that: requests take effect in their order. A writer sends the
-//! answers. So several produce requests are in flight on a connection, and one flush serves all of
-//! them.
+//! A reader reads requests from the socket. The records of a produce request are appended to the
+//! log before the next request is read. All other requests are executed when it is their turn to be
+//! answered, and a later produce request is processed after that, so requests take effect in order.
+//! A writer sends the replies. Therefore a connection can have several produce requests in flight,
+//! which share one flush.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -32,36 +32,35 @@ use crate::operation::{Counters, Timed};
 use crate::requests;
 use crate::topics::error_of;
 
-/// Requests of one connection that wait for their answers; beyond it no more are read.
+/// Maximum number of unanswered requests of a connection. At the limit, reading pauses.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// What an idle connection has to read into.
+/// Size of the read buffer of an idle connection.
 const IDLE_BUFFER_BYTES: usize = 4 << 10;
 
-/// What a busy one has at least.
+/// Minimum size of the read buffer of a busy connection.
 const BUSY_BUFFER_BYTES: usize = 256 << 10;
 
-/// Small answers that are ready are sent together, up to this.
+/// Maximum size of small replies that are sent together.
 const SENT_TOGETHER_BYTES: usize = 64 << 10;
 
-/// A client has so long to say who it is.
+/// Maximum time until a client has logged in.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// A client that asks for nothing for so long is not there any more (Kafka's
+/// Maximum time without requests, after which the connection is closed (Kafka's
 /// `connections.max.idle.ms`).
 const IDLE_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// The longest request of a client that is not known yet.
+/// Maximum size of a request of a client that has not logged in.
 const LOGIN_REQUEST_BYTES: usize = 64 << 10;
 
-/// A client that sends no more, or is sent away as the broker stops, has so long to take its
-/// answers.
+/// Time for a client to read its replies after it closed its side, or when the broker stops.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How soon it is looked again whether there is room for a request.
+/// Delay between checks for free quota.
 const QUOTA_PAUSE: Duration = Duration::from_millis(5);
 
-/// Serves a client until it goes, or sends what is no request.
+/// Serves a client until it disconnects or sends an invalid request.
 pub(crate) async fn serve<S>(
     broker: Arc<Broker>,
     client: Client,
@@ -77,7 +76,7 @@ where
     served
 }
 
-/// Takes requests in and sends answers, side by side.
+/// Reads requests and sends replies concurrently.
 async fn exchange<S>(broker: &Arc<Broker>, client: &Client, stream: &mut S) -> Result<(), Ending>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,
@@ -86,7 +85,7 @@ where
     let (queue, answers) = mpsc::channel(IN_FLIGHT_MAX);
     let reading = async {
         let read = read(broker, client, &mut from_client, &queue).await;
-        // The writer sends what is left, and ends.
+        // The writer sends the remaining replies and ends.
         drop(queue);
         read
     };
@@ -94,7 +93,7 @@ where
     tokio::pin!(reading, writing);
     tokio::select! {
         read = &mut reading => match read {
-            // It may still read. Answers that come later than that reach no reader.
+            // The client may still read. Later replies are dropped.
             Ok(()) => match tokio::time::timeout(LINGER_TIME_MAX, writing).await {
                 Ok(written) => written,
                 Err(_late) => Ok(()),
@@ -108,8 +107,8 @@ where
     }
 }
 
-/// Ends a connection so that the client reads what was sent: one that is closed over requests which
-/// were not read takes answers on their way with it.
+/// Closes a connection such that the client receives all replies. Closing a socket with unread data
+/// resets the connection, and discards replies in transit.
 async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let ending = async {
         stream.shutdown().await?;
@@ -117,7 +116,7 @@ async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
         while stream.read(&mut unread).await? > 0 {}
         Ok::<(), io::Error>(())
     };
-    // Either the client has closed it, or it is closed over its head.
+    // Either the client has closed the connection, or the timeout closes it.
     let _either = tokio::time::timeout(LINGER_TIME_MAX, ending).await;
 }
 
@@ -132,7 +131,7 @@ async fn read(
     let mut stops = broker.stops.clone();
     let mut buffer = vec![0; IDLE_BUFFER_BYTES];
     let (mut start, mut end) = (0, 0);
-    // Of the request that is being read, whose length is known.
+    // Quota of the request that is being read, once its length is known.
     let mut in_flight = None;
     loop {
         if let Some(until) = client.muted_until() {
@@ -167,7 +166,7 @@ async fn read(
                 continue;
             }
             Some(length) => {
-                // Before there is memory for it.
+                // Checked before memory is allocated for the request.
                 if in_flight.is_none() {
                     in_flight = Some(admit(broker, client, length).await?);
                 }
@@ -179,7 +178,7 @@ async fn read(
         let reading = tokio::time::timeout(time_max, from.read(&mut buffer[end..]));
         let read = tokio::select! {
             biased;
-            // What came whole is answered; the rest is for the client to send again.
+            // Complete requests are answered. The client must resend an incomplete one.
             _stops = stops.wait_for(|stops| *stops) => return Err(Ending::Stopping),
             read = reading => read.map_err(|_| Ending::Idle)??,
         };
@@ -190,7 +189,7 @@ async fn read(
     }
 }
 
-/// An answer, and what its request takes of the client's quota until it is sent.
+/// A reply, and the quota of its request until it is sent.
 struct Queued {
     answer: Answer,
     timed: Option<Timed>,
@@ -198,16 +197,16 @@ struct Queued {
     _in_flight: Option<BytesInFlight>,
 }
 
-/// Of a request that is done when its turn to be answered has come, until it is done.
+/// Guard of a request that is executed in its turn, until it is complete.
 type Undone = OwnedRwLockReadGuard<()>;
 
-/// What became of a request.
+/// Result of reading a request.
 struct Taken {
-    /// `None` where the client wants none.
+    /// `None` if the client wants no reply.
     answer: Option<Answer>,
-    /// Whether the connection goes on.
+    /// True if the connection remains open.
     goes_on: bool,
-    /// Of requests whose times are counted.
+    /// Set for requests whose latency is measured.
     timed: Option<Timed>,
 }
 
@@ -217,7 +216,7 @@ impl Taken {
     }
 }
 
-/// Counts a request as in flight, once the principal's quota has room for it.
+/// Counts a request as in flight. Waits until the principal's quota has room for it.
 async fn admit(
     broker: &Broker,
     client: &Client,
@@ -239,8 +238,8 @@ async fn admit(
     }
 }
 
-/// Makes sure that `wanted` bytes from `start` on fit, and that there is room for more. The buffer
-/// is small where nothing has come, and as large as the longest request else.
+/// Ensures that `wanted` bytes from `start` on fit, and that there is room to read more. The buffer
+/// is small while it is empty, and grows to the size of the longest request otherwise.
 fn make_room(buffer: &mut Vec<u8>, start: &mut usize, end: &mut usize, wanted: usize) {
     let held = *end - *start;
     if held == 0 {
@@ -249,7 +248,7 @@ fn make_room(buffer: &mut Vec<u8>, start: &mut usize, end: &mut usize, wanted: u
             *buffer = vec![0; BUSY_BUFFER_BYTES];
         }
     }
-    // A full buffer is a sign of a busy client.
+    // A full buffer indicates a busy client.
     let is_full = *end == buffer.len();
     if *start + wanted > buffer.len() || is_full {
         buffer.copy_within(*start..*end, 0);
@@ -260,17 +259,17 @@ fn make_room(buffer: &mut Vec<u8>, start: &mut usize, end: &mut usize, wanted: u
     }
 }
 
-/// The requests of a connection, as they come.
+/// Requests of a connection in order of arrival.
 struct Requests<'a> {
     broker: &'a Arc<Broker>,
     client: &'a Client,
     login: Login,
-    /// Read by all requests that are not done yet.
+    /// Read-locked by all requests that are not complete.
     undone: Arc<RwLock<()>>,
 }
 
 impl Requests<'_> {
-    /// Takes one request in. The log says whose connection ends over one that cannot be read.
+    /// Processes one request. A request that cannot be decoded is logged with its client.
     async fn take(&mut self, frame: &mut [u8]) -> Result<Taken, Ending> {
         let has_header = !self.login.is_bare();
         let taken = self.take_known(frame).await;
@@ -329,7 +328,7 @@ impl Requests<'_> {
         let timed = Some(Timed::begin(key));
         let answer = match key {
             ApiKey::Produce => {
-                // All requests before it have taken effect.
+                // Wait until all earlier requests have taken effect.
                 drop(undone.write().await);
                 let body = &mut frame[body_at..];
                 let (taken, _place) = transactional::check(broker, client, asked, body).await?;
@@ -350,7 +349,7 @@ impl Requests<'_> {
         Ok(Taken { answer, goes_on: true, timed })
     }
 
-    /// Remembers that the request is not done, where it is done in its turn.
+    /// Registers a request that is executed in its turn as incomplete.
     fn note(&self, answer: &Answer) -> Option<Undone> {
         let is_done = matches!(answer, Answer::Ready(_) | Answer::Produced(_));
         let undone = || Arc::clone(&self.undone).try_read_owned();
@@ -413,14 +412,14 @@ async fn write(
     }
 }
 
-/// The answer is about to go out.
+/// Records the latency of a reply that is about to be sent.
 fn answered(broker: &Broker, timed: Option<Timed>) {
     if let Some(timed) = timed {
         broker.counters.answered(timed);
     }
 }
 
-/// Waits until all that is acknowledged is stable, or writes into the answer why it is not.
+/// Waits until all acknowledged records are stable, or puts the error into the reply.
 async fn settle(broker: &Broker, answer: ProducedAnswer) -> Vec<u8> {
     let ProducedAnswer { mut frame, waits, timeout_ms } = answer;
     let time = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
@@ -443,7 +442,7 @@ async fn settle(broker: &Broker, answer: ProducedAnswer) -> Vec<u8> {
     frame
 }
 
-/// Sends everything. A client that takes nothing is given up.
+/// Sends all bytes. Fails if the client does not read for too long.
 async fn send(
     to: &mut (impl AsyncWrite + Unpin),
     mut slices: &mut [IoSlice<'_>],

@@ -1,4 +1,4 @@
-//! Why connections end, other than by their clients.
+//! Reasons why the broker closes a connection.
 
 use std::io;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use kafka::WireError;
 use kafka_protocol::error::ResponseError;
 
-/// A client that takes nothing for so long is not there any more.
+/// Maximum time for which a client may read nothing while a reply is being sent.
 pub(super) const SEND_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Why a connection ends, unless the client ended it.
+/// Reason why a connection ends, unless the client closed it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ending {
     #[error("{0}")]

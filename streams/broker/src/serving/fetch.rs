@@ -1,4 +1,4 @@
-//! Fetch: what a client gets of its partitions, now or when there is enough.
+//! Fetch: returns records of partitions, immediately or when enough are available.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -23,18 +23,19 @@ use crate::operation::Flow;
 use crate::topics::{OpenPartition, error_of};
 use crate::waiting;
 
-/// A response has no more records than this, but for one batch that is longer.
+/// Maximum bytes of records in a response, except for a single batch that is longer.
 const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
-/// Records of a partition may lie in a buffer of this length, or one of so many times their own.
+/// Limits of unused space in the buffers of a response's records: a buffer is copied if it is
+/// longer than this and longer than `SLACK_SHARE` times its records.
 const SLACK_BYTES_MAX: usize = 16 << 10;
 const SLACK_SHARE: usize = 4;
 
-/// A client may ask to wait so long.
+/// Maximum wait that a client can request.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// A request that waits for its turn, as it came: what is read of it takes more memory, and is
-/// there for one request of a connection at a time.
+/// An undecoded request that waits for its turn. The decoded request takes more memory, and exists
+/// for only one request of a connection at a time.
 #[derive(Debug)]
 pub(crate) struct FetchJob {
     asked: Asked,
@@ -47,7 +48,7 @@ impl FetchJob {
         Self { asked, frame: frame.into(), body_at }
     }
 
-    /// Reads the request. The log says whose connection ends over one that cannot be read.
+    /// Decodes the request. If that fails, the client is logged.
     fn read(&self, client: &Client) -> Result<(FetchStart, Changes), WireError> {
         let mut changes = Changes::default();
         let body = &self.frame[self.body_at..];
@@ -62,11 +63,12 @@ impl FetchJob {
     }
 }
 
-/// A response: bytes between which records go out from where they were read.
+/// A response: encoded bytes with records in between, which are sent from the buffers into which
+/// they were read.
 #[derive(Debug, Default)]
 pub(crate) struct FetchFrame {
     head: Vec<u8>,
-    /// Where in `head` each run of records goes.
+    /// Position in `head` of each run of records.
     records: Vec<(usize, Records)>,
 }
 
@@ -79,7 +81,7 @@ struct Records {
 }
 
 impl FetchFrame {
-    /// The frame in the order in which it goes out.
+    /// Returns the slices of the frame in the order of transmission.
     pub(crate) fn slices(&self) -> Vec<IoSlice<'_>> {
         let mut slices = Vec::with_capacity(2 * self.records.len() + 1);
         let mut at = 0;
@@ -92,7 +94,7 @@ impl FetchFrame {
         slices
     }
 
-    /// Gives the buffers back.
+    /// Returns the buffers to the pool.
     pub(crate) fn recycle(self, broker: &Broker) {
         for (_, records) in self.records {
             broker.buffers.give(records.buffer);
@@ -100,7 +102,7 @@ impl FetchFrame {
     }
 }
 
-/// What was found for a partition.
+/// Result for a partition.
 #[derive(Debug)]
 struct Found {
     error: Option<ResponseError>,
@@ -109,10 +111,10 @@ struct Found {
     log_start_offset: i64,
     aborted: Vec<AbortedTransaction>,
     records: Option<Records>,
-    /// What counts for the least bytes that the client waits for: of a partition that has more than
-    /// one answer brings, all that it may have in one.
+    /// Bytes that count towards the minimum of the request. For a partition with more records than
+    /// one response can contain, the maximum for the partition counts.
     counted_bytes: usize,
-    /// What was read of a batch that is longer than the request takes.
+    /// Bytes that were read of a batch that exceeds the limit of the request.
     vain_bytes: usize,
 }
 
@@ -135,7 +137,7 @@ impl Found {
     }
 }
 
-/// Answers a request, after as long a wait as it asks for where there is too little.
+/// Serves a request. If too few records are available, waits as long as the request allows.
 pub(super) async fn serve(
     broker: &Broker,
     client: &Client,
@@ -155,8 +157,9 @@ pub(super) async fn serve(
     };
     let owed_ms = client.charge(broker, Flow::Fetch, 0);
     if owed_ms > 0 {
-        // Others of the principal have used its rate up: there are no records before that is paid.
-        // As in Kafka, a session goes on, and none begins.
+        // Other clients of the principal have used up its rate: no records are returned until the
+        // throttle time has passed. As in Kafka, an existing session continues, and no new one is
+        // created.
         let session_id = if session.is_incremental { session.id } else { 0 };
         if session.is_incremental {
             sessions.keep(session);
@@ -178,7 +181,7 @@ pub(super) async fn serve(
     Ok(frame)
 }
 
-/// Waits until there is as much as the client asks for, or its time is up.
+/// Waits until the minimum bytes are available, or the time is up.
 async fn find_enough(
     broker: &Broker,
     client: &Client,
@@ -198,14 +201,14 @@ async fn find_enough(
         };
         let counted = found.iter().fold(0, |sum: usize, it| sum.saturating_add(it.counted_bytes));
         let is_enough = counted >= bytes_min.max(1) || found.iter().any(|it| it.error.is_some());
-        // Nothing comes of no partitions: a consumer's last request names none.
+        // A request without partitions, such as the last one of a consumer, need not wait.
         let is_last = bytes_min == 0 || tracked.is_empty() || *stops.borrow();
         if is_enough || is_last || Instant::now() >= deadline {
             return found;
         }
         seen.note(&found);
         found.into_iter().filter_map(|it| it.records).for_each(|it| broker.buffers.give(it.buffer));
-        // The records are read again when there may be enough, the time is up or the broker stops.
+        // The records are read again if there may be enough, the time is up or the broker stops.
         loop {
             tokio::select! {
                 _either = tokio::time::timeout_at(deadline, watcher.notified()) => {}
@@ -225,27 +228,27 @@ fn limit(bytes: i32) -> usize {
     usize::try_from(bytes).unwrap_or(0)
 }
 
-/// What the records of a response may have together.
+/// Returns the maximum bytes of records in the response.
 fn response_bytes_max(start: &FetchStart) -> usize {
     limit(start.max_bytes).min(RESPONSE_BYTES_MAX)
 }
 
-/// How much the client waits for: no response has more than its limits allow.
+/// Returns the minimum bytes for which the client waits, capped by the limits of the response.
 fn bytes_min(tracked: &[Tracked], start: &FetchStart) -> usize {
     let of_each = tracked.iter().map(|it| limit(it.want.max_bytes));
     let of_all = of_each.fold(0, usize::saturating_add);
     limit(start.min_bytes).min(response_bytes_max(start).min(of_all).max(1))
 }
 
-/// What is appended from here on wakes the task.
+/// Registers the task to be woken by appends from now on.
 fn watch(tracked: &[Tracked], watcher: &Arc<Notify>) {
     for partition in tracked.iter().filter_map(|it| it.partition.as_ref().ok()) {
         partition.watchers.add(watcher);
     }
 }
 
-/// What a request that waits has seen of each partition, so that it need not be read again before
-/// there may be enough.
+/// Progress of a waiting request in each partition, so that partitions are read again only if there
+/// may be enough records.
 struct Seen(Vec<SeenPartition>);
 
 struct SeenPartition {
@@ -269,7 +272,8 @@ impl Seen {
         }
     }
 
-    /// Whether there may be enough by now, or something else to tell. Nothing is read for it.
+    /// Returns whether enough records may be available, or another change must be reported. Reads
+    /// no records.
     fn may_be_enough(&self, tracked: &[Tracked], start: &FetchStart, bytes_min: usize) -> bool {
         let mut bytes: usize = 0;
         for (seen, it) in self.0.iter().zip(tracked) {
@@ -288,7 +292,7 @@ impl Seen {
     }
 }
 
-/// The end of what the client may read.
+/// Returns the end of the records that the client may read.
 fn end_offset(partition: &OpenPartition, is_committed_only: bool) -> i64 {
     match is_committed_only {
         true => partition.log.last_stable_offset(),
@@ -296,7 +300,7 @@ fn end_offset(partition: &OpenPartition, is_committed_only: bool) -> i64 {
     }
 }
 
-/// The partition that a request names, as it is now.
+/// Looks up the current partition for a request.
 fn find(
     broker: &Broker,
     client: &Client,
@@ -320,7 +324,7 @@ fn find(
     topic.partition(tracked.want.index).ok_or(ResponseError::UnknownTopicOrPartition)
 }
 
-/// Reads what there is, up to the limits of the request.
+/// Reads the available records, up to the limits of the request.
 fn look(broker: &Broker, tracked: &[Tracked], start: &FetchStart) -> Vec<Found> {
     let mut left = Left::new(response_bytes_max(start));
     let mut all = Vec::with_capacity(tracked.len());
@@ -341,13 +345,14 @@ fn look(broker: &Broker, tracked: &[Tracked], start: &FetchStart) -> Vec<Found> 
     all
 }
 
-/// What a response may still take of the log.
+/// Remaining limits of a response.
 #[derive(Debug)]
 struct Left {
     bytes: usize,
-    /// What may be read in vain: one request may name many partitions whose batches are too long.
+    /// Remaining bytes that may be read without result: one request may name many partitions whose
+    /// batches are too long.
     vain_bytes: usize,
-    /// Nothing was found yet.
+    /// True until records were found.
     is_first: bool,
 }
 
@@ -356,7 +361,7 @@ impl Left {
         Self { bytes, vain_bytes: RESPONSE_BYTES_MAX, is_first: true }
     }
 
-    /// For a partition of which a client wants so much.
+    /// Returns the limit for a partition for which the client requests `bytes_max`.
     fn of(&self, bytes_max: i32) -> usize {
         if self.vain_bytes == 0 {
             return 0;
@@ -373,7 +378,7 @@ impl Left {
 
 struct Wanted {
     bytes_max: usize,
-    /// The first records of a response come even if they are more.
+    /// The first records of a response are returned even if they exceed the limit.
     is_first: bool,
     is_committed_only: bool,
 }
@@ -414,7 +419,7 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
     match read {
         Ok(range) => {
             let CutRecords { range, record_count, next_offset } = cut(&buffer, range, end);
-            // Nothing came of a batch that is too long.
+            // No records were returned because the batch is too long.
             found.counted_bytes = match next_offset < end {
                 true => range.len().max(wanted.bytes_max),
                 false => range.len(),
@@ -441,8 +446,8 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
     }
 }
 
-/// The same bytes, in a buffer that is not much longer: those of all partitions of a response are
-/// there at once.
+/// Copies the records to a smaller buffer if too much of the buffer is unused: the buffers of all
+/// partitions of a response exist at the same time.
 fn fit(buffers: &Buffers, buffer: Vec<u8>, range: Range<usize>) -> (Vec<u8>, Range<usize>) {
     if buffer.capacity() <= SLACK_BYTES_MAX || buffer.capacity() / SLACK_SHARE <= range.len() {
         return (buffer, range);
@@ -453,11 +458,11 @@ fn fit(buffers: &Buffers, buffer: Vec<u8>, range: Range<usize>) -> (Vec<u8>, Ran
     (fitting, whole)
 }
 
-/// The part of the batches that lies before an offset.
+/// Complete batches before an offset.
 struct CutRecords {
     range: Range<usize>,
     record_count: u64,
-    /// The one after them.
+    /// Offset after the last batch.
     next_offset: i64,
 }
 
@@ -486,7 +491,7 @@ fn aborted(partition: &OpenPartition, batches: &[u8]) -> Vec<AbortedTransaction>
         .collect()
 }
 
-/// Writes what was found. In a session that goes on, partitions without news are left out.
+/// Encodes the results. An incremental session omits partitions without changes.
 fn write(
     asked: Asked,
     session: &mut super::session::Session,
@@ -506,7 +511,7 @@ fn write(
             shown.push((index, found));
         }
     }
-    // Partitions of a topic stand together.
+    // Partitions of the same topic must be adjacent.
     shown.sort_by(|(a, _), (b, _)| {
         let key = |index: usize| (&session.tracked[index].name, session.tracked[index].id);
         key(*a).cmp(&key(*b))
@@ -556,7 +561,7 @@ fn write(
     frame
 }
 
-/// An answer without topics: an error of the whole request, or a wait.
+/// Encodes a response without topics: an error of the whole request, or a throttle time.
 fn bare(asked: Asked, begin: FetchBegin) -> FetchFrame {
     let mut frame = FetchFrame::default();
     kafka::begin_response(asked.key, asked.version, asked.correlation_id, &mut frame.head);
@@ -582,7 +587,7 @@ mod tests {
 
     const VERSION: i16 = 11;
 
-    /// Asks for a topic in a session: the throttle time of the answer and the session's id there.
+    /// Fetches a topic in a session. Returns the throttle time and the session id in the response.
     async fn fetch(
         broker: &Broker,
         client: &Client,
@@ -600,7 +605,7 @@ mod tests {
         let asked = Asked { key: ApiKey::Fetch, version: VERSION, correlation_id: 0 };
         let job = FetchJob::new(asked, &frame, 0);
         let answer = serve(broker, client, sessions, job).await.expect("a good request");
-        // Behind the length and the correlation id.
+        // The response follows its length and correlation id.
         let answer = FetchResponse::decode(&mut &answer.head[8..], VERSION).expect("an answer");
         (answer.throttle_time_ms, answer.session_id)
     }

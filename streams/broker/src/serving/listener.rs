@@ -1,5 +1,5 @@
-//! Takes connections in, as many as the limit allows. Whoever comes when there are as many takes
-//! the place of one whose client is not known yet.
+//! Accepts connections up to a limit. At the limit, a new connection evicts one whose client is not
+//! identified yet.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::connection;
 use crate::broker::Broker;
 use crate::operation::Counters;
 
-/// After an error of the listener, such as no free descriptors, it pauses.
+/// Delay after an error of the listener, such as a lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A client has so long for the handshake of TLS.
+/// Maximum time of a TLS handshake.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// When the broker stops, connections have so long to send the answers that are in flight. One
-/// whose answer waits for others, as a group's member does, has none to send.
+/// Time for connections to send their replies in flight when the broker stops. Replies that wait
+/// for other clients, such as members of a group, are not sent.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// Serves clients until the broker stops and all connections have ended.
@@ -50,7 +50,7 @@ pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
             tracing::warn!(%address, "connection refused: the limit on connections is reached");
             continue;
         };
-        // Here, so that the oldest is who came first, whenever its task begins.
+        // Done before the task starts, so that connections are in order of arrival.
         seat.spare(owner_at(address.ip()));
         let broker = Arc::clone(&broker);
         let alive = alive.clone();
@@ -85,19 +85,19 @@ pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
         });
     }
     drop((listener, alive));
-    // Nothing is ever sent: this ends with the last connection.
+    // Nothing is sent: the channel closes with the last connection.
     let _none = ended.recv().await;
 }
 
-/// Waits until the broker stops, and then as long as connections may take to end.
+/// Waits until the broker stops, and then for the drain time.
 async fn drained(broker: &Broker) {
     let mut stops = broker.stops.clone();
-    // A broker whose stop can no longer be said has ended.
+    // If the sender is gone, the broker has ended.
     drop(stops.wait_for(|stops| *stops).await);
     tokio::time::sleep(DRAIN_TIME_MAX).await;
 }
 
-/// Encrypts the connection if clients are served so, and finds out who the client is.
+/// Performs the TLS handshake if enabled, identifies the client, and serves it.
 async fn serve(
     broker: Arc<Broker>,
     stream: TcpStream,
@@ -116,7 +116,7 @@ async fn serve(
     Ok(connection::serve(broker, client, stream).await?)
 }
 
-/// A client that does not log in is known by its certificate, or is anonymous.
+/// Identifies a client that need not log in by its certificate, or as anonymous.
 fn identify(
     broker: &Broker,
     client: &Client,

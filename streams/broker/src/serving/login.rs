@@ -1,4 +1,4 @@
-//! Logins of one connection by SASL (KIP-43, KIP-152).
+//! SASL authentication of a connection (KIP-43, KIP-152).
 
 use std::time::Instant;
 
@@ -15,18 +15,18 @@ use super::asked::Asked;
 use super::client::Client;
 use crate::broker::Broker;
 
-/// Where a connection is with its login.
+/// Authentication state of a connection.
 #[derive(Debug)]
 pub(super) struct Login {
     logins: Logins,
-    /// Whether the messages that follow have no headers of requests: after SaslHandshake 0, until
-    /// the login ends.
+    /// True while messages have no request headers: after SaslHandshake version 0, until the login
+    /// ends.
     is_bare: bool,
-    /// When the client has to have logged in again.
+    /// Time until which the client must reauthenticate.
     expires: Option<Instant>,
 }
 
-/// An answer, and whether the connection goes on.
+/// A response, and whether the connection remains open.
 pub(super) struct Answered {
     pub(super) response: ResponseKind,
     pub(super) goes_on: bool,
@@ -38,17 +38,17 @@ impl Login {
         Self { logins, is_bare: false, expires: None }
     }
 
-    /// Returns whether the login is too old.
+    /// Returns whether the session has expired.
     pub(super) fn has_expired(&self) -> bool {
         self.expires.is_some_and(|expires| Instant::now() >= expires)
     }
 
-    /// Returns whether what comes next is a message of a login and no request.
+    /// Returns whether the next message is a SASL token without a request header.
     pub(super) fn is_bare(&self) -> bool {
         self.is_bare
     }
 
-    /// Length of the next frame, as [`kafka::frame_bytes`] says it.
+    /// Returns the length of the next frame, like [`kafka::frame_bytes`].
     pub(super) fn frame_bytes(
         &self,
         bytes: &[u8],
@@ -60,7 +60,7 @@ impl Login {
         }
     }
 
-    /// Takes one of the two requests of a login. The work takes milliseconds at most.
+    /// Handles SaslHandshake or SaslAuthenticate. Takes milliseconds at most.
     pub(super) fn take(
         &mut self,
         broker: &Broker,
@@ -85,8 +85,8 @@ impl Login {
         }
     }
 
-    /// Takes a message without a header, and returns the frame of the answer. A login that is
-    /// refused has none: the connection ends.
+    /// Handles a message without a request header, and returns the reply's frame. A failed login
+    /// has no reply, and the connection is closed.
     pub(super) fn take_bare(
         &mut self,
         broker: &Broker,

@@ -1,4 +1,4 @@
-//! Connections of clients, and the two requests that carry records.
+//! Client connections, and the two requests that carry records.
 
 mod answer;
 mod asked;

@@ -1,4 +1,4 @@
-//! Requests of one connection that are sent before the first is answered.
+//! Pipelined requests of one connection.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use super::listen;
 use super::test_broker::{broker, create_topic, name, storage};
 
-/// How long the fetch waits, for a record that comes with a later request.
+/// Maximum wait of the fetch for a record of a later request.
 const WAIT_MS: i32 = 300;
 
 fn frame(id: i32, key: ApiKey, version: i16, request: &RequestKind) -> Vec<u8> {
@@ -53,7 +53,7 @@ fn produce(id: i32, topic: &str) -> Vec<u8> {
     frame(id, ApiKey::Produce, 8, &request.into())
 }
 
-/// Waits for the record at this offset.
+/// Encodes a fetch that waits for the record at this offset.
 fn fetch(id: i32, topic: &str, offset: i64) -> Vec<u8> {
     let partition =
         FetchPartition::default().with_fetch_offset(offset).with_partition_max_bytes(1 << 20);
@@ -65,7 +65,7 @@ fn fetch(id: i32, topic: &str, offset: i64) -> Vec<u8> {
     frame(id, ApiKey::Fetch, 11, &request.into())
 }
 
-/// Deletes all records that there are.
+/// Encodes a request that deletes all records.
 fn delete_records(id: i32, topic: &str) -> Vec<u8> {
     let partition = DeleteRecordsPartition::default().with_offset(-1);
     let topic =
@@ -83,7 +83,7 @@ fn create(id: i32, topic: &str) -> Vec<u8> {
     frame(id, ApiKey::CreateTopics, 4, &request.into())
 }
 
-/// The number of the request, and the answer to it.
+/// Reads a response. Returns its correlation id and body.
 fn answer(client: &mut TcpStream) -> (i32, Vec<u8>) {
     let mut head = [0; 8];
     client.read_exact(&mut head).expect("there is an answer");

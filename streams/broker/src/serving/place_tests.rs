@@ -1,4 +1,4 @@
-//! Requests of one client that wait, and others of its requests that need not.
+//! Requests of a client that block, and its other requests that need not wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use crate::coordinator::Coordinator;
 use crate::requests::{self, Context};
 use crate::waiting::{self, PLACE_COUNT_MAX};
 
-/// Far longer than anything here takes.
+/// Time limit, far above the usual duration.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 const PRODUCE: Asked = Asked { key: ApiKey::Produce, version: 8, correlation_id: 0 };
 
-/// A record for a transaction that nobody has heard of yet.
+/// Encodes a record for an unknown transaction.
 fn produce(topic: &str) -> Bytes {
     let record = NewRecord { value: Some("v".into()), ..NewRecord::default() };
     let producer = Some(BatchProducer { id: 7, epoch: 0, sequence: 0 });

@@ -1,4 +1,5 @@
-//! Produce: from the connection's buffer to the log, answered when it is stable.
+//! Produce: appends records from the connection's buffer to the log. The reply follows when they
+//! are stable.
 
 use std::sync::Arc;
 
@@ -20,11 +21,11 @@ use crate::clock;
 use crate::operation::Flow;
 use crate::topics::{OpenPartition, OpenTopic, Pending, TopicSettings, error_of};
 
-/// Where the version of a batch's format is.
+/// Position of the version (magic byte) of a batch.
 const MAGIC_AT: usize = 16;
 
-/// Takes a request in: when this returns, all of its batches are in the log or refused. `None`
-/// where the client wants no answer.
+/// Processes a request: on return, all of its batches are appended or rejected. Returns `None` if
+/// the client wants no reply.
 pub(super) fn serve(
     broker: &Arc<Broker>,
     client: &Client,
@@ -54,7 +55,7 @@ pub(super) fn serve(
     produce::serve(body, checked, &mut frame, &mut appender)?;
     if let (0, Some(error)) = (acks, appender.first_error) {
         stabilize(broker, appender.appended, &mut frame);
-        // The client learns in no other way that records of it were not taken.
+        // Closing the connection is the only way to tell the client that records were rejected.
         return Err(Ending::Unacknowledged(error));
     }
     let waits = stabilize(broker, appender.appended, &mut frame);
@@ -66,7 +67,7 @@ pub(super) fn serve(
     })
 }
 
-/// What was appended to a partition.
+/// Result of an append to a partition.
 struct AppendedTo {
     topic: Arc<OpenTopic>,
     partition: Arc<OpenPartition>,
@@ -74,16 +75,16 @@ struct AppendedTo {
     error_at: usize,
 }
 
-/// One request on its way.
+/// State of a request in progress.
 struct ProduceAppender<'a> {
     broker: &'a Arc<Broker>,
     client: &'a Client,
     now_ms: i64,
-    /// Of all that the request brings.
+    /// Error for all records of the request.
     refusal: Option<ResponseError>,
     is_transactional: bool,
     admission: &'a Admission,
-    /// The one that was looked up last, or why it cannot be written to.
+    /// Topic of the last lookup.
     topic: Option<Arc<OpenTopic>>,
     appended: Vec<AppendedTo>,
     first_error: Option<ResponseError>,
@@ -131,7 +132,7 @@ impl ProduceAppender<'_> {
         let settings = topic.settings();
         let mut recompressed = Vec::new();
         let mut batch = self.check(bytes, &settings, &mut recompressed).map_err(of_log)?;
-        // As in Kafka, other batches beside those of the transaction are written as ever.
+        // As in Kafka, non-transactional batches of the request are written as usual.
         let is_transactional = self.is_transactional && batch.header().is_transactional();
         let admitted_at = is_transactional.then(|| self.admission.of(name, &partition, number));
         let admitted_at = admitted_at.transpose();
@@ -174,7 +175,8 @@ impl ProduceAppender<'_> {
         error_of(error.kind).into()
     }
 
-    /// Most requests bring several partitions of one topic.
+    /// Looks up a topic. Caches the last one, because most requests contain several partitions of a
+    /// topic.
     fn find(&mut self, name: &str) -> Result<Arc<OpenTopic>, ResponseError> {
         if let Some(topic) = self.topic.as_ref().filter(|topic| *topic.name == *name) {
             return Ok(Arc::clone(topic));
@@ -191,12 +193,12 @@ impl ProduceAppender<'_> {
         Ok(topic)
     }
 
-    /// The one batch that a request may bring for a partition. As in Kafka, bytes that end before
-    /// a batch does hold none.
+    /// Returns the single batch of a partition, the maximum of a request. As in Kafka, an
+    /// incomplete batch counts as none.
     fn only_batch<'b>(&self, records: Option<&'b mut [u8]>) -> Result<&'b mut [u8], Refusal> {
         let records = records.ok_or(ResponseError::CorruptMessage)?;
         let refuse = |what: &str| Err(Refusal::new(ResponseError::InvalidRecord, what));
-        // A length that no batch has is found to be damage later.
+        // An invalid length is detected as damage later.
         let Some(end) = declared_size(records).filter(|end| *end <= records.len()) else {
             return refuse("invalid record batch: it is incomplete");
         };
@@ -209,7 +211,7 @@ impl ProduceAppender<'_> {
         Ok(records)
     }
 
-    /// The batch as it is appended, which is made anew where the topic has another compression.
+    /// Validates a batch. Compresses it again if the topic requires another codec.
     fn check<'b>(
         &self,
         bytes: &'b mut [u8],
@@ -246,7 +248,7 @@ impl ProduceAppender<'_> {
     }
 }
 
-/// When a batch was appended that came again; -1 where it is there no more.
+/// Returns when a duplicate batch was appended first, or -1 if it was deleted.
 fn append_time_ms(partition: &OpenPartition, base_offset: i64) -> i64 {
     let mut buffer = Vec::new();
     let read = partition.log.read_appended(base_offset, HEADER_BYTES, &mut buffer);
@@ -254,8 +256,8 @@ fn append_time_ms(partition: &OpenPartition, base_offset: i64) -> i64 {
     header.filter(|it| it.base_offset == base_offset).map_or(-1, |it| it.max_timestamp)
 }
 
-/// Makes stable what was appended, with one flush of each topic. What fails at once is written
-/// into the answer; what waits for a disk is returned.
+/// Flushes appended records, once per topic. Immediate failures are written into the response.
+/// Returns flushes that wait for a disk.
 fn stabilize(broker: &Broker, appended: Vec<AppendedTo>, frame: &mut [u8]) -> Vec<Wait> {
     let mut waits = Vec::new();
     let mut flushed: Option<(Arc<OpenTopic>, Flushed)> = None;
@@ -298,7 +300,7 @@ enum Flushed {
     Failed(LogErrorKind),
 }
 
-/// Replaces the error code of a partition in an answer that was written.
+/// Replaces the error code of a partition in an encoded response.
 pub(super) fn set_error(frame: &mut [u8], error_at: usize, error: ResponseError) {
     frame[error_at..error_at + 2].copy_from_slice(&error.code().to_be_bytes());
 }

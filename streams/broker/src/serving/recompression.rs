@@ -1,5 +1,5 @@
-//! Permits of threads that decompress long batches, and batches for topics whose `compression.type`
-//! is not the producer's: compressed anew before they are appended.
+//! Limit of threads that decompress long batches, and recompression of batches before the append,
+//! for topics whose `compression.type` is not the producer's.
 
 use std::sync::{Condvar, Mutex};
 
@@ -9,10 +9,11 @@ use record_log::{Batch, RECORDS_BYTES_MAX};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Batches that are decompressed at a time: each may take as much memory as its records do.
+/// Maximum number of batches that are decompressed concurrently. Each may take as much memory as
+/// its records.
 const AT_ONCE_MAX: usize = 4;
 
-/// The threads that decompress and compress.
+/// Threads that decompress and compress.
 #[derive(Debug, Default)]
 pub(crate) struct Recompression {
     running_count: Mutex<usize>,
@@ -20,8 +21,8 @@ pub(crate) struct Recompression {
 }
 
 impl Recompression {
-    /// The batch with its records in another codec, `bytes_max` bytes at most. Takes as long as
-    /// that takes, on a thread of its own; others may wait for a permit.
+    /// Compresses the records of a batch with another codec, to at most `bytes_max` bytes. Blocks
+    /// until that is complete, which includes waiting for a permit.
     pub(super) fn run(
         &self,
         batch: &Batch<'_>,
@@ -31,7 +32,7 @@ impl Recompression {
         self.take(|| recompress(batch, codec, bytes_max))
     }
 
-    /// Runs work that takes as much memory as the records of a batch, when a few others are done.
+    /// Runs work that takes as much memory as the records of a batch, after acquiring a permit.
     pub(super) fn take<T>(&self, work: impl FnOnce() -> T) -> T {
         tokio::task::block_in_place(|| {
             let _permit = self.permit();
@@ -48,7 +49,7 @@ impl Recompression {
     }
 }
 
-/// One of the threads; it ends when dropped.
+/// Permission for one thread, until drop.
 struct Permit<'a>(&'a Recompression);
 
 impl Drop for Permit<'_> {
@@ -66,7 +67,7 @@ fn recompress(batch: &Batch<'_>, codec: Codec, bytes_max: usize) -> Result<Vec<u
                 _ => ResponseError::CorruptMessage,
             }
         })?;
-    // Readers could not tell the producer's fault from the broker's.
+    // Consumers could not tell the producer's error from the broker's.
     records.check().map_err(|_| ResponseError::InvalidRecord)?;
     let anew = records.to_batch(codec);
     if anew.len() > bytes_max { Err(ResponseError::MessageTooLarge) } else { Ok(anew) }
@@ -122,7 +123,7 @@ mod tests {
         let mut small = batch(Codec::Zstd);
         let error = recompressed(&mut small, Codec::None, 5_000).expect_err("10,000 bytes");
         assert_eq!(error, ResponseError::MessageTooLarge);
-        // Records that are none, under a checksum that fits.
+        // Invalid records with a valid checksum.
         let good = batch(Codec::Gzip);
         let header = BatchHeader::read(&good).expect("a batch");
         let mut broken = header.with_records(b"no gzip at all");

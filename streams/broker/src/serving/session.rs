@@ -1,5 +1,5 @@
-//! Fetch session (KIP-227): what a client fetches again and again, so that its requests name only
-//! what changes.
+//! Fetch session (KIP-227): the partitions that a client fetches repeatedly, so that its requests
+//! contain changes only.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -12,22 +12,22 @@ use uuid::Uuid;
 
 use crate::topics::OpenPartition;
 
-/// Partitions that a request or a session may name.
+/// Maximum number of partitions in a request or session.
 const PARTITION_COUNT_MAX: usize = 10_000;
 
-/// What a partition takes beside the name of its topic.
+/// Size of a partition besides its topic's name.
 const ENTRY_BYTES: usize = size_of::<Tracked>() + 2 * size_of::<usize>();
 
-/// A partition that is fetched.
+/// A partition of a session.
 #[derive(Debug)]
 pub(super) struct Tracked {
-    /// Name of the topic; empty where it is named by its id.
+    /// Topic name; empty if the topic is identified by id.
     pub(super) name: Arc<str>,
     pub(super) id: Uuid,
     pub(super) is_by_id: bool,
     pub(super) want: FetchPartition,
     pub(super) partition: Result<Arc<OpenPartition>, ResponseError>,
-    /// High watermark, first offset and last stable offset that the client has.
+    /// High watermark, log start offset and last stable offset that were sent last.
     pub(super) sent: Option<(i64, i64, i64)>,
 }
 
@@ -41,11 +41,11 @@ impl Tracked {
     }
 }
 
-/// What tells partitions apart.
+/// Identity of a partition.
 type Place = (Uuid, Arc<str>, i32);
 
-/// What is wanted of each partition, and where the request named it first. What it says last
-/// counts.
+/// Returns the parameters of each partition, and the position of its first occurrence in the
+/// request. Of repeated partitions, the last parameters apply.
 fn named_once(wanted: Vec<Tracked>) -> HashMap<Place, (usize, Tracked)> {
     let mut once: HashMap<Place, (usize, Tracked)> = HashMap::with_capacity(wanted.len());
     for (nth, wanted) in wanted.into_iter().enumerate() {
@@ -65,7 +65,7 @@ fn in_order(wanted: HashMap<Place, (usize, Tracked)>) -> Vec<Tracked> {
     wanted.into_iter().map(|(_, wanted)| wanted).collect()
 }
 
-/// Changes that a request asks for from now on, and for no longer.
+/// Partitions that a request adds or updates, and those that it removes.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     wanted: Vec<Tracked>,
@@ -92,7 +92,8 @@ impl FetchVisitor for Changes {
     }
 }
 
-/// The name is shared with the partition before, if it is of the same topic.
+/// Converts a partition of a request. The name is shared with the previous partition of the same
+/// topic.
 fn tracked(before: Option<&Tracked>, topic: TopicRef<'_>, want: FetchPartition) -> Tracked {
     let (name, id) = match topic {
         TopicRef::Name(name) => {
@@ -106,8 +107,8 @@ fn tracked(before: Option<&Tracked>, topic: TopicRef<'_>, want: FetchPartition) 
     Tracked { name, id, is_by_id, want, partition, sent: None }
 }
 
-/// Memory of partitions, whichever of them is the first now: a name that several have in a row
-/// counts once, also from the last one on to the first.
+/// Returns the size of the partitions, regardless of rotation: a name shared by adjacent partitions
+/// counts once, also across the end of the list.
 fn bytes_of(tracked: &[Tracked]) -> usize {
     let Some(last) = tracked.last() else { return 0 };
     let mut before = &last.name;
@@ -116,29 +117,29 @@ fn bytes_of(tracked: &[Tracked]) -> usize {
         names_bytes += if Arc::ptr_eq(before, &it.name) { 0 } else { it.name.len() };
         before = &it.name;
     }
-    // All have one name.
+    // All partitions have the same name.
     let names_bytes = if names_bytes == 0 { last.name.len() } else { names_bytes };
     tracked.len() * ENTRY_BYTES + names_bytes
 }
 
-/// The partitions of one request, or of all requests of a session.
+/// Partitions of one request, or of a session.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// 0 where there is none.
+    /// 0 for a request without a session.
     pub(super) id: i32,
-    /// Of the next request.
+    /// Epoch of the next request.
     epoch: i32,
     is_by_id: bool,
-    /// True if the request goes on with what came before.
+    /// True if the request continues the session.
     pub(super) is_incremental: bool,
     pub(super) is_committed_only: bool,
     pub(super) tracked: Vec<Tracked>,
-    /// Memory that it has, until it ends.
+    /// Reserved memory, released at the end.
     pub(super) memory: Share,
 }
 
 impl Session {
-    /// That of a request which names all of its partitions.
+    /// Creates the session of a request that names all of its partitions.
     pub(super) fn new(start: &FetchStart, changes: Changes, memory: Share) -> Self {
         Self {
             id: 0,
@@ -151,7 +152,7 @@ impl Session {
         }
     }
 
-    /// Checks that a request goes on with the session, in the order in which Kafka does.
+    /// Checks whether a request can continue the session. Errors have Kafka's precedence.
     pub(super) fn check_next(
         &self,
         start: &FetchStart,
@@ -169,7 +170,7 @@ impl Session {
         }
     }
 
-    /// Takes in what the next request changes. Returns whether there are other partitions now.
+    /// Applies the changes of the next request. Returns whether the set of partitions changed.
     pub(super) fn go_on(&mut self, start: &FetchStart, changes: Changes) -> bool {
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
         self.is_incremental = true;
@@ -177,29 +178,29 @@ impl Session {
         self.take_in(changes)
     }
 
-    /// Ends it, as Kafka does where no partition is left: the answer says so.
+    /// Closes the session, as Kafka does when no partition remains. The response has session id 0.
     pub(super) fn end(&mut self) {
         (self.id, self.is_incremental) = (0, false);
     }
 
-    /// Returns whether a client may go on with it: whose it is.
+    /// Returns whether the session belongs to `owner`, who may continue it.
     pub(super) fn is_of(&self, owner: Owner) -> bool {
         self.memory.owner() == owner
     }
 
-    /// Memory that its partitions take.
+    /// Returns the size of its partitions.
     pub(super) fn tracked_bytes(&self) -> usize {
         bytes_of(&self.tracked)
     }
 
-    /// Holds no partition until [`Self::resolve`] finds it again.
+    /// Releases all partitions until the next [`Self::resolve`].
     pub(super) fn let_go(&mut self) {
         for tracked in &mut self.tracked {
             tracked.partition = Err(ResponseError::UnknownTopicOrPartition);
         }
     }
 
-    /// Finds each partition as it is now: topics come and go.
+    /// Looks up all partitions again, because topics are created and deleted.
     pub(super) fn resolve(
         &mut self,
         find: impl Fn(&mut Tracked) -> Result<Arc<OpenPartition>, ResponseError>,
@@ -209,7 +210,7 @@ impl Session {
         }
     }
 
-    /// Has another partition be the first one next time, so that none is starved by the limits.
+    /// Rotates the list, so that limits do not starve partitions.
     pub(super) fn turn(&mut self) {
         if !self.tracked.is_empty() {
             self.tracked.rotate_left(1);
@@ -228,14 +229,14 @@ impl Session {
         let has_more = !new.is_empty();
         self.tracked.extend(in_order(new));
         let count = self.tracked.len();
-        // At last, as in Kafka: what a request also forgets is not wanted.
+        // Last, as in Kafka: a partition that a request also forgets is removed.
         if !changes.forgotten.is_empty() {
             let gone: HashSet<Place> = changes.forgotten.iter().map(Tracked::place).collect();
             self.tracked.retain(|it| !gone.contains(&it.place()));
         }
         let has_others = has_more || self.tracked.len() < count;
         if has_others {
-            // Room for partitions that were forgotten counts as nobody's.
+            // Spare capacity of removed partitions is not accounted.
             self.tracked.shrink_to_fit();
         }
         has_others

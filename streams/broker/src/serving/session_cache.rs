@@ -1,6 +1,6 @@
-//! Fetch sessions of all connections (KIP-227), as Kafka's broker keeps them: each request names
-//! its own by the id, and may come over any connection of its client, as those of a proxy do.
-//!
+//! Fetch sessions of all connections (KIP-227), with the semantics of Kafka's broker: each request
+//! names its session by id, and may use any connection of its client, as requests through a proxy
+//! do.
 //! ```text
 //! begin ─▶ in the hands of one request ──▶ kept ─▶ ended: by its client, with the connection that
 //!                        ▲                  │      it was used on last, or as it was idle for long
@@ -18,37 +18,37 @@ use shares::{Limit, Owner};
 
 use super::session::{Changes, Session};
 
-/// The epoch of a request without a session, and of one that ends it.
+/// Epoch of a request without a session, or one that closes it.
 const NO_SESSION_EPOCH: i32 = -1;
 
-/// The epoch of a request that begins a session.
+/// Epoch of a request that creates a session.
 const NEW_SESSION_EPOCH: i32 = 0;
 
-/// Memory of all sessions. One owner alone gets half. A request that would begin another one gets
-/// an answer without a session, as in Kafka where its cache of sessions is full.
+/// Maximum memory of all sessions. One owner can use half of it. A request for a new session beyond
+/// that gets a response without a session, as in Kafka when the session cache is full.
 const SESSIONS_BYTES_MAX: usize = 256 << 20;
 
-/// What a session takes beside its partitions: nodes of trees may be half empty.
+/// Overhead of a session besides its partitions: tree nodes may be half empty.
 const SESSION_BYTES: usize = 2 * (size_of::<Kept>() + size_of::<ConnectionKey>());
 
-/// One that was not used for so long makes room for another (Kafka's
+/// Idle time after which a session can be evicted for another one (Kafka's
 /// `min.incremental.fetch.session.eviction.ms`).
 const IDLE_TIME: Duration = Duration::from_secs(120);
 
-/// Sessions that a connection began and that nobody went on with: some clients begin another one
-/// with each request.
+/// Maximum number of unused new sessions of a connection: some clients create a session with each
+/// request.
 const BEGUN_COUNT_MAX: usize = 64;
 
-/// All sessions are looked at so many times in this time at most.
+/// Maximum number of searches for idle sessions per idle time.
 const LOOK_COUNT_MAX: u32 = 100;
 
-/// The sessions, but for those whose request is being answered.
+/// Cache of sessions, except those whose request is being served.
 #[derive(Debug)]
 pub(crate) struct SessionCache {
     memory: Arc<Limit>,
     idle_time: Duration,
     last_connection: AtomicU64,
-    /// Counts sessions as they are kept.
+    /// Sequence number of the last session put into the cache.
     last_kept: AtomicU64,
     kept: Mutex<KeptSessions>,
 }
@@ -56,13 +56,13 @@ pub(crate) struct SessionCache {
 #[derive(Debug, Default)]
 struct KeptSessions {
     by_id: BTreeMap<i32, Kept>,
-    /// Each session by the connection that it was used on last, and whether it has gone on.
+    /// Sessions by the connection that used them last, and by whether they were continued.
     by_connection: BTreeSet<ConnectionKey>,
-    /// When all were looked at for idle ones.
+    /// Time of the last search for idle sessions.
     looked_at: Option<Instant>,
 }
 
-/// A connection, whether the session has gone on, how many were kept before it, and its id.
+/// Connection, whether the session was continued, sequence number in the cache, and session id.
 type ConnectionKey = (u64, bool, u64, i32);
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl SessionCache {
         })
     }
 
-    /// Memory of all sessions.
+    /// Returns the memory of all sessions.
     #[cfg(test)]
     pub(super) fn taken(&self) -> usize {
         self.memory.taken()
@@ -98,7 +98,7 @@ impl SessionCache {
         self.kept.lock().expect("no thread panics with this lock")
     }
 
-    /// Takes a session out for a request of its owner, if it fits.
+    /// Removes a session from the cache for a request of its owner that passes `check`.
     fn take(
         &self,
         id: i32,
@@ -111,13 +111,13 @@ impl SessionCache {
         Ok(kept.remove(id).expect("it was just looked at"))
     }
 
-    /// Takes the memory that a session needs. Returns false where there is no room for it.
+    /// Reserves the memory that a session needs. Returns false if there is not enough.
     fn has_room(&self, session: &mut Session) -> bool {
         let bytes = SESSION_BYTES + session.tracked_bytes();
         session.memory.try_resize(bytes) || (self.end_idle() && session.memory.try_resize(bytes))
     }
 
-    /// Ends sessions that nobody used for long. Returns false where there are none.
+    /// Evicts idle sessions. Returns false if there are none.
     fn end_idle(&self) -> bool {
         let mut kept = self.lock();
         let now = Instant::now();
@@ -134,8 +134,7 @@ impl SessionCache {
         !ended.is_empty()
     }
 
-    /// A random number that no session has and that is not 0, as in Kafka: who knows the id of one
-    /// session knows none of another.
+    /// Returns a random unused id other than 0, as in Kafka: ids cannot be guessed from each other.
     fn next_id(&self) -> i32 {
         loop {
             let mut id = [0; 4];
@@ -155,7 +154,7 @@ impl Kept {
 }
 
 impl KeptSessions {
-    /// Keeps a session. Returns one that ends instead.
+    /// Adds a session. Returns the session that it evicts, if any.
     fn insert(&mut self, kept: Kept) -> Option<Session> {
         let connection = kept.connection;
         self.by_connection.insert(kept.key());
@@ -171,7 +170,7 @@ impl KeptSessions {
         Some(kept.session)
     }
 
-    /// Ids of sessions of a connection, in the order in which they were begun.
+    /// Returns the ids of a connection's sessions, in order of their last use.
     fn of(&self, connection: u64, has_gone_on: bool) -> impl Iterator<Item = i32> {
         let key = |nth, id| (connection, has_gone_on, nth, id);
         self.by_connection.range(key(0, 0)..=key(u64::MAX, i32::MAX)).map(|(.., id)| *id)
@@ -183,7 +182,7 @@ impl KeptSessions {
     }
 }
 
-/// The sessions, as one connection uses them.
+/// Handle of one connection to the session cache.
 #[derive(Debug)]
 pub(super) struct Sessions {
     cache: Arc<SessionCache>,
@@ -196,8 +195,8 @@ impl Sessions {
         Self { cache: Arc::clone(cache), connection }
     }
 
-    /// Takes in what a request changes. The session is for the caller to [`Self::keep`] when the
-    /// request is answered.
+    /// Starts a request: applies its changes to its session. The caller must [`Self::keep`] the
+    /// session after the reply.
     pub(super) fn begin(
         &self,
         start: &FetchStart,
@@ -211,7 +210,7 @@ impl Sessions {
         if !is_new && start.session_epoch != NO_SESSION_EPOCH {
             return self.go_on(start, changes, owner);
         }
-        // The session that such a request names ends; there may be none.
+        // Such a request closes the session that it names, if it exists.
         drop(self.cache.take(start.session_id, owner, |_| Ok(())));
         let mut session = Session::new(start, changes, self.cache.memory.nothing(owner));
         if is_new && self.cache.has_room(&mut session) {
@@ -233,17 +232,18 @@ impl Sessions {
             session.end();
             return Ok(session);
         }
-        // One without room for what it gets ends. Its client begins another one.
+        // A session without memory for additional partitions is closed. Its client creates another
+        // one.
         match has_others && !self.cache.has_room(&mut session) {
             true => Err(ResponseError::FetchSessionIdNotFound),
             false => Ok(session),
         }
     }
 
-    /// Keeps a session for its next request.
+    /// Returns a session to the cache for its next request.
     pub(super) fn keep(&self, mut session: Session) {
         if session.id != 0 {
-            // Its topics may be deleted before its next request, which finds them anew.
+            // Topics may be deleted before the next request, which looks them up again.
             session.let_go();
             let (connection, used_at) = (self.connection, Instant::now());
             let nth = self.cache.last_kept.fetch_add(1, Ordering::Relaxed);
@@ -296,7 +296,7 @@ mod tests {
         changes
     }
 
-    /// Makes a request, and keeps the session behind the answer.
+    /// Serves a request, and keeps the session after the response.
     fn fetch_of(
         sessions: &Sessions,
         owner: Owner,
@@ -317,7 +317,7 @@ mod tests {
         fetch_of(sessions, ONE, &start(id, epoch), changes)
     }
 
-    /// The id of a new session with this partition.
+    /// Creates a session with this partition, and returns its id.
     fn begin(sessions: &Sessions, index: i32) -> i32 {
         let (id, _) = fetch(sessions, (0, 0), wanting("orders", index)).expect("it is new");
         assert_ne!(id, 0);
@@ -432,12 +432,12 @@ mod tests {
         let long = "n".repeat(SESSIONS_BYTES_MAX / 2);
         assert_eq!(fetch(&sessions, (id, 1), wanting(&long, 0)), Err(UNKNOWN));
         assert_eq!(sessions.cache.taken(), 0, "it gave back what it had");
-        // A request that is alone needs none of it.
+        // A request without a session needs no memory of the cache.
         assert_eq!(fetch(&sessions, (0, 0), wanting(&long, 5)), Ok((0, vec![5])));
         assert_eq!(sessions.cache.taken(), 0);
     }
 
-    /// Begins sessions that take a little more than a 64th of all memory each.
+    /// Creates sessions that take slightly more than 1/64 of the memory each.
     fn begin_large(sessions: &Sessions, owner: Owner, count: usize) -> usize {
         let name = "n".repeat(SESSIONS_BYTES_MAX / 64);
         let begin = || fetch_of(sessions, owner, &start(0, 0), wanting(&name, 0));

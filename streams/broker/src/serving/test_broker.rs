@@ -1,4 +1,4 @@
-//! A broker for tests of connections, without any program around it.
+//! Broker for tests of connections, without the other parts of the program.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::live::{LiveLimits, LiveQueries};
 use crate::storage::{Embedded, EmbeddedPool, Storage, VolumeClass};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
-/// A pool, in a folder that is there as long as it is.
+/// Creates a pool in a temporary folder, which must be kept.
 pub(super) fn storage() -> (TempDir, Arc<dyn Storage>) {
     let folder = tempfile::tempdir_in("/dev/shm").expect("it is made");
     let file = Some(folder.path().join("pool"));
@@ -78,7 +78,7 @@ pub(super) fn name(topic: &str) -> TopicName {
     TopicName(StrBytes::from_string(topic.to_owned()))
 }
 
-/// A client that has not logged in. Others of its address take of the same shares.
+/// Creates an anonymous client. Clients with the same address share its quotas.
 pub(super) fn client(broker: &Broker, address: [u8; 4]) -> Client {
     let (seat, _end) = Seats::new(1).try_enter().expect("a seat");
     let client = Client::new(SocketAddr::from((address, 1)), seat);

@@ -1,6 +1,6 @@
-//! Admission of a produce request to write for a transaction, asked before any of it is written: a
-//! record that no transaction knows of would never be committed or aborted, and hold up all readers
-//! of committed records (KIP-890).
+//! Admission of a produce request to a transaction, before any of its records are written: a record
+//! outside of all transactions would never be committed or aborted, and would block all
+//! read_committed consumers (KIP-890).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use crate::broker::Broker;
 use crate::topics::OpenPartition;
 use crate::waiting::{self, Place};
 
-/// Partitions that a transaction may be written to, as far as a request needs to know.
+/// Partitions of a request that may be written in a transaction.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
-    /// Of a request for a transaction, and in the order of its partitions.
+    /// Admitted partitions of a transactional request, in the order of the request.
     admitted: Vec<Admitted>,
-    /// Why the client may write nothing for the transaction.
+    /// Error if the client may not write in the transaction.
     pub(super) refusal: Option<ResponseError>,
-    /// Index in `admitted` of each partition.
+    /// Index of each partition in `admitted`.
     indexes: HashMap<String, HashMap<i32, usize>>,
 }
 
 #[derive(Debug)]
 struct Admitted {
     partition: Arc<OpenPartition>,
-    /// Where the partition ended when the transaction was known to be open, or why it is not.
+    /// End of the partition when the transaction was known to be open, or the error.
     at: Result<i64, ResponseError>,
 }
 
 impl Admission {
-    /// The end that [`record_log::Partition::append_to_transaction`] asks for.
+    /// Returns the end for [`record_log::Partition::append_to_transaction`].
     pub(super) fn of(
         &self,
         topic: &str,
@@ -48,7 +48,7 @@ impl Admission {
     ) -> Result<i64, ResponseError> {
         let index = self.indexes.get(topic).and_then(|topic| topic.get(&number));
         let admitted = &self.admitted[*index.ok_or(ResponseError::InvalidTxnState)?];
-        // The topic may have been deleted and made again meanwhile.
+        // The topic may have been deleted and created again meanwhile.
         match Arc::ptr_eq(&admitted.partition, partition) {
             true => admitted.at,
             false => Err(ResponseError::UnknownTopicOrPartition),
@@ -56,17 +56,17 @@ impl Admission {
     }
 }
 
-/// Partitions that are new to a transaction.
+/// Partitions to be added to a transaction.
 #[derive(Debug, Default)]
 struct New {
     participants: Participants,
-    /// Of the admission.
+    /// Indexes in the admission.
     indexes: Vec<usize>,
 }
 
-/// Asks the coordinator about partitions where the producer has no transaction open yet. The place
-/// is for the rest of the request; there is none while the coordinator is asked, which may wait for
-/// a disk that the client's other requests need not wait for.
+/// Asks the coordinator to admit partitions without an open transaction of the producer. Returns
+/// the place for the rest of the request. No place is held while waiting for the coordinator, which
+/// may wait for a disk that the client's other requests need not wait for.
 pub(super) async fn check(
     broker: &Arc<Broker>,
     client: &Client,
@@ -78,8 +78,8 @@ pub(super) async fn check(
     let mut admission = Admission::default();
     let may_write = |id| client.may(broker, Operation::Write, Resource::transactional_id(id));
     let Some(id) = start.transactional_id.filter(|id| may_write(id)) else {
-        // As in Kafka, nothing is written of a request that names no transaction and brings a
-        // batch of one.
+        // As in Kafka, a request without a transactional id that contains a transactional batch is
+        // rejected as a whole.
         let mut is_refused = start.transactional_id.is_some();
         let checked = Checked::read(body, asked.version, &start, &mut |_, _, records| {
             let header = records.and_then(BatchHeader::read);
@@ -107,12 +107,12 @@ pub(super) async fn check(
         return Ok(((checked, admission), place));
     }
     let place = waiting::place(client.owner()).await;
-    // The answers may be old by now.
+    // Earlier replies may be outdated.
     ask(asker, &id, &new, &mut admission).await;
     Ok(((checked, admission), place))
 }
 
-/// Asks the coordinator to admit writes to partitions that are new to transactions of `id`.
+/// Asks the coordinator to admit writes to new partitions in transactions of `id`.
 async fn ask(
     (broker, asker): (&Broker, (i16, Owner)),
     id: &TransactionalId,
@@ -131,9 +131,9 @@ async fn ask(
     }
 }
 
-/// Adds a partition that the request writes a batch of a transaction to, and notes it where no
-/// transaction of the batch's producer is open there, by producer and epoch. What the client may
-/// not write to becomes no part of a transaction: its records are refused later.
+/// Adds a partition to which the request writes a transactional batch. If the batch's producer has
+/// no open transaction there, the partition is recorded as new, by producer and epoch. Partitions
+/// without authorization are not added: their records are rejected later.
 fn find_new(
     (broker, client): (&Broker, &Client),
     (name, number): (&str, i32),
@@ -151,7 +151,7 @@ fn find_new(
     let is_new = !partition.log.is_in_transaction(batch.producer_id, batch.producer_epoch);
     admission.admitted.push(Admitted { partition, at });
     let of_topic = admission.indexes.entry(name.to_owned()).or_default();
-    // Of a partition that is named more than once, the last one counts.
+    // If a partition is named repeatedly, the last one applies.
     of_topic.insert(number, index);
     if is_new {
         let name = TopicName(StrBytes::from_string(name.to_owned()));

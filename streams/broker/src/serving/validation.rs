@@ -1,7 +1,7 @@
-//! Records of a produce request, checked before they are kept: what is acknowledged can be read by
-//! every consumer, keeps its time in the index and survives compaction.
+//! Validation of produced records: acknowledged records can be decoded by all consumers, are
+//! indexed by the correct time, and survive compaction.
 //!
-//! The rules and their error codes are those of Kafka's `LogValidator`.
+//! Rules and error codes are those of Kafka's `LogValidator`.
 
 use std::cell::RefCell;
 
@@ -13,21 +13,21 @@ use record_log::{Batch, RECORDS_BYTES_MAX};
 use super::recompression::Recompression;
 use crate::topics::{RecordRules, TopicSettings, WITHOUT_KEY};
 
-/// Records of a batch that are named in a refusal.
+/// Maximum number of records listed in a rejection.
 const RECORD_ERRORS_MAX: usize = 100;
 
-/// Compressed batches above this many bytes are decompressed one after the other, a few at a time.
+/// Size above which compressed batches are decompressed one after the other, a few at a time.
 const AT_ONCE_BYTES_MAX: usize = 64 << 10;
 
-/// Decompressed bytes up to which a small batch needs no turn.
+/// Maximum decompressed size of a small batch that need not wait for its turn.
 const SCRATCH_BYTES: usize = 1 << 20;
 
 thread_local! {
-    /// Holds the records of one batch, which has been read when the next one comes.
+    /// Buffer for the records of one batch, reused by the next one.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Why a batch is not appended.
+/// Reason why a batch is rejected.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) error: ResponseError,
@@ -41,8 +41,8 @@ impl Refusal {
         Self { message: Some(message.into()), ..Self::from(error) }
     }
 
-    /// Refusal of records for a log that begins there. As in Kafka, the answer says so unless the
-    /// batch is too long or damaged, or the log is.
+    /// Adds the log start offset. As in Kafka, it is omitted if the batch is too long or damaged,
+    /// or the log is damaged.
     pub(super) fn of_log_from(self, start_offset: i64) -> Self {
         match self.error {
             ResponseError::CorruptMessage
@@ -64,8 +64,8 @@ impl From<ResponseError> for Refusal {
     }
 }
 
-/// Checks every record of a batch against the topic's settings, and has the batch's header name the
-/// time of its newest record.
+/// Validates all records of a batch against the topic's settings, and sets the maximum timestamp in
+/// its header.
 pub(super) fn validate(
     batch: &mut Batch<'_>,
     settings: &TopicSettings,
@@ -85,7 +85,7 @@ pub(super) fn validate(
     let seen = match codec {
         Codec::None => each_produced(&header, records, &mut visit),
         _ => match is_small.then(|| in_scratch(codec, &header, records, &mut visit)) {
-            // A long batch, or a small one of many records that are equal, or a bomb.
+            // A long batch, or a small one that decompresses to a large size.
             None | Some(Err(Undecodable::TooLong(_))) => turns.take(|| {
                 let decoded = codec.decompress(records, RECORDS_BYTES_MAX)?;
                 each_produced(&header, &decoded, &mut visit)
@@ -121,7 +121,7 @@ fn unreadable(error: Undecodable) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// What a topic asks of each record.
+/// Requirements of a topic on each record.
 struct Rules {
     of_record: RecordRules,
     newest_ms: i64,

@@ -1,5 +1,5 @@
-//! Volumes of a daemon on this host: made and deleted over its REST interface, read and written
-//! through the ring.
+//! Volumes of a daemon on this host: managed through its REST interface, read and written through
+//! the ring.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,44 +21,44 @@ use super::ring_volume::RingVolume;
 use super::{Storage, StorageError, StorageErrorKind, StoredVolume, VOLUME_BYTES, VolumeClass};
 use crate::waiting;
 
-/// The daemon's sockets, in its run directory.
+/// Names of the daemon's sockets in its run directory.
 const API_SOCKET: &str = "api.sock";
 const RING_SOCKET: &str = "ring.sock";
 
-/// What the broker locks there: a file for those who may use the sockets. Any user can open the
-/// directory, and would keep every broker out by a lock of that.
+/// Name of the lock file there, with the permissions of the sockets. The directory itself is not
+/// locked, because any user can open it, and could block all brokers by locking it.
 const LOCK: &str = "broker.lock";
 
-/// How long the lock may be another's: of a broker that was killed, or of the daemon while it
+/// Maximum wait for the lock, which may be held by a killed broker, or by the daemon while it
 /// restores a volume.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Who the daemon is told that the volumes belong to.
+/// Owner of the volumes as told to the daemon.
 const OWNER: &str = "memlane-broker";
 
-/// A daemon that has gone is waited for so long before reads and writes fail.
+/// Time to wait for an unavailable daemon before reads and writes fail.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The volumes are looked for in each of so many rounds of questions: their list is long.
+/// Number of readiness checks per check of the volumes, whose list is long.
 const LOOK_ROUNDS: u32 = 10;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// A daemon, and the way to its volumes.
+/// Connection to a daemon and its volumes.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     rest: Client,
     ring: PathBuf,
     in_use: VolumesInUse,
     resting: Resting,
-    /// How often the daemon was asked whether it serves.
+    /// Number of readiness checks.
     round: Mutex<u32>,
-    /// Held: two brokers would write to the same topics.
+    /// Excludes a second broker, which would write to the same topics.
     _lock: FileLock,
 }
 
 impl Daemon {
-    /// The daemon that has its sockets in this directory, most often `/run/memlane`. Refused while
+    /// Connects to the daemon with its sockets in this directory, usually `/run/memlane`. Fails if
     /// another broker uses it.
     pub(crate) fn open(run_dir: &Path) -> anyhow::Result<Self> {
         let path = run_dir.join(LOCK);
@@ -94,7 +94,7 @@ impl Daemon {
         Ok((id, device))
     }
 
-    /// Looks for all volumes that are in use.
+    /// Checks that all volumes in use exist.
     fn look_for_volumes(&self) -> Result<(), StorageError> {
         let before = self.in_use.all();
         let volumes: Vec<Volume> = self.rest.get(api::VOLUMES_PATH).map_err(refused)?;
@@ -106,8 +106,8 @@ impl Daemon {
         }
     }
 
-    /// Has the daemon know whose a volume is that an earlier release made, or an image brought
-    /// back.
+    /// Sets the owner of a volume that an earlier release created, or that was restored from an
+    /// image.
     fn claim(&self, volume: &str) {
         let path = api::path_of(api::VOLUME_PATH, volume);
         let patch = VolumePatch { owner: Some(OWNER.to_owned()), ..VolumePatch::default() };
@@ -155,14 +155,14 @@ impl Storage for Daemon {
         Ok(volume)
     }
 
-    /// One that is not in use is not claimed.
+    /// Opens a volume without marking it as in use, or claiming it.
     fn peek(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
         let (_, device) = self.connect(name)?;
         Ok(Arc::new(RingVolume::new(device, Arc::new(()))))
     }
 
     fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError> {
-        // It is the owner itself that asks.
+        // The owner itself requests the change.
         let (name_now, force) = (Some(new_name.to_owned()), true);
         let patch = VolumePatch { name: name_now, force, ..VolumePatch::default() };
         let path = api::path_of(api::VOLUME_PATH, name);
@@ -183,7 +183,7 @@ impl Storage for Daemon {
     }
 
     fn delete(&self, name: &str) -> Result<(), StorageError> {
-        // The broker's own client of the ring has it open, and is disconnected by this.
+        // The broker's own ring connection to the volume is closed by this.
         let path = format!("{}?force=true", api::path_of(api::VOLUME_PATH, name));
         let taken = self.in_use.take(name);
         let deleted = self.rest.delete(&path).map_err(refused);
@@ -197,7 +197,7 @@ impl Storage for Daemon {
         let _ready: api::Health = self.rest.get(api::READINESS_PATH).map_err(refused)?;
         let mut round = self.round.lock().expect(NO_PANIC);
         if round.is_multiple_of(LOOK_ROUNDS) {
-            // Again in the next round where something is wrong.
+            // Repeated in the next round after an error.
             self.look_for_volumes()?;
         }
         *round = round.wrapping_add(1);
@@ -222,7 +222,7 @@ fn durability(asked: Durability) -> api::Durability {
     }
 }
 
-/// The choice that has this word in the interface.
+/// Returns the choice with this word in the REST interface.
 fn found<Choice: Copy, Word: PartialEq, const COUNT: usize>(
     choices: [Choice; COUNT],
     word_of: impl Fn(Choice) -> Word,
@@ -242,7 +242,7 @@ fn refused(error: RestError) -> StorageError {
             ProblemKind::NotSupported | ProblemKind::InvalidField => StorageErrorKind::Unsupported,
             _ => StorageErrorKind::Failed,
         },
-        // A console does not stand between the broker and its daemon.
+        // The broker does not connect to its daemon through a console.
         RestError::Unreachable(_) | RestError::RefusedByConsole { .. } | RestError::Other(_) => {
             StorageErrorKind::Failed
         }

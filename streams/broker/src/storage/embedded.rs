@@ -1,4 +1,4 @@
-//! A pool of the broker's own: for a first try, for tests, and where no daemon is wanted.
+//! Embedded pool of the broker, for evaluation, for tests, and for use without a daemon.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use volumes::{Durability, Engine, EngineOptions, VolumeError, VolumeErrorKind, V
 
 use super::{Storage, StorageError, StorageErrorKind, StoredVolume, VOLUME_BYTES, VolumeClass};
 
-/// More than there are processors, so that threads which wait for a disk hold no other up.
+/// More than the number of processors, so that threads that wait for a disk do not block others.
 const LANE_COUNT: usize = 8;
 
-/// Where the pool is, and how large.
+/// Location and size of the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct EmbeddedPool {
     pub(crate) size_bytes: u64,
-    /// A file on tmpfs that outlives the broker. Without one, the pool ends with the broker.
+    /// File on tmpfs that outlives the broker. Without it, the pool ends with the broker.
     pub(crate) file: Option<PathBuf>,
 }
 
@@ -43,7 +43,7 @@ impl Embedded {
         let size_bytes = pool.size_bytes.next_multiple_of(2 << 20);
         let region = Region::open(&RegionSpec { path: path.clone(), size_bytes })?;
         if is_temporary {
-            // The memory stays as long as it is mapped, and no longer.
+            // The memory is freed when it is unmapped.
             std::fs::remove_file(&path)
                 .with_context(|| format!("cannot remove {}", path.display()))?;
         }
@@ -106,13 +106,13 @@ impl Storage for Embedded {
         self.engine.delete_volume(name).map_err(refused)
     }
 
-    /// The pool is in this process.
+    /// Always succeeds: the pool is part of this process.
     fn reach(&self) -> Result<(), StorageError> {
         Ok(())
     }
 }
 
-/// A pool of the broker's own has neither journal nor images.
+/// Checks a class. An embedded pool has neither journal nor images.
 fn check(class: VolumeClass) -> Result<(), StorageError> {
     match class.durability {
         Durability::Ram => Ok(()),

@@ -1,19 +1,19 @@
-//! Volumes of a daemon that this broker has open. It tells those that somebody took away from those
-//! that the broker deleted itself, and never waits.
+//! Volumes of a daemon that the broker has open. Distinguishes volumes that others deleted from
+//! those that the broker deleted. Never blocks.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Volumes that are missing are named in a message, up to so many.
+/// Maximum number of missing volumes named in a message.
 const NAMED_MAX: usize = 8;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// The volumes that are open.
+/// Open volumes.
 #[derive(Debug, Default)]
 pub(super) struct VolumesInUse(Mutex<Vec<InUse>>);
 
-/// A volume, for as long as somebody holds it.
+/// A volume while it is held.
 #[derive(Clone, Debug)]
 pub(super) struct InUse {
     held: Weak<()>,
@@ -21,11 +21,11 @@ pub(super) struct InUse {
     name: String,
 }
 
-/// The owners of volumes by their ids, as a daemon told them.
+/// Owners of volumes by volume id, as reported by the daemon.
 pub(super) type Owners = BTreeMap<u64, Option<String>>;
 
 impl VolumesInUse {
-    /// Notes a volume until what this returns is dropped.
+    /// Registers a volume until the result is dropped.
     pub(super) fn hold(&self, id: u64, name: String) -> Arc<()> {
         let held = Arc::new(());
         let mut volumes = self.0.lock().expect(NO_PANIC);
@@ -39,12 +39,12 @@ impl VolumesInUse {
         volumes.iter_mut().filter(|it| it.id == id).for_each(|it| name.clone_into(&mut it.name));
     }
 
-    /// Takes a volume off that is about to be deleted, though requests may still hold it.
+    /// Removes a volume that is about to be deleted, even if requests still hold it.
     pub(super) fn take(&self, name: &str) -> Vec<InUse> {
         self.0.lock().expect(NO_PANIC).extract_if(.., |it| it.name == name).collect()
     }
 
-    /// The volume was not deleted.
+    /// Registers a volume again that was not deleted.
     pub(super) fn put_back(&self, taken: Vec<InUse>) {
         self.0.lock().expect(NO_PANIC).extend(taken);
     }
@@ -54,14 +54,14 @@ impl VolumesInUse {
         volumes.iter().filter(|it| it.held.strong_count() > 0).cloned().collect()
     }
 
-    /// The names of those that a daemon has, and that belong to nobody.
+    /// Returns the names of volumes that exist in the daemon without an owner.
     pub(super) fn unowned(&self, owners: &Owners) -> Vec<String> {
         let is_unowned = |it: &InUse| matches!(owners.get(&it.id), Some(None));
         self.all().into_iter().filter(is_unowned).map(|it| it.name).collect()
     }
 
-    /// Warnings about volumes that a daemon does not have although they were in use before it was
-    /// asked, and are now.
+    /// Returns a warning about volumes that are missing in the daemon, although they were in use
+    /// before the request and still are.
     pub(super) fn missing(&self, before: &[InUse], owners: &Owners) -> Option<String> {
         let before: HashSet<_> = before.iter().map(|it| it.id).collect();
         let mut missing = self.all();

@@ -1,4 +1,4 @@
-//! Where the volumes of topics come from: a pool of the broker's own, or a daemon's.
+//! Storage of topics' volumes: an embedded pool, or a daemon.
 
 mod daemon;
 mod embedded;
@@ -19,14 +19,14 @@ pub(crate) use embedded::{Embedded, EmbeddedPool};
 #[cfg(test)]
 pub(crate) use unreliable::{Failing, LostAnswers, Unreliable};
 
-/// Each topic's volume has all the addresses that a volume can have.
+/// Size of each topic's volume: the maximum address space.
 const VOLUME_BYTES: u64 = 64 << 40;
 
-/// The volumes of what the broker knows of groups and transactions, and of what SQL made. No
-/// topic's volume has a name like these.
+/// Names of the volumes for the state of groups and transactions, and for SQL definitions. No
+/// topic's volume has such a name.
 pub(crate) const STATE_VOLUMES: [&str; 2] = ["broker-state", "broker-definitions"];
 
-/// Class of a volume, as the topic's owner asked.
+/// Class of a volume, as set by the topic's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeClass {
     pub(crate) durability: Durability,
@@ -34,7 +34,7 @@ pub(crate) struct VolumeClass {
 }
 
 impl VolumeClass {
-    /// Value of a setting of topics that says how their volumes are kept.
+    /// Returns the value of a topic setting that determines the class.
     pub(crate) fn value(self, setting: &str) -> Option<&'static str> {
         match setting {
             "memlane.durability" => Some(self.durability.name()),
@@ -44,27 +44,28 @@ impl VolumeClass {
     }
 }
 
-/// A volume that is there.
+/// An existing volume.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredVolume {
     pub(crate) name: String,
     pub(crate) class: VolumeClass,
 }
 
-/// The class of a refusal, as far as clients can act on it.
+/// Kind of a failed request, as far as clients can react to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StorageErrorKind {
     Exists,
     Missing,
     NoSpace,
-    /// There are as many volumes as there can be, or as many durable ones.
+    /// The maximum number of volumes, or of durable ones, is reached.
     TooMany,
-    /// What was asked for cannot be had here, such as class `journal` without a journal.
+    /// The storage does not support the request, such as class `journal` without a journal.
     Unsupported,
     Failed,
 }
 
-/// A refused or failed request; the text says what was attempted on which volume, and why not.
+/// A rejected or failed request. The text contains the attempted operation, the volume and the
+/// reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub(crate) struct StorageError {
@@ -78,22 +79,22 @@ impl StorageError {
     }
 }
 
-/// A set of volumes by name. Calls may wait, and are for threads that may.
+/// A set of volumes by name. Calls may block.
 pub(crate) trait Storage: Send + Sync {
     fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError>;
     fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError>;
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError>;
 
-    /// The same of a volume that may not be the broker's, to look at it.
+    /// Opens a volume for inspection that may not belong to the broker.
     fn peek(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
         self.open(name)
     }
 
-    /// Gives a volume another name, which no volume has. Those who have it open keep it.
+    /// Renames a volume. The new name must be unused. Open volumes remain open.
     fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError>;
     fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError>;
     fn delete(&self, name: &str) -> Result<(), StorageError>;
 
-    /// Asks whether volumes can be reached now, and all that are open are there.
+    /// Checks that volumes are accessible now, and that all open ones exist.
     fn reach(&self) -> Result<(), StorageError>;
 }

@@ -1,5 +1,5 @@
-//! Connections to volumes that are not used: the daemon has places for some hundreds of one user,
-//! and a broker may have thousands of topics.
+//! Connections to idle volumes are closed: the daemon accepts a few hundred per user, but a broker
+//! may have thousands of topics.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use super::ring_volume::RingVolume;
 
-/// With no more volumes than this all stay connected.
+/// Number of volumes up to which all stay connected.
 const CONNECTED_MAX: usize = 128;
 
-/// So many are opened before it is looked which of them rest.
+/// Number of opened volumes after which idle ones are looked for.
 const OPENED_MAX: usize = 32;
 
-/// Where more than this are in use, also those rest that are not in the middle of a request: the
-/// places go round, and none waits long for one.
+/// Number of connections above which all without a request in progress are closed, so that
+/// connections rotate and no volume waits long for one.
 const USED_MAX: usize = 192;
 
-/// How often it is looked else.
+/// Interval of checks otherwise.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// All volumes, of which those give their connections back that are not used, while there are many.
+/// All volumes. While there are many, idle ones are disconnected.
 #[derive(Debug)]
 pub(super) struct Resting {
     volumes: Arc<Mutex<Volumes>>,
-    /// The thread ends with it.
+    /// Ends the thread on drop.
     _stop: Sender<()>,
 }
 

@@ -1,4 +1,4 @@
-//! A volume of a daemon, through the ring, as a block device.
+//! Block device for a volume of a daemon, through the ring.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use sdk::{ClientError, Device};
 
 use crate::waiting;
 
-/// A client that reconnects when the daemon comes back, and repeats what was not answered.
+/// Ring client that reconnects when the daemon returns, and repeats unanswered requests.
 #[derive(Debug)]
 pub(super) struct RingVolume {
     device: Device,
     size_bytes: u64,
-    /// For as long as the volume is in use.
+    /// Marks the volume as in use.
     _held: Arc<()>,
 }
 
@@ -29,8 +29,8 @@ impl RingVolume {
 }
 
 impl RingVolume {
-    /// Gives the connection back if it was not used since the last call. Returns whether there is
-    /// none.
+    /// Disconnects if the connection was not used since the last call. Returns whether it is
+    /// disconnected.
     pub(super) fn rests(&self) -> bool {
         self.device.rest()
     }
@@ -43,7 +43,7 @@ impl BlockDevice for RingVolume {
 
     fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         let range = ByteRange::new(offset_bytes, into.len() as u64);
-        // The ring takes requests of any length in pieces; what is read into them is one copy.
+        // The ring client splits long requests. Reading takes one copy.
         self.device.read(offset_bytes, into).map_err(|error| failed(Action::Read, range, error))
     }
 
@@ -83,7 +83,7 @@ impl BlockDevice for RingVolume {
         self.device.is_read_only()
     }
 
-    /// The ring says nothing of what is mapped, so all of it counts as data.
+    /// The ring does not report mapped extents, so everything counts as data.
     fn extents(&self, range: ByteRange, _: usize) -> Result<Vec<Extent>, DeviceError> {
         Ok(vec![Extent { range, kind: ExtentKind::Data }])
     }
@@ -95,9 +95,9 @@ fn failed(action: Action, range: ByteRange, error: ClientError) -> DeviceError {
         Errno::ROFS | Errno::PERM => DeviceErrorKind::ReadOnly,
         Errno::NODEV => DeviceErrorKind::Gone,
         Errno::INVAL => DeviceErrorKind::OutOfRange,
-        // What a flush fails with where stable storage did not take it.
+        // Error of a flush when stable storage failed.
         Errno::IO if action == Action::Flush => DeviceErrorKind::NotDurable,
-        // Stored bytes are damaged, or the daemon did not come back: the source says which.
+        // Stored data is damaged, or the daemon did not return: see the source.
         _ => DeviceErrorKind::Corrupt,
     };
     let mut failed = DeviceError::new(kind, action, range);

@@ -1,4 +1,4 @@
-//! A pool that fails as a daemon does that is away or dies before it answers, for tests.
+//! Storage for tests that fails like a daemon that is unavailable, or dies before it replies.
 
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,21 +12,21 @@ use super::{Embedded, Storage, StorageError, StorageErrorKind, StoredVolume, Vol
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Operations that fail now.
+/// Operations that fail at present.
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     pub(crate) flushes: AtomicBool,
-    /// All that volumes are for.
+    /// All accesses to volumes.
     pub(crate) volumes: AtomicBool,
-    /// All that is asked for, and is not done.
+    /// All management requests, which are not executed.
     pub(crate) requests: AtomicBool,
     answers: Mutex<LostAnswers>,
 }
 
-/// Requests that are done and whose answers are lost.
+/// Requests that are executed, but whose replies are lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LostAnswers {
-    /// So many come before.
+    /// Number of successful requests before.
     pub(crate) after: u32,
     pub(crate) count: u32,
 }

@@ -1,18 +1,17 @@
-//! Current values as a stream: those that are there at one instant, then each change, in order.
+//! Change feeds: the current values at one instant, then each change, in order.
 //!
 //! ```text
 //! following thread ─▶ ChangeFeeds of a partition ─▶ ChangeFeed ─▶ whoever asked takes
 //!     changes                                         Snapshot, Change, Change, Snapshot, …
 //! ```
 //!
-//! A snapshot stands between the changes that are in it and those that are not: with the changes
-//! behind it, it has no gap and nothing twice. The thread that follows the partition never waits
-//! for who takes: a feed that holds too much breaks, and another is to be made. Where there are no
-//! feeds, nothing is read and nothing kept.
+//! A snapshot is ordered among the changes: it contains all earlier changes and no later ones.
+//! Snapshot and later changes together have no gaps or duplicates. The thread that follows the
+//! partition never waits for consumers: a feed with too many pending changes breaks, and must be
+//! replaced by a new one. Without feeds, old records are neither read nor kept.
 //!
-//! To use it: [`ChangeFeeds::add`] on the partition, wake its followers (`watchers.wake()`), then
-//! [`ChangeFeed::take`] whenever the notify of the feed says so. The topic must keep current
-//! values.
+//! Usage: [`ChangeFeeds::add`] on the partition, wake its followers (`watchers.wake()`), then call
+//! [`ChangeFeed::take`] when the feed's notify is signalled. The topic must keep current values.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
@@ -25,13 +24,13 @@ use values::{Change, Snapshot, Values, ValuesError, read_record};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// What one feed holds of changes that were not taken.
+/// Maximum bytes of pending changes in a feed.
 const FEED_BYTES_MAX: usize = 64 << 20;
 
-/// What a change takes besides keys, values and headers.
+/// Overhead of a change besides keys, values and headers.
 const CHANGE_BYTES: usize = 256;
 
-/// A record, kept beside its batch.
+/// An owned copy of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeptRecord {
     pub(crate) offset: i64,
@@ -65,15 +64,15 @@ impl KeptRecord {
     }
 }
 
-/// A change of one key's current value.
+/// A change of the current value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ValueChange {
-    /// Offset of the record that made it; `None` where the old one has expired, or went with the
-    /// start of the log.
+    /// Offset of the record that caused it; `None` if the old value has expired, or was deleted at
+    /// the start of the log.
     pub(crate) offset: Option<i64>,
-    /// The value that the key had.
+    /// Previous value of the key.
     pub(crate) old: Option<KeptRecord>,
-    /// The value that it has now.
+    /// New value of the key.
     pub(crate) new: Option<KeptRecord>,
 }
 
@@ -88,31 +87,31 @@ impl ValueChange {
     }
 }
 
-/// Item that comes out of a feed.
+/// Item of a feed.
 #[derive(Clone, Debug)]
 pub(crate) enum FeedItem {
-    /// The values after all changes that came before it. Values that have expired and were not
-    /// swept yet are among them, and told of as changes later: they are to be read as of a time
-    /// before all others (`i64::MIN`).
+    /// The values after all preceding changes. They include expired values that were not swept yet,
+    /// whose changes follow later. Therefore it must be read as of a time before all others
+    /// (`i64::MIN`).
     Snapshot(Arc<Snapshot>),
     Change(Arc<ValueChange>),
 }
 
-/// Why a feed gives no more.
+/// Reasons why a feed ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// It held more than it may.
+    /// Its pending changes exceeded the limit.
     Behind,
-    /// The partition is followed no more, or from the beginning: the topic was deleted, it keeps
-    /// current values no more, the storage failed, or the broker stops.
+    /// The partition is no longer followed, or is followed from the beginning: the topic was
+    /// deleted or no longer keeps current values, the storage failed, or the broker stops.
     Unfollowed,
 }
 
-/// One who is told of the changes of a partition, as long as it is held.
+/// Subscription to the changes of a partition, which ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct ChangeFeed {
     state: Mutex<FeedState>,
-    /// Is notified when there is something to take.
+    /// Signalled when items are available.
     notify: Arc<Notify>,
 }
 
@@ -121,18 +120,18 @@ struct FeedState {
     items: VecDeque<FeedItem>,
     bytes: usize,
     wants_snapshot: bool,
-    /// Whether it had its first snapshot: changes before that are not for it.
+    /// True after the first snapshot. Earlier changes are not delivered.
     is_told: bool,
     applied: i64,
     broken: Option<Broken>,
 }
 
 impl ChangeFeed {
-    /// Takes all that is there. Returns the offset up to which the partition was followed: all
-    /// changes by records before it have been taken, once the first snapshot has.
+    /// Takes all pending items. Returns the offset up to which the partition was followed: all
+    /// changes by earlier records have been taken, if the first snapshot has.
     ///
     /// # Errors
-    /// The feed is broken; what was not taken is lost.
+    /// The feed is broken. Pending items are lost.
     pub(crate) fn take(&self, into: &mut Vec<FeedItem>) -> Result<i64, Broken> {
         let mut state = self.state.lock().expect(NO_PANIC);
         if let Some(broken) = state.broken {
@@ -143,8 +142,8 @@ impl ChangeFeed {
         Ok(state.applied)
     }
 
-    /// Has another snapshot come among the changes. The first comes without being asked for. The
-    /// partition's followers have to be woken.
+    /// Requests another snapshot among the changes. The first one needs no request. The caller must
+    /// wake the partition's followers.
     pub(crate) fn ask_for_snapshot(&self) {
         self.state.lock().expect(NO_PANIC).wants_snapshot = true;
     }
@@ -192,12 +191,12 @@ impl FeedState {
     }
 }
 
-/// The feeds of one partition.
+/// Feeds of one partition.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeFeeds(Mutex<Vec<Weak<ChangeFeed>>>);
 
 impl ChangeFeeds {
-    /// A feed whose first snapshot comes when the partition is followed next.
+    /// Adds a feed. Its first snapshot follows when the partition is processed next.
     pub(crate) fn add(&self, notify: Arc<Notify>) -> Arc<ChangeFeed> {
         let state = FeedState {
             items: VecDeque::new(),
@@ -212,8 +211,8 @@ impl ChangeFeeds {
         feed
     }
 
-    /// Those that are held, with a snapshot of `values` for those that want one and can have it
-    /// yet. For the thread that follows, before it goes on.
+    /// Returns the feeds in use. Those that requested a snapshot get one of `values`, if it can be
+    /// taken now. Called by the follower thread before it proceeds.
     pub(crate) fn held(&self, values: &Values) -> Vec<Arc<ChangeFeed>> {
         let mut held = Vec::new();
         self.0.lock().expect(NO_PANIC).retain(|it| {
@@ -232,7 +231,7 @@ impl ChangeFeeds {
         held
     }
 
-    /// Breaks all feeds. For the thread that follows, where it ends or begins anew.
+    /// Breaks all feeds. Called by the follower thread when it ends or restarts.
     pub(crate) fn break_all(&self) {
         for feed in self.0.lock().expect(NO_PANIC).drain(..).filter_map(|it| it.upgrade()) {
             feed.state.lock().expect(NO_PANIC).break_off(Broken::Unfollowed);
@@ -241,7 +240,7 @@ impl ChangeFeeds {
     }
 }
 
-/// Tells feeds of changes as a follower tells of them.
+/// Delivers changes from a follower to feeds.
 pub(crate) struct FeedWriter<'a> {
     feeds: &'a [Arc<ChangeFeed>],
     buffer: Vec<u8>,
@@ -266,17 +265,17 @@ impl<'a> FeedWriter<'a> {
         }
     }
 
-    /// Says up to where the partition was followed.
+    /// Sets the offset up to which the partition was followed.
     ///
     /// # Errors
-    /// An old record could not be read: all feeds have to be broken.
+    /// An old record could not be read. The caller must break all feeds.
     pub(crate) fn end(self, applied: i64) -> Result<(), ValuesError> {
         self.feeds.iter().for_each(|feed| feed.set_applied(applied));
         self.failed.map_or(Ok(()), Err)
     }
 }
 
-/// Keeps a change with the record that was the value before.
+/// Converts a change to an owned one, with the record of the old value.
 pub(crate) fn read_change(
     change: &Change<'_>,
     log: &PinnedLog,

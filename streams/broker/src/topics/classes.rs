@@ -1,8 +1,8 @@
-//! Classes of the volumes of topics: what the settings of topics say, and what is true of the
-//! volumes, which their owners may change beside the broker.
+//! Classes of topics' volumes: those in the settings of topics, and the actual ones, which can be
+//! changed without the broker.
 //!
-//! A volume and the settings of its topic are changed one after the other, and the broker or the
-//! daemon may die in between. What is told of a topic is what is true of its volume.
+//! A volume and its topic's settings are changed one after the other, and the broker or daemon may
+//! die in between. The broker reports the actual class of the volume.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -13,14 +13,14 @@ use super::{OpenTopic, Refusal, Topics, of_storage};
 use crate::storage::{STATE_VOLUMES, StorageError, VolumeClass};
 
 impl Topics {
-    /// Has the volume of a topic kept so. After an error it may be, or be as before, which is
-    /// looked at soon. May wait for its disk.
+    /// Sets the class of a topic's volume. After an error the class is unknown, and is checked
+    /// soon. May wait for its disk.
     pub(super) fn set_class(&self, topic: &OpenTopic, class: VolumeClass) -> Result<(), Refusal> {
         if class.durability == Durability::Journal {
             topic.expect_waits();
         }
         let set = self.storage.volumes().and_then(|volumes| {
-            // Where it is kept so already, nothing waits for a disk.
+            // Without a change, nothing waits for a disk.
             let is_kept = volumes.iter().any(|it| it.name == topic.volume && it.class == class);
             if is_kept { Ok(()) } else { self.storage.set_class(&topic.volume, class) }
         });
@@ -31,27 +31,27 @@ impl Topics {
         set.map_err(of_storage)
     }
 
-    /// Has it looked soon how volumes are kept.
+    /// Requests an early check of the volumes' classes.
     fn note_class_unsure(&self) {
         self.is_a_class_unsure.store(true, Ordering::Relaxed);
     }
 
-    /// Looks how volumes are kept, which their owners may change beside the broker. May wait.
+    /// Reads the actual classes of volumes, which can be changed without the broker. May block.
     pub(super) fn look_at_classes(&self) -> Result<(), StorageError> {
-        // Before: after a change that fails meanwhile it is looked again.
+        // Reset first, so that a concurrent change that fails causes another check.
         self.is_a_class_unsure.store(false, Ordering::Relaxed);
         let volumes = self.storage.volumes().inspect_err(|_| self.note_class_unsure())?;
         let kept: HashMap<_, _> = volumes.into_iter().map(|it| (it.name, it.class)).collect();
         for topic in self.all() {
-            // The owner of the topic may be changing it, and knows what comes of that.
+            // A thread that is changing the topic sets the class itself.
             let Ok(_one) = topic.changing.try_lock() else { continue };
             kept.get(&topic.volume).iter().for_each(|class| topic.note_kept(**class));
         }
         Ok(())
     }
 
-    /// Has a topic's volume kept at least as its settings say: they are older where the default
-    /// changed, or where the broker died while the topic was changed.
+    /// Raises the class of a topic's volume to its settings. They differ if the default changed, or
+    /// the broker died during a change of the topic.
     pub(super) fn reconcile(
         &self,
         topic: OpenTopic,
@@ -69,7 +69,7 @@ impl Topics {
         Ok(topic)
     }
 
-    /// Has the state of the broker kept as well as a topic of this class, before there is one.
+    /// Makes the broker's state as durable as a topic of this class, before that topic exists.
     pub(super) fn keep_state_as_well(
         &self,
         state: &mut VolumeClass,
@@ -78,7 +78,7 @@ impl Topics {
         if class.durability > state.durability {
             let stronger = VolumeClass { durability: class.durability, ..*state };
             if class.durability == Durability::Journal {
-                // It may also be that the change is made and not answered.
+                // Set first, because the change may succeed although its reply is lost.
                 self.state_waits.store(true, Ordering::Relaxed);
             }
             for volume in STATE_VOLUMES {
@@ -117,7 +117,7 @@ mod tests {
             Self { pool, failing: Arc::default(), _folder: folder }
         }
 
-        /// As a broker does that is started now.
+        /// Opens the topics, like a starting broker.
         fn open(&self) -> Arc<Topics> {
             let (pool, failing) = (Arc::clone(&self.pool), Arc::clone(&self.failing));
             let storage = Arc::new(Unreliable { pool, failing });
@@ -143,7 +143,7 @@ mod tests {
         })
     }
 
-    /// What the settings say, and what is told of the volume.
+    /// Returns the reduction in the settings, and the reported one of the volume.
     fn reductions(topics: &Topics) -> (Reduction, Reduction) {
         let topic = topics.by_name("orders").expect("it is served");
         (topic.settings().class.reduction, topic.kept().reduction)
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(reductions(&topics), half_way, "the broker has died");
         set(&topics, NAME, "compress").expect("it is completed");
         assert_eq!(reductions(&topics), (Reduction::Compress, Reduction::Compress));
-        // One that is made and not answered: the volumes are asked for first.
+        // The change succeeds, but its reply is lost. Volumes are listed first.
         world.failing.lose_answers(LostAnswers { after: 1, count: 1 });
         set(&topics, NAME, "full").expect_err("the answer is lost");
         topics.look_at_classes().expect("they are there");

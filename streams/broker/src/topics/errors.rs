@@ -1,4 +1,4 @@
-//! Errors of the storage and of the log, as refusals.
+//! Conversion of errors of the storage and the log to rejections.
 
 use kafka_protocol::error::ResponseError;
 use record_log::{LogError, LogErrorKind};
@@ -11,7 +11,7 @@ pub(super) fn of_storage(error: StorageError) -> Refusal {
         StorageErrorKind::Exists => ResponseError::TopicAlreadyExists,
         StorageErrorKind::Missing => ResponseError::UnknownTopicOrPartition,
         StorageErrorKind::Unsupported => ResponseError::InvalidConfig,
-        // Not one that clients repeat until it is done.
+        // An error that clients do not retry.
         StorageErrorKind::TooMany => {
             let what = format!("cannot create the topic's volume: {error}");
             return Refusal::new(ResponseError::PolicyViolation, what);
@@ -21,7 +21,7 @@ pub(super) fn of_storage(error: StorageError) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// An error of the log in words, with its causes.
+/// Converts an error of the log, with its chain of causes.
 pub(super) fn of_log(error: LogError) -> Refusal {
     let mut message = error.to_string();
     let mut cause = error.source.as_deref().map(|it| it as &dyn std::error::Error);
@@ -32,10 +32,10 @@ pub(super) fn of_log(error: LogError) -> Refusal {
     Refusal::new(error_of(error.kind), message)
 }
 
-/// Kafka's error for one of the log's.
+/// Returns Kafka's error for a kind of log error.
 pub(crate) fn error_of(kind: LogErrorKind) -> ResponseError {
     match kind {
-        // Producers try again: retention, or the owner, makes room.
+        // Producers retry after retention or the owner has freed space.
         LogErrorKind::NoSpace | LogErrorKind::NotDurable => ResponseError::NotEnoughReplicas,
         LogErrorKind::NotALog | LogErrorKind::Damaged | LogErrorKind::Device => {
             ResponseError::KafkaStorageError

@@ -1,4 +1,4 @@
-//! The topics that the broker serves: one volume each, found by name and by id.
+//! Topics of the broker: one volume each, indexed by name and by id.
 
 mod change_feeds;
 mod classes;
@@ -48,24 +48,24 @@ use unsettled::Unsettled;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Volumes of topics have names that begin so.
+/// Prefix of the names of topics' volumes.
 const VOLUME_PREFIX: &str = "topic.";
 
-/// And those of topics that are being made so, before an id.
+/// Prefix of the names of volumes of topics under creation. The topic's id follows.
 const HALF_MADE_PREFIX: &str = "half-made-topic.";
 
-/// What volumes may be called at most.
+/// Maximum length of the name of a volume.
 const VOLUME_NAME_MAX: usize = 63;
 
-/// Topics whose objects are kept whole: twice as many as one owner has.
+/// Maximum number of topics with `memlane.values=merge`: twice as many as one owner can have.
 pub(crate) const MERGING_COUNT_MAX: usize = 200;
 
-/// Segments that a partition consists of at least where retention by size has the last word, unless
-/// they were shorter than this.
+/// Minimum number of segments of a partition with retention by size only, unless they would be
+/// shorter than `SEGMENT_BYTES_LIKED_MIN`.
 const SEGMENTS_IN_RETENTION: u64 = 4;
 const SEGMENT_BYTES_LIKED_MIN: u64 = 1 << 20;
 
-/// A refusal: Kafka's error for the client's code, and a sentence for people.
+/// A rejected request: Kafka's error for client programs, and a message for people.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) error: ResponseError,
@@ -77,13 +77,13 @@ impl Refusal {
         Self { error, message: message.into() }
     }
 
-    /// There is no topic of that name.
+    /// Returns the error for an unknown topic name.
     pub(crate) fn no_topic(name: &str) -> Self {
         Self::new(ResponseError::UnknownTopicOrPartition, format!("there is no topic {name:?}"))
     }
 }
 
-/// A topic that is to be made.
+/// Definition of a topic to be created.
 #[derive(Clone, Debug)]
 pub(crate) struct NewTopic {
     pub(crate) name: String,
@@ -91,37 +91,39 @@ pub(crate) struct NewTopic {
     pub(crate) settings: BTreeMap<String, String>,
     /// True if the broker fills it from another topic.
     pub(crate) is_derived: bool,
-    /// Who takes its place.
+    /// Owner whose share of the limits the topic takes.
     pub(crate) owner: Owner,
 }
 
-/// Changes what the owner of a topic has set.
+/// Function that changes the settings of a topic that its owner has set.
 pub(crate) type Change<'a> = dyn Fn(&mut BTreeMap<String, String>) -> Result<(), Refusal> + 'a;
 
-/// Forgets what is remembered elsewhere of a topic of this name. May wait.
+/// Function that deletes state about a topic name outside of its topic, such as committed offsets.
+/// May block.
 pub(crate) type Forget = dyn Fn(&str) -> Result<(), Refusal> + Send + Sync;
 
-/// Is shown a topic that was not served before. May wait.
+/// Function that is called for a topic that was not served before. May block.
 pub(crate) type Meet = dyn Fn(&Arc<OpenTopic>) + Send + Sync;
 
 pub(crate) struct Topics {
     storage: Arc<dyn Storage>,
-    /// Settings of topics that do not say.
+    /// Default settings of topics.
     pub(crate) defaults: BTreeMap<String, String>,
     unserved: Unserved,
     table: RwLock<Table>,
-    /// Grows whenever a topic comes, goes or gets partitions.
+    /// Incremented when a topic is created or deleted, or gets partitions.
     version: AtomicU64,
-    /// How the state of groups, transactions and definitions is kept. Held by the one thread that
-    /// changes what topics there are, after the lock of the topic that it changes.
+    /// Class of the volumes with the state of groups, transactions and definitions. The lock
+    /// serializes creation and deletion of topics; it is taken after the lock of the changed topic.
     changing: Mutex<VolumeClass>,
-    /// Of the coordinator of groups, which begins after the topics.
+    /// Hooks of the group coordinator, which starts after the topics.
     forget: OnceLock<Box<Forget>>,
     meet: OnceLock<Box<Meet>>,
     unsettled: Mutex<Vec<Unsettled>>,
-    /// Whether a flush of that state waits for a disk.
+    /// True if a flush of that state waits for a disk.
     state_waits: AtomicBool,
-    /// True while a volume may be kept in another way than is known, as after a lost answer.
+    /// True while the class of a volume may differ from the known one, for example after a lost
+    /// reply.
     is_a_class_unsure: AtomicBool,
 }
 
@@ -133,15 +135,15 @@ struct Table {
 }
 
 impl Topics {
-    /// Opens all topics that the storage holds. A volume that is kept worse than the settings of
-    /// its topic say is kept as they say from now on. Those that wait for a disk wait alone.
+    /// Opens all topics in the storage. A volume whose class is weaker than its topic's settings is
+    /// changed to the class in the settings. Topics that wait for a disk delay no others.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         defaults: BTreeMap<String, String>,
     ) -> anyhow::Result<Arc<Self>> {
         let settings = TopicSettings::new(BTreeMap::new(), &defaults);
         let class = settings.map_err(anyhow::Error::msg)?.class;
-        // The pages of the state are stored as they are.
+        // The pages of the state are stored without reduction.
         let changing = Mutex::new(VolumeClass { reduction: Reduction::None, ..class });
         let (unserved, table, version, forget, meet) = Default::default();
         let (unsettled, state_waits, is_a_class_unsure) = Default::default();
@@ -175,25 +177,25 @@ impl Topics {
         Ok(topics)
     }
 
-    /// Has `forget` succeed before a topic of a name is there. Set once.
+    /// Sets `forget`, which must succeed before a topic is created. Called once.
     pub(crate) fn set_forget(&self, forget: Box<Forget>) {
         assert!(self.forget.set(forget).is_ok(), "one coordinator remembers topics");
     }
 
-    /// Shows `meet` each topic that is served later than others. Set once.
+    /// Sets `meet`, which is called for each topic that is served later than others. Called once.
     pub(crate) fn set_meet(&self, meet: Box<Meet>) {
         assert!(self.meet.set(meet).is_ok(), "one coordinator knows of producers");
     }
 
-    /// Class of the volumes that keep the state of groups, transactions and definitions: as well as
-    /// the topic that is kept best, since it speaks of the records of all.
+    /// Returns the class of the volumes with the state of groups, transactions and definitions:
+    /// that of the most durable topic, because the state refers to the records of all topics.
     pub(crate) fn state_class(&self) -> VolumeClass {
         *self.changing.lock().expect(NO_PANIC)
     }
 
-    /// Returns whether a flush of that state may wait for a disk. Never waits itself.
+    /// Returns whether a flush of that state may wait for a disk. Never blocks.
     pub(crate) fn state_waits_for_disk(&self) -> bool {
-        // Relaxed: a flush that begins before the change is over meets the volume as it was.
+        // Relaxed: a flush that starts before the change is complete still finds the old class.
         self.state_waits.load(Ordering::Relaxed)
     }
 
@@ -226,12 +228,12 @@ impl Topics {
         self.table.read().expect(NO_PANIC).by_id.get(&id).map(Arc::clone)
     }
 
-    /// All of them, by name.
+    /// Returns all topics, sorted by name.
     pub(crate) fn all(&self) -> Vec<Arc<OpenTopic>> {
         self.table.read().expect(NO_PANIC).by_name.values().map(Arc::clone).collect()
     }
 
-    /// Makes a topic, which is durable when this returns. May wait.
+    /// Creates a topic. It is durable on return. May block.
     pub(crate) fn create(&self, new: &NewTopic) -> Result<Arc<OpenTopic>, Refusal> {
         let mut state = self.changing.lock().expect(NO_PANIC);
         let settings = self.check(new)?;
@@ -243,7 +245,7 @@ impl Topics {
         Ok(self.insert(topic, new.owner))
     }
 
-    /// The settings that a topic would have if it were made now. May wait.
+    /// Returns the settings of the topic if it were created now. May block.
     pub(crate) fn check_new(&self, new: &NewTopic) -> Result<TopicSettings, Refusal> {
         let _one = self.changing.lock().expect(NO_PANIC);
         self.check(new)
@@ -278,8 +280,9 @@ impl Topics {
         places.check(new.owner, &settings).map(|()| settings)
     }
 
-    /// Makes the topic on a volume of a name that says so, and then gives that its own: a volume
-    /// with a topic's name holds the whole topic, of which nothing is remembered from before.
+    /// Creates the topic on a volume with a temporary name, and then renames the volume. Therefore
+    /// a volume with a topic's name contains the complete topic, and no state of an earlier one
+    /// applies to it.
     fn make(&self, new: &NewTopic, settings: TopicSettings) -> Result<OpenTopic, Refusal> {
         let id = Uuid::from_bytes(random_id());
         let (half_made, volume) = (half_made_name(id), volume_name(&new.name, id));
@@ -317,7 +320,8 @@ impl Topics {
         }
     }
 
-    /// The topic of this id, if it has its name although the daemon died before it said so.
+    /// Returns the topic with this id if its volume was renamed although the daemon died before it
+    /// replied.
     fn find_unanswered(
         &self,
         volume: &str,
@@ -337,7 +341,8 @@ impl Topics {
         Err(refusal)
     }
 
-    /// A topic whose metrics would be the same, as Kafka has it: dots and underscores are one.
+    /// Returns a topic with a colliding name, as in Kafka: dots and underscores are equal in names
+    /// of metrics.
     fn colliding(&self, name: &str) -> Option<Arc<str>> {
         let plain = |letter: u8| if letter == b'.' { b'_' } else { letter };
         let is_same = |known: &str| {
@@ -347,7 +352,8 @@ impl Topics {
         table.by_name.keys().find(|known| is_same(known)).map(Arc::clone)
     }
 
-    /// Deletes a topic for good. Requests that go on meet a volume that is gone. May wait.
+    /// Deletes a topic permanently. Requests in progress fail because the volume is missing. May
+    /// block.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Refusal> {
         let topic = self.demand(name)?;
         let _own = self.lock_to_change(&topic)?;
@@ -356,7 +362,7 @@ impl Topics {
         self.check_served(&topic)?;
         match self.storage.delete(&topic.volume) {
             Ok(()) => self.remove(&topic),
-            // Somebody else did it.
+            // It was deleted by another program.
             Err(error) if error.kind == StorageErrorKind::Missing => self.remove(&topic),
             Err(error) => {
                 self.unsettle(Unsettled::Deleted(Arc::clone(&topic)));
@@ -368,8 +374,9 @@ impl Topics {
         Ok(())
     }
 
-    /// The lock of whoever changes a topic, which is still there: its name, and that of its volume,
-    /// are no other topic's while it is held. May wait for the topic's disk.
+    /// Takes the topic's lock for changes, after which the topic still exists: its name and its
+    /// volume's name belong to no other topic while the lock is held. May wait for the topic's
+    /// disk.
     fn lock_to_change<'a>(&self, topic: &'a OpenTopic) -> Result<MutexGuard<'a, ()>, Refusal> {
         let own = topic.changing.lock().expect(NO_PANIC);
         self.check_served(topic).map(|()| own)
@@ -382,7 +389,7 @@ impl Topics {
         }
     }
 
-    /// Its volume is gone.
+    /// Removes a topic whose volume was deleted.
     fn remove(&self, topic: &Arc<OpenTopic>) {
         let mut table = self.table.write().expect(NO_PANIC);
         if table.by_id.remove(&topic.id).is_some() {
@@ -395,7 +402,7 @@ impl Topics {
         topic.wake_all();
     }
 
-    /// Gives a topic more partitions; they are durable when this returns. May wait.
+    /// Adds partitions to a topic. They are durable on return. May block.
     pub(crate) fn add_partitions(
         &self,
         name: &str,
@@ -423,7 +430,7 @@ impl Topics {
         Ok(())
     }
 
-    /// Changes what the owner of a topic has set; durable when this returns. May wait.
+    /// Changes the settings of a topic that its owner has set. Durable on return. May block.
     pub(crate) fn configure(
         &self,
         name: &str,
@@ -442,7 +449,7 @@ impl Topics {
         }
         let class = settings.class;
         self.table.read().expect(NO_PANIC).places.check_change(topic.id, &settings)?;
-        // Also where the settings said so already: the volume may have been changed beside them.
+        // Done even if the settings are unchanged: the volume may have been changed independently.
         let is_weaker = settings.class.durability < before.class.durability;
         if !is_weaker {
             self.keep_state_as_well(&mut self.changing.lock().expect(NO_PANIC), settings.class)?;
@@ -459,19 +466,19 @@ impl Topics {
         topic.log.set_options(options(&settings));
         self.table.write().expect(NO_PANIC).places.change(topic.id, &settings);
         topic.set_settings(settings);
-        // Last: a volume is never kept worse than its topic's settings say.
+        // Last: a volume is never less durable than its topic's settings.
         if is_weaker { self.set_class(&topic, class) } else { Ok(()) }
     }
 
-    /// Another number after a topic came, went or got partitions.
+    /// Returns a number that changes when a topic is created or deleted, or gets partitions.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Shows each name until `visit` has enough.
+    /// Calls `visit` with each name until it breaks.
     pub(crate) fn each_name(&self, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) {
         let table = self.table.read().expect(NO_PANIC);
-        // The visitor's last word is to see no more.
+        // The visitor's break only ends the iteration.
         let _ended = table.by_name.keys().try_for_each(|name| visit(name));
     }
 
@@ -487,8 +494,8 @@ impl Topics {
     }
 }
 
-/// Retention by size deletes whole segments and leaves the last one: it keeps no more than the
-/// topic asks for where a segment is a small part of that.
+/// Returns the log's options. Retention by size deletes whole segments, but never the last one. It
+/// retains little more than configured if segments are small compared with the limit.
 fn options(settings: &TopicSettings) -> TopicOptions {
     let is_by_size = settings.deletes && !settings.compacts;
     let kept_bytes = settings.retention_bytes.filter(|_| is_by_size).unwrap_or(u64::MAX);
@@ -504,18 +511,20 @@ fn say_what_has_no_effect(topic: &str, settings: &TopicSettings) {
     }
 }
 
-/// The volume of a topic that is being made.
+/// Returns the name of the volume of a topic under creation.
 fn half_made_name(id: Uuid) -> String {
     format!("{HALF_MADE_PREFIX}{}", id.simple())
 }
 
-/// Of this form and no other: it holds what the broker began and did not end.
+/// Returns whether a volume was left by an interrupted creation. The name must have exactly the
+/// broker's form.
 fn is_half_made(volume: &str) -> bool {
     let id = volume.strip_prefix(HALF_MADE_PREFIX).and_then(|id| Uuid::try_parse(id).ok());
     id.is_some_and(|id| half_made_name(id) == volume)
 }
 
-/// The topic's name as far as it fits; one that was cut has its id, so that it is the only one.
+/// Returns the name of a topic's volume. A name that is too long is truncated and made unique by
+/// the id.
 fn volume_name(topic: &str, id: Uuid) -> String {
     let whole = format!("{VOLUME_PREFIX}{topic}");
     if whole.len() <= VOLUME_NAME_MAX {
@@ -532,8 +541,8 @@ fn read_properties(volume: &str, bytes: &[u8]) -> Result<Properties, Refusal> {
     })
 }
 
-/// Refuses what has another name than the volume of this topic: contents are copied with the name
-/// and the id of the topic in them, as by clones and from images, and names of volumes are not.
+/// Rejects a volume whose name is not that of the topic's volume. Clones and images copy the
+/// topic's name and id with the contents, but not the volume's name.
 fn check_place(volume: &str, topic: &str, id: Uuid) -> Result<(), Refusal> {
     let own = volume_name(topic, id);
     if volume == own {
@@ -546,7 +555,7 @@ fn check_place(volume: &str, topic: &str, id: Uuid) -> Result<(), Refusal> {
     Err(Refusal::new(ResponseError::KafkaStorageError, what))
 }
 
-/// Random, and of the form of a UUID of version 4.
+/// Returns a random UUID of version 4.
 pub(crate) fn random_id() -> [u8; 16] {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the kernel has random bytes");

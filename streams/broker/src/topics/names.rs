@@ -1,13 +1,13 @@
-//! Names that topics may have.
+//! Rules for names of topics.
 
 use kafka_protocol::error::ResponseError;
 
 use super::Refusal;
 
-/// What Kafka allows.
+/// Kafka's maximum length.
 const NAME_MAX: usize = 249;
 
-/// Returns whether a topic may have this name, as Kafka has it.
+/// Checks a topic's name by Kafka's rules.
 pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let is_good = (1..=NAME_MAX).contains(&name.len())

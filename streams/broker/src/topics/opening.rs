@@ -1,6 +1,5 @@
-//! Topics that are opened beside each other when the broker starts: those whose volumes may wait
-//! for a disk. A start goes on without the ones whose disk takes nothing, which are served when it
-//! does.
+//! Concurrent opening of topics whose volumes may wait for a disk, when the broker starts. The
+//! start does not wait for topics whose disk does not respond. They are served later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +11,15 @@ use super::unserved::List;
 use super::{NO_PANIC, OpenTopic, Refusal, Topics, is_half_made, of_storage};
 use crate::storage::StoredVolume;
 
-/// Threads that open them; the others wait in turn.
+/// Maximum number of threads that open topics.
 const THREAD_COUNT_MAX: usize = 8;
 
-/// When none was opened for so long, the start goes on.
+/// Time without any opened topic after which the start continues.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Topics {
-    /// Opens topics on threads of their own, and returns when all are open that can be, or none
-    /// was for a while.
+    /// Opens topics on separate threads. Returns when all are opened or have failed, or after a
+    /// time without progress.
     pub(super) fn open_beside(self: &Arc<Self>, volumes: Vec<StoredVolume>) -> anyhow::Result<()> {
         let thread_count = volumes.len().min(THREAD_COUNT_MAX);
         self.unserved.lock().queue.extend(volumes);
@@ -48,7 +47,7 @@ impl Topics {
         Ok(())
     }
 
-    /// Opens one that waits; `false` where there is none.
+    /// Opens the next queued topic. Returns `false` if there is none.
     fn open_next(&self) -> bool {
         let Some(next) = self.unserved.lock().open_next() else { return false };
         let name = next.name.clone();
@@ -57,12 +56,12 @@ impl Topics {
         match opened {
             Ok(Some(topic)) if list.are_late => {
                 drop(list);
-                // It may have begun before, without knowing of this topic.
+                // The coordinator may have started before without this topic.
                 self.meet.wait();
                 self.serve_late(topic);
                 list = self.unserved.lock();
             }
-            // Whoever is told of topics after the start is told of this one.
+            // Hooks that are set after the start see this topic among all.
             Ok(Some(topic)) => drop(self.insert(topic, Owner::NOBODY)),
             Ok(None) => {}
             Err(refusal) => {
@@ -75,14 +74,14 @@ impl Topics {
         true
     }
 
-    /// Opens the topic of a volume; `None` where that was not made to the end.
+    /// Opens the topic of a volume. Returns `None` for an incomplete creation.
     fn open_found(&self, volume: StoredVolume) -> Result<Option<OpenTopic>, Refusal> {
         let StoredVolume { name, class } = volume;
         if !is_half_made(&name) {
             let topic = self.open_volume(&name)?;
             return self.reconcile(topic, class).map(Some);
         }
-        // The broker died while it made the topic, before it said so.
+        // The broker died during the creation of the topic, before it replied.
         tracing::info!(volume = name, "deleting a topic whose creation did not finish");
         if let Err(error) = self.storage.delete(&name).map_err(of_storage) {
             tracing::warn!(volume = name, error = error.message, "cannot delete it");

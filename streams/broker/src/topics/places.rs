@@ -1,6 +1,6 @@
-//! Places for topics, shared by those who made them.
+//! Quotas for topics by owner.
 //!
-//! A topic that an opening found is nobody's, and counts as taken.
+//! Topics found at a start count, but belong to no owner.
 
 use std::collections::HashMap;
 
@@ -11,20 +11,20 @@ use volumes::{DURABLE_COUNT_MAX, Durability};
 
 use super::{MERGING_COUNT_MAX, Refusal, TopicSettings};
 
-/// Topics that one broker serves: twice as many as one owner has.
+/// Maximum number of topics of a broker: twice as many as one owner can have.
 const TOPIC_COUNT_MAX: usize = 20_000;
 
-/// Those of a class that survives the memory; the broker's own state has two volumes.
+/// Maximum number of topics on durable volumes. The broker's state has two more.
 const DURABLE_TOPIC_COUNT_MAX: usize = DURABLE_COUNT_MAX - 2;
 
-/// Kinds of places, and how many there are of each.
+/// Kinds of places and their maximum numbers.
 const KINDS: [(usize, &str); 3] = [
     (TOPIC_COUNT_MAX, "topics"),
     (DURABLE_TOPIC_COUNT_MAX, "topics of class image or journal"),
     (MERGING_COUNT_MAX, "topics with memlane.values=merge"),
 ];
 
-/// Places that one topic takes, of each kind.
+/// Number of places of each kind that a topic takes.
 type Taken = [usize; KINDS.len()];
 
 const NOTHING: Taken = [0; KINDS.len()];
@@ -36,12 +36,12 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Refuses a topic for which its owner leaves too few places to others.
+    /// Rejects a topic whose owner has used up its share.
     pub(super) fn check(&self, owner: Owner, settings: &TopicSettings) -> Result<(), Refusal> {
         self.check_more(owner, NOTHING, taken_by(settings))
     }
 
-    /// The same for a change of a topic that is there.
+    /// Same, for a change of an existing topic.
     pub(super) fn check_change(&self, id: Uuid, settings: &TopicSettings) -> Result<(), Refusal> {
         match self.by_topic.get(&id) {
             Some((owner, before)) => self.check_more(*owner, *before, taken_by(settings)),
@@ -64,7 +64,7 @@ impl Places {
         Ok(())
     }
 
-    /// Counts a topic as its owner's.
+    /// Counts a topic for its owner.
     pub(super) fn take(&mut self, id: Uuid, owner: Owner, settings: &TopicSettings) {
         self.give_back(id);
         let taken = taken_by(settings);
@@ -72,7 +72,7 @@ impl Places {
         self.shares.iter_mut().zip(taken).for_each(|(shares, amount)| shares.take(owner, amount));
     }
 
-    /// Counts a topic that is there by its settings from now on.
+    /// Updates the places of an existing topic after a change of its settings.
     pub(super) fn change(&mut self, id: Uuid, settings: &TopicSettings) {
         if let Some((owner, _)) = self.by_topic.get(&id) {
             self.take(id, *owner, settings);
@@ -107,7 +107,7 @@ mod tests {
         settings(&[("memlane.durability", durability)])
     }
 
-    /// Takes places until there are none for the owner; how many that were.
+    /// Takes places until the owner's share is used up. Returns their number.
     fn take_all(places: &mut Places, owner: Owner, settings: &TopicSettings) -> usize {
         let mut taken = 0;
         while places.check(owner, settings).is_ok() {

@@ -1,20 +1,20 @@
-//! Rules of a topic for each record, whoever brings it: a producer, SQL's INSERT, or the query that
-//! fills it. The rules are those of Kafka's `LogValidator`.
+//! Rules of a topic for all records, regardless of their source: a producer, SQL's INSERT or a
+//! query. The rules are those of Kafka's `LogValidator`.
 
 use std::ops::RangeInclusive;
 
 use super::settings::TopicSettings;
 
-/// Why a compacted topic refuses a record.
+/// Reason for rejecting a record of a compacted topic.
 pub(crate) const WITHOUT_KEY: &str = "records of a compacted topic need a key";
 
-/// The time of a record that has none.
+/// Timestamp of a record without one.
 const NO_TIME: i64 = -1;
 
-/// The rules of a topic at one time of day.
+/// Rules of a topic at a given time.
 #[derive(Debug)]
 pub(crate) struct RecordRules {
-    /// Compaction would erase a record without a key.
+    /// Set for compacted topics, in which a record without a key would be removed.
     needs_keys: bool,
     times: RangeInclusive<i64>,
 }
@@ -32,7 +32,7 @@ impl RecordRules {
         time_ms == NO_TIME || self.times.contains(&time_ms)
     }
 
-    /// Says why a time is refused.
+    /// Returns the reason for rejecting a timestamp.
     pub(crate) fn bad_time(&self, time_ms: i64) -> String {
         format!(
             "timestamp {time_ms} is out of range {} to {} (message.timestamp.before.max.ms, \

@@ -1,4 +1,4 @@
-//! The configuration of topics, by Kafka's names and a few of Memlane's own.
+//! Topic configuration: Kafka's names, and a few settings of Memlane.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -12,26 +12,25 @@ use crate::storage::VolumeClass;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Boolean,
-    /// From this to that.
+    /// Integer from a minimum to a maximum.
     Long(i64, i64),
     Double,
     Choice(&'static [&'static str]),
-    /// One or several, divided by commas.
+    /// One or more of these, separated by commas.
     Choices(&'static [&'static str]),
-    /// Of what means nothing here: any.
+    /// Any text, for settings without effect.
     Text,
-    /// Partitions with brokers, as `0:1,1:1`, or `*` for all.
+    /// Partition and broker pairs, as `0:1,1:1`, or `*` for all.
     Replicas,
 }
 
-/// A setting that a topic may have.
+/// Definition of a topic setting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
     pub(crate) default: &'static str,
     pub(crate) kind: Kind,
-    /// Shown to people. Empty where the setting is taken for the sake of clients that send it, and
-    /// means nothing here.
+    /// Description for people. Empty if the setting is accepted for compatibility, without effect.
     pub(crate) meaning: &'static str,
 }
 
@@ -44,13 +43,13 @@ const fn setting(
     Setting { name, default, kind, meaning }
 }
 
-/// The most that Kafka's settings of 32 bits take.
+/// Maximum of Kafka's 32-bit settings.
 const INT_MAX: i64 = i32::MAX as i64;
 const POSITIVE: Kind = Kind::Long(0, i64::MAX);
 const POSITIVE_INT: Kind = Kind::Long(0, INT_MAX);
 const LIMIT: Kind = Kind::Long(-1, i64::MAX);
 
-/// The greatest batch that the log takes.
+/// Maximum size of a batch in the log.
 const BATCH_BYTES_MAX: i64 = 31 << 20;
 
 pub(crate) const SETTINGS: &[Setting] = &[
@@ -112,8 +111,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting(
         "memlane.reduction",
-        // Producers compress batches where that is worth it, and batches seldom repeat at the
-        // boundaries of blocks: more would cost processor time and bring little.
+        // Producers compress batches if that is effective, and batches rarely repeat at block
+        // boundaries. Reduction would cost processor time and save little.
         "none",
         Kind::Choice(&["full", "compress", "dedup", "none"]),
         "reduction of the topic's volume, beyond the producers' compression",
@@ -197,13 +196,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("unclean.leader.election.enable", "false", Kind::Boolean, ""),
 ];
 
-/// A setting of this name.
+/// Returns the setting with this name.
 pub(crate) fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }
 
 impl Setting {
-    /// Says why it does not take a value.
+    /// Checks a value. Returns the reason if it is invalid.
     pub(crate) fn check(&self, value: &str) -> Result<(), String> {
         let is_good = match self.kind {
             Kind::Boolean => matches!(value, "true" | "false"),
@@ -231,8 +230,8 @@ impl Setting {
         }
     }
 
-    /// Writes a value as it is kept, which is how Kafka reads it: without spaces around it, and
-    /// true and false in any case.
+    /// Normalizes a value for storage, with Kafka's rules: surrounding spaces are removed, and
+    /// booleans are in lower case.
     fn plain(&self, value: &str) -> String {
         let value = value.trim();
         match self.kind {
@@ -255,10 +254,10 @@ impl Setting {
     }
 }
 
-/// The settings of one topic: those that its owner set, and what comes of them.
+/// Settings of one topic: those that its owner set, and the effective values.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TopicSettings {
-    /// By name; the others have their defaults.
+    /// Settings that the owner set, by name. The others have their defaults.
     pub(crate) own: BTreeMap<String, String>,
     pub(crate) class: VolumeClass,
     pub(crate) retention_ms: Option<i64>,
@@ -268,10 +267,10 @@ pub(crate) struct TopicSettings {
     pub(crate) segment_bytes: u64,
     segment_ms: i64,
     pub(crate) batch_bytes_max: usize,
-    /// `None` for the producer's.
+    /// `None` retains the producer's codec.
     pub(crate) compression: Option<Codec>,
     pub(crate) has_append_time: bool,
-    /// Distance that a record's time may be before and after the clock of the broker.
+    /// Maximum difference of a record's timestamp before and after the broker's clock.
     pub(crate) timestamp_before_max_ms: i64,
     pub(crate) timestamp_after_max_ms: i64,
     pub(crate) delete_retention_ms: i64,
@@ -279,14 +278,14 @@ pub(crate) struct TopicSettings {
     pub(crate) max_compaction_lag_ms: i64,
     pub(crate) min_dirty_ratio: f64,
     pub(crate) keeps_values: bool,
-    /// Whole objects are kept in another topic.
+    /// True if complete objects are stored in another topic.
     pub(crate) merges_values: bool,
     pub(crate) values_ttl_ms: Option<i64>,
 }
 
 impl TopicSettings {
-    /// Refuses names and values that are not known, and says which. `defaults` are the broker's
-    /// for topics that do not say.
+    /// Validates settings. Returns a message for an unknown name or invalid value. `defaults` are
+    /// the broker's defaults of topics.
     pub(crate) fn new(
         mut own: BTreeMap<String, String>,
         defaults: &BTreeMap<String, String>,
@@ -307,9 +306,9 @@ impl TopicSettings {
         }
     }
 
-    /// Settings that were stored with a topic, which is opened though they could not be set today:
-    /// the broker's defaults may have changed since, and earlier releases took 0 for
-    /// `max.compaction.lag.ms`, without effect, and more for settings that have none.
+    /// Reads settings that were stored with a topic, including those that can no longer be set: the
+    /// broker's defaults may have changed since. Earlier releases accepted 0 for
+    /// `max.compaction.lag.ms`, without effect, and more values for settings without effect.
     pub(crate) fn stored(
         mut own: BTreeMap<String, String>,
         defaults: &BTreeMap<String, String>,
@@ -366,19 +365,19 @@ impl TopicSettings {
         })
     }
 
-    /// Those that were set and have no effect.
+    /// Returns the settings that were set, but have no effect.
     pub(crate) fn without_effect(&self) -> impl Iterator<Item = &str> {
         let names = self.own.keys().map(String::as_str);
         names.filter(|name| find(name).is_some_and(|setting| setting.meaning.is_empty()))
     }
 
-    /// Time that a record may wait for its segment to be complete, and then the segment for a pass:
-    /// half of the longest lag each.
+    /// Returns the maximum time until a record's segment is closed, and then until it is compacted:
+    /// half of the maximum lag each.
     pub(crate) fn max_wait_ms(&self) -> i64 {
         self.max_compaction_lag_ms / 2
     }
 
-    /// Time for which a segment is appended to: records of the last one are not compacted.
+    /// Returns the maximum age of the active segment, whose records are not compacted.
     pub(crate) fn segment_ms(&self) -> i64 {
         match self.compacts {
             true => self.segment_ms.min(self.max_wait_ms()),
@@ -386,10 +385,10 @@ impl TopicSettings {
         }
     }
 
-    /// The times that records may have, Unix milliseconds, by the broker's clock.
+    /// Returns the valid timestamps of records, in Unix milliseconds, by the broker's clock.
     pub(crate) fn timestamps(&self, now_ms: i64) -> RangeInclusive<i64> {
         match self.has_append_time {
-            // They do not count.
+            // Timestamps of producers are ignored.
             true => i64::MIN..=i64::MAX,
             false => {
                 let oldest = now_ms.saturating_sub(self.timestamp_before_max_ms);
@@ -398,7 +397,7 @@ impl TopicSettings {
         }
     }
 
-    /// A setting's value, and whether the topic's owner set it.
+    /// Returns a setting's value, and whether the topic's owner set it.
     pub(crate) fn value<'a>(
         &'a self,
         setting: &'static Setting,
@@ -424,7 +423,7 @@ impl<'a> Values<'a> {
         self.text(name).parse().expect("values were checked")
     }
 
-    /// A setting for one direction, or that for both where it is set and this one is not.
+    /// Returns a setting for one direction, or that for both directions if only that is set.
     fn difference(&self, name: &str) -> i64 {
         let both = "message.timestamp.difference.max.ms";
         let is_set = |it: &str| self.own.contains_key(it) || self.defaults.contains_key(it);
@@ -441,13 +440,13 @@ impl<'a> Values<'a> {
         all.into_iter().find(|it| name(*it) == text).expect("values were checked")
     }
 
-    /// `None` where it is -1.
+    /// Returns a limit. `None` if the setting is -1.
     fn limit(&self, name: &str) -> Option<i64> {
         Some(self.number(name)).filter(|number| *number >= 0)
     }
 }
 
-/// The codec of batches in a topic, unless it is the producer's.
+/// Returns the codec of batches in a topic, or `None` for the producer's.
 fn codec(compression_type: &str) -> Option<Codec> {
     match compression_type {
         "uncompressed" => Some(Codec::None),

@@ -1,29 +1,29 @@
-//! When what was appended counts as written: one flush serves all appends before it.
+//! Group commit: one flush makes all earlier appends of a topic stable.
 
 use std::sync::{Arc, Mutex};
 
 use record_log::{LogError, LogErrorKind, Topic};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-/// Topics that are flushed at a time on threads that may wait; each takes one, of the 512 that all
-/// share who may wait. Beyond it, each waits for another to end.
+/// Maximum number of concurrent flushes of topics on blocking threads. Each takes one of the 512
+/// threads that all blocking work shares. Further flushes wait for one to end.
 const FLUSH_COUNT_MAX: usize = 128;
 
 static FLUSHES: Semaphore = Semaphore::const_new(FLUSH_COUNT_MAX);
 
-/// The same of logs of state.
+/// Same, for state logs.
 static STATE_FLUSHES: Semaphore = Semaphore::const_new(FLUSH_COUNT_MAX);
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// The flushes of one topic.
+/// Flushes of one topic.
 #[derive(Debug)]
 pub(crate) struct Flusher {
     topic: Arc<Topic>,
-    /// Where it takes one to wait on.
+    /// Limit of threads for its flushes.
     threads: &'static Semaphore,
     flushes: Mutex<Flushes>,
-    /// How many flushes have ended, and what the last one came to.
+    /// Number of completed flushes, and the result of the last one.
     ended: watch::Sender<Ended>,
 }
 
@@ -37,11 +37,11 @@ struct Flushes {
 #[derive(Clone, Copy, Debug, Default)]
 struct Ended {
     flush: u64,
-    /// Why that flush failed.
+    /// Error of that flush, if it failed.
     failed: Option<LogErrorKind>,
 }
 
-/// Flush that an append waits for: the end of a flush that began after it.
+/// Number of the flush for which an append waits, which begins after the append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlushNumber(u64);
 
@@ -51,7 +51,7 @@ impl Flusher {
         Self { topic, threads: &FLUSHES, flushes, ended }
     }
 
-    /// One that no topic holds up: of a log of the broker's own state, of which there are few.
+    /// Creates a flusher for a log of the broker's state, which topics cannot delay. There are few.
     pub(crate) fn of_state(topic: Arc<Topic>) -> Self {
         Self { threads: &STATE_FLUSHES, ..Self::new(topic) }
     }
@@ -61,8 +61,7 @@ impl Flusher {
         self.topic.flush()
     }
 
-    /// Has everything flushed that was appended so far, on a thread that may wait; `then` is called
-    /// after each flush.
+    /// Flushes all appended records on a blocking thread. `then` is called after each flush.
     pub(crate) fn flush_later(
         self: &Arc<Self>,
         then: impl Fn() + Send + Sync + 'static,
@@ -70,7 +69,7 @@ impl Flusher {
         let mut flushes = self.flushes.lock().expect(NO_PANIC);
         let flush = FlushNumber(flushes.begun + 1);
         if std::mem::replace(&mut flushes.is_running, true) {
-            // The one that runs may have begun before the append: another follows it.
+            // The running flush may have begun before the append, so another one follows.
             flushes.is_wanted = true;
             return flush;
         }
@@ -86,15 +85,15 @@ impl Flusher {
         flush
     }
 
-    /// Waits for the end of a flush. Whether what was appended is stable now, the partition knows;
-    /// returned is why the last flush failed, if it did.
+    /// Waits for the end of a flush. Returns the error of the last flush, if any. The partition
+    /// tells whether the records are stable.
     pub(crate) async fn ended(&self, flush: FlushNumber) -> Option<LogErrorKind> {
         let mut ended = self.ended.subscribe();
         let seen = ended.wait_for(|ended| ended.flush >= flush.0).await;
         seen.expect("the sender is in self").failed
     }
 
-    /// Returns whether the last flush that ended has failed, if it began with this flush or later.
+    /// Returns whether the last completed flush has failed, if it is this one or later.
     pub(crate) fn has_failed(&self, flush: FlushNumber) -> bool {
         let ended = *self.ended.borrow();
         ended.flush >= flush.0 && ended.failed.is_some()

@@ -1,4 +1,4 @@
-//! A topic that is open, and its partitions.
+//! An open topic and its partitions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use crate::storage::VolumeClass;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Properties that the log keeps for the broker beside the records.
+/// Properties of a topic, which the log stores for the broker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Properties {
     pub(crate) name: String,
-    /// Those that the topic's owner set.
+    /// Settings that the topic's owner set.
     pub(crate) settings: BTreeMap<String, String>,
-    /// The broker alone writes to it.
+    /// True if only the broker writes to the topic.
     #[serde(default)]
     pub(crate) is_derived: bool,
 }
@@ -34,20 +34,20 @@ pub(crate) struct Properties {
 pub(crate) struct OpenTopic {
     pub(crate) name: Arc<str>,
     pub(crate) id: Uuid,
-    /// Name of the volume that it is on.
+    /// Name of its volume.
     pub(crate) volume: String,
     pub(crate) log: Arc<Topic>,
-    /// The broker fills it from another topic, and clients write nothing to it.
+    /// True if the broker fills it from another topic, and clients cannot write to it.
     pub(crate) is_derived: bool,
-    /// Class of the volume, as it was last seen or set.
+    /// Class of the volume when it was last read or set.
     kept: Mutex<VolumeClass>,
-    /// Whether the settings say so, or the volume is kept better than they say.
+    /// True if the settings require journal durability, or the volume has it.
     waits_for_disk: AtomicBool,
-    /// True while the volume may say something else of the topic than its owner was told.
+    /// True while the properties on the volume may differ from those reported to the topic's owner.
     is_unsure: AtomicBool,
     flusher: Arc<Flusher>,
     settings: RwLock<Arc<TopicSettings>>,
-    /// Held by the one thread that changes the topic, which may wait for its disk.
+    /// Serializes changes of the topic. The holder may wait for the topic's disk.
     pub(super) changing: Mutex<()>,
     partitions: RwLock<Arc<[Arc<OpenPartition>]>>,
 }
@@ -58,14 +58,15 @@ pub(crate) struct OpenPartition {
     pub(crate) watchers: Watchers,
     pub(crate) feeds: ChangeFeeds,
     pub(crate) traffic: Traffic,
-    /// While they are kept.
+    /// Index of current values, if maintained.
     values: RwLock<Option<Arc<Values>>>,
-    /// When the segment that is appended to was begun at the latest, in Unix milliseconds.
+    /// Latest possible start of the active segment, in Unix milliseconds.
     pub(crate) segment_since_ms: AtomicI64,
     quiet: Quiet,
 }
 
-/// Where a partition ended when upkeep looked, and since when in Unix milliseconds.
+/// End of the partition when upkeep checked it last, and since when it is unchanged, in Unix
+/// milliseconds.
 #[derive(Debug)]
 struct Quiet {
     end_offset: AtomicI64,
@@ -81,18 +82,19 @@ impl OpenPartition {
         Self { log, watchers, feeds, traffic, values, segment_since_ms, quiet }
     }
 
-    /// The current values; `None` where the topic does not keep them, or nothing is known of them
+    /// Returns the current values. `None` if the topic does not keep them, or they are not loaded
     /// yet.
     pub(crate) fn values(&self) -> Option<Arc<Values>> {
         self.values.read().expect(NO_PANIC).clone()
     }
 
-    /// For the thread that follows the partition.
+    /// Sets the current values. Called by the follower thread.
     pub(crate) fn set_values(&self, values: Option<Arc<Values>>) {
         *self.values.write().expect(NO_PANIC) = values;
     }
 
-    /// For how long nothing was appended, as far as one thread knows that asks from time to time.
+    /// Returns the time without appends, as far as one thread can tell that calls this
+    /// periodically.
     pub(crate) fn quiet_ms(&self, now_ms: i64) -> i64 {
         let end_offset = self.log.next_offset();
         if self.quiet.end_offset.swap(end_offset, Ordering::Relaxed) != end_offset {
@@ -102,7 +104,7 @@ impl OpenPartition {
     }
 }
 
-/// Records and bytes that have passed since the start.
+/// Records and bytes since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) bytes_in: AtomicU64,
@@ -128,7 +130,7 @@ impl Traffic {
 pub(crate) struct Pending {
     pub(crate) topic: Arc<OpenTopic>,
     pub(crate) partition: Arc<OpenPartition>,
-    /// Stable once the partition's stable offset is not below it.
+    /// The records are stable once the partition's stable offset has reached this.
     pub(crate) end_offset: i64,
     pub(crate) flush: FlushNumber,
 }
@@ -169,7 +171,7 @@ impl OpenTopic {
         Ok(topic)
     }
 
-    /// Takes in partitions that the log has and the broker does not know yet.
+    /// Opens partitions of the log that the broker has not opened yet.
     pub(crate) fn find_partitions(&self) -> Result<(), LogError> {
         let mut partitions = self.partitions.write().expect(NO_PANIC);
         let mut all = partitions.to_vec();
@@ -200,17 +202,17 @@ impl OpenTopic {
 
     /// Returns whether a flush waits for a disk.
     pub(crate) fn waits_for_disk(&self) -> bool {
-        // Relaxed: a flush that begins before the change is over meets the volume as it was.
+        // Relaxed: a flush that starts before the change is complete still finds the old class.
         self.waits_for_disk.load(Ordering::Relaxed)
     }
 
-    /// Class of the volume, as it was last seen or set: another one than the settings say where
-    /// somebody changed the volume, or the broker died while it changed the topic.
+    /// Returns the class of the volume when it was last read or set. It differs from the settings
+    /// if the volume was changed independently, or the broker died while it changed the topic.
     pub(crate) fn kept(&self) -> VolumeClass {
         *self.kept.lock().expect(NO_PANIC)
     }
 
-    /// Notes how the volume is kept.
+    /// Sets the known class of the volume.
     pub(crate) fn note_kept(&self, class: VolumeClass) {
         *self.kept.lock().expect(NO_PANIC) = class;
         let settings = self.settings().class.durability;
@@ -218,31 +220,31 @@ impl OpenTopic {
         self.waits_for_disk.store(waits, Ordering::Relaxed);
     }
 
-    /// Notes that flushes may wait for a disk, before the volume is kept so.
+    /// Marks flushes as waiting for a disk, before the volume's class is changed to that.
     pub(super) fn expect_waits(&self) {
         self.waits_for_disk.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that a change of the log failed and may be on the volume all the same.
+    /// Records that a change of the log failed, but may be on the volume.
     pub(super) fn note_unsure(&self) {
         self.is_unsure.store(true, Ordering::Relaxed);
     }
 
-    /// Has the volume say what the owner of the topic was told, where that is not sure. May wait
-    /// for its disk.
+    /// Rewrites the properties on the volume if they may differ from those reported to the topic's
+    /// owner. May wait for its disk.
     pub(super) fn settle(&self) -> Result<(), LogError> {
         if !self.is_unsure.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // It is settled later while somebody changes the topic.
+        // While another thread changes the topic, a later call settles it.
         let Ok(_own) = self.changing.try_lock() else { return Ok(()) };
         self.log.restate()?;
         self.is_unsure.store(false, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Makes stable what was appended so far: at once where that waits for no disk, else when the
-    /// turn that is returned has ended.
+    /// Flushes the appended records: synchronously if that does not wait for a disk, otherwise in
+    /// the background. Returns the number of a background flush.
     pub(crate) fn stabilize(self: &Arc<Self>) -> Result<Option<FlushNumber>, LogError> {
         if !self.waits_for_disk() {
             return self.flusher.flush_now().map(|()| None);

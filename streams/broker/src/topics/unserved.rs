@@ -1,5 +1,5 @@
-//! Topics whose volumes could not be opened: they are tried again from time to time, and are served
-//! as soon as that can be.
+//! Topics whose volumes could not be opened. Opening is retried periodically, and they are served
+//! as soon as it succeeds.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -12,26 +12,26 @@ use volumes::Durability;
 use super::{NO_PANIC, OpenTopic, Refusal, Topics, VOLUME_PREFIX, volume_name};
 use crate::storage::StoredVolume;
 
-/// So many topics that are not served are named to operators.
+/// Maximum number of unavailable topics that are reported by name.
 const NAMED_MAX: usize = 20;
 
-/// Volumes of topics that are not served.
+/// Volumes of unavailable topics.
 #[derive(Default)]
 pub(super) struct Unserved {
     list: Mutex<List>,
-    /// Told when a topic was opened, or could not be.
+    /// Signalled after each attempt to open a topic.
     pub(super) ended: Condvar,
 }
 
 #[derive(Default)]
 pub(super) struct List {
-    /// Those that could not be opened; the one first that is tried again next.
+    /// Volumes that could not be opened, in the order of retries.
     pub(super) failed: VecDeque<String>,
-    /// Those that wait to be opened, and those that threads open now.
+    /// Volumes that wait to be opened, and those being opened.
     pub(super) queue: VecDeque<StoredVolume>,
     pub(super) opening: Vec<String>,
     pub(super) ended_count: u64,
-    /// True once the start has gone on.
+    /// True once the start has continued without them.
     pub(super) are_late: bool,
 }
 
@@ -48,28 +48,28 @@ impl List {
     }
 }
 
-/// Result of looking a name up.
+/// Result of a lookup by name.
 pub(crate) enum Found {
     Served(Arc<OpenTopic>),
-    /// There is one, which could not be opened yet.
+    /// The topic exists, but could not be opened yet.
     NotServed,
     Gone,
 }
 
 impl Topics {
-    /// Tells a topic that is not there from one that is not served.
+    /// Looks up a topic. Distinguishes topics that do not exist from unavailable ones.
     pub(crate) fn find(&self, name: &str) -> Found {
         match self.by_name(name) {
             Some(topic) => Found::Served(topic),
             None if self.unserved.lock().volumes().any(|volume| may_be_of(volume, name)) => {
                 Found::NotServed
             }
-            // It may have been opened in between.
+            // It may have been opened in the meantime.
             None => self.by_name(name).map_or(Found::Gone, Found::Served),
         }
     }
 
-    /// Number of topics that are not served, and names of some of them.
+    /// Returns the number of unavailable topics, and names of some of them.
     pub(crate) fn unserved(&self) -> (usize, Vec<String>) {
         let list = self.unserved.lock();
         let mut names: Vec<&str> =
@@ -78,8 +78,8 @@ impl Topics {
         (names.len(), names.iter().take(NAMED_MAX).map(|name| (*name).to_owned()).collect())
     }
 
-    /// Opens the topic of a volume that waits for no disk, and notes one that does. Returns how the
-    /// topic's settings say that it is kept.
+    /// Opens the topic of a volume, or adds the volume to `beside` if it waits for a disk. Returns
+    /// the durability class in the topic's settings.
     pub(super) fn open_here(
         &self,
         volume: StoredVolume,
@@ -110,7 +110,7 @@ impl Topics {
         }
     }
 
-    /// The topic, or why there is none.
+    /// Returns the topic, or an error.
     pub(crate) fn demand(&self, name: &str) -> Result<Arc<OpenTopic>, Refusal> {
         match self.find(name) {
             Found::Served(topic) => Ok(topic),
@@ -119,8 +119,8 @@ impl Topics {
         }
     }
 
-    /// Tries one of the volumes again that could not be opened, the one that waits longest; one
-    /// that is gone is forgotten. May wait for its disk.
+    /// Retries the volume that has failed for the longest time. A deleted volume is removed. May
+    /// wait for its disk.
     pub(super) fn serve_beside(&self) {
         let Some(volume) = self.unserved.lock().failed.front().cloned() else { return };
         let there = match self.storage.volumes() {
@@ -151,7 +151,7 @@ impl Topics {
         }
     }
 
-    /// Serves a topic, of which others are told that did not know of it.
+    /// Adds a topic that was opened late, and notifies the coordinator.
     pub(super) fn serve_late(&self, topic: OpenTopic) {
         let topic = self.insert(topic, Owner::NOBODY);
         tracing::info!(volume = topic.volume, topic = %topic.name, "the topic is available now");
@@ -161,7 +161,8 @@ impl Topics {
     }
 }
 
-/// Whether a volume may hold the topic of this name: of a long one it tells the beginning alone.
+/// Returns whether a volume may belong to the topic of this name. A volume has only the beginning
+/// of a long name.
 fn may_be_of(volume: &str, topic: &str) -> bool {
     let whole = volume_name(topic, Uuid::nil());
     let Some(beginning) = whole.strip_suffix(&Uuid::nil().simple().to_string()) else {

@@ -1,9 +1,8 @@
-//! Changes of volumes that were asked for and not answered, as where the daemon died: whether they
-//! were made is found out, so that no topic is listed that is not there, and none is there that is
-//! not listed.
+//! Requested changes of volumes without a reply, for example because the daemon died. Their outcome
+//! is determined, so that the list of topics matches the volumes.
 //!
-//! What a client was told to have failed has failed: a topic that was made all the same is deleted
-//! again. Of a deletion that was not answered the volume tells whether it was done.
+//! A change that was reported as failed must not take effect: a topic that was created nevertheless
+//! is deleted. The outcome of a deletion is determined by looking for the volume.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use uuid::Uuid;
 use super::{NO_PANIC, OpenTopic, Refusal, Topics, of_log, of_storage};
 use crate::storage::{StorageError, StorageErrorKind};
 
-/// A change of which it is not known whether it was made.
+/// A change with unknown outcome.
 #[derive(Debug)]
 pub(super) enum Unsettled {
-    /// The topic of this id is to be on neither of the volumes.
+    /// The topic with this id must exist on neither volume.
     Made {
         half_made: String,
         volume: String,
@@ -28,7 +27,7 @@ pub(super) enum Unsettled {
 }
 
 impl Topics {
-    /// Notes a change, and finds out about it at once if that can be.
+    /// Records a change with unknown outcome, and tries to settle it immediately.
     pub(super) fn unsettle(&self, change: Unsettled) {
         self.unsettled.lock().expect(NO_PANIC).push(change);
         if let Err(refusal) = self.settle() {
@@ -40,8 +39,8 @@ impl Topics {
         }
     }
 
-    /// Finds out about all of them; an error as long as that cannot be. For the one thread that
-    /// changes topics, which changes nothing before: so they are few. May wait.
+    /// Settles all changes. Returns an error if that is not possible yet. Called by the thread that
+    /// changes topics before each change, so unsettled changes are few. May block.
     pub(super) fn settle(&self) -> Result<(), Refusal> {
         let mut unsettled = std::mem::take(&mut *self.unsettled.lock().expect(NO_PANIC));
         if unsettled.is_empty() {
@@ -92,7 +91,7 @@ impl Topics {
         Ok(found.is_some_and(|(found, _)| Uuid::from_bytes(found) == id))
     }
 
-    /// Settles as [`Topics::settle`] does, from time to time: also where nobody changes anything.
+    /// Calls [`Topics::settle`] periodically, even if no topic is changed.
     pub(super) fn settle_beside(&self) {
         if self.unsettled.lock().expect(NO_PANIC).is_empty() {
             return;
@@ -108,7 +107,7 @@ impl Topics {
     }
 }
 
-/// Whether a volume is gone, whoever deleted it.
+/// Accepts that a volume is already deleted.
 fn gone(deleted: Result<(), StorageError>) -> Result<(), Refusal> {
     match deleted {
         Err(error) if error.kind == StorageErrorKind::Missing => Ok(()),
@@ -127,7 +126,7 @@ mod tests {
     use crate::storage::{Embedded, EmbeddedPool, Failing, LostAnswers, Storage, Unreliable};
     use crate::topics::NewTopic;
 
-    /// More than one change asks for.
+    /// More requests than one change makes.
     const ALL: u32 = 100;
 
     struct World {
@@ -161,7 +160,7 @@ mod tests {
             self.topics.create(&new).map(drop)
         }
 
-        /// Each volume is that of a topic that is served, and the other way round.
+        /// Checks that volumes and served topics correspond.
         fn check(&self, case: &str) {
             self.failing.lose_answers(LostAnswers::default());
             self.failing.requests.store(false, Ordering::Release);

@@ -1,6 +1,6 @@
-//! Upkeep of topics from time to time: retention, compaction, producers that are gone.
+//! Periodic maintenance of topics: retention, compaction, expiry of producers.
 //!
-//! A topic whose disk takes nothing holds up no other one.
+//! A topic whose disk does not respond delays no others.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,42 +14,42 @@ use uuid::Uuid;
 use super::{OpenPartition, OpenTopic, Topics};
 use crate::clock;
 
-/// How often topics are looked at.
+/// Interval of maintenance.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// The volumes are looked at in each of so many rounds: their list is long.
+/// Interval of checks of the volumes' classes, in rounds. The list of volumes is long.
 const LOOK_ROUNDS: u32 = 6;
 
-/// Producers without a transaction that wrote nothing for so long are forgotten (Kafka's
+/// Time without writes after which producers without an open transaction are removed (Kafka's
 /// `producer.id.expiration.ms`).
 const PRODUCER_LIFE_MS: i64 = 24 * 3600 * 1000;
 
-/// Records that were too old when they came are there for so long after the last one (Kafka's
+/// Time after the last append for which records that were expired on arrival are retained (Kafka's
 /// `log.retention.check.interval.ms`).
 const OLD_RECORDS_MS: i64 = 5 * 60 * 1000;
 
-/// What compaction notes keys in (Kafka's `log.cleaner.dedupe.buffer.size`).
+/// Maximum memory of compaction's key map (Kafka's `log.cleaner.dedupe.buffer.size`).
 const KEY_MAP_BYTES: usize = 64 << 20;
 
-/// Work that all topics want again and again: of one topic after the other, but what waits longer
-/// than the patience goes on beside the others, and its topic is left out until it has ended.
+/// Periodic work on all topics, one after the other. Work that takes longer than the patience
+/// continues in the background, and its topic is skipped until it has finished.
 struct Rounds {
     patience: Duration,
     left_max: usize,
-    /// What goes on longer than the patience, and of which topic.
+    /// Work in the background, and its topic.
     left: Vec<(Uuid, JoinHandle<()>)>,
 }
 
-/// What is not of a topic.
+/// Ids for work that belongs to no topic.
 const OF_NONE: Uuid = Uuid::nil();
 const OF_UNSERVED: Uuid = Uuid::max();
 
 const RETENTION: Rounds = Rounds::new(Duration::from_secs(1), 64);
 
-/// A pass over a large topic takes long, and the memory for its keys.
+/// A pass over a large topic takes long, and needs memory for the key map.
 const COMPACTION: Rounds = Rounds::new(Duration::from_secs(60), 4);
 
-/// Deletes what topics are not to keep, until `stop` says so.
+/// Deletes expired records of topics until `stop` is true.
 pub(crate) async fn retain(topics: Arc<Topics>, mut stop: watch::Receiver<bool>) {
     let mut rounds = RETENTION;
     let mut round = 0_u32;
@@ -76,7 +76,7 @@ pub(crate) async fn retain(topics: Arc<Topics>, mut stop: watch::Receiver<bool>)
     }
 }
 
-/// Compacts the topics that ask for it, one at a time, until `stop` says so.
+/// Compacts topics with that policy, one at a time, until `stop` is true.
 pub(crate) async fn compact(topics: Arc<Topics>, mut stop: watch::Receiver<bool>) {
     let hash_secret = super::random_id();
     let mut rounds = COMPACTION;
@@ -90,7 +90,7 @@ pub(crate) async fn compact(topics: Arc<Topics>, mut stop: watch::Receiver<bool>
     }
 }
 
-/// Waits until topics are to be looked at again; `false` where the broker stops.
+/// Waits for the next round. Returns `false` if the broker stops.
 async fn is_time(stop: &mut watch::Receiver<bool>) -> bool {
     tokio::select! {
         _ = stop.wait_for(|stops| *stops) => false,
@@ -98,10 +98,10 @@ async fn is_time(stop: &mut watch::Receiver<bool>) -> bool {
     }
 }
 
-/// Whether work may wait for a disk.
+/// Tells whether work may wait for a disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Waits {
-    /// Only for the daemon, as all topics do.
+    /// Waits only for the daemon, like all topics.
     Never,
     Perhaps,
 }
@@ -111,7 +111,7 @@ impl Rounds {
         Self { patience, left_max, left: Vec::new() }
     }
 
-    /// Those first that wait for no disk.
+    /// Runs the work on all topics. Those that wait for no disk are first.
     async fn run_all(
         &mut self,
         topics: &Topics,
@@ -133,8 +133,8 @@ impl Rounds {
         }
     }
 
-    /// Runs the work on a thread that may wait. It is left out where the last one has not ended,
-    /// and, where it may wait, while as many are left as may be.
+    /// Runs the work on a blocking thread. It is skipped if the previous run of the same topic has
+    /// not finished. Work that may wait is also skipped while the maximum is in the background.
     async fn run(&mut self, of: Uuid, waits: Waits, work: impl FnOnce() + Send + 'static) {
         self.left.retain(|(_, it)| !it.is_finished());
         let is_full = self.left.len() >= self.left_max;
@@ -169,7 +169,7 @@ pub(super) fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
         let begun_ms = partition.segment_since_ms.load(Ordering::Relaxed);
         if is_expired || now_ms.saturating_sub(begun_ms) >= settings.segment_ms() {
             match is_expired && is_left {
-                // Retention deletes the last segment too, and not only with the next batch.
+                // Deletes the last segment too, without waiting for the next batch.
                 true => partition.log.roll_now()?,
                 false => partition.log.roll(),
             }
@@ -179,12 +179,12 @@ pub(super) fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
             let (bytes_max, empties_last) = (settings.retention_bytes, is_expired && is_left);
             partition.log.retain(Retention { bytes_max, oldest_unix_ms, empties_last })?;
         }
-        // Where there was no room for a new segment, the one that is there makes some.
+        // If no memory is free for a new segment, the present one is truncated at its start.
         partition.log.cut()?;
         partition.log.forget_idle_producers(now_ms, PRODUCER_LIFE_MS);
     }
-    // Slots of what was deleted are given back with the next flush. Topics that nobody uses are
-    // left alone: each has to be connected to.
+    // The next flush frees the slots of deleted segments. Unused topics are not flushed, because
+    // that requires a connection to each.
     if topic.log.has_to_flush() {
         return topic.flush();
     }

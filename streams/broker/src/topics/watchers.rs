@@ -1,4 +1,4 @@
-//! Fetches that wait for a partition to have more.
+//! Waiters for new records in a partition, such as fetches.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -7,35 +7,35 @@ use tokio::sync::Notify;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// So many are never looked through for those that ended.
+/// Number of waiters up to which no search for abandoned ones is done.
 const KEPT_COUNT: usize = 64;
 
-/// The connections that wait. Each is there once, and until it is woken.
+/// Waiting connections. Each is present at most once, until it is woken.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// By the address of each.
+    /// Waiters by address.
     by_address: HashMap<usize, Arc<Notify>>,
-    /// How many there were when those that ended were last left out.
+    /// Number of waiters after the last removal of abandoned ones.
     alive_count: usize,
 }
 
 impl Watchers {
-    /// Has `watcher` notified when there is more, once. What came before this call is for the
-    /// caller to look at after it.
+    /// Registers `watcher` to be notified once when there are new records. The caller must check
+    /// for earlier records after this call.
     pub(crate) fn add(&self, watcher: &Arc<Notify>) {
         let mut waiting = self.0.lock().expect(NO_PANIC);
         if waiting.by_address.len() >= KEPT_COUNT.max(2 * waiting.alive_count) {
-            // Connections that ended hold theirs no longer.
+            // Closed connections no longer hold theirs.
             waiting.by_address.retain(|_, it| Arc::strong_count(it) > 1);
             waiting.alive_count = waiting.by_address.len();
         }
         waiting.by_address.insert(Arc::as_ptr(watcher).addr(), Arc::clone(watcher));
     }
 
-    /// There is more.
+    /// Wakes all waiters because of new records.
     pub(crate) fn wake(&self) {
         let mut waiting = self.0.lock().expect(NO_PANIC);
         for (_, watcher) in waiting.by_address.drain() {

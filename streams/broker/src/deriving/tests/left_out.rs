@@ -1,4 +1,4 @@
-//! Records that a derived topic would take of no producer.
+//! Records that a derived topic would reject from a producer.
 
 use super::{Pairs, World, field, log_of};
 

@@ -1,4 +1,4 @@
-//! Reads a log for one subscription: first the rows of the snapshot, then changes.
+//! Reads a log for one subscription: the rows of the snapshot, then changes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const NO_PANIC: &str = "no thread panics with this lock";
 
 #[derive(Debug)]
 pub(in super::super) struct LogFill {
-    /// Of the snapshot, each with where it ends.
+    /// Cursors of the snapshot, with their end offsets.
     rows: Vec<(LogCursor, i64)>,
     changes: Vec<Reading>,
     is_live: bool,
@@ -30,14 +30,14 @@ pub(in super::super) struct LogFill {
 #[derive(Debug)]
 struct Reading {
     cursor: LogCursor,
-    /// It has come to the time of UP TO.
+    /// True once the time of UP TO is reached.
     is_over: bool,
 }
 
-/// Why one reading stops.
+/// Reason why a read stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// The client is to take rows first.
+    /// The client must take rows first.
     Full,
     Later(u64),
     Over,
@@ -46,7 +46,7 @@ enum Stop {
 }
 
 impl LogFill {
-    /// Begins the subscription.
+    /// Starts the subscription.
     pub(in super::super) fn new(subscriber: &Arc<Subscriber>, start: &Start) -> Self {
         let mut machine = subscriber.lock();
         machine.subscription.begin_snapshot(start.time_ms, &start.positions);
@@ -57,20 +57,20 @@ impl LogFill {
         drop(machine);
         let replay = speed.map(|speed| {
             let mut replay = Replay::new(speed);
-            // The first record of all partitions is due now.
+            // The first record of all partitions is due immediately.
             replay.wait_ms(start.time_ms, clock::unix_ms());
             replay
         });
         Self { replay, ..Self::of(subscriber, &start.positions, wants_rows) }
     }
 
-    /// Goes on where it stopped.
+    /// Continues where it stopped.
     pub(in super::super) fn onward(subscriber: &Arc<Subscriber>) -> Self {
         let positions = subscriber.lock().subscription.positions().to_vec();
         Self { is_live: true, ..Self::of(subscriber, &positions, false) }
     }
 
-    /// Reads again what is before the positions.
+    /// Reads the records before the positions again.
     pub(in super::super) fn again(subscriber: &Arc<Subscriber>) -> Self {
         let mut machine = subscriber.lock();
         let positions = machine.subscription.positions().to_vec();
@@ -122,7 +122,7 @@ impl LogFill {
         self.follow(subscriber)
     }
 
-    /// Follows what has come since, one read of each partition.
+    /// Applies new records, with one read of each partition.
     fn follow(&mut self, subscriber: &Arc<Subscriber>) -> Result<Filled, SqlError> {
         let (mut is_behind, mut later) = (false, None::<u64>);
         for reading in &mut self.changes {
@@ -160,7 +160,7 @@ impl LogFill {
         }
     }
 
-    /// All that is there was read.
+    /// Handles the end of the available records.
     fn end(&self, subscriber: &Arc<Subscriber>) -> Filled {
         let mut machine = subscriber.lock();
         for reading in &self.changes {
@@ -207,7 +207,7 @@ fn read_rows(
     Ok(is_ended)
 }
 
-/// Hands on the changes of one partition that come with one read.
+/// Delivers the changes of one read of a partition.
 fn follow_one(
     subscriber: &Subscriber,
     reading: &mut Reading,
@@ -224,7 +224,7 @@ fn follow_one(
         };
         (up_to_ms, machine.subscription.options().every_ms.is_some())
     };
-    // Where times matter, all records are looked at.
+    // If times matter, all records must be decoded.
     let is_timed = has_intervals || replay.is_some() || up_to_ms < i64::MAX;
     let filter = subscriber.query.filter();
     let is_wanted = |bytes: &[u8]| is_timed || filter.may_pass(Some(bytes));
@@ -254,7 +254,7 @@ fn follow_one(
     Ok(stop)
 }
 
-/// Hands a record of a log in, if it passes the filter.
+/// Delivers a record of a log if it passes the filter.
 fn hand_in(
     subscriber: &Subscriber,
     (number, record): (i32, &Record<'_>),

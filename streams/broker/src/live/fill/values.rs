@@ -1,5 +1,4 @@
-//! Reads current values for one subscription: snapshots, also of the past, and what has changed
-//! since then.
+//! Reads current values for one subscription: snapshots, also of the past, and later changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,23 +16,24 @@ use crate::topics::{KeptRecord, ValueChange, read_change};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Reads of one step.
+/// Maximum reads of one step.
 const READS_MAX: usize = 16;
 
-/// What keys may take that have changed since a point in the past, in one partition.
+/// Maximum memory of the keys of a partition that changed since a point in the past.
 const PAST_BYTES_MAX: usize = 256 << 20;
 
 #[derive(Debug)]
 pub(in super::super) struct ValuesFill {
-    /// By partition: as they are when the worker takes over, and then those that it begins with.
+    /// Snapshots by partition: first those at which the worker takes over, later those with which
+    /// the subscription starts.
     snapshots: Vec<Arc<Snapshot>>,
-    /// Where those are looked for, and how many were found.
+    /// Point in the past at which the subscription starts, and the number of partitions found.
     past: Option<(AsOfPoint, usize)>,
     replays: VecDeque<(i32, Box<Replay>)>,
-    /// Changes of the past that were read and not followed yet.
+    /// Changes since then that were read and not applied yet.
     held: VecDeque<Held>,
     partition: usize,
-    /// Values before this offset were handed in.
+    /// Values before this offset were delivered.
     next: i64,
     is_begun: bool,
     is_live: bool,
@@ -41,7 +41,7 @@ pub(in super::super) struct ValuesFill {
 }
 
 impl ValuesFill {
-    /// Begins the subscription, or begins it again.
+    /// Starts or restarts the subscription.
     pub(in super::super) fn new(subscriber: &Arc<Subscriber>) -> Self {
         let mut machine = subscriber.lock();
         let snapshots = std::mem::take(&mut machine.snapshots).into_iter().flatten().collect();
@@ -109,7 +109,7 @@ impl ValuesFill {
         }
     }
 
-    /// Looks for the values of one partition as they were.
+    /// Looks up the values of one partition at a point in the past.
     fn find_past(
         &mut self,
         subscriber: &Subscriber,
@@ -135,7 +135,7 @@ impl ValuesFill {
         };
         match (why, as_of.reach) {
             (Some(why), Reach::Exactly) => return Err(refused(why)),
-            // What is there now.
+            // Use the current values.
             (Some(_), Reach::AtLeast) => return Ok(()),
             (None, _) => {}
         }
@@ -153,7 +153,7 @@ impl ValuesFill {
         }
     }
 
-    /// Reads one snapshot once.
+    /// Reads once from a snapshot.
     fn read(&mut self, subscriber: &Subscriber, snapshot: &Snapshot) -> Result<Step, SqlError> {
         let number = i32::try_from(self.partition).expect("partitions have a limit");
         let paths = subscriber.shared_table.paths.read().expect(NO_PANIC);
@@ -161,7 +161,7 @@ impl ValuesFill {
         let mut stopped = None;
         let mut scan = snapshot.scan(self.next..snapshot.applied());
         let fields = &mut self.fields;
-        // Values that have expired are told of as changes.
+        // Expired values are included, because their expiry is delivered as a change.
         let scanned = scan.step(i64::MIN, &mut |record| {
             if stopped.is_some() || !filter.may_pass(record.value) {
                 return;
@@ -190,7 +190,8 @@ impl ValuesFill {
         Ok(Step::Applied)
     }
 
-    /// Follows changes of the past, one read of them; `None` when there are no more.
+    /// Applies changes since the point in the past, with one read. Returns `None` if there are no
+    /// more.
     fn replay(&mut self, subscriber: &Arc<Subscriber>) -> Result<Option<Step>, SqlError> {
         if !self.is_live {
             self.is_live = true;
@@ -240,7 +241,7 @@ fn find(
     }
 }
 
-/// A change as it is for one subscription; `None` where it is not.
+/// Applies the filter to a change. Returns `None` if neither the old nor the new record passes.
 fn pick(
     subscriber: &Subscriber,
     (partition, change): (i32, ValueChange),
@@ -254,7 +255,7 @@ fn pick(
             })
         })
     };
-    // On what was there before, the filter has failed before.
+    // The failure of the filter on the old record was already counted.
     let has_old = passes(&change.old).unwrap_or(false);
     let has_new = passes(&change.new).unwrap_or_else(|error| {
         let offset = change.offset.unwrap_or_default();

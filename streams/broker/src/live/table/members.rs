@@ -1,4 +1,4 @@
-//! The subscriptions of a table, and the index of their filters.
+//! Subscriptions of a table, and the index of their filters.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::topics::ValueChange;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Live queries on one table.
+/// Maximum number of live queries on one table.
 const FILTERS_MAX: usize = 50_000;
 
 pub(super) struct Members {
     index: FilterIndex,
-    /// By the numbers of their filters.
+    /// Subscribers by the index of their filters.
     all: Vec<Option<Arc<Subscriber>>>,
-    /// Those with something to wake them for, each once.
+    /// Subscribers to wake, each at most once.
     touched: Vec<FilterId>,
     is_touched: Vec<bool>,
     leaving: Vec<Leaving>,
     rereading: Vec<FilterId>,
-    /// To be looked at by the clock, and where offsets are reached.
+    /// Subscribers with deadlines, and those that end at offsets.
     timed: Vec<FilterId>,
     bounded: Vec<FilterId>,
     fields: Fields,
@@ -37,18 +37,18 @@ pub(super) struct Members {
     found_old: Found,
 }
 
-/// Tools with which records are read.
+/// Context for reading records.
 pub(super) struct With<'a> {
     pub(super) paths: &'a Paths,
     pub(super) now_ms: i64,
 }
 
-/// One that is handed no more.
+/// A subscription that receives no more changes.
 struct Leaving {
     filter: FilterId,
-    /// What its connection is to do; `None` where it has ended.
+    /// Next task of its connection; `None` if it has ended.
     task: Option<Task>,
-    /// The partition and offset at which it stopped.
+    /// Partition and offset at which it stopped.
     at: (i32, i64),
 }
 
@@ -83,7 +83,7 @@ impl Members {
         !self.timed.is_empty()
     }
 
-    /// Returns whether one of them waits for more than progress.
+    /// Returns whether a subscription waits for more than progress.
     pub(super) fn has_due(&self) -> bool {
         self.timed.iter().filter_map(|id| self.all[id.index()].as_ref()).any(|it| {
             let machine = it.lock();
@@ -92,7 +92,7 @@ impl Members {
         })
     }
 
-    /// Adds a subscription; `false` where there are too many, which ends it.
+    /// Adds a subscription. Returns `false` and ends it if there are too many.
     pub(super) fn add(&mut self, subscriber: &Arc<Subscriber>, place: Place) -> bool {
         let id = match self.index.insert(Arc::clone(subscriber.query.filter())) {
             Ok(id) => id,
@@ -118,12 +118,12 @@ impl Members {
             self.bounded.push(id);
         }
         drop(machine);
-        // It may have come to its end, or what waits may be due.
+        // It may have ended already, or pending changes may be due.
         self.touch(id);
         true
     }
 
-    /// Removes a subscription whose client has gone, if it is there.
+    /// Removes a subscription whose client has disconnected, if present.
     pub(super) fn remove(&mut self, subscriber: &Subscriber) {
         let filter = subscriber.lock().filter.take();
         if let Some(id) = filter {
@@ -146,7 +146,7 @@ impl Members {
         }
     }
 
-    /// Wakes the connections that there is something for.
+    /// Wakes the connections with work.
     pub(super) fn wake(&mut self) {
         for id in self.touched.drain(..) {
             self.is_touched[id.index()] = false;
@@ -156,7 +156,7 @@ impl Members {
         }
     }
 
-    /// Reads for one subscription alone, once. Returns whether it took all of it.
+    /// Reads once for a single subscription. Returns whether it accepted all records.
     pub(super) fn catch_up(
         &mut self,
         subscriber: &Subscriber,
@@ -180,16 +180,16 @@ impl Members {
             is_taken = goes_on(step);
             if is_taken { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        // Its connection finds the same error when it reads on.
+        // Its connection gets the same error when it continues reading.
         is_taken && stepped.is_ok()
     }
 
-    /// Returns whether what is among these bytes can be for one of them.
+    /// Returns whether a record in these bytes may match any subscription.
     pub(super) fn may_want(&self, bytes: &[u8]) -> bool {
         self.index.may_find(Some(bytes))
     }
 
-    /// Hands a record of a log to those that it is for.
+    /// Delivers a record of a log to the matching subscriptions.
     pub(super) fn hand_record(&mut self, (number, record): (i32, &Record<'_>), with: &With<'_>) {
         let mut found = std::mem::take(&mut self.found);
         let mut fields = std::mem::take(&mut self.fields);
@@ -209,7 +209,7 @@ impl Members {
         (self.found, self.fields) = (found, fields);
     }
 
-    /// Has one subscription take a record of a log.
+    /// Delivers a record of a log to one subscription.
     fn hand(&mut self, id: FilterId, at: (i32, i64), take: impl FnOnce(&mut Machine) -> Step) {
         let Some(subscriber) = &self.all[id.index()] else { return };
         let mut machine = subscriber.lock();
@@ -226,13 +226,13 @@ impl Members {
             Step::RereadNeeded => Some(Task::LogAgain),
             Step::Ended => None,
         };
-        // It is handed no more, though it is in the index until the end of this read.
+        // It receives no more records, but remains in the index until the end of this read.
         machine.place = Place::Joining;
         drop(machine);
         self.leaving.push(Leaving { filter: id, task, at });
     }
 
-    /// Hands a change of current values to those that it is for.
+    /// Delivers a change of current values to the matching subscriptions.
     pub(super) fn hand_change(
         &mut self,
         (index, change): (usize, &Arc<ValueChange>),
@@ -276,7 +276,7 @@ impl Members {
     fn hand_held(&mut self, id: FilterId, index: usize, held: Held, paths: &Paths) {
         let Some(subscriber) = &self.all[id.index()] else { return };
         let mut machine = subscriber.lock();
-        // A snapshot is asked for, and comes behind this change.
+        // A requested snapshot will include this change.
         let is_reread = machine.place == Place::Joined && machine.subscription.needs_reread();
         if !machine.is_told(index) || is_reread {
             return;
@@ -295,13 +295,13 @@ impl Members {
         }
     }
 
-    /// Those that need snapshots again.
+    /// Takes the subscriptions that need snapshots again.
     pub(super) fn take_rereading(&mut self) -> Vec<Arc<Subscriber>> {
         let ids = std::mem::take(&mut self.rereading);
         ids.iter().filter_map(|id| self.all[id.index()].clone()).collect()
     }
 
-    /// Takes those out that are handed no more; `nexts` is how far the table is.
+    /// Removes subscriptions that receive no more changes. `nexts` are the positions of the table.
     pub(super) fn let_go(&mut self, nexts: &[(i32, i64)]) {
         for leaving in std::mem::take(&mut self.leaving) {
             let Some(subscriber) = self.all[leaving.filter.index()].clone() else { continue };
@@ -321,7 +321,7 @@ impl Members {
         }
     }
 
-    /// Tells those that end at offsets how far the table is.
+    /// Reports the positions of the table to subscriptions that end at offsets.
     pub(super) fn reach(&mut self, nexts: &[(i32, i64)]) {
         for id in self.bounded.clone() {
             let Some(subscriber) = &self.all[id.index()] else { continue };
@@ -340,7 +340,7 @@ impl Members {
         self.let_go(nexts);
     }
 
-    /// Does what is due; `progress` is how far the table is where that is to be told.
+    /// Handles deadlines. `progress` are the positions of the table, if progress must be reported.
     pub(super) fn tick(&mut self, now_ms: i64, progress: Option<&[(i32, i64)]>) {
         for id in self.timed.clone() {
             let Some(subscriber) = &self.all[id.index()] else { continue };
@@ -367,7 +367,7 @@ impl Members {
     }
 }
 
-/// A record more of a log.
+/// Returns the change for a record appended to a log.
 fn change_of<'a>((partition, row): (i32, &'a Row<'a>), now_ms: i64) -> Change<'a> {
     let record = row.record();
     Change {
@@ -380,7 +380,7 @@ fn change_of<'a>((partition, row): (i32, &'a Row<'a>), now_ms: i64) -> Change<'a
     }
 }
 
-/// All that are in either of two sorted lists, and in which.
+/// Merges two sorted lists. Returns for each element in which of them it is.
 fn merged(old: &[FilterId], new: &[FilterId]) -> Vec<(FilterId, bool, bool)> {
     let mut all: Vec<FilterId> = old.iter().chain(new).copied().collect();
     all.sort_unstable();

@@ -1,4 +1,4 @@
-//! Changes of settings: one by one, or all of a resource at once.
+//! Changes of settings: incremental, or replacing all settings of a resource.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,19 +22,19 @@ const DELETE: i8 = 1;
 const APPEND: i8 = 2;
 const SUBTRACT: i8 = 3;
 
-/// A resource of a request: its kind, its name, and the names of the settings that it has.
+/// Resource in a request: its kind, its name, and the names of its settings.
 struct Named<'a> {
     kind: i8,
     name: &'a StrBytes,
     settings: Vec<&'a StrBytes>,
 }
 
-/// A request, as far as both kinds say the same.
+/// Common part of both kinds of requests.
 struct Request<'a> {
     context: &'a Context,
     validate_only: bool,
     resources: Vec<Named<'a>>,
-    /// Resources that it names more than once.
+    /// Resources that the request names more than once.
     twice: BTreeSet<(i8, StrBytes)>,
 }
 
@@ -66,7 +66,7 @@ pub(in super::super) async fn alter(
     .await
 }
 
-/// AlterConfigs, which came before the other: what it does not name has its default again.
+/// AlterConfigs, the older request: settings that it does not name are reset to their defaults.
 pub(in super::super) async fn replace(
     context: Context,
     request: AlterConfigsRequest,
@@ -111,7 +111,7 @@ impl<'a> Request<'a> {
         Self { context, validate_only, resources, twice }
     }
 
-    /// Changes the settings of one resource. The error's code and message, or 0.
+    /// Changes the settings of one resource. Returns the error's code and message, or 0.
     fn change(&self, named: &Named<'_>, change: &Change<'_>) -> (i16, Option<StrBytes>) {
         match self.check(named).and_then(|()| self.try_change(named, change)) {
             Ok(()) => (0, None),
@@ -119,7 +119,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What is named twice means nothing.
+    /// Rejects repeated names, which are ambiguous.
     fn check(&self, named: &Named<'_>) -> Result<(), Refusal> {
         let refuse = |what| Err(Refusal::new(ResponseError::InvalidRequest, what));
         if self.twice.contains(&(named.kind, named.name.clone())) {
@@ -149,7 +149,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Settings that a kind of resource may have.
+/// Settings that exist for a kind of resource.
 struct Known<'a> {
     find: fn(&str) -> Option<&'static Setting>,
     defaults: Option<&'a BTreeMap<String, String>>,
@@ -171,7 +171,7 @@ impl<'a> Known<'a> {
         let name = &*change.name;
         let refuse = |what: String| Err(Refusal::new(ResponseError::InvalidConfig, what));
         if change.config_operation == DELETE {
-            // Also what no release knows any more.
+            // Unknown settings can be deleted, too.
             own.remove(name);
             return Ok(());
         }

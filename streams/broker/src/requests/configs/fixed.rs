@@ -1,4 +1,4 @@
-//! Settings of the broker, by its options or without effect, and of groups, which have the
+//! Settings of the broker, from its options or without effect, and of groups, which use the
 //! broker's.
 
 use kafka_protocol::messages::describe_configs_response::DescribeConfigsResourceResult;
@@ -10,12 +10,12 @@ use crate::broker::{Broker, NODE_ID};
 use crate::broker_settings;
 use crate::topics::find_setting;
 
-/// Set by a request for one broker, by one for all brokers, and when the broker was started.
+/// Sources of a setting: dynamic for one broker, dynamic for all brokers, and static.
 const SET_FOR_BROKER: i8 = 2;
 const SET_FOR_ALL: i8 = 3;
 const SET_BY_START: i8 = 4;
 
-/// Setting that clients are shown, by Kafka's name for it.
+/// Setting as shown to clients, with Kafka's name.
 pub(super) struct Fixed {
     pub(super) name: &'static str,
     kind: i8,
@@ -51,7 +51,7 @@ pub(super) fn of_broker(broker: &Broker) -> Vec<Fixed> {
     all
 }
 
-/// Settings that requests have set for each broker of the cluster.
+/// Returns the settings that requests have set for all brokers.
 pub(super) fn set_for_all(broker: &Broker) -> Vec<Fixed> {
     set(broker, "", SET_FOR_ALL)
 }
@@ -129,7 +129,7 @@ fn of_coordinator(options: &consumer_groups::Options) -> Vec<Fixed> {
     ]
 }
 
-/// Settings of each group, whether it is there or not: all have the broker's.
+/// Returns the settings of any group, whether it exists or not: all groups use the broker's.
 pub(super) fn of_groups(options: &consumer_groups::Options) -> Vec<Fixed> {
     vec![
         Fixed::new("consumer.heartbeat.interval.ms", INT, options.consumer_heartbeat_interval_ms),

@@ -1,4 +1,4 @@
-//! ListConfigResources (KIP-1142): what has settings.
+//! ListConfigResources (KIP-1142): resources with settings.
 
 use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
@@ -12,7 +12,8 @@ use crate::broker::NODE_ID;
 
 const KINDS: [i8; 5] = [TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP];
 
-/// Loggers, groups and subscriptions of clients' metrics have no settings of their own.
+/// Lists topics and the broker. Loggers, groups and subscriptions of client metrics have no
+/// settings of their own.
 pub(in super::super) fn list(
     context: &Context,
     request: &ListConfigResourcesRequest,
@@ -21,7 +22,7 @@ pub(in super::super) fn list(
     if !context.may(Operation::DescribeConfigs, Resource::cluster()) {
         return response.with_error_code(ResponseError::ClusterAuthorizationFailed.code());
     }
-    // The first version asks for subscriptions alone.
+    // Version 0 requests client metrics subscriptions only.
     if context.asked.version == 0 {
         return response;
     }

@@ -1,4 +1,4 @@
-//! Parts of the coordinator's answers that the client may not see, taken out of them.
+//! Authorization of responses of the coordinator: parts that the client may not see are removed.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::super::{Context, OF_GROUPS, text};
 const HIDDEN_TOPIC: &str = "permission denied: the group reads a topic that the client may not \
                             describe";
 
-/// Takes out what the client has no right to describe.
+/// Removes what the client may not describe.
 pub(super) fn hide_the_rest(context: &Context, answer: &mut ResponseKind) {
     let mut topics = Sight { context, topics: BTreeMap::new() };
     match answer {
@@ -48,7 +48,7 @@ pub(super) fn hide_the_rest(context: &Context, answer: &mut ResponseKind) {
     }
 }
 
-/// Says what the client may do with each group.
+/// Adds the client's authorized operations for each group.
 pub(super) fn show_operations(context: &Context, answer: &mut ResponseKind) {
     let operations = |name: &str| context.operations(true, &OF_GROUPS, Resource::group(name));
     match answer {
@@ -66,7 +66,7 @@ pub(super) fn show_operations(context: &Context, answer: &mut ResponseKind) {
     }
 }
 
-/// All topics that the description of a group names.
+/// Returns all topics that the description of a group names.
 fn names(group: &DescribedGroup) -> impl Iterator<Item = &TopicName> {
     group.members.iter().flat_map(|member| {
         let assignments = [&member.assignment, &member.target_assignment];
@@ -75,7 +75,7 @@ fn names(group: &DescribedGroup) -> impl Iterator<Item = &TopicName> {
     })
 }
 
-/// The topics of one answer, each looked at once.
+/// Cache of authorizations for the topics of one response.
 struct Sight<'a> {
     context: &'a Context,
     topics: BTreeMap<TopicName, bool>,

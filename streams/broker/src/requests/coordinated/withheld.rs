@@ -1,5 +1,5 @@
-//! Names that a client may not use, taken out of its request before the coordinator sees the rest.
-//! Each is refused on its own.
+//! Authorization of requests to the coordinator: elements that the client may not use are removed
+//! from the request before the coordinator handles the rest, and each is rejected individually.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,11 +37,11 @@ use kafka_protocol::protocol::StrBytes;
 use super::super::Context;
 use crate::topics::OpenTopic;
 
-/// The part of a request that is refused before the coordinator sees the rest, as an answer.
+/// Rejected part of a request, as a response.
 pub(super) enum Withheld {
     Nothing,
     Some(ResponseKind),
-    /// Nothing is left to ask for.
+    /// Nothing remains to be handled.
     Everything(ResponseKind),
 }
 
@@ -55,7 +55,7 @@ impl Withheld {
     }
 }
 
-/// Takes out what concerns names that the client may not use, and topics that are not there.
+/// Removes elements that the client may not use, and topics that do not exist.
 pub(super) fn withhold(context: &Context, request: &mut RequestKind) -> Withheld {
     let may_group = |operation, id: &GroupId| context.may(operation, Resource::group(id));
     let group_code = ResponseError::GroupAuthorizationFailed.code();
@@ -114,7 +114,7 @@ pub(super) fn withhold(context: &Context, request: &mut RequestKind) -> Withheld
     }
 }
 
-/// Puts refusals beside what the coordinator answered.
+/// Adds rejections to the coordinator's response.
 pub(super) fn merge(answer: ResponseKind, withheld: ResponseKind) -> ResponseKind {
     match (answer, withheld) {
         (ResponseKind::OffsetCommit(mut it), ResponseKind::OffsetCommit(more)) => {
@@ -125,7 +125,7 @@ pub(super) fn merge(answer: ResponseKind, withheld: ResponseKind) -> ResponseKin
             join(&mut it.topics, more.topics, |it| (&it.name, &mut it.partitions));
             it.into()
         }
-        // An error of the whole request says it all.
+        // An error of the whole request is sufficient.
         (ResponseKind::OffsetDelete(mut it), ResponseKind::OffsetDelete(more)) => {
             if it.error_code == 0 {
                 it.topics.extend(more.topics);
@@ -162,7 +162,7 @@ pub(super) fn merge(answer: ResponseKind, withheld: ResponseKind) -> ResponseKin
     }
 }
 
-/// Puts partitions to those of the same topic.
+/// Merges partitions of the same topic.
 fn join<T, P>(
     topics: &mut Vec<T>,
     more: Vec<T>,
@@ -192,14 +192,14 @@ fn join_groups(groups: &mut Vec<OffsetFetchResponseGroup>, more: Vec<OffsetFetch
     }
 }
 
-/// Leaves what passes, and returns the rest.
+/// Retains the elements that pass, and returns the others.
 fn take<T>(names: &mut Vec<T>, passes: impl Fn(&T) -> bool) -> Vec<T> {
     let (kept, refused) = std::mem::take(names).into_iter().partition(passes);
     *names = kept;
     refused
 }
 
-/// Takes the partitions out that cannot be used, and returns their refusals.
+/// Removes unusable partitions, and returns their rejections.
 fn unusable<P, R>(
     topic: &Result<Arc<OpenTopic>, ResponseError>,
     partitions: &mut Vec<P>,
@@ -274,7 +274,7 @@ fn transactional_commits(context: &Context, request: &mut TxnOffsetCommitRequest
     })
 }
 
-/// Offsets of topics that are gone may be deleted.
+/// Offsets of deleted topics can be deleted.
 fn deletions(context: &Context, request: &mut OffsetDeleteRequest) -> Withheld {
     let code = ResponseError::TopicAuthorizationFailed.code();
     let mut refused = Vec::new();
@@ -291,11 +291,11 @@ fn deletions(context: &Context, request: &mut OffsetDeleteRequest) -> Withheld {
         }
         may_read
     });
-    // Whether there is such a group, the coordinator says.
+    // The coordinator checks whether the group exists.
     Withheld::of(refused, true, |topics| OffsetDeleteResponse::default().with_topics(topics).into())
 }
 
-/// An answer about a partition whose offset is not told.
+/// Builds the response for a partition whose offset may not be shown.
 fn unfetched(index: &i32) -> OffsetFetchResponsePartitions {
     OffsetFetchResponsePartitions::default()
         .with_partition_index(*index)
@@ -351,7 +351,7 @@ fn fetches(context: &Context, request: &mut OffsetFetchRequest) -> Withheld {
         }
         true
     });
-    // Whoever asks for one group learns its error, whatever is left of it.
+    // A request for a single group always gets that group's error.
     let has_rest = context.asked.version < 8 || !request.groups.is_empty();
     if topics.is_empty() && groups.is_empty() {
         return Withheld::Nothing;
@@ -360,7 +360,7 @@ fn fetches(context: &Context, request: &mut OffsetFetchRequest) -> Withheld {
     if has_rest { Withheld::Some(answer) } else { Withheld::Everything(answer) }
 }
 
-/// Partitions are added to a transaction all together or not at all.
+/// Partitions are added to a transaction atomically.
 fn additions(context: &Context, request: &AddPartitionsToTxnRequest) -> Withheld {
     let mut has_refusals = false;
     let topics = request.v3_and_below_topics.iter().map(|topic| {
