@@ -9,7 +9,7 @@ use clap::Subcommand;
 
 use crate::access_rules;
 
-/// Maximum length of a password.
+/// Maximum bytes read from standard input, far more than any password.
 const PASSWORD_BYTES_MAX: u64 = 4 << 10;
 
 #[derive(Clone, Debug, Subcommand)]

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line options.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -317,7 +317,7 @@ fn principal(text: &str) -> Result<Principal, String> {
     Principal::user(name).map_err(|error| error.to_string())
 }
 
-/// Parses host and port. An IPv6 address must be in brackets.
+/// Parses host and port. An IPv6 address is written in brackets.
 pub(crate) fn host_and_port(text: &str) -> anyhow::Result<(String, u16)> {
     let (host, port) =
         text.rsplit_once(':').with_context(|| format!("{text:?} is not HOST:PORT"))?;

@@ -1,8 +1,8 @@
 //! Coordinator of consumer groups and transactions: one thread that owns both, and the log of their
 //! state.
 //!
-//! Requests arrive through a bounded queue. The thread handles all queued requests in one round:
-//! one flush makes their changes durable, and only then replies are sent and markers are written. A
+//! Requests arrive through a bounded queue. The thread handles queued requests in rounds: one
+//! flush makes their changes durable, and only then replies are sent and markers are written. A
 //! flush that may wait for a disk runs on another thread, concurrently with further rounds.
 
 mod assignable;

@@ -221,7 +221,7 @@ impl State {
         self.transactions.set_host_ahead(ahead_ms);
     }
 
-    /// Returns the time until the next deadline.
+    /// Returns the time until the next deadline, at most `TURN_TIME_MAX`.
     fn idle_time(&self) -> Duration {
         if !self.is_current {
             return Duration::ZERO;
@@ -352,7 +352,7 @@ impl State {
             RequestKind::DescribeTransactions(it) => {
                 transactions.describe(of_transactions, it, transactional);
             }
-            // Requests that reach the coordinator are listed where they are sent.
+            // Not reached: the sender lists the requests for the coordinator.
             _ => drop(self.replies.remove(&ticket)),
         }
     }

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! source's log ────▶ each_record ─▶ output's log       one for one, exactly once
-//!                         ▲ lookup: current values of a topic that is joined
-//! source's values ─▶ changes ─▶ upserts, groups ─▶ output's values    differences alone
+//!                         ▲ lookup: current values of the joined topic
+//! source's values ─▶ changes ─▶ upserts, groups ─▶ output's values    differences only
 //! ```
 //!
 //! One thread does the work in bounded steps. The output records the position in the source, so

@@ -30,7 +30,7 @@ use super::views::{StatusView, TopicView, detailed_lag, lags};
 use crate::storage::Storage;
 
 /// Maximum number of connections. Beyond it, idle connections of the address with the most
-/// connections are closed.
+/// idle ones are closed.
 const CONNECTION_COUNT_MAX: usize = 64;
 
 /// Maximum time for receiving the next request head, after which a connection is closed.

@@ -264,7 +264,7 @@ struct Requests<'a> {
     broker: &'a Arc<Broker>,
     client: &'a Client,
     login: Login,
-    /// Read-locked by all requests that are not complete.
+    /// Read-locked by each request that waits for its turn, until it is complete.
     undone: Arc<RwLock<()>>,
 }
 

@@ -419,7 +419,7 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
     match read {
         Ok(range) => {
             let CutRecords { range, record_count, next_offset } = cut(&buffer, range, end);
-            // No records were returned because the batch is too long.
+            // Also if no records are returned because the batch is too long.
             found.counted_bytes = match next_offset < end {
                 true => range.len().max(wanted.bytes_max),
                 false => range.len(),

@@ -1,10 +1,11 @@
 //! Fetch sessions of all connections (KIP-227), with the semantics of Kafka's broker: each request
 //! names its session by id, and may use any connection of its client, as requests through a proxy
 //! do.
+//!
 //! ```text
-//! begin ─▶ in the hands of one request ──▶ kept ─▶ ended: by its client, with the connection that
-//!                        ▲                  │      it was used on last, or as it was idle for long
-//!                        └──────────────────┘      where another one has no room
+//! begin ─▶ in use by one request ─▶ cached ─▶ closed by its client, with the connection that
+//!                 ▲                   │       used it last, or evicted while idle to make
+//!                 └───────────────────┘       room for another one
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};

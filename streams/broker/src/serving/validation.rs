@@ -16,7 +16,7 @@ use crate::topics::{RecordRules, TopicSettings, WITHOUT_KEY};
 /// Maximum number of records listed in a rejection.
 const RECORD_ERRORS_MAX: usize = 100;
 
-/// Size above which compressed batches are decompressed one after the other, a few at a time.
+/// Size above which only a few compressed batches are decompressed concurrently.
 const AT_ONCE_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum decompressed size of a small batch that need not wait for its turn.

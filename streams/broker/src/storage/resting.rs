@@ -13,7 +13,7 @@ const CONNECTED_MAX: usize = 128;
 /// Number of opened volumes after which idle ones are looked for.
 const OPENED_MAX: usize = 32;
 
-/// Number of connections above which all without a request in progress are closed, so that
+/// Number of connections in use above which all without a request in progress are closed, so that
 /// connections rotate and no volume waits long for one.
 const USED_MAX: usize = 192;
 

@@ -1,7 +1,7 @@
 //! Change feeds: the current values at one instant, then each change, in order.
 //!
 //! ```text
-//! following thread ─▶ ChangeFeeds of a partition ─▶ ChangeFeed ─▶ whoever asked takes
+//! following thread ─▶ ChangeFeeds of a partition ─▶ ChangeFeed ─▶ consumer takes
 //!     changes                                         Snapshot, Change, Change, Snapshot, …
 //! ```
 //!

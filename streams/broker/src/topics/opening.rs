@@ -14,7 +14,7 @@ use crate::storage::StoredVolume;
 /// Maximum number of threads that open topics.
 const THREAD_COUNT_MAX: usize = 8;
 
-/// Time without any opened topic after which the start continues.
+/// Time without progress after which the start continues.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Topics {

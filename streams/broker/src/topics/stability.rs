@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use record_log::{LogError, LogErrorKind, Topic};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-/// Maximum number of concurrent flushes of topics on blocking threads. Each takes one of the 512
-/// threads that all blocking work shares. Further flushes wait for one to end.
+/// Maximum number of concurrent flushes of topics on blocking threads. Each takes one of the
+/// `waiting::THREAD_COUNT_MAX` threads of the runtime. Further flushes wait for one to end.
 const FLUSH_COUNT_MAX: usize = 128;
 
 static FLUSHES: Semaphore = Semaphore::const_new(FLUSH_COUNT_MAX);
