@@ -1,16 +1,17 @@
-//! Objects that SQL made and the program around the server keeps.
+//! Objects that SQL statements define and the program around the server stores.
 
 use live_queries::Table;
 use serde::{Deserialize, Serialize};
 
-/// The table of a topic's current values has this behind the topic's name.
+/// Suffix of a topic's name in the name of the table of its current values.
 pub(crate) const CURRENT_SUFFIX: &str = "$current";
 
-/// The table of a topic's log may have this behind the topic's name. Of a materialized view it
-/// must, but in definitions that are kept: there the name alone is the log of any topic.
+/// Suffix of a topic's name in the name of the table of its log. Optional, except for a
+/// materialized view. Stored definitions may omit it there too: in them the plain name is the log
+/// of any topic.
 pub(crate) const LOG_SUFFIX: &str = "$log";
 
-/// The topic that a table shows the records of, by the table's name, and the table.
+/// Returns the topic of a table by the table's name, and the table.
 pub fn table_of(name: &str) -> (&str, Table) {
     match (name.strip_suffix(CURRENT_SUFFIX), name.strip_suffix(LOG_SUFFIX)) {
         (Some(topic), _) => (topic, Table::values(name)),
@@ -19,15 +20,15 @@ pub fn table_of(name: &str) -> (&str, Table) {
     }
 }
 
-/// Kind of object that a definition makes.
+/// Kind of object that a definition creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DefinitionKind {
     /// Typed columns over a topic: `CREATE TABLE`.
     Table,
-    /// A topic that a query fills: `CREATE TOPIC … AS`.
+    /// A topic filled by a query: `CREATE TOPIC … AS`.
     Topic,
-    /// The result of a query, kept up to date: `CREATE MATERIALIZED VIEW`.
+    /// The incrementally maintained result of a query: `CREATE MATERIALIZED VIEW`.
     View,
 }
 
@@ -42,25 +43,25 @@ impl DefinitionKind {
     }
 }
 
-/// Definition that is to be kept.
+/// Definition to be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDefinition {
-    /// Name in queries and for clients; one definition has it.
+    /// Name in queries and for clients, unique among definitions.
     pub name: String,
     pub kind: DefinitionKind,
-    /// The whole statement as it was written.
+    /// The full text of the statement.
     pub statement: String,
 }
 
-/// Definition that is kept, also over restarts.
+/// Stored definition. Survives restarts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
     pub name: String,
     pub kind: DefinitionKind,
     pub statement: String,
-    /// The principal that made it, such as `User:alice`.
+    /// Principal that created it, such as `User:alice`.
     pub owner: String,
-    /// Version of all definitions: a later one has a greater number, also where it has the name of
-    /// one that was dropped.
+    /// Version across all definitions: later definitions have greater versions, even if they reuse
+    /// the name of a dropped one.
     pub version: u64,
 }

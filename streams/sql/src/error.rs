@@ -1,18 +1,17 @@
-//! Errors that a client is told when a statement fails: PostgreSQL's code, a sentence, perhaps a
-//! hint.
+//! Errors reported to the client when a statement fails: SQLSTATE code, message, and optional hint.
 
 pub use live_queries::SqlState;
 use record_log::{LogError, LogErrorKind};
 use values::ValuesError;
 
-/// A statement, or a connection, that failed.
+/// Error of a failed statement or connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SqlError {
     pub state: SqlState,
     pub message: String,
     pub hint: Option<String>,
-    /// Where in what a client sent.
+    /// Position in the client's input.
     pub context: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Entry points for fuzz targets: bytes and texts of clients, taken apart as the server does it.
+//! Entry points for fuzz targets: parse bytes and texts from clients as the server does.
 
 use bytes::BytesMut;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -9,10 +9,11 @@ use crate::wire::{Format, PgType, Request, read_parameter, take_request, take_st
 
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Types of parameters, by PostgreSQL's numbers.
+/// Parameter types by PostgreSQL's object ids.
 const TYPES: &[u32] = &[16, 17, 20, 21, 23, 25, 26, 700, 701, 1082, 1083, 1114, 1184, 1186, 1700];
 
-/// The bytes of a connection: how it begins, if the first of them is odd, and its messages.
+/// Parses the bytes of a connection: startup messages first if the first byte is odd, then
+/// requests.
 pub fn messages(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     let mut buffer = BytesMut::from(rest);
@@ -33,7 +34,7 @@ pub fn messages(bytes: &[u8]) {
     }
 }
 
-/// A text of statements.
+/// Parses a text of statements.
 pub fn texts(text: &str) {
     drop(TypedTable::parse(text));
     let Ok(statements) = split(text) else { return };
@@ -47,7 +48,7 @@ pub fn texts(text: &str) {
     }
 }
 
-/// Its words, where texts are the same however they were written.
+/// Returns the words, with string literals in a single notation.
 fn shown(words: &Words) -> Vec<String> {
     let shown = |token: &Token| match token {
         Token::EscapedStringLiteral(text)
@@ -58,7 +59,7 @@ fn shown(words: &Words) -> Vec<String> {
     words.iter().map(shown).collect()
 }
 
-/// A parameter's value, of each type and in both forms.
+/// Parses a parameter value as each type, in both formats.
 fn parameter(bytes: Option<&[u8]>) {
     let typed = |oid: &u32| PgType::data_type_of(*oid).map(|data_type| (*oid, data_type));
     for (oid, data_type) in TYPES.iter().filter_map(typed) {

@@ -1,6 +1,6 @@
-//! Work that is given up from outside: a thread parses or plans for one statement, and looks now
-//! and then whether anybody still waits for it. Passes that the engine makes look too, through
-//! what is ours in them.
+//! Cancellation of synchronous work: a thread that parses or plans a statement polls whether
+//! anybody still waits for the result. Passes of the engine poll too, through this crate's code in
+//! them.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{SqlError, SqlState};
 
 thread_local! {
-    /// What the thread works for now.
+    /// Flag of the statement that the thread works for.
     static CURRENT: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Mark that work is still waited for: until this is dropped.
+/// Guard held while the result of the work is awaited. Dropping it cancels the work.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(Arc<AtomicBool>);
 
 impl Waiting {
-    /// Does the work, which ends early once nobody waits; to be called on the thread of the work.
+    /// Returns a function that marks the current thread as working for this handle. It must be
+    /// called on the thread of the work, which ends early once the handle is dropped.
     pub(crate) fn work(&self) -> impl FnOnce() -> Working + Send + use<> {
         let is_given_up = Arc::clone(&self.0);
         move || Working { before: CURRENT.replace(Some(is_given_up)) }
@@ -31,7 +32,7 @@ impl Drop for Waiting {
     }
 }
 
-/// The thread works for whoever waits, until this is dropped.
+/// Marks the thread as working for a waiting statement until dropped.
 pub(crate) struct Working {
     before: Option<Arc<AtomicBool>>,
 }
@@ -42,17 +43,17 @@ impl Drop for Working {
     }
 }
 
-/// Returns whether nobody waits any more for what the thread does.
+/// Returns whether the thread's current work was cancelled.
 pub(crate) fn is_given_up() -> bool {
     CURRENT.with_borrow(|it| it.as_ref().is_some_and(|it| it.load(Ordering::Relaxed)))
 }
 
-/// Returns whether the thread plans, which is not to hold large values.
+/// Returns whether the thread is planning. Planning must not keep large values.
 pub(crate) fn is_planning() -> bool {
     CURRENT.with_borrow(Option::is_some)
 }
 
-/// Ends what nobody waits for.
+/// Fails if the work was cancelled.
 pub(crate) fn check() -> Result<(), SqlError> {
     match is_given_up() {
         true => Err(SqlError::new(SqlState::CANCELLED, "canceling statement: nobody waits for it")),

@@ -1,5 +1,5 @@
-//! Services that the server needs of the program that it is part of: topics, users and their
-//! rights, and the way records take into the log.
+//! Services that the server requires from the program around it: topics, users and their
+//! permissions, and publishing records to the log.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,76 +19,78 @@ use crate::error::SqlError;
 
 /// The program around the server.
 pub trait Host: Send + Sync + 'static {
-    /// What clients have to show, as Kafka's have.
+    /// Returns the authentication policy, the same as for Kafka clients.
     fn policy(&self) -> &ListenerPolicy;
 
-    /// Those who may log in now.
+    /// Returns the users that may log in now.
     fn users(&self) -> Arc<Users>;
 
-    /// For connections that come now; `None` where they are not encrypted.
+    /// Returns the TLS acceptor for new connections, or `None` if they are not encrypted.
     fn tls(&self) -> Option<TlsAcceptor>;
 
-    /// A place among the connections of the principal, which connects from an address.
+    /// Reserves one of the principal's connections, from an address.
     ///
     /// # Errors
-    /// It has as many as it may have.
+    /// The principal has reached its connection limit.
     fn connect(&self, principal: &Principal, address: IpAddr) -> Result<ConnectionPlace, SqlError>;
 
-    /// Whether the client may do that.
+    /// Returns whether the client is authorized for an operation on a resource.
     fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool;
 
-    /// All topics, in the order of their names.
+    /// Returns the names of all topics in ascending order.
     fn topic_names(&self) -> Vec<Arc<str>>;
 
     fn topic(&self, name: &str) -> Option<Arc<Topic>>;
 
-    /// Whether the topic is to keep current values.
+    /// Returns whether the topic is configured to keep current values.
     fn keeps_values(&self, topic: &str) -> bool;
 
-    /// The topic whose values are the current ones of a topic: itself, but where they are merged.
+    /// Returns the topic that holds a topic's current values: the topic itself, unless they are
+    /// merged.
     fn values_topic(&self, topic: &str) -> Arc<str> {
         topic.into()
     }
 
-    /// The current values of a partition; `None` where there are none, or none yet.
+    /// Returns the current values of a partition, or `None` if they do not exist, or not yet.
     fn values(&self, topic: &str, partition: u32) -> Option<Arc<Values>>;
 
-    /// Refuses records that [`Self::publish`] would refuse for what they are.
+    /// Rejects records that [`Self::publish`] would reject because of their contents.
     ///
     /// # Errors
-    /// There is no such topic or partition, nobody inserts into it, or it takes no such record.
+    /// The topic or partition does not exist, does not accept inserts, or does not accept such a
+    /// record.
     fn check(&self, records: &Published) -> Result<(), SqlError>;
 
-    /// Appends records to their partitions, or to those that their keys choose; ends when they are
-    /// as durable as the classes of their topics say.
+    /// Appends records to the given partitions, or to those that their keys select. Completes when
+    /// the records are durable according to the durability class of each topic.
     ///
     /// # Errors
-    /// Those of [`Self::check`], and then nothing is appended; or what a log says. Records before
-    /// the first that it refused may be there.
+    /// Those of [`Self::check`], in which case nothing is appended; or errors of a log. Records
+    /// before the first that a log rejected may have been appended.
     fn publish(&self, all: Vec<Published>) -> BoxFuture<'_, Result<(), SqlError>>;
 
-    /// All definitions, in the order of their names.
+    /// Returns all definitions in the order of their names.
     fn definitions(&self) -> Vec<Arc<Definition>>;
 
     fn definition(&self, name: &str) -> Option<Arc<Definition>>;
 
-    /// Keeps a definition, the client's from then on; it is durable when this ends. The client must
-    /// have the right to make a topic of its name.
+    /// Stores a definition, which the client owns afterwards. It is durable on completion. The
+    /// client must be authorized to create a topic of its name.
     ///
     /// # Errors
-    /// `SqlState::DUPLICATE_TABLE` where there is a definition or a topic of the name; no right;
-    /// no room.
+    /// `SqlState::DUPLICATE_TABLE` if a definition or a topic of the name exists; missing
+    /// permission; no space.
     fn define<'a>(
         &'a self,
         client: &'a Client,
         new: NewDefinition,
     ) -> BoxFuture<'a, Result<(), SqlError>>;
 
-    /// Forgets a definition and what was derived by it; that is durable when this ends. The client
-    /// must have made it, or have the right to delete a topic of its name.
+    /// Deletes a definition and everything derived from it, durably on completion. The client must
+    /// be its owner, or be authorized to delete a topic of its name.
     ///
     /// # Errors
-    /// `SqlState::UNDEFINED_TABLE` where there is none of the kind; no right.
+    /// `SqlState::UNDEFINED_TABLE` if no definition of the kind has the name; missing permission.
     fn undefine<'a>(
         &'a self,
         client: &'a Client,
@@ -96,20 +98,21 @@ pub trait Host: Send + Sync + 'static {
         name: &'a str,
     ) -> BoxFuture<'a, Result<(), SqlError>>;
 
-    /// The columns that a live query gives, before it is begun.
+    /// Returns the result columns of a live query without starting it.
     ///
     /// # Errors
-    /// The client may not read the topic, or the query is not supported.
+    /// The client is not authorized to read the topic, or the query is not supported.
     fn live_columns(
         &self,
         client: &Client,
         live: &LiveQuery,
     ) -> Result<Vec<OutputColumn>, SqlError>;
 
-    /// Begins a live query, which lasts until its rows are dropped.
+    /// Starts a live query, which runs until its rows are dropped.
     ///
     /// # Errors
-    /// As for its columns; the client has too many, or its beginning is not there.
+    /// Same as for its columns; the client has too many live queries, or the start offset is not
+    /// available.
     fn subscribe(
         &self,
         client: &Client,
@@ -117,36 +120,36 @@ pub trait Host: Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<LiveRows, SqlError>>;
 }
 
-/// A query whose result is followed.
+/// A live query: a SELECT whose result is followed.
 #[derive(Clone, Debug)]
 pub struct LiveQuery {
     pub topic: Arc<str>,
-    /// The log of the topic or its current values, as the query sees it.
+    /// The log of the topic or its current values, as the query names it.
     pub table: Table,
     pub subscribe: Subscribe,
 }
 
-/// Rows of a live query.
+/// Result rows of a live query.
 pub struct LiveRows {
-    /// Layout of its rows' columns.
+    /// Layout of the columns.
     pub layout: Layout,
-    /// Rows as they come, some at a time. An error is the last.
+    /// Stream of batches of rows. An error is always the last item.
     pub rows: BoxStream<'static, Result<OutputRows, SqlError>>,
 }
 
-/// Records for one topic, in order.
+/// Records to publish to one topic, in order.
 #[derive(Debug)]
 pub struct Published {
     pub topic: Arc<str>,
     pub records: Vec<PublishedRecord>,
 }
 
-/// A record for the log.
+/// A record to publish.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PublishedRecord {
-    /// `None`: the one that the key chooses.
+    /// Partition. `None` selects it by the key.
     pub partition: Option<i32>,
-    /// Unix milliseconds; `None`: now.
+    /// Timestamp in Unix milliseconds. `None` uses the current time.
     pub time_ms: Option<i64>,
     pub key: Option<Bytes>,
     /// `None` deletes the key.
@@ -155,7 +158,7 @@ pub struct PublishedRecord {
 }
 
 impl PublishedRecord {
-    /// Size of its contents, without what the log adds.
+    /// Returns the size of the contents, without the log's overhead.
     pub fn size_bytes(&self) -> usize {
         let length = |it: &Option<Bytes>| it.as_ref().map_or(0, Bytes::len);
         let headers = self.headers.iter().map(|it| it.name.len() + length(&it.value));
@@ -163,40 +166,41 @@ impl PublishedRecord {
     }
 }
 
-/// Who is at the other end of a connection.
+/// Client of a connection.
 #[derive(Debug)]
 pub struct Client {
-    /// Who logged in.
+    /// Authenticated principal.
     pub principal: Principal,
-    /// Whom it asks for, by what it says itself: that takes rights away and gives none, as both
-    /// need each.
+    /// Principal that the client claims to act for. The claim can only restrict permissions,
+    /// because both principals must be authorized.
     pub on_behalf_of: Option<Principal>,
     pub address: SocketAddr,
-    /// Held as long as the connection lasts.
+    /// Held for the lifetime of the connection.
     pub place: ConnectionPlace,
 }
 
 impl Client {
-    /// Those who all have to have a right.
+    /// Returns all principals that must be authorized.
     pub fn principals(&self) -> impl Iterator<Item = &Principal> {
         [&self.principal].into_iter().chain(&self.on_behalf_of)
     }
 
-    /// The name that queries know it by.
+    /// Name of the current user in queries.
     #[cfg(feature = "engine")]
     pub(crate) fn name(&self) -> &str {
         self.on_behalf_of.as_ref().unwrap_or(&self.principal).name()
     }
 
-    /// Returns whether what somebody did is its own: who asks for another sees nothing else of its
-    /// login.
+    /// Returns whether something done by `principal` on behalf of `on_behalf_of` belongs to this
+    /// client. A client that acts for another principal sees only what its login did for that
+    /// principal.
     #[cfg(feature = "engine")]
     pub(crate) fn is_own(&self, principal: &Principal, on_behalf_of: Option<&Principal>) -> bool {
         let is_for_same = self.on_behalf_of.is_none() || self.on_behalf_of.as_ref() == on_behalf_of;
         self.principal == *principal && is_for_same
     }
 
-    /// An error where the client may not do that with a topic.
+    /// Fails if the client is not authorized for an operation on a topic.
     #[cfg(feature = "engine")]
     pub(crate) fn check(
         &self,

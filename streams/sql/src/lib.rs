@@ -1,4 +1,4 @@
-//! SQL over topics, for PostgreSQL's clients: the protocol, statements, and the engine behind them.
+//! SQL over topics, for PostgreSQL's clients: the protocol, statements, and the query engine.
 //!
 //! ```text
 //! client ─▶ server ─▶ statements ─▶ engine ─▶ record-log
@@ -6,15 +6,16 @@
 //!            wire          └ cursors, settings
 //! ```
 //!
-//! - [`Host`] is the program around it: topics, users and rights, and the way into the log.
-//! - [`serve`] takes connections in and runs their queries on the runtime that it is called on, and
-//!   ends when it is told to. That is one of [`runtime`], apart from all that must not wait.
+//! - [`Host`] is the interface to the program around the server: topics, users, permissions, and
+//!   publishing to the log.
+//! - [`serve`] accepts connections, runs their queries on the current runtime, and ends on request.
+//!   The runtime must come from [`runtime`], separate from all threads that must not block.
 //!
-//! Without the feature `engine` there is no server: the host's types alone, which live queries and
-//! derived topics use too.
+//! Without the feature `engine` the crate contains no server, only the host's types, which live
+//! queries and derived topics use too.
 //!
-//! What clients send is bounded and checked before it is used, and a query that wants more than its
-//! limits fails alone.
+//! Input from clients is bounded and validated before use. A query that exceeds its limits fails
+//! alone.
 #![forbid(unsafe_code)]
 
 mod definition;

@@ -1,8 +1,8 @@
-//! Panics of the engine, which end a statement alone: what a statement is planned and run with is
-//! its own, and is dropped with it.
+//! Containment of panics in the engine: a panic ends only its statement, because all state for
+//! planning and running a statement is private and dropped with it.
 //!
-//! What a host does to topics is not among that: it says so itself. Locks that were held stay
-//! poisoned, and end the process when they are next taken.
+//! Changes to topics by a host are not covered: the host handles them itself. Locks held during a
+//! panic stay poisoned and terminate the process when they are next taken.
 
 use std::any::Any;
 
@@ -13,12 +13,12 @@ use service_manager::{Panic, text_of};
 
 use crate::error::{SqlError, SqlState};
 
-/// Does a part of a statement, which fails where that panics.
+/// Runs a part of a statement, and converts a panic into an error.
 pub(crate) fn contain<T>(work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, SqlError> {
     service_manager::contain(work).unwrap_or_else(|panic| Err(error_of(&panic)))
 }
 
-/// The same of a future.
+/// Same as [`contain`] for a future.
 pub(crate) async fn contain_future<T>(
     work: impl Future<Output = Result<T, SqlError>>,
 ) -> Result<T, SqlError> {
@@ -31,10 +31,10 @@ fn error_of(panic: &Panic) -> SqlError {
         .with_hint("The log of the server has the statement and where the fault is; please report.")
 }
 
-/// Has tasks that the engine makes of a statement panic for that statement: the engine hands a
-/// panic of them on to what waits for their rows.
+/// Makes panics in the engine's spawned tasks fail the statement alone: the engine propagates a
+/// task's panic to the consumer of its rows.
 pub(crate) fn contain_tasks() {
-    // Another server of the process did it before.
+    // Fails if another server in this process has installed it.
     drop(set_join_set_tracer(&Tasks));
 }
 

@@ -1,4 +1,4 @@
-//! A number of permits for each user: whoever finds none waits for one of the same user's.
+//! A semaphore for each user: a request without a free permit waits for one of the same user.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -9,19 +9,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const NO_PANIC: &str = "no thread panics with this lock";
 const NEVER_CLOSED: &str = "permits are never closed";
 
-/// The permits of all users. What is kept of a user is gone when nothing of that user's runs or
-/// waits.
+/// Permits of all users. A user's entry is removed when none of its permits is held or waited for.
 #[derive(Debug)]
 pub(crate) struct PermitsByUser {
     of_each: usize,
     by_principal: Mutex<HashMap<Principal, Weak<Semaphore>>>,
 }
 
-/// One user's permits.
+/// Permits of one user.
 #[derive(Clone, Debug)]
 pub(crate) struct UserPermits(Arc<Semaphore>);
 
-/// One permit, until this is dropped.
+/// One permit, held until dropped.
 #[derive(Debug)]
 pub(crate) struct Permit(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
 
@@ -43,12 +42,12 @@ impl PermitsByUser {
 }
 
 impl UserPermits {
-    /// That of everybody together.
+    /// Creates permits shared by all users.
     pub(crate) fn shared(count: usize) -> Self {
         Self(Arc::new(Semaphore::new(count)))
     }
 
-    /// Waits for a permit, behind those that wait already.
+    /// Waits for a permit, in first-come, first-served order.
     pub(crate) async fn wait(&self) -> Permit {
         Permit(Arc::clone(&self.0).acquire_owned().await.expect(NEVER_CLOSED))
     }

@@ -1,18 +1,19 @@
-//! Settings with which the server is started.
+//! Startup settings of the server.
 
 use std::io;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// Of each thread that queries are planned and run on: plans are walked as deep as they nest, which
-/// the bounds of statements keep within this. Address space, of which little is touched.
+/// Stack size of each thread that plans and runs queries. Plans are walked recursively, and the
+/// limits on statements keep their depth within this. This is address space, of which little is
+/// touched.
 const STACK_BYTES: usize = 64 << 20;
 
-/// Threads for a server of SQL.
+/// Creates the runtime for a SQL server.
 ///
 /// # Errors
-/// The system gives no threads.
+/// The system cannot create threads.
 pub fn runtime() -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.enable_all().thread_name("sql").thread_stack_size(STACK_BYTES).build()
@@ -21,20 +22,20 @@ pub fn runtime() -> io::Result<Runtime> {
 /// Limits of clients and their queries.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at a time.
+    /// Maximum number of simultaneous connections.
     pub connection_count: usize,
-    /// Size of one message of a client, and so of a statement's text and its parameters.
+    /// Maximum size of a client's message, and thus of a statement's text and its parameters.
     pub message_bytes: usize,
-    /// Memory of one query, and of all that run.
+    /// Maximum memory of one query, and of all running queries.
     pub query_bytes: usize,
     pub total_bytes: usize,
-    /// Queries of one principal that run at a time.
+    /// Maximum number of simultaneous queries of a principal.
     pub queries_per_principal: usize,
-    /// A statement is cancelled after so long, unless the client sets `statement_timeout`.
+    /// Default statement timeout, unless the client sets `statement_timeout`.
     pub statement_time: Option<Duration>,
-    /// Threads that queries run on, and streams that one is divided into.
+    /// Number of threads that run queries, and of partitions that a query is divided into.
     pub query_threads: usize,
-    /// Prepared statements, and cursors, of one connection.
+    /// Maximum number of prepared statements, and of cursors, per connection.
     pub statement_count: usize,
 }
 

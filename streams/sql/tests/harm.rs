@@ -1,4 +1,4 @@
-//! Statements, and clients, that are made to harm: each ends alone, and others go on.
+//! Malicious statements and clients: each fails alone, without an effect on others.
 
 mod support;
 
@@ -14,19 +14,19 @@ const ENDLESS: &str =
 
 const ROWS: &str = "select * from generate_series(1, 1000000000)";
 
-/// What has something in itself so often.
+/// Nests `inner` `depth` times between `before` and `after`.
 fn nested(before: &str, inner: &str, after: &str, depth: usize) -> String {
     format!("select {}{inner}{}", before.repeat(depth), after.repeat(depth))
 }
 
-/// Waits until so many statements run or wait for their turn.
+/// Waits until `count` statements are running or waiting for a permit.
 async fn running_count(server: &Server, count: usize) {
     while server.running().len() != count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Sends a statement, and does something meanwhile; the state that it fails with.
+/// Runs `meanwhile` during a statement. Returns the SQLSTATE with which the statement fails.
 async fn failure_while(
     client: &Client,
     query: &str,
@@ -133,7 +133,7 @@ fn what_functions_make_is_counted_before_it_is_there() {
         let limits = Limits { query_bytes: 64 << 20, ..Limits::default() };
         let running = Running::start(limits, false).await;
         let client = running.client().await;
-        // No two of them alike, which would be made once.
+        // All are different, because equal calls would be evaluated once.
         let many = |call: &str, between: &str| {
             let calls = (0..30).map(|it| call.replace("000000", &format!("{:06}", it)));
             calls.collect::<Vec<_>>().join(between)
@@ -171,7 +171,7 @@ fn who_comes_when_there_are_too_many_clients_is_told_so() {
         let refused = running.client_as("reader").await.map(drop).expect_err("one too many");
         let told = refused.as_db_error().expect("an answer");
         assert_eq!((told.code().code(), told.severity()), ("53300", "FATAL"));
-        // To cancel, nobody needs a place.
+        // Cancel requests are accepted beyond the connection limit.
         let token = client.cancel_token();
         let cancelled = failure_while(&client, ENDLESS, async {
             running_count(&running.server, 1).await;
@@ -222,7 +222,7 @@ fn statements_beyond_those_of_one_user_wait_for_their_turn() {
             let first = running_now.iter().find(|it| it.text == ROWS).expect("it runs");
             assert!(running.server.cancel(first.id));
         };
-        // Whoever waits is given up too, as any statement; another user does not wait.
+        // The timeout also applies while a statement waits for a permit. Other users do not wait.
         let first = rows().await;
         assert_eq!(failure(&hurried, "select 1").await, "57014");
         assert_eq!(texts(&reader, "select 1").await, [["1"]]);
@@ -281,7 +281,7 @@ fn the_words_of_long_lists_are_counted_as_long_as_a_statement_is_there() {
             assert_eq!(failure(&client, &query).await, "53200", "{shown}");
         }
         assert_eq!(running.server.memory_bytes(), 0);
-        // What is prepared holds its memory until it is forgotten: all of it has a limit too.
+        // Prepared statements hold memory until they are closed, within a limit for the user.
         let rows = format!("select count(*) from (values {}) v", list("(1)", 10_000));
         let first = client.prepare(&rows).await.expect("its memory is there");
         let held = running.server.memory_bytes();

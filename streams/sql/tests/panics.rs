@@ -1,4 +1,4 @@
-//! Statements that panic, wherever they do, in a process that ends at every other panic.
+//! Panics at any point of a statement, in a process that is terminated by all other panics.
 
 mod support;
 
@@ -10,7 +10,7 @@ use sql::Limits;
 use support::{PLANTED, Running, append, failure, run, texts};
 use tokio_postgres::Client;
 
-/// Reads by keys and of all, on the thread of the connection and on others, here and behind a name.
+/// Point reads and scans, on the connection's thread and on others, directly and with cursors.
 const STATEMENTS: &[&str] = &[
     "SELECT count(*) FROM orders",
     "SELECT value FROM \"orders$current\" WHERE key = 'k1'",
@@ -22,13 +22,13 @@ const STATEMENTS: &[&str] = &[
     "SELECT relname FROM pg_class WHERE relname = 'orders'",
 ];
 
-/// Questions of one statement, at most.
+/// Maximum number of host calls in a statement.
 const QUESTION_COUNT_MAX: u64 = 10_000;
 
-/// Panic of a task that shares a future with the one that panicked first.
+/// Panic of a task that shares a future with the task that panicked first.
 const SHARED: &str = "inner future panicked during poll";
 
-/// Ends the process at a panic, as the programs do, and tells of those that nobody planted.
+/// Terminates the process on a panic, as in the programs, except for planted ones.
 fn die_of_panics() {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |it| {
@@ -40,7 +40,7 @@ fn die_of_panics() {
     service_manager::die_of_panics();
 }
 
-/// Runs a statement; the state it fails with, or nothing where its connection ended.
+/// Runs a statement. Returns the SQLSTATE of its failure, or `None` if its connection was closed.
 async fn outcome(client: &Client, statement: &str) -> Result<(), Option<String>> {
     let done = client.simple_query(statement).await;
     done.map(drop).map_err(|error| error.code().map(|it| it.code().to_owned()))
@@ -90,7 +90,7 @@ fn statements_that_panic_end_alone() {
             }
             assert!(failed > 0 && ended == 0, "{statement}: {failed} failed, {ended} ended");
         }
-        // Turns of all are free again: the same statements run.
+        // All permits were released: the same statements run.
         for statement in STATEMENTS {
             outcome(&client, statement).await.expect(statement);
         }
@@ -100,7 +100,7 @@ fn statements_that_panic_end_alone() {
     });
 }
 
-/// Leaves a transaction that a panic failed.
+/// Ends a transaction that failed by a panic.
 async fn roll_back(client: &Client) {
     outcome(client, "ROLLBACK").await.expect("there may be no transaction to end");
 }

@@ -1,5 +1,5 @@
-//! Work of planning, which grows as the text of a statement does. Counted as the time that the
-//! process has on its processors, which is nearly the same on a busy host; alone in its process.
+//! Planning time grows linearly with the length of a statement. Measured as CPU time of the
+//! process, which depends little on the host's load. The only test in its process.
 
 #[expect(dead_code, reason = "other suites use more of it")]
 mod support;
@@ -12,17 +12,16 @@ use sql::Limits;
 use support::{Running, append, run};
 use tokio_postgres::Client;
 
-/// Parts of the shorter statement of two; the longer one has this many times as many.
+/// Ratio of the sizes of the longer and the shorter statement of a pair.
 const TIMES: usize = 4;
 
-/// Times as much work, at most: it would be sixteen times as much if each part were looked at for
-/// each other one.
+/// Maximum ratio of their times. Quadratic growth would result in a ratio of sixteen.
 const WORK_TIMES_MAX: u32 = 8;
 
-/// Each statement is planned so often, and the least work counts.
+/// Number of times that each statement is planned. The shortest time counts.
 const TRY_COUNT: usize = 3;
 
-/// Rounds in which a pair of statements may show that it grows evenly.
+/// Number of attempts for a pair of statements to meet the limit.
 const ROUND_COUNT: usize = 5;
 
 fn list(part: impl Fn(usize) -> String, between: &str, count: usize) -> String {
@@ -35,7 +34,7 @@ fn processor_time() -> Duration {
     Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds)
 }
 
-/// The least work that a statement took to plan.
+/// Returns the shortest CPU time for planning a statement.
 async fn work(client: &Client, query: &str) -> Duration {
     let mut least = Duration::MAX;
     for _ in 0..TRY_COUNT {
@@ -49,7 +48,7 @@ async fn work(client: &Client, query: &str) -> Duration {
 
 type Query = fn(usize) -> String;
 
-/// Statements by the number of their parts, and that of the shorter one.
+/// Statements as a function of the number of their parts, with the number for the shorter one.
 const STATEMENTS: &[(&str, usize, Query)] = &[
     ("a sum of literals", 110, |count| {
         format!("explain select {}", list(|_| "1".to_owned(), "+", count))

@@ -1,4 +1,4 @@
-//! Queries of a client over topics in memory.
+//! Client queries over topics in memory.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn order(symbol: &str, qty: i64) -> String {
     format!(r#"{{"symbol": "{symbol}", "qty": {qty}, "tags": ["a", {{"b": null}}]}}"#)
 }
 
-/// Two partitions of `orders`, at the times 1,000 ms to 8,000 ms.
+/// Creates `orders` with two partitions and timestamps from 1,000 ms to 8,000 ms.
 async fn orders() -> Running {
     let running = Running::start(Limits::default(), false).await;
     let topic = running.topics.create("orders", 2);
@@ -136,7 +136,7 @@ fn current_values_are_the_last_records_of_their_keys() {
     });
 }
 
-/// All rows of a prepared statement of texts.
+/// Returns all rows of a prepared statement with text columns.
 async fn prepared(client: &Client, query: &str, key: Option<&str>) -> Vec<Vec<Option<String>>> {
     let statement = client.prepare(query).await.expect(query);
     let rows = client.query(&statement, &[&key]).await.expect(query);
@@ -157,7 +157,7 @@ fn a_value_is_found_by_its_key_as_the_engine_finds_it() {
             "(7 / (case when \"offset\" < 0 then 1 else 11.5 end) / 7)::text",
         ] {
             for table in ["\"orders$current\"", "\"orders$current\" AS o"] {
-                // A condition on the partition is the engine's.
+                // A condition on the partition is evaluated by the engine.
                 let query = format!("select {columns} from {table} where key = $1");
                 let whole = format!("{query} and partition >= 0 order by partition");
                 for key in [Some("a"), Some("c"), None] {
@@ -212,7 +212,7 @@ fn fields_of_json_are_read_by_path() {
     });
 }
 
-/// The same condition with the field in a concatenation tells the log nothing.
+/// The reference query uses the field in a concatenation, which cannot be pushed down to the log.
 #[test]
 fn conditions_on_fields_pass_over_what_cannot_match_and_nothing_else() {
     let values = [
@@ -238,7 +238,7 @@ fn conditions_on_fields_pass_over_what_cannot_match_and_nothing_else() {
         for (name, compression) in [("plain", Codec::None), ("packed", Codec::Lz4)] {
             let topic = running.topics.create(name, 1);
             let options = BatchOptions { compression, ..BatchOptions::default() };
-            // One batch for each record, and one of all.
+            // A batch per record, and one with all of them.
             let records = values.map(|value| record("k", value, 1_000));
             records.iter().for_each(|it| append(&topic, 0, std::slice::from_ref(it), &options));
             append(&topic, 0, &records, &options);
@@ -270,7 +270,7 @@ fn conditions_on_fields_pass_over_what_cannot_match_and_nothing_else() {
     });
 }
 
-/// The same condition on a field by another way tells the log nothing.
+/// The reference query extracts the field in another way, which cannot be pushed down to the log.
 #[test]
 fn comparisons_with_numbers_pass_over_what_cannot_match_and_nothing_else() {
     let values = [
@@ -327,7 +327,7 @@ fn comparisons_with_numbers_pass_over_what_cannot_match_and_nothing_else() {
                 assert_eq!(found, expected, "{query}");
             }
         }
-        // Texts that are no number of the type are an error in records that could be passed over.
+        // Invalid numbers are an error even in records that could be skipped.
         let query = "select count(*) from \"all\" where (value->>'qty')::bigint > 1000";
         assert_eq!(failure(&client, query).await, "22P02");
         let query = "select count(*) from whole where (value->>'qty')::int < -1000";
@@ -703,12 +703,12 @@ fn who_asks_on_behalf_of_a_user_may_what_both_may_and_sees_what_is_that_users() 
         assert_eq!(texts(&for_reader, "select count(*) from orders").await, [["0"]]);
         assert_eq!(failure(&for_reader, "select count(*) from secrets").await, "42P01");
         assert_eq!(failure(&for_reader, "subscribe to secrets").await, "42P01");
-        // As it said with its login.
+        // Given at login.
         assert_eq!(failure(&for_reader, "insert into orders (key) values ('x')").await, "25006");
         for change in ["set memlane.on_behalf_of = admin", "reset memlane.on_behalf_of"] {
             assert_eq!(failure(&for_reader, change).await, "22023", "{change}");
         }
-        // Nor does any other way to begin anew give a right back, refused or not.
+        // No other way to reset the session restores a permission, whether it fails or not.
         for change in [
             "reset all",
             "discard all",
@@ -732,7 +732,7 @@ fn who_asks_on_behalf_of_a_user_may_what_both_may_and_sees_what_is_that_users() 
         texts(&for_reader, "set default_transaction_read_only = on").await;
         texts(&for_reader, "set default_transaction_read_only = off").await;
         assert_eq!(failure(&for_reader, "insert into orders (key) values ('x')").await, "42501");
-        // A name gives no right.
+        // Acting for another user grants no permission.
         let for_admin = asking("reader", "-c memlane.on_behalf_of=admin").await;
         assert_eq!(failure(&for_admin, "select count(*) from secrets").await, "42P01");
         let odd = running.client_saying("admin", support::SECRET, "-c memlane.on_behalf_of=");

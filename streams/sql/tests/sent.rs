@@ -1,4 +1,4 @@
-//! Descriptions that clients get of columns and parameters, and what they are sent.
+//! Descriptions of columns and parameters sent to clients, and the values sent.
 
 #[expect(dead_code, reason = "other suites use more of it")]
 mod support;
@@ -10,7 +10,7 @@ use sql::Limits;
 use support::{Running, append, failure, run, texts};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-/// Expressions whose types are found in many ways.
+/// Expressions whose types are inferred in various ways.
 const EXPRESSIONS: &[&str] = &[
     "1 UNION SELECT 2.5",
     "a FROM (VALUES (1), (2.5)) t(a)",
@@ -39,7 +39,7 @@ const EXPRESSIONS: &[&str] = &[
     "(SELECT 1.5) FROM (VALUES (1)) t(a) WHERE a = 1",
 ];
 
-/// A value that is as its type has it.
+/// A value whose encoding matches its declared type.
 struct Checked;
 
 impl FromSql<'_> for Checked {
@@ -102,7 +102,7 @@ fn what_is_described_is_what_is_sent() {
     });
 }
 
-/// Bytes of a parameter of any type.
+/// Raw bytes as a parameter of any type.
 #[derive(Debug)]
 struct Raw(Vec<u8>);
 
@@ -173,7 +173,7 @@ fn parameters_are_read_as_what_clients_say_that_they_are() {
         assert_eq!(code(refused).as_deref(), Some("22P02"));
         let refused = typed(query, Type::TEXT).await.expect_err("a text beside JSON");
         assert_eq!(code(refused).as_deref(), Some("42804"));
-        // What is not known is not read as something else.
+        // Unknown types are not misinterpreted.
         let refused = typed("SELECT $1::float8", Type::POINT).await.expect_err("no points");
         assert_eq!(code(refused).as_deref(), Some("0A000"));
         running.stop().await;
@@ -188,7 +188,7 @@ async fn client_typed(
     client.prepare_typed(query, &[of]).await
 }
 
-/// Values that are no text, no JSON, or no number.
+/// Values that are invalid as UTF-8, JSON, or numbers.
 const POISON: &[&[u8]] = &[
     b"{\"x\": \"\xff\xfe\"}",
     b"{\"x\": \"\\u0000\"}",
@@ -256,8 +256,8 @@ fn one_value_does_not_fail_the_query_of_all() {
                 assert_eq!(rows[values.len() - 1], ["7"], "{name}");
             }
         }
-        // Bytes that are no text are an error where a topic is asked for texts, which a hint
-        // answers; all else is NULL.
+        // Values that are not UTF-8 are an error in a table of texts, with a hint. All other
+        // invalid values are NULL.
         let query = "SELECT value->>'x' FROM poisoned";
         assert_eq!(failure(&client, query).await, "22021");
         let rows = texts(&client, &format!("{query} WHERE \"offset\" > 0")).await;

@@ -1,5 +1,5 @@
-//! Materialized views as tables: the columns of their queries, over the records that a broker makes
-//! of them.
+//! Materialized views as tables: the columns of their queries, over records as a broker derives
+//! them.
 
 mod support;
 
@@ -11,7 +11,7 @@ use tokio_postgres::types::Type as PgType;
 const POSITIONS: &str = "CREATE MATERIALIZED VIEW positions AS SELECT value->>'symbol' AS symbol, \
      sum((value->>'qty')::bigint) AS qty, count(*) AS n FROM \"orders$current\" GROUP BY 1";
 
-/// A column of each type.
+/// A view with a column of each type.
 const ALL_TYPES: &str = "CREATE MATERIALIZED VIEW \"All.Types\" AS SELECT key, time, headers, \
      value->'j' AS j, (value->>'t')::timestamptz AS t, (value->>'d')::interval AS d, \
      (value->>'m')::numeric AS m, (value->>'f')::double precision AS f, \
@@ -23,7 +23,7 @@ fn made(key: &str, value: &str, timestamp_ms: i64) -> NewRecord {
     NewRecord { key: Some(key.to_owned().into()), value, timestamp_ms, headers: Vec::new() }
 }
 
-/// A source, and the views as a broker makes them before they are filled.
+/// Creates a source, and views as a broker creates them, before they are filled.
 async fn views() -> (Running, tokio_postgres::Client) {
     views_of(Running::start(Limits::default(), false).await).await
 }
@@ -196,7 +196,7 @@ fn values_of_all_types_are_what_was_written() {
         assert_eq!(texts(&client, path).await, [["a", "NULL"], ["c", "NULL"]]);
         let some = "SELECT key, t.time, i FROM \"All.Types\" t WHERE key = 'c' ORDER BY key";
         assert_eq!(texts(&client, some).await, [["c", "1970-01-01 00:00:00+00", "0"]]);
-        // What a view cannot hold is an error and never NULL.
+        // A value out of the range of a view's type is an error, not NULL.
         fill(&running, "All.Types", &[made("d", "{\"i\":2147483648}", 0)]);
         assert_eq!(failure(&client, "SELECT max(i) FROM \"All.Types\"").await, "22003");
         running.stop().await;

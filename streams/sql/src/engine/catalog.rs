@@ -1,4 +1,4 @@
-//! The tables that a client sees: those of the topics that it may describe.
+//! Tables visible to a client: those of topics that it is authorized to describe.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host};
 use crate::typed::{MaterializedView, OnError, TypedTable};
 
-/// The database of one client.
+/// The database as one client sees it.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     topics: Arc<Topics>,
@@ -56,7 +56,7 @@ impl CatalogProvider for Catalog {
 struct Topics {
     host: Arc<dyn Host>,
     client: Arc<Client>,
-    /// Its tables are found without its name, before those of topics.
+    /// System schema. Its tables are found by unqualified names, before those of topics.
     system: Arc<SystemSchema>,
 }
 
@@ -67,8 +67,8 @@ impl std::fmt::Debug for Topics {
 }
 
 impl Topics {
-    /// The table of records of this name, if the client may see its topic. A materialized view is
-    /// its current values.
+    /// Resolves a table of records, if the client is authorized to see its topic. The plain name of
+    /// a materialized view is its current values.
     fn resolve(&self, table: &str, past: Option<Past>) -> Option<LogTable> {
         let (rest, form) = match table.strip_suffix(BYTES_SUFFIX) {
             Some(rest) => (rest, Form::Bytes),
@@ -86,7 +86,7 @@ impl Topics {
         self.records(&topic, form, (kind, past))
     }
 
-    /// The table of a topic's records, if the client may see the topic.
+    /// Returns the table of a topic's records, if the client is authorized to see the topic.
     fn records(
         &self,
         topic: &str,
@@ -102,7 +102,8 @@ impl Topics {
         is_there.then(|| LogTable { host, client, topic: topic.into(), form, on_error, kind, past })
     }
 
-    /// The materialized view of this name with the columns of its query, if the client may see it.
+    /// Returns the materialized view of this name with the columns of its query, if the client is
+    /// authorized to see it.
     fn view(&self, name: &str, past: Option<&Past>) -> Result<Option<Arc<dyn TableProvider>>> {
         let view = MaterializedView::find(&*self.host, name).filter(|it| !it.is_of_records);
         let Some(view) = view else { return Ok(None) };
@@ -110,7 +111,7 @@ impl Topics {
         records.map(|records| typed_view::view(&view.table, records)).transpose()
     }
 
-    /// The typed table of this name, if the client may see its topic.
+    /// Returns the typed table of this name, if the client is authorized to see its topic.
     fn typed(&self, name: &str, past: Option<Past>) -> Result<Option<Arc<dyn TableProvider>>> {
         let Some(table) = TypedTable::find(&*self.host, name) else { return Ok(None) };
         if past.is_some() && table.kind == TableKind::Log {

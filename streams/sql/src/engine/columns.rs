@@ -1,4 +1,4 @@
-//! The columns of tables that show records.
+//! Columns of tables of records.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use datafusion::common::ScalarValue;
 pub(crate) use crate::definition::{CURRENT_SUFFIX, LOG_SUFFIX};
 use crate::wire::json_field;
 
-/// Names of columns that filters reach.
+/// Names of columns for which filters are pushed down to the log.
 pub(crate) const PARTITION: &str = "partition";
 pub(crate) const OFFSET: &str = "offset";
 pub(crate) const TIME: &str = "time";
 pub(crate) const KEY: &str = "key";
 
-/// Suffix of a topic's name in that of the table whose keys and values are bytes; behind
-/// [`CURRENT_SUFFIX`] where the table has both. Names of topics have no such sign.
+/// Suffix of a topic's name in the name of the table with keys and values as bytes. Follows
+/// [`CURRENT_SUFFIX`] in the table of current values. Topic names cannot contain `$`.
 pub(crate) const BYTES_SUFFIX: &str = "$bytes";
 
-/// Form of keys and values: texts, which is checked, or any bytes.
+/// Type of keys and values: validated text, or arbitrary bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
@@ -34,7 +34,7 @@ impl Form {
     }
 }
 
-/// Column of a record.
+/// A column of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogColumn {
     Partition,
@@ -75,21 +75,21 @@ impl LogColumn {
     }
 }
 
-/// A column that is read of records: what they have, or a value that is found in it.
+/// A column to read: one of the record, or a field of its JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadColumn {
     Record(LogColumn),
-    /// By its place among the plan's [`JsonFields`](super::json_fields::JsonFields).
+    /// Index into the plan's [`JsonFields`](super::json_fields::JsonFields).
     Json(usize),
 }
 
-/// The fields of these columns.
+/// Returns the schema of these columns.
 pub(crate) fn schema_of(columns: &[LogColumn], form: Form) -> SchemaRef {
     let fields: Vec<_> = columns.iter().map(|column| column.field(form)).collect();
     Arc::new(Schema::new(fields))
 }
 
-/// The bytes of a literal that a column of texts or bytes is compared with.
+/// Returns the bytes of a literal, for comparison with a text or bytea column.
 pub(super) fn bytes_of(value: &ScalarValue) -> Option<Vec<u8>> {
     match value {
         ScalarValue::Utf8(Some(text))

@@ -1,5 +1,5 @@
-//! Reads the current values of topics and makes columns of them. Waits for the device, and for the
-//! values: not for threads that serve others.
+//! Reads current values of topics into columns. Blocks on the device and on the values' follower,
+//! so it must not run on threads that serve others.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,14 +16,14 @@ use super::pins::PinnedTopic;
 use crate::error::{SqlError, SqlState};
 use crate::host::Host;
 
-/// Time that a query waits until the values are as new as the log was when it began.
+/// Maximum time that a query waits for the current values to reach the log's position at its start.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Takes batches of rows; `false` where there is no use for more.
+/// Consumer of record batches. Returns `false` to stop.
 pub(super) type Send<'a> = &'a mut dyn FnMut(RecordBatch) -> bool;
 
-/// Reads partitions one after the other.
+/// Reader of partitions, one after the other.
 pub(super) struct CurrentReader<'a> {
     plan: Arc<ReadPlan>,
     host: &'a dyn Host,
@@ -42,8 +42,9 @@ impl<'a> CurrentReader<'a> {
         Self { plan, host, now_ms, rows_left }
     }
 
-    /// Sends the values of one partition that the filter leaves, and of those in the log before
-    /// this call none is missing. `false` when no more are wanted.
+    /// Sends the values of one partition that match the filter. They include all records before the
+    /// statement's pinned end, or before this call if nothing is pinned. Returns `false` when no
+    /// more are wanted.
     pub(super) fn read(
         &mut self,
         partition: &Partition,
@@ -95,7 +96,7 @@ impl<'a> CurrentReader<'a> {
         self.end(found, send)
     }
 
-    /// Sends all values of a snapshot. `false` when no more are wanted.
+    /// Sends all values of a snapshot. Returns `false` when no more are wanted.
     fn scan(
         &self,
         snapshot: &Snapshot,
@@ -114,15 +115,15 @@ impl<'a> CurrentReader<'a> {
         }
     }
 
-    /// Sends what is left of a partition.
+    /// Sends the remaining rows of a partition.
     fn end(&mut self, mut found: Found, send: Send<'_>) -> Result<bool, SqlError> {
         self.rows_left = found.rows_left;
         found.end_rows(self);
         self.send(&mut found, send)
     }
 
-    /// Looks the wanted keys up; `false` where there are none, or where their values may not be
-    /// those of the snapshot any more.
+    /// Looks up the wanted keys in the current values. Returns `false` without a key filter, or if
+    /// a value may have changed since the snapshot.
     fn find_unchanged(
         &self,
         values: &Values,
@@ -139,7 +140,7 @@ impl<'a> CurrentReader<'a> {
                 }
                 is_seen
             })?;
-            // One that is not there may have been.
+            // A missing key may have been deleted since.
             if !seen.unwrap_or_else(|| values.applied() == snapshot.applied()) {
                 return Ok(false);
             }
@@ -151,7 +152,7 @@ impl<'a> CurrentReader<'a> {
         Rows::new(Arc::clone(&self.plan), BATCH_ROWS)
     }
 
-    /// Sends what is full. `false` when no more are wanted.
+    /// Sends full batches. Returns `false` when no more are wanted.
     fn send(&self, found: &mut Found, send: Send<'_>) -> Result<bool, SqlError> {
         if let Some(error) = found.failed.take() {
             return Err(error);
@@ -167,7 +168,8 @@ impl<'a> CurrentReader<'a> {
         Ok(found.rows_left > 0)
     }
 
-    /// The values, once they are as new as the log was when the statement began, or is now.
+    /// Waits for values as new as the log when the statement began, or as the log now if nothing is
+    /// pinned.
     fn values(
         &self,
         partition: &Partition,
@@ -180,7 +182,7 @@ impl<'a> CurrentReader<'a> {
     }
 }
 
-/// The snapshot of a partition's values that all see which read it for a statement.
+/// Returns the snapshot of a partition's values that is shared by all its readers in a statement.
 pub(super) fn pinned_snapshot(
     plan: &ReadPlan,
     (pinned, partition): (&PinnedTopic, &Partition),
@@ -194,7 +196,7 @@ pub(super) fn pinned_snapshot(
     })
 }
 
-/// The values of a partition, once they are as new as its log was before an offset.
+/// Waits until the values of a partition include all records before an offset.
 fn values_at(
     (topic, number): (&str, u32),
     wanted: i64,
@@ -214,7 +216,7 @@ fn values_at(
     }
 }
 
-/// The values of a partition were waited for in vain.
+/// Error: the values of a partition were not available in time.
 pub(super) fn behind(topic: &str, number: u32, applied: i64, wanted: i64) -> SqlError {
     let what = format!(
         "the current values of partition {number} of {topic:?} are not there yet: its log is read \
@@ -223,7 +225,7 @@ pub(super) fn behind(topic: &str, number: u32, applied: i64, wanted: i64) -> Sql
     SqlError::new(SqlState::SERIALIZATION, what).with_hint("Repeat the query a little later.")
 }
 
-/// Rows of one partition that are not sent yet.
+/// Rows of one partition that were not sent yet.
 struct Found {
     rows: Rows,
     full: Vec<Rows>,
@@ -245,13 +247,13 @@ impl Found {
         self.rows_left -= 1;
     }
 
-    /// Forgets what was found and not sent.
+    /// Discards rows that were found and not sent.
     fn count_anew(&mut self, reader: &CurrentReader<'_>, rows_left: usize) {
         (self.rows, self.rows_left) = (reader.rows(), rows_left);
         self.full.clear();
     }
 
-    /// No more go into the rows as they are.
+    /// Completes the current batch.
     fn end_rows(&mut self, reader: &CurrentReader<'_>) {
         if self.rows.count > 0 {
             self.full.push(std::mem::replace(&mut self.rows, reader.rows()));

@@ -1,4 +1,4 @@
-//! Errors of the SQL engine as clients are told of them, and back.
+//! Conversion between the engine's errors and errors for clients.
 
 use std::error::Error;
 
@@ -14,7 +14,7 @@ impl SqlError {
         Self::new(SqlState::NOT_SUPPORTED, what)
     }
 
-    /// Says that a string of JSON holds what no text can.
+    /// Error: a JSON string contains an escape that is not representable as text.
     pub(crate) fn untranslatable() -> Self {
         let what =
             "unsupported Unicode escape sequence: a text holds neither \\u0000 nor half a pair";
@@ -25,8 +25,8 @@ impl SqlError {
         Self::new(SqlState::PROTOCOL, what)
     }
 
-    /// Tells of a query whose names and types are known: that the engine finds none, or a fault in
-    /// what it made itself, is no fault of the query.
+    /// Returns whether an error in planning a query with resolved names and types is due to the
+    /// planner: an unknown column, or an internal inconsistency, is then not the query's fault.
     pub(crate) fn is_of_planner(&self) -> bool {
         let is_own = [SqlState::UNDEFINED_COLUMN, SqlState::AMBIGUOUS_COLUMN, SqlState::SYNTAX];
         let is_internal = self.state == SqlState::NOT_SUPPORTED
@@ -34,7 +34,7 @@ impl SqlError {
         is_own.contains(&self.state) || is_internal
     }
 
-    /// The same, and a refusal where the fault is the planner's.
+    /// Replaces a planner's fault by an error that the query is not supported.
     pub(crate) fn of_planning(self) -> Self {
         if !self.is_of_planner() {
             return self;
@@ -44,7 +44,7 @@ impl SqlError {
         Self::unsupported(what).with_hint("Write it as a join or an aggregate.")
     }
 
-    /// Carries the error through the engine.
+    /// Wraps the error for passage through the engine.
     pub(crate) fn into_engine(self) -> DataFusionError {
         DataFusionError::External(Box::new(self))
     }
@@ -78,7 +78,7 @@ impl From<DataFusionError> for SqlError {
     }
 }
 
-/// Whether an error is one of ours that the engine carries.
+/// Returns whether the engine's error carries one of this crate's.
 fn is_own(error: &DataFusionError) -> bool {
     match error {
         DataFusionError::External(inner) => inner.downcast_ref::<SqlError>().is_some(),
@@ -89,7 +89,7 @@ fn is_own(error: &DataFusionError) -> bool {
     }
 }
 
-/// Beginnings of the engine's messages that tell of itself.
+/// Prefixes of the engine's messages that name its components.
 const KINDS: &[&str] = &[
     "Arrow error: ",
     "Cast error: ",
@@ -103,10 +103,10 @@ const KINDS: &[&str] = &[
     "Schema error: ",
 ];
 
-/// Columns that each table of PostgreSQL has besides its own.
+/// System columns of every PostgreSQL table.
 const SYSTEM_COLUMNS: &[&str] = &["cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"];
 
-/// Types as the engine calls them, and as PostgreSQL does; longer names before those in them.
+/// Type names of the engine and of PostgreSQL. Longer names precede their substrings.
 const TYPES: &[(&str, &str)] = &[
     ("Interval(MonthDayNano)", "interval"),
     ("LargeUtf8", "text"),
@@ -136,7 +136,7 @@ const TYPES: &[(&str, &str)] = &[
     ("Struct(", "row("),
 ];
 
-/// What the engine says of calls, beside the names of all that it has.
+/// Phrases in the engine's errors about calls, which also list all its functions.
 const OF_CALLS: &[&str] = &[
     "match any signature",
     "coerce arguments",
@@ -147,10 +147,10 @@ const OF_CALLS: &[&str] = &[
     "expects ",
 ];
 
-/// End of what is said of such a call.
+/// Message for such a call.
 const OF_TYPES: &str = "does not exist for arguments of these types";
 
-/// A message of the engine in the words of who asked.
+/// Rewrites a message of the engine in PostgreSQL's terms.
 fn plain(message: &str) -> String {
     let mut text = message.lines().next().unwrap_or_default();
     while let Some(rest) = KINDS.iter().find_map(|kind| text.strip_prefix(kind)) {
@@ -187,7 +187,7 @@ fn plain(message: &str) -> String {
     })
 }
 
-/// The same for several readers of one failure.
+/// Converts an engine's error by reference, since several readers may share one failure.
 fn of_engine(error: &DataFusionError) -> SqlError {
     match error {
         DataFusionError::External(inner) => of_other(inner.as_ref()),
@@ -219,7 +219,7 @@ fn of_engine(error: &DataFusionError) -> SqlError {
     }
 }
 
-/// An error of another kind that one of the engine carries.
+/// Converts an error that the engine carries.
 fn of_other(error: &(dyn Error + Send + Sync + 'static)) -> SqlError {
     if let Some(own) = error.downcast_ref::<SqlError>() {
         return own.clone();
@@ -276,7 +276,7 @@ fn of_arrow(error: &ArrowError) -> SqlError {
     SqlError::new(state, error.to_string())
 }
 
-/// The state of an error that a text has, which is a number or a time of a form that there is.
+/// Returns the SQLSTATE for a text that is a well-formed number or time out of range.
 fn out_of_range(what: &str) -> Option<SqlState> {
     let text = what.split_once("string '")?.1.split_once("' to value of ")?;
     let digits = text.0.trim().trim_start_matches(['-', '+']);
@@ -289,7 +289,8 @@ fn out_of_range(what: &str) -> Option<SqlState> {
     }
 }
 
-/// Recognizes a date, perhaps with a time of day, that no calendar and no clock has.
+/// Returns whether a text has the syntax of a date, optionally with a time of day, with fields out
+/// of range.
 pub(super) fn is_no_time(text: &str) -> bool {
     let text = text.trim();
     let (date, clock) = text.split_once([' ', 'T']).unwrap_or((text, ""));
@@ -305,7 +306,7 @@ pub(super) fn is_no_time(text: &str) -> bool {
     is_no_clock(clock)
 }
 
-/// Whether a text is a time of day that no clock has.
+/// Returns whether a text has the syntax of a time of day with fields out of range.
 fn is_no_clock(text: &str) -> bool {
     let clock = text.trim().split(['.', '+', '-', 'Z']).next().unwrap_or_default();
     let number = |it: &str| match it.len() <= 2 && it.bytes().all(|it| it.is_ascii_digit()) {
@@ -333,9 +334,9 @@ fn too_large_regex() -> SqlError {
     SqlError::new(SqlState::INVALID_REGEX, "invalid regular expression: it is too large")
 }
 
-/// The engine says most of what is wrong with a query in words alone.
+/// Classifies a planning error by its message, since the engine has no codes for most of them.
 fn of_plan(what: &str) -> SqlError {
-    // Further lines are of what the engine knows by its own names.
+    // Further lines use the engine's internal names.
     let what = what.lines().next().unwrap_or_default();
     let lower = what.to_ascii_lowercase();
     let missing = lower.strip_prefix("invalid function '").and_then(|it| it.split('\'').next());
@@ -355,7 +356,7 @@ fn of_plan(what: &str) -> SqlError {
     SqlError::new(state, what)
 }
 
-/// Says that a function is not there: not here, or not in PostgreSQL either.
+/// Error for a missing function: not supported if PostgreSQL has it, otherwise undefined.
 pub(super) fn missing_function(name: &str) -> SqlError {
     match FUNCTIONS.split_whitespace().any(|it| it == name) {
         true => SqlError::unsupported(format!("function {name} is not supported"))
@@ -367,13 +368,13 @@ pub(super) fn missing_function(name: &str) -> SqlError {
     }
 }
 
-/// Names of PostgreSQL's functions, and of what is called as one.
+/// Names of PostgreSQL's functions, and of constructs called like functions.
 const FUNCTIONS: &str = include_str!("functions.txt");
 
-/// Of parts of messages, the first of which counts that is there.
+/// SQLSTATE by part of the message. The first match counts.
 type States = &'static [(&'static str, SqlState)];
 
-/// In small letters.
+/// Matched in lower case.
 const PLANNED: States = &[
     ("is not supported", SqlState::NOT_SUPPORTED),
     ("must be in group by", SqlState::GROUPING),
@@ -425,7 +426,7 @@ const EXECUTED: States = &[
     ("regex parse error", SqlState::INVALID_REGEX),
 ];
 
-/// Of texts that are no value of their type.
+/// Texts that are no valid value of their type.
 const READ: States = &[
     ("timestamp", SqlState::INVALID_DATETIME),
     ("to value of Date", SqlState::INVALID_DATETIME),

@@ -1,6 +1,6 @@
-//! Sums and spreads of floats as PostgreSQL makes them: of one value after the other, with an error
-//! where finite ones become infinite. In a frame that moves they are made anew for each row, as
-//! what was added cannot be taken away without a trace.
+//! Sums and spreads of floats with PostgreSQL's semantics: values are added one after the other,
+//! and an overflow of finite values to infinity is an error. In a moving frame they are recomputed
+//! for each row, because a float's addition cannot be undone exactly.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -16,7 +16,8 @@ use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 use super::dialect::Spread;
 use crate::error::{SqlError, SqlState};
 
-/// Values of a frame that moves: a batch of rows takes as many times the rows of a batch.
+/// Maximum size of a moving frame: a batch takes time proportional to the product of frame size and
+/// batch rows.
 const FRAME_VALUES_MAX: usize = 8192;
 
 pub(super) trait Real: ArrowPrimitiveType + Debug {
@@ -39,11 +40,11 @@ fn overflow() -> SqlError {
     SqlError::new(SqlState::OUT_OF_RANGE, "value out of range: overflow")
 }
 
-/// A sum of the values that there were, if there were any.
+/// Sum of the values so far; `None` without any.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total<N> {
     sum: Option<N>,
-    /// Whether one of them was infinite.
+    /// True if a value was infinite.
     has_infinite: bool,
 }
 
@@ -59,7 +60,7 @@ impl<N: ArrowNativeTypeOp> Total<N> {
     }
 }
 
-/// The sum of all values.
+/// Sum over all rows.
 #[derive(Debug)]
 pub(super) struct FloatSum<T: Real>(Total<T::Native>);
 
@@ -92,7 +93,7 @@ impl<T: Real> Accumulator for FloatSum<T> {
     }
 }
 
-/// The sums of groups.
+/// Sums by group.
 #[derive(Debug)]
 pub(super) struct FloatSums<T: Real>(Vec<Total<T::Native>>);
 
@@ -159,7 +160,7 @@ fn passes(filter: Option<&BooleanArray>, row: usize) -> bool {
     filter.is_none_or(|it| it.is_valid(row) && it.value(row))
 }
 
-/// The count of values, their sum, and that of the squares of what they are apart from their mean.
+/// Count, sum, and sum of squared deviations from the mean.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FloatSpread {
     of: Spread,
@@ -178,7 +179,7 @@ impl FloatSpread {
         self.count += 1.0;
         self.sum += value;
         if is_first {
-            // Of what is no finite number there are none.
+            // For infinities and NaN the deviation is undefined.
             self.squares = if value.is_finite() { 0.0 } else { f64::NAN };
             return Ok(());
         }
@@ -261,10 +262,10 @@ impl Accumulator for FloatSpread {
     }
 }
 
-/// Makes an aggregate of the values of a frame.
+/// Creates the accumulator for the values of a frame.
 type Make = fn(Option<Spread>) -> Box<dyn Accumulator>;
 
-/// The values of a frame that moves, and what is made of them.
+/// Values of a moving frame, and the aggregate to compute.
 #[derive(Debug)]
 pub(super) struct Moving<T: Real> {
     values: VecDeque<T::Native>,

@@ -1,4 +1,4 @@
-//! Functions of PostgreSQL that tell a client where it is.
+//! PostgreSQL's session information functions.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf}
 use super::names::{DATABASE, SCHEMA};
 use crate::host::Client;
 
-/// Version for which clients take the server: its catalogue and SQL are nearest to this version.
+/// Version of PostgreSQL reported to clients, whose catalogue and SQL are closest to this server's.
 pub(crate) const SERVER_VERSION: &str = "15.0";
 
-/// The functions of one connection.
+/// Returns the functions for one connection.
 pub(crate) fn functions(client: &Client) -> Vec<Arc<ScalarUDF>> {
     let (user, login) = (client.name(), client.principal.name());
     let version = format!("PostgreSQL {SERVER_VERSION} (Memlane {})", env!("CARGO_PKG_VERSION"));

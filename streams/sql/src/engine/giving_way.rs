@@ -1,6 +1,5 @@
-//! Queries give way. An operator that makes many rows of few is always ready with more, so what
-//! reads it would never end its turn: the timeout, the client that has left and other queries would
-//! wait for it.
+//! Cooperative scheduling. An operator that produces many rows from few is always ready with more,
+//! so its consumer would never yield, and would delay timeouts, cancellation and other queries.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 
-/// Operators whose output may be far longer than their input.
+/// Operators whose output can be far longer than their input.
 const MULTIPLYING: &[&str] = &[
     "CrossJoinExec",
     "HashJoinExec",
@@ -23,7 +22,7 @@ const MULTIPLYING: &[&str] = &[
     "UnnestExec",
 ];
 
-/// Has such operators end their turn once in a while.
+/// Makes such operators yield periodically.
 #[derive(Debug)]
 pub(super) struct GiveWay;
 
@@ -34,7 +33,7 @@ impl PhysicalOptimizerRule for GiveWay {
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
-            // Names of some operators end differently from one version to the next.
+            // Suffixes of some operators' names vary between versions.
             let multiplies = MULTIPLYING.iter().any(|name| node.name().starts_with(name));
             Ok(match multiplies {
                 true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as _),

@@ -1,5 +1,5 @@
-//! Functions whose results may be far longer than their arguments. The engine does not count what
-//! functions allocate as the query's memory: these say beforehand what they are going to take.
+//! Functions whose results can be much larger than their arguments. The engine does not account for
+//! memory allocated by functions, so these reserve it beforehand.
 
 use std::sync::Arc;
 
@@ -23,33 +23,34 @@ use super::memory::CallMemory;
 use crate::error::{SqlError, SqlState};
 use crate::giving_up::{check, is_planning};
 
-/// What one call may make for one batch of rows.
+/// Maximum size of the results of one call for a batch of rows.
 const RESULT_BYTES_MAX: u64 = 32 << 20;
 
-/// The same of a constant that becomes part of a plan.
+/// Maximum size of a constant that becomes part of a plan.
 const FOLDED_BYTES_MAX: u64 = 64 << 10;
 
-/// Lists as long as a number says: nothing that PostgreSQL's clients need, and without a bound.
+/// Functions that create lists of arbitrary length. PostgreSQL's clients do not need them, so they
+/// are removed.
 const LEFT_OUT: &[&str] = &["array_repeat", "array_resize", "generate_series", "range"];
 
-/// How long a result may be.
+/// Upper bound of a result's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Growth {
-    /// A text, and how often it comes.
+    /// A text and a repeat count.
     Repeat,
-    /// A text, how many characters the result has, and what fills it up.
+    /// A text, the length of the result in characters, and the fill text.
     Pad,
-    /// A text, what is looked for in it, and what takes its place.
+    /// A text, the search text, and the replacement.
     Replace,
-    /// Numbers, of numbers.
+    /// Numeric functions.
     None,
-    /// All arguments one after the other.
+    /// Sum of all arguments.
     Sum,
-    /// A text that is cut into pieces.
+    /// A text that is split into parts.
     Split,
 }
 
-/// Of a list, what a piece takes beside its bytes.
+/// Overhead per element of a list.
 const PIECE_BYTES: u64 = 16;
 
 const GROWING: &[(&str, Growth)] = &[
@@ -66,15 +67,15 @@ const GROWING: &[(&str, Growth)] = &[
     ("string_to_array", Growth::Split),
 ];
 
-/// Functions that find out by the range of their argument whether they keep an order. Those of
-/// another function's result have no range that the engine can compare, and a plan that sorts by
-/// such a call is refused: these keep no order.
+/// Functions that derive from the range of their argument whether they preserve an order. For
+/// nested calls the engine cannot compare the ranges, and rejects a plan that sorts by such a call.
+/// Therefore these report no order.
 const UNORDERED: &[&str] = &[
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "atan2", "cos", "cosh", "ln", "log",
     "log2", "log10", "sin", "sinh", "sqrt", "tanh",
 ];
 
-/// Puts bounds on the functions of a session that need them.
+/// Replaces the functions of a session by bounded ones.
 pub(super) fn bound(state: &mut SessionState) -> Result<()> {
     for name in LEFT_OUT {
         state.deregister_udf(name)?;
@@ -88,7 +89,7 @@ pub(super) fn bound(state: &mut SessionState) -> Result<()> {
     Ok(())
 }
 
-/// Operators that are such functions.
+/// Operators implemented by such functions.
 #[derive(Debug)]
 pub(super) struct Operators {
     concat_texts: Arc<ScalarUDF>,
@@ -99,7 +100,7 @@ pub(super) struct Operators {
 }
 
 impl Operators {
-    /// Makes the rule for a session whose functions have bounds.
+    /// Creates the rule for a session with bounded functions.
     pub(super) fn new(state: &SessionState) -> Result<Self> {
         let inner = Arc::new(ScalarUDF::new_from_impl(ConcatTexts::default()));
         let bounded = Bounded { inner, growth: Growth::Sum };
@@ -133,7 +134,7 @@ impl ExprPlanner for Operators {
             (left, right) if left > right => &self.append,
             _ => &self.prepend,
         };
-        // Texts that are joined to others are one call.
+        // A chain of concatenated texts becomes one call.
         let is_longer = joins_texts(function);
         let mut arguments = match unmarked(expr.left, |it| is_longer && joins_texts(&it.func)) {
             Ok(call) => call.args,
@@ -144,7 +145,7 @@ impl ExprPlanner for Operators {
         Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
     }
 
-    /// Each row would have a list of its own, as long as the frame.
+    /// Each row would hold its own list as long as the frame.
     fn plan_window(&self, window: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
         let name = window.func_def.name().to_owned();
         if matches!(name.as_str(), "array_agg" | "string_agg") {
@@ -247,7 +248,7 @@ impl ScalarUDFImpl for Bounded {
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
         let rows = if is_scalar { 1 } else { args.number_rows };
-        // The engine would make room for so many less than none.
+        // A negative length would make the engine allocate a huge buffer.
         if self.growth == Growth::Pad
             && let Some(ColumnarValue::Scalar(ScalarValue::Int64(Some(length)))) =
                 args.args.get_mut(1)
@@ -259,7 +260,7 @@ impl ScalarUDFImpl for Bounded {
         }
         check().map_err(SqlError::into_engine)?;
         let bytes = self.growth.bytes(&args.args, rows)?;
-        // A plan is copied many times: a value that is large stays a call in it.
+        // Plans are copied often, so a large value remains a call.
         let folds = is_planning() && !CallMemory::counts(&args);
         let bytes_max = if folds { FOLDED_BYTES_MAX } else { RESULT_BYTES_MAX };
         if bytes > bytes_max {
@@ -269,7 +270,7 @@ impl ScalarUDFImpl for Bounded {
             );
             return Err(SqlError::new(SqlState::TOO_LARGE, what).into_engine());
         }
-        // One value for all rows may become one for each of them.
+        // A scalar result may be expanded to one value per row.
         let times = if is_scalar && bytes > FOLDED_BYTES_MAX { args.number_rows as u64 } else { 1 };
         CallMemory::take(&args, bytes.saturating_mul(times))?;
         self.inner.invoke_with_args(args)
@@ -277,7 +278,7 @@ impl ScalarUDFImpl for Bounded {
 }
 
 impl Growth {
-    /// The most that the results of so many rows take.
+    /// Returns the maximum size of the results for `rows` rows.
     fn bytes(self, arguments: &[ColumnarValue], rows: usize) -> Result<u64> {
         if self == Self::Sum {
             let bytes = |it: &ColumnarValue| bytes_of(it, rows);
@@ -302,7 +303,7 @@ impl Growth {
             let (source, third) = (length(&source, row), length(&third, row));
             let bytes = match self {
                 Self::Repeat => source.saturating_mul(count),
-                // A character of what fills it up takes no more than all of that.
+                // A fill character takes at most the bytes of the whole fill text.
                 Self::Pad => source.saturating_add(count.saturating_mul(third.clamp(1, 4))),
                 Self::Replace => {
                     let matches = source.checked_div(length(&second, row)).unwrap_or(0);
@@ -317,7 +318,7 @@ impl Growth {
     }
 }
 
-/// Bytes of the values of an argument in all rows.
+/// Returns the bytes of an argument's values in all rows.
 fn bytes_of(argument: &ColumnarValue, rows: usize) -> Result<u64> {
     let (array, times) = match argument {
         ColumnarValue::Array(array) => (Arc::clone(array), 1),
@@ -326,7 +327,7 @@ fn bytes_of(argument: &ColumnarValue, rows: usize) -> Result<u64> {
     Ok((array_bytes(&array)? as u64).saturating_mul(times))
 }
 
-/// Bytes of the values of an array, without what lies beside them in buffers that it shares.
+/// Returns the bytes of an array's values, excluding other data in shared buffers.
 pub(super) fn array_bytes(array: &ArrayRef) -> Result<usize> {
     let view_bytes = array.len() * size_of::<u128>();
     Ok(match array.data_type() {
@@ -336,7 +337,7 @@ pub(super) fn array_bytes(array: &ArrayRef) -> Result<usize> {
     })
 }
 
-/// `None` where there is no such argument.
+/// Returns an argument as texts, or `None` if it is missing.
 fn texts(
     arguments: &[ColumnarValue],
     index: usize,
@@ -347,7 +348,7 @@ fn texts(
     Ok(Some(array.as_string_view().clone()))
 }
 
-/// Those below zero, and NULLs, are zero.
+/// Returns an argument as numbers, with 0 for negative values and NULL.
 fn numbers(arguments: &[ColumnarValue], index: usize, rows: usize) -> Result<Vec<u64>> {
     let Some(argument) = arguments.get(index) else { return Ok(vec![0; rows]) };
     let array = cast(&argument.to_array(rows)?, &DataType::Int64)?;

@@ -1,8 +1,8 @@
-//! Keys of joins that name their columns in full.
+//! Qualified column names in join keys.
 //!
-//! The engine computes keys in a projection of its own, whose columns are called by the key's text
-//! with all names in full, and then looks for them by the text of the key. Keys that other rules
-//! left with short names are not found.
+//! The engine computes keys in a projection whose columns are named by the key's text with
+//! qualified names, and then looks them up by the text of the key. Keys that other rules leave with
+//! unqualified names would not be found.
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// To be the last of the rules.
+/// Must be the last rule.
 #[derive(Debug)]
 pub(super) struct NameJoinKeys;
 
@@ -39,7 +39,7 @@ impl OptimizerRule for NameJoinKeys {
     }
 }
 
-/// Whether the key had a short name of a column of `input`.
+/// Qualifies the columns of a key. Returns whether it has changed.
 fn name(key: &mut Expr, input: &LogicalPlan) -> Result<bool> {
     let named = normalize_col(key.clone(), input)?;
     let is_changed = named != *key;

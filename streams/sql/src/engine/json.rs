@@ -1,7 +1,7 @@
 //! JSON in texts: PostgreSQL's operators `->`, `->>`, `#>`, `#>>` and `?`, which parse only what
-//! lies on the way to the field that is asked for.
+//! precedes the requested field.
 //!
-//! A text that is no JSON, and a field that is not there, are NULL.
+//! Invalid JSON and missing fields result in NULL.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -27,18 +27,19 @@ use super::dialect::{To, conversion_call};
 use crate::error::{SqlError, SqlState};
 use crate::wire::{array_elements, json_field};
 
-/// Result of a function for the value that it finds.
+/// Result type of a path lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Wanted {
-    /// As JSON.
+    /// JSON.
     Json,
-    /// A string without its quotes; JSON's null is NULL.
+    /// Text: a string without its quotes. JSON's null is NULL.
     Text,
-    /// Whether it is there.
+    /// Boolean: the field exists.
     Presence,
 }
 
-/// `json_get(json, path…)` and the others: steps of the path are names, or numbers of elements.
+/// `json_get(json, path…)` and its variants. The steps of the path are field names or array
+/// indexes.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct JsonGet {
     wanted: Wanted,
@@ -52,14 +53,14 @@ impl JsonGet {
     }
 }
 
-/// The field at the end of a path of names and indexes: as JSON, or its text.
+/// Returns a lookup of a path of names and indexes, as JSON or as text.
 pub(crate) fn field(json: Expr, path: Vec<Expr>, as_json: bool) -> Expr {
     let wanted = if as_json { Wanted::Json } else { Wanted::Text };
     let arguments = std::iter::once(json).chain(path).collect();
     Expr::ScalarFunction(ScalarFunction::new_udf(JsonGet::udf(wanted), arguments))
 }
 
-/// All functions on JSON.
+/// Returns all JSON functions.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
     [Wanted::Json, Wanted::Text, Wanted::Presence].map(JsonGet::udf).to_vec()
 }
@@ -96,8 +97,8 @@ impl ScalarUDFImpl for JsonGet {
         }))
     }
 
-    /// What is found by a fixed path is looked for where records are read, which reads each of
-    /// them once for all paths.
+    /// Lookups with a constant path are pushed down to the scan, which parses each record once for
+    /// all of them.
     fn placement(&self, arguments: &[ExpressionPlacement]) -> ExpressionPlacement {
         match arguments.split_first() {
             Some((ExpressionPlacement::Column, path))
@@ -109,7 +110,7 @@ impl ScalarUDFImpl for JsonGet {
         }
     }
 
-    /// The engine's default is of no type, which nothing can be computed with.
+    /// The engine's default has no data type, so nothing can be computed from it.
     fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
         Interval::make_unbounded(&match self.wanted {
             Wanted::Json | Wanted::Text => DataType::Utf8View,
@@ -154,7 +155,7 @@ impl JsonGet {
                     Err(InvalidEscape) if is_scalar => {
                         return Err(SqlError::untranslatable().into_engine());
                     }
-                    // One record shall not fail a query of all.
+                    // One invalid record must not fail the whole query.
                     Err(InvalidEscape) => builder.append_null(),
                 },
             }
@@ -163,19 +164,19 @@ impl JsonGet {
     }
 }
 
-/// A step on the way to a value.
+/// A step of a path.
 #[derive(Clone, Debug)]
 enum Step {
     Name(String),
-    /// Counted from the end where it is below 0.
+    /// Array index. Negative ones count from the end.
     Index(i64),
-    /// A number of a path, which is the name of a field in an object.
+    /// An integer in a path: array index, or name of an object's field.
     Either(String, i64),
 }
 
-/// The way to a value, in each row.
+/// The path in each row.
 enum Path {
-    /// The same in all; `None` where a step is NULL.
+    /// Constant path; `None` if a step is NULL.
     Fixed(Option<Vec<Step>>),
     Columns(Vec<ArrayRef>),
 }
@@ -236,7 +237,7 @@ fn step_of(scalar: &ScalarValue) -> Option<Step> {
     }
 }
 
-/// The value at the end of a path.
+/// Returns the value at the end of a path.
 fn get<'a>(text: &'a str, path: &[Step]) -> Option<&'a str> {
     let numbered = path.iter().position(|it| matches!(it, Step::Either(..)));
     if let Some((at, Step::Either(name, index))) = numbered.map(|at| (at, &path[at])) {
@@ -262,7 +263,7 @@ fn get<'a>(text: &'a str, path: &[Step]) -> Option<&'a str> {
     find_json(text, &steps)
 }
 
-/// Whether a name is one of an object's fields, or a text of a list.
+/// Returns whether a name is a field of an object, or a string in an array.
 fn has(text: &str, path: &[Step]) -> bool {
     let Some((Step::Name(name), before)) = path.split_last() else {
         return get(text, path).is_some();
@@ -281,8 +282,9 @@ fn has(text: &str, path: &[Step]) -> bool {
     }
 }
 
-/// Turns operators into calls, and keeps texts and numbers apart as PostgreSQL does: a quoted
-/// literal becomes what it is compared with, and a text is compared with a number by a cast alone.
+/// Converts operators to calls, and separates texts from numbers as PostgreSQL does: an untyped
+/// literal takes the type of the other operand, and a text is comparable with a number only after a
+/// cast.
 #[derive(Debug)]
 pub(crate) struct Operators;
 
@@ -302,7 +304,7 @@ impl ExprPlanner for Operators {
             BinaryOperator::HashArrow | BinaryOperator::HashLongArrow => path_of(&expr.right)?,
             _ => vec![expr.right],
         };
-        // What is under way is written as jsonb at the end.
+        // A jsonb operand stays unparsed in between: only the result is converted to jsonb.
         let (left, is_jsonb) = match expr.left {
             Expr::ScalarFunction(mut call) if call.func.name() == To::Jsonb.name() => {
                 match call.args.pop() {
@@ -312,7 +314,7 @@ impl ExprPlanner for Operators {
             }
             other => (other, false),
         };
-        // One function goes the whole way.
+        // A chain of operators becomes one call.
         let mut arguments = match left {
             Expr::ScalarFunction(inner) if is_json_get(&inner) => inner.args,
             other => vec![other],
@@ -336,13 +338,13 @@ fn is_json_get(call: &ScalarFunction) -> bool {
     wanted_of(&call.func) == Some(Wanted::Json)
 }
 
-/// Result of a function for the value that it finds, if it is one of these.
+/// Returns the result type of a path lookup, if the function is one.
 pub(super) fn wanted_of(function: &ScalarUDF) -> Option<Wanted> {
     let inner: &dyn Any = function.inner().as_ref();
     inner.downcast_ref::<JsonGet>().map(|it| it.wanted)
 }
 
-/// The steps of a path as PostgreSQL writes it: `{a,0,"b c"}`.
+/// Parses a path in PostgreSQL's notation: `{a,0,"b c"}`.
 fn path_of(expr: &Expr) -> Result<Vec<Expr>> {
     let (Expr::Literal(ScalarValue::Utf8(Some(text)), _)
     | Expr::Literal(ScalarValue::Utf8View(Some(text)), _)) = expr
@@ -353,7 +355,7 @@ fn path_of(expr: &Expr) -> Result<Vec<Expr>> {
     let steps = array_elements(text).map_err(SqlError::into_engine)?;
     let step = |it: Option<String>| match it {
         None => lit(ScalarValue::Utf8(None)),
-        // What may be either has a type of its own.
+        // LargeUtf8 marks a step that can be a name or an index.
         Some(number) if number.trim().parse::<i64>().is_ok() => {
             lit(ScalarValue::LargeUtf8(Some(number)))
         }
@@ -401,7 +403,7 @@ fn compare(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBi
     Ok(PlannerResult::Planned(binary_expr(left_expr, operator, right_expr)))
 }
 
-/// A quoted literal that is compared with bytes is some.
+/// Converts an untyped literal to bytea if the other operand is.
 fn of_bytes(
     expr: &RawBinaryExpr,
     (left, right): (&DataType, &DataType),
@@ -420,13 +422,13 @@ fn of_bytes(
     }
 }
 
-/// Types of which no text is one without a cast.
+/// Returns whether texts need a cast to be compared with this type.
 fn is_apart(data_type: &DataType) -> bool {
     data_type.is_numeric() || data_type.is_temporal() || *data_type == DataType::Boolean
 }
 
-/// The headers of a record as a JSON object. A name that occurs several times has a list of its
-/// values. Bytes that are no text are written as PostgreSQL's `\x…`.
+/// Formats the headers of a record as a JSON object. A repeated name has an array of values. Bytes
+/// that are not UTF-8 are formatted like PostgreSQL's bytea: `\x…`.
 pub(crate) fn headers_text(headers: &Headers<'_>) -> String {
     let text = |bytes: &[u8]| match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),

@@ -1,4 +1,4 @@
-//! Fields of values, found while records are read: all of a record in one pass.
+//! Fields of JSON values, extracted while records are read, in a single pass per record.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use live_queries::{Fields, PathId, Paths, Step, scalar_text};
 
 use super::json::{Wanted, wanted_of};
 
-/// Steps of a path that is read so.
+/// Maximum length of a path that is extracted.
 const STEPS_MAX: usize = 16;
 
-/// A value at the end of a path, in each record.
+/// A path to extract from each record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JsonField {
     steps: Vec<Step>,
@@ -21,14 +21,14 @@ pub(crate) struct JsonField {
 }
 
 impl JsonField {
-    /// The column and the field that an expression asks for, by a path that does not depend on the
-    /// record. `None` for other expressions.
+    /// Returns the column and field of a lookup with a constant path, or `None` for other
+    /// expressions.
     pub(crate) fn of(expr: &dyn PhysicalExpr) -> Option<(usize, Self)> {
         let call = expr.downcast_ref::<ScalarFunctionExpr>()?;
         let wanted = wanted_of(call.fun())?;
         let (input, path) = call.args().split_first()?;
         let input = input.downcast_ref::<Column>()?.index();
-        // Texts of lists are present too, which are not looked for here.
+        // The presence operator also matches strings in arrays, which this pass does not search.
         if path.is_empty() || path.len() > STEPS_MAX || wanted == Wanted::Presence {
             return None;
         }
@@ -42,7 +42,7 @@ fn step_of(value: &ScalarValue) -> Option<Step> {
         ScalarValue::Utf8(Some(name)) | ScalarValue::Utf8View(Some(name)) => {
             Some(Step::Key(name.clone()))
         }
-        // What counts from the end is left to the engine.
+        // Negative indexes are left to the engine.
         ScalarValue::Int32(Some(index)) => u32::try_from(*index).ok().map(Step::Index),
         ScalarValue::Int64(Some(index)) => u32::try_from(*index).ok().map(Step::Index),
         _ => None,
@@ -67,7 +67,7 @@ impl std::fmt::Display for JsonField {
     }
 }
 
-/// The fields that a scan finds in values.
+/// Fields that a scan extracts from values.
 #[derive(Debug, Default)]
 pub(crate) struct JsonFields {
     fields: Vec<JsonField>,
@@ -76,7 +76,7 @@ pub(crate) struct JsonFields {
 }
 
 impl JsonFields {
-    /// `None` where they are too many.
+    /// Returns `None` if there are too many fields.
     pub(crate) fn new(fields: Vec<JsonField>) -> Option<Self> {
         let mut paths = Paths::new();
         let ids = fields.iter().map(|it| paths.take(&it.steps)).collect::<Option<_>>()?;
@@ -88,7 +88,7 @@ impl JsonFields {
     }
 }
 
-/// The columns of fields that become a batch.
+/// Columns of extracted fields for a batch.
 pub(super) struct FieldColumns {
     builders: Vec<StringViewBuilder>,
     found: Fields,
@@ -100,8 +100,8 @@ impl FieldColumns {
         Self { builders, found: Fields::default() }
     }
 
-    /// Adds the fields of a record's value, and gives the bytes that the columns keep of it. `None`
-    /// where the value is not UTF-8.
+    /// Adds the fields of a record's value. Returns the bytes that the columns store, or `None` if
+    /// the value is not UTF-8.
     pub(super) fn add(&mut self, fields: &JsonFields, value: Option<&[u8]>) -> Option<usize> {
         let text = value.and_then(|it| fields.paths.read(it, &mut self.found));
         if text.is_none() && value.is_some_and(|it| std::str::from_utf8(it).is_err()) {
@@ -112,7 +112,7 @@ impl FieldColumns {
         {
             let found = text.and_then(|text| self.found.get(*id, text));
             if field.wanted == Wanted::Text {
-                // A text that cannot be is NULL: one record shall not fail a query of all.
+                // An invalid string becomes NULL: one record must not fail the whole query.
                 let text = found.and_then(|it| scalar_text(it).ok().flatten());
                 bytes += text.as_ref().map_or(0, |it| it.len());
                 builder.append_option(text);

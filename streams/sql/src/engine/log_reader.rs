@@ -1,8 +1,8 @@
-//! Reads records of a topic and makes columns of them. Waits for the device: not for threads that
+//! Reads records of a topic into columns. Blocks on the device, so it must not run on threads that
 //! serve others.
 //!
-//! Values stay where they were read: a column of texts names places in the buffers that hold whole
-//! batches. Where few records match they are copied, so that no buffer is kept for a few bytes.
+//! Values are not copied: text columns refer to the buffers of the batches read. With a selective
+//! filter values are copied, so that a few bytes do not keep a whole buffer alive.
 
 use std::sync::Arc;
 
@@ -25,27 +25,27 @@ use super::pushdown::LogFilter;
 use crate::error::{SqlError, SqlState};
 use crate::typed::OnError;
 
-/// Bytes that are read at a time, and that the columns of one batch may hold.
+/// Bytes per read, and maximum bytes that the columns of a batch hold.
 const CHUNK_BYTES: usize = 1 << 20;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Rows of one batch.
+/// Maximum number of rows of a batch.
 pub(super) const BATCH_ROWS: usize = 8_192;
 
-/// Part of a topic that is read.
+/// Plan for reading a topic.
 #[derive(Debug)]
 pub(crate) struct ReadPlan {
     pub(crate) topic: Arc<str>,
     pub(crate) columns: Vec<ReadColumn>,
-    /// That are looked for in values.
+    /// JSON fields to extract from values.
     pub(crate) fields: JsonFields,
     pub(crate) form: Form,
-    /// Treatment of a value that is not UTF-8 and has to be.
+    /// Handling of a value that is not UTF-8 where text is required.
     pub(crate) on_error: OnError,
     pub(crate) kind: TableKind,
-    /// Offset of current values in the past: when. `None` is now.
+    /// Point in time for current values. `None` is now.
     pub(crate) past: Option<Past>,
-    /// Up to where the statement reads; of the past, what that says.
+    /// Positions up to which the statement reads; `None` for a point in the past.
     pub(super) pinned: Option<Arc<PinnedTopic>>,
     pub(crate) filter: LogFilter,
     /// Schema of `columns`.
@@ -54,13 +54,13 @@ pub(crate) struct ReadPlan {
 }
 
 impl ReadPlan {
-    /// Whether values that are no texts are errors, or wanted.
+    /// Returns whether values that are not UTF-8 are returned or are errors, and not skipped.
     fn reads_all(&self) -> bool {
         self.form == Form::Bytes || self.on_error == OnError::Fail
     }
 }
 
-/// A run of offsets of one partition.
+/// A range of offsets in one partition.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) partition: Arc<Partition>,
@@ -68,14 +68,14 @@ pub(crate) struct Span {
     pub(crate) end: i64,
 }
 
-/// Reads spans one after the other.
+/// Reader of several spans, one after the other.
 #[derive(Debug)]
 pub(crate) struct LogReader {
     plan: Arc<ReadPlan>,
-    /// The one that is read is the last.
+    /// Remaining spans. The last one is being read.
     spans: Vec<Span>,
     rows_left: usize,
-    /// To be read into, where no column keeps what was read before.
+    /// Read buffer for reuse if no column refers to the previous one.
     spare: Vec<u8>,
 }
 
@@ -86,7 +86,7 @@ impl LogReader {
         Self { plan, spans, rows_left, spare: Vec::new() }
     }
 
-    /// The next rows; `None` when there are no more.
+    /// Returns the next rows, or `None` at the end.
     pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>, SqlError> {
         let mut rows = Rows::new(Arc::clone(&self.plan), self.rows_left.min(BATCH_ROWS));
         while rows.has_room() {
@@ -103,12 +103,12 @@ impl LogReader {
     }
 }
 
-/// Rows that become a batch.
+/// Builder of a batch.
 pub(super) struct Rows {
     plan: Arc<ReadPlan>,
     pub(super) count: usize,
     count_max: usize,
-    /// That the columns keep.
+    /// Bytes that the columns hold.
     bytes: usize,
     partitions: Vec<i32>,
     offsets: Vec<i64>,
@@ -142,7 +142,7 @@ impl Rows {
         self.count < self.count_max && self.bytes < BATCH_BYTES
     }
 
-    /// Reads on in a span; `false` at its end.
+    /// Continues reading a span. Returns `false` at its end.
     fn read(&mut self, span: &mut Span, spare: &mut Vec<u8>) -> Result<bool, SqlError> {
         if span.next >= span.end {
             return Ok(false);
@@ -150,7 +150,7 @@ impl Rows {
         let mut buffer = std::mem::take(spare);
         let range = match span.partition.read(span.next, CHUNK_BYTES, &mut buffer) {
             Ok(range) => range,
-            // Retention took what was to be read.
+            // Retention has deleted the records at this offset.
             Err(error) if error.kind == LogErrorKind::OffsetOutOfRange => {
                 let start = span.partition.start_offset();
                 if start <= span.next {
@@ -183,7 +183,7 @@ impl Rows {
         Ok(true)
     }
 
-    /// Whether the batch, which `bytes` begin with, can hold a record that the query asks for.
+    /// Returns whether the batch at the start of `bytes` can contain a matching record.
     fn can_match(&self, header: &BatchHeader, bytes: &[u8]) -> bool {
         let newest_us = header.max_timestamp.saturating_mul(1_000);
         let filter = &self.plan.filter;
@@ -209,7 +209,7 @@ impl Rows {
                 continue;
             }
             if record.offset >= span.end || self.count == self.count_max {
-                // Where the next batch of rows begins.
+                // The next batch of rows starts here.
                 span.next = record.offset;
                 return Ok(());
             }
@@ -221,7 +221,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Adds a record, by its place in `chunk` where that is given and it lies there.
+    /// Adds a record. Its values refer to `chunk` if it is given and contains them.
     pub(super) fn add(
         &mut self,
         partition: i32,
@@ -299,14 +299,14 @@ impl Rows {
     }
 }
 
-/// A buffer that columns refer to: its number there, and its address.
+/// A buffer that columns refer to: its index in the column, and its address.
 #[derive(Clone, Copy)]
 struct Block {
     index: u32,
     address: usize,
 }
 
-/// A column of texts, or of bytes that need not be text.
+/// A column of text or bytea.
 enum Texts {
     Text(StringViewBuilder, Option<Block>),
     Bytes(BinaryViewBuilder, Option<Block>),
@@ -320,8 +320,8 @@ impl Texts {
         }
     }
 
-    /// Appends a value, by its place in `chunk` where it lies there; returns how many bytes the
-    /// column keeps for it. `None` where it has to be a text and is none.
+    /// Appends a value by reference to `chunk` if it lies there. Returns the bytes that the column
+    /// holds for it, or `None` if text is required and the value is not UTF-8.
     fn add(&mut self, value: Option<&[u8]>, chunk: Option<&Buffer>) -> Option<usize> {
         let Some(value) = value else {
             match self {
@@ -349,7 +349,7 @@ impl Texts {
                     }
                     None => {
                         $builder.append_value($value);
-                        // The builder may have begun a block of its own.
+                        // The builder may have started a block of its own.
                         *$block = None;
                         Some(value.len())
                     }
@@ -370,7 +370,7 @@ impl Texts {
     }
 }
 
-/// Where in a buffer a value lies that was read from it; `None` for one that was decompressed.
+/// Returns the position in a buffer of a value read from it, or `None` for a decompressed value.
 fn place_in(chunk: &Buffer, value: &[u8]) -> Option<u32> {
     let at = value.as_ptr().addr().checked_sub(chunk.as_ptr().addr())?;
     let is_inside = at.checked_add(value.len())? <= chunk.len();
@@ -378,11 +378,11 @@ fn place_in(chunk: &Buffer, value: &[u8]) -> Option<u32> {
 }
 
 fn time_us(record: &Record<'_>) -> Option<i64> {
-    // Producers that know no time say -1.
+    // Producers write -1 for an unknown time.
     (record.timestamp_ms >= 0).then(|| record.timestamp_ms.saturating_mul(1_000))
 }
 
-/// Returns whether a query asks for the record.
+/// Returns whether a record matches the filter.
 pub(super) fn matches(filter: &LogFilter, record: &Record<'_>) -> bool {
     let fits_key = || {
         let keys = filter.keys.as_ref();

@@ -1,4 +1,4 @@
-//! The leaf of plans that reads a log.
+//! Leaf operator of plans that read a log.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ use super::log_reader::{LogReader, ReadPlan, Span};
 use crate::error::SqlError;
 use crate::host::Host;
 
-/// Batches of rows that wait to be taken from one stream.
+/// Maximum number of batches buffered per stream.
 const BATCHES_WAITING: usize = 2;
 
-/// Reads the records of a topic that a filter leaves, up to where the statement reads it.
+/// Scan of the records of a topic that match a filter, up to the statement's pinned end.
 pub(crate) struct LogScan {
     plan: Arc<ReadPlan>,
     host: Arc<dyn Host>,
-    /// Of each stream, the partitions that it reads one after the other.
+    /// Partitions of each stream, read one after the other.
     streams: Vec<Vec<Arc<Partition>>>,
     properties: Arc<PlanProperties>,
 }
@@ -63,8 +63,8 @@ impl LogScan {
         Self { plan: Arc::new(plan), host, streams, properties }
     }
 
-    /// The plan that finds the fields of values which a projection asks for, and the expressions
-    /// that compute the same of its columns. `None` where it asks for none.
+    /// Returns a plan that extracts the fields that a projection looks up, and the equivalent
+    /// expressions over its columns. Returns `None` if the projection looks up none.
     fn with_fields(
         &self,
         projection: &ProjectionExec,
@@ -256,7 +256,7 @@ impl ExecutionPlan for LogScan {
     }
 }
 
-/// Up to where the statement reads a partition.
+/// Returns the offset up to which the statement reads a partition.
 fn end(
     partition: &Partition,
     plan: &ReadPlan,
@@ -271,7 +271,7 @@ fn end(
     }
 }
 
-/// The offsets to be read of a partition before an end, as far as the filter's bounds say.
+/// Returns the offsets of a partition to read, before `end` and within the filter's bounds.
 fn span(partition: Arc<Partition>, plan: &ReadPlan, end: i64) -> Result<Span, SqlError> {
     let (first, last) = plan.filter.offsets.ends();
     let end = end.min(last.saturating_add(1));
@@ -280,7 +280,7 @@ fn span(partition: Arc<Partition>, plan: &ReadPlan, end: i64) -> Result<Span, Sq
     if oldest_us > newest_us {
         next = end;
     } else if oldest_us > i64::MIN && next < end {
-        // All records before the first one that is as new are older.
+        // All records before the first one with this time or later are older.
         let found = partition.find_time(oldest_us.div_euclid(1_000))?;
         next = found.map_or(end, |place| next.max(place.offset));
     }

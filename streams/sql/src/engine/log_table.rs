@@ -1,4 +1,4 @@
-//! The tables of a topic: a row for each record of its log, or for the last one of each key.
+//! Tables of a topic: a row for each record of its log, or for the last record of each key.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) struct LogTable {
     pub(crate) client: Arc<Client>,
     pub(crate) topic: Arc<str>,
     pub(crate) form: Form,
-    /// Treatment of a value that is not UTF-8.
+    /// Handling of a value that is not UTF-8.
     pub(crate) on_error: OnError,
     pub(crate) kind: TableKind,
     pub(crate) past: Option<Past>,
@@ -68,7 +68,7 @@ impl TableProvider for LogTable {
         Ok(filters.iter().map(support).collect())
     }
 
-    /// Asks whether the client may read each time: plans are kept longer than rights.
+    /// Checks the client's permission on every scan, because plans can outlive permissions.
     async fn scan(
         &self,
         state: &dyn Session,

@@ -1,5 +1,5 @@
-//! Memory that queries take: each has a limit, and all of them together have one, of which the
-//! queries of a user leave as much to others as they have.
+//! Memory limits of queries: one for each query, and one for all together. Of the total, the
+//! queries of a user leave as much to others as they use.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use shares::{Limit, Owner, Share};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// The memory of one query.
+/// Memory pool of one query.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     used: Mutex<Share>,
@@ -33,17 +33,17 @@ impl QueryMemory {
     }
 }
 
-/// Memory that the engine takes for a word of a statement that is parsed and planned: measured with
-/// long lists after IN and VALUES, of which nothing else is counted.
+/// Memory that the engine uses to parse and plan a word of a statement: measured with long lists
+/// after IN and VALUES. This memory is not accounted for otherwise.
 const WORD_BYTES: usize = 1 << 10;
 
-/// Words of a statement that are not counted: more than people write.
+/// Number of words that are not accounted for, beyond the size of statements written by hand.
 const WORD_COUNT_FREE: usize = 4_096;
 
-/// Takes the memory that a statement of so many words holds as long as it is prepared.
+/// Reserves the memory that a statement of `word_count` words holds while it is prepared.
 ///
 /// # Errors
-/// That is more than a query may take, or than is left for this owner's.
+/// The amount exceeds the limit of a query, or what is left for this owner.
 pub(super) fn take_for_statement(
     total: &Arc<Limit>,
     owner: Owner,
@@ -105,16 +105,15 @@ impl MemoryPool for QueryMemory {
     }
 }
 
-/// Memory that calls of functions hold, one call of a statement each on one thread: at most what
-/// the last results of all of them take. It travels with the options of the statement, which
-/// functions see.
+/// Memory held by function calls, per call of the plan and thread: at most the size of the latest
+/// results of all calls. Passed to functions in the statement's configuration options.
 #[derive(Clone, Debug)]
 pub(super) struct CallMemory(Arc<Calls>);
 
 #[derive(Debug)]
 struct Calls {
     pool: Arc<dyn MemoryPool>,
-    /// By where the call lies in the plan, and the thread.
+    /// Keyed by the address of the call in the plan, and the thread.
     held: Mutex<HashMap<(usize, ThreadId), MemoryReservation>>,
 }
 
@@ -123,15 +122,15 @@ impl CallMemory {
         Self(Arc::new(Calls { pool, held: Mutex::default() }))
     }
 
-    /// Returns whether a call is one of a statement that runs, or is about to.
+    /// Returns whether a call belongs to a running statement, or one about to run.
     pub(super) fn counts(args: &ScalarFunctionArgs) -> bool {
         args.config_options.extensions.get::<Self>().is_some()
     }
 
-    /// Takes what the next result of a call is going to need, in the place of the one before.
+    /// Reserves memory for the next result of a call, and releases that of the previous one.
     ///
     /// # Errors
-    /// The statement has no more.
+    /// The statement's memory limit is reached.
     pub(super) fn take(args: &ScalarFunctionArgs, bytes: u64) -> Result<()> {
         let Some(Self(calls)) = args.config_options.extensions.get::<Self>() else {
             return Ok(());

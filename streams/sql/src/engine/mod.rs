@@ -1,4 +1,4 @@
-//! The engine and what it knows of topics: tables, filters that reach the log, functions, memory.
+//! Query engine and its integration with topics: tables, filter pushdown, functions, memory.
 //!
 //! ```text
 //! Session ─▶ Catalog ─▶ LogTable ─▶ LogScan ─▶ LogReader ─▶ record-log

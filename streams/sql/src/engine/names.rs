@@ -1,8 +1,8 @@
-//! Names that clients see, and one that they do not.
+//! Names of the database and schema, and an internal name.
 
-/// The one database, and the schema of topics in it.
+/// The only database, and its schema of topics.
 pub(crate) const DATABASE: &str = "memlane";
 pub(crate) const SCHEMA: &str = "public";
 
-/// The sum that an average is made of.
+/// Internal name of the sum from which an average is computed.
 pub(super) const AVERAGED: &str = "averaged_sum";

@@ -1,6 +1,6 @@
-//! Aggregates whose result has an order: each sorts its own values. The engine would sort the
-//! rows by the order of one of them, and give them so to the others, which have no order or
-//! another one.
+//! Aggregates with ORDER BY, each sorting its own values. The engine would sort the rows by the
+//! order of one of them, and pass them in that order to the others, which have a different order or
+//! none.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 
 use super::dialect::ORDERED;
 
-/// Has such aggregates of a session sort their values themselves.
+/// Makes such aggregates of a session sort their values themselves.
 pub(super) fn sort_apart(state: &mut SessionState) -> Result<()> {
     for name in ORDERED {
         let inner = state.udaf(name)?;
@@ -82,7 +82,7 @@ impl AggregateUDFImpl for Ordered {
         self.inner.supports_null_handling_clause()
     }
 
-    /// Of rows that come in its order it makes the same.
+    /// The result is the same for presorted rows.
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         AggregateOrderSensitivity::Beneficial
     }

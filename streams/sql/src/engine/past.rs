@@ -1,4 +1,4 @@
-//! Current values of the past: `FOR SYSTEM_TIME AS OF` a time, or offsets.
+//! Current values at a point in the past: `FOR SYSTEM_TIME AS OF` a time or offsets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,23 +11,23 @@ use values::{AsOf, AsOfStep, Snapshot, Values, ValuesError};
 
 use crate::error::{SqlError, SqlState};
 
-/// Separator of a table and the time in the name that statements have for both.
+/// Separator between table and time in the combined name that statements use internally.
 pub(crate) const AS_OF: &str = " AS OF ";
 
-/// What the keys that have changed since may take of each partition.
+/// Memory limit per partition for keys that have changed since.
 const BYTES_MAX: usize = 256 << 20;
 
-/// Up to where records count.
+/// Point up to which records count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Past {
-    /// Those that are not newer, in Unix milliseconds.
+    /// Records up to this time, in Unix milliseconds.
     Time(i64),
-    /// By partition, those before the offset; of others, none.
+    /// Records before this offset, by partition. Other partitions have none.
     Offsets(BTreeMap<u32, i64>),
 }
 
 impl Past {
-    /// Reads `2026-01-31 12:00:00+00`, or `0:17,1:20`.
+    /// Parses `2026-01-31 12:00:00+00`, or `0:17,1:20`.
     pub(crate) fn read(text: &str) -> Result<Self, SqlError> {
         if let Some(offsets) = offsets_of(text) {
             return Ok(Self::Offsets(offsets));
@@ -44,7 +44,7 @@ impl Past {
         }
     }
 
-    /// At which time values must not have expired; `now_ms` where none is said.
+    /// Returns the time for the expiration of values; `now_ms` if none is given.
     pub(super) fn time_ms(&self, now_ms: i64) -> i64 {
         match self {
             Self::Time(ms) => *ms,
@@ -52,10 +52,11 @@ impl Past {
         }
     }
 
-    /// The values of then, as far as `is_wanted`; `None` where they are not.
+    /// Returns a snapshot of the values at that point, or `None` if the partition is not given or
+    /// the result is no longer wanted.
     ///
     /// # Errors
-    /// The log does not reach back so far: the message says from where it does.
+    /// The log does not reach back far enough. The message names the earliest point.
     pub(super) fn snapshot(
         &self,
         partition: &Partition,
@@ -74,7 +75,7 @@ impl Past {
             }
         };
         let first = partition.start_offset().max(partition.compacted_before());
-        // A time before the first record that is left may be any time before it.
+        // For a time at or before the first remaining record, deleted records may count.
         let is_before =
             matches!(self, Self::Time(_)) && first > 0 && offset <= first && first < last;
         if is_before {
@@ -100,7 +101,7 @@ fn out_of_reach(partition: &Partition, (first, last): (i64, i64)) -> SqlError {
         "the log of partition {number} does not tell the values of then: it does from offset \
          {first} to {last}"
     );
-    // The batch there tells when that was; a log that cannot be read says so to the next query.
+    // The batch there has the time. Errors in reading the log are left to the next query.
     let mut bytes = Vec::new();
     if let Ok(range) = partition.read(first, 1, &mut bytes)
         && let Some(header) = record_batch::BatchHeader::read(&bytes[range])

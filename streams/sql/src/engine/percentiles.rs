@@ -1,5 +1,5 @@
-//! `percentile_cont` in double precision. The engine's counts in millionths between two values, and
-//! gives `real` for `real`.
+//! `percentile_cont` in double precision. The engine's version interpolates in steps of a
+//! millionth, and returns `real` for `real`.
 
 use std::mem::{size_of, take};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::error::{SqlError, SqlState};
 
 const NAME: &str = "percentile_cont";
 
-/// Has a session compute percentiles so.
+/// Replaces the engine's version in a session.
 pub(super) fn compute_exactly(state: &mut SessionState) -> Result<()> {
     let signature = Signature::user_defined(Volatility::Immutable);
-    // Under its other name that of the engine would come back.
+    // Otherwise the engine's version remains under its alias.
     state.deregister_udaf(NAME)?;
     state.register_udaf(Arc::new(AggregateUDF::new_from_impl(Percentile { signature })))?;
     Ok(())
@@ -94,7 +94,7 @@ impl AggregateUDFImpl for Percentile {
     }
 }
 
-/// Values of a group, which are sorted at its end.
+/// Values of a group, sorted at its end.
 #[derive(Debug)]
 struct Values {
     values: Vec<f64>,
@@ -107,7 +107,7 @@ impl Values {
         self.values.extend(array.as_primitive::<Float64Type>().iter().flatten());
     }
 
-    /// What lies on the line from the value before a part to the one behind it.
+    /// Interpolates linearly between the values around the fraction.
     fn between(&mut self) -> Option<f64> {
         let part = self.part.filter(|_| !self.values.is_empty())?;
         self.values.sort_unstable_by(f64::total_cmp);

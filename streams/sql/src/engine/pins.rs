@@ -1,8 +1,9 @@
-//! Up to where a statement reads each topic: the same wherever it names it.
+//! Read positions of a statement: each topic is read up to the same position wherever the statement
+//! names it.
 //!
-//! The end of a log is that of the first time that the statement was planned to read it. Where it
-//! reads current values too, or more than once, it is that of a snapshot of them, which is as new
-//! as the log was then.
+//! The position is the committed end of the log when the statement was first planned to read it. If
+//! the statement also reads the current values, or reads them more than once, all share a snapshot
+//! of the values that is at least as new as that position.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,12 +18,12 @@ use crate::error::SqlError;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Those of one statement, by the names of topics.
+/// Pinned topics of a statement by name.
 #[derive(Debug, Default)]
 pub(super) struct Pins(Mutex<HashMap<Arc<str>, Arc<PinnedTopic>>>);
 
 impl Pins {
-    /// Notes that the statement reads the topic once more.
+    /// Pins a topic for one more reader of the statement.
     pub(super) fn read(
         &self,
         (name, topic): (&Arc<str>, &Topic),
@@ -46,22 +47,22 @@ impl Pins {
     }
 }
 
-/// One topic, as a statement sees it.
+/// A topic as pinned for a statement.
 #[derive(Debug)]
 pub(super) struct PinnedTopic {
     partitions: Vec<PinnedPartition>,
-    /// When it was pinned, in Unix milliseconds: values that had not expired then are there.
+    /// Time of the pin in Unix milliseconds, which decides the expiration of values.
     pub(super) now_ms: i64,
-    /// How often the statement reads it, which is known once it is planned.
+    /// Number of readers in the statement. Final once it is planned.
     log_count: AtomicUsize,
     values_count: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct PinnedPartition {
-    /// The end of what was committed.
+    /// End of committed records.
     end: i64,
-    /// Taken by the first that reads it, where several do.
+    /// Shared snapshot, taken by the first of several readers.
     snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
 
@@ -78,20 +79,20 @@ impl PinnedTopic {
         Ok(Self { partitions, now_ms: unix_ms(), log_count, values_count })
     }
 
-    /// Returns whether all that read it have to see one snapshot of its current values.
+    /// Returns whether all readers must share a snapshot of the current values.
     pub(super) fn has_snapshot(&self) -> bool {
         let logs = self.log_count.load(Ordering::Relaxed);
         let values = self.values_count.load(Ordering::Relaxed);
         values > 0 && logs + values > 1
     }
 
-    /// The end of what was committed in a partition when the statement was planned.
+    /// Returns the end of committed records of a partition at the time of the pin.
     pub(super) fn end(&self, number: u32) -> i64 {
         self.of(number).end
     }
 
-    /// The snapshot of a partition's values that all see; `take` takes one that is as new as the
-    /// end.
+    /// Returns the shared snapshot of a partition's values. `take` takes one at least as new as the
+    /// pinned end.
     pub(super) fn snapshot(
         &self,
         number: u32,

@@ -1,7 +1,6 @@
-//! Threads on which statements are parsed and planned. What the engine does there cannot be
-//! stopped from outside at any time, so it never happens on the threads that serve connections:
-//! whoever waits can give up at once, and what goes on behind that is bounded, in all and for each
-//! user.
+//! Threads for parsing and planning statements. The engine's planning cannot be interrupted at
+//! arbitrary points, so it never runs on threads that serve connections: clients can cancel
+//! immediately, and the number of abandoned plannings is bounded, in total and for each user.
 
 use std::sync::Arc;
 
@@ -22,11 +21,11 @@ use crate::giving_up::{Waiting, check};
 use crate::panics::contain;
 use crate::permits::{PermitsByUser, UserPermits};
 
-/// Statements that are planned at a time, at least; those of one user are a part of them.
+/// Minimum number of simultaneous plannings, and the part of them that one user may take.
 const COUNT_MIN: usize = 8;
 const PART_OF_ONE: usize = 4;
 
-/// All that plan.
+/// Permits for planning, of all users.
 #[derive(Debug)]
 pub(super) struct Planners {
     all: UserPermits,
@@ -39,7 +38,7 @@ impl Planners {
         Self { all: UserPermits::shared(count), of_each: PermitsByUser::new(count / PART_OF_ONE) }
     }
 
-    /// Planner of a user.
+    /// Returns the planner of a user.
     pub(super) fn of(&self, principal: &Principal) -> Planner {
         Planner { all: self.all.clone(), own: self.of_each.of(principal) }
     }
@@ -53,8 +52,8 @@ pub(crate) struct Planner {
 }
 
 impl Planner {
-    /// Does the work on a thread of its own, as soon as there is one. Where the future is dropped,
-    /// the work ends at its next look; up to then it takes one of its user's permits.
+    /// Runs the work on a separate thread, once permits are available. If the future is dropped,
+    /// the work ends at its next cancellation check, and holds its permits until then.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, SqlError> + Send + 'static,
@@ -71,7 +70,7 @@ impl Planner {
         task.await.map_err(|_| stops())?
     }
 
-    /// The same of work that the engine has made a future.
+    /// Same as [`Self::run`] for work that the engine exposes as a future.
     pub(super) async fn run_future<T, F>(
         &self,
         work: impl FnOnce() -> F + Send + 'static,
@@ -85,7 +84,7 @@ impl Planner {
     }
 }
 
-/// Looks, with each operator that is planned.
+/// Cancellation check at each operator in planning.
 #[derive(Debug)]
 pub(super) struct Look;
 
@@ -100,8 +99,8 @@ impl ExprPlanner for Look {
     }
 }
 
-/// A rule of the engine that looks before each part of a plan that it changes, or before it changes
-/// one as a whole.
+/// Wrapper of an engine's rule that checks for cancellation before each part of a plan that it
+/// rewrites, or before a whole plan.
 #[derive(Debug)]
 pub(super) struct Looking<R: ?Sized>(pub(super) Arc<R>);
 

@@ -1,5 +1,5 @@
-//! Reads of current values by one key, without a plan for each: what the query names was looked up
-//! when it was prepared, and a record is found by the index, on the thread that asks.
+//! Reads of current values by a single key, without planning: names are resolved when the query is
+//! prepared, and the record is found by the index on the calling thread.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,26 +31,26 @@ use super::pushdown::LogFilter;
 use crate::error::SqlError;
 use crate::host::{Client, Host};
 
-/// `SELECT … FROM "topic$current" WHERE key = …`, whose columns need no other row.
+/// `SELECT … FROM "topic$current" WHERE key = …`, with columns that depend on no other row.
 pub(crate) struct PointRead {
     host: Arc<dyn Host>,
     client: Arc<Client>,
     plan: Arc<ReadPlan>,
     key: KeySource,
-    /// Of the columns that `plan` reads.
+    /// Output expressions over the columns that `plan` reads.
     outputs: Vec<Arc<dyn PhysicalExpr>>,
     schema: SchemaRef,
 }
 
-/// Where the key comes from.
+/// Source of the key.
 enum KeySource {
     Literal(Vec<u8>),
-    /// Counted from 0.
+    /// Index of the parameter, from 0.
     Parameter(usize),
 }
 
 impl PointRead {
-    /// `None` where the query is of another form.
+    /// Recognizes a point read. Returns `None` for other queries.
     pub(crate) fn of(plan: &LogicalPlan, state: &SessionState) -> Option<Self> {
         let LogicalPlan::Projection(Projection { expr, input, .. }) = plan else { return None };
         let LogicalPlan::Filter(filter) = input.as_ref() else { return None };
@@ -99,8 +99,8 @@ impl PointRead {
         Some(Self { host, client, plan: Arc::new(read), key, outputs, schema })
     }
 
-    /// The rows, with these values for the query's parameters. Waits until the values are as new as
-    /// the log was when this was called, and sees to it each time that the client may read.
+    /// Returns the rows for these parameters. Waits for values as new as the log at the time of the
+    /// call, and checks the client's permission each time.
     pub(crate) async fn read(&self, parameters: &[ScalarValue]) -> Result<RecordBatch, SqlError> {
         let name = &self.plan.topic;
         self.client.check(&*self.host, Operation::Read, name)?;
@@ -127,7 +127,7 @@ impl PointRead {
             .map_err(DataFusionError::from)?)
     }
 
-    /// The values, once they are as new as the log is now.
+    /// Waits for values as new as the log now.
     async fn values(&self, partition: &Partition) -> Result<Arc<Values>, SqlError> {
         let (topic, number) = (&self.plan.topic, partition.number());
         let (wanted, begun) = (partition.last_stable_offset(), Instant::now());
@@ -143,7 +143,7 @@ impl PointRead {
     }
 }
 
-/// The scan of the one table that a query is of, whatever it calls it.
+/// Returns the scan of a query's only table, below any aliases.
 fn scan_below(plan: &LogicalPlan) -> Option<&TableScan> {
     match plan {
         LogicalPlan::TableScan(scan) => Some(scan),
@@ -156,8 +156,8 @@ fn index_of(column: &Column) -> Option<usize> {
     LogColumn::ALL.iter().position(|it| it.name() == column.name())
 }
 
-/// Whether an expression has one value for a record whenever it is computed, and needs no
-/// parameter and no other query.
+/// Returns whether an expression is deterministic for a record, and contains no parameter or
+/// subquery.
 fn is_fixed(expr: &Expr) -> bool {
     let mut is_fixed = true;
     let walked = expr.apply(|node| {
@@ -176,7 +176,7 @@ fn is_fixed(expr: &Expr) -> bool {
     walked.is_ok() && is_fixed
 }
 
-/// What the whole condition compares the key with for equality.
+/// Returns the operand that the condition, as a whole, compares the key with for equality.
 fn key_of(predicate: &Expr) -> Option<KeySource> {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = predicate else {
         return None;
@@ -192,7 +192,7 @@ fn key_of(predicate: &Expr) -> Option<KeySource> {
 
 fn source_of(expr: &Expr) -> Option<KeySource> {
     match expr {
-        // A text is one in all the engine's types of texts.
+        // Casts between the engine's text types do not change the value.
         Expr::Cast(cast) if cast.field.data_type().is_string() => match cast.expr.as_ref() {
             parameter @ Expr::Placeholder(_) => source_of(parameter),
             _ => None,

@@ -1,5 +1,4 @@
-//! Records that a query asks for, as far as the log itself can tell: by partition, offset, time and
-//! key.
+//! Filter pushdown: selects records by partition, offset, time and key in the log itself.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +10,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use super::columns::{KEY, OFFSET, PARTITION, TIME, bytes_of};
 use super::contained::Contained;
 
-/// Numbers that a column may have: all from `low` to `high`, both included, that are among those
-/// listed where there is a list.
+/// Possible values of a column: from `low` to `high`, both inclusive, and in `among` if it is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
     low: i64,
@@ -36,8 +34,8 @@ impl Numbers {
         *self == Self::default()
     }
 
-    /// The least and the greatest number that can match; the first is the greater one where none
-    /// can.
+    /// Returns the smallest and largest possible value. The first exceeds the second if none is
+    /// possible.
     pub(crate) fn ends(&self) -> (i64, i64) {
         let listed = self.among.as_ref();
         let first = listed.map_or(i64::MIN, |it| it.first().copied().unwrap_or(i64::MAX));
@@ -48,7 +46,7 @@ impl Numbers {
     fn narrow(&mut self, operator: Operator, bound: Bound) -> bool {
         let Bound { floor, ceiling } = bound;
         match operator {
-            // A bound between two numbers is no number.
+            // A bound between two integers equals no integer.
             Operator::Eq if floor != ceiling => self.keep_none(),
             Operator::Eq => {
                 self.low = self.low.max(floor);
@@ -81,30 +79,30 @@ impl Numbers {
     }
 }
 
-/// A literal among the numbers of a column: itself, or the numbers below and above it.
+/// Integers around a literal: equal for an integer literal.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     floor: i64,
     ceiling: i64,
 }
 
-/// The records that can match: those that fit each of these.
+/// Conjunction of conditions that a record must meet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogFilter {
     pub(crate) partitions: Numbers,
     pub(crate) offsets: Numbers,
     /// Unix microseconds.
     pub(crate) times_us: Numbers,
-    /// `None`: all.
+    /// `None` matches all keys.
     pub(crate) keys: Option<BTreeSet<Vec<u8>>>,
-    /// Bytes that values have to contain, each of them. Less than what the query asks: the engine
-    /// filters again.
+    /// Bytes that values must contain, all of them. A necessary condition only: the engine applies
+    /// the filter again.
     pub(crate) contained: Vec<Contained>,
 }
 
 impl LogFilter {
-    /// Takes in what a filter of fields in values tells of the values' bytes, if it tells anything.
-    /// The filter itself is left to the engine.
+    /// Adds what a filter on fields of the values implies for the values' bytes, if anything. The
+    /// engine still applies the filter.
     pub(crate) fn add_contained(&mut self, filter: &Expr) -> bool {
         let Some(found) = Contained::of(filter) else { return false };
         if !self.contained.iter_mut().any(|it| it.narrow(&found)) {
@@ -113,18 +111,19 @@ impl LogFilter {
         true
     }
 
-    /// Returns whether few records of what is read may match.
+    /// Returns whether few of the records read are likely to match.
     pub(crate) fn is_sparse(&self) -> bool {
         self.keys.is_some() || !self.contained.is_empty()
     }
 
-    /// Takes in a filter as a whole, and says so; or leaves all of it to the engine.
+    /// Adds a filter if all of it can be expressed. Otherwise leaves it to the engine and returns
+    /// `false`.
     pub(crate) fn add(&mut self, filter: &Expr) -> bool {
         match filter {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
                 self.add_both(|it| it.add(left), |it| it.add(right))
             }
-            // The engine writes short lists so.
+            // The engine rewrites short IN lists to this form.
             Expr::BinaryExpr(BinaryExpr { op: Operator::Or, .. }) => {
                 let mut list = Vec::new();
                 match alternatives(filter, &mut list) {
@@ -218,7 +217,7 @@ impl LogFilter {
     }
 }
 
-/// What EXPLAIN shows of it.
+/// Format in EXPLAIN.
 impl std::fmt::Display for LogFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let columns = [
@@ -248,7 +247,7 @@ impl std::fmt::Display for LogFilter {
     }
 }
 
-/// The column that an operand is, be it converted to a type of the same order.
+/// Returns the column of an operand, also below a cast that preserves the order.
 fn column_of(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Column(column) => Some(column.name()),
@@ -259,7 +258,8 @@ fn column_of(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// The one column that all alternatives compare for equality, and what with.
+/// Collects the literals of alternatives that all compare the same column for equality. Returns the
+/// column.
 fn alternatives<'a>(expr: &'a Expr, list: &mut Vec<Expr>) -> Option<&'a str> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {

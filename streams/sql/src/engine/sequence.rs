@@ -1,6 +1,6 @@
-//! The sequence of rows: of those that are made one after the other (by `generate_series`, VALUES,
-//! arrays), and of the parts of a UNION ALL. The engine has several threads take them in turns, and
-//! gives what is there first.
+//! Order of rows from sequential sources (`generate_series`, VALUES, arrays) and of the parts of a
+//! UNION ALL. The engine would distribute them to several threads and return rows in order of
+//! completion.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use futures::{StreamExt, stream};
 
 use super::log_scan::LogScan;
 
-/// Batches of a part that wait for their turn.
+/// Maximum number of batches buffered for a part.
 const BATCHES_WAITING: usize = 2;
 
-/// Has rows that come in a sequence stay in it. Those of a topic have one in each of its partitions
-/// alone, and lose it where several threads compute something of them.
+/// Preserves the order of rows from sequential sources. Rows of topics are ordered within a
+/// partition only, and lose the order when several threads process them.
 #[derive(Debug)]
 pub(super) struct KeepSequence;
 
@@ -84,7 +84,7 @@ fn reads_topics(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.downcast_ref::<LogScan>().is_some() || plan.children().into_iter().any(reads_topics)
 }
 
-/// Whether the parts of a plan are those of a union, each by itself.
+/// Returns whether the partitions of a plan are those of a union.
 fn is_united(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if plan.downcast_ref::<UnionExec>().is_some() {
         return true;
@@ -99,8 +99,8 @@ fn is_united(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
 }
 
-/// All rows of the first part, then those of the next. Parts are begun at the same time, and wait
-/// for their turn with their first rows.
+/// Returns all rows of the first partition, then those of the next. Partitions start at the same
+/// time, and buffer their first rows until it is their turn.
 #[derive(Debug)]
 struct InTurn {
     parts: Arc<dyn ExecutionPlan>,

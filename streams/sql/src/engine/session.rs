@@ -1,4 +1,4 @@
-//! One connection's view of the engine: statements become plans, plans become rows.
+//! A connection's interface to the engine: plans statements and runs plans.
 
 use std::sync::Arc;
 
@@ -42,10 +42,10 @@ use crate::error::SqlError;
 use crate::panics::contain_tasks;
 use crate::settings::Limits;
 
-/// How the names begin of the rules that move filters between physical operators.
+/// Prefix of the names of rules that push filters down between physical operators.
 const FILTER_PUSHDOWN: &str = "FilterPushdown";
 
-/// Engine that all connections share.
+/// Engine shared by all connections.
 pub(crate) struct Engine {
     base: SessionState,
     memory: Arc<Limit>,
@@ -66,7 +66,8 @@ impl Engine {
         options.sql_parser.parse_float_as_decimal = true;
         options.sql_parser.enable_subquery_sort_elimination = false;
         options.execution.time_zone = Some("UTC".to_owned());
-        // The engine's plan of IS NOT TRUE and its like may be NULL, its expression never is.
+        // The engine's plan declares IS NOT TRUE and similar tests as nullable, while the
+        // expression is not.
         options.execution.skip_physical_aggregate_schema_check = true;
         let mut base = SessionStateBuilder::new()
             .with_config(config)
@@ -84,7 +85,7 @@ impl Engine {
         ordered::sort_apart(&mut base)?;
         percentiles::compute_exactly(&mut base)?;
         let mut planners: Vec<_> = base.expr_planners().to_vec();
-        // Before the engine's own, which would compare texts with numbers.
+        // Before the engine's planners, which would allow comparing texts with numbers.
         planners.insert(0, Arc::new(json::Operators));
         planners.insert(1, Arc::new(dialect::Operators));
         planners.insert(2, Arc::new(growing::Operators::new(&base)?));
@@ -95,7 +96,7 @@ impl Engine {
         planners.insert(0, Arc::new(dialect::Integers));
         planners.insert(0, Arc::new(Look));
         base = SessionStateBuilder::new_from_existing(base).with_expr_planners(planners).build();
-        // Under their other names those of the engine would come back.
+        // Otherwise the engine's versions remain under their aliases.
         for function in dialect::functions() {
             base.deregister_udf(function.name())?;
         }
@@ -110,12 +111,13 @@ impl Engine {
         Ok(Self { base, memory, query_bytes_max: limits.query_bytes, planners, unknown })
     }
 
-    /// Bytes that all running queries have taken.
+    /// Returns the memory used by all running queries.
     pub(crate) fn memory_used(&self) -> usize {
         self.memory.taken()
     }
 
-    /// Of an owner's query whose statement holds so much of its memory.
+    /// Creates the environment of a query, less `held_bytes` of its memory limit that the prepared
+    /// statement holds.
     fn runtime(&self, owner: Owner, held_bytes: usize) -> Result<Arc<RuntimeEnv>, SqlError> {
         let limit = self.query_bytes_max.saturating_sub(held_bytes);
         let memory = QueryMemory::new(&self.memory, owner, limit);
@@ -129,7 +131,7 @@ fn register(state: &mut SessionState, function: Arc<ScalarUDF>) {
     state.register_udf(function).expect("a function can be registered under its name");
 }
 
-/// The engine's, but for the one that makes types equal: that is ours.
+/// The engine's analyzer rules, with type coercion replaced.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let rule = |it: Arc<dyn AnalyzerRule + Send + Sync>| match it.name() == dialect::Coercion.name()
     {
@@ -140,7 +142,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.map(|it| Arc::new(Looking(it)) as _).collect()
 }
 
-/// The engine's, and ours.
+/// The engine's optimizer rules and this crate's.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
     rules.push(Arc::new(dialect::Guards));
@@ -148,9 +150,9 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules.into_iter().map(|it| Arc::new(Looking(it)) as _).collect()
 }
 
-/// The engine's rules and ours, without those that move filters between physical operators. These
-/// put a filter into one below it by the names of its columns, and take the wrong column where a
-/// join has two of a name; leaves that read topics take no filter in then.
+/// The engine's physical rules and this crate's, without filter pushdown between physical
+/// operators. That matches columns by name, and would pick the wrong one if a join has two of a
+/// name. Scans of topics do not accept filters at that stage.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let engine_rules = PhysicalOptimizer::new().rules.into_iter();
     let mut rules: Vec<_> =
@@ -161,7 +163,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     rules.into_iter().map(|it| Arc::new(Looking(it)) as _).collect()
 }
 
-/// Types that PostgreSQL has and the engine knows by other names.
+/// Types of PostgreSQL that the engine has under other names.
 #[derive(Debug)]
 struct Types;
 
@@ -188,7 +190,7 @@ impl TypePlanner for Types {
     }
 }
 
-/// Session in which a connection runs its queries.
+/// Session of one connection.
 pub(crate) struct Session {
     engine: Arc<Engine>,
     owner: Owner,
@@ -213,12 +215,12 @@ impl Session {
         Self { engine, owner, state: Arc::new(state), planner }
     }
 
-    /// Where statements are parsed too.
+    /// Returns the planner, which parses statements too.
     pub(crate) fn planner(&self) -> &Planner {
         &self.planner
     }
 
-    /// The columns that a plan gives, with the types that they have once it is run.
+    /// Returns the result columns of a plan, with their types at execution.
     pub(crate) async fn columns(
         &self,
         plan: LogicalPlan,
@@ -235,8 +237,8 @@ impl Session {
         self.planner.run_future(work).await
     }
 
-    /// The plan of a query. Names are looked up; nothing is read. The plan again, where it finds a
-    /// record by its key alone.
+    /// Plans a query: resolves its names and reads no data. Also returns a fast path if the query
+    /// is a point read.
     pub(crate) async fn plan(
         &self,
         mut query: Statement,
@@ -263,7 +265,7 @@ impl Session {
         self.planner.run_future(work).await
     }
 
-    /// Takes the memory of a statement of so many words, before it is parsed.
+    /// Reserves memory for a statement of `word_count` words, before it is parsed.
     pub(crate) fn take_memory(&self, word_count: usize) -> Result<Share, SqlError> {
         let (total, limit) = (&self.engine.memory, self.engine.query_bytes_max);
         take_for_statement(total, self.owner, word_count, limit).map_err(|error| {
@@ -272,8 +274,8 @@ impl Session {
         })
     }
 
-    /// Runs a plan, whose statement holds so many bytes, with values for its parameters, `$1`
-    /// first.
+    /// Runs a plan with its parameter values, `$1` first. The plan comes with the bytes that its
+    /// statement holds.
     pub(crate) async fn run(
         &self,
         plan: (LogicalPlan, usize),
@@ -283,7 +285,8 @@ impl Session {
         Ok(execute_stream(plan, context)?)
     }
 
-    /// The plan as text, one line a row; with `analyze` after it ran, with what it took.
+    /// Returns the plan as text, one line per row. With `analyze` it is run first, and includes
+    /// metrics.
     pub(crate) async fn explain(
         &self,
         plan: (LogicalPlan, usize),
@@ -314,14 +317,14 @@ impl Session {
         let work = async move || {
             let plan = with_values(plan, parameters)?;
             let mut state = SessionState::clone(&state);
-            // What now() is for the statement.
+            // Sets now() for the statement.
             state.mark_start_execution();
             state.config_mut().set_extension(Arc::new(Pins::default()));
             let mut again = state.clone();
             let mut physical = plan_by(&mut state, &plan, &runtime).await;
             if physical.as_ref().is_err_and(SqlError::is_of_planner) {
-                // Fields of JSON that are read at the leaves can give two columns above an outer
-                // join one name.
+                // Extracting JSON fields at the scans can produce two columns of the same name
+                // above an outer join.
                 let optimizer = &mut again.config_mut().options_mut().optimizer;
                 optimizer.enable_leaf_expression_pushdown = false;
                 physical = plan_by(&mut again, &plan, &runtime).await;
@@ -341,7 +344,8 @@ async fn plan_by(
     runtime: &RuntimeEnv,
 ) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
     let plan = state.optimize(plan)?;
-    // From here on values are made to be used: VALUES has its rows made in the next step.
+    // From here on function results are held by the query: the next step creates the rows of
+    // VALUES.
     let calls = CallMemory::new(Arc::clone(&runtime.memory_pool));
     state.config_mut().options_mut().extensions.insert(calls);
     let options = Arc::clone(state.config_options());
@@ -356,14 +360,14 @@ fn with_values(plan: LogicalPlan, parameters: Vec<ScalarValue>) -> Result<Logica
     })
 }
 
-/// Mode of EXPLAIN: with or without a run of the query.
+/// Mode of EXPLAIN: with or without running the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Analyze {
     No,
     Yes,
 }
 
-/// Rows of one column of texts.
+/// Creates rows with a single text column.
 pub(crate) fn one_column(
     name: &str,
     texts: Vec<String>,

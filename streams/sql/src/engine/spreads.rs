@@ -1,5 +1,5 @@
-//! Variances and standard deviations: of integers and numerics they are numerics, as PostgreSQL
-//! computes them of exact sums; of floats they are floats.
+//! Variances and standard deviations. For integers and numerics they are numeric, computed from
+//! exact sums as in PostgreSQL. For floats they are floats.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::dialect::{Spread, Sums, numeric_result_type, numerics_of, spread};
 use super::float_sums::{FloatSpread, Moving};
 use crate::error::SqlError;
 
-/// Those of the engine, by their names there.
+/// The engine's aggregates by name.
 const SPREADS: &[(&str, Spread)] = &[
     ("var_pop", Spread::VariancePopulation),
     ("var", Spread::VarianceSample),
@@ -29,7 +29,7 @@ const SPREADS: &[(&str, Spread)] = &[
     ("stddev", Spread::DeviationSample),
 ];
 
-/// Has the aggregates of a session compute exactly of exact numbers.
+/// Makes the aggregates of a session exact for integers and numerics.
 pub(super) fn keep_numerics(state: &mut SessionState) -> Result<()> {
     for (name, of) in SPREADS {
         let inner = state.udaf(name)?;
@@ -152,7 +152,7 @@ fn scale_of(fields: &[FieldRef]) -> u32 {
     }
 }
 
-/// Exact sums of values with so many digits behind the point.
+/// Exact sums of values with `scale` fractional digits.
 #[derive(Debug)]
 struct Exact {
     of: Spread,

@@ -1,5 +1,5 @@
-//! `sum` as PostgreSQL's: of integers it is bigint, and of bigint numeric, so that no sum leaves
-//! its type. Of reals it is a real.
+//! `sum` with PostgreSQL's result types: bigint for integers and numeric for bigint, so that sums
+//! do not overflow. For real it is real.
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::compute::cast;
@@ -18,28 +18,28 @@ use datafusion::logical_expr::{
 use super::float_sums::{FloatSum, FloatSums, Moving};
 use super::names::AVERAGED;
 
-/// Adds 64-bit integers as decimals, floats one after the other, and all else as the engine's own.
+/// Adds 64-bit integers as decimals, floats in sequence, and other types by the engine's own sum.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Sum {
     engine: EngineSum,
     signature: Signature,
-    /// Not `sum`: of that the engine adds up the sums of parts, whose type is not the same here. In
-    /// small letters it is as statements call it.
+    /// Name other than `sum`: the engine rewrites `sum` into sums of partial sums, whose type would
+    /// differ here.
     name: &'static str,
-    /// As statements call it.
+    /// Name in statements, in lower case.
     called: [String; 1],
     reals: Reals,
 }
 
-/// What reals are added as.
+/// Accumulator type for real.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Reals {
     Real,
-    /// As for an average.
+    /// For an average.
     Double,
 }
 
-/// The aggregates of sums.
+/// Returns the aggregates `sum` and its variant for averages.
 pub(super) fn sums() -> [AggregateUDF; 2] {
     let sum = |name, called: &str, reals| {
         AggregateUDF::new_from_impl(Sum {
@@ -53,8 +53,8 @@ pub(super) fn sums() -> [AggregateUDF; 2] {
     [sum("SUM", "sum", Reals::Real), sum("AVERAGED_SUM", AVERAGED, Reals::Double)]
 }
 
-/// Integers that are added as 64-bit ones. They come as they are: an argument that was cast to
-/// bigint beforehand would look like one that is.
+/// Returns whether an integer type is widened to 64 bits during accumulation. The argument is not
+/// cast beforehand, because it would then look like bigint.
 fn is_narrow(argument: &DataType) -> bool {
     argument.is_integer() && !matches!(argument, DataType::Int64 | DataType::UInt64)
 }
@@ -157,13 +157,13 @@ fn takes_narrow(args: &AccumulatorArgs<'_>) -> bool {
     args.expr_fields.first().is_some_and(|it| is_narrow(it.data_type()))
 }
 
-/// The type of floats that are all added.
+/// Returns the float type, if the values of all rows are added and not distinct ones.
 fn float_of<'a>(args: &'a AccumulatorArgs<'_>) -> Option<&'a DataType> {
     let of = args.expr_fields.first().map(|it| it.data_type());
     of.filter(|it| matches!(it, DataType::Float32 | DataType::Float64) && !args.is_distinct)
 }
 
-/// One that takes 64-bit integers, and is given narrower ones.
+/// Adapter that widens narrow integers for an accumulator of 64-bit integers.
 #[derive(Debug)]
 struct Widened<T>(T);
 

@@ -1,4 +1,4 @@
-//! Tables of typed columns as the engine sees them: what is selected from the table of a topic.
+//! Typed tables for the engine: views over the table of a topic.
 
 use std::sync::{Arc, LazyLock};
 
@@ -25,8 +25,8 @@ use super::log_table::LogTable;
 use crate::error::{SqlError, SqlState};
 use crate::wire::json_field;
 
-/// The view that shows a table. What is not asked for of its columns is not looked for in values,
-/// and filters on what records have reach the log.
+/// Creates the view of a table. Columns that a query does not use are not extracted from values,
+/// and filters on the record's own columns reach the log.
 pub(super) fn view(table: &Table, records: LogTable) -> Result<Arc<dyn TableProvider>> {
     let name = TableReference::bare(Arc::clone(&records.topic));
     let plan = LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(records)), None)?;
@@ -34,7 +34,7 @@ pub(super) fn view(table: &Table, records: LogTable) -> Result<Arc<dyn TableProv
     Ok(Arc::new(ViewTable::new(plan, None)))
 }
 
-/// Its columns.
+/// Returns the columns of a table.
 pub(super) fn schema(table: &Table) -> SchemaRef {
     let records = schema_of(&LogColumn::ALL, Form::Text);
     let field = |column: &TableColumn| match (of_record(&column.source), column.data_type) {
@@ -45,7 +45,7 @@ pub(super) fn schema(table: &Table) -> SchemaRef {
     Arc::new(Schema::new(table.columns.iter().map(field).collect::<Vec<_>>()))
 }
 
-/// What it is of a record, unless it is a part of the value.
+/// Returns the record's column of a source, or `None` if the source is a part of the value.
 fn of_record(source: &ColumnSource) -> Option<LogColumn> {
     Some(match source {
         ColumnSource::Partition => LogColumn::Partition,
@@ -76,7 +76,7 @@ fn data_type(column: &TableColumn) -> DataType {
     }
 }
 
-/// What is selected of the topic's table for a column.
+/// Returns the expression over the topic's table for a column.
 fn selected(column: &TableColumn) -> Expr {
     let data_type = data_type(column);
     let cast_to = |path: &[Step], failure: Failure| match column.data_type {
@@ -96,7 +96,7 @@ fn selected(column: &TableColumn) -> Expr {
             }
         }
         other => {
-            // It has the same name, under which it is known to be one column.
+            // Not aliased, so that the engine recognizes it as the same column.
             let of = of_record(other).expect("all others are of records");
             return Expr::Column(Column::from_name(of.name()));
         }
@@ -104,14 +104,14 @@ fn selected(column: &TableColumn) -> Expr {
     found.alias(&column.name)
 }
 
-/// What a text is that does not fit a type.
+/// Result for a text that is not valid for a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
     Null,
     Error,
 }
 
-/// A text as what a column is of, read as casts read it.
+/// Returns the conversion of a text to the type of a column, with the semantics of casts.
 fn converted(text: Expr, to: &DataType, failure: Failure) -> Expr {
     let function = match to {
         DataType::Float64 => Some(conversion(To::Float8)),
@@ -126,7 +126,7 @@ fn converted(text: Expr, to: &DataType, failure: Failure) -> Expr {
     }
 }
 
-/// What lies at a path of the value: as JSON, or its text.
+/// Returns a lookup of a path in the value, as JSON or text.
 fn at(path: &[Step], as_json: bool) -> Expr {
     let steps = path.iter().map(|step| match step {
         Step::Key(name) => lit(name.as_str()),
@@ -136,14 +136,14 @@ fn at(path: &[Step], as_json: bool) -> Expr {
     field(value, steps.collect(), as_json)
 }
 
-/// JSON whose null is NULL.
+/// Maps JSON's null to NULL.
 fn json_or_null(json: Expr, name: &str) -> Expr {
     let field = json_field(name, DataType::Utf8View);
     let metadata = FieldMetadata::from(&field);
     nullif(json, lit("null")).alias_with_metadata(name, Some(metadata))
 }
 
-/// Intervals from their texts, which the engine's own cast does not read.
+/// Conversion of text to interval. The engine's own cast does not support this format.
 static INTERVAL: LazyLock<ScalarUDF> = LazyLock::new(|| {
     let to = DataType::Interval(IntervalUnit::MonthDayNano);
     let read = |arguments: &[ColumnarValue]| {
@@ -157,7 +157,7 @@ static INTERVAL: LazyLock<ScalarUDF> = LazyLock::new(|| {
     create_udf("json_interval", from, to, Volatility::Immutable, Arc::new(read))
 });
 
-/// Reads `-2 days -01:30:00.5`, as live queries write intervals.
+/// Parses `-2 days -01:30:00.5`, the format of live queries.
 fn interval(text: &str) -> Result<IntervalMonthDayNano> {
     read_interval(text).ok_or_else(|| {
         let what = format!("invalid input syntax for type interval: {text:?}");

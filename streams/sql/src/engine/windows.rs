@@ -1,5 +1,5 @@
-//! Memory of window functions: the engine does not count the rows that they keep. Those that went
-//! in and did not come out yet are counted here.
+//! Memory accounting of window functions. The engine does not account for the rows that they
+//! buffer. This counts rows that went in and did not come out yet.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ use super::growing::array_bytes;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Has rows counted on their way into such operators and out of them.
+/// Inserts counters below and above such operators.
 #[derive(Debug)]
 pub(super) struct CountWindows;
 
@@ -59,7 +59,7 @@ fn recomputed() -> ReplaceChildrenOptions {
     ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)
 }
 
-/// Rows that an operator keeps, of each of its partitions.
+/// Rows buffered by an operator, per partition.
 #[derive(Debug, Default)]
 struct Held {
     partitions: Mutex<Vec<Option<Kept>>>,
@@ -96,7 +96,7 @@ impl Held {
                 }
             }
         }
-        // Rows of one query are taken for equally long.
+        // Assumes that all rows of a query have the same size.
         let rows = kept.rows_in.saturating_sub(kept.rows_out);
         let bytes = kept.bytes_in.checked_div(kept.rows_in).unwrap_or(0).saturating_mul(rows);
         kept.reservation.try_resize(bytes)
@@ -113,7 +113,7 @@ enum End {
     Out,
 }
 
-/// Passes rows on, and counts them.
+/// Counting pass-through of rows.
 #[derive(Debug)]
 struct MeteredExec {
     plan: Arc<dyn ExecutionPlan>,
@@ -187,7 +187,7 @@ impl ExecutionPlan for MeteredExec {
     }
 }
 
-/// Gives the memory back when nobody takes the rows any more.
+/// Stream that counts rows, and releases the memory when it is dropped.
 struct Counting {
     held: Arc<Held>,
     partition: usize,

@@ -1,4 +1,4 @@
-//! Serves one connection after its login: messages in turn.
+//! Serves one connection after its login, message by message.
 
 use std::io;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::panics::contain_future;
 use crate::statements::{Assignment, Scope, Words, split};
 use crate::wire::{Answers, Formats, Request, SYNC, TransactionState};
 
-/// A client that is told why its connection ends has so long to take that.
+/// Time limit for a client to receive the reason why its connection ends.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Parameters of a login in small letters that are passed over where they cannot be so.
+/// Lower-case names of startup parameters whose invalid values are ignored.
 const OF_ENVIRONMENT: &[&str] = &["client_encoding", "timezone"];
 
-/// Tells a client why its connection ends, as far as it takes in what is sent.
+/// Sends the client the reason why its connection ends, unless the client stops reading.
 async fn say_farewell<S: Stream>(io: &mut Io<S>, error: &SqlError) -> io::Result<()> {
     io.out.error(error, "FATAL");
     match tokio::time::timeout(FAREWELL_TIME_MAX, io.send()).await {
@@ -29,10 +29,11 @@ async fn say_farewell<S: Stream>(io: &mut Io<S>, error: &SqlError) -> io::Result
 }
 
 impl Connection {
-    /// Tells the client that it is in, and what it asks of a server first.
+    /// Sends the messages that follow a successful login, and applies the client's startup
+    /// parameters.
     ///
     /// # Errors
-    /// A parameter that it names cannot be so.
+    /// A startup parameter is invalid.
     pub(super) fn greet(
         &mut self,
         out: &mut Answers,
@@ -48,7 +49,7 @@ impl Connection {
             let assignment = Assignment { name, value, scope: Scope::Session };
             match self.variables.set(&assignment) {
                 Ok(_) => {}
-                // Those of a terminal or a program, which clients name by themselves.
+                // Clients send these by themselves, according to their terminal or program.
                 Err(error) if OF_ENVIRONMENT.contains(&assignment.name.as_str()) => {
                     notices.push(error);
                 }
@@ -71,12 +72,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Serves the client until it goes or the server stops.
+    /// Serves the client until it disconnects or the server stops.
     pub(super) async fn serve<S: Stream>(&mut self, io: &mut Io<S>) -> io::Result<()> {
         let bytes_max = self.server.limits.message_bytes;
         let ends = self.ends();
         loop {
-            // Clients send several messages and wait for the answers to all.
+            // Clients may pipeline messages and wait for all responses together.
             if !io.has_input() {
                 self.entry.rest();
                 match ends.send(io).await {
@@ -147,7 +148,7 @@ impl Connection {
             Request::Bind(bind) => self.bind(io, bind),
             Request::Describe(target) => self.describe(io, &target),
             Request::Execute { portal, rows_max } => {
-                // What a Sync would commit is committed here where that comes next.
+                // If a Sync follows, commit here what it would commit.
                 self.is_last = io.next_kind() == Some(SYNC);
                 self.is_of_several = false;
                 self.execute(io, &portal, rows_max).await
@@ -159,7 +160,7 @@ impl Connection {
             }
             Request::Flush => self.ends().send(io).await,
             Request::Login(_) => Err(SqlError::protocol("the login is over").into()),
-            // What is left of a copy that failed.
+            // Remainder of a failed COPY.
             Request::CopyData(_)
             | Request::CopyDone
             | Request::CopyFail(_)
@@ -167,7 +168,7 @@ impl Connection {
         }
     }
 
-    /// The simple protocol: all statements of a text, up to the first that fails.
+    /// Simple query protocol: runs all statements of a text, up to the first that fails.
     async fn query<S: Stream>(&mut self, io: &mut Io<S>, text: &str) -> Result<(), Ending> {
         let statements = split(text)?;
         if statements.is_empty() {
@@ -181,7 +182,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the transaction that messages without BEGIN were.
+    /// Ends the implicit transaction of the messages before a Sync.
     async fn sync<S: Stream>(&mut self, io: &mut Io<S>) -> Result<(), Ending> {
         if self.transaction != TransactionState::Idle {
             return Ok(());

@@ -1,4 +1,4 @@
-//! COPY: rows that go out, and rows that come in.
+//! COPY TO and COPY FROM.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::host::PublishedRecord;
 use crate::statements::InsertPlan;
 use crate::wire::{CopiedRow, CopyForm, CopyIn, CopyOut, Format, Request, read_copied};
 
-/// Rows that become records at a time.
+/// Maximum number of rows converted to records at once.
 const ROW_COUNT: usize = 512;
 
 impl Connection {
@@ -46,7 +46,8 @@ impl Connection {
         Ok(format!("COPY {count}"))
     }
 
-    /// Takes rows in and keeps them for the end of the transaction, as INSERT does: all or none.
+    /// Receives rows and buffers them until the end of the transaction, all or none, as INSERT
+    /// does.
     pub(super) async fn copy_in<S: Stream>(
         &mut self,
         io: &mut Io<S>,
@@ -69,7 +70,7 @@ impl Connection {
                     let what = format!("COPY from stdin failed: {why}");
                     return Err(SqlError::new(SqlState::CANCELLED, what).into());
                 }
-                // Clients may send these before they are told that a copy begins.
+                // Clients may send these before they see the server's CopyInResponse.
                 Request::Flush | Request::Sync => continue,
                 Request::Terminate => return Err(Ending::Closed),
                 _ => {
@@ -78,7 +79,7 @@ impl Connection {
                 }
             };
             while take_rows(insert, &mut copy, &mut taken, is_end)? {
-                // A message may have many, and its client may have gone meanwhile.
+                // A message can contain many rows, and the client may disconnect meanwhile.
                 let others = async {
                     yield_now().await;
                     Ok(())
@@ -93,7 +94,7 @@ impl Connection {
     }
 }
 
-/// Makes records of rows that are whole, some at a time; `false` where there were none.
+/// Converts a limited number of complete rows to records. Returns `false` if there were none.
 fn take_rows(
     insert: &InsertPlan,
     copy: &mut CopyIn,
@@ -106,7 +107,7 @@ fn take_rows(
             Ok(Some(row)) => rows.push((copy.line(), row)),
             Ok(None) => break,
             Err(error) => {
-                // Of several errors the first counts.
+                // Of several errors, report the first.
                 records(insert, copy, &rows)?;
                 return Err(at_line(error, insert, copy.line()));
             }
@@ -126,7 +127,7 @@ fn records(
 ) -> Result<Vec<PublishedRecord>, SqlError> {
     let of = |rows: &[(u64, CopiedRow)]| insert.records(&batch(insert, copy, rows)?);
     of(rows).map_err(|error| {
-        // Which row it was is looked for once it is known that one does not fit.
+        // The failing row is located only after a batch has failed.
         let one = rows.iter().find_map(|row| {
             let found = of(std::slice::from_ref(row)).err()?;
             Some(at_line(found, insert, row.0))

@@ -1,23 +1,23 @@
-//! Counters for operators.
+//! Counters for monitoring.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counted since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub connections_accepted: AtomicU64,
     pub connections_refused: AtomicU64,
     pub connections_ended: AtomicU64,
-    /// Statements that ended, and those of them that failed or were cancelled.
+    /// Statements that ended, and how many of them failed or were cancelled.
     pub statements: AtomicU64,
     pub errors: AtomicU64,
     pub cancelled: AtomicU64,
-    /// Statements that met a fault of the server, such as a panic.
+    /// Statements that failed by an internal error, such as a panic.
     pub faults: AtomicU64,
     pub rows_out: AtomicU64,
     pub rows_in: AtomicU64,
-    /// Time that statements took, in microseconds.
+    /// Total execution time of statements in microseconds.
     pub statement_us: AtomicU64,
 }
 

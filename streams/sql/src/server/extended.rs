@@ -1,4 +1,4 @@
-//! The extended protocol: statements that are prepared, bound to values, described and executed.
+//! Extended query protocol: prepared statements, Bind, Describe and Execute.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::panics::contain_future;
 use crate::statements::{Command, Words, read_command, split};
 use crate::wire::{Bind, Formats, JSONB, PgType, Target, read_parameter};
 
-/// How statements begin that are told by a few words, here and now.
+/// First words of simple statements, which are parsed on the connection's thread.
 const UNPARSED: &[&str] = &[
     "BEGIN",
     "COMMIT",
@@ -66,7 +66,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Prepares a statement that began then, unless something comes before its end.
+    /// Prepares a statement that began at `begun`, unless it is interrupted.
     pub(super) async fn prepare_unless<S: Stream>(
         &mut self,
         io: &mut Io<S>,
@@ -87,8 +87,8 @@ impl Connection {
         prepared
     }
 
-    /// Looks up what the statement names, and finds the types of its parameters: as declared, or
-    /// as the place of each asks for.
+    /// Resolves the statement's names and determines the types of its parameters: declared or
+    /// inferred from context.
     pub(super) async fn prepare(
         &mut self,
         words: &Words,
@@ -208,7 +208,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The columns that a statement gives; `None` where it gives no rows.
+    /// Returns the result columns of a statement, or `None` if it returns no rows.
     pub(super) fn schema_of(&self, prepared: &Prepared) -> Result<Option<SchemaRef>, SqlError> {
         let Some(command) = &prepared.command else { return Ok(None) };
         Ok(match command {
@@ -230,7 +230,7 @@ impl Connection {
         name: &str,
         rows_max: usize,
     ) -> Result<(), Ending> {
-        // Out of the list while it runs; one that fails is gone.
+        // Removed from the map while it runs. A portal that fails is dropped.
         let mut portal = self.portals.remove(name).ok_or_else(|| no_portal(name))?;
         self.run_portal(io, &mut portal, (rows_max, Instant::now())).await?;
         self.portals.insert(name.to_owned(), portal);
@@ -258,7 +258,7 @@ fn query_parameters(
     declared: &[u32],
 ) -> Result<Vec<Parameter>, SqlError> {
     let unknown = declared.iter().find(|oid| **oid > 0 && PgType::data_type_of(**oid).is_none());
-    // `unknown` is what a literal without a type is.
+    // `unknown` is the type of an untyped literal.
     if let Some(oid) = unknown.filter(|oid| **oid != PgType::UNKNOWN) {
         let what = format!("parameters of the type with object id {oid} are not supported");
         return Err(SqlError::unsupported(what));
@@ -274,7 +274,7 @@ fn query_parameters(
         }
     }
     let mut parameters: Vec<_> = declared.iter().map(|oid| parameter(*oid, None)).collect();
-    // Also those that the plan does not need.
+    // Includes parameters that the plan does not use.
     let count = words.parameter_count()?;
     while parameters.len() < count {
         parameters.push(parameter(0, None));
@@ -294,7 +294,7 @@ fn query_parameters(
     Ok(parameters)
 }
 
-/// A parameter of the type that the client says, or that was inferred, or a text.
+/// Returns a parameter of the declared type, else the inferred type, else text.
 fn parameter(declared: u32, inferred: Option<DataType>) -> Parameter {
     if let Some(data_type) = PgType::data_type_of(declared) {
         return Parameter { oid: declared, data_type };

@@ -1,4 +1,4 @@
-//! Interrupts that end a statement before its end: its client, its time, or the end of the server.
+//! Interrupts that end a statement early: cancellation, timeout, disconnect, or shutdown.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use super::shared::stopped;
 use crate::error::{SqlError, SqlState};
 use crate::wire::Request;
 
-/// Why a statement ended early.
+/// Reason why a statement ended early.
 pub(super) enum Ending {
     Failed(SqlError),
-    /// The client has gone.
+    /// The client has disconnected.
     Closed,
 }
 
@@ -26,7 +26,7 @@ impl From<SqlError> for Ending {
     }
 }
 
-/// Ends of a connection, whatever its client does.
+/// Events that end a connection regardless of its client: termination and shutdown.
 #[derive(Clone)]
 pub(super) struct Ends {
     pub(super) terminated: CancellationToken,
@@ -34,7 +34,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Waits for it.
+    /// Waits for such an event, and returns its error.
     pub(super) async fn come(&self) -> SqlError {
         let mut stops = self.stops.clone();
         tokio::select! {
@@ -43,7 +43,7 @@ impl Ends {
         }
     }
 
-    /// Sends what is to be sent, unless it comes before.
+    /// Sends pending output, unless such an event occurs first.
     pub(super) async fn send<S: Stream>(&self, io: &mut Io<S>) -> Result<(), Ending> {
         tokio::select! {
             biased;
@@ -53,7 +53,7 @@ impl Ends {
     }
 }
 
-/// Interrupt that ends a statement early.
+/// Interrupts of one statement.
 pub(super) struct Interrupt {
     pub(super) token: CancellationToken,
     pub(super) ends: Ends,
@@ -76,7 +76,7 @@ impl Interrupt {
         }
     }
 
-    /// Fails where it has come: what never waits asks for that.
+    /// Fails if an interrupt has occurred. Needed for work that never yields.
     fn check(&self) -> Result<(), SqlError> {
         if self.token.is_cancelled() {
             return Err(cancelled_error());
@@ -87,7 +87,7 @@ impl Interrupt {
         }
     }
 
-    /// Does the work, unless something comes before its end.
+    /// Runs the work, unless an interrupt occurs first.
     pub(super) async fn unless<T, S: Stream>(
         &self,
         io: &mut Io<S>,
@@ -97,13 +97,14 @@ impl Interrupt {
         tokio::select! {
             biased;
             done = work => done.map_err(Ending::Failed),
-            // Also where the work has used up what the runtime gives a task for one turn.
+            // Unconstrained, so that it is polled even if the work has used up the task's
+            // cooperative budget.
             error = unconstrained(self.come()) => Err(Ending::Failed(error)),
             () = unconstrained(io.closed()) => Err(Ending::Closed),
         }
     }
 
-    /// The next message, unless something comes before.
+    /// Receives the next message, unless an interrupt occurs first.
     pub(super) async fn request<S: Stream>(
         &self,
         io: &mut Io<S>,
@@ -120,7 +121,7 @@ impl Interrupt {
         }
     }
 
-    /// Sends what is to be sent, unless something comes before.
+    /// Sends pending output, unless an interrupt occurs first.
     pub(super) async fn send<S: Stream>(&self, io: &mut Io<S>) -> Result<(), Ending> {
         self.check()?;
         tokio::select! {

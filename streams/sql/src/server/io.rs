@@ -1,4 +1,4 @@
-//! Bytes of one connection, in both directions.
+//! Buffered input and output of one connection.
 
 use bytes::BytesMut;
 use std::io;
@@ -7,10 +7,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use crate::error::SqlError;
 use crate::wire::{Answers, Request, take_request};
 
-/// Answers are sent when there are so many bytes of them.
+/// Size of pending output at which it is sent.
 pub(super) const SEND_BYTES: usize = 64 << 10;
 
-/// While a statement runs, no more than this is read ahead.
+/// Maximum read-ahead while a statement runs.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 const READ_BYTES: usize = 8 << 10;
@@ -26,11 +26,11 @@ pub(super) struct Io<S> {
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
 
-/// Why a message did not come.
+/// Reason why no message was received.
 pub(super) enum Unread {
-    /// The client went, or the connection broke.
+    /// The client disconnected, or the connection failed.
     Closed,
-    /// What came is none.
+    /// The message is malformed.
     Invalid(SqlError),
 }
 
@@ -40,7 +40,7 @@ impl<S: Stream> Io<S> {
         Self { reader, writer, input, out: Answers::default() }
     }
 
-    /// The next message.
+    /// Receives the next message.
     pub(super) async fn request(&mut self, bytes_max: usize) -> Result<Request, Unread> {
         loop {
             match take_request(&mut self.input, bytes_max) {
@@ -56,17 +56,17 @@ impl<S: Stream> Io<S> {
         }
     }
 
-    /// Returns whether another message is there as a whole or in part.
+    /// Returns whether another message was received, at least in part.
     pub(super) fn has_input(&self) -> bool {
         !self.input.is_empty()
     }
 
-    /// The first letter of the next message, where that is there.
+    /// Returns the type byte of the next message, if it was received.
     pub(super) fn next_kind(&self) -> Option<u8> {
         self.input.first().copied()
     }
 
-    /// Waits until the client goes; reads ahead meanwhile.
+    /// Waits until the client disconnects. Reads ahead meanwhile.
     pub(super) async fn closed(&mut self) {
         while self.input.len() < AHEAD_BYTES_MAX {
             self.input.reserve(READ_BYTES);
@@ -78,8 +78,8 @@ impl<S: Stream> Io<S> {
         std::future::pending().await
     }
 
-    /// Sends what is to be sent. Given up at any time, it leaves what the client does not have yet:
-    /// the next call goes on with the byte behind the last that was taken.
+    /// Sends pending output. Cancel-safe: unsent bytes stay buffered, and the next call continues
+    /// after the last byte sent.
     pub(super) async fn send(&mut self) -> io::Result<()> {
         while !self.out.0.is_empty() {
             if self.writer.write_buf(&mut self.out.0).await? == 0 {
@@ -97,7 +97,7 @@ mod tests {
     use crate::wire::TransactionState;
     use tokio::io::{DuplexStream, duplex};
 
-    /// Reads so many bytes while the other end sends, which is then given up.
+    /// Cancels a send after the other end has read `sent.len()` bytes.
     async fn give_up_after(io: &mut Io<DuplexStream>, client: &mut DuplexStream, sent: &mut [u8]) {
         tokio::select! {
             biased;

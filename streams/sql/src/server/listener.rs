@@ -1,5 +1,5 @@
-//! Takes connections in, as many as the limit allows. Whoever comes when there are as many takes
-//! the place of one whose client is not known yet.
+//! Accepts connections up to the limit. At the limit, a new connection replaces one that is not
+//! authenticated yet.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use super::counters::Counters;
 use super::shared::{Server, stopped};
 use super::startup;
 
-/// After an error of the listener, such as no free descriptors, it pauses.
+/// Pause after an error of the listener, such as no free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// When the server stops, connections have so long to tell their clients.
+/// Time limit for connections to notify their clients at shutdown.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Connections beyond the limit that are told so at a time, and how long that may take. Others are
-/// closed at once.
+/// Maximum number of connections beyond the limit that receive an error message at once, and the
+/// time limit for that. Further ones are closed immediately.
 const REFUSED_COUNT_MAX: usize = 64;
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Serves clients until `stop` says so and all connections have ended.
+/// Serves clients until `stop` is set and all connections have ended.
 pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
     let (alive, mut ended) = mpsc::channel::<()>(1);
     let seats = Seats::new(server.limits.connection_count);
@@ -53,7 +53,7 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::
                 tokio::spawn(async move {
                     let _seat = seat;
                     let told = startup::refuse(&server, stream);
-                    // Whoever does not listen is not told.
+                    // Clients that do not read in time are disconnected without the message.
                     drop(tokio::time::timeout(REFUSAL_TIME_MAX, told).await);
                 });
             }
@@ -65,7 +65,7 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::
             Counters::count(&server.counters.connections_accepted);
             let serving = serve_one(&server, stream, (address, seat), stops.clone());
             tokio::select! {
-                // What a connection has is its own, and goes with it.
+                // A connection's state is private and is dropped after a panic.
                 ended = contain_future(serving) => match ended {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => tracing::debug!(%address, %error, "SQL connection ended"),
@@ -90,11 +90,11 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::
         });
     }
     drop((listener, alive));
-    // Nothing is ever sent: this ends with the last connection.
+    // Nothing is ever sent: the channel closes when the last connection ends.
     let _none = ended.recv().await;
 }
 
-/// Waits until the server stops, and then as long as connections may take to end.
+/// Waits for shutdown, and then for the time limit of open connections.
 async fn drained(mut stops: watch::Receiver<bool>) {
     stopped(&mut stops).await;
     tokio::time::sleep(DRAIN_TIME_MAX).await;

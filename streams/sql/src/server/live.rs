@@ -1,4 +1,4 @@
-//! Live queries of a connection: `SUBSCRIBE`, alone, in a copy or behind a cursor.
+//! Live queries of a connection: `SUBSCRIBE`, directly, in a COPY or with a cursor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::statements::{Command, CursorSource, Extension, Words};
 use crate::typed::{MaterializedView, TypedTable};
 use crate::wire::{Formats, json_field};
 
-/// The words of the live query of a command, if it has one.
+/// Returns the words of the command's live query, if it has one.
 pub(super) fn live_words(command: &Command) -> Option<&Words> {
     match command {
         Command::Extension(Extension::Subscribe(words))
@@ -37,10 +37,10 @@ pub(super) fn live_words(command: &Command) -> Option<&Words> {
 }
 
 impl Connection {
-    /// Finds out what a live query gives.
+    /// Determines the result columns of a live query.
     pub(super) fn prepare_live(&self, words: &Words) -> Result<LivePlan, SqlError> {
         let parameter_count = words.parameter_count()?;
-        // Whatever they are bound to, columns and names are the same.
+        // Column names and types do not depend on the parameter values.
         let parameters = vec![ScalarValue::Utf8(None); parameter_count];
         let host = &*self.server.host;
         let live = live_query(host, &self.client, words, &parameters)?;
@@ -48,7 +48,7 @@ impl Connection {
         Ok(LivePlan { words: words.clone(), schema, parameter_count })
     }
 
-    /// Begins a live query.
+    /// Starts a live query.
     pub(super) async fn subscribe(
         &mut self,
         plan: &LivePlan,
@@ -65,8 +65,8 @@ impl Connection {
         }
     }
 
-    /// Sends rows of a live query: up to so many, as long as there is time; without a time, waits
-    /// for the first and gives what is there then.
+    /// Sends up to `rows_max` rows of a live query until the timeout. Without a timeout, waits for
+    /// the first row and sends those available then.
     pub(super) async fn fetch_live<S: Stream>(
         &mut self,
         io: &mut Io<S>,
@@ -89,7 +89,7 @@ impl Connection {
                     Some(until) => tokio::time::timeout_at(until, next).await.ok().transpose(),
                 }
             };
-            // The time is over, or the subscription.
+            // The timeout has passed, or the subscription has ended.
             let Some(Some(chunk)) = interrupt.unless(io, next).await? else { break };
             count += chunk.len();
             self.count_rows(&self.server.counters.rows_out, chunk.len());
@@ -101,14 +101,14 @@ impl Connection {
         Ok(count)
     }
 
-    /// Returns whether it is about a live query.
+    /// Returns whether a statement runs or fetches from a live query.
     pub(super) fn is_live(&self, prepared: &Prepared) -> bool {
         let cursor = prepared.cursor().and_then(|name| self.cursors.get(name));
         prepared.live.is_some() || cursor.is_some_and(|it| it.rows.is_live())
     }
 }
 
-/// A statement with its parameters, and the table that it is about.
+/// Parses a live query with its parameters, and resolves its table.
 fn live_query(
     host: &dyn Host,
     client: &Client,
@@ -138,8 +138,8 @@ fn live_query(
     Ok(LiveQuery { topic, table, subscribe })
 }
 
-/// The topic of a table, which may not be there, and the table. Topics come first; a materialized
-/// view is what its query gives now.
+/// Resolves a table name to a topic, which may not exist, and the table. Topics take precedence.
+/// The plain name of a materialized view is its current result.
 fn find_table(host: &dyn Host, name: &str) -> (String, Table) {
     if let Some(typed) = TypedTable::of_name(host, name) {
         return (typed.topic.clone(), typed.live());
@@ -161,12 +161,12 @@ fn find_table(host: &dyn Host, name: &str) -> (String, Table) {
     (topic.to_owned(), table)
 }
 
-/// A value as it stands in a statement: its place there tells its type.
+/// Formats a value as an SQL literal. The context determines its type.
 fn literal(value: &ScalarValue) -> String {
     let text = value.cast_to(&DataType::Utf8).ok();
     let is_decimal = matches!(value.data_type(), DataType::Decimal128(..));
     match text {
-        // All digits of its type would be more than a numeric has there.
+        // Trailing zeros of its scale could exceed the digits of a numeric in that place.
         Some(ScalarValue::Utf8(Some(text))) if is_decimal && text.contains('.') => {
             format!("'{}'", text.trim_end_matches('0').trim_end_matches('.'))
         }

@@ -1,4 +1,4 @@
-//! Finds what the tables are that a statement names, and finds them again where they have changed.
+//! Resolution of the tables that a statement names, again after they have changed.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::{SqlError, SqlState};
 use crate::statements::{Command, CursorSource, InsertPlan};
 use crate::typed::{MaterializedView, TypedTable};
 
-/// Meaning of the names of a statement.
+/// Resolved names of a statement.
 #[derive(Default)]
 pub(super) struct Looked {
     pub(super) tables: Arc<[Named]>,
@@ -23,7 +23,7 @@ pub(super) struct Looked {
 }
 
 impl Connection {
-    /// Finds what the names of a statement mean.
+    /// Resolves the names in a statement.
     pub(super) async fn look_up(&mut self, command: &Command) -> Result<Looked, SqlError> {
         let host = Arc::clone(&self.server.host);
         let (mut looked, query) = match command {
@@ -31,7 +31,7 @@ impl Connection {
             | Command::Explain { query, .. }
             | Command::CopyOut { source: CursorSource::Query(query), .. }
             | Command::Declare { source: CursorSource::Query(query), .. } => {
-                // First: what changes while it is planned is seen as a change.
+                // First, so that a change during planning is detected.
                 let tables = Named::all(&*host, query).into();
                 (Looked { tables, ..Looked::default() }, query)
             }
@@ -54,10 +54,11 @@ impl Connection {
         Ok(looked)
     }
 
-    /// The statement as its names mean it now, for all that execute it from now on.
+    /// Returns the statement with its names resolved again if they have changed, and replaces the
+    /// cached one.
     ///
     /// # Errors
-    /// A table is gone, or the client was told of other columns.
+    /// A table no longer exists, or its columns differ from those described to the client.
     pub(super) async fn renewed(
         &mut self,
         prepared: &Arc<Prepared>,
@@ -82,7 +83,7 @@ impl Connection {
         Ok(new)
     }
 
-    /// The typed table of a name that is inserted into.
+    /// Returns the typed table that is the target of an insert.
     fn typed_table(&self, name: &str) -> Result<Option<TypedTable>, SqlError> {
         let host = &*self.server.host;
         let topic = table_of(name.strip_suffix(BYTES_SUFFIX).unwrap_or(name)).0;

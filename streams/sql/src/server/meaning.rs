@@ -1,5 +1,5 @@
-//! Meaning of the names of tables when a statement is prepared, to see when they mean something
-//! else: what was made of them then does not hold any more.
+//! Meaning of table names when a statement is prepared, to detect changes that invalidate the
+//! prepared statement.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::{SqlError, SqlState};
 use crate::host::Host;
 use crate::wire::PgType;
 
-/// A name, and what it meant.
+/// A table name and its meaning when it was resolved.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Named {
     name: String,
@@ -22,7 +22,7 @@ pub(super) struct Named {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Meaning {
-    /// Of what is defined under the name, and under its topic's.
+    /// Versions of the definitions of the name and of its topic.
     versions: [Option<u64>; 2],
     is_topic: bool,
     keeps_values: bool,
@@ -36,7 +36,7 @@ impl Named {
         Self { meaning: Meaning::of(host, &name), name }
     }
 
-    /// Those of a query.
+    /// Returns the table names in a query.
     pub(super) fn all(host: &dyn Host, query: &Statement) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         let walked = visit_relations(query, |name| {
@@ -82,7 +82,7 @@ pub(super) fn changed_columns() -> SqlError {
     SqlError::new(SqlState::NOT_SUPPORTED, "cached plan must not change result type")
 }
 
-/// Returns whether a client that was told of one set of columns can read rows of the other.
+/// Returns whether rows of both schemas look the same to a client.
 pub(super) fn are_same_columns(one: &SchemaRef, other: &SchemaRef) -> bool {
     let described = |schema: &SchemaRef| -> Vec<(String, u32)> {
         schema.fields().iter().map(|it| (it.name().clone(), PgType::of(it).oid)).collect()

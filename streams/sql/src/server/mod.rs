@@ -4,8 +4,8 @@
 //! serve ─▶ startup: TLS, login ─▶ connection: messages in turn ─▶ statement: runs each
 //! ```
 //!
-//! One task for each connection. A statement ends early when it is cancelled, takes too long, its
-//! client goes, or the server stops.
+//! Each connection has one task. A statement ends early when it is cancelled or times out, its
+//! client disconnects, or the server stops.
 
 mod connection;
 mod copy;

@@ -1,15 +1,15 @@
-//! Outcomes of statements, before their clients are told of it.
+//! Results of statements, before they are sent to the client.
 
 use super::rows::Rows;
 use crate::error::SqlError;
 use crate::wire::CopyForm;
 
-/// Outcome of a statement.
+/// Result of a statement.
 pub(super) enum Outcome {
-    /// Rows, and the word before their number.
+    /// Rows, and the command tag without the row count.
     Rows(Rows, &'static str),
     Copy(Rows, CopyForm),
     Done(String),
-    /// The same, and what the client is told besides.
+    /// Command tag with a warning for the client.
     Warned(&'static str, SqlError),
 }

@@ -1,8 +1,7 @@
-//! Parameters that a client names when it connects, by themselves or in `options`, as PostgreSQL's
-//! clients do.
+//! Startup parameters of PostgreSQL's clients, both direct ones and those in `options`.
 
-/// The parameters, those of `options` first, without what belongs to the login itself. Names are in
-/// small letters.
+/// Returns the settings among the startup parameters, those of `options` first, without the
+/// parameters of the login. Names are in lower case.
 pub(super) fn named(parameters: &[(String, String)]) -> Vec<(String, String)> {
     let options = parameters.iter().filter(|it| it.0 == "options");
     let mut named: Vec<_> = options.flat_map(|it| of_options(&it.1)).collect();
@@ -14,8 +13,8 @@ pub(super) fn named(parameters: &[(String, String)]) -> Vec<(String, String)> {
     named
 }
 
-/// `-c NAME=VALUE`, `-cNAME=VALUE` and `--NAME=VALUE`. Other switches are for servers of another
-/// make.
+/// Parses `-c NAME=VALUE`, `-cNAME=VALUE` and `--NAME=VALUE`. Other switches have no meaning for
+/// this server and are ignored.
 fn of_options(text: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut words = words(text).into_iter();
@@ -32,7 +31,7 @@ fn of_options(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Words between spaces; a backslash takes what follows as it is.
+/// Splits at spaces. A backslash escapes the next character.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();

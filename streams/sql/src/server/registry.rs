@@ -1,4 +1,4 @@
-//! The connections that there are, and what each of them runs: to be listed, and to be cancelled.
+//! Registry of connections and their running statements, for listing and cancellation.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -16,14 +16,14 @@ use crate::permits::{Permit, PermitsByUser};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// A statement that runs.
+/// A running statement.
 #[derive(Clone, Debug)]
 pub struct QueryInfo {
     /// Id of the connection.
     pub id: i32,
     pub principal: Principal,
     pub address: std::net::SocketAddr,
-    /// Text, as far as it is kept.
+    /// Text, possibly truncated.
     pub text: String,
     pub running: Duration,
 }
@@ -36,24 +36,24 @@ pub(super) struct Registry {
     pub(super) statistics: Statistics,
 }
 
-/// One connection.
+/// A registered connection.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: i32,
-    /// Who knows it may cancel.
+    /// Secret key that authorizes cancel requests.
     pub(super) secret: i32,
     client: Arc<Client>,
     since: SystemTime,
-    /// Messages that are answered without waiting for the client; `None` while it is waited for.
+    /// Messages being processed; `None` while the server waits for the client.
     answering: Mutex<Option<Answering>>,
-    /// Sent, or taken in, by what runs.
+    /// Number of rows sent or received by the running statement.
     pub(super) rows: AtomicU64,
-    /// Ends the connection.
+    /// Terminates the connection.
     pub(super) terminated: CancellationToken,
 }
 
-/// Messages up to the one after which the client waits. A statement is planned and run by several
-/// steps, or messages, and may be cancelled between them too.
+/// Messages up to the one after which the client waits for responses. A statement is planned and
+/// run in several steps or messages, and can be cancelled between them too.
 #[derive(Debug, Default)]
 struct Answering {
     token: CancellationToken,
@@ -67,7 +67,7 @@ struct Statement {
     begun: SystemTime,
 }
 
-/// A step of a statement that runs, until this is dropped.
+/// Guard of a running step of a statement.
 #[derive(Debug)]
 pub(super) struct Running<'a> {
     entry: &'a Entry,
@@ -75,7 +75,7 @@ pub(super) struct Running<'a> {
 }
 
 impl Registry {
-    /// Registry of connections that run so many statements of a user at a time.
+    /// Creates a registry that limits the simultaneous statements of each user.
     pub(super) fn new(per_principal_max: usize) -> Self {
         Self {
             last_id: AtomicI32::default(),
@@ -110,12 +110,13 @@ impl Registry {
         self.connections.lock().expect(NO_PANIC).remove(&id);
     }
 
-    /// Waits for one of the user's permits for a statement.
+    /// Waits for one of the user's permits to run a statement.
     pub(super) async fn permit(&self, entry: &Entry) -> Permit {
         self.permits.of(&entry.client.principal).wait().await
     }
 
-    /// Cancels what the connection runs, if that is the secret; `false` where nothing was.
+    /// Cancels the connection's statement if the secret matches. Returns `false` if nothing was
+    /// cancelled.
     pub(super) fn cancel_with(&self, id: i32, secret: i32) -> bool {
         self.entry(id).filter(|it| it.secret == secret).is_some_and(|it| it.cancel())
     }
@@ -156,12 +157,12 @@ impl Activity for Registry {
 }
 
 impl Entry {
-    /// Notes that the client is waited for: nothing is left that could be cancelled.
+    /// Marks the connection as idle, with nothing to cancel.
     pub(super) fn rest(&self) {
         *self.answering.lock().expect(NO_PANIC) = None;
     }
 
-    /// Notes that the connection runs a step of a statement, or waits with it for a permit.
+    /// Marks the connection as running a step of a statement, or waiting for a permit for it.
     pub(super) fn begin(&self, text: &str) -> Running<'_> {
         self.rows.store(0, Ordering::Relaxed);
         let text = kept_text(text);

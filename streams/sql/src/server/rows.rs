@@ -1,4 +1,4 @@
-//! Rows that a statement gives, taken as a client asks for them.
+//! Result rows of a statement, fetched as the client requests them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::wire::{
     Answers, CopyOut, Formats, put_copy_row, put_copy_rows, put_live_row, put_live_value, put_rows,
 };
 
-/// Rows of a batch of the engine that are written at a time.
+/// Maximum rows of an engine's batch that are written at once.
 const SLICE_ROWS: usize = 512;
 
 pub(super) enum Rows {
@@ -27,13 +27,13 @@ pub(super) enum Rows {
     Live(LiveRows),
 }
 
-/// Rows of a query that ends.
+/// Rows of a finite query.
 pub(super) struct EngineRows {
     stream: SendableRecordBatchStream,
     batch: Option<RecordBatch>,
-    /// The first row of the batch that was not taken.
+    /// Index of the first row of the batch that was not returned yet.
     at: usize,
-    /// Whether there are no more than these.
+    /// True if the stream has no more batches.
     is_whole: bool,
 }
 
@@ -42,17 +42,17 @@ pub(super) struct LiveRows {
     schema: SchemaRef,
     shape: Arc<LiveShape>,
     stream: BoxStream<'static, Result<OutputRows, SqlError>>,
-    /// That have come and were not taken.
+    /// Received rows that were not returned yet.
     ready: OutputRows,
 }
 
-/// Shape of a live query's rows.
+/// Columns and types of a live query's rows.
 pub(super) struct LiveShape {
     layout: Layout,
     types: Vec<Type>,
 }
 
-/// Some rows, to be written.
+/// Some rows to be sent.
 pub(super) enum Chunk {
     Engine(RecordBatch, Range<usize>),
     Live(Arc<LiveShape>, OutputRows),
@@ -77,7 +77,7 @@ impl Rows {
         matches!(self, Self::Live(_))
     }
 
-    /// Rows that are all there.
+    /// Creates rows from a single batch, without a stream.
     pub(super) fn of_batch(batch: RecordBatch) -> Self {
         let stream = RecordBatchStreamAdapter::new(batch.schema(), stream::empty());
         let (stream, batch) = (Box::pin(stream), Some(batch));
@@ -91,7 +91,7 @@ impl Rows {
         }
     }
 
-    /// Returns whether all rows were taken of what the statement has given so far.
+    /// Returns whether all rows produced so far were returned.
     pub(super) fn is_waited_for(&self) -> bool {
         match self {
             Self::Engine(EngineRows { batch, at, is_whole, .. }) => {
@@ -101,8 +101,8 @@ impl Rows {
         }
     }
 
-    /// The next rows, `rows_max` at most; `None` when there are no more. Can be given up at any
-    /// time without losing a row.
+    /// Returns the next rows, at most `rows_max`, or `None` at the end. Cancel-safe: no row is
+    /// lost.
     pub(super) async fn next(&mut self, rows_max: usize) -> Result<Option<Chunk>, SqlError> {
         match self {
             Self::Engine(rows) => rows.next(rows_max).await,
@@ -144,7 +144,7 @@ impl LiveRows {
 }
 
 impl LiveShape {
-    /// Shows the values of one row after the other.
+    /// Calls `show` with the values of each row.
     fn each(&self, rows: &OutputRows, mut show: impl FnMut(&[Value<'_>])) {
         let (mut reader, mut row, mut values) = (rows.reader(), OutputRow::default(), Vec::new());
         while reader.read(&mut row) {
@@ -162,7 +162,7 @@ impl Chunk {
         }
     }
 
-    /// Appends a message for each row.
+    /// Appends a DataRow message for each row.
     pub(super) fn put(&self, out: &mut BytesMut, formats: &Formats) -> Result<(), ArrowError> {
         match self {
             Self::Engine(batch, range) => put_rows(out, batch, range.clone(), formats),
@@ -173,7 +173,7 @@ impl Chunk {
         }
     }
 
-    /// Appends what a copy has for each row.
+    /// Appends the COPY data of each row.
     pub(super) fn put_copy(
         &self,
         answers: &mut Answers,

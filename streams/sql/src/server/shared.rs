@@ -1,4 +1,4 @@
-//! State that all connections share.
+//! State shared by all connections.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::error::SqlError;
 use crate::host::Host;
 use crate::settings::Limits;
 
-/// A server of SQL, for one host.
+/// A SQL server for one host.
 pub struct Server {
     pub(super) host: Arc<dyn Host>,
     pub(super) engine: Arc<Engine>,
@@ -32,23 +32,23 @@ impl Server {
         &self.counters
     }
 
-    /// Open connections.
+    /// Returns the number of open connections.
     pub fn connection_count(&self) -> u64 {
         let ended = self.counters.connections_ended.load(Ordering::Relaxed);
         self.counters.connections_accepted.load(Ordering::Relaxed).saturating_sub(ended)
     }
 
-    /// Memory that running queries have taken.
+    /// Returns the memory used by running queries.
     pub fn memory_bytes(&self) -> usize {
         self.engine.memory_used()
     }
 
-    /// Statements that run now.
+    /// Returns the running statements.
     pub fn running(&self) -> Vec<QueryInfo> {
         self.registry.list()
     }
 
-    /// Cancels what a connection runs; `false` where it runs nothing.
+    /// Cancels the connection's running statement. Returns `false` if it runs none.
     pub fn cancel(&self, id: i32) -> bool {
         self.registry.cancel(id)
     }
@@ -56,6 +56,6 @@ impl Server {
 
 /// Waits until the server stops.
 pub(super) async fn stopped(stops: &mut watch::Receiver<bool>) {
-    // A server whose stop can no longer be said has ended.
+    // A closed channel also means that the server stops.
     drop(stops.wait_for(|stops| *stops).await);
 }

@@ -1,4 +1,4 @@
-//! Beginning of a connection: encryption, the client's name, and its login.
+//! Start of a connection: encryption, startup message and login.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,13 +24,13 @@ use crate::error::{SqlError, SqlState};
 use crate::host::Client;
 use crate::wire::{Request, Startup, take_startup};
 
-/// A client has so long until it has logged in.
+/// Time limit for the login of a client.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Of a message of a login.
+/// Maximum size of a login message.
 const LOGIN_BYTES_MAX: usize = 10_000;
 
-/// What the client said of itself first.
+/// Contents of the client's startup message.
 struct Introduction {
     minor_version: u16,
     user: String,
@@ -44,7 +44,7 @@ impl Introduction {
         Self { minor_version, user: user.unwrap_or_default(), parameters }
     }
 
-    /// Whom the client asks for, if it is not for itself.
+    /// Returns the principal that the client acts for, if not for itself.
     fn on_behalf_of(&self) -> Result<Option<Principal>, SqlError> {
         let name = self.parameters.iter().rfind(|it| it.0 == ON_BEHALF_OF);
         let principal = name.map(|it| Principal::user(&it.1)).transpose();
@@ -52,7 +52,7 @@ impl Introduction {
     }
 }
 
-/// Serves a connection from its first byte to its last.
+/// Serves a connection until it is closed.
 pub(super) async fn serve(
     server: &Arc<Server>,
     stream: TcpStream,
@@ -78,7 +78,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Tells a client that there are too many. What it asks to cancel is cancelled all the same.
+/// Tells a client that there are too many connections. Cancel requests are executed nevertheless.
 pub(super) async fn refuse(server: &Arc<Server>, stream: TcpStream) -> io::Result<()> {
     let error = SqlError::new(SqlState::TOO_MANY, "sorry, too many clients already");
     match begin(server, stream).await? {
@@ -94,7 +94,7 @@ pub(super) async fn refuse(server: &Arc<Server>, stream: TcpStream) -> io::Resul
     }
 }
 
-/// Finds out what the client wants, and how it says that.
+/// Reads startup messages until the client requests a session or a cancellation.
 async fn begin(server: &Server, mut stream: TcpStream) -> io::Result<Begun> {
     let mut input = BytesMut::new();
     loop {
@@ -104,7 +104,8 @@ async fn begin(server: &Server, mut stream: TcpStream) -> io::Result<Begun> {
                     stream.write_all(b"S").await?;
                     return begin_encrypted(server, acceptor.accept(stream).await?).await;
                 }
-                // What came behind the question is no part of what is encrypted.
+                // Plaintext received after the SSLRequest must not become part of the encrypted
+                // stream.
                 Some(_) => return Err(io::ErrorKind::InvalidData.into()),
                 None => stream.write_all(b"N").await?,
             },
@@ -140,16 +141,16 @@ async fn begin_encrypted(server: &Server, mut stream: TlsStream<TcpStream>) -> i
 }
 
 enum Begun {
-    /// It was no more than a request to cancel another's statement.
+    /// The connection was only a cancel request.
     Ended,
     Plain(Box<Io<TcpStream>>, Introduction),
     Encrypted(Box<Io<TlsStream<TcpStream>>>, Introduction, Option<ClientCertificate>),
 }
 
-/// Where a connection comes from.
+/// Origin of a connection.
 struct Of {
     address: SocketAddr,
-    /// To spare until it is known who the client is.
+    /// Can be given to another connection until the client is authenticated.
     seat: Arc<Seat>,
     certificate: Option<ClientCertificate>,
 }
@@ -219,7 +220,7 @@ async fn log_in<S: Stream>(
     connection.serve(&mut io).await
 }
 
-/// Who the client is: by its certificate, or its login.
+/// Authenticates the client by its certificate or its login.
 async fn identify<S: Stream>(
     server: &Server,
     io: &mut Io<S>,
@@ -268,7 +269,7 @@ async fn login_message<S: Stream>(io: &mut Io<S>) -> Result<bytes::Bytes, Unread
     }
 }
 
-/// The mechanism's name, and the client's first message of it.
+/// Parses a SASLInitialResponse: the mechanism's name and the client's first message.
 fn initial_response(message: &mut bytes::Bytes) -> Result<(String, Vec<u8>), SqlError> {
     let wrong = || SqlError::protocol("the first message of a login is cut off");
     let end = message.iter().position(|byte| *byte == 0).ok_or_else(wrong)?;
@@ -278,7 +279,7 @@ fn initial_response(message: &mut bytes::Bytes) -> Result<(String, Vec<u8>), Sql
     message.advance(4);
     match usize::try_from(length) {
         Ok(length) if length == message.len() => Ok((name, message.to_vec())),
-        // -1: there is none yet.
+        // -1: the client sent no initial response.
         Err(_) => Ok((name, Vec::new())),
         Ok(_) => Err(wrong()),
     }

@@ -1,4 +1,4 @@
-//! State that one connection keeps between messages.
+//! State of one connection between messages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::host::Client;
 use crate::statements::{Command, InsertPlan, Variables, Words};
 use crate::wire::{Answers, Format, Formats, PgType, TransactionState};
 
-/// One connection, after its login.
+/// An authenticated connection.
 pub(super) struct Connection {
     pub(super) server: Arc<Server>,
     pub(super) entry: Arc<Entry>,
@@ -35,29 +35,29 @@ pub(super) struct Connection {
     pub(super) stops: watch::Receiver<bool>,
     pub(super) variables: Variables,
     pub(super) transaction: TransactionState,
-    /// Work of the transaction, or of the statements that are one without BEGIN.
+    /// Pending work of the transaction, explicit or implicit.
     pub(super) work: Work,
-    /// True if the statement that runs ends these.
+    /// True if the running statement ends an implicit transaction.
     pub(super) is_last: bool,
-    /// True if it is one of several of a text.
+    /// True if the statement is one of several in a text.
     pub(super) is_of_several: bool,
-    /// Values of its parameters that the client was told, and whether they are still that.
+    /// Parameter values last reported to the client, and whether they are up to date.
     pub(super) told: Vec<String>,
     pub(super) is_told: bool,
     pub(super) statements: HashMap<String, Arc<Prepared>>,
     pub(super) portals: HashMap<String, Portal>,
     pub(super) cursors: HashMap<String, Cursor>,
-    /// After an error, messages are left out up to the next Sync.
+    /// True after an error: messages up to the next Sync are ignored.
     pub(super) skips: bool,
 }
 
-/// A query that a client takes rows of by name.
+/// A cursor: a named query whose rows the client fetches.
 pub(super) struct Cursor {
     pub(super) rows: Rows,
     pub(super) format: Format,
-    /// True if it outlives the transaction.
+    /// True for WITH HOLD: the cursor outlives the transaction.
     pub(super) has_hold: bool,
-    /// Number of savepoints when it was declared; `None` once that transaction is over.
+    /// Number of savepoints at its declaration; `None` once that transaction has ended.
     pub(super) depth: Option<usize>,
 }
 
@@ -94,23 +94,23 @@ impl Connection {
         }
     }
 
-    /// Ends of the connection.
+    /// Returns the events that end the connection.
     pub(super) fn ends(&self) -> Ends {
         Ends { terminated: self.entry.terminated.clone(), stops: self.stops.clone() }
     }
 
-    /// Returns whether the statement that runs is a transaction of its own.
+    /// Returns whether the running statement is a transaction of its own.
     pub(super) fn is_alone(&self) -> bool {
         self.transaction == TransactionState::Idle && !self.is_of_several
     }
 
-    /// Parameters have other values: queries see them, and the client is told before it goes on.
+    /// Applies changed parameters to queries, and schedules a report to the client.
     pub(super) fn settings_changed(&mut self) {
         self.viewer.set_settings(self.variables.all());
         self.is_told = false;
     }
 
-    /// Tells the client of parameters that have other values than it was told.
+    /// Reports parameters that differ from the values last reported to the client.
     pub(super) fn tell_settings(&mut self, out: &mut Answers) {
         if std::mem::replace(&mut self.is_told, true) {
             return;
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Counts rows of what runs.
+    /// Counts rows of the running statement.
     pub(super) fn count_rows(&self, counter: &AtomicU64, count: usize) {
         Counters::add(counter, count);
         Counters::add(&self.entry.rows, count);
@@ -136,38 +136,38 @@ impl Drop for Connection {
     }
 }
 
-/// A statement whose names were looked up and whose types are known.
+/// A prepared statement with resolved names and types.
 #[derive(Clone, Default)]
 pub(super) struct Prepared {
-    /// `None`: the statement is empty.
+    /// Parsed command; `None` for an empty statement.
     pub(super) command: Option<Command>,
-    /// Its text, for lists of what runs.
+    /// Text, for lists of running statements.
     pub(super) text: String,
-    /// The tables that it names.
+    /// Tables that the statement names.
     pub(super) tables: Arc<[Named]>,
-    /// Plan of a query, also one that is explained, copied or that a cursor is of.
+    /// Plan of the query, including one in EXPLAIN, COPY or DECLARE.
     pub(super) plan: Option<LogicalPlan>,
-    /// Memory that it takes; `None` where it is empty.
+    /// Memory accounted for the plan; `None` for an empty one.
     pub(super) memory: Option<Arc<Share>>,
-    /// Columns of the plan, as clients are told of them.
+    /// Columns of the plan, as described to clients.
     pub(super) columns: Option<SchemaRef>,
-    /// The same as the plan of a query, where the query is one.
+    /// Fast path equivalent to the plan, if the query is a point read.
     pub(super) point_read: Option<Arc<PointRead>>,
     pub(super) insert: Option<InsertPlan>,
-    /// Plan of a live query, also one that is copied or that a cursor is of.
+    /// Plan of a live query, including one in COPY or DECLARE.
     pub(super) live: Option<LivePlan>,
-    /// `None` where the statement is empty.
+    /// Statistics; `None` for an empty statement.
     pub(super) figures: Option<Arc<Figures>>,
-    /// Types of its parameters, `$1` first.
+    /// Types of the parameters, `$1` first.
     pub(super) parameters: Vec<Parameter>,
 }
 
-/// A live query that was looked up.
+/// A live query with resolved names.
 #[derive(Clone, Debug)]
 pub(super) struct LivePlan {
     pub(super) words: Words,
     pub(super) schema: SchemaRef,
-    /// Number of parameters, as many as `$1`, `$2`… say.
+    /// Number of parameters, derived from `$1`, `$2`….
     pub(super) parameter_count: usize,
 }
 
@@ -178,7 +178,8 @@ pub(super) struct Parameter {
 }
 
 impl Prepared {
-    /// Refuses to send columns of other types than clients were told of: they would be misread.
+    /// Fails if a result column's type differs from the one described to the client, which would
+    /// misread the values.
     pub(super) fn check_sent(&self, sent: &Schema) -> Result<(), SqlError> {
         let told = self.columns.iter().flat_map(|it| it.fields());
         let other = told
@@ -189,12 +190,12 @@ impl Prepared {
         Err(SqlError::unsupported(what).with_hint("Cast it to the type that it shall have."))
     }
 
-    /// Bytes of the memory of its query that it holds.
+    /// Returns the bytes of its query's memory that it holds.
     pub(super) fn held_bytes(&self) -> usize {
         self.memory.as_ref().map_or(0, |it| it.amount())
     }
 
-    /// The cursor that it takes rows of.
+    /// Returns the name of the cursor that the statement fetches from.
     pub(super) fn cursor(&self) -> Option<&String> {
         match &self.command {
             Some(Command::Fetch { name, .. }) => Some(name),
@@ -203,7 +204,7 @@ impl Prepared {
     }
 }
 
-/// A prepared statement with values, and its rows once it was begun.
+/// A portal: a prepared statement with bound parameters, and its rows once it has been executed.
 pub(super) struct Portal {
     pub(super) prepared: Arc<Prepared>,
     pub(super) parameters: Vec<ScalarValue>,

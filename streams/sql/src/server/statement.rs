@@ -1,4 +1,4 @@
-//! Runs statements, and sends what they give.
+//! Executes statements and sends their results.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,22 +23,22 @@ use crate::statements::{
 };
 use crate::wire::{CopyIn, Formats, TransactionState};
 
-/// What FETCH asks for.
+/// Arguments of FETCH.
 struct Fetch<'a> {
     name: &'a str,
     rows_max: usize,
     timeout_ms: Option<u64>,
 }
 
-/// How far rows were sent.
+/// Progress of sending rows.
 struct Sent {
     count: usize,
-    /// Whether there are no more.
+    /// True if all rows were sent.
     is_all: bool,
 }
 
 impl Connection {
-    /// Interrupt of a statement of this connection that began then.
+    /// Returns the interrupts for a statement of this connection that began at `begun`.
     pub(super) fn interrupt(
         &self,
         running: &Running<'_>,
@@ -48,7 +48,7 @@ impl Connection {
         Interrupt { token: running.token.clone(), ends: self.ends(), time_max, begun }
     }
 
-    /// Runs a portal on, up to `rows_max` rows, of a statement that began then.
+    /// Continues a portal of a statement that began at `begun`, up to `rows_max` rows.
     pub(super) async fn run_portal<S: Stream>(
         &mut self,
         io: &mut Io<S>,
@@ -73,7 +73,7 @@ impl Connection {
             let renewed = contain_future(self.renewed(&prepared));
             portal.prepared = interrupt.unless(io, renewed).await?;
         }
-        // Live queries end when their clients want, and have a limit of their own.
+        // Live queries run until the client ends them, and have a separate limit.
         let _turn = match is_live {
             true => None,
             false => {
@@ -103,7 +103,7 @@ impl Connection {
         ended
     }
 
-    /// Tells operators of a fault of the server that a statement met.
+    /// Logs and counts an internal error of a statement.
     pub(super) fn report(&self, error: &SqlError, statement: &str) {
         if error.state == SqlState::INTERNAL {
             Counters::count(&self.server.counters.faults);
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// Runs a portal on, and ends the transaction that the statement ends.
+    /// Continues a portal, and ends the implicit transaction if this is its last statement.
     async fn run_to_end<S: Stream>(
         &mut self,
         io: &mut Io<S>,
@@ -131,7 +131,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Runs a portal on, and returns what the client is told that was when it is over.
+    /// Continues a portal. Returns the command tag when it is complete.
     async fn run_on<S: Stream>(
         &mut self,
         io: &mut Io<S>,
@@ -201,7 +201,7 @@ impl Connection {
             count += chunk.len();
             self.count_rows(&self.server.counters.rows_out, chunk.len());
             chunk.put(&mut io.out.0, formats).map_err(of_arrow)?;
-            // Whoever waits for more has what is there.
+            // Send immediately if no more rows are ready.
             if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
                 interrupt.send(io).await?;
             }
@@ -231,7 +231,7 @@ impl Connection {
         Ok(format!("FETCH {count}"))
     }
 
-    /// Refuses what a transaction that failed, or one that is not there, does not allow.
+    /// Rejects commands that a failed, read-only or missing transaction does not allow.
     pub(super) fn check_transaction(&self, command: &Command) -> Result<(), SqlError> {
         let may_always = matches!(
             command,
@@ -342,7 +342,7 @@ impl Connection {
         }
     }
 
-    /// Forgets what the session has, as if the client had just connected.
+    /// Resets the session to its state after the login.
     fn discard(&mut self, what: Discarded) -> Result<Outcome, SqlError> {
         if let Discarded::Nothing(tag) = what {
             return Ok(Outcome::Done(tag.to_owned()));
@@ -362,7 +362,7 @@ impl Connection {
         Ok(Outcome::Done(self.table_command(command).await?.to_owned()))
     }
 
-    /// What is done with a cursor, but for taking rows of it.
+    /// Executes cursor commands other than FETCH.
     async fn cursor_command(
         &mut self,
         command: &Command,
@@ -400,7 +400,7 @@ impl Connection {
         }
     }
 
-    /// The rows that a cursor or a copy is of.
+    /// Opens the query of a cursor or a COPY.
     async fn open(
         &mut self,
         source: &CursorSource,
@@ -455,7 +455,7 @@ impl Connection {
     }
 }
 
-/// Whether a statement reads or writes something, so that its transaction has begun for good.
+/// Returns whether a statement reads or writes data, after which the transaction's modes are fixed.
 fn has_snapshot(command: &Command) -> bool {
     matches!(
         command,

@@ -1,5 +1,5 @@
-//! Resources that each statement has taken so far, by its user and its text without constants: what
-//! PostgreSQL's `pg_stat_statements` tells.
+//! Cumulative statistics of each statement by user and normalized text, as in PostgreSQL's
+//! `pg_stat_statements`.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,10 +15,10 @@ use crate::statements::Words;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Statements that are kept; beyond, that which was called least is forgotten.
+/// Maximum number of tracked statements. Beyond it, the least-called one is evicted.
 const STATEMENT_COUNT_MAX: usize = 1_000;
 
-/// Of a statement's text, so much is kept for lists.
+/// Maximum length of a statement's text in lists.
 const TEXT_BYTES_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
@@ -26,13 +26,13 @@ pub(super) struct Statistics {
     by_statement: Mutex<HashMap<Key, Arc<Figures>>>,
 }
 
-/// Who logged in, whom they ask for, and a number of the text.
+/// Authenticated principal, principal it acts for, and hash of the normalized text.
 type Key = (Principal, Option<Principal>, u64);
 
-/// Figures of one statement of one user.
+/// Statistics of one statement of one user.
 #[derive(Debug)]
 pub(super) struct Figures {
-    /// As far as it is kept.
+    /// Normalized text, possibly truncated.
     text: String,
     calls: AtomicU64,
     rows: AtomicU64,
@@ -48,7 +48,7 @@ impl Figures {
         Self { text, calls: zero(), rows: zero(), total_ns: zero(), least_ns, most_ns: zero() }
     }
 
-    /// Counts a call, or its going on.
+    /// Adds the time and rows of a call, or of its continuation.
     pub(super) fn count(&self, is_first: bool, taken: Duration, rows: u64) {
         let ns = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
         self.calls.fetch_add(u64::from(is_first), Ordering::Relaxed);
@@ -60,8 +60,8 @@ impl Figures {
 }
 
 impl Statistics {
-    /// The figures of a statement, which are kept at least as long as someone has them, if there
-    /// is room for them.
+    /// Returns the statistics of a statement. If there is room, they are tracked at least as long
+    /// as a caller holds them.
     pub(super) fn of(
         &self,
         principal: &Principal,
@@ -86,14 +86,14 @@ impl Statistics {
         figures
     }
 
-    /// Those that ended at least once.
+    /// Returns the totals of statements that completed at least once.
     pub(super) fn list(&self) -> Vec<StatementTotals> {
         let kept = self.by_statement.lock().expect(NO_PANIC);
         let read = |it: &AtomicU64| it.load(Ordering::Relaxed);
         let totals = kept.iter().map(|((principal, on_behalf_of, id), it)| StatementTotals {
             principal: principal.clone(),
             on_behalf_of: on_behalf_of.clone(),
-            // Shown as bigint, as PostgreSQL does.
+            // A signed 64-bit integer, as in PostgreSQL.
             id: id.cast_signed(),
             text: it.text.clone(),
             calls: read(&it.calls),
@@ -106,13 +106,13 @@ impl Statistics {
     }
 }
 
-/// A statement's text as far as it is kept.
+/// Truncates a statement's text for lists.
 pub(super) fn kept_text(text: &str) -> String {
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|it| text.is_char_boundary(*it));
     text[..end.unwrap_or(0)].to_owned()
 }
 
-/// Forgets the statement that was called least, of those that no connection has prepared.
+/// Evicts the least-called statement that no connection has prepared.
 fn forget_one(kept: &mut HashMap<Key, Arc<Figures>>) {
     let idle = kept.iter().filter(|(_, it)| Arc::strong_count(it) == 1);
     let least = idle.min_by_key(|(_, it)| it.calls.load(Ordering::Relaxed));
@@ -121,7 +121,7 @@ fn forget_one(kept: &mut HashMap<Key, Arc<Figures>>) {
     }
 }
 
-/// The text with parameters in the place of numbers and texts, and one space between words.
+/// Normalizes a text: replaces numbers and strings by parameters, and separates words by one space.
 fn without_constants(words: &Words) -> String {
     let mut parameter_count = words.parameter_count().unwrap_or_default();
     let mut text = String::new();

@@ -1,7 +1,7 @@
-//! State that a transaction keeps until it ends: what was inserted and what was set. Without BEGIN,
-//! the statements of a text are one, and those up to a Sync.
+//! Transactions: buffered inserts and settings until the end. Without BEGIN, the statements of a
+//! simple query, or all messages up to a Sync, form an implicit transaction.
 //!
-//! What CREATE and DROP do is done at once.
+//! CREATE and DROP take effect immediately.
 
 use std::sync::Arc;
 
@@ -18,31 +18,31 @@ use crate::host::{Published, PublishedRecord};
 use crate::statements::{Access, Assignment, Chain, InsertPlan, Savepoint, Scope, Variables};
 use crate::wire::TransactionState;
 
-/// Bytes that a transaction may insert.
+/// Maximum bytes inserted by a transaction.
 const INSERTED_BYTES_MAX: usize = 64 << 20;
 
-/// Savepoints that a transaction may have at a time.
+/// Maximum number of savepoints of a transaction.
 const SAVEPOINT_COUNT_MAX: usize = 1_000;
 
-/// What goes on although it does nothing, and what its client is told.
+/// Returns a result with a warning for a command that has no effect.
 fn warned(tag: &'static str, state: SqlState, what: &str) -> Outcome {
     Outcome::Warned(tag, SqlError::new(state, what))
 }
 
-/// Records of a statement that runs, and the bytes of all that its transaction inserts.
+/// Records of the running statement, and the bytes of all inserts of its transaction.
 pub(super) struct Taken {
     records: Vec<PublishedRecord>,
     bytes: usize,
 }
 
 impl Taken {
-    /// None yet, of a transaction that has so many bytes of others.
+    /// Creates an empty buffer for a transaction that has inserted `bytes` so far.
     pub(super) fn new(bytes: usize) -> Self {
         Self { records: Vec::new(), bytes }
     }
 
     /// # Errors
-    /// They are too many for a transaction.
+    /// The transaction's limit is exceeded.
     pub(super) fn add(&mut self, records: Vec<PublishedRecord>) -> Result<(), SqlError> {
         let size = |it: &PublishedRecord| it.size_bytes() + size_of_val(it);
         self.bytes += records.iter().map(size).sum::<usize>();
@@ -68,7 +68,7 @@ impl Connection {
         Outcome::Done("BEGIN".to_owned())
     }
 
-    /// Ends the transaction, whose work is done where that did not fail.
+    /// Ends the transaction: commits it, or rolls it back if it failed.
     pub(super) async fn commit(&mut self, chain: Chain) -> Result<Outcome, SqlError> {
         let (access, state) = (self.variables.access(), self.transaction);
         self.check_chain("COMMIT", chain)?;
@@ -122,8 +122,8 @@ impl Connection {
         }
     }
 
-    /// Publishes what was inserted, all of it or, but for a failure of the storage, nothing. What
-    /// was set for the transaction alone is over.
+    /// Publishes the inserted records, all or nothing except for storage failures. Reverts settings
+    /// made by SET LOCAL.
     pub(super) async fn commit_work(&mut self) -> Result<(), SqlError> {
         if self.work.has_inserted() {
             let inserted = std::mem::take(&mut self.work.inserted);
@@ -139,7 +139,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Forgets what was inserted and set. The transaction is over.
+    /// Discards inserted records and settings, and ends the transaction.
     pub(super) fn roll_back_work(&mut self) {
         self.cursors.retain(|_, cursor| cursor.depth.is_none());
         self.transaction = TransactionState::Idle;
@@ -160,7 +160,7 @@ impl Connection {
         self.work = Work::default();
     }
 
-    /// A statement has failed: so has the transaction, which is over unless it was begun by BEGIN.
+    /// Fails the transaction after a failed statement. An implicit transaction is rolled back.
     pub(super) fn fail_transaction(&mut self) {
         match self.transaction {
             TransactionState::Open => self.transaction = TransactionState::Failed,
@@ -214,7 +214,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Forgets what was done since a savepoint, which stays.
+    /// Rolls back to a savepoint, which remains defined.
     fn go_back(&mut self, name: &str) -> Result<(), SqlError> {
         let at = self.work.position(name)?;
         self.cursors.retain(|_, cursor| cursor.depth.is_none_or(|it| it <= at));
@@ -230,7 +230,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sets a parameter of the connection, for good or up to the transaction's end.
+    /// Sets a parameter, for the session or until the end of the transaction.
     pub(super) fn assign(
         &mut self,
         tag: &'static str,
@@ -247,7 +247,7 @@ impl Connection {
         })
     }
 
-    /// Sets all parameters to what they were when the client connected.
+    /// Resets all parameters to their values at the login.
     pub(super) fn reset_all(&mut self) -> Result<(), SqlError> {
         self.change_variables(Scope::Session, |it| {
             it.reset_all();
@@ -273,7 +273,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Refuses that a transaction writes which has begun to read alone.
+    /// Rejects switching a read-only transaction to read-write after its first query or inside a
+    /// savepoint.
     fn check_access(&self, assignment: &Assignment) -> Result<(), SqlError> {
         if assignment.name != TRANSACTION_READ_ONLY
             || assignment.value.as_deref() == Some(Access::ReadOnly.as_switch())
@@ -291,7 +292,7 @@ impl Connection {
         Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, what))
     }
 
-    /// Keeps the rows of an INSERT for the end of the transaction.
+    /// Buffers the rows of an INSERT until the end of the transaction.
     pub(super) async fn insert(
         &mut self,
         (insert, held_bytes): (&InsertPlan, usize),
@@ -307,7 +308,7 @@ impl Connection {
         self.keep_inserted(&insert.topic, taken)
     }
 
-    /// Refuses what the client may not insert into, or what is not there.
+    /// Fails if the topic does not exist or the client is not authorized to insert.
     pub(super) fn check_insert(&self, insert: &InsertPlan) -> Result<(), SqlError> {
         let host = &*self.server.host;
         self.client.check(host, Operation::Write, &insert.topic)?;
@@ -318,7 +319,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Keeps records for the end of the transaction, all of them or none; their number.
+    /// Buffers records until the end of the transaction, all or none. Returns their number.
     pub(super) fn keep_inserted(
         &mut self,
         topic: &Arc<str>,

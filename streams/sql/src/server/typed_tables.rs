@@ -1,4 +1,4 @@
-//! `CREATE TABLE` and `DROP TABLE`: the host keeps what is declared.
+//! `CREATE TABLE` and `DROP TABLE`. The host stores the definitions.
 
 use access::Operation;
 
@@ -9,7 +9,7 @@ use crate::statements::Command;
 use crate::typed::TypedTable;
 
 impl Connection {
-    /// Does what the command says, and returns what the client is told that was.
+    /// Executes the command. Returns its command tag.
     pub(super) async fn table_command(
         &mut self,
         command: &Command,
@@ -27,7 +27,7 @@ impl Connection {
         }
     }
 
-    /// Has the host keep a table, which queries find when this ends.
+    /// Stores a table through the host. Queries can use it on return.
     async fn create_table(
         &mut self,
         table: &TypedTable,

@@ -1,29 +1,29 @@
-//! Work of a transaction that is not there for others yet, and what it goes back to.
+//! Uncommitted work of a transaction, and the state that savepoints return to.
 
 use crate::error::{SqlError, SqlState};
 use crate::host::Published;
 use crate::statements::Variables;
 
-/// Work that is not done yet, and work that is undone where the transaction fails.
+/// Uncommitted work of a transaction.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) inserted: Vec<Published>,
     pub(super) inserted_bytes: usize,
-    /// Parameters that were set, once one was.
+    /// Parameters to apply at its end, once a parameter was set.
     pub(super) set: Option<Set>,
     pub(super) savepoints: Vec<Kept>,
-    /// True if a statement has read or written something.
+    /// True if a statement has read or written data.
     pub(super) has_run: bool,
 }
 
-/// Parameters of the connection when the transaction ends.
+/// Parameters of the session after the transaction's end.
 #[derive(Clone)]
 pub(super) struct Set {
     pub(super) committed: Variables,
     pub(super) rolled_back: Variables,
 }
 
-/// State to which a savepoint goes back.
+/// State saved by a savepoint.
 pub(super) struct Kept {
     pub(super) name: String,
     pub(super) inserted_count: usize,
@@ -33,17 +33,17 @@ pub(super) struct Kept {
 }
 
 impl Work {
-    /// Savepoints that are there.
+    /// Returns the number of savepoints.
     pub(super) fn depth(&self) -> usize {
         self.savepoints.len()
     }
 
-    /// Returns whether something was inserted that is not published yet.
+    /// Returns whether there are inserted records that are not published yet.
     pub(super) fn has_inserted(&self) -> bool {
         !self.inserted.is_empty()
     }
 
-    /// The number of the last savepoint of a name.
+    /// Returns the index of the last savepoint of a name.
     pub(super) fn position(&self, name: &str) -> Result<usize, SqlError> {
         self.savepoints.iter().rposition(|it| it.name == name).ok_or_else(|| {
             let what = format!("savepoint {name:?} does not exist");

@@ -1,5 +1,5 @@
-//! `FOR SYSTEM_TIME AS OF` behind a table, which the parser's dialect does not have: it becomes a
-//! part of the table's name before a statement is parsed.
+//! `FOR SYSTEM_TIME AS OF` after a table, which the parser's dialect lacks. It is moved into the
+//! table's name before a statement is parsed.
 
 use datafusion::sql::sqlparser::keywords::{Keyword, RESERVED_FOR_TABLE_ALIAS};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace, Word};
@@ -10,8 +10,8 @@ use crate::error::{SqlError, SqlState};
 
 const WORDS: [&str; 4] = ["FOR", "SYSTEM_TIME", "AS", "OF"];
 
-/// The statement with tables of other names in the place of those that are read at a time. Where
-/// a table has no alias, it gets its own name as one.
+/// Renames each table with `FOR SYSTEM_TIME AS OF`. Without an alias, the table gets its original
+/// name as one.
 pub(super) fn named(words: &Words) -> Result<Words, SqlError> {
     let tokens: Vec<&TokenWithSpan> =
         words.0.iter().filter(|it| !matches!(it.token, Token::Whitespace(_))).collect();
@@ -55,7 +55,7 @@ pub(super) fn named(words: &Words) -> Result<Words, SqlError> {
             output.extend(alias.map(TokenWithSpan::wrap));
         }
     }
-    // The parser reads words that stand together apart.
+    // Separates tokens, because adjacent words would be parsed as one.
     let spaced = output.into_iter().flat_map(|it| {
         let space = Token::Whitespace(Whitespace::Space);
         [it, TokenWithSpan::wrap(space)]
@@ -67,7 +67,7 @@ fn quoted(value: String) -> Word {
     Word { value, quote_style: Some('"'), keyword: Keyword::NoKeyword }
 }
 
-/// Whether the token behind a table begins its alias.
+/// Returns whether the token after a table starts an alias.
 fn is_alias(token: Option<&Token>) -> bool {
     match token {
         Some(Token::Word(word)) => {

@@ -18,7 +18,7 @@ use crate::error::{SqlError, SqlState};
 use crate::typed::TypedTable;
 use crate::wire::{CopyForm, Format};
 
-/// One statement, as far as it can be told without looking up what it names.
+/// A statement, classified without resolving names.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     Query(Box<Statement>),
@@ -32,7 +32,7 @@ pub(crate) enum Command {
         source: CursorSource,
         form: CopyForm,
     },
-    /// `COPY … FROM STDIN`, and the INSERT that its rows are of.
+    /// `COPY … FROM STDIN`, with the INSERT that its rows belong to.
     CopyIn {
         insert: Box<Insert>,
         columns: Vec<String>,
@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Set(Assignment),
     Show(String),
     Reset(String),
-    /// What the transaction may do, where that is said.
+    /// Access mode of the transaction, if given.
     Begin(Option<Access>),
     Commit(Chain),
     Rollback(Chain),
@@ -55,7 +55,7 @@ pub(crate) enum Command {
     Fetch {
         name: String,
         rows_max: usize,
-        /// How long rows of a live query are waited for; `None`: until there are some.
+        /// Timeout for rows of a live query. `None` waits for the first row.
         timeout_ms: Option<u64>,
     },
     Move {
@@ -65,23 +65,23 @@ pub(crate) enum Command {
     CloseCursor(Option<String>),
     Deallocate(Option<String>),
     Discard(Discarded),
-    /// `CREATE TABLE`, and its text.
+    /// `CREATE TABLE`, with its text.
     CreateTable {
         table: Box<TypedTable>,
         statement: String,
-        /// With `IF NOT EXISTS`.
+        /// `IF NOT EXISTS`.
         may_be_there: bool,
     },
     DropTable {
         names: Vec<String>,
-        /// With `IF EXISTS`.
+        /// `IF EXISTS`.
         may_be_gone: bool,
     },
     Extension(Extension),
 }
 
 impl Command {
-    /// Its first word, where it changes something that others see.
+    /// Returns the command's name in errors if it changes data or definitions.
     pub(crate) fn change(&self) -> Option<&'static str> {
         match self {
             Self::Insert(_) => Some("INSERT"),
@@ -112,22 +112,22 @@ impl Command {
     }
 }
 
-/// State that DISCARD forgets.
+/// State reset by DISCARD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Discarded {
     All,
-    /// What there is none of here; its name.
+    /// State that does not exist in this server, with its command tag.
     Nothing(&'static str),
 }
 
-/// Source of a cursor's or a copy's rows.
+/// Source of the rows of a cursor or a COPY.
 #[derive(Clone, Debug)]
 pub(crate) enum CursorSource {
     Query(Box<Statement>),
     Extension(Extension),
 }
 
-/// Finds out what a statement asks for.
+/// Determines the kind of a statement.
 pub(crate) fn read_command(words: &Words) -> Result<Command, SqlError> {
     let keyword = |index| words.keyword(index);
     Ok(match keyword(0).as_str() {
@@ -185,7 +185,7 @@ pub(crate) fn read_command(words: &Words) -> Result<Command, SqlError> {
     })
 }
 
-/// Parses one whole statement.
+/// Parses one complete statement.
 pub(crate) fn parse(words: &Words) -> Result<Statement, SqlError> {
     parse_statement(as_of::named(words)?.0)
 }
@@ -204,7 +204,7 @@ fn source(words: &Words) -> Result<CursorSource, SqlError> {
     }
 }
 
-/// `EXPLAIN [ANALYZE] [VERBOSE] query`, or with its options in brackets.
+/// Parses `EXPLAIN [ANALYZE] [VERBOSE] query`, or the form with options in parentheses.
 fn explain(words: &Words) -> Result<Command, SqlError> {
     let mut at = 1;
     let mut analyze = Analyze::No;
@@ -235,7 +235,7 @@ fn is_off(word: &str) -> bool {
     matches!(word, "FALSE" | "OFF")
 }
 
-/// `DECLARE name [BINARY] [NO SCROLL] CURSOR [WITH HOLD] FOR query`.
+/// Parses `DECLARE name [BINARY] [NO SCROLL] CURSOR [WITH HOLD] FOR query`.
 fn declare(words: &Words) -> Result<Command, SqlError> {
     let at = words.keywords().skip(1).position(|it| it == "FOR").map(|it| it + 1);
     let at = at.ok_or_else(|| SqlError::new(SqlState::SYNTAX, "DECLARE has no FOR"))?;
@@ -255,7 +255,7 @@ fn declare(words: &Words) -> Result<Command, SqlError> {
     })
 }
 
-/// `FETCH [direction] [FROM | IN] name`, and MOVE.
+/// Parses `FETCH [direction] [FROM | IN] name`, and MOVE.
 fn fetch(words: &Words) -> Result<Command, SqlError> {
     let count = words.iter().count();
     let syntax = |what: &str| SqlError::new(SqlState::SYNTAX, what);
@@ -287,7 +287,7 @@ fn fetch(words: &Words) -> Result<Command, SqlError> {
     })
 }
 
-/// `DROP TABLE [IF EXISTS] name, … [CASCADE | RESTRICT]`.
+/// Parses `DROP TABLE [IF EXISTS] name, … [CASCADE | RESTRICT]`.
 fn drop_table(words: &Words) -> Result<Command, SqlError> {
     let Statement::Drop { if_exists, names, .. } = parse(words)? else {
         return Err(SqlError::new(SqlState::SYNTAX, "DROP TABLE takes names of tables"));
@@ -296,7 +296,7 @@ fn drop_table(words: &Words) -> Result<Command, SqlError> {
     Ok(Command::DropTable { names, may_be_gone: if_exists })
 }
 
-/// `WITH (TIMEOUT = '1 s')` of FETCH, behind `end` words.
+/// Parses `WITH (TIMEOUT = '1 s')` of FETCH, after the first `end` words.
 fn timeout(words: &Words, end: usize) -> Result<Option<u64>, SqlError> {
     if words.iter().count() == end {
         return Ok(None);
@@ -341,7 +341,7 @@ fn folded(name: &Ident) -> String {
     }
 }
 
-/// `TRANSACTION ISOLATION LEVEL` and `TIME ZONE` have names of one word too.
+/// Parses a parameter's name, including `TRANSACTION ISOLATION LEVEL` and `TIME ZONE`.
 fn variable_name(words: &Words) -> String {
     let text: Vec<String> = words.iter().map(|it| it.to_string().to_ascii_lowercase()).collect();
     match text.join(" ").as_str() {

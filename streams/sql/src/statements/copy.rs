@@ -1,4 +1,4 @@
-//! COPY: which rows go where, and in which form.
+//! Parsing of COPY: source, target and options.
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 use live_queries::CopyFormat;
@@ -7,27 +7,28 @@ use super::text::{Words, name_of, split};
 use crate::error::{SqlError, SqlState};
 use crate::wire::{CopyForm, CopyHeader};
 
-/// Options that PostgreSQL has, and that are not taken here.
+/// Options of PostgreSQL that are not supported.
 const NOT_SUPPORTED: &[&str] = &["FORCE_NOT_NULL", "FORCE_NULL", "FORCE_QUOTE", "FREEZE"];
 
-/// COPY, as far as it can be told without parsing what it is of.
+/// A COPY whose query or table is not parsed yet.
 pub(super) enum Copy {
     Out {
-        /// The query.
+        /// Query.
         rows: Words,
         form: CopyForm,
     },
     In {
-        /// INSERT into the same table and columns: who may, and what they take, is that of it.
+        /// INSERT into the same table and columns, which determines the permission and the column
+        /// types.
         insert: Words,
-        /// None where it is all that a table of typed columns declares.
+        /// Column list. Empty if it consists of all declared columns of a typed table.
         columns: Vec<String>,
         form: CopyForm,
     },
 }
 
-/// Finds out what a COPY asks for: `COPY (query) TO STDOUT`, `COPY table [(columns)] TO STDOUT` or
-/// `COPY table [(columns)] FROM STDIN`, each with its options.
+/// Parses `COPY (query) TO STDOUT`, `COPY table [(columns)] TO STDOUT` or `COPY table [(columns)]
+/// FROM STDIN`, each with its options.
 pub(super) fn read_copy(words: &Words) -> Result<Copy, SqlError> {
     let (at, is_in) = direction(words)?;
     let (before, rest) = words.0.split_at(at);
@@ -56,7 +57,7 @@ pub(super) fn read_copy(words: &Words) -> Result<Copy, SqlError> {
     }
 }
 
-/// Where TO or FROM stands, and whether it is FROM.
+/// Finds TO or FROM. Returns its index and whether it is FROM.
 fn direction(words: &Words) -> Result<(usize, bool), SqlError> {
     let mut depth = 0_usize;
     for (index, token) in words.0.iter().enumerate() {
@@ -87,7 +88,7 @@ fn copy_in(named: &Words, form: CopyForm) -> Result<Copy, SqlError> {
     Ok(Copy::In { insert, columns, form })
 }
 
-/// A table, and its columns where some are named.
+/// Parses a table name with an optional column list.
 fn table(named: &Words) -> Result<(String, Option<Words>), SqlError> {
     let open = named.0.iter().position(|it| it.token == Token::LParen);
     let (table, columns) = match open {
@@ -108,7 +109,7 @@ fn table(named: &Words) -> Result<(String, Option<Words>), SqlError> {
     Ok((text(&table), columns))
 }
 
-/// What stands in the brackets that the words are.
+/// Returns the words inside the parentheses that enclose `words`.
 fn inside(words: &Words) -> Result<Words, SqlError> {
     let open = words.0.iter().position(|it| it.token == Token::LParen);
     let close = words.0.iter().rposition(|it| it.token == Token::RParen);
@@ -137,7 +138,7 @@ fn syntax(what: &str) -> SqlError {
     SqlError::new(SqlState::SYNTAX, what)
 }
 
-/// Options as they are written, before they are looked at together.
+/// Options as written, before their combination is checked.
 #[derive(Default)]
 struct Options {
     format: Option<CopyFormat>,
@@ -150,7 +151,7 @@ struct Options {
 }
 
 impl Options {
-    /// Reads `[WITH] (name [value], …)`, or the words of PostgreSQL before 9.0.
+    /// Parses `[WITH] (name [value], …)`, or the syntax from before PostgreSQL 9.0.
     fn read(words: &Words, is_in: bool) -> Result<CopyForm, SqlError> {
         let tokens: Vec<_> = words.iter().collect();
         let is_with = words.keyword(0) == "WITH";
@@ -218,7 +219,7 @@ impl Options {
         Ok(())
     }
 
-    /// The form, if all the options may be together.
+    /// Returns the format, if the options are compatible.
     fn form(self, is_in: bool) -> Result<CopyForm, SqlError> {
         let format = self.format.unwrap_or(CopyFormat::Text);
         let (is_csv, plain) = (format == CopyFormat::Csv, CopyForm::of(format));
@@ -275,7 +276,7 @@ fn check(form: &CopyForm) -> Result<(), SqlError> {
             "COPY null representation cannot use newline or carriage return".to_owned(),
         );
     }
-    // Letters and digits are what stands behind a backslash.
+    // Lower-case letters and digits occur in backslash escapes.
     let is_taken = matches!(form.delimiter, b'\\' | b'.' | b'a'..=b'z' | b'0'..=b'9');
     if form.format == CopyFormat::Text && is_taken {
         return invalid(format!("COPY delimiter cannot be {:?}", char::from(form.delimiter)));
@@ -309,7 +310,7 @@ fn not_taken(name: &str) -> SqlError {
         .with_hint("COPY takes FORMAT, HEADER, DELIMITER, NULL, QUOTE, ESCAPE and ENCODING.")
 }
 
-/// A word in capital letters; empty where it is none.
+/// Returns an unquoted word in upper case, or an empty string for other tokens.
 fn word(token: &Token) -> String {
     match token {
         Token::Word(word) if word.quote_style.is_none() => word.value.to_ascii_uppercase(),

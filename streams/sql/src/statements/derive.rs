@@ -1,4 +1,4 @@
-//! `CREATE TOPIC … AS`, `CREATE MATERIALIZED VIEW` and DROP of both.
+//! `CREATE TOPIC … AS`, `CREATE MATERIALIZED VIEW`, and DROP of both.
 
 use access::Operation;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -11,7 +11,7 @@ use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host};
 use crate::typed::TypedTable;
 
-/// Runs one of these statements. Returns what the client is told of it.
+/// Runs one of these statements. Returns its command tag.
 pub(crate) async fn run_derive(
     host: &dyn Host,
     client: &Client,
@@ -46,7 +46,7 @@ pub(crate) async fn run_derive(
     }
 }
 
-/// Refuses a query over a table of typed columns: what fills topics and views knows records alone.
+/// Rejects a query over a typed table: queries that fill topics and views support only records.
 fn check_sources(host: &dyn Host, client: &Client, words: &Words) -> Result<(), SqlError> {
     let tokens: Vec<&Token> = words.iter().collect();
     for (index, word) in words.keywords().enumerate() {
@@ -68,8 +68,8 @@ fn check_sources(host: &dyn Host, client: &Client, words: &Words) -> Result<(), 
     Ok(())
 }
 
-/// The words as a text that reads the same again: quotes inside of quotes are doubled, which the
-/// parser's own text of them leaves out.
+/// Formats words as a text that parses to the same words: doubles quotes within quotes, which the
+/// parser's own formatting omits.
 fn text_of(words: &Words) -> String {
     let mut text = String::new();
     for word in &words.0 {

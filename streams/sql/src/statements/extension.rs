@@ -1,17 +1,17 @@
-//! Statements that SQL does not have: subscriptions, and topics and views that queries keep.
+//! Statements beyond SQL: subscriptions, and topics and views filled by queries.
 //!
-//! A connection hands them over here, words and all; what comes back is what a query gives.
+//! A connection passes them to this module as words. The result is a stream of rows, as of a query.
 
 use datafusion::execution::SendableRecordBatchStream;
 
 use super::text::Words;
 use crate::error::SqlError;
 
-/// Statement that begins with a word of the extensions.
+/// Statement that starts with a keyword of the extensions.
 #[derive(Clone, Debug)]
 pub(crate) enum Extension {
-    /// `SUBSCRIBE …`, also of `COPY (SUBSCRIBE …) TO STDOUT` and `DECLARE … FOR SUBSCRIBE …`; the
-    /// connection runs it.
+    /// `SUBSCRIBE …`, also within `COPY (SUBSCRIBE …) TO STDOUT` and `DECLARE … FOR SUBSCRIBE …`.
+    /// The connection executes it.
     Subscribe(Words),
     /// `CREATE TOPIC … AS …`.
     CreateTopic(Words),
@@ -21,7 +21,7 @@ pub(crate) enum Extension {
     Drop(Words),
 }
 
-/// Runs a statement; its rows end when it does, or with the connection.
+/// Runs a statement. Its rows end with the statement or the connection.
 pub(crate) fn run_extension(statement: &Extension) -> Result<SendableRecordBatchStream, SqlError> {
     let (Extension::Subscribe(words)
     | Extension::CreateTopic(words)

@@ -1,4 +1,4 @@
-//! INSERT: rows of a query become records.
+//! INSERT: converts rows of a query to records.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::host::PublishedRecord;
 use crate::typed::{Assigned, Object, TypedTable};
 use crate::wire::PgType;
 
-/// Parameters of one statement.
+/// Maximum number of parameters of a statement.
 const PARAMETER_COUNT_MAX: usize = 65_535;
 
-/// A column that can be inserted into.
+/// A column that accepts inserts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Partition,
@@ -34,26 +34,28 @@ enum Column {
     Key,
     Value,
     Headers,
-    /// A field of the value, by its number among the columns that the table declares.
+    /// A field of the value, by its index among the table's declared columns.
     Field(usize),
 }
 
-/// Plan of an INSERT, once it is known which table and columns it names.
+/// Plan of an INSERT with resolved table and columns.
 #[derive(Clone, Debug)]
 pub(crate) struct InsertPlan {
-    /// The name that it is inserted into by.
+    /// Name of the target table in the statement.
     pub(crate) table: String,
     pub(crate) topic: Arc<str>,
     has_bytes: bool,
     columns: Vec<Column>,
-    /// If not, they are all that the table declares, of which rows may leave out the last ones.
+    /// True with an explicit column list. Otherwise the columns are all declared ones, and rows may
+    /// omit trailing columns.
     are_named: bool,
     typed: Option<TypedTable>,
     source: Box<datafusion::sql::sqlparser::ast::Query>,
 }
 
 impl InsertPlan {
-    /// `typed` finds typed tables by their names, and refuses what cannot be inserted into.
+    /// Resolves an INSERT. `typed` looks up a typed table by name, and fails for tables that do not
+    /// accept inserts.
     pub(crate) fn new(
         insert: &Insert,
         typed: impl FnOnce(&str) -> Result<Option<TypedTable>, SqlError>,
@@ -117,13 +119,13 @@ impl InsertPlan {
         Ok(Self { table, topic, has_bytes, columns, are_named, typed, source })
     }
 
-    /// Names of the columns that a typed table declares.
+    /// Returns the names of the columns that a typed table declares.
     pub(crate) fn declared_names(&self) -> Vec<String> {
         let columns = self.typed.iter().flat_map(|it| &it.columns);
         columns.map(|it| it.name.clone()).collect()
     }
 
-    /// Types of the columns that are named.
+    /// Returns the types of the target columns.
     pub(crate) fn types(&self) -> Vec<PgType> {
         self.columns.iter().map(|it| self.pg_type(*it)).collect()
     }
@@ -141,8 +143,8 @@ impl InsertPlan {
         }
     }
 
-    /// Types of the parameters, `$1` first: as the client declared them, or of the columns that
-    /// they stand for.
+    /// Returns the types of the parameters, `$1` first: declared by the client, else the type of
+    /// the target column, else text.
     pub(crate) fn parameter_types(&self, declared: &[u32]) -> Result<Vec<u32>, SqlError> {
         let mut types = declared.to_vec();
         let mut note = |text: &str, of: PgType| -> Result<(), SqlError> {
@@ -177,7 +179,7 @@ impl InsertPlan {
         }
     }
 
-    /// The query that gives the rows, with values in the place of parameters.
+    /// Returns the source query with parameters replaced by values.
     pub(crate) fn query(&self, parameters: &[ScalarValue]) -> Result<Statement, SqlError> {
         let mut source = self.source.clone();
         let replaced = visit_expressions_mut(&mut *source, |expr| {
@@ -198,7 +200,7 @@ impl InsertPlan {
         }
     }
 
-    /// The records of rows that the query gave.
+    /// Converts rows of the source query to records.
     pub(crate) fn records(&self, rows: &RecordBatch) -> Result<Vec<PublishedRecord>, SqlError> {
         let (expected, found) = (self.columns.len(), rows.num_columns());
         if found > expected || found < expected && self.are_named {
@@ -265,7 +267,7 @@ impl InsertPlan {
     }
 }
 
-/// The time of a record from Unix microseconds. The log has none before 1970.
+/// Converts Unix microseconds to a record's timestamp. The log has none before 1970.
 fn milliseconds(us: i64) -> Result<i64, SqlError> {
     match us {
         0.. => Ok(us / 1_000),
@@ -276,7 +278,7 @@ fn milliseconds(us: i64) -> Result<i64, SqlError> {
     }
 }
 
-/// `orders` and `public.orders` are one table.
+/// Returns the name of a table without its schema: `orders` and `public.orders` are the same table.
 pub(super) fn table_name(name: &ObjectName) -> Result<String, SqlError> {
     let is_of_schema = match name.0.as_slice() {
         [_] => true,
@@ -336,7 +338,7 @@ fn literal(parameters: &[ScalarValue], index: usize) -> Result<Value, SqlError> 
     })
 }
 
-/// The members of a JSON object in their order, which headers have too.
+/// Members of a JSON object in their original order, because headers are ordered.
 struct Members(Vec<(String, serde_json::Value)>);
 
 impl<'de> Deserialize<'de> for Members {
@@ -363,7 +365,7 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-/// Headers from a JSON object, as the table shows them.
+/// Parses headers from a JSON object in the format of the column `headers`.
 fn headers(text: &str) -> Result<Vec<Header>, SqlError> {
     let wrong = || {
         let what = "headers are a JSON object of texts, lists of texts, and nulls";

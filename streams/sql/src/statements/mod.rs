@@ -1,7 +1,7 @@
-//! Statements: texts become commands, and what a connection keeps between them.
+//! Statements: parsing of texts into commands, and the variables of a session.
 //!
-//! [`Command::Extension`] is the one place where statements that are not SQL's own are handed to
-//! those who know them; see `extension`.
+//! [`Command::Extension`] is the single place where statements beyond SQL are passed to their
+//! implementation; see `extension`.
 
 mod as_of;
 mod command;

@@ -1,9 +1,9 @@
-//! Makes trees of words, in steps whose number grows as the words do.
+//! Parsing of words into syntax trees, in a number of steps linear in the number of words.
 //!
-//! The engine's parser tries several readings where it cannot tell, one after the other, and what
-//! is tried in something that is tried is read again for each: [`Postgres`] takes away the trial
-//! that any nested call asks for, and counts the steps of what is left, so that no text makes the
-//! parser go on without end. It also looks whether anybody waits for the tree.
+//! The engine's parser backtracks: where the syntax is ambiguous, it tries several readings, and
+//! nested trials repeat each other. [`Postgres`] disables the trial that every nested function call
+//! would cause, and limits the steps of the others, so that no text takes exponential time. It also
+//! checks whether the statement was cancelled.
 
 use std::cell::Cell;
 
@@ -16,20 +16,20 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use crate::error::{SqlError, SqlState};
 use crate::giving_up::is_given_up;
 
-/// How deep the parser follows what nests.
+/// Maximum nesting depth that the parser follows.
 const RECURSION_MAX: usize = 200;
 
-/// Expressions that the parser begins for each word, and beside that: what nests as clients write
-/// it is tried a few times.
+/// Maximum number of expressions that the parser starts: for each word, and in addition. Nested
+/// syntax that clients typically write is retried a few times.
 const STEPS_PER_WORD_MAX: usize = 16;
 const STEPS_BESIDE_MAX: usize = 20_000;
 
-/// Parses one whole statement.
+/// Parses one complete statement.
 pub(super) fn parse_statement(tokens: Vec<TokenWithSpan>) -> Result<Statement, SqlError> {
     parse_counting(tokens).0
 }
 
-/// The statement, and how many expressions the parser began for it.
+/// Parses a statement. Also returns the number of expressions that the parser started.
 fn parse_counting(tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, usize) {
     if let Some(error) = refused_words(&tokens) {
         return (Err(error), 0);
@@ -56,7 +56,7 @@ fn parse_counting(tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, u
     (crate::giving_up::check().and(statement), dialect.steps.get())
 }
 
-/// Words after another one, where they are a form that the parser does not know.
+/// Sequences of words whose syntax the parser does not support.
 const REFUSED: &[(&str, &[&str], &str)] = &[
     ("BETWEEN", &["SYMMETRIC", "ASYMMETRIC"], "BETWEEN SYMMETRIC"),
     ("EXCLUDE", &["CURRENT", "GROUP", "TIES", "NO"], "EXCLUDE in the frame of a window"),
@@ -82,8 +82,8 @@ fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {
     None
 }
 
-/// PostgreSQL's dialect as the parser knows it, but for names of arguments that are expressions:
-/// each argument would be read once as such a name, and once for itself.
+/// PostgreSQL's dialect of the parser, without named arguments whose name is an expression: with
+/// them, each argument would be parsed twice, as a name and as a value.
 #[derive(Debug)]
 struct Postgres {
     steps: Cell<usize>,
@@ -93,19 +93,20 @@ struct Postgres {
 const INNER: PostgreSqlDialect = PostgreSqlDialect {};
 
 impl Dialect for Postgres {
-    /// Whatever asks for PostgreSQL's is answered so.
+    /// Makes checks for PostgreSQL's dialect succeed.
     fn dialect(&self) -> std::any::TypeId {
         INNER.dialect()
     }
 
-    /// Counts; the expression is read as ever. Of all errors, this one alone ends trials too.
+    /// Counts expressions and leaves the parsing to the parser. This error is the only one that
+    /// also ends the parser's trials.
     fn parse_prefix(&self, _: &mut Parser) -> Option<Result<Expr, ParserError>> {
         self.steps.set(self.steps.get() + 1);
         let ends = self.steps.get() > self.steps_max || is_given_up();
         ends.then_some(Err(ParserError::RecursionLimitExceeded))
     }
 
-    /// `x NOT NULL` is no test in PostgreSQL, `x IS NOT NULL` is.
+    /// Rejects `x NOT NULL`: PostgreSQL supports only `x IS NOT NULL`.
     fn parse_infix(
         &self,
         parser: &mut Parser,
@@ -281,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// On a thread that has as much stack as those of a server.
+    /// Parses on a thread with the same stack size as in the server.
     fn parse(text: &str) -> (Result<Statement, SqlError>, usize) {
         let tokens = Tokenizer::new(&INNER, text).tokenize_with_location().expect("good words");
         crate::runtime().expect("threads").block_on(async move {
@@ -290,7 +291,7 @@ mod tests {
         })
     }
 
-    /// A text that has something in itself so often.
+    /// Nests `inner` `depth` times between `before` and `after`.
     fn nested(before: &str, inner: &str, after: &str, depth: usize) -> String {
         format!("select {}{inner}{}", before.repeat(depth), after.repeat(depth))
     }

@@ -1,18 +1,19 @@
-//! The text of statements, cut into words and checked before any of it is parsed.
+//! Tokenizes the text of statements, and enforces limits before parsing.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{SqlError, SqlState};
 
-/// Bytes of the text of one message.
+/// Maximum bytes of the text in one message.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Brackets in brackets, and operators of one statement: both become depth of what is planned.
+/// Maximum nesting of brackets, and maximum number of operators in a statement: both determine the
+/// depth of the plan.
 const NESTING_MAX: usize = 50;
 const OPERATOR_COUNT_MAX: usize = 500;
 
-/// Operators that are words: each may stand behind another one without a bracket.
+/// Keyword operators, each of which can follow another one without parentheses.
 const OPERATORS: &[&str] = &[
     "AND",
     "AT",
@@ -40,40 +41,39 @@ const OPERATORS: &[&str] = &[
     "XOR",
 ];
 
-/// The words of one statement, with the white space between them.
+/// The words of one statement, including white space.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Words(pub(crate) Vec<TokenWithSpan>);
 
 impl Words {
-    /// Those that are no white space and no comment.
+    /// Iterates over the words, without white space and comments.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Token> {
         self.0.iter().map(|it| &it.token).filter(|it| !matches!(it, Token::Whitespace(_)))
     }
 
-    /// Those of [`Words::iter`] in capital letters; empty where one is quoted or a sign. To be
-    /// gone through once: there are as many as a text of the greatest length has.
+    /// Iterates over [`Words::iter`] in upper case; an empty string for quoted words and symbols.
+    /// To be traversed once only: a text of the maximum length has many words.
     pub(crate) fn keywords(&self) -> impl Iterator<Item = String> {
         self.iter().map(keyword_of)
     }
 
-    /// The word at an index among those of [`Words::keywords`]; empty where it is not there.
+    /// Returns the item of [`Words::keywords`] at an index, or an empty string past the end.
     pub(crate) fn keyword(&self, index: usize) -> String {
         self.iter().nth(index).map(keyword_of).unwrap_or_default()
     }
 
-    /// The name at an index among those of [`Words::iter`]: letters that are not quoted are small
-    /// ones.
+    /// Returns the identifier at an index of [`Words::iter`], in lower case unless quoted.
     ///
     /// # Errors
-    /// No name is there.
+    /// The word is not an identifier.
     pub(crate) fn name(&self, index: usize) -> Result<String, SqlError> {
         name_of(self.iter().nth(index))
     }
 
-    /// Number of parameters: the largest number of `$1`, `$2`…
+    /// Number of parameters: the largest number in `$1`, `$2`….
     ///
     /// # Errors
-    /// One has a number that no client can send.
+    /// A number exceeds what clients can send.
     pub(crate) fn parameter_count(&self) -> Result<usize, SqlError> {
         let names = self.iter().filter_map(|it| match it {
             Token::Placeholder(name) => Some(name),
@@ -90,11 +90,11 @@ impl Words {
         Ok(count)
     }
 
-    /// The text again, as it can be parsed, with `parameter` in the place of each `$1`.
+    /// Formats the words as a text that can be parsed, and replaces each `$1` by `parameter`.
     pub(crate) fn source(&self, parameter: &dyn Fn(&str) -> String) -> String {
         let double = |text: &str, quote: char| text.replace(quote, &format!("{quote}{quote}"));
         let words = self.0.iter().map(|it| match &it.token {
-            // Of all these the text is known, and not how it was written.
+            // The tokenizer keeps the contents of these strings, not their notation.
             Token::SingleQuotedString(text)
             | Token::EscapedStringLiteral(text)
             | Token::UnicodeStringLiteral(text)
@@ -108,7 +108,7 @@ impl Words {
         words.collect()
     }
 
-    /// Text behind so many words.
+    /// Returns the rest after `count` words.
     pub(crate) fn after(&self, count: usize) -> Self {
         let mut left = count;
         let rest = self.0.iter().skip_while(|it| {
@@ -128,10 +128,10 @@ fn keyword_of(word: &Token) -> String {
     }
 }
 
-/// The name that a word is.
+/// Returns the identifier in a word.
 ///
 /// # Errors
-/// It is none.
+/// The word is not an identifier.
 pub(super) fn name_of(word: Option<&Token>) -> Result<String, SqlError> {
     match word {
         Some(Token::Word(word)) => Ok(match word.quote_style {
@@ -148,7 +148,7 @@ impl std::fmt::Display for Words {
     }
 }
 
-/// The statements of a text, without those that are empty.
+/// Splits a text into statements, without empty ones.
 pub(crate) fn split(text: &str) -> Result<Vec<Words>, SqlError> {
     if text.len() > TEXT_BYTES_MAX {
         let length = text.len();
@@ -164,7 +164,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<Words>, SqlError> {
         let token_span = token.span;
         match token.token {
             Token::SemiColon => statements.push(std::mem::take(&mut current)),
-            // They mean the same, and the parser knows them by this kind alone.
+            // These mean the same, and the parser recognizes only this kind.
             Token::UnicodeStringLiteral(text) | Token::NationalStringLiteral(text) => {
                 let token = Token::SingleQuotedString(text);
                 current.0.push(TokenWithSpan { token, span: token_span });
@@ -178,7 +178,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<Words>, SqlError> {
     Ok(statements)
 }
 
-/// Refuses what would be planned too deeply.
+/// Rejects statements whose plans would be too deep.
 fn check(words: &Words) -> Result<(), SqlError> {
     let too_complex = |what: String| Err(SqlError::new(SqlState::TOO_COMPLEX, what));
     check_numbers(words)?;
@@ -224,7 +224,7 @@ fn check(words: &Words) -> Result<(), SqlError> {
     }
 }
 
-/// Refuses what PostgreSQL reads in no number and as no operator.
+/// Rejects numbers and operators that PostgreSQL does not accept.
 fn check_numbers(words: &Words) -> Result<(), SqlError> {
     for (index, word) in words.0.iter().enumerate() {
         let what = match &word.token {

@@ -1,11 +1,11 @@
-//! Statements that begin and end transactions, set what they may do, and keep places in them.
+//! Parsing of statements that start and end transactions, set their modes, and manage savepoints.
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::text::Words;
 use crate::error::{SqlError, SqlState};
 
-/// Access of a transaction. Isolation can be asked for too: there is one level.
+/// Access mode of a transaction. Isolation levels are accepted too, but only one exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     ReadOnly,
@@ -13,7 +13,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Value of a parameter.
+    /// Returns the value of the parameter `transaction_read_only`.
     pub(crate) const fn as_switch(self) -> &'static str {
         match self {
             Self::ReadOnly => "on",
@@ -22,14 +22,14 @@ impl Access {
     }
 }
 
-/// Chain of transactions: with it another of the same kind begins where one ends.
+/// AND CHAIN: whether a new transaction with the same modes starts after the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chain {
     Yes,
     No,
 }
 
-/// A place in a transaction, by its name.
+/// A savepoint command, with the savepoint's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Savepoint {
     Set(String),
@@ -37,7 +37,7 @@ pub(crate) enum Savepoint {
     RollBackTo(String),
 }
 
-/// `BEGIN [WORK | TRANSACTION] [mode, …]`, and `START TRANSACTION`.
+/// Parses `BEGIN [WORK | TRANSACTION] [mode, …]`, and `START TRANSACTION`.
 pub(super) fn read_begin(words: &Words) -> Result<Option<Access>, SqlError> {
     let at = match (words.keyword(0).as_str(), words.keyword(1).as_str()) {
         ("START", "TRANSACTION") | ("BEGIN", "TRANSACTION" | "WORK") => 2,
@@ -47,7 +47,7 @@ pub(super) fn read_begin(words: &Words) -> Result<Option<Access>, SqlError> {
     read_modes(words, at)
 }
 
-/// Modes of a transaction, with or without commas between them.
+/// Parses transaction modes, with or without commas between them.
 pub(super) fn read_modes(words: &Words, from: usize) -> Result<Option<Access>, SqlError> {
     let (mut at, mut access) = (from, None);
     let tokens: Vec<&Token> = words.iter().collect();
@@ -79,7 +79,7 @@ pub(super) fn read_modes(words: &Words, from: usize) -> Result<Option<Access>, S
     Ok(access)
 }
 
-/// Words behind COMMIT or ROLLBACK: `[WORK | TRANSACTION] [AND [NO] CHAIN]`.
+/// Parses the words after COMMIT or ROLLBACK: `[WORK | TRANSACTION] [AND [NO] CHAIN]`.
 pub(super) fn read_end(words: &Words) -> Result<Chain, SqlError> {
     let mut at = behind_noise(words);
     let chain = match [&*words.keyword(at), &*words.keyword(at + 1), &*words.keyword(at + 2)] {
@@ -96,7 +96,7 @@ pub(super) fn read_end(words: &Words) -> Result<Chain, SqlError> {
     end_at(words, at).map(|()| chain)
 }
 
-/// `ROLLBACK [WORK | TRANSACTION] TO [SAVEPOINT] name`; `None` of one that ends all.
+/// Parses `ROLLBACK [WORK | TRANSACTION] TO [SAVEPOINT] name`. Returns `None` for a full ROLLBACK.
 pub(super) fn read_rollback_to(words: &Words) -> Result<Option<Savepoint>, SqlError> {
     let at = behind_noise(words);
     if words.keyword(at) != "TO" {
@@ -105,18 +105,18 @@ pub(super) fn read_rollback_to(words: &Words) -> Result<Option<Savepoint>, SqlEr
     named(words, at + 1).map(|name| Some(Savepoint::RollBackTo(name)))
 }
 
-/// `SAVEPOINT name`.
+/// Parses `SAVEPOINT name`.
 pub(super) fn read_savepoint(words: &Words) -> Result<Savepoint, SqlError> {
     let name = words.name(1)?;
     end_at(words, 2).map(|()| Savepoint::Set(name))
 }
 
-/// `RELEASE [SAVEPOINT] name`.
+/// Parses `RELEASE [SAVEPOINT] name`.
 pub(super) fn read_release(words: &Words) -> Result<Savepoint, SqlError> {
     named(words, 1).map(Savepoint::Release)
 }
 
-/// `[SAVEPOINT] name` at the end of a statement.
+/// Parses `[SAVEPOINT] name` at the end of a statement.
 fn named(words: &Words, at: usize) -> Result<String, SqlError> {
     let has_more = words.iter().nth(at + 1).is_some();
     let at = at + usize::from(words.keyword(at) == "SAVEPOINT" && has_more);

@@ -1,4 +1,5 @@
-//! Variables that clients set and show: few of them change anything here, and drivers send many.
+//! Run-time parameters that clients set and show. Drivers send many, of which few have an effect
+//! here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use super::transaction::{Access, read_modes};
 use crate::engine::{ON_BEHALF_OF, READ_ONLY, SERVER_VERSION, TRANSACTION_READ_ONLY, switch};
 use crate::error::{SqlError, SqlState};
 
-/// Names are not longer, and so many are kept that are not known here.
+/// Limits: length of names and values, and number of unknown parameters stored.
 const NAME_BYTES_MAX: usize = 63;
 const VALUE_BYTES_MAX: usize = 1_000;
 const OTHER_COUNT_MAX: usize = 100;
 
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
 
-/// Those that a client is told of when it connects, and when they change.
+/// Parameters reported to the client after the login and when they change.
 const REPORTED: [&str; 9] = [
     "application_name",
     "client_encoding",
@@ -31,7 +32,7 @@ const REPORTED: [&str; 9] = [
     "TimeZone",
 ];
 
-/// Names in small letters, and values that never change.
+/// Lower-case names of read-only parameters, and their values.
 const FIXED: [(&str, &str); 9] = [
     ("client_encoding", "UTF8"),
     ("integer_datetimes", "on"),
@@ -44,7 +45,7 @@ const FIXED: [(&str, &str); 9] = [
     ("transaction_isolation", "read committed"),
 ];
 
-/// Names in small letters, and what they are until a client sets them.
+/// Lower-case names and default values of parameters.
 const DEFAULTS: [(&str, &str); 10] = [
     ("application_name", ""),
     ("bytea_output", "hex"),
@@ -62,16 +63,16 @@ const DEFAULTS: [(&str, &str); 10] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
     pub(crate) name: String,
-    /// `None`: what it was when the client connected.
+    /// `None` resets to the value at the login.
     pub(crate) value: Option<String>,
     pub(crate) scope: Scope,
 }
 
-/// Scope for which a value that is set stays.
+/// Scope of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Session,
-    /// Up to the end of the transaction: with this in front of its name, as it was said.
+    /// Until the end of the transaction. Holds the statement's words for warnings.
     Transaction(&'static str),
 }
 
@@ -79,7 +80,7 @@ impl Assignment {
     pub(crate) fn read(words: &Words) -> Result<Self, SqlError> {
         let syntax = || SqlError::new(SqlState::SYNTAX, "SET takes a name and a value");
         let first = words.keyword(1);
-        // SET SESSION AUTHORIZATION and such have no equals sign.
+        // SET SESSION AUTHORIZATION and similar statements have no equals sign.
         let at = if matches!(first.as_str(), "SESSION" | "LOCAL") { 2 } else { 1 };
         let scope = match first.as_str() {
             "LOCAL" => Scope::Transaction("SET LOCAL"),
@@ -129,7 +130,8 @@ impl Assignment {
         Ok(Self { name, value: (!is_default).then_some(value), scope })
     }
 
-    /// What modes of transactions set of this parameter. Of isolation there is one level.
+    /// Returns the assignment for transaction modes: the access mode, or the isolation level, of
+    /// which only one exists.
     fn of_modes(access: Option<Access>, name: &str, scope: Scope) -> Self {
         match access {
             Some(access) => {
@@ -141,13 +143,13 @@ impl Assignment {
     }
 }
 
-/// Variables of one connection.
+/// Run-time parameters of one connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Variables {
     now: Values,
-    /// When the client connected.
+    /// Values at the login.
     first: Arc<Values>,
-    /// Of the transaction that is open, if one is or it was said.
+    /// Access mode of the open transaction, explicit or implicit. `None` if the default applies.
     access: Option<Access>,
 }
 
@@ -155,7 +157,7 @@ pub(crate) struct Variables {
 struct Values {
     set: BTreeMap<String, String>,
     statement_time: Option<Duration>,
-    /// Whether the client has set that itself.
+    /// True if the client has set the timeout.
     is_time_set: bool,
 }
 
@@ -165,27 +167,27 @@ impl Variables {
         Self { first: Arc::new(now.clone()), now, access: None }
     }
 
-    /// Takes what was set up to now, when the client connected, as what RESET goes back to.
+    /// Saves the current values as those that RESET restores.
     pub(crate) fn begin_session(&mut self) {
         self.first = Arc::new(self.now.clone());
     }
 
-    /// Goes back to that.
+    /// Restores the values saved by [`Self::begin_session`].
     pub(crate) fn reset_all(&mut self) {
         self.now = self.first.as_ref().clone();
     }
 
-    /// Begins a transaction, which may do that, or what is the default of those.
+    /// Starts a transaction with an access mode, or with the default one.
     pub(crate) fn begin_transaction(&mut self, access: Option<Access>) {
         self.access = Some(access.unwrap_or_else(|| self.default_access()));
     }
 
-    /// Ends it; returns whether it was said what it may do.
+    /// Ends the transaction. Returns whether it had an access mode of its own.
     pub(crate) fn end_transaction(&mut self) -> bool {
         self.access.take().is_some()
     }
 
-    /// Access of the open transaction, or of each statement alone.
+    /// Returns the access mode of the open transaction, else the default one.
     pub(crate) fn access(&self) -> Access {
         self.access.unwrap_or_else(|| self.default_access())
     }
@@ -195,17 +197,17 @@ impl Variables {
         if only_reads { Access::ReadOnly } else { Access::ReadWrite }
     }
 
-    /// Time that a statement may run; `None` is without end.
+    /// Returns the statement timeout; `None` means no limit.
     pub(crate) fn statement_time(&self) -> Option<Duration> {
         self.now.statement_time
     }
 
-    /// The same of a live query, which ends by itself only where the client has said so.
+    /// Returns the timeout of a live query, which only applies if the client has set it.
     pub(crate) fn live_time(&self) -> Option<Duration> {
         self.now.statement_time.filter(|_| self.now.is_time_set)
     }
 
-    /// Sets it.
+    /// Sets a parameter.
     pub(crate) fn set(&mut self, assignment: &Assignment) -> Result<(), SqlError> {
         let Assignment { name, value, .. } = assignment;
         let invalid = |value: &str| {
@@ -281,7 +283,7 @@ impl Variables {
         self.now.set.get(&name).cloned().or_else(|| known.map(|it| it.1.to_owned()))
     }
 
-    /// All that are known, by their names in small letters.
+    /// Returns all known parameters by their lower-case names.
     pub(crate) fn all(&self) -> BTreeMap<String, String> {
         let known = FIXED.iter().chain(&DEFAULTS).map(|it| it.0);
         let set = self.now.set.keys().map(String::as_str);
@@ -296,13 +298,13 @@ impl Variables {
         })
     }
 
-    /// Those that a client is told of.
+    /// Returns the parameters reported to clients.
     pub(crate) fn reported(&self) -> impl Iterator<Item = (&'static str, String)> {
         REPORTED.iter().map(|name| (*name, self.get(name).unwrap_or_default()))
     }
 }
 
-/// Whether a zone is UTC by another name.
+/// Returns whether a time zone is an alias of UTC.
 fn is_utc(zone: &str) -> bool {
     const NAMES: &[&str] = &["utc", "gmt", "uct", "zulu", "z", "universal", "greenwich", "local"];
     let zone = zone.trim().to_ascii_lowercase();
@@ -312,7 +314,7 @@ fn is_utc(zone: &str) -> bool {
         || !offset.is_empty() && offset.len() <= 5 && offset.bytes().all(|it| b"0:".contains(&it))
 }
 
-/// Milliseconds, or with a unit; `Some(None)` is 0, no limit.
+/// Parses a time in milliseconds, or with a unit. `Some(None)` is 0: no limit.
 fn read_time(text: &str) -> Option<Option<Duration>> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

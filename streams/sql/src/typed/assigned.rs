@@ -1,5 +1,5 @@
-//! Values of a query as those of the column that they are inserted into: as PostgreSQL assigns
-//! them, or an error with its code.
+//! Assignment casts: converts values of a query to the type of the column that they are inserted
+//! into, as PostgreSQL does, or fails with its error code.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use live_queries::Type;
 use crate::error::{SqlError, SqlState};
 use crate::wire::{PgType, bytea_of, put_texts};
 
-/// A column that takes values.
+/// A target column.
 #[derive(Clone, Copy)]
 pub(crate) struct Assigned<'a> {
     pub(crate) name: &'a str,
@@ -26,10 +26,10 @@ pub(crate) struct Assigned<'a> {
 }
 
 impl Assigned<'_> {
-    /// The values as those of the column.
+    /// Casts values to the type of the column.
     ///
     /// # Errors
-    /// The types do not fit, or a value does not.
+    /// The types are incompatible, or a value is invalid.
     pub(crate) fn of(&self, array: &ArrayRef) -> Result<ArrayRef, SqlError> {
         let from = array.data_type();
         let is_text = from.is_string() || *from == DataType::Null;
@@ -77,7 +77,7 @@ impl Assigned<'_> {
             }
             Type::Text | Type::Unknown => match from {
                 DataType::Utf8View | DataType::BinaryView => ArrayRef::clone(array),
-                // As the cast writes truth, and not as a client gets it.
+                // Booleans are cast to `true` and `false`, unlike the output format for clients.
                 _ if is_text || *from == DataType::Boolean => to(&DataType::Utf8View)?,
                 DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => {
                     to(&DataType::BinaryView)?
@@ -96,7 +96,7 @@ impl Assigned<'_> {
         })
     }
 
-    /// What the values are written as.
+    /// Formats the values as text.
     fn texts(&self, array: &ArrayRef) -> Result<ArrayRef, SqlError> {
         let mut texts: Vec<Option<String>> = Vec::with_capacity(array.len());
         let put = put_texts(array, &mut |text| {
@@ -106,7 +106,7 @@ impl Assigned<'_> {
         Ok(Arc::new(StringViewArray::from_iter(texts)))
     }
 
-    /// Whole numbers; others are rounded to the next one.
+    /// Converts to integers. Fractions are rounded to the nearest integer.
     fn integers(&self, array: &ArrayRef) -> Result<Int64Array, SqlError> {
         let from = array.data_type();
         let out_of_range = || self.out_of_range();
@@ -129,7 +129,7 @@ impl Assigned<'_> {
             return Ok(integers.as_primitive::<Int64Type>().clone());
         }
         if matches!(from, DataType::Decimal128(..)) {
-            // Which rounds halves away from zero.
+            // The cast rounds half away from zero.
             let whole = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
             let whole = cast(array, &whole).map_err(|_| out_of_range())?;
             let narrow = |it: i128| i64::try_from(it).map_err(|_| out_of_range());
@@ -163,7 +163,7 @@ impl Assigned<'_> {
         Ok(number)
     }
 
-    /// Unix microseconds.
+    /// Parses a time as Unix microseconds.
     fn time_us(&self, text: &str) -> Result<i64, SqlError> {
         let one: ArrayRef = Arc::new(StringViewArray::from(vec![text.trim()]));
         let time = cast(&one, &microseconds()).ok();
@@ -215,7 +215,7 @@ fn microseconds() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
 }
 
-/// Whatever does not fit is an error.
+/// Casts strictly: an invalid value is an error, not NULL.
 fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(array, to, &options)
@@ -229,7 +229,8 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// Whether it is written as a time, whatever its numbers are: `2026-02-30 25:00`.
+/// Returns whether a text has the syntax of a time, even with numbers out of range: `2026-02-30
+/// 25:00`.
 fn has_digits_of_time(text: &str) -> bool {
     let is_number = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
     let (date, clock) = text.split_once([' ', 'T']).unwrap_or((text, ""));

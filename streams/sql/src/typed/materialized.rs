@@ -1,6 +1,6 @@
-//! Materialized view as a table: the columns of its query, over its current values.
+//! Materialized view as a table: the columns of its query over its current values.
 //!
-//! It is read from the definition each time, and nothing else is kept.
+//! It is derived from the definition on each use. No other state is stored.
 
 use live_queries::{
     ColumnSource, OutputColumn, Paths, Query, Statement, Table, TableColumn, Type, parse_statement,
@@ -10,9 +10,9 @@ use crate::definition::{Definition, DefinitionKind, table_of};
 use crate::error::SqlError;
 use crate::host::Host;
 
-/// A materialized view. It has the name of its topic.
+/// A materialized view. Its topic has the same name.
 pub(crate) struct MaterializedView {
-    /// Table of the columns of its query; where that passes whole records, of those of records.
+    /// Table with the columns of its query, or those of records if the query passes whole records.
     pub(crate) table: Table,
     /// True if the columns are those of records.
     pub(crate) is_of_records: bool,
@@ -21,14 +21,14 @@ pub(crate) struct MaterializedView {
 }
 
 impl MaterializedView {
-    /// The view of this name, if its topic is there.
+    /// Returns the view of this name, if its topic exists.
     pub(crate) fn find(host: &dyn Host, name: &str) -> Option<Self> {
         let found = host.definition(name).filter(|it| it.kind == DefinitionKind::View)?;
         (host.topic(name).is_some() && host.keeps_values(name)).then(|| Self::of(&found))
     }
 
-    /// What cannot be read, because another version of the program kept it, has the columns of
-    /// records.
+    /// Derives the view from its definition. If the definition is not readable, because another
+    /// version of the program stored it, the view has the columns of records.
     fn of(definition: &Definition) -> Self {
         let name = &definition.name;
         Self::read(definition).unwrap_or_else(|error| {
@@ -58,7 +58,8 @@ impl MaterializedView {
     }
 }
 
-/// The columns of a view; `None` where its values are those of the source, or cannot be told apart.
+/// Returns the columns of a view, or `None` if its values are those of the source, or column names
+/// repeat.
 fn columns(query: &Query) -> Option<Vec<TableColumn>> {
     if query.repeated_name().is_some() {
         return None;
@@ -66,7 +67,8 @@ fn columns(query: &Query) -> Option<Vec<TableColumn>> {
     let is_grouped = query.is_grouped();
     let columns =
         query.columns().iter().enumerate().map(|(index, OutputColumn { name, data_type })| {
-            // As derived records are made: of a group all are in the value, else these are not.
+            // Matches how derived records are built: with grouping, all columns are in the value;
+            // otherwise these are not.
             let source = match name.as_str() {
                 "value" if !is_grouped => return None,
                 "key" if !is_grouped => ColumnSource::Key,
@@ -74,7 +76,7 @@ fn columns(query: &Query) -> Option<Vec<TableColumn>> {
                 "headers" if !is_grouped => ColumnSource::Headers,
                 _ => ColumnSource::Field { name: name.clone(), is_whole: query.is_whole(index) },
             };
-            // There they are text.
+            // In a JSON value these types are text.
             let data_type = match data_type {
                 Type::Bytea | Type::Unknown => Type::Text,
                 other => *other,

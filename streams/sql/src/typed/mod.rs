@@ -1,4 +1,4 @@
-//! Tables of typed columns over a topic whose values are JSON: what `CREATE TABLE` declares, and
+//! Tables with typed columns over a topic with JSON values: those declared by `CREATE TABLE`, and
 //! materialized views.
 
 mod assigned;

@@ -1,4 +1,4 @@
-//! Rows of typed tables become JSON objects.
+//! Conversion of rows of typed tables to JSON objects.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use super::assigned::Assigned;
 use super::table::TypedColumn;
 use crate::error::{SqlError, SqlState};
 
-/// A value of a column: as JSON, and the text that `->>` would give of it.
+/// Value of a column: as JSON, and as the text that `->>` returns for it.
 pub(crate) struct Field {
     pub(crate) json: String,
     pub(crate) text: String,
 }
 
-/// An object, whose members have the order in which they came.
+/// A JSON object whose members keep their insertion order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object(Vec<(String, Member)>);
 
@@ -28,8 +28,8 @@ enum Member {
 }
 
 impl Object {
-    /// Sets what lies at the end of a path of names. Paths of one table never lead through another
-    /// one's end.
+    /// Sets the value at the end of a path of names. Within a table, no path is a prefix of
+    /// another.
     pub(crate) fn put(&mut self, path: &[Step], json: String) {
         let Some((Step::Key(name), rest)) = path.split_first() else { return };
         let known = self.0.iter().position(|it| it.0 == *name);
@@ -66,7 +66,7 @@ fn quoted(text: &str) -> String {
 }
 
 impl TypedColumn {
-    /// The values of a column that a query gave; `None` for NULL.
+    /// Converts the values of a column of the source query. `None` is NULL.
     pub(crate) fn fields(&self, array: &ArrayRef) -> Result<Vec<Option<Field>>, SqlError> {
         let invalid = |why: String| {
             let what = format!("invalid value for column {:?}: {why}", self.name);
@@ -90,7 +90,7 @@ impl TypedColumn {
                 Type::Numeric if serde_json::from_str::<serde_json::Number>(&text).is_err() => {
                     return Err(invalid(format!("{text:?} is no number")));
                 }
-                // Also a number that came as a text.
+                // Includes numbers given as text.
                 _ => match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
                     Ok(_) => text.clone(),
                     Err(error) => return Err(invalid(format!("{text:?} is no JSON: {error}"))),

@@ -1,4 +1,4 @@
-//! Reads `CREATE TABLE name (column type [PATH '$.path'], …) WITH (topic = '…', …)`.
+//! Parses `CREATE TABLE name (column type [PATH '$.path'], …) WITH (topic = '…', …)`.
 
 use datafusion::sql::sqlparser::ast::{
     DataType as SqlType, ExactNumberInfo, Ident, ObjectNamePart, TimezoneInfo,
@@ -14,18 +14,18 @@ use super::table::{OnError, TypedColumn, TypedTable};
 use crate::definition::CURRENT_SUFFIX;
 use crate::error::{SqlError, SqlState};
 
-/// The schema of tables.
+/// Schema of tables.
 const SCHEMA: &str = "public";
 
-/// Columns of one table.
+/// Maximum number of columns of a table.
 const COLUMN_COUNT_MAX: usize = 500;
 
 impl TypedTable {
-    /// Reads the statement that declares a table.
+    /// Parses a CREATE TABLE statement.
     pub(crate) fn parse(statement: &str) -> Result<Self, SqlError> {
         let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(statement)?;
         parser.expect_keywords(&[Keyword::CREATE, Keyword::TABLE])?;
-        // Whether it may be there already is for the caller.
+        // The caller handles IF NOT EXISTS.
         let _ = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
         let name = table_name(&mut parser)?;
         parser.expect_token(&Token::LParen)?;
@@ -116,7 +116,7 @@ impl TypedTable {
     }
 }
 
-/// A column as it is written.
+/// A column as written.
 struct Parsed {
     name: String,
     sql_type: SqlType,
@@ -188,7 +188,7 @@ fn table_name(parser: &mut Parser<'_>) -> Result<String, SqlError> {
     }
 }
 
-/// Letters that are not quoted are small ones.
+/// Folds unquoted identifiers to lower case.
 fn folded(name: &Ident) -> String {
     match name.quote_style {
         Some(_) => name.value.clone(),

@@ -1,13 +1,13 @@
-//! Paths into JSON, as `PATH` has them: `$.quote.bid`, `$."a name".list[0]`.
+//! JSON paths in the syntax of `PATH`: `$.quote.bid`, `$."a name".list[0]`.
 
 use live_queries::Step;
 
 use crate::error::{SqlError, SqlState};
 
-/// Steps of one path.
+/// Maximum number of steps of a path.
 const STEP_COUNT_MAX: usize = 20;
 
-/// The steps of a path; there is one at least.
+/// Parses a path. It has at least one step.
 pub(super) fn read(text: &str) -> Result<Vec<Step>, SqlError> {
     let wrong = || {
         let what = format!("invalid path {text:?}");

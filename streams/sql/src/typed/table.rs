@@ -1,4 +1,4 @@
-//! Table of typed columns.
+//! Typed tables.
 
 use live_queries::{ColumnSource, Step, Table, TableColumn, TableKind, Type};
 
@@ -11,13 +11,13 @@ pub(crate) struct TypedTable {
     pub(crate) topic: String,
     pub(crate) kind: TableKind,
     pub(crate) on_error: OnError,
-    /// The column whose text becomes the key of what is inserted.
+    /// Column whose text becomes the key of inserted records.
     pub(crate) key: Option<String>,
-    /// Those that are declared.
+    /// Declared columns.
     pub(crate) columns: Vec<TypedColumn>,
 }
 
-/// A column: where it lies in the value, and the type that its text is cast to.
+/// A column: its path in the value, and the type that its text is cast to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TypedColumn {
     pub(crate) name: String,
@@ -25,11 +25,11 @@ pub(crate) struct TypedColumn {
     pub(crate) data_type: Type,
 }
 
-/// Treatment of a field that does not fit the type of its column.
+/// Handling of a field that does not have the type of its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnError {
     Null,
-    /// An error of the query that asks for the column.
+    /// Fails queries that use the column.
     Fail,
 }
 
@@ -42,7 +42,7 @@ impl TypedTable {
         self.columns.iter().position(|it| it.name == name)
     }
 
-    /// The table as live queries see it: the declared columns, then those of records that have
+    /// Returns the table for live queries: the declared columns, then the columns of records with
     /// other names.
     pub(crate) fn live(&self) -> Table {
         let mut table = match self.kind {
@@ -64,7 +64,7 @@ impl TypedTable {
         table
     }
 
-    /// Refuses a table whose rows are no objects that can be made.
+    /// Rejects inserts into a table whose rows cannot be converted to objects.
     ///
     /// # Errors
     /// A path leads into a list, or through a field that is a column itself.

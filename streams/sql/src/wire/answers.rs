@@ -1,4 +1,4 @@
-//! Messages that clients get.
+//! Messages from the server.
 
 use bytes::{BufMut, BytesMut};
 use datafusion::arrow::datatypes::Schema;
@@ -6,7 +6,7 @@ use datafusion::arrow::datatypes::Schema;
 use crate::error::SqlError;
 use crate::wire::types::{Format, Formats, PgType};
 
-/// Where a connection is with its transaction, as ReadyForQuery says it.
+/// Transaction status in ReadyForQuery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TransactionState {
     #[default]
@@ -25,7 +25,7 @@ impl TransactionState {
     }
 }
 
-/// Messages to a client that were not sent yet.
+/// Messages not sent to the client yet.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(pub(crate) BytesMut);
 
@@ -34,7 +34,7 @@ impl Answers {
         self.message(b'R', |out| out.put_i32(0));
     }
 
-    /// Asks for a login by one of these mechanisms of SASL.
+    /// AuthenticationSASL: requests a login with one of these SASL mechanisms.
     pub(crate) fn authentication_sasl(&mut self, mechanisms: &[&str]) {
         self.message(b'R', |out| {
             out.put_i32(10);
@@ -57,7 +57,7 @@ impl Answers {
         });
     }
 
-    /// Says that minor versions of the protocol after 0 are not spoken.
+    /// NegotiateProtocolVersion: only minor version 0 is supported.
     pub(crate) fn negotiate_protocol(&mut self) {
         self.message(b'v', |out| {
             out.put_i32(3 << 16);
@@ -124,7 +124,7 @@ impl Answers {
             for (index, field) in schema.fields().iter().enumerate() {
                 let pg_type = PgType::of(field);
                 put_text(out, field.name());
-                // No table and no column of one.
+                // Table OID and column number: none.
                 out.put_i32(0);
                 out.put_i16(0);
                 out.put_u32(pg_type.oid);
@@ -139,7 +139,7 @@ impl Answers {
         self.copy_begins(b'H', column_count, format);
     }
 
-    /// Says that a copy is waited for.
+    /// CopyInResponse.
     pub(crate) fn copy_in(&mut self, column_count: usize, format: Format) {
         self.copy_begins(b'G', column_count, format);
     }
@@ -193,13 +193,13 @@ impl Answers {
     }
 }
 
-/// Kind, length, and what `fill` puts.
+/// Appends a message: type byte, length, and the body that `fill` appends.
 pub(crate) fn put_message(out: &mut BytesMut, kind: u8, fill: impl FnOnce(&mut BytesMut)) {
     out.put_u8(kind);
     put_with_length(out, 4, fill);
 }
 
-/// A length that counts `own` bytes of itself, and what `fill` puts.
+/// Appends a length that includes `own` bytes of itself, and the body that `fill` appends.
 pub(crate) fn put_with_length(out: &mut BytesMut, own: usize, fill: impl FnOnce(&mut BytesMut)) {
     let at = out.len();
     out.put_i32(0);
@@ -208,7 +208,7 @@ pub(crate) fn put_with_length(out: &mut BytesMut, own: usize, fill: impl FnOnce(
     out[at..at + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// A text ends with a zero byte, so it must hold none.
+/// Appends a zero-terminated text, truncated at the first zero byte.
 fn put_text(out: &mut BytesMut, text: &str) {
     let end = text.bytes().position(|byte| byte == 0).unwrap_or(text.len());
     out.put_slice(&text.as_bytes()[..end]);

@@ -1,8 +1,8 @@
-//! Arrays as PostgreSQL writes them.
+//! PostgreSQL's text format of arrays.
 
 use crate::error::{SqlError, SqlState};
 
-/// The elements of an array as PostgreSQL writes it, `{a,"b c",NULL}`, in one dimension.
+/// Parses a one-dimensional array literal: `{a,"b c",NULL}`.
 pub(crate) fn array_elements(text: &str) -> Result<Vec<Option<String>>, SqlError> {
     let malformed = || {
         let what = format!("malformed array literal: {text:?}");

@@ -1,4 +1,4 @@
-//! Rows of a copy that goes out: text, CSV, or binary.
+//! Encoding of COPY TO rows: text, CSV, or binary.
 
 use bytes::{BufMut, BytesMut};
 use live_queries::CopyFormat;
@@ -7,19 +7,19 @@ use super::answers::Answers;
 use super::copy_form::{CopyForm, CopyHeader};
 use super::types::Format;
 
-/// What a binary copy begins with: a signature, no flags, and nothing more.
+/// Header of a binary copy: signature, no flags, no extension.
 const BINARY_START: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
-/// A copy that goes out.
+/// Encoder of a COPY TO.
 #[derive(Debug)]
 pub(crate) struct CopyOut {
     form: CopyForm,
-    /// What stands before the first row, in one message with it: clients look for it there.
+    /// Bytes sent in one message with the first row, where clients expect them.
     start: &'static [u8],
 }
 
 impl CopyOut {
-    /// Says that a copy of columns with these names comes.
+    /// Starts a COPY TO with these column names.
     pub(crate) fn begin(answers: &mut Answers, names: &[&str], form: CopyForm) -> Self {
         let start = if form.format == CopyFormat::Binary { BINARY_START } else { &[] };
         let has_header = form.header != CopyHeader::None;
@@ -34,12 +34,12 @@ impl CopyOut {
         copy
     }
 
-    /// In what format its values are.
+    /// Returns the format of values.
     pub(crate) fn value_format(&self) -> Format {
         self.form.value_format()
     }
 
-    /// Says that it is over.
+    /// Ends the COPY TO.
     pub(crate) fn end(mut self, answers: &mut Answers) {
         if self.form.format == CopyFormat::Binary {
             let start = std::mem::take(&mut self.start);
@@ -52,7 +52,7 @@ impl CopyOut {
     }
 }
 
-/// Appends a row; `put` appends the value of a column, or says that it is NULL by `false`.
+/// Appends a row. `put` appends the value of a column, or returns `false` for NULL.
 pub(crate) fn put_copy_row(
     answers: &mut Answers,
     column_count: usize,
@@ -82,7 +82,7 @@ pub(crate) fn put_copy_row(
     });
 }
 
-/// A value behind its length, which is -1 for NULL.
+/// Appends a value after its length, which is -1 for NULL.
 fn put_binary(column: usize, put: &dyn Fn(usize, &mut BytesMut) -> bool, out: &mut BytesMut) {
     let begin = out.len();
     out.put_i32(-1);
@@ -92,16 +92,16 @@ fn put_binary(column: usize, put: &dyn Fn(usize, &mut BytesMut) -> bool, out: &m
     }
 }
 
-/// Whether a byte stands behind a backslash in the text format.
+/// Returns whether a byte is escaped by a backslash in the text format.
 const fn is_escaped(byte: u8, delimiter: u8) -> bool {
-    // \b, \t, \n, \v, \f and \r have the numbers from 8 to 13.
+    // \b, \t, \n, \v, \f and \r are the bytes 8 to 13.
     matches!(byte, 8..=13) || byte == b'\\' || byte == delimiter
 }
 
-/// Escapes the value that begins at `begin` and ends `out`.
+/// Escapes the value that starts at `begin` in `out`.
 fn escape(out: &mut BytesMut, begin: usize, delimiter: u8) {
     let value = &out[begin..];
-    // Without an end before the last byte, so that several are looked at in one step.
+    // No early exit, so that the loop is vectorized.
     if !value.iter().fold(false, |found, &it| found | is_escaped(it, delimiter)) {
         return;
     }
@@ -113,15 +113,15 @@ fn escape(out: &mut BytesMut, begin: usize, delimiter: u8) {
         }
         out.put_u8(match byte {
             8..=13 if byte != delimiter => b"btnvfr"[usize::from(byte - 8)],
-            // A delimiter among them is known by its letter too.
+            // A tab as the delimiter is escaped by its letter too.
             b'\t' => b't',
             plain => plain,
         });
     }
 }
 
-/// Puts the value that begins at `begin` and ends `out` in quotes where it could be mistaken: for
-/// NULL, or, as the single column, for the old end `\.`.
+/// Quotes the value that starts at `begin` in `out` if it is ambiguous: it contains special
+/// characters, equals the text of NULL, or, as the only column, is the end marker `\.`.
 fn quote(out: &mut BytesMut, begin: usize, (form, column_count): (&CopyForm, usize)) {
     let value = &out[begin..];
     let is_special =
@@ -155,7 +155,7 @@ mod tests {
         put_copy_row(&mut answers, values.len(), &mut copy, &|column, out| {
             values[column].inspect(|it| out.put_slice(it.as_bytes())).is_some()
         });
-        // Kind and length.
+        // Skip message type and length.
         assert_eq!(&answers.0[5..], expected);
     }
 

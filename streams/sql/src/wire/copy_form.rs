@@ -1,20 +1,20 @@
-//! Form of the rows of a copy, in both directions.
+//! Options of a COPY's format, for both directions.
 
 use live_queries::CopyFormat;
 
 use super::types::Format;
 
-/// First row of a copy.
+/// Header line of a COPY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyHeader {
     None,
-    /// It has the names of the columns.
+    /// Column names.
     Names,
-    /// The same, and what comes in is refused where they are others.
+    /// Column names, which are verified on input.
     Match,
 }
 
-/// Form of a copy's rows.
+/// Format options of a COPY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyForm {
     pub(crate) format: CopyFormat,
@@ -22,14 +22,14 @@ pub(crate) struct CopyForm {
     pub(crate) delimiter: u8,
     /// Text of NULL.
     pub(crate) null: String,
-    /// Quotes of CSV.
+    /// Quote character of CSV.
     pub(crate) quote: u8,
-    /// Byte before a quote, and before itself, in quotes of CSV.
+    /// Character before a quote character, or before itself, within quoted CSV values.
     pub(crate) escape: u8,
 }
 
 impl CopyForm {
-    /// In what format its values are.
+    /// Returns the format of values.
     pub(crate) fn value_format(&self) -> Format {
         match self.format {
             CopyFormat::Text | CopyFormat::Csv => Format::Text,
@@ -37,7 +37,7 @@ impl CopyForm {
         }
     }
 
-    /// The form of a format whose options are not given.
+    /// Returns a format with default options.
     pub(crate) fn of(format: CopyFormat) -> Self {
         let is_csv = format == CopyFormat::Csv;
         Self {

@@ -1,6 +1,6 @@
-//! Rows of a copy that comes in, cut out of its bytes: text, CSV, or binary.
+//! Splits the data of a COPY FROM into rows: text, CSV, or binary.
 //!
-//! Bytes are looked at once, however they are cut into messages.
+//! Each byte is scanned once, regardless of message boundaries.
 
 use bytes::{Buf, Bytes, BytesMut};
 use live_queries::CopyFormat;
@@ -9,18 +9,18 @@ use super::copy_form::{CopyForm, CopyHeader};
 use super::types::Format;
 use crate::error::{SqlError, SqlState};
 
-/// Bytes of one row, and of what was not cut into rows yet.
+/// Maximum bytes of one row, and of buffered data.
 const ROW_BYTES_MAX: usize = 64 << 20;
 
-/// What a binary copy begins with.
+/// Signature of a binary copy.
 const BINARY_SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 
 const BAD_FORMAT: SqlState = SqlState("22P04");
 
-/// The fields of a row: UTF-8 but in the binary format; `None` is NULL.
+/// The fields of a row, in UTF-8 except in the binary format. `None` is NULL.
 pub(crate) type CopiedRow = Vec<Option<Bytes>>;
 
-/// End of a line. All of a copy have the same.
+/// Line terminator. A copy must use a single one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineEnd {
     Newline,
@@ -28,34 +28,34 @@ enum LineEnd {
     Both,
 }
 
-/// Where a line ends, and how many bytes stand between it and the next.
+/// End of a line, and the number of bytes before the next line.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     end: usize,
     skipped: usize,
-    /// Whether nothing comes behind it.
+    /// True at the end of the data.
     is_last: bool,
 }
 
-/// A copy that comes in.
+/// Decoder of a COPY FROM.
 #[derive(Debug)]
 pub(crate) struct CopyIn {
     form: CopyForm,
     columns: Vec<String>,
     rest: BytesMut,
-    /// Bytes of the rest that were looked at and hold no end of a line.
+    /// Number of buffered bytes that were scanned and contain no line end.
     looked_at: usize,
     is_quoted: bool,
     is_behind_escape: bool,
     line_end: Option<LineEnd>,
-    /// Of the last row that was given, from 1.
+    /// Line number of the last returned row, from 1.
     line: u64,
     has_header: bool,
     has_ended: bool,
 }
 
 impl CopyIn {
-    /// A copy whose rows have these columns.
+    /// Creates a decoder for rows with these columns.
     pub(crate) fn new(form: CopyForm, columns: Vec<String>) -> Self {
         let has_header = form.header != CopyHeader::None;
         Self {
@@ -72,27 +72,27 @@ impl CopyIn {
         }
     }
 
-    /// In what format its values are.
+    /// Returns the format of values.
     pub(crate) fn value_format(&self) -> Format {
         self.form.value_format()
     }
 
-    /// The columns that each row has.
+    /// Returns the columns of each row.
     pub(crate) fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// Number of the last row's line, from 1.
+    /// Returns the line number of the last row, from 1.
     pub(crate) fn line(&self) -> u64 {
         self.line
     }
 
-    /// Takes the next bytes.
+    /// Buffers data.
     ///
     /// # Errors
     /// A row is too long.
     pub(crate) fn push(&mut self, bytes: &Bytes) -> Result<(), SqlError> {
-        // Behind the end of text anything may come.
+        // Ignore everything after the end marker of the text formats.
         if self.has_ended && self.form.format != CopyFormat::Binary {
             return Ok(());
         }
@@ -104,7 +104,8 @@ impl CopyIn {
         Ok(())
     }
 
-    /// The next row; `None` until it is whole. With `is_end` no more bytes come.
+    /// Returns the next row, or `None` if it is incomplete. `is_end` means that no more data
+    /// follows.
     pub(crate) fn row(&mut self, is_end: bool) -> Result<Option<CopiedRow>, SqlError> {
         if self.form.format == CopyFormat::Binary {
             return self.binary_row(is_end);
@@ -203,7 +204,7 @@ impl CopyIn {
             if std::mem::take(&mut self.is_quoted) {
                 return Err(bad("unterminated CSV quoted field"));
             }
-            // Only the mark of the end.
+            // The line consists of the end marker alone.
             if line.is_empty() && cut.skipped > 0 {
                 return Ok(None);
             }
@@ -211,10 +212,11 @@ impl CopyIn {
         Ok(Some(line))
     }
 
-    /// Where the line ends that the rest begins with.
+    /// Finds the end of the first buffered line.
     fn find_cut(&mut self, is_end: bool) -> Result<Option<Cut>, SqlError> {
         let is_csv = self.form.format == CopyFormat::Csv;
-        // One character is for both in most of CSV: then what is doubled ends and begins quotes.
+        // In most CSV, quote and escape are the same character: a doubled one then closes and
+        // reopens the quotes.
         let escape = (self.form.escape != self.form.quote).then_some(self.form.escape);
         while let Some(&byte) = self.rest.get(self.looked_at) {
             let at = self.looked_at;
@@ -256,7 +258,7 @@ impl CopyIn {
         Ok(None)
     }
 
-    /// How many bytes a line's end has.
+    /// Returns the length of a line terminator.
     fn line_end(&mut self, byte: u8, next: Option<u8>) -> Result<usize, SqlError> {
         let found = match (byte, next) {
             (b'\n', _) => LineEnd::Newline,
@@ -345,7 +347,7 @@ fn bad(what: impl Into<String>) -> SqlError {
     SqlError::new(BAD_FORMAT, what)
 }
 
-/// Signature, flags and what may stand behind them; `None` until it is whole.
+/// Consumes the signature, flags and header extension. Returns `None` if they are incomplete.
 fn take_start(rest: &mut &[u8]) -> Result<Option<()>, SqlError> {
     let Some((signature, behind)) = rest.split_at_checked(BINARY_SIGNATURE.len()) else {
         return Ok(None);
@@ -357,7 +359,7 @@ fn take_start(rest: &mut &[u8]) -> Result<Option<()>, SqlError> {
     let (Some(flags), Some(length)) = (take_i32(&mut behind), take_i32(&mut behind)) else {
         return Ok(None);
     };
-    // The upper half says what a reader must understand.
+    // The upper 16 bits are critical flags, which a reader must understand.
     if flags >> 16 != 0 {
         return Err(bad("unrecognized critical flags in COPY file header"));
     }
@@ -367,7 +369,7 @@ fn take_start(rest: &mut &[u8]) -> Result<Option<()>, SqlError> {
     Ok(Some(()))
 }
 
-/// The fields of a row, or no row at the mark of the end; nothing until it is whole.
+/// Consumes a row. Returns `Some(None)` at the trailer, and `None` if the row is incomplete.
 fn take_row(rest: &mut &[u8], count: usize) -> Result<Option<Option<CopiedRow>>, SqlError> {
     let Some((found, mut behind)) = rest.split_first_chunk() else { return Ok(None) };
     let found = i16::from_be_bytes(*found);
@@ -417,16 +419,16 @@ fn text(bytes: Vec<u8>) -> Result<Bytes, SqlError> {
     }
 }
 
-/// A field of the text format without its escapes.
+/// Decodes the escapes of a field in the text format.
 fn unescaped(raw: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw;
-    /// The number that the first digits make, and how many they are.
+    /// Parses the leading digits. Returns the number and how many digits it has.
     fn number(digits: &[u8], radix: u32, count_max: usize) -> (u8, usize) {
         let digit = |it: &u8| char::from(*it).to_digit(radix);
         let values: Vec<_> = digits.iter().take(count_max).map_while(digit).collect();
         let number = values.iter().fold(0_u32, |sum, it| sum * radix + it);
-        // Of three octal digits the greatest is above a byte: its low bits count.
+        // The largest numbers of three octal digits exceed a byte: the low 8 bits count.
         ((number & 0xFF) as u8, values.len())
     }
     while let Some((&first, behind)) = rest.split_first() {

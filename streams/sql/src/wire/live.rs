@@ -1,4 +1,4 @@
-//! Values of live queries, in the format that the client asked for.
+//! Encoding of live queries' values in the format that the client requested.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::answers::{put_message, put_with_length};
 use super::numbers::{EPOCH_US, put_integer, put_numeric};
 use super::types::{Format, Formats};
 
-/// Appends a message for a row.
+/// Appends a DataRow message.
 pub(crate) fn put_live_row(
     out: &mut BytesMut,
     row: &[Value<'_>],
@@ -29,7 +29,7 @@ pub(crate) fn put_live_row(
     });
 }
 
-/// Appends a value that is not NULL.
+/// Appends a value other than NULL.
 pub(crate) fn put_live_value(
     out: &mut BytesMut,
     value: &Value<'_>,

@@ -1,7 +1,7 @@
-//! PostgreSQL's protocol, version 3: messages in, messages out, and values in its two formats.
+//! PostgreSQL's protocol, version 3: messages in both directions, and values in both formats.
 //!
-//! Bytes of a client are never believed: lengths and counts are checked before they are used.
-//! Source: PostgreSQL's documentation, "Frontend/Backend Protocol".
+//! Input from clients is not trusted: lengths and counts are validated before use. Source:
+//! PostgreSQL's documentation, "Frontend/Backend Protocol".
 
 mod answers;
 mod arrays;

@@ -1,10 +1,10 @@
-//! Numbers and times as PostgreSQL writes them.
+//! Numbers and times in PostgreSQL's formats.
 
 use std::fmt::Write;
 
 use bytes::{BufMut, BytesMut};
 
-/// Days and microseconds from 1970 to PostgreSQL's first day, 2000-01-01.
+/// Days and microseconds between 1970-01-01 and PostgreSQL's epoch, 2000-01-01.
 pub(crate) const EPOCH_DAYS: i32 = 10_957;
 pub(crate) const EPOCH_US: i64 = EPOCH_DAYS as i64 * DAY_US;
 
@@ -12,15 +12,15 @@ pub(crate) const DAY_US: i64 = 86_400_000_000;
 
 const SECOND_US: i64 = 1_000_000;
 
-/// Digits of one group of a binary number.
+/// Decimal digits in one group of a binary numeric.
 const GROUP_DIGITS: usize = 4;
 
-/// A whole number's text.
+/// Appends an integer as text.
 pub(crate) fn put_integer(out: &mut BytesMut, value: i64) {
     out.put_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// A float's shortest text that reads back as the same; exponents where PostgreSQL has them.
+/// Appends the shortest text that parses to the same float, with exponents as in PostgreSQL.
 pub(crate) fn put_float(out: &mut BytesMut, value: f64, digits_max: i32) {
     if value.is_nan() {
         return out.put_slice(b"NaN");
@@ -46,7 +46,7 @@ pub(crate) fn put_float(out: &mut BytesMut, value: f64, digits_max: i32) {
     written.expect("memory takes all");
 }
 
-/// Exponents from these on are written, of both sizes of floats.
+/// Exponents from which PostgreSQL uses exponential notation, for both sizes of floats.
 pub(crate) const FLOAT4_DIGITS: i32 = 6;
 pub(crate) const FLOAT8_DIGITS: i32 = 15;
 
@@ -55,7 +55,7 @@ fn narrow(value: f64) -> f32 {
     value as f32
 }
 
-/// The digits of a decimal with `scale` of them after the point.
+/// Inserts the decimal point of a number with `scale` fractional digits.
 pub(crate) fn decimal_text(digits: &str, scale: i8) -> String {
     let (sign, digits) = match digits.strip_prefix('-') {
         Some(rest) => ("-", rest),
@@ -73,7 +73,7 @@ pub(crate) fn decimal_text(digits: &str, scale: i8) -> String {
     format!("{sign}{whole}.{fraction}")
 }
 
-/// A decimal's text in PostgreSQL's binary form: groups of four digits.
+/// Appends a decimal in PostgreSQL's binary format: groups of four digits.
 pub(crate) fn put_numeric(out: &mut BytesMut, text: &str) {
     let (is_negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -107,7 +107,7 @@ pub(crate) fn put_numeric(out: &mut BytesMut, text: &str) {
     groups.iter().for_each(|group| out.put_i16(*group));
 }
 
-/// The text of a binary number; `None` where it is none, NaN, or infinite.
+/// Converts a binary numeric to text. Returns `None` if it is malformed, NaN, or infinite.
 pub(crate) fn numeric_text(bytes: &[u8]) -> Option<String> {
     let field = |at: usize| Some(i16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
     let (count, weight, sign, scale) = (field(0)?, field(2)?, field(4)?, field(6)?);
@@ -145,14 +145,14 @@ pub(crate) fn numeric_text(bytes: &[u8]) -> Option<String> {
     Some(format!("{sign}{whole}{point}{fraction}"))
 }
 
-/// A day, counted from 1970, as 2026-11-22.
+/// Appends a date, given in days since 1970-01-01, as 2026-11-22.
 pub(crate) fn put_date(out: &mut BytesMut, days: i64) {
     let (year, month, day) = civil(days);
     let (year, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
     write!(out, "{year:04}-{month:02}-{day:02}{era}").expect("memory takes all");
 }
 
-/// Microseconds of a day as 21:59:21.123.
+/// Appends a time of day, given in microseconds, as 21:59:21.123.
 pub(crate) fn put_time(out: &mut BytesMut, us: i64) {
     let (seconds, fraction) = (us / SECOND_US, us % SECOND_US);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -164,7 +164,7 @@ pub(crate) fn put_time(out: &mut BytesMut, us: i64) {
     }
 }
 
-/// A span of time, as PostgreSQL's style `postgres` has it: `1 year 2 mons 3 days 04:05:06`.
+/// Appends an interval in PostgreSQL's style `postgres`: `1 year 2 mons 3 days 04:05:06`.
 pub(crate) fn put_interval(out: &mut BytesMut, interval: Interval) {
     let Interval { months, days, us } = interval;
     let (mut is_empty, mut is_behind_negative) = (true, false);
@@ -192,7 +192,7 @@ pub(crate) fn put_interval(out: &mut BytesMut, interval: Interval) {
     put_time(out, i64::try_from(us.unsigned_abs()).unwrap_or(i64::MAX));
 }
 
-/// A span of time whose parts are not made of each other.
+/// An interval. Its parts are independent: days are not derived from microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Interval {
     pub(crate) months: i32,
@@ -201,15 +201,15 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// Interval between two times: whole days, and the rest.
+    /// Returns the interval between two times: whole days and the remainder.
     pub(crate) fn of_difference(us: i64) -> Self {
-        // As many days as 64 bits of microseconds have fit.
+        // 64 bits of microseconds hold fewer days.
         let days = i32::try_from(us / DAY_US).expect("fewer than 2^27 days");
         Self { months: 0, days, us: us % DAY_US }
     }
 }
 
-/// Microseconds since 1970, and `zone` behind them.
+/// Appends a timestamp, given in microseconds since 1970, followed by `zone`.
 pub(crate) fn put_timestamp(out: &mut BytesMut, us: i64, zone: &str) {
     let days = us.div_euclid(DAY_US);
     let (year, month, day) = civil(days);
@@ -220,7 +220,7 @@ pub(crate) fn put_timestamp(out: &mut BytesMut, us: i64, zone: &str) {
     out.put_slice(era.as_bytes());
 }
 
-/// Year, month and day in the Gregorian calendar of a day counted from 1970-01-01. Source: Howard
+/// Converts days since 1970-01-01 to year, month and day in the Gregorian calendar. Source: Howard
 /// Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;

@@ -1,4 +1,4 @@
-//! Values that clients bind to a statement's parameters.
+//! Decoding of parameter values that clients bind.
 
 use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
 use datafusion::common::ScalarValue;
@@ -8,7 +8,7 @@ use super::numbers::{EPOCH_DAYS, EPOCH_US, numeric_text};
 use super::types::{Format, JSONB, PgType, UUID};
 use crate::error::{SqlError, SqlState};
 
-/// The value of a parameter of this type; `bytes` is `None` for NULL.
+/// Decodes a parameter of this type. `bytes` is `None` for NULL.
 pub(crate) fn read_parameter(
     bytes: Option<&[u8]>,
     format: Format,
@@ -31,7 +31,7 @@ pub(crate) fn read_parameter(
     }
 }
 
-/// A value of a binary copy into a column of this type. A numeric keeps all its digits.
+/// Decodes a value of a binary COPY into a column of this type. A numeric keeps all its digits.
 pub(crate) fn read_copied(bytes: Option<&[u8]>, of: PgType) -> Result<ScalarValue, SqlError> {
     let data_type = PgType::data_type_of(of.oid).unwrap_or(DataType::Utf8);
     match (of, bytes) {
@@ -58,7 +58,7 @@ fn wrong_length(data_type: &DataType) -> SqlError {
     SqlError::new(SqlState::INVALID_BINARY, what)
 }
 
-/// An array of one dimension, or of none.
+/// Decodes an array with at most one dimension.
 fn read_binary_list(bytes: &[u8], element: &DataType) -> Result<ScalarValue, SqlError> {
     let wrong = || wrong_length(element);
     let mut rest = bytes;
@@ -140,7 +140,7 @@ fn read_text(text: &str, data_type: &DataType) -> Result<ScalarValue, SqlError> 
     }
 }
 
-/// The bytes of a text in either of bytea's two forms: `\x6100`, or `a\000`.
+/// Decodes a text in either format of bytea: `\x6100`, or `a\000`.
 pub(crate) fn bytea_of(text: &str) -> Option<Vec<u8>> {
     if let Some(hex) = text.strip_prefix("\\x") {
         return from_hex(hex);
@@ -175,7 +175,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 
 fn read_binary(bytes: &[u8], data_type: &DataType) -> Result<ScalarValue, SqlError> {
     let wrong = || wrong_length(data_type);
-    /// The value's bytes, if there are as many.
+    /// Converts the bytes if their number matches.
     macro_rules! number {
         ($type:ty) => {
             <$type>::from_be_bytes(bytes.try_into().map_err(|_| wrong())?)

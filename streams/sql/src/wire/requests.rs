@@ -1,42 +1,42 @@
-//! Messages that clients send.
+//! Messages from clients.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::error::{SqlError, SqlState};
 use crate::wire::types::Format;
 
-/// The first letter of a Sync.
+/// Type byte of Sync.
 pub(crate) const SYNC: u8 = b'S';
 
-/// The first message of a connection may be so long.
+/// Maximum length of the first message of a connection.
 const STARTUP_BYTES_MAX: usize = 10_000;
 
 const CANCEL_CODE: u32 = 80_877_102;
 const SSL_CODE: u32 = 80_877_103;
 const GSS_CODE: u32 = 80_877_104;
 
-/// The major version that is spoken.
+/// Supported major version of the protocol.
 const MAJOR_VERSION: u32 = 3;
 
-/// Beginning of a connection.
+/// First message of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Startup {
-    /// The client asks whether the connection can be encrypted.
+    /// SSLRequest.
     Tls,
-    /// The client asks for an encryption that is not there.
+    /// GSSENCRequest. GSSAPI encryption is not supported.
     Gss,
     Cancel {
         id: i32,
         secret: i32,
     },
     Begin {
-        /// Of the protocol; 0 is the one that is spoken.
+        /// Minor version of the protocol. 0 is supported.
         minor_version: u16,
         parameters: Vec<(String, String)>,
     },
 }
 
-/// Takes the first message off; `None` until it is whole.
+/// Consumes the first message. Returns `None` if it is incomplete.
 pub(crate) fn take_startup(buffer: &mut BytesMut) -> Result<Option<Startup>, SqlError> {
     let Some(length) = buffer.first_chunk().map(|it| u32::from_be_bytes(*it)) else {
         return Ok(None);
@@ -83,7 +83,7 @@ pub(crate) enum Target {
     Portal(String),
 }
 
-/// Values for a prepared statement.
+/// Bind: parameter values for a prepared statement.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Bind {
     pub(crate) portal: String,
@@ -113,16 +113,16 @@ pub(crate) enum Request {
     Flush,
     Sync,
     Terminate,
-    /// Of a login: a password or a message of SASL.
+    /// Login message: a password or a SASL response.
     Login(Bytes),
     CopyData(Bytes),
     CopyDone,
-    /// Why the client gave a copy up.
+    /// Reason why the client aborts a COPY.
     CopyFail(String),
 }
 
-/// Takes a message off; `None` until it is whole. One of more than `bytes_max` is refused before
-/// it is read.
+/// Consumes a message. Returns `None` if it is incomplete. A message of more than `bytes_max` bytes
+/// is rejected before it is read.
 pub(crate) fn take_request(
     buffer: &mut BytesMut,
     bytes_max: usize,
@@ -165,7 +165,7 @@ fn read(kind: u8, mut fields: Fields) -> Result<Request, SqlError> {
         b'C' => Request::Close(fields.target()?),
         b'E' => {
             let portal = fields.text()?;
-            // 0 is no limit.
+            // 0 means no limit.
             let rows_max = usize::try_from(fields.i32()?).unwrap_or(0);
             let rows_max = if rows_max == 0 { usize::MAX } else { rows_max };
             Request::Execute { portal, rows_max }
@@ -185,7 +185,7 @@ fn read(kind: u8, mut fields: Fields) -> Result<Request, SqlError> {
     Ok(request)
 }
 
-/// The fields of a message, from the first that was not read on.
+/// The unread fields of a message.
 pub(crate) struct Fields(pub(crate) Bytes);
 
 impl Fields {
@@ -212,7 +212,7 @@ impl Fields {
         Ok(i32::from_be_bytes(self.array()?))
     }
 
-    /// Up to a zero byte.
+    /// Reads a zero-terminated text.
     pub(crate) fn text(&mut self) -> Result<String, SqlError> {
         let end = self.0.iter().position(|byte| *byte == 0);
         let end = end.ok_or_else(|| SqlError::protocol("a text in a message has no end"))?;
@@ -242,7 +242,7 @@ impl Fields {
         }
     }
 
-    /// A count, and so many fields of `bytes_min` bytes or more.
+    /// Reads a count and as many fields of at least `bytes_min` bytes.
     fn list<T>(
         &mut self,
         bytes_min: usize,

@@ -1,4 +1,4 @@
-//! Types of values: the engine's and PostgreSQL's.
+//! Mapping between the engine's types and PostgreSQL's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Format {
     }
 }
 
-/// Formats of a row's columns: none is text, one is for all.
+/// Formats of a row's columns: an empty list means text, and a single item applies to all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Formats(pub(crate) Vec<Format>);
 
@@ -37,24 +37,24 @@ impl Formats {
     }
 }
 
-/// A type by its object id, and the bytes that its values have; -1 where that varies.
+/// A type: object id, and size of its values in bytes, or -1 if that varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PgType {
     pub(crate) oid: u32,
     pub(crate) size: i16,
 }
 
-/// Fields with this metadata hold JSON.
+/// Metadata that marks a field as JSON.
 const JSON_KEY: &str = "memlane.type";
 const JSON_VALUE: &str = "json";
 
-/// A field of JSON text.
+/// Creates a field of JSON text.
 pub(crate) fn json_field(name: &str, data_type: DataType) -> Field {
     let metadata = HashMap::from([(JSON_KEY.to_owned(), JSON_VALUE.to_owned())]);
     Field::new(name, data_type, true).with_metadata(metadata)
 }
 
-/// Object ids of types whose binary form is not that of their text.
+/// Object ids of types whose binary format differs from their text.
 pub(crate) const JSONB: u32 = 3802;
 pub(crate) const UUID: u32 = 2950;
 
@@ -71,7 +71,7 @@ impl PgType {
     pub(crate) const TEXT: Self = Self { oid: 25, size: -1 };
     pub(crate) const OID: Self = Self { oid: 26, size: 4 };
     pub(crate) const JSON: Self = Self { oid: 114, size: -1 };
-    /// Type of a literal whose type is not told.
+    /// Type of an untyped literal.
     pub(crate) const UNKNOWN: u32 = 705;
     pub(crate) const FLOAT4: Self = Self { oid: 700, size: 4 };
     pub(crate) const FLOAT8: Self = Self { oid: 701, size: 8 };
@@ -82,15 +82,15 @@ impl PgType {
     pub(crate) const INTERVAL: Self = Self { oid: 1186, size: 16 };
     pub(crate) const NUMERIC: Self = Self { oid: 1700, size: -1 };
 
-    /// Returns whether values of both are sent in the same way. JSON is text.
+    /// Returns whether values of both types are encoded in the same way. JSON is encoded as text.
     pub(crate) fn is_sent_as(self, other: Self) -> bool {
         let plain = |it: Self| if it == Self::JSON { Self::TEXT } else { it };
         plain(self) == plain(other)
     }
 
-    /// The type that a column is told of as.
+    /// Returns the type of a column for clients.
     pub(crate) fn of(field: &Field) -> Self {
-        // Casts keep what was known of the values that they are of.
+        // Casts preserve the metadata of their operand, so the data type is checked too.
         let is_json = field.metadata().get(JSON_KEY).is_some_and(|it| it == JSON_VALUE);
         match Self::of_data(field.data_type()) {
             Self::TEXT if is_json => Self::JSON,
@@ -104,7 +104,7 @@ impl PgType {
             DataType::Int8 | DataType::UInt8 | DataType::Int16 => Self::INT2,
             DataType::UInt16 | DataType::Int32 => Self::INT4,
             DataType::Int64 => Self::INT8,
-            // Nothing else has no sign and 32 bits.
+            // Only object ids are unsigned with 32 bits.
             DataType::UInt32 => Self::OID,
             DataType::UInt64 | DataType::Decimal128(..) | DataType::Decimal256(..) => Self::NUMERIC,
             DataType::Float16 | DataType::Float32 => Self::FLOAT4,
@@ -118,7 +118,7 @@ impl PgType {
             DataType::Interval(_) | DataType::Duration(_) => Self::INTERVAL,
             DataType::Dictionary(_, values) => Self::of_data(values),
             DataType::List(of) | DataType::LargeList(of) => match of.data_type() {
-                // An array of arrays is one of more dimensions.
+                // A nested array is an array with more dimensions.
                 inner @ (DataType::List(_) | DataType::LargeList(_)) => Self::of_data(inner),
                 element => Self::array_of(Self::of_data(element)),
             },
@@ -145,7 +145,7 @@ impl PgType {
         Self { oid, size: -1 }
     }
 
-    /// That of a column of records or of a table of typed columns.
+    /// Returns the type of a record's column or a typed table's column.
     pub(crate) const fn of_live(data_type: Type) -> Self {
         match data_type {
             Type::Unknown | Type::Text => Self::TEXT,
@@ -184,8 +184,8 @@ impl PgType {
         }
     }
 
-    /// Type with which the engine computes where a client says that a parameter is of this type;
-    /// `None` where the client leaves it to the server, or the type is not known.
+    /// Returns the engine's type for a declared parameter type, or `None` if the type is
+    /// unspecified or unknown.
     pub(crate) fn data_type_of(oid: u32) -> Option<DataType> {
         Some(match oid {
             16 => DataType::Boolean,
@@ -204,7 +204,7 @@ impl PgType {
             1184 => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
             1186 => DataType::Interval(IntervalUnit::MonthDayNano),
             1700 => DataType::Decimal128(38, 10),
-            // Written as a text, and sent as 16 bytes.
+            // Handled as text internally, and sent as 16 bytes.
             UUID => DataType::Utf8,
             1000 => list_of(DataType::Boolean),
             1005 => list_of(DataType::Int16),

@@ -1,4 +1,4 @@
-//! Rows of the engine as messages: each value in the format that the client asked for.
+//! Encoding of the engine's rows as messages, each value in the format that the client requested.
 
 use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringViewBuilder};
@@ -23,7 +23,7 @@ use super::numbers::{
 };
 use super::types::{Format, Formats};
 
-/// Appends a message for each of these rows.
+/// Appends a DataRow message for each of these rows.
 pub(crate) fn put_rows(
     out: &mut BytesMut,
     batch: &RecordBatch,
@@ -51,7 +51,7 @@ pub(crate) fn put_rows(
     Ok(())
 }
 
-/// Appends what a copy has for each of these rows.
+/// Appends the COPY data of each of these rows.
 pub(crate) fn put_copy_rows(
     answers: &mut Answers,
     batch: &RecordBatch,
@@ -76,7 +76,7 @@ pub(crate) fn put_copy_rows(
     Ok(())
 }
 
-/// Shows each value as a text; `None` is NULL.
+/// Passes each value as text to `show`. `None` is NULL.
 pub(crate) fn put_texts(
     array: &ArrayRef,
     show: &mut dyn FnMut(Option<&[u8]>),
@@ -96,12 +96,12 @@ pub(crate) fn put_texts(
     Ok(())
 }
 
-/// The few types that values are written from; all others become one of these.
+/// Casts to one of the few types that the encoding supports.
 fn plain(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let to = match array.data_type() {
         DataType::Int8 | DataType::UInt8 => DataType::Int16,
         DataType::UInt16 => DataType::Int32,
-        // Whether its values are NULL, it tells in a way of its own.
+        // Arrays of type Null have no validity bitmap.
         DataType::Null => DataType::Utf8View,
         DataType::UInt64 => DataType::Decimal128(20, 0),
         DataType::Float16 => DataType::Float32,
@@ -162,10 +162,10 @@ impl<'a> Column<'a> {
         Ok(Self { array, format, other })
     }
 
-    /// The value of a row that is not NULL.
+    /// Appends the value of a row that is not NULL.
     fn put(&self, row: usize, out: &mut BytesMut) {
         if let Some(other) = &self.other {
-            // Types that have no binary form here are read as text by all clients that ask.
+            // Types without a binary format here are read as text by all clients that request it.
             return write!(out, "{}", other.value(row)).expect("memory takes all");
         }
         match self.format {
@@ -222,7 +222,7 @@ fn put_text(array: &ArrayRef, row: usize, out: &mut BytesMut) {
     }
 }
 
-/// An array as PostgreSQL writes it: elements that could be mistaken are quoted.
+/// Appends an array as text. Ambiguous elements are quoted.
 fn put_list(elements: &ArrayRef, out: &mut BytesMut) {
     out.put_u8(b'{');
     let elements = plain(elements).unwrap_or_else(|_| elements.clone());
@@ -290,7 +290,7 @@ fn put_binary(array: &ArrayRef, row: usize, out: &mut BytesMut) {
     }
 }
 
-/// One dimension, counted from 1.
+/// Appends a binary array: one dimension with lower bound 1.
 fn put_binary_list(elements: &ArrayRef, out: &mut BytesMut) {
     let element = super::types::PgType::of_data(elements.data_type());
     let elements = plain(elements).unwrap_or_else(|_| elements.clone());
@@ -319,14 +319,14 @@ fn decimal(array: &ArrayRef, row: usize) -> String {
         }
     };
     let text = decimal_text(&digits, scale);
-    // How many digits such a number was written with is not known.
+    // The original number of fractional digits is not known at this precision.
     match precision >= DECIMAL128_MAX_PRECISION && scale > 0 {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
     }
 }
 
-/// Values as they are sent as texts.
+/// Converts values to their text output format.
 pub(crate) fn output_texts(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let plain = plain(array)?;
     if *plain.data_type() == DataType::Utf8View {
@@ -347,7 +347,7 @@ pub(crate) fn output_texts(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(texts.finish()))
 }
 
-/// An interval, or the difference of two times.
+/// Returns an interval, or the difference of two times as one.
 fn interval(array: &ArrayRef, row: usize) -> Interval {
     match array.as_primitive_opt::<IntervalMonthDayNanoType>() {
         Some(array) => {

@@ -1,16 +1,16 @@
-//! Statements that end early while their clients read slowly: what a client gets is whole messages,
-//! whenever that was.
+//! Statements that are ended while their client reads slowly: the client always receives complete
+//! messages.
 
 use crate::raw::{RawClient, field, query};
 use crate::support::{Running, run, texts};
 use sql::Limits;
 
-/// More than a socket holds, in messages that are not all of one length.
+/// More than the socket buffers hold, in messages of different lengths.
 const ROWS: &str = "select v, repeat(chr(65 + (v % 26)::int), 700 + (v % 7)::int) \
      from generate_series(1, 40000) t(v) order by v";
 
-/// The rows are what they are up to the last one, and then comes the error, or the end where it was
-/// too late.
+/// Checks that the rows are complete and in order, followed by an error, or by the regular end if
+/// the cancellation was too late.
 fn check_rows(messages: &[(u8, Vec<u8>)], row_kind: u8) {
     let rows: Vec<_> = messages.iter().filter(|it| it.0 == row_kind).collect();
     for (index, (_, body)) in rows.iter().enumerate() {
@@ -44,7 +44,7 @@ fn check(text: &'static str, row_kind: u8) {
                 client.write(&query(text));
                 let mut read = vec![0; read_bytes];
                 client.read(&mut read);
-                // It waits for the client in the middle of a message, or will.
+                // The server is blocked in the middle of a message, or will be.
                 while !server.cancel(client.id) {
                     std::thread::yield_now();
                 }
@@ -71,7 +71,7 @@ fn a_copy_that_is_cancelled_while_a_slow_client_reads_ends_behind_a_whole_messag
     check(COPY, b'd');
 }
 
-/// Cancelled by its time, as far as the client has not taken all before.
+/// Ended by its timeout, unless the client has received everything before.
 #[test]
 fn a_query_whose_time_is_over_while_a_slow_client_reads_ends_behind_a_whole_message() {
     run(async {
@@ -92,7 +92,7 @@ fn a_query_whose_time_is_over_while_a_slow_client_reads_ends_behind_a_whole_mess
     });
 }
 
-/// It cannot be told why, as it reads nothing; but the connection ends.
+/// The client cannot be notified, because it does not read. The connection ends anyway.
 #[test]
 fn a_client_that_reads_nothing_does_not_keep_its_connection_from_being_ended() {
     run(async {
@@ -109,7 +109,7 @@ fn a_client_that_reads_nothing_does_not_keep_its_connection_from_being_ended() {
             client.id
         );
         while texts(&other, &running_of).await.concat() != ["1"] {}
-        // It sends until nobody takes it any more, with the statement cancelled or not.
+        // The server sends until the buffers are full, whether the statement was cancelled or not.
         let end = format!("select pg_terminate_backend({})", client.id);
         assert_eq!(texts(&other, &end).await.concat(), ["t"]);
         let gone = format!("select count(*) from pg_stat_activity where pid = {}", client.id);

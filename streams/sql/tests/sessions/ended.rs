@@ -1,6 +1,5 @@
-//! Statements that are made to harm, one for each phase that a statement goes through, end soon
-//! after their client, their time or the end of the connection asks for it: compared with what
-//! `SHOW` takes at the same moment.
+//! Expensive statements, one for each phase of processing, end soon after cancellation, timeout, or
+//! disconnection. The limit is relative to the time of `SHOW` at the same moment.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +13,14 @@ const ENDLESS: &str =
 
 const ROWS: &str = "select v, repeat('x', 1000) from generate_series(1, 1000000000) t(v)";
 
-/// Times of `SHOW` in which a statement ends. What is made to harm takes thousands of them.
+/// Maximum time until a statement has ended, in multiples of the time of `SHOW`. Running to
+/// completion takes thousands of them.
 const TIMES_MAX: u32 = 100;
 
-/// Tries of which the best counts: on a busy machine any one may take longer.
+/// Number of attempts, of which the best counts. On a busy host any single one may take longer.
 const TRY_COUNT: usize = 5;
 
-/// A statement that has a time of its own is looked for so long.
+/// Time limit for observing that a statement with a timeout is running.
 const SEEN_TIME_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ enum End {
     Disconnected,
 }
 
-/// A statement, and messages before it that are answered.
+/// An expensive statement, and messages to process before it.
 struct Harm {
     name: &'static str,
     before: Vec<Vec<u8>>,
@@ -82,7 +82,7 @@ fn is_running(server: &Server, id: i32) -> bool {
     server.running().iter().any(|it| it.id == id)
 }
 
-/// How long the statement runs on once it is to end; `None` where it did not run.
+/// Returns the time from the event until the statement has ended, or `None` if it was not running.
 fn time_to_end(server: &Server, port: u16, harm: &Harm, end: End) -> Option<Duration> {
     let mut client = RawClient::connect(port);
     for before in &harm.before {
@@ -98,7 +98,7 @@ fn time_to_end(server: &Server, port: u16, harm: &Harm, end: End) -> Option<Dura
     client.write(&harm.sent);
     let begun = Instant::now();
     while !is_running(server, id) {
-        // Its time may be over before this thread looks.
+        // The timeout may have passed before this thread observes the statement.
         if end == End::TimedOut && begun.elapsed() > SEEN_TIME_MAX {
             return Some(Duration::ZERO);
         }
@@ -124,7 +124,7 @@ fn time_to_end(server: &Server, port: u16, harm: &Harm, end: End) -> Option<Dura
     })
 }
 
-/// The longest of some: as much as anything is held up now.
+/// Returns the longest of several times of `SHOW`, as a measure of the current load.
 fn time_of_one(port: u16) -> Duration {
     let mut client = RawClient::connect(port);
     let times = (0..5).map(|_| {
@@ -165,12 +165,12 @@ fn statements_end_soon_after_they_are_cancelled() {
 
 #[test]
 fn statements_end_soon_after_their_time() {
-    // A message that is long takes its time to come.
+    // A long message takes time to arrive.
     check(End::TimedOut, |it| !it.name.contains("long message"));
 }
 
 #[test]
 fn statements_end_soon_after_their_client_has_gone() {
-    // Of a client that has sent more than is read ahead nobody knows that it has gone.
+    // A disconnection is not detected if the client has sent more than is read ahead.
     check(End::Disconnected, |it| !it.name.contains("long message"));
 }

@@ -1,5 +1,5 @@
-//! State that a client's session has between its statements: transactions, what they set, and
-//! answers that are whole however they end.
+//! State of a session between statements: transactions, settings, and complete responses however
+//! statements end.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,20 +1,20 @@
-//! A client of the protocol's messages, which sends and reads bytes as a test wants it.
+//! Low-level client that sends and receives protocol messages.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// No test waits longer for a byte.
+/// Read timeout of all tests.
 const READ_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A connection after its login.
+/// An authenticated connection.
 pub(crate) struct RawClient {
     stream: TcpStream,
-    /// Number that `pg_cancel_backend` takes.
+    /// Id for `pg_cancel_backend`.
     pub(crate) id: i32,
 }
 
-/// A message of the server: its letter, and what it holds.
+/// A message from the server: type byte and body.
 pub(crate) type Message = (u8, Vec<u8>);
 
 impl RawClient {
@@ -36,18 +36,18 @@ impl RawClient {
         self.stream.write_all(bytes).expect("the server reads");
     }
 
-    /// Bytes as they come.
+    /// Reads bytes.
     pub(crate) fn read(&mut self, bytes: &mut [u8]) {
         self.stream.read_exact(bytes).expect("the server sends");
     }
 
-    /// All messages up to one of this kind.
+    /// Reads messages up to one of type `last`.
     pub(crate) fn until(&mut self, last: u8) -> Vec<Message> {
         self.after(Vec::new(), last)
     }
 
-    /// The same, where bytes of the first messages were read already. Each has to be whole and of a
-    /// kind that there is.
+    /// Same as [`Self::until`], after some bytes were read already. Checks that each message is
+    /// complete and has a valid type.
     pub(crate) fn after(&mut self, read: Vec<u8>, last: u8) -> Vec<Message> {
         let mut input = std::io::Cursor::new(read).chain(&mut self.stream);
         let mut messages = Vec::new();
@@ -66,7 +66,7 @@ impl RawClient {
     }
 }
 
-/// A message of a client.
+/// Encodes a message of the client.
 pub(crate) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &length_of(body), body].concat()
 }
@@ -75,14 +75,14 @@ pub(crate) fn query(text: &str) -> Vec<u8> {
     message(b'Q', &[text.as_bytes(), b"\0"].concat())
 }
 
-/// Parse, Bind and Execute of a statement without parameters.
+/// Encodes Parse, Bind and Execute of a statement without parameters.
 pub(crate) fn executed(text: &str) -> Vec<u8> {
     let parse = [b"\0", text.as_bytes(), b"\0\0\0"].concat();
     let (bind, execute) = (b"\0\0\0\0\0\0\0\0", b"\0\0\0\0\0");
     [message(b'P', &parse), message(b'B', bind), message(b'E', execute)].concat()
 }
 
-/// The field of an error or a notice that has this letter.
+/// Returns the field of an error or notice with this letter.
 pub(crate) fn field(body: &[u8], letter: u8) -> String {
     let mut fields = body.split(|byte| *byte == 0);
     let found = fields.find(|it| it.first() == Some(&letter)).expect("it has the field");

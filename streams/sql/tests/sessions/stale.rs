@@ -1,5 +1,5 @@
-//! Statements that were prepared before what they name changed, and statements that name one topic
-//! more than once while it is written to.
+//! Prepared statements whose tables have changed since, and statements that name a topic more than
+//! once during writes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use sql::{Client as Asking, DefinitionKind, Host, Limits, NewDefinition};
 
 use crate::support::{Running, append, failure, run, texts};
 
-/// Who defines views.
+/// Returns the client that defines views.
 fn asking(running: &Running) -> Asking {
     let principal = Principal::user("admin").expect("a name");
     let address = SocketAddr::from(([127, 0, 0, 1], running.port));
@@ -50,7 +50,7 @@ fn a_prepared_statement_sees_that_its_table_is_gone_or_another_one() {
             let error = client.query(statement, parameters).await.expect_err("it is gone");
             assert_eq!(code(&error), "42P01");
         }
-        // Another one of the name, with the column that was asked for, and where it lies elsewhere.
+        // A new table of the same name, with the column at another path.
         create("n bigint path '$.m', more text").await;
         client.simple_query("insert into t (n, more) values (7, 'x')").await.expect("a row");
         let found = client.query(&one, &[&0_i32]).await.expect("rows");
@@ -59,7 +59,7 @@ fn a_prepared_statement_sees_that_its_table_is_gone_or_another_one() {
         client.execute(&insert, &[&9_i64]).await.expect("it goes where the column lies now");
         let values = texts(&client, "select value from orders where \"offset\" = 2").await;
         assert_eq!(values.concat(), [r#"{"m": 9}"#]);
-        // The client was told of other columns.
+        // The client was told about different columns.
         let error = client.query(&all, &[]).await.expect_err("other columns");
         assert_eq!(code(&error), "0A000");
         let message = error.as_db_error().expect("of the server").message();
@@ -118,7 +118,7 @@ fn a_prepared_statement_sees_that_its_view_was_made_anew() {
     });
 }
 
-/// Writes records for as long as there are some left, and returns how many they were in the end.
+/// Writes records as long as `left` permits. Returns their total number.
 fn write_on(topic: &Topic, left: &AtomicI64, is_over: &AtomicBool) -> i64 {
     let mut count = 0_i64;
     while !is_over.load(Ordering::Relaxed) {
@@ -128,7 +128,7 @@ fn write_on(topic: &Topic, left: &AtomicI64, is_over: &AtomicBool) -> i64 {
         }
         left.fetch_sub(1, Ordering::Relaxed);
         let (key, partition) = (count % 40, u32::try_from(count % 2).expect("small"));
-        // Keys are deleted too.
+        // Some records delete keys.
         let value = (count % 7 > 0).then(|| format!("{{\"n\": {count}}}").into());
         let key = Some(format!("k{key}").into());
         let record = NewRecord { key, value, timestamp_ms: 1_000, headers: Vec::new() };
@@ -138,13 +138,13 @@ fn write_on(topic: &Topic, left: &AtomicI64, is_over: &AtomicBool) -> i64 {
     count
 }
 
-/// Whatever is written meanwhile, both sides of a join see the same records.
+/// Both sides of a join see the same records, in spite of concurrent writes.
 #[test]
 fn a_statement_that_names_a_topic_twice_sees_it_once() {
     run(async {
         let running = Running::start(Limits::default(), false).await;
         let topic = running.topics.create("orders", 2);
-        // Writes while queries run, and no more than they can read.
+        // Limits the writes during a query to what it can read.
         let left = Arc::new(AtomicI64::new(0));
         let is_over = Arc::new(AtomicBool::new(false));
         let writer = {
@@ -185,7 +185,7 @@ fn a_statement_that_names_a_topic_twice_sees_it_once() {
         for _ in 0..5 {
             for query in &queries {
                 left.store(1_500, Ordering::Relaxed);
-                // The query begins when the writer is at it.
+                // The query starts while the writer is active.
                 while left.load(Ordering::Relaxed) == 1_500 {
                     tokio::task::yield_now().await;
                 }

@@ -1,4 +1,4 @@
-//! Transactions: what they insert and set is done at their end, or not at all.
+//! Transactions: inserts and settings take effect at the end, or not at all.
 
 use crate::raw::{RawClient, executed, field, message, query};
 use crate::support::{Running, SECRET, append, failure, run, texts};
@@ -13,7 +13,7 @@ async fn started() -> (Running, Client) {
     (running, client)
 }
 
-/// The keys that are in the log.
+/// Returns the keys in the log.
 async fn keys(client: &Client) -> String {
     texts(client, "select key from orders order by key").await.concat().concat()
 }
@@ -42,7 +42,7 @@ fn a_text_that_fails_publishes_nothing() {
             client.simple_query("rollback").await.expect("it ends");
             assert_eq!(keys(&client).await, "", "{text}");
         }
-        // What a text commits stays, and what it begins goes on.
+        // A commit within a text is final, and a transaction started in it remains open.
         failure(&client, &(insert("c") + "commit;" + &insert("d") + "select 1 / 0")).await;
         assert_eq!(keys(&client).await, "c");
         client.simple_query(&(insert("e") + "begin;" + &insert("f"))).await.expect("good");
@@ -80,7 +80,7 @@ fn messages_up_to_a_sync_are_published_together_or_not_at_all() {
         assert_eq!(keys(&client).await, "");
         assert_eq!(answers([insert("a"), insert("b"), sync.clone()].concat()).await, "12C12CZ");
         assert_eq!(keys(&client).await, "ab");
-        // A client that goes before it says Sync has committed nothing.
+        // A client that disconnects before its Sync has committed nothing.
         let without_sync = [insert("c"), message(b'H', b"")].concat();
         tokio::task::spawn_blocking(move || {
             let mut raw = RawClient::connect(port);
@@ -109,7 +109,7 @@ fn a_commit_that_fails_publishes_nothing() {
         running.topics.forget("gone");
         assert_eq!(failure(&client, "commit").await, "42P01");
         assert_eq!(keys(&client).await, "");
-        // It is over.
+        // The transaction has ended.
         all_go_well(&client, &["insert into orders (key) values ('b')"]).await;
         assert_eq!(keys(&client).await, "b");
         running.stop().await;
@@ -162,7 +162,7 @@ fn a_transaction_goes_back_to_savepoints_with_the_work_before_them() {
             ],
         )
         .await;
-        // It went with what was made after the first.
+        // Savepoints after the first one were removed with it.
         assert_eq!(failure(&client, "rollback to two").await, "3B001");
         all_go_well(&client, &["rollback to one", "commit"]).await;
         assert_eq!(keys(&client).await, "abd");
@@ -205,7 +205,7 @@ fn cursors_end_with_the_work_that_declared_them() {
     });
 }
 
-/// What a client is shown of a parameter.
+/// Returns a parameter as shown to the client.
 async fn shown(client: &Client, name: &str) -> String {
     texts(client, &format!("show {name}")).await.concat().concat()
 }
@@ -227,7 +227,7 @@ fn what_is_set_ends_with_its_transaction() {
         check(&["commit"], "2").await;
         check(&["begin", "set extra_float_digits = 0", local, "commit"], "0").await;
         check(&["begin", "reset extra_float_digits", "rollback"], "0").await;
-        // Outside of one there is nothing that it could be set for.
+        // Outside of a transaction, SET LOCAL has no effect.
         check(&[local], "0").await;
         assert_eq!(
             texts(&client, &format!("{local}; show extra_float_digits")).await.concat(),
@@ -236,7 +236,7 @@ fn what_is_set_ends_with_its_transaction() {
         check(&[], "0").await;
         failure(&client, &format!("{set}; select 1 / 0")).await;
         check(&[], "0").await;
-        // Also of what limits statements.
+        // Includes parameters that limit statements.
         all_go_well(&client, &["begin", "set local statement_timeout = '7s'", "commit"]).await;
         assert_eq!(shown(&client, "statement_timeout").await, "0");
         running.stop().await;
@@ -347,7 +347,7 @@ fn who_asks_to_read_alone_changes_nothing() {
         for change in changes {
             assert_eq!(failure(&told, change).await, "25006", "{change}");
         }
-        // One that has begun to read does not begin to write.
+        // A transaction that has read cannot become read-write.
         all_go_well(&client, &["begin read only", "set transaction read write", "rollback"]).await;
         all_go_well(&client, &["begin read only", "select 1"]).await;
         assert_eq!(failure(&client, "set transaction read write").await, "25001");

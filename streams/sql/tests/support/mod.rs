@@ -1,4 +1,4 @@
-//! A server over topics in memory, and a client of it.
+//! A server over topics in memory, and a client for it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -32,19 +32,20 @@ use values::{Follower, Secret, Values};
 
 const SIZE_BYTES: u64 = 1 << 40;
 
-/// Password with which users log in.
+/// Password of all users.
 pub(crate) const SECRET: &str = "secret";
 
-/// Text of a panic that a test asked for.
+/// Message of a planted panic.
 pub(crate) const PLANTED: &str = "planted";
 
-/// Topics in memory. Who is called `reader` and something may only read, and see `orders` alone.
+/// Host with topics in memory. Users whose names start with `reader` may only read `orders`, and
+/// see no other topics.
 pub(crate) struct Topics {
     by_name: Mutex<BTreeMap<Arc<str>, Arc<Topic>>>,
     followers: Mutex<BTreeMap<(String, u32), Follower>>,
     definitions: Mutex<BTreeMap<String, Arc<Definition>>>,
     last_version: AtomicU64,
-    /// Questions of the server up to one that panics, with that; none does at 0.
+    /// Number of host calls until one panics, including that one. 0 disables panics.
     pub(crate) until_panic: AtomicU64,
     policy: ListenerPolicy,
     users: Arc<Users>,
@@ -97,7 +98,7 @@ impl Topics {
         assert!(left != Ok(1), "{PLANTED}");
     }
 
-    /// The topic is there no more.
+    /// Removes a topic.
     pub(crate) fn forget(&self, name: &str) {
         self.by_name.lock().expect("no panic").remove(name);
     }
@@ -151,7 +152,7 @@ impl Host for Topics {
         self.by_name.lock().expect("no panic").get(name).map(Arc::clone)
     }
 
-    /// All but `plain` do.
+    /// All topics but `plain` keep current values.
     fn keeps_values(&self, topic: &str) -> bool {
         topic != "plain"
     }
@@ -181,7 +182,7 @@ impl Host for Topics {
         }
     }
 
-    /// Nothing where a value is `refused`, as of a topic that takes no such record any more.
+    /// Publishes nothing if a value is `refused`, like a topic that no longer accepts such records.
     fn publish(&self, all: Vec<Published>) -> BoxFuture<'_, Result<(), SqlError>> {
         async move {
             let records = all.iter().flat_map(|it| &it.records);
@@ -261,7 +262,7 @@ impl Host for Topics {
         Ok(subscription(live, &mut Paths::new())?.columns())
     }
 
-    /// What three records give, and then none for good.
+    /// Returns the rows of three records, and then never ends.
     fn subscribe(&self, _: &Client, live: LiveQuery) -> BoxFuture<'_, Result<LiveRows, SqlError>> {
         async move {
             let mut paths = Paths::new();
@@ -305,7 +306,7 @@ fn subscription(live: &LiveQuery, paths: &mut Paths) -> Result<Subscription, Sql
     Ok(Subscription::new(Arc::new(query), &live.subscribe, limits, groups)?)
 }
 
-/// Runs a test on threads as a server wants them.
+/// Runs a test on the threads of a server.
 pub(crate) fn run(test: impl Future<Output = ()>) {
     sql::runtime().expect("threads").block_on(test);
 }
@@ -350,7 +351,7 @@ impl Running {
         self.client_saying(user, secret, "").await
     }
 
-    /// Connection of a client that says more with its login.
+    /// Connects a client with additional startup options.
     pub(crate) async fn client_saying(
         &self,
         user: &str,
@@ -367,14 +368,14 @@ impl Running {
         Ok(client)
     }
 
-    /// Stops the server, which ends its connections.
+    /// Stops the server and closes its connections.
     pub(crate) async fn stop(self) {
         self.stop.send_replace(true);
         self.serving.await.expect("it does not panic");
     }
 }
 
-/// The rows of a simple query, as texts.
+/// Returns the rows of a simple query as texts.
 pub(crate) async fn texts(client: &tokio_postgres::Client, query: &str) -> Vec<Vec<String>> {
     let messages = client.simple_query(query).await.unwrap_or_else(|error| {
         panic!("{query}: {error:?}");
@@ -389,7 +390,7 @@ pub(crate) async fn texts(client: &tokio_postgres::Client, query: &str) -> Vec<V
     rows.collect()
 }
 
-/// The state that a query fails with.
+/// Returns the SQLSTATE with which a query fails.
 pub(crate) async fn failure(client: &tokio_postgres::Client, query: &str) -> String {
     let error = client.simple_query(query).await.expect_err(query);
     let state = error.code().unwrap_or_else(|| panic!("{query}: {error:?}"));

@@ -1,12 +1,11 @@
-//! Fields of records' values.
+//! Fields of record values.
 
 use datafusion::logical_expr::Expr;
 
 use crate::engine::columns::LogColumn;
 use crate::engine::json::{Wanted, wanted_of};
 
-/// The path of what is the text of a field of a record's value, where it does not depend on the
-/// record.
+/// Returns the path of a text lookup in a record's value, if the path is constant.
 pub(super) fn field_path(expr: &Expr) -> Option<&[Expr]> {
     let Expr::ScalarFunction(call) = expr else { return None };
     let (Expr::Column(column), path) = call.args.split_first()? else { return None };

@@ -1,4 +1,4 @@
-//! Conclusions from a filter on values' bytes: a text, or a number behind a key.
+//! Byte patterns implied by a filter: a text, or a number after a key.
 
 use std::fmt::{self, Display};
 
@@ -9,18 +9,18 @@ use super::number::contained_number;
 use super::text::contained_text;
 use crate::engine::dialect::guarded;
 
-/// Bytes of each value for which a filter holds.
+/// Byte pattern in each value that satisfies a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Contained {
     bytes: Bytes,
-    /// Of a number: the path of its field.
+    /// Path of the field, for a number.
     path: Vec<Expr>,
 }
 
 impl Contained {
-    /// `None` where the filter tells nothing of bytes.
+    /// Derives the pattern. Returns `None` if the filter implies none.
     pub(crate) fn of(filter: &Expr) -> Option<Self> {
-        // It holds only where what is guarded in it does.
+        // A guarded filter implies what the guarded expression implies.
         let filter = guarded(filter).unwrap_or(filter);
         if let Some(text) = contained_text(filter) {
             return Some(Self { bytes: Bytes::Text(text), path: Vec::new() });
@@ -29,13 +29,13 @@ impl Contained {
         Some(Self { bytes: Bytes::Number(number), path: path.to_vec() })
     }
 
-    /// Returns whether the filter can hold for a value that is among these bytes.
+    /// Returns whether these bytes can include a value that satisfies the filter.
     #[inline]
     pub(crate) fn may_be_in(&self, bytes: &[u8]) -> bool {
         self.bytes.may_be_in(bytes)
     }
 
-    /// Takes in what another filter tells of the same number, if both do.
+    /// Intersects with the pattern of another filter, if both are for the same number.
     pub(crate) fn narrow(&mut self, other: &Self) -> bool {
         match (&mut self.bytes, &other.bytes) {
             (Bytes::Number(number), Bytes::Number(more)) if self.path == other.path => {

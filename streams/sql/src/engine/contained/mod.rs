@@ -1,4 +1,5 @@
-//! Bytes that values contain where a filter holds: found much faster than a value is read.
+//! Byte patterns of values that satisfy a filter. Searching for them is much faster than parsing
+//! values.
 
 mod field;
 mod filter;

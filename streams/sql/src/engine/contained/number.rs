@@ -1,4 +1,4 @@
-//! Numbers that values contain where a comparison holds.
+//! Byte patterns of numbers, implied by comparisons.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
@@ -10,8 +10,9 @@ use super::field::field_path;
 use crate::engine::columns::bytes_of;
 use crate::engine::dialect::cast_target;
 
-/// The path of the field, and what stands in each value for which a comparison of it with a number
-/// holds. `None` where the filter is of another form, or JSON has short escapes for the key.
+/// Returns the path of a field, and the pattern in each value for which a comparison of the field
+/// with a number holds. Returns `None` for other filters, or if JSON has short escapes for
+/// characters of the key.
 pub(super) fn contained_number(filter: &Expr) -> Option<(&[Expr], ContainedNumber)> {
     let (field, low, high) = match filter {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => match literal_of(right) {
@@ -29,8 +30,8 @@ pub(super) fn contained_number(filter: &Expr) -> Option<(&[Expr], ContainedNumbe
     Some((path, ContainedNumber::new(&key, number_type, (low, high))?))
 }
 
-/// The field that is compared, and between which numbers it is where that holds; each end is a
-/// whole number, and the comparison may hold for less.
+/// Returns the field of a comparison and the range of numbers for which it can hold. The bounds are
+/// inclusive integers, and the range can be wider than the comparison.
 fn compared(field: &Expr, operator: Operator, around: (i64, i64)) -> Option<Compared<'_>> {
     let (floor, ceiling) = around;
     match operator {
@@ -43,7 +44,7 @@ fn compared(field: &Expr, operator: Operator, around: (i64, i64)) -> Option<Comp
 
 type Compared<'a> = (&'a Expr, i64, i64);
 
-/// The whole numbers around a literal.
+/// Returns the integers around a literal.
 fn literal_of(expr: &Expr) -> Option<(i64, i64)> {
     let Expr::Literal(value, _) = expr else { return None };
     let whole = |it: i64| Some((it, it));
@@ -62,7 +63,7 @@ fn literal_of(expr: &Expr) -> Option<(i64, i64)> {
     }
 }
 
-/// The path of a field of a record's value that is converted to a number, and what to.
+/// Returns the path of a field that is converted to a number, and the type of the number.
 fn number_field(expr: &Expr) -> Option<(&[Expr], NumberType)> {
     let (inner, target) = match expr {
         Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
@@ -74,7 +75,7 @@ fn number_field(expr: &Expr) -> Option<(&[Expr], NumberType)> {
     let number_type = number_type(&target)?;
     match field_path(inner) {
         Some(path) => Some((path, number_type)),
-        // Another type for the same number, which holds each that is read here.
+        // A cast of a cast, to a type that holds all numbers of this pattern.
         None if number_type.has_fractions() || target == DataType::Int64 => number_field(inner),
         None => None,
     }
@@ -85,7 +86,8 @@ fn number_type(target: &DataType) -> Option<NumberType> {
         DataType::Int16 => Some(NumberType::INT2),
         DataType::Int32 => Some(NumberType::INT4),
         DataType::Int64 => Some(NumberType::INT8),
-        // With a greater scale, numbers that are read here may not fit, which is an error to tell.
+        // With a larger scale, numbers that match may overflow, and this error must not be filtered
+        // out.
         DataType::Float64 | DataType::Decimal128(38, 0..=20) => Some(NumberType::FRACTIONS),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Texts that values contain where an equality holds.
+//! Byte patterns of texts, implied by equality.
 
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use live_queries::ContainedText;
@@ -6,8 +6,8 @@ use live_queries::ContainedText;
 use super::field::field_path;
 use crate::engine::columns::bytes_of;
 
-/// Bytes of each value for which `value->>'field' = 'text'` holds. `None` where the filter is of
-/// another form, or JSON has short escapes for what it asks.
+/// Returns the pattern in each value for which `value->>'field' = 'text'` holds. Returns `None` for
+/// other filters, or if JSON has short escapes for characters of the text.
 pub(super) fn contained_text(filter: &Expr) -> Option<ContainedText> {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = filter else {
         return None;

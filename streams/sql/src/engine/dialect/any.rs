@@ -1,5 +1,4 @@
-//! `= ANY (…)` of an array that is not written in the statement: a list after IN, once the array is
-//! known.
+//! `= ANY (…)` of an array that is not an array constructor: an IN list, once the array is known.
 
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -18,7 +17,7 @@ use crate::error::{SqlError, SqlState};
 
 pub(super) const NAME: &str = "equals_any";
 
-/// Elements of an array.
+/// Maximum number of elements of the array.
 const ELEMENT_COUNT_MAX: usize = 20_000;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -31,7 +30,7 @@ pub(super) fn function() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(EqualsAny { signature }))
 }
 
-/// Gives a parameter that is such an array the type of what it is compared with.
+/// Types an untyped array parameter by the operand that it is compared with.
 pub(in crate::engine) fn with_array_parameters(plan: LogicalPlan) -> Result<LogicalPlan> {
     let changed = plan.transform_up_with_subqueries(|plan| {
         let schema = merge_schema(&plan.inputs());
@@ -75,7 +74,7 @@ impl ScalarUDFImpl for EqualsAny {
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let element = match &types[1] {
             DataType::List(of) | DataType::LargeList(of) => of.data_type(),
-            // Not known yet.
+            // The type is not known yet.
             DataType::Null => return Ok(types.to_vec()),
             other => {
                 let what = format!("op ANY/ALL (array) requires array on right side, not {other}");

@@ -1,5 +1,5 @@
-//! Operators of expressions that become calls of functions which fail where PostgreSQL's operators
-//! do, and `||`.
+//! Replaces operators by functions that fail in the same cases as PostgreSQL's operators. Also
+//! handles `||`.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::utils::list_ndims;
@@ -23,8 +23,8 @@ use super::planned::{is_json, type_of};
 use super::shifts::{Towards, shifted};
 use crate::error::SqlError;
 
-/// Turns operators into calls of ours, as far as types are known. Those on what has a type later
-/// are changed then, by [`numbers`](super::numbers).
+/// Replaces operators, as far as the types of operands are known. The others are replaced during
+/// type coercion, by [`numbers`](super::numbers).
 #[derive(Debug)]
 pub(in crate::engine) struct Operators;
 
@@ -53,7 +53,7 @@ impl ExprPlanner for Operators {
             BinaryOperator::PGRegexMatch | BinaryOperator::PGRegexNotMatch => {
                 return Ok(matched(expr, Call::Pattern));
             }
-            // The engine would take more letters for the same.
+            // The engine's case-insensitive match folds more characters than PostgreSQL.
             BinaryOperator::PGRegexIMatch => {
                 let op = BinaryOperator::PGRegexMatch;
                 return Ok(matched(RawBinaryExpr { op, ..expr }, Call::FoldedPattern));
@@ -95,13 +95,13 @@ impl ExprPlanner for Operators {
     }
 }
 
-/// A pattern as the engine has it.
+/// Converts a pattern to the engine's syntax.
 fn matched(expr: RawBinaryExpr, pattern: Call) -> PlannerResult<RawBinaryExpr> {
     let pattern = ScalarFunction::new_udf(calls::udf(pattern), vec![expr.right]);
     PlannerResult::Original(RawBinaryExpr { right: Expr::ScalarFunction(pattern), ..expr })
 }
 
-/// An interval times or over a number.
+/// Plans an interval times or divided by a number.
 fn scaled(
     operator: Operator,
     expr: &RawBinaryExpr,
@@ -125,7 +125,7 @@ fn scaled(
     Some(function.call(operands))
 }
 
-/// `&&`, `@>` and `<@` of arrays; of anything else the engine's.
+/// Plans `&&`, `@>` and `<@` of arrays. Leaves other types to the engine.
 fn of_arrays(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
     let (left, right) = operand_types(&expr, schema);
     let name = match expr.op {
@@ -144,7 +144,7 @@ fn of_arrays(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryE
     }
 }
 
-/// An operator of jsonb, whose other operand may be a literal.
+/// Plans an operator of jsonb. The other operand may be a literal.
 fn of_jsonb(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
     use BinaryOperator::{ArrowAt, AtArrow, HashMinus, Minus, QuestionPipe, StringConcat};
     let jsonb = |operand: Expr| match operand {
@@ -155,7 +155,7 @@ fn of_jsonb(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawB
         Expr::Literal(ScalarValue::Utf8(Some(text)), _) => {
             Ok(lit(canonical(&text).map_err(SqlError::into_engine)?))
         }
-        // A jsonb and a text are joined as texts.
+        // A jsonb and a text are concatenated as texts.
         _ => Err(refused(&format!("{} of JSON and another type", expr.op)).into_engine()),
     };
     let (left, right) = (expr.left, expr.right);
@@ -177,7 +177,7 @@ fn of_jsonb(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawB
     Ok(PlannerResult::Planned(function.call(operands)))
 }
 
-/// `||`: NULL adds nothing to an array, and JSON is no text.
+/// Plans `||`: NULL adds no element to an array, and JSON is not a text.
 fn joined(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
     if is_json(&expr.left, schema) || is_json(&expr.right, schema) {
         return of_jsonb(expr, schema);
@@ -216,7 +216,7 @@ fn operand_types(expr: &RawBinaryExpr, schema: &DFSchema) -> (DataType, DataType
     (of(&expr.left), of(&expr.right))
 }
 
-/// What is joined to a text is written as a text.
+/// Converts the other operand of a text to text.
 fn texts(expr: RawBinaryExpr, schema: &DFSchema) -> RawBinaryExpr {
     let (left, right) = operand_types(&expr, schema);
     let is_plain = |it: &DataType| it.is_numeric() || it.is_temporal() || *it == DataType::Boolean;

@@ -1,4 +1,4 @@
-//! Functions and operators on arrays that the engine has not, or has with another meaning of NULL.
+//! Array functions and operators that the engine lacks, or that handle NULL differently.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::by_row::{Body, Returns, Row, function, text_field, text_value};
 use super::own::{Own, of_arrow};
 use crate::error::SqlError;
 
-/// Functions that `&&` and `@>` of arrays are changed to.
+/// Functions that implement `&&` and `@>` of arrays.
 pub(super) const OVERLAP: &str = "arrays_overlap";
 pub(super) const CONTAIN: &str = "arrays_contain";
 
-/// Function that rows are made of: an array of arrays has the elements of these.
+/// Function for unnesting: flattens a multidimensional array.
 pub(super) const FLAT: &str = "elements_of";
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -25,7 +25,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     functions
 }
 
-/// The type of an array's elements that are no arrays, as a list; of all else itself.
+/// Returns the type of a flattened array. Other types are returned as they are.
 fn flat_type(of: &DataType) -> DataType {
     match of {
         DataType::List(element) if matches!(element.data_type(), DataType::List(_)) => {
@@ -39,7 +39,7 @@ fn flat(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     let mut lists = Arc::clone(&arrays[0]);
     while let Some(outer) = lists.as_list_opt::<i32>() {
         let Some(inner) = outer.values().as_list_opt::<i32>() else { break };
-        // NULL among arrays is none of them.
+        // PostgreSQL has no NULL among nested arrays.
         if inner.null_count() > 0 {
             let what = "rows of an array of arrays and NULL are not supported";
             return Err(SqlError::unsupported(what));
@@ -79,17 +79,17 @@ fn element(field: &FieldRef) -> Option<&DataType> {
     }
 }
 
-/// Whether values of both types are compared as they are.
+/// Returns whether values of both types are compared without conversion.
 fn is_one(one: &DataType, other: &DataType) -> bool {
     one == other || one.is_string() && other.is_string() || one.is_null() || other.is_null()
 }
 
-/// Whether PostgreSQL may compare values of both types, after it has made one type of them.
+/// Returns whether PostgreSQL can compare values of both types after a conversion.
 fn may_become_one(one: &DataType, other: &DataType) -> bool {
     is_one(one, other) || one.is_numeric() && other.is_numeric() || other.is_string()
 }
 
-/// Refuses values of another type than an array's elements.
+/// Rejects values whose type differs from the array's element type.
 fn check_types(row: &Row<'_>) -> Result<(), SqlError> {
     let mut fields = row.fields.iter().map(|it| element(it).unwrap_or(it.data_type()));
     let first = fields.next();
@@ -152,7 +152,7 @@ fn of_list(fields: &[FieldRef]) -> Result<Field, String> {
     }
 }
 
-/// The elements of a list, which are compared bit by bit.
+/// Returns the elements of a list in their form for bitwise comparison.
 fn elements(value: &ScalarValue) -> Result<Option<Vec<ScalarValue>>, SqlError> {
     let Some(list) = list_of(value) else { return Ok(None) };
     let values = (0..list.len()).map(|index| {
@@ -200,7 +200,7 @@ fn contain(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(ScalarValue::Boolean(Some(contains)))
 }
 
-/// NULL is the same as NULL here.
+/// Returns whether two elements are equal. NULL equals NULL here.
 fn is_same(one: &ScalarValue, other: &ScalarValue) -> bool {
     one == other || one.is_null() && other.is_null()
 }
@@ -246,7 +246,7 @@ fn positions(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(ScalarValue::List(ScalarValue::new_list_nullable(&places, &DataType::Int32)))
 }
 
-/// The lengths of an array in each of its dimensions; none of an empty one.
+/// Returns the length of each dimension of an array. An empty array has none.
 fn lengths(value: &ScalarValue) -> Vec<usize> {
     let mut found = Vec::new();
     let mut list = list_of(value);

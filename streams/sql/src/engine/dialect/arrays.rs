@@ -1,4 +1,4 @@
-//! `ARRAY(SELECT …)`: an aggregate over the query, whose order is the array's.
+//! `ARRAY(SELECT …)`: rewritten to an aggregate that preserves the query's order.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -14,11 +14,12 @@ use datafusion::sql::sqlparser::parser::Parser;
 use super::inexact::is_aggregate;
 use crate::error::{SqlError, SqlState};
 
-/// The query's column, and those that it is sorted by and that are none of its own.
+/// Names of the query's column and of additional sort columns.
 const ELEMENT: &str = "element";
 const SORTED_BY: &str = "sorted_by_";
 
-/// The array of what `query` gives, which is empty where that gives no row.
+/// Returns the expression for the array of a query's result. It is an empty array if the query
+/// returns no rows.
 pub(super) fn array_of(mut query: Query) -> Result<Expr, SqlError> {
     let keys = match &query.order_by {
         None => Vec::new(),
@@ -58,8 +59,8 @@ fn parsed(text: &str) -> Result<Expr, SqlError> {
     Ok(parser.and_then(|mut it| it.parse_expr())?)
 }
 
-/// Of a SELECT that takes each of its rows, itself with the aggregate: it may name columns of the
-/// query around it.
+/// Puts the aggregate directly into a SELECT that returns all its rows, so that it can still refer
+/// to outer columns. Returns `None` for other queries.
 fn aggregate_of(query: &Query, keys: &[OrderByExpr]) -> Result<Option<Expr>, SqlError> {
     let SetExpr::Select(select) = query.body.as_ref() else { return Ok(None) };
     let is_grouped = !matches!(&select.group_by, GroupByExpr::Expressions(list, _)
@@ -109,7 +110,7 @@ fn aggregate_of(query: &Query, keys: &[OrderByExpr]) -> Result<Option<Expr>, Sql
     Ok(Some(array))
 }
 
-/// Whether a call in it may be an aggregate or a window.
+/// Returns whether an expression contains a call that may be an aggregate or a window function.
 fn has_call_of_rows(expr: &Expr) -> bool {
     let found = visit_expressions(expr, |it| match it {
         Expr::Function(call) if call.over.is_some() => ControlFlow::Break(()),
@@ -119,7 +120,7 @@ fn has_call_of_rows(expr: &Expr) -> bool {
     found.is_break()
 }
 
-/// Whether a key to sort by is the query's column, by its expression, its name or its place.
+/// Returns whether a sort key is the query's column, by expression, name or position.
 fn is_own(key: &Expr, item: &SelectItem) -> bool {
     let (own, alias) = match item {
         SelectItem::UnnamedExpr(expr) => (expr, None),
@@ -131,7 +132,7 @@ fn is_own(key: &Expr, item: &SelectItem) -> bool {
         || matches!(key, Expr::Value(it) if matches!(it.value, Value::Number(..)))
 }
 
-/// Columns that the query is given besides, and the order in the names of all of them.
+/// Adds sort columns to the query. Returns their names and the ORDER BY in terms of names.
 fn sorted_by(
     query: &mut Query,
     keys: Vec<OrderByExpr>,
@@ -172,7 +173,7 @@ fn sorted_by(
     Ok((added, sorted))
 }
 
-/// Changes the query of a template.
+/// Modifies the query in a template.
 fn replace(array: &mut Expr, change: impl FnOnce(&mut Query)) {
     let mut change = Some(change);
     let _: ControlFlow<()> = visit_expressions_mut(array, |expr| match expr {

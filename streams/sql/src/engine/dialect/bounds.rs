@@ -1,5 +1,5 @@
-//! Limits on the parts of a statement before it is planned: the engine takes time and memory for
-//! some of it that grow much faster than its text.
+//! Limits on a statement's structure, checked before planning: for some constructs, the engine's
+//! time and memory grow much faster than the text.
 
 use std::ops::ControlFlow;
 
@@ -10,33 +10,36 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::error::{SqlError, SqlState};
 
-/// Columns of a query, and what it is grouped or sorted by: as many as PostgreSQL allows.
+/// Maximum number of columns of a query, and of GROUP BY and ORDER BY items, the same as in
+/// PostgreSQL.
 const COLUMN_COUNT_MAX: usize = 1_664;
 
-/// Arguments of a function, of which those that choose one of them take more.
+/// Maximum number of arguments of a function, with a higher limit for functions that select one of
+/// their arguments.
 const ARGUMENT_COUNT_MAX: usize = 100;
 const CHOICE_COUNT_MAX: usize = 1_000;
 const CHOOSING: &[&str] = &["coalesce", "greatest", "least"];
 
 const ELEMENT_COUNT_MAX: usize = 5_000;
 
-/// Functions of which the engine makes CASE: each argument but the last stands there twice, once to
-/// be tested and once to be returned.
+/// Functions that the engine rewrites to CASE, in which every argument but the last occurs twice:
+/// in the condition and as the result.
 const COPYING: &[&str] = &["coalesce"];
 
-/// Parts that such functions in each other come to, beyond two of each part that is written.
+/// Maximum number of parts that nested calls of such functions expand to, beyond two for each
+/// written part.
 const COPY_COUNT_MAX: usize = 1_000;
 
-/// Casts of casts that no bracket stands between: as many as brackets nest.
+/// Maximum depth of casts of casts without parentheses, the same as for nested parentheses.
 const CAST_DEPTH_MAX: usize = 50;
 
-/// Queries in queries.
+/// Maximum nesting depth of queries.
 const QUERY_DEPTH_MAX: usize = 25;
 
-/// Tables that a statement reads, where each query of WITH counts as often as it is named.
+/// Maximum number of tables that a statement reads, counting a WITH query at each reference.
 const TABLE_COUNT_MAX: usize = 500;
 
-/// Refuses what would take too long to plan.
+/// Rejects statements that would take too long to plan.
 pub(in crate::engine) fn check(statement: &Statement) -> Result<(), SqlError> {
     match statement.visit(&mut Bounds::default()) {
         ControlFlow::Continue(()) => Ok(()),
@@ -46,27 +49,27 @@ pub(in crate::engine) fn check(statement: &Statement) -> Result<(), SqlError> {
 
 #[derive(Default)]
 struct Bounds {
-    /// The queries around what is looked at, outermost first.
+    /// Enclosing queries, outermost first.
     queries: Vec<Level>,
-    /// Of each expression around what is looked at, outermost first, the sizes of its parts.
+    /// Sizes of the parts of each enclosing expression, outermost first.
     sizes: Vec<Size>,
 }
 
-/// Parts of an expression: those that are written, and those that the engine makes of them.
+/// Size of an expression: written parts, and parts after the engine's expansion.
 #[derive(Clone, Copy, Default)]
 struct Size {
     written: usize,
     made: usize,
 }
 
-/// One query.
+/// A query being visited.
 #[derive(Default)]
 struct Level {
-    /// Tables that it reads, also by queries in it.
+    /// Number of tables that it reads, including its subqueries.
     table_count: usize,
-    /// Queries of its WITH that are still to come, by where they lie, and their names.
+    /// Unvisited queries of its WITH, by address, with their names.
     to_come: Vec<(*const Query, String)>,
-    /// Names that can be read in it, with what each reads.
+    /// Visible WITH names, with the number of tables that each reads.
     named: Vec<(String, usize)>,
 }
 
@@ -227,7 +230,7 @@ mod tests {
         check(&parsed.expect("a statement")[0])
     }
 
-    /// So many queries of WITH, each of which reads the one before twice.
+    /// Returns a statement with `count` WITH queries, each of which reads the previous one twice.
     fn doubling(count: usize) -> String {
         let next = |it: usize| {
             let before = it - 1;

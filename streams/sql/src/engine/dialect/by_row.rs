@@ -1,4 +1,4 @@
-//! Functions that are computed value by value, with bounds on what they make.
+//! Functions evaluated row by row, with a limit on the size of their results.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use super::inexact::refused;
 use crate::error::{SqlError, SqlState};
 use crate::wire::{PgType, output_texts};
 
-/// Bytes that one call may make for one batch of rows.
+/// Maximum bytes of the results of one call for a batch of rows.
 pub(super) const RESULT_BYTES_MAX: usize = 32 << 20;
 
-/// A row's values that a function is called with, and what is known of them.
+/// Arguments of a function in one row, and their fields.
 pub(super) struct Row<'a> {
     pub(super) values: &'a [ScalarValue],
     pub(super) fields: &'a [FieldRef],
 }
 
 impl Row<'_> {
-    /// The text that a value is sent as; `None` is NULL.
+    /// Returns an argument in its text output format. `None` is NULL.
     pub(super) fn output(&self, index: usize) -> Result<Option<String>> {
         let Some(value) = self.values.get(index).filter(|it| !it.is_null()) else {
             return Ok(None);
@@ -47,8 +47,8 @@ impl Row<'_> {
 
 pub(super) type Body = fn(&Row<'_>) -> Result<ScalarValue, SqlError>;
 
-/// Type of the result, of the arguments. Where there is no such function the error is empty, and
-/// names what is not supported where PostgreSQL has one.
+/// Result type by argument types. On error, the text is empty if no such function exists in
+/// PostgreSQL, and otherwise names the unsupported construct.
 pub(super) type Returns = fn(&[FieldRef]) -> Result<Field, String>;
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub(super) struct ByRow {
     signature: Signature,
 }
 
-/// A function, by its name.
+/// Creates a function.
 pub(super) fn function(name: &'static str, returns: Returns, body: Body) -> Arc<ScalarUDF> {
     let any = vec![TypeSignature::Nullary, TypeSignature::VariadicAny];
     let signature = Signature::one_of(any, Volatility::Immutable);
@@ -115,7 +115,7 @@ impl ScalarUDFImpl for ByRow {
     }
 }
 
-/// The values that `call` gives of each row's: of this type, and one alone where all are scalars.
+/// Evaluates `call` for each row. Returns a scalar if all arguments are scalars.
 pub(in crate::engine) fn each_row(
     args: &ScalarFunctionArgs,
     returns: &DataType,
@@ -162,13 +162,13 @@ impl ByRow {
     }
 }
 
-/// Says that a result is too long.
+/// Error: the result is too large.
 pub(super) fn too_much(name: &str) -> SqlError {
     let what = format!("{name} makes more than {} MiB of a batch of rows", RESULT_BYTES_MAX >> 20);
     SqlError::new(SqlState::TOO_LARGE, what)
 }
 
-/// Returns whether an argument may be a text.
+/// Returns whether an argument is a text or an untyped NULL.
 pub(super) fn is_text(field: &FieldRef) -> bool {
     field.data_type().is_string() || field.data_type().is_null()
 }

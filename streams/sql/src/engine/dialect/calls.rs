@@ -1,5 +1,5 @@
-//! Functions that statements are changed to: patterns, time zones, averages, and numbers that
-//! functions on floats have no result for.
+//! Functions that replace parts of statements: patterns, time zones and averages. Also checks of
+//! floating-point functions whose result is undefined.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use super::regex::regex_of;
 use super::zones::{Zone, out_of_range};
 use crate::error::{SqlError, SqlState};
 
-/// Result of such a function.
+/// Kind of such a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Call {
-    /// Of a pattern, that of the engine.
+    /// Converts a regular expression to the engine's syntax.
     Pattern,
-    /// The same, of one in which cases do not matter.
+    /// Same as [`Self::Pattern`], for a case-insensitive one.
     FoldedPattern,
     /// `AT TIME ZONE`.
     TimeZone,
-    /// Of a sum and a count.
+    /// Average from a sum and a count.
     Average,
 }
 
@@ -123,7 +123,7 @@ fn texts(array: &ArrayRef, change: &dyn Fn(&str) -> Result<String, SqlError>) ->
     Ok(Arc::new(changed.map_err(SqlError::into_engine)?))
 }
 
-/// Times of a zone as UTC, or the other way around.
+/// Converts local times of a zone to UTC, or the other way round.
 fn shifted(zones: &ArrayRef, times: &ArrayRef) -> Result<ArrayRef> {
     let zones = cast(zones, &DataType::Utf8View)?;
     let DataType::Timestamp(_, of) = times.data_type() else {
@@ -153,13 +153,13 @@ fn shifted(zones: &ArrayRef, times: &ArrayRef) -> Result<ArrayRef> {
     })
 }
 
-/// Functions on floats that PostgreSQL has errors of, where the engine gives no number.
+/// Functions on floats that fail in PostgreSQL where the engine returns NaN or infinity.
 const CHECKED: &[&str] = &[
     "acos", "acosh", "asin", "atanh", "cos", "cot", "exp", "ln", "log", "log10", "log2", "power",
     "round", "sin", "tan",
 ];
 
-/// Has such functions of a session fail as PostgreSQL's do.
+/// Makes such functions of a session fail as in PostgreSQL.
 pub(in crate::engine) fn check(state: &mut SessionState) -> Result<()> {
     for name in CHECKED {
         let inner = state.udf(name)?;
@@ -209,7 +209,7 @@ impl ScalarUDFImpl for Checked {
             Ok(floats.as_primitive::<Float64Type>().clone())
         });
         let operands = operands.collect::<Result<Vec<Float64Array>>>()?;
-        // The engine takes halves away from zero.
+        // The engine rounds half away from zero.
         let found: ArrayRef = match (self.name(), operands.as_slice()) {
             ("round", [floats]) => Arc::new(floats.unary::<_, Float64Type>(f64::round_ties_even)),
             ("power", [base, _]) => {

@@ -1,4 +1,4 @@
-//! Casts to numbers as PostgreSQL has them: they round, and texts may have an exponent.
+//! Casts to numeric types with PostgreSQL's semantics: they round, and accept texts with exponents.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -20,20 +20,21 @@ use super::conversions::{strict, target};
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
 
-/// Names of the functions, which PostgreSQL has too.
+/// Names of the functions, which exist in PostgreSQL too.
 pub(super) const INT2: &str = "int2";
 pub(super) const INT4: &str = "int4";
 pub(super) const INT8: &str = "int8";
 pub(super) const NUMERIC: &str = "numeric";
 
-/// A numeric that any integer fits.
+/// Numeric type that holds any integer.
 pub(super) const NUMERIC_OF_INTEGER: DataType = DataType::Decimal128(20, 0);
 
-/// What `numeric` without digits is: the engine's numbers have a fixed scale.
+/// Precision and scale of an unconstrained `numeric`, since the engine's decimals have a fixed
+/// scale.
 const PRECISION: u8 = 38;
 const SCALE: i8 = 10;
 
-/// A type by the function that casts to it.
+/// Cast function to a numeric type.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CastTo {
     name: &'static str,
@@ -56,7 +57,7 @@ fn function(name: &'static str, to: DataType) -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(CastTo { name, to, signature }))
 }
 
-/// The function that casts to a type of numbers, if there is one.
+/// Returns the function that casts to a numeric type, if one exists.
 pub(in crate::engine) fn udf(to: &DataType) -> Option<Arc<ScalarUDF>> {
     let name = match to {
         DataType::Int16 => INT2,
@@ -68,7 +69,7 @@ pub(in crate::engine) fn udf(to: &DataType) -> Option<Arc<ScalarUDF>> {
     Some(function(name, to.clone()))
 }
 
-/// A literal in quotes as a number of a type; `None` where that is no type of numbers.
+/// Converts a quoted literal to a numeric type. Returns `None` for other types.
 pub(super) fn number_of(literal: &ScalarValue, to: &DataType) -> Result<Option<ColumnarValue>> {
     let signature = Signature::any(1, Volatility::Immutable);
     let (name, to) = match to {
@@ -82,7 +83,7 @@ pub(super) fn number_of(literal: &ScalarValue, to: &DataType) -> Result<Option<C
     Ok(Some(ColumnarValue::Scalar(ScalarValue::try_from_array(&number, 0)?)))
 }
 
-/// The type that a function casts to.
+/// Returns the target type of a cast function.
 pub(in crate::engine) fn cast_target(function: &ScalarUDF) -> Option<DataType> {
     let function = strict(function);
     let inner: &dyn Any = function.inner().as_ref();
@@ -99,7 +100,7 @@ impl ScalarUDFImpl for CastTo {
         &self.signature
     }
 
-    /// A number that is exact keeps its digits.
+    /// Exact numbers keep their precision and scale.
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         Ok(match (self.name, types) {
             (NUMERIC, [of]) if of.is_decimal() => of.clone(),
@@ -108,13 +109,13 @@ impl ScalarUDFImpl for CastTo {
         })
     }
 
-    /// What was known of the argument, such as that it is JSON, does not hold any more.
+    /// Drops the argument's metadata, such as that it is JSON.
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         let types: Vec<_> = args.arg_fields.iter().map(|it| it.data_type().clone()).collect();
         Ok(Arc::new(Field::new(self.name, self.return_type(&types)?, true)))
     }
 
-    /// The engine's default is of no type, which nothing can be computed with.
+    /// The engine's default has no data type, so nothing can be computed from it.
     fn evaluate_bounds(&self, operands: &[&Interval]) -> Result<Interval> {
         let types: Vec<_> = operands.iter().map(|it| it.data_type()).collect();
         Interval::make_unbounded(&self.return_type(&types)?)
@@ -137,7 +138,7 @@ impl ScalarUDFImpl for CastTo {
 }
 
 impl CastTo {
-    /// Numbers of JSON, which are numerics whatever they become.
+    /// Converts JSON numbers, which are numeric whatever the target type.
     fn number_of_json(&self, array: &ArrayRef) -> Result<ArrayRef> {
         let texts = cast(array, &DataType::Utf8View)?;
         let mut is_whole = true;
@@ -211,7 +212,7 @@ impl CastTo {
         })
     }
 
-    /// Halves go to the even number.
+    /// Rounds half to even.
     #[expect(clippy::cast_possible_truncation, reason = "the bounds are looked at before")]
     fn whole_of(&self, value: f64) -> Result<i64> {
         const END: f64 = 9_223_372_036_854_775_808.0;
@@ -222,7 +223,7 @@ impl CastTo {
         }
     }
 
-    /// Halves go away from zero.
+    /// Rounds half away from zero.
     fn rounded(&self, value: i128, unit: i128) -> Result<i64> {
         let (whole, rest) = (value / unit, value % unit);
         let is_up = rest.abs() >= unit - rest.abs() && rest != 0;
@@ -230,7 +231,7 @@ impl CastTo {
         i64::try_from(rounded).map_err(|_| self.out_of_range().into_engine())
     }
 
-    /// Numbers that texts are.
+    /// Parses texts as numbers.
     fn numbers(&self, array: &ArrayRef) -> Result<ArrayRef> {
         let texts = cast(array, &DataType::Utf8View)?;
         let numbers = texts.as_string_view().iter().map(|text| {
@@ -276,8 +277,8 @@ impl CastTo {
     }
 }
 
-/// A number in units of the last digit of `numeric`, and whether digits behind that are lost;
-/// `None` where the text is none, or has too many digits.
+/// Parses a number in units of the last digit of `numeric`. Also returns whether further digits
+/// were cut off. Returns `None` if the text is not a number, or has too many digits.
 fn decimal_of(text: &str) -> Option<(i128, bool)> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i16>().ok()?),
@@ -293,7 +294,7 @@ fn decimal_of(text: &str) -> Option<(i128, bool)> {
     if all().next().is_none() || !all().all(|it| it.is_ascii_digit()) {
         return None;
     }
-    // So many of the digits are kept, counted from the first.
+    // Number of leading digits to keep.
     let kept = i64::try_from(whole.len()).ok()? + i64::from(exponent) + i64::from(SCALE);
     let mut value = 0_i128;
     let mut at = 0_i64;

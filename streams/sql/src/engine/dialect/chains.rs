@@ -1,9 +1,9 @@
-//! Arithmetic of numbers, with the values and errors of PostgreSQL: integers that are out of range,
-//! floats that are divided by zero, quotients of numerics. What is computed is decided by the types
-//! that operands have when types are made equal, and of nothing that was known before.
+//! Arithmetic on numbers with PostgreSQL's values and errors: integer overflow, division by zero,
+//! numeric division. The operation depends on the operand types at type coercion, not on those
+//! known earlier.
 //!
-//! `a + b - c` is one call of three operands, computed from left to right: the engine asks for the
-//! type of each call by those of its operands, and of calls in calls again and again.
+//! `a + b - c` is a single call with three operands, evaluated from left to right: the engine
+//! derives the type of each call from its operands, repeatedly so for nested calls.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -32,16 +32,16 @@ use super::short_names::unmarked;
 use super::strict;
 use crate::error::{SqlError, SqlState};
 
-/// Operators between operands, from left to right.
+/// Operators between the operands, from left to right.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Arithmetic {
     operators: Vec<Operator>,
-    /// Type of the result, as far as it was known when the call was planned.
+    /// Result type, as known when the call was planned.
     result: DataType,
     signature: Signature,
 }
 
-/// Returns whether a function is an operator of these.
+/// Returns whether a function is such a chain of operators.
 pub(super) fn is_arithmetic(function: &ScalarUDF) -> bool {
     arithmetic_of(function).is_some()
 }
@@ -51,8 +51,8 @@ fn arithmetic_of(function: &ScalarUDF) -> Option<&Arithmetic> {
     inner.downcast_ref()
 }
 
-/// The call of an operator between two operands of these types. Where the left one is such a call,
-/// it becomes longer.
+/// Returns the call of an operator on operands of these types. Extends the left operand if it is
+/// such a call.
 pub(super) fn call(
     (left, left_type): (Expr, &DataType),
     operator: Operator,
@@ -72,21 +72,21 @@ pub(super) fn call(
     Ok(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), operands)))
 }
 
-/// Refuses operators that there are none of. Of what a function says itself the engine makes an
-/// error of its own.
+/// Rejects undefined operators. Done here, because the engine would replace the error if the
+/// function itself returned it.
 pub(super) fn check(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     let Some(arithmetic) = arithmetic_of(&call.func) else { return Ok(()) };
     let types = call.args.iter().map(|it| it.get_type(schema)).collect::<Result<Vec<_>>>()?;
     arithmetic.steps(&types).map(|_| ())
 }
 
-/// Returns whether an operator is one of those of arithmetic.
+/// Returns whether an operator is arithmetic.
 pub(super) fn is_operator(operator: Operator) -> bool {
     use Operator::{Divide, Minus, Modulo, Multiply, Plus};
     matches!(operator, Plus | Minus | Multiply | Divide | Modulo)
 }
 
-/// The type of the result of a call that was planned here, without a look at its operands.
+/// Returns the result type of a call planned here, without evaluating the types of its operands.
 pub(super) fn planned_type(function: &ScalarUDF) -> Option<&DataType> {
     Some(&arithmetic_of(function)?.result)
 }
@@ -101,7 +101,7 @@ impl Arithmetic {
         written
     }
 
-    /// Types of the two operands of each step, and of its result.
+    /// Returns the operand and result types of each operation.
     fn steps(&self, types: &[DataType]) -> Result<Vec<Step>> {
         let [first, rest @ ..] = types else { return internal_err!("there is no operand") };
         let mut left = first.clone();
@@ -145,7 +145,7 @@ impl ScalarUDFImpl for Arithmetic {
         &self.signature
     }
 
-    /// Each step makes its operands what it needs.
+    /// Operands are not coerced here: each operation converts its own.
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         self.steps(types)?;
         Ok(types.to_vec())
@@ -162,7 +162,7 @@ impl ScalarUDFImpl for Arithmetic {
         strict::simplified(self, args, info)
     }
 
-    /// The engine's default is of no type, which nothing can be computed with.
+    /// The engine's default has no data type, so nothing can be computed from it.
     fn evaluate_bounds(&self, operands: &[&Interval]) -> Result<Interval> {
         let types: Vec<_> = operands.iter().map(|it| it.data_type()).collect();
         Interval::make_unbounded(&self.return_type(&types)?)
@@ -190,7 +190,7 @@ fn as_type(value: ColumnarValue, data_type: &DataType) -> Result<ColumnarValue> 
 }
 
 impl Step {
-    /// The types of an operation on operands of these types.
+    /// Returns the types of an operation on operands of these types.
     fn of(left: &DataType, operator: Operator, right: &DataType) -> Result<Self> {
         let all = |asks: fn(&DataType) -> bool| asks(left) && asks(right);
         let any = |asks: fn(&DataType) -> bool| asks(left) || asks(right);
@@ -199,7 +199,7 @@ impl Step {
             return Err(no_operator(&operator).into_engine());
         }
         if has_float {
-            // Floats of 32 bits are that among themselves alone.
+            // The result is real only if all operands are.
             let of = match all(|it| matches!(it, DataType::Float32 | DataType::Null)) {
                 true => DataType::Float32,
                 false => DataType::Float64,
@@ -262,7 +262,7 @@ fn divide(left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
     if is_failed { Err(ArrowError::DivideByZero) } else { Ok(found) }
 }
 
-/// Returns whether a divisor is zero where there is a quotient, as there is none of a NULL.
+/// Returns whether a divisor is zero in a row with a quotient. A quotient with NULL is NULL.
 fn has_quotient_by_zero<T: ArrowPrimitiveType>(
     quotients: &ArrayRef,
     divisors: &dyn Array,
@@ -274,7 +274,7 @@ fn has_quotient_by_zero<T: ArrowPrimitiveType>(
         .any(|row| !quotients.is_null(row) && is_zero(if is_scalar { 0 } else { row }))
 }
 
-/// A product that is not lost: of two numbers it is zero where one of them is.
+/// Multiplies, and fails on underflow: a product of nonzero floats must not be zero.
 fn multiply(left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
     let found = numeric::mul(left, right)?;
     if *found.data_type() == DataType::Float64 {
@@ -297,7 +297,7 @@ fn multiply(left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError>
     Ok(found)
 }
 
-/// The same operation; of finite floats the result must be finite too.
+/// Wraps an operation so that it fails if the result of finite floats is infinite.
 fn checked(
     operation: impl Fn(&dyn Datum, &dyn Datum) -> Result<ArrayRef, ArrowError>,
     is_float: bool,

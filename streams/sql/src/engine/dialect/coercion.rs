@@ -1,7 +1,6 @@
-//! Types that are made equal, from the operands up. Each expression is changed to PostgreSQL's
-//! meaning once its operands have the types that they are going to have, and before the engine
-//! makes these equal: what is known earlier is the type of a CASE's first branch, or of the first
-//! of united queries.
+//! Type coercion, from the operands up. Each expression is rewritten to PostgreSQL's semantics when
+//! its operands have their final types, and before the engine's coercion. Earlier, the type of a
+//! CASE is that of its first branch, and the type of a UNION that of its first query.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use super::patterns::like_by_signs;
 use super::unmerged::{self, Place};
 use super::{intervals, numbers, operands, united};
 
-/// Takes the place of the engine's rule.
+/// Replacement of the engine's rule.
 #[derive(Debug)]
 pub(in crate::engine) struct Coercion;
 
@@ -34,7 +33,7 @@ impl AnalyzerRule for Coercion {
     }
 }
 
-/// A step of a plan whose inputs have their types.
+/// Coerces a node of a plan whose inputs are coerced.
 fn coerced(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = merge_schema(&plan.inputs());
     let outer_typed = |it| with_outer_types(it, &schema)?.transform_up(coerced);
@@ -66,7 +65,7 @@ fn coerced(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     .map_data(LogicalPlan::recompute_schema)
 }
 
-/// A subquery that knows the types which columns of the query around it have.
+/// Updates the types of outer columns in a subquery.
 fn with_outer_types(plan: LogicalPlan, outer: &DFSchema) -> Result<LogicalPlan> {
     let LogicalPlan::Subquery(mut subquery) = plan else { return Ok(plan) };
     if subquery.outer_ref_columns.is_empty() {
@@ -89,7 +88,7 @@ fn with_outer_types(plan: LogicalPlan, outer: &DFSchema) -> Result<LogicalPlan> 
     Ok(LogicalPlan::Subquery(subquery))
 }
 
-/// An expression by itself, in the types that it has in a plan.
+/// Coerces a single expression.
 pub(in crate::engine) fn with_types(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     let engine = TypeCoercionRewriter::new(schema);
     Ok(expr.rewrite(&mut Types { schema, engine })?.data)

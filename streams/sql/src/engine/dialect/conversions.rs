@@ -1,5 +1,5 @@
-//! Casts that the engine does in another way than PostgreSQL: to text, which is what clients are
-//! sent; to floats, which have ends; to times, which have microseconds; to bytes.
+//! Casts that differ between the engine and PostgreSQL: to text, in the output format; to floats,
+//! with range checks; to timestamps, in microseconds; to bytea.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use crate::wire::{json_field, output_texts};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum To {
     Text,
-    /// A text as clients are sent it: of booleans one letter.
+    /// Text in the output format, with single letters for booleans.
     Output,
     Float8,
     Float4,
     Timestamp,
     Timestamptz,
     Bytea,
-    /// JSON, where a text is some; else NULL.
+    /// JSON from valid text; otherwise NULL.
     Jsonb,
 }
 
@@ -101,7 +101,7 @@ pub(in crate::engine) fn udf(to: To) -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Conversion { to, signature }))
 }
 
-/// Value converted to another type.
+/// Converts a value.
 pub(super) fn converted(to: To, value: &ColumnarValue) -> Result<ColumnarValue> {
     match value {
         ColumnarValue::Array(array) => to.convert(array).map(ColumnarValue::Array),
@@ -112,7 +112,7 @@ pub(super) fn converted(to: To, value: &ColumnarValue) -> Result<ColumnarValue> 
     }
 }
 
-/// Expression converted to another type.
+/// Returns a call that converts an expression.
 pub(in crate::engine) fn call(to: To, of: Expr) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(udf(to), vec![of]))
 }
@@ -121,7 +121,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     To::ALL.map(udf).to_vec()
 }
 
-/// The type that a function converts to.
+/// Returns the target type of a conversion function.
 pub(super) fn target(function: &ScalarUDF) -> Option<DataType> {
     let inner: &dyn Any = function.inner().as_ref();
     inner.downcast_ref::<Conversion>().map(|it| it.to.arrow_type())
@@ -140,7 +140,7 @@ impl ScalarUDFImpl for Conversion {
         Ok(self.to.arrow_type())
     }
 
-    /// What was known of the argument, such as that it is JSON, does not hold any more.
+    /// Drops the argument's metadata, such as that it is JSON.
     fn return_field_from_args(&self, _: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         Ok(Arc::new(match self.to {
             To::Jsonb => json_field(self.name(), self.to.arrow_type()),
@@ -148,12 +148,12 @@ impl ScalarUDFImpl for Conversion {
         }))
     }
 
-    /// The engine's default is of no type, which nothing can be computed with.
+    /// The engine's default has no data type, so nothing can be computed from it.
     fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
         Interval::make_unbounded(&self.to.arrow_type())
     }
 
-    /// Passes over values that are of the type, unless something else is known of them.
+    /// Removes the conversion of values that already have the type, unless they have metadata.
     fn simplify(&self, mut args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
         let field = args[0].to_field(info.schema());
         let is_it = field.is_ok_and(|(_, field)| {
@@ -205,7 +205,7 @@ impl To {
             To::Timestamp | To::Timestamptz if is_text(from) => self.times(array),
             To::Jsonb => super::own::changed(array, |text| match canonical(text) {
                 Ok(text) => Ok(Some(text)),
-                // One record that is no JSON shall not fail a query of all.
+                // A record with invalid JSON must not fail the whole query.
                 Err(error) if error.state == SqlState::NOT_SUPPORTED => Err(error),
                 Err(_) => Ok(None),
             })
@@ -235,11 +235,11 @@ impl To {
         })
     }
 
-    /// Microseconds since 1970, to the nearest one.
+    /// Parses a time as microseconds since 1970, rounded to the nearest one.
     fn time(self, text: &str) -> Result<i64> {
         let mut written = text.trim().to_owned();
         add_seconds(&mut written);
-        // What has no zone passes over the one that a text names.
+        // A timestamp without time zone ignores the zone in a text.
         if self == To::Timestamp {
             written.truncate(without_zone(&written).len());
         }
@@ -272,11 +272,11 @@ impl To {
     }
 }
 
-/// Words that PostgreSQL reads as times.
+/// Special date and time strings of PostgreSQL.
 pub(super) const SPECIAL_TIMES: &[&str] =
     &["infinity", "+infinity", "-infinity", "now", "today", "tomorrow", "yesterday"];
 
-/// Says that a word is not read as a time.
+/// Error: a special time string is not supported.
 pub(super) fn special_time(word: &str) -> SqlError {
     SqlError::unsupported(format!("the time {word:?} is not supported"))
         .with_hint("now() and current_date are times.")
@@ -286,7 +286,7 @@ fn chrono_utc() -> datafusion::arrow::array::timezone::Tz {
     "+00:00".parse().expect("it is a zone")
 }
 
-/// A time without `Z`, `+02` or `-02:30` at its end.
+/// Removes a trailing zone from a time: `Z`, `+02` or `-02:30`.
 fn without_zone(text: &str) -> &str {
     let Some(clock) = text.find([' ', 'T']).map(|at| at + 1) else { return text };
     match text[clock..].find(['Z', 'z', '+', '-']) {
@@ -305,7 +305,7 @@ fn float4(text: &str) -> Result<f32> {
     if is_lost { Err(lost(text, To::Float4)) } else { Ok(value) }
 }
 
-/// The number, and whether it is one that the type does not reach.
+/// Parses a float. Also returns whether the number is out of the type's range.
 fn float<T: std::str::FromStr + Copy>(
     text: &str,
     to: To,
@@ -342,7 +342,8 @@ fn narrow(value: f64) -> Result<f32> {
     }
 }
 
-/// Bytes as PostgreSQL writes them: `\x` and digits, or letters with `\\` and `\000` among them.
+/// Parses bytea in PostgreSQL's formats: `\x` with hexadecimal digits, or characters with the
+/// escapes `\\` and `\000`.
 fn bytea(text: &str) -> Result<Vec<u8>> {
     let invalid = |state, what: &str| SqlError::new(state, what).into_engine();
     if let Some(digits) = text.strip_prefix("\\x") {
@@ -383,18 +384,18 @@ fn bytea(text: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A conversion whose failures are NULL.
+/// A conversion that returns NULL on errors.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Lenient {
     inner: Arc<ScalarUDF>,
 }
 
-/// The same function, NULL where it fails.
+/// Wraps a function so that it returns NULL on errors.
 pub(in crate::engine) fn lenient(inner: Arc<ScalarUDF>) -> ScalarUDF {
     ScalarUDF::new_from_impl(Lenient { inner })
 }
 
-/// The function that one is without leniency.
+/// Unwraps a lenient function.
 pub(super) fn strict(function: &ScalarUDF) -> &ScalarUDF {
     let inner: &dyn Any = function.inner().as_ref();
     inner.downcast_ref::<Lenient>().map_or(function, |it| &it.inner)

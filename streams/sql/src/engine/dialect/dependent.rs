@@ -1,9 +1,9 @@
-//! Subqueries that depend on the rows around them, as joins: such as the engine does not lift by
-//! itself, and PostgreSQL answers.
+//! Decorrelation: rewrites correlated subqueries to joins where PostgreSQL supports them and the
+//! engine does not.
 //!
-//! A subquery is taken apart into what does not depend on the rows around it, the conditions that
-//! join it to them, and what is computed of both. For `LIMIT`, each row around it is numbered, and
-//! what it is joined with is numbered in its order.
+//! A subquery is split into the part that does not depend on outer rows, the join conditions with
+//! the outer query, and the outputs computed from both. For `LIMIT`, outer rows are numbered, and
+//! the matches of each are numbered in order.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use datafusion::logical_expr::{
 
 use super::parts::{Asked, Kind, Parts, is_subquery};
 
-/// Numbers that names of columns are made of, so that no two are the same in a statement.
+/// Generator of column names that are unique in a statement.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(Cell<usize>);
 
@@ -32,13 +32,13 @@ impl Numbers {
         self.0.get()
     }
 
-    /// Returns whether a subquery may have become a join.
+    /// Returns whether a subquery may have been replaced by a join.
     pub(super) fn are_used(&self) -> bool {
         self.0.get() > 0
     }
 }
 
-/// The plan with such subqueries of its own as joins, as far as there are rules for them.
+/// Replaces the correlated subqueries of a plan node by joins, as far as rules exist.
 pub(super) fn joined(plan: LogicalPlan, numbers: &Numbers) -> Result<Transformed<LogicalPlan>> {
     match plan {
         LogicalPlan::Join(join) => lateral(join, numbers),
@@ -49,7 +49,7 @@ pub(super) fn joined(plan: LogicalPlan, numbers: &Numbers) -> Result<Transformed
     }
 }
 
-/// The subquery that a side of a join is, and what it is called.
+/// Returns the LATERAL subquery that is a side of a join, and its alias.
 pub(super) fn lateral_of(plan: &LogicalPlan) -> Option<(&Subquery, Option<&TableReference>)> {
     match plan {
         LogicalPlan::Subquery(it) if !it.outer_ref_columns.is_empty() => Some((it, None)),
@@ -82,7 +82,7 @@ fn lateral(join: Join, numbers: &Numbers) -> Result<Transformed<LogicalPlan>> {
     if let Some(alias) = alias {
         parts.outputs.iter_mut().for_each(|it| it.qualifier = Some(alias.clone()));
     }
-    // The alias may name the columns anew.
+    // The alias can rename columns.
     for (output, field) in parts.outputs.iter_mut().zip(join.right.schema().fields()) {
         output.name.clone_from(field.name());
     }
@@ -97,7 +97,7 @@ fn lateral(join: Join, numbers: &Numbers) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(builder.build()?))
 }
 
-/// Subqueries in the expressions of a plan.
+/// Replaces subqueries in the expressions of a node.
 fn values(plan: LogicalPlan, numbers: &Numbers) -> Result<Transformed<LogicalPlan>> {
     let mut is_asked = false;
     for expr in plan.expressions() {
@@ -129,7 +129,7 @@ fn values(plan: LogicalPlan, numbers: &Numbers) -> Result<Transformed<LogicalPla
 }
 
 struct Values<'a> {
-    /// With what was joined to it so far.
+    /// Input, including the joins added so far.
     input: LogicalPlan,
     numbers: &'a Numbers,
     is_filter: bool,
@@ -139,7 +139,7 @@ impl Values<'_> {
     fn replace(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
         let found = match &expr {
             Expr::ScalarSubquery(it) if !it.outer_ref_columns.is_empty() => self.value(it)?,
-            // The engine does that in conditions.
+            // The engine supports these in conditions.
             Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) if self.is_filter => {
                 None
             }
@@ -171,7 +171,7 @@ impl Values<'_> {
         Ok(parts.filter(|it| it.names_only(self.input.schema())))
     }
 
-    /// Value of a subquery that has one column.
+    /// Replaces a scalar subquery with one column.
     fn value(&mut self, subquery: &Subquery) -> Result<Option<Expr>> {
         let Some(mut parts) = self.parts(subquery, Asked::Value)? else { return Ok(None) };
         if parts.outputs.len() != 1 {
@@ -196,14 +196,14 @@ impl Values<'_> {
         self.marked(&parts, conditions).map(Some)
     }
 
-    /// Whether a value is among those of a subquery; NULL where that is not known.
+    /// Replaces IN: true, false, or NULL if unknown.
     fn member(&mut self, sought: &Expr, subquery: &Subquery) -> Result<Option<Expr>> {
         if sought.exists(|it| Ok(is_subquery(it)))? || sought.contains_outer() {
             return Ok(None);
         }
         let Some(parts) = self.parts(subquery, Asked::Members)? else { return Ok(None) };
         let Some(value) = parts.outputs.first().map(|it| it.expr.clone()) else { return Ok(None) };
-        // Columns of the query around it, as it would name them itself.
+        // The outer columns of the left operand, in the form in which the subquery refers to them.
         let schema = Arc::clone(self.input.schema());
         let sought_inside = sought.clone().transform_up(|it| match it {
             Expr::Column(column) => {
@@ -234,7 +234,7 @@ impl Values<'_> {
         Ok(Some(found))
     }
 
-    /// Whether a row of the base fulfils conditions, which tells each row of the input.
+    /// Marks each row of the input by whether a row of the base meets the conditions.
     fn marked(&mut self, parts: &Parts, conditions: Vec<Expr>) -> Result<Expr> {
         let number = self.numbers.next();
         let condition = conjunction(conditions).unwrap_or_else(|| lit(true));
@@ -246,7 +246,7 @@ impl Values<'_> {
         let right = LogicalPlanBuilder::from(base).alias(alias.as_str())?.build()?;
         let left = LogicalPlanBuilder::from(self.input.clone());
         let joined = left.join_on(right, JoinType::LeftMark, [condition])?;
-        // Of two joins the second one would find the mark of the first.
+        // Renamed, because a second join would otherwise find the mark of the first.
         let name = format!("__is_there{number}");
         let mark = Expr::Column(Column::new(Some(alias), "mark")).alias(&name);
         let kept = self.input.schema().columns().into_iter().map(Expr::Column);
@@ -255,7 +255,7 @@ impl Values<'_> {
     }
 }
 
-/// Whether a query that depends on nothing gives a row.
+/// Returns an expression for whether an uncorrelated query returns a row.
 fn has_rows(plan: LogicalPlan) -> Result<Expr> {
     let counted = LogicalPlanBuilder::from(plan)
         .limit(0, Some(1))?

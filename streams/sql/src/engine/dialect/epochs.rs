@@ -1,5 +1,5 @@
-//! `to_timestamp` of a number: seconds since 1970, in microseconds as PostgreSQL rounds them. The
-//! engine's own counts nanoseconds, of which 64 bits hold the years 1678 to 2262 alone.
+//! `to_timestamp` of a number: seconds since 1970, rounded to microseconds as in PostgreSQL. The
+//! engine's version uses 64-bit nanoseconds, which only cover the years 1678 to 2262.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use crate::error::{SqlError, SqlState};
 
 const OUT_OF_RANGE: SqlState = SqlState("22008");
 
-/// Seconds from 1970 to 2000, from where PostgreSQL counts.
+/// Seconds from 1970 to PostgreSQL's epoch, 2000-01-01.
 const SECONDS_TO_2000: f64 = 946_684_800.0;
 
 const MICROS_TO_2000: i64 = 946_684_800_000_000;
 const MICROS_IN_SECOND: f64 = 1e6;
 
-/// From the first day that PostgreSQL has, in 4714 BC, to the end of its last one, in 294276.
+/// Range of PostgreSQL's timestamps: from 4714 BC to the end of 294276.
 const SECONDS_MIN: f64 = -210_866_803_200.0;
 const SECONDS_END: f64 = 9_224_318_016_000.0;
 
-/// From here on, in the year 262143, a time has no text here.
+/// End of the timestamps that have a text here, in the year 262143.
 const SECONDS_HERE_END: f64 = 8_210_266_876_800.0;
 
 pub(super) fn function() -> Arc<ScalarUDF> {

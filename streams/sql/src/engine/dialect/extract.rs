@@ -1,4 +1,5 @@
-//! `extract` and `date_part`: the parts of times that PostgreSQL has for each type, as numerics.
+//! `extract` and `date_part`: the fields that PostgreSQL defines for each date/time type, as
+//! numerics.
 
 use std::sync::Arc;
 
@@ -25,14 +26,15 @@ const SECOND_US: i64 = 1_000_000;
 const MINUTE_US: i64 = 60 * SECOND_US;
 const HOUR_US: i64 = 60 * MINUTE_US;
 
-/// Of each such part: a year of an interval has 365.25 days, and a month that is no part of one 30.
+/// Lengths for the epoch of an interval: a year has 365.25 days, and a month beyond whole years has
+/// 30.
 const MONTH_DAYS: i64 = 30;
 const YEAR_US: i64 = DAY_US * 1_461 / 4;
 
-/// Digits of such a number, all of which are shown.
+/// Precision of the result.
 const PRECISION: u8 = 30;
 
-/// Plans `extract(part FROM time)`, if the part is written out.
+/// Plans `extract(field FROM time)` if the field is a literal.
 pub(super) fn extract(mut arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
     let name = match arguments.first() {
         Some(Expr::Literal(ScalarValue::Utf8(Some(name)), _)) => name.clone(),
@@ -48,7 +50,7 @@ pub(super) fn extract(mut arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr
     Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
 }
 
-/// `date_part`, whose result is a float.
+/// Returns `date_part`, whose result is double precision.
 pub(super) fn date_part() -> Arc<ScalarUDF> {
     let type_of = |types: &[DataType]| {
         let is_name = types[0].is_string() || types[0].is_null();
@@ -73,7 +75,7 @@ pub(super) fn date_part() -> Arc<ScalarUDF> {
     })
 }
 
-/// Digits after the point; all parts are counted in microseconds.
+/// Fractional digits of a field. All fields are computed in microseconds.
 const fn scale_of(unit: Unit) -> i8 {
     match unit {
         Unit::Second | Unit::Epoch => 6,
@@ -82,7 +84,7 @@ const fn scale_of(unit: Unit) -> i8 {
     }
 }
 
-/// What has parts.
+/// Kind of a date/time type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Null,
@@ -105,7 +107,7 @@ fn kind_of(data_type: &DataType) -> Option<Kind> {
     })
 }
 
-/// Refuses a part that a type has none of.
+/// Rejects fields that a type does not have.
 fn check(unit: Unit, data_type: &DataType) -> Result<(), SqlError> {
     let Some(kind) = kind_of(data_type) else {
         return Err(does_not_exist("extract", std::slice::from_ref(data_type)));
@@ -156,7 +158,7 @@ impl ScalarUDFImpl for Extract {
         Ok(DataType::Decimal128(PRECISION, scale_of(self.unit)))
     }
 
-    /// The engine's default is of no type, which nothing can be computed with.
+    /// The engine's default has no data type, so nothing can be computed from it.
     fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
         Interval::make_unbounded(&DataType::Decimal128(PRECISION, scale_of(self.unit)))
     }
@@ -177,7 +179,7 @@ impl ScalarUDFImpl for Extract {
     }
 }
 
-/// The part of each time, in units of its last digit.
+/// Extracts a field, in units of its last digit.
 fn parts(unit: Unit, array: &ArrayRef) -> Result<Vec<Option<i128>>, SqlError> {
     let as_type = |to: &DataType| cast(array, to).map_err(super::own::of_arrow);
     Ok(match array.data_type() {
@@ -230,7 +232,7 @@ fn of_moment(unit: Unit, us: i64) -> i64 {
     let days = us.div_euclid(DAY_US);
     let (year, month, day) = civil(days);
     let weekday = (days + 4).rem_euclid(7);
-    // A week belongs to the year that has its Thursday.
+    // An ISO week belongs to the year that contains its Thursday.
     let thursday = days - (weekday + 6) % 7 + 3;
     let first_of = |year: i64| first_day(year);
     let from_one = |it: i64| if it > 0 { it } else { it - 1 };
@@ -252,12 +254,12 @@ fn of_moment(unit: Unit, us: i64) -> i64 {
         Unit::Doy => days - first_of(year) + 1,
         Unit::Week => (thursday - first_of(civil(thursday).0)) / 7 + 1,
         Unit::Isoyear => from_one(civil(thursday).0),
-        // All times are of UTC.
+        // The time zone is always UTC.
         _ => 0,
     }
 }
 
-/// The first day of a year, counted from 1970-01-01.
+/// Returns the first day of a year, counted from 1970-01-01.
 pub(super) fn first_day(year: i64) -> i64 {
     let before = year - 1;
     365 * (year - 1970) + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400)

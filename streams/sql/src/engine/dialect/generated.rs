@@ -1,4 +1,4 @@
-//! Rows of `generate_series`: of integers where it is called with integers, and of times.
+//! `generate_series`: integer rows for integer arguments, and timestamps.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::error::{SqlError, SqlState};
 
 const NAME: &str = "generate_series";
 
-/// The engine's column of bigint.
+/// The engine's bigint column.
 const COLUMN: &str = "value";
 
-/// Has the function of a session take integers.
+/// Adds the integer variant to the function of a session.
 pub(super) fn generate_integers(state: &mut SessionState) {
     if let Some(function) = state.table_functions().get(NAME) {
         let engine = Arc::clone(function.function());
@@ -27,7 +27,7 @@ pub(super) fn generate_integers(state: &mut SessionState) {
     }
 }
 
-/// The zone of a time; a date is one of UTC.
+/// Returns the zone of a time. A date counts as a time in UTC.
 fn zone_of(value: &ScalarValue) -> Option<Option<Arc<str>>> {
     match value.data_type() {
         DataType::Timestamp(_, zone) => Some(zone),
@@ -54,7 +54,7 @@ fn check_step(arguments: &[Expr]) -> Result<()> {
     }
 }
 
-/// The arguments with literals in quotes as times where one of the ends is a time, and as a step.
+/// Types quoted literals as times if a bound is a time, and the step as an interval.
 fn typed(exprs: &[Expr]) -> Result<Vec<Expr>> {
     let zone = exprs.iter().take(2).find_map(|it| match it {
         Expr::Literal(value, _) => zone_of(value),
@@ -73,7 +73,7 @@ fn typed(exprs: &[Expr]) -> Result<Vec<Expr>> {
 }
 
 impl Generated {
-    /// Times, which the engine counts in nanoseconds.
+    /// Generates times, which the engine counts in nanoseconds.
     fn times(
         &self,
         args: &TableFunctionArgs<'_, '_>,
@@ -133,7 +133,7 @@ impl TableFunctionImpl for Generated {
         if !has_only_integers {
             return Ok(rows);
         }
-        // Between two integers is none that is not one.
+        // All values between two bounds of type integer fit this type.
         let plan = LogicalPlanBuilder::scan(NAME, provider_as_source(rows), None)?;
         let plan = plan.project([cast(col(COLUMN), DataType::Int32).alias(COLUMN)])?.build()?;
         Ok(Arc::new(ViewTable::new(plan, None)))

@@ -1,13 +1,14 @@
-//! Guards: what can fail is computed of rows alone for which what stands before it holds: AND and
-//! OR from left to right, CASE in the branch that is taken. The engine sorts the parts of a filter
-//! by their cost, makes AND and OR of a CASE, and computes both sides of these.
+//! Guards: an expression that can fail is evaluated only for rows that pass the preceding
+//! conditions: AND and OR from left to right, and CASE only in the selected branch. The engine
+//! would reorder the conditions of a filter by cost, rewrite boolean CASE to AND and OR, and
+//! evaluate both sides of these.
 //!
 //! ```text
 //! a AND f   ─▶   a AND holds(CASE WHEN a THEN int(f) ELSE 0 END)
 //! a OR f    ─▶   holds(CASE WHEN a THEN 1 ELSE int(f) END)
 //! ```
 //!
-//! Numbers take the place of booleans, as the engine would undo it otherwise.
+//! Conditions are encoded as integers, because the engine would rewrite a boolean CASE.
 
 use std::sync::{Arc, LazyLock};
 
@@ -31,7 +32,7 @@ use super::intervals::is_comparison;
 
 const NAME: &str = "holds";
 
-/// Parts of a condition in which a value that may be NULL is guarded: it is written twice for each.
+/// Maximum size of an expression guarded in a nullable context, where it is duplicated.
 const VALUE_SIZE_MAX: usize = 200;
 
 static HOLDS: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
@@ -51,7 +52,7 @@ static HOLDS: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     Arc::new(create_udf(NAME, from, DataType::Boolean, Volatility::Immutable, Arc::new(holds)))
 });
 
-/// To be one of the last rules.
+/// Must be one of the last rules.
 #[derive(Debug)]
 pub(in crate::engine) struct Guards;
 
@@ -98,7 +99,7 @@ impl OptimizerRule for Guards {
     }
 }
 
-/// Guarded part of an expression, if it is one of these.
+/// Returns the guarded part of a guard.
 pub(in crate::engine) fn guarded(expr: &Expr) -> Option<&Expr> {
     let Expr::ScalarFunction(call) = expr else { return None };
     let (true, [Expr::Case(case)]) = (call.func.name() == NAME, call.args.as_slice()) else {
@@ -113,12 +114,12 @@ pub(in crate::engine) fn guarded(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// A condition of which NULL is as good as false.
+/// Rewrites a condition in which NULL is equivalent to false.
 fn condition(expr: Expr) -> Result<Expr> {
     let mut before: Vec<Expr> = Vec::new();
     let mut all = Vec::new();
     for part in split_conjunction_owned(expr) {
-        // What is guarded already is not guarded again.
+        // Guarded parts are not guarded again.
         let fails = can_fail(&part);
         let part = match part {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
@@ -139,11 +140,11 @@ fn condition(expr: Expr) -> Result<Expr> {
         }
         all.push(part);
     }
-    // What can fail is not computed where a guard before it does not hold.
+    // A part that can fail is not evaluated unless its guard holds.
     Ok(conjunction(all).unwrap_or_else(|| lit(true)))
 }
 
-/// An expression that may be NULL.
+/// Rewrites a nullable expression.
 fn value(expr: Expr) -> Result<Transformed<Expr>> {
     expr.transform_up(|expr| match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right })
@@ -168,7 +169,8 @@ fn value(expr: Expr) -> Result<Transformed<Expr>> {
     })
 }
 
-/// Returns whether it is a condition that can fail, which the engine would take out of a CASE.
+/// Returns whether a branch is a condition that can fail, which the engine would move out of a
+/// CASE.
 fn can_be_undone(branch: &Expr) -> bool {
     let is_condition = match branch {
         Expr::BinaryExpr(it) => is_comparison(it.op) || it.op.is_logic_operator(),
@@ -179,7 +181,7 @@ fn can_be_undone(branch: &Expr) -> bool {
     is_condition && can_fail(branch)
 }
 
-/// A CASE of conditions that the engine does not take apart.
+/// Encodes a boolean CASE so that the engine does not rewrite it.
 pub(super) fn kept(case: Case) -> Expr {
     call(encoded(case))
 }
@@ -223,12 +225,12 @@ fn size_of(expr: &Expr) -> usize {
     counted.map_or(usize::MAX, |_| size)
 }
 
-/// Returns whether there are values for which it fails. What is guarded is not looked at.
+/// Returns whether an expression fails for some values. Guarded parts are ignored.
 pub(super) fn can_fail(expr: &Expr) -> bool {
     fails(expr, is_guard)
 }
 
-/// The same, of what is guarded too: by a part of it, and not by what stands before it.
+/// Same as [`can_fail`], including guarded parts.
 fn fails_somewhere(expr: &Expr) -> bool {
     fails(expr, |_| false)
 }
@@ -301,12 +303,12 @@ const MAY_FAIL: &[&str] = &[
     "to_timestamp",
 ];
 
-/// Returns whether all values that come in fit.
+/// Returns whether a cast never fails.
 fn is_widening(cast: &Cast) -> bool {
     let to = cast.field.data_type();
     match cast.expr.as_ref() {
         Expr::Literal(..) => true,
-        // What the engine itself puts around columns: a cast that is written is a call.
+        // Casts added by the engine to columns. Casts in the statement are function calls.
         Expr::Column(_) => !to.is_temporal(),
         _ => to.is_string() || *to == DataType::Int8 || *to == DataType::Boolean,
     }
@@ -327,7 +329,7 @@ mod tests {
         assert_eq!(parts[0], guard());
         assert_eq!(guarded(&parts[1]), Some(&fallible()));
         assert_eq!(condition(found.clone()).expect("it is done"), found);
-        // Nothing stands before it.
+        // No condition precedes it.
         assert_eq!(condition(fallible()).expect("a condition"), fallible());
         let case = Case::new(
             None,

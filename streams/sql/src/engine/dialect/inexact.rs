@@ -1,6 +1,6 @@
-//! Constructs that the engine takes and gives another meaning than PostgreSQL: refused by name, or
-//! with PostgreSQL's error, before a plan is made. What is known once names and types are is
-//! refused by [`relations`](super::relations).
+//! Rejects constructs to which the engine gives a different meaning than PostgreSQL, by name or
+//! with PostgreSQL's error, before planning. Constructs that are only known after name and type
+//! resolution are rejected by [`relations`](super::relations).
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -16,16 +16,16 @@ use datafusion::sql::sqlparser::ast::{
 use super::names::{figure, folded, is_column};
 use crate::error::{SqlError, SqlState};
 
-/// Where a question can be asked that is refused here.
+/// Alternatives for rejected constructs.
 const ELSEWHERE: &str =
     "Write it in another way, or ask a PostgreSQL that reads the topics through postgres_fdw.";
 
-/// Says that a construct is not there.
+/// Error: a construct is not supported.
 pub(super) fn refused(construct: &str) -> SqlError {
     SqlError::unsupported(format!("{construct} is not supported")).with_hint(ELSEWHERE)
 }
 
-/// Looks at a query without the queries in it; `FETCH FIRST` becomes LIMIT.
+/// Checks a query without its subqueries. Rewrites `FETCH FIRST` to LIMIT.
 pub(super) fn check_query(query: &mut Query) -> Result<(), SqlError> {
     if let Some(lock) = query.locks.first() {
         return Err(refused(&lock.to_string()));
@@ -101,14 +101,14 @@ fn check_constant(key: &Expr) -> Result<(), SqlError> {
     }
 }
 
-/// A column that a SELECT gives.
+/// An output column of a SELECT.
 struct Output<'a> {
     name: String,
     expr: &'a Expr,
 }
 
 impl Output<'_> {
-    /// Whether it is called as the column of a table that it is.
+    /// Returns whether it is a table's column under its own name.
     fn is_input(&self) -> bool {
         is_column(self.expr, &self.name)
     }
@@ -123,7 +123,7 @@ fn outputs(select: &Select) -> Vec<Output<'_>> {
     outputs.collect()
 }
 
-/// A name after ORDER BY is that of one column of the result.
+/// A name in ORDER BY must refer to a single output column.
 fn check_output(name: &Ident, outputs: &[Output<'_>]) -> Result<(), SqlError> {
     let name = folded(name);
     let mut named = outputs.iter().filter(|it| it.name == name);
@@ -134,7 +134,7 @@ fn check_output(name: &Ident, outputs: &[Output<'_>]) -> Result<(), SqlError> {
     if others.is_empty() {
         return Ok(());
     }
-    // A cast to the type that a column has is the column.
+    // A cast to a column's own type is the column itself.
     if others.iter().all(|it| uncast(it.expr) == uncast(first.expr)) {
         let what = format!("ORDER BY {name:?}, which a column and a cast of it are called,");
         return Err(refused(&what).with_hint("Write AS with another name behind one of them."));
@@ -143,7 +143,7 @@ fn check_output(name: &Ident, outputs: &[Output<'_>]) -> Result<(), SqlError> {
     Err(SqlError::new(SqlState::AMBIGUOUS_COLUMN, what))
 }
 
-/// An expression without brackets around it.
+/// Removes parentheses around an expression.
 fn bare(expr: &Expr) -> &Expr {
     match expr {
         Expr::Nested(inner) => bare(inner),
@@ -151,7 +151,7 @@ fn bare(expr: &Expr) -> &Expr {
     }
 }
 
-/// An expression without casts and brackets around it.
+/// Removes casts and parentheses around an expression.
 fn uncast(expr: &Expr) -> &Expr {
     match expr {
         Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => uncast(inner),
@@ -159,7 +159,8 @@ fn uncast(expr: &Expr) -> &Expr {
     }
 }
 
-/// Names in expressions are those of tables' columns. The engine looks among the result's first.
+/// Rejects names in expressions that the engine would resolve to output columns. In SQL they refer
+/// to table columns.
 fn check_inputs(clause: &str, expr: &Expr, outputs: &[Output<'_>]) -> Result<(), SqlError> {
     let mut names = Names::default();
     let _: ControlFlow<()> = expr.visit(&mut names);
@@ -179,7 +180,7 @@ fn check_inputs(clause: &str, expr: &Expr, outputs: &[Output<'_>]) -> Result<(),
     }
 }
 
-/// Names without a table in an expression, but for those in queries in it.
+/// Collects unqualified names in an expression, without those in subqueries.
 #[derive(Default)]
 struct Names {
     depth: usize,
@@ -212,7 +213,7 @@ fn check_distinct(select: &Select, key: &Expr) -> Result<(), SqlError> {
     let is_one = |it: &SelectItem| {
         matches!(it, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
     };
-    // The engine finds columns that are not there.
+    // The engine also accepts columns that are not in the select list.
     if !matches!(select.distinct, Some(Distinct::Distinct))
         || !select.projection.iter().all(is_one)
         || matches!(key, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_))
@@ -224,8 +225,8 @@ fn check_distinct(select: &Select, key: &Expr) -> Result<(), SqlError> {
     Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, what))
 }
 
-/// Looks at a SELECT without the queries in it; a RIGHT JOIN of two tables whose columns are all
-/// named becomes a LEFT JOIN.
+/// Checks a SELECT without its subqueries. Rewrites a RIGHT JOIN of two tables to a LEFT JOIN if
+/// all columns are named.
 pub(super) fn check_select(select: &mut Select) -> Result<(), SqlError> {
     let construct = match select {
         Select { qualify: Some(_), .. } => Some("QUALIFY"),
@@ -250,7 +251,7 @@ pub(super) fn check_select(select: &mut Select) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// Numbers in ROLLUP and its like are places of columns.
+/// Resolves numbers in ROLLUP and similar clauses to columns by position.
 fn name_places(select: &mut Select) -> Result<(), SqlError> {
     let Select { group_by: GroupByExpr::Expressions(list, _), projection, .. } = select else {
         return Ok(());
@@ -294,7 +295,7 @@ fn turn_right_join(select: &mut Select) {
     }
 }
 
-/// Each table has a name of its own; the columns of USING are those of its left side.
+/// Checks that table names are unique, and that the columns of USING come from the left side.
 fn check_from(from: &TableWithJoins, names: &mut HashSet<String>) -> Result<(), SqlError> {
     check_factor(&from.relation, names)?;
     for join in &from.joins {
@@ -349,7 +350,7 @@ fn check_factor(factor: &TableFactor, names: &mut HashSet<String>) -> Result<(),
     }
 }
 
-/// Aggregates as statements call them.
+/// Aggregates by their names in statements.
 const AGGREGATES: &[&str] = &[
     "array_agg",
     "averaged_sum",
@@ -394,8 +395,7 @@ pub(super) fn is_aggregate(name: &str) -> bool {
     AGGREGATES.iter().any(|it| it.eq_ignore_ascii_case(name))
 }
 
-/// Aggregates of several values in order, by each key once. Of distinct ones that is the order of
-/// the values.
+/// Removes duplicate ORDER BY keys of aggregates, and sorts the values of DISTINCT ones.
 pub(super) fn sort_values(function: &mut Function) {
     let name = function.name.to_string().to_ascii_lowercase();
     let FunctionArguments::List(list) = &mut function.args else { return };
@@ -419,7 +419,7 @@ pub(super) fn sort_values(function: &mut Function) {
     }
 }
 
-/// Looks at a call without its arguments' own calls.
+/// Checks a call without the calls in its arguments.
 pub(super) fn check_call(function: &Function) -> Result<(), SqlError> {
     let name = function.name.to_string().to_ascii_lowercase();
     let FunctionArguments::List(list) = &function.args else { return Ok(()) };
@@ -470,11 +470,13 @@ pub(super) fn check_call(function: &Function) -> Result<(), SqlError> {
     }
 }
 
-/// Aggregates of floats from which the engine takes away what leaves a frame, with what it cannot.
+/// Aggregates of floats that the engine computes incrementally over moving frames, which loses
+/// precision.
 const SUMMED: &[&str] =
     &["corr", "covar_pop", "covar_samp", "regr_avgx", "regr_avgy", "regr_sxx", "regr_syy"];
 
-/// Whether a frame may begin behind the first row; of a window with a name that is not known here.
+/// Returns whether a frame can start after the first row of the partition. A named window is not
+/// resolved here, so it may.
 fn may_move(over: &WindowType) -> bool {
     match over {
         WindowType::NamedWindow(_) => true,

@@ -1,5 +1,5 @@
-//! Integer literals: `integer` where they fit that, as in PostgreSQL. The engine takes them for
-//! `bigint`, and asks nobody; so they are written as what it asks about.
+//! Integer literals are `integer` if they fit, as in PostgreSQL. The engine types them as `bigint`
+//! without a hook for planners, so they are encoded as a literal for which it has one.
 
 use std::ops::ControlFlow;
 
@@ -15,18 +15,19 @@ use datafusion::sql::sqlparser::ast::{
 use super::casts::NUMERIC_OF_INTEGER;
 use super::written::number;
 
-/// Keys of dictionaries that are numbers. Statements have no dictionaries of their own.
+/// Dictionary keys that encode the type of a number. Statements cannot contain dictionaries
+/// otherwise.
 const INTEGER: &str = "integer";
 const NUMERIC: &str = "numeric";
 
-/// Gives the integers of a statement their types. It is the last change of a statement: others
+/// Encodes the types of integer literals. Must be the last rewrite of a statement, because others
 /// look for numbers.
 pub(super) fn type_integers(statement: &mut Statement) {
     let typed = statement.visit(&mut Integers);
     debug_assert!(typed.is_continue(), "nothing ends it early");
 }
 
-/// Reads what integers are written as.
+/// Planner that decodes typed integers.
 #[derive(Debug)]
 pub(in crate::engine) struct Integers;
 
@@ -52,7 +53,7 @@ impl ExprPlanner for Integers {
     }
 }
 
-/// A whole number as one of its type; `None` where the engine takes it for that by itself.
+/// Encodes an integer literal with its type. Returns `None` if the engine's type is right.
 fn typed(digits: &str) -> Option<Expr> {
     let key = match (digits.parse::<i32>(), digits.parse::<i64>(), digits.parse::<u64>()) {
         (Ok(_), ..) => INTEGER,
@@ -63,7 +64,7 @@ fn typed(digits: &str) -> Option<Expr> {
     Some(Expr::Dictionary(vec![DictionaryField { key: Ident::new(key), value }]))
 }
 
-/// A number with the other sign: that of -2147483648 does not fit, the whole does.
+/// Negates a literal as a whole: 2147483648 does not fit `integer`, but -2147483648 does.
 fn negated(expr: &Expr) -> Option<Expr> {
     let digits = match expr {
         Expr::Nested(inner) => return negated(inner),
@@ -79,7 +80,7 @@ fn negated(expr: &Expr) -> Option<Expr> {
     (is_whole && fits).then(|| typed(&other).unwrap_or_else(|| number(&other)))
 }
 
-/// The digits of what is written as an integer.
+/// Returns the digits of an encoded integer.
 fn digits_of(expr: &Expr) -> Option<&str> {
     let Expr::Dictionary(fields) = expr else { return None };
     let [DictionaryField { value, .. }] = fields.as_slice() else { return None };
@@ -89,7 +90,7 @@ fn digits_of(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// Has a number be one again where the engine looks for one, and its type says nothing.
+/// Restores a plain number where the engine requires one and its type is irrelevant.
 fn restore(expr: &mut Expr) {
     if let Some(digits) = digits_of(expr) {
         *expr = number(digits);
@@ -136,7 +137,7 @@ impl VisitorMut for Integers {
         ControlFlow::Continue(())
     }
 
-    /// Places of columns are numbers.
+    /// Column positions must be plain numbers.
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
             keys.iter_mut().for_each(restore);

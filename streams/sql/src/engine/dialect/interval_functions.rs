@@ -1,5 +1,5 @@
-//! PostgreSQL's functions on intervals and on parts of times that the engine has not, and intervals
-//! times and over numbers.
+//! Interval and date/time functions of PostgreSQL that the engine lacks, and multiplication and
+//! division of intervals by numbers.
 
 use datafusion::arrow::datatypes::{
     DataType, Field, FieldRef, IntervalMonthDayNano, IntervalUnit, TimeUnit,
@@ -14,15 +14,15 @@ use super::truncated::date_of;
 use crate::error::{SqlError, SqlState};
 use crate::wire::DAY_US;
 
-/// Functions that `*` and `/` of an interval and a number are changed to.
+/// Functions that implement `*` and `/` of an interval and a number.
 pub(super) const TIMES: &str = "interval_times";
 pub(super) const OVER: &str = "interval_over";
 
-/// Arguments of `make_interval`, in their order.
+/// Function `make_interval`, and its arguments in order.
 pub(super) const MAKE_INTERVAL: &str = "make_interval";
 pub(super) const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
 
-/// Those that take one interval.
+/// Functions with a single interval argument.
 pub(super) const OF_INTERVAL: &[&str] = &["justify_days", "justify_hours", "justify_interval"];
 
 const MONTH_DAYS: i64 = 30;
@@ -46,7 +46,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
 }
 
-/// Months, days and microseconds.
+/// Parts of an interval: months, days and microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Parts {
     months: i64,
@@ -126,12 +126,12 @@ fn of_time(fields: &[FieldRef]) -> Result<Field, String> {
     }
 }
 
-/// None of those that are infinite is here.
+/// `isfinite`: always true, because infinite values are not supported.
 fn is_finite(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(ScalarValue::Boolean(row.values.first().filter(|it| !it.is_null()).map(|_| true)))
 }
 
-/// The parts of an interval; a difference of times has whole days and the rest.
+/// Returns the parts of an interval. The difference of two times has whole days and the remainder.
 fn parts(value: &ScalarValue) -> Result<Option<Parts>, SqlError> {
     if value.is_null() {
         return Ok(None);
@@ -157,7 +157,7 @@ fn range() -> SqlError {
 fn interval(Parts { months, days, us }: Parts) -> Result<ScalarValue, SqlError> {
     let small = |it: i64| i32::try_from(it).map_err(|_| range());
     let (months, days) = (small(months)?, small(days)?);
-    // The engine counts in nanoseconds, which reach less far.
+    // The engine's nanoseconds have a smaller range.
     let far =
         || SqlError::unsupported("an interval of more than 292 years of hours is not supported");
     let nanoseconds = us.checked_mul(1_000).ok_or_else(far)?;
@@ -183,7 +183,7 @@ fn over(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     }
 }
 
-/// Each part is scaled; what is left of months becomes days, and what is left of days hours.
+/// Scales each part. Fractions of months become days, and fractions of days become hours.
 #[expect(clippy::cast_possible_truncation, reason = "PostgreSQL cuts off too, within bounds")]
 #[expect(clippy::cast_precision_loss, reason = "PostgreSQL computes with floats")]
 fn scaled(row: &Row<'_>, scale: fn(f64, f64) -> f64) -> Result<ScalarValue, SqlError> {
@@ -222,7 +222,7 @@ fn justified(row: &Row<'_>, justify: fn(Parts) -> Parts) -> Result<ScalarValue, 
     }
 }
 
-/// Hours and days have one sign.
+/// Makes the signs of days and hours equal.
 fn of_one_sign(mut it: Parts) -> Parts {
     if it.days > 0 && it.us < 0 {
         (it.us, it.days) = (it.us + DAY_US, it.days - 1);
@@ -264,8 +264,8 @@ fn justify_interval(mut it: Parts) -> Parts {
     of_one_sign(it)
 }
 
-/// Whole numbers of the arguments before the seconds, and these as microseconds; none where one is
-/// NULL.
+/// Returns the integer arguments before the seconds, and the seconds in microseconds, or `None` if
+/// one is NULL.
 fn fields(row: &Row<'_>) -> Result<Option<(Vec<i64>, f64)>, SqlError> {
     let Some((seconds, whole)) = row.values.split_last() else { return Ok(None) };
     let mut found = Vec::with_capacity(whole.len());
@@ -290,7 +290,7 @@ fn make_interval(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     interval(Parts { months: years * 12 + months, days: weeks * 7 + days, us })
 }
 
-/// Microseconds of a day, the last of which ends it.
+/// Returns microseconds since midnight, up to 24:00:00.
 #[expect(clippy::cast_possible_truncation, reason = "the bounds are checked")]
 fn time_of_day(hour: i64, minute: i64, us: f64) -> Result<i64, SqlError> {
     let is_time = (0..=24).contains(&hour)

@@ -1,5 +1,5 @@
-//! Texts of intervals and of times of day, read as PostgreSQL reads them: months, days and
-//! microseconds are apart, and a part of one goes to the next.
+//! Parsing of intervals and times of day from text as in PostgreSQL: months, days and microseconds
+//! are separate, and fractions of one carry over to the next smaller.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -16,13 +16,14 @@ const DAY_US: i128 = 86_400 * SECOND_US;
 const MONTH_DAYS: i128 = 30;
 const WEEK_DAYS: i128 = 7;
 
-/// Digits of a number, before and behind its point.
+/// Maximum number of digits before and after the decimal point.
 const DIGITS_MAX: usize = 9;
 
-/// Behind what lies in the past.
+/// Suffix that negates an interval.
 const AGO: &str = " ago";
 
-/// Units of which a text names each once; those of a second are taken together by its parts.
+/// Bits of units, each of which a text may use once. A number of seconds with a fraction uses those
+/// of [`SECONDS`], and a time with colons those of [`CLOCK`].
 const SECONDS: u16 = 0b111;
 const CLOCK: u16 = 0b1_1111;
 
@@ -53,7 +54,8 @@ fn of_text(types: &[DataType], to: DataType) -> Option<DataType> {
     types[0].is_string().then_some(to)
 }
 
-/// A text that is no literal as an interval or a time; `None` for other types.
+/// Returns a call that parses a text expression as interval or time. Returns `None` for other
+/// types.
 pub(super) fn read_text(text: &Expr, to: &DataType) -> Option<Expr> {
     let function = match to {
         DataType::Interval(_) => &INTERVAL,
@@ -63,8 +65,8 @@ pub(super) fn read_text(text: &Expr, to: &DataType) -> Option<Expr> {
     Some(function.call(vec![text.clone()]))
 }
 
-/// The same interval in units that the engine reads as it is; `None` where the text has another
-/// form than is read here.
+/// Rewrites an interval to units that the engine parses without change. Returns `None` if the
+/// syntax is not supported here.
 pub(super) fn spelled(text: &str) -> Result<Option<String>, SqlError> {
     match Span::of(text) {
         Ok(span) => {
@@ -83,7 +85,7 @@ pub(super) fn spelled(text: &str) -> Result<Option<String>, SqlError> {
     }
 }
 
-/// `1-2` is a year and two months.
+/// Parses `1-2`: one year and two months.
 fn years_and_months(text: &str) -> Option<String> {
     let (sign, digits) = match text.trim().strip_prefix('-') {
         Some(digits) => (-1, digits),
@@ -98,10 +100,10 @@ fn years_and_months(text: &str) -> Option<String> {
     Some(format!("{} months 0 days 0 microseconds", sign * (years * 12 + months)))
 }
 
-/// Fault of a text.
+/// Reason why a text was not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unread {
-    /// PostgreSQL may have a meaning for it.
+    /// PostgreSQL may accept the syntax.
     Form,
     Invalid,
 }
@@ -121,7 +123,7 @@ impl Unread {
     }
 }
 
-/// What a text says, part by part.
+/// Sum of a text's parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Span {
     months: i128,
@@ -156,7 +158,7 @@ impl Span {
                         ("", Some(next)) if next.starts_with(is_letter) => {
                             words.next().unwrap_or_default()
                         }
-                        // Days stand before a time of day.
+                        // Days precede a time of day.
                         ("", Some(next)) if next.contains(':') => "days",
                         ("", Some(_)) => return Err(Unread::Form),
                         (unit, _) => unit,
@@ -175,7 +177,7 @@ impl Span {
         })
     }
 
-    /// Adds so many units; returns which are named by that.
+    /// Adds a number of units. Returns the bits of the units used.
     fn add(&mut self, number: Number, unit: &str) -> Result<u16, Unread> {
         let unit = unit.to_ascii_lowercase();
         let (units, to) = match unit.as_str() {
@@ -225,7 +227,7 @@ impl Span {
     }
 }
 
-/// A number with a sign, as a whole and a part of one in units of its last digit.
+/// A signed decimal number. The fraction is in units of its last digit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Number {
     whole: i128,
@@ -251,7 +253,8 @@ impl Number {
         Ok(Self { whole: sign * whole, part: sign * part_of_unit, unit })
     }
 
-    /// So many times a unit of microseconds. Parts of one are not told: floats round them there.
+    /// Multiplies by a unit in microseconds. Fails for fractions of a microsecond, whose rounding
+    /// in PostgreSQL depends on floats.
     fn times(self, us: i128) -> Result<i128, Unread> {
         match self.part * us % self.unit {
             0 => Ok(self.whole * us + self.part * us / self.unit),
@@ -259,13 +262,14 @@ impl Number {
         }
     }
 
-    /// The same, with a part of a microsecond rounded as there: of more than a half it is one.
+    /// Multiplies by a unit, and rounds fractions of a microsecond as PostgreSQL does: up if the
+    /// float exceeds one half.
     fn rounded(self, us: i128) -> Result<i128, Unread> {
         self.near(us, |_, rest| rest > 0.5)
     }
 
-    /// Its parts of a unit, of which those of a microsecond count where `is_up` says so: of exact
-    /// halves it is told what the float is there, which may be less or more.
+    /// Multiplies by a unit, and rounds fractions of a microsecond. For an exact half, `is_up`
+    /// decides by the float that PostgreSQL computes, which can be smaller or larger.
     fn near(self, us: i128, is_up: fn(bool, f64) -> bool) -> Result<i128, Unread> {
         let (part, sign) = (self.part.abs() * us, self.part.signum());
         let (whole, rest) = (part / self.unit, part % self.unit);
@@ -291,7 +295,7 @@ fn signed(text: &str) -> (i128, &str) {
     }
 }
 
-/// `[-]hours:minutes[:seconds[.part]]` in microseconds.
+/// Parses `[-]hours:minutes[:seconds[.fraction]]` as microseconds.
 fn clock(text: &str) -> Result<i128, Unread> {
     let (sign, digits) = signed(text);
     let mut parts = digits.split(':');
@@ -313,12 +317,12 @@ fn clock(text: &str) -> Result<i128, Unread> {
         return Err(Unread::Form);
     }
     let minutes = hours.times(60)? + minutes.whole;
-    // Halves are made even.
+    // Rounds half to even.
     let is_up = |is_odd: bool, rest: f64| rest > 0.5 || is_odd && (rest - 0.5).abs() == 0.0;
     Ok(sign * (minutes * 60 * SECOND_US + seconds.near(SECOND_US, is_up)?))
 }
 
-/// Microseconds of a time of day.
+/// Parses a time of day as microseconds.
 fn time_of(text: &str) -> Result<i64, Unread> {
     let text = text.trim_matches(|it: char| it.is_ascii_whitespace());
     if !text.contains(':') {

@@ -1,6 +1,6 @@
-//! Intervals as PostgreSQL compares them: a month is 30 days, and a day 24 hours. What the engine
-//! would compare by parts, and no rule here changes, is refused; so are texts that it would take
-//! for arrays of one element.
+//! Comparison of intervals as in PostgreSQL: a month has 30 days, and a day 24 hours. Rejects
+//! comparisons that the engine would do part by part and that are not rewritten here, and texts
+//! that it would take for arrays of one element.
 
 use std::sync::{Arc, LazyLock};
 
@@ -31,7 +31,7 @@ static LENGTH: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     Arc::new(ScalarUDF::new_from_impl(Length { signature }))
 });
 
-/// Refuses what the engine would compare by the parts of intervals.
+/// Rejects operations that the engine would do by the parts of intervals.
 pub(super) fn check_rows(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     match plan {
         LogicalPlan::Distinct(Distinct::All(input)) => refuse_columns(input.schema(), "DISTINCT"),
@@ -45,7 +45,7 @@ pub(super) fn check_rows(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// Returns whether an operator compares its operands.
+/// Returns whether an operator is a comparison.
 pub(super) fn is_comparison(operator: Operator) -> bool {
     matches!(
         operator,
@@ -88,7 +88,7 @@ fn unsupported(what: &str) -> datafusion::common::DataFusionError {
         .into_engine()
 }
 
-/// An interval as what it is sorted by.
+/// Replaces an interval by its length, for sorting.
 pub(super) fn length_of_interval(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match is_interval(&expr, schema) {
         true => Transformed::yes(LENGTH.call(vec![expr])),
@@ -96,7 +96,7 @@ pub(super) fn length_of_interval(expr: Expr, schema: &DFSchema) -> Transformed<E
     }
 }
 
-/// Changes a comparison of intervals.
+/// Rewrites a comparison of intervals.
 pub(super) fn compared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let is_one = |it: &Expr| is_interval(it, schema);
     match &expr {
@@ -158,7 +158,7 @@ fn is_empty_array(expr: &Expr) -> bool {
     matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(text)), _) if text.trim() == "{}")
 }
 
-/// How long an interval is.
+/// Function that returns the length of an interval.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Length {
     signature: Signature,

@@ -1,6 +1,6 @@
-//! PostgreSQL's functions on JSON: what is in it, and JSON made of other values.
+//! JSON functions of PostgreSQL: inspection, and construction from other values.
 //!
-//! A text that is no JSON is NULL to them, as it is to `->`.
+//! Invalid JSON is treated as NULL, as by `->`.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::jsonb::{put_string, unescaped, written};
 use crate::error::{SqlError, SqlState};
 use crate::wire::{PgType, json_field};
 
-/// Functions that give as a list what statements ask for as rows.
+/// Functions that return arrays, for set-returning functions in statements.
 pub(super) const ELEMENTS: &str = "json_elements_of";
 pub(super) const JSONB_ELEMENTS: &str = "jsonb_elements_of";
 pub(super) const ELEMENT_TEXTS: &str = "json_element_texts_of";
@@ -28,17 +28,17 @@ pub(super) const VALUES: &str = "json_values_of";
 pub(super) const JSONB_VALUES: &str = "jsonb_values_of";
 pub(super) const VALUE_TEXTS: &str = "json_value_texts_of";
 pub(super) const JSONB_VALUE_TEXTS: &str = "jsonb_value_texts_of";
-/// A value as JSON, also where it is NULL.
+/// Converts a value, including NULL, to JSON.
 pub(super) const JSON_OF: &str = "json_of";
 pub(super) const JSONB_OF: &str = "jsonb_of";
-/// A row, which stands on a line of its own among others.
+/// A row, on a separate line within an array.
 pub(super) const JSON_LINE: &str = "json_line_of";
-/// A list of such.
+/// An array of such rows.
 pub(super) const JSON_LIST: &str = "json_list";
-/// A name and its value, and an object of a list of such.
+/// A name with its value, and an object from an array of these.
 pub(super) const JSON_PAIR: &str = "json_pair";
 pub(super) const JSONB_PAIR: &str = "jsonb_pair";
-/// A row of names and values, as it is written without blanks.
+/// An object from the names and values of a row, formatted without spaces.
 pub(super) const JSON_ROW: &str = "json_of_row";
 pub(super) const JSON_OBJECT: &str = "json_of_pairs";
 pub(super) const JSONB_OBJECT: &str = "jsonb_of_pairs";
@@ -114,7 +114,7 @@ fn list_of_texts(fields: &[FieldRef]) -> Result<Field, String> {
     one_json(fields).map(|()| list_of(text_field()))
 }
 
-/// Of rows and lists of lists there is no JSON here.
+/// Rejects rows, whose conversion to JSON is not supported.
 fn may_be_json(field: &FieldRef) -> Result<(), String> {
     match field.data_type() {
         DataType::Struct(_) | DataType::Map(..) => Err("JSON of a row".to_owned()),
@@ -143,7 +143,7 @@ fn json_of_list(fields: &[FieldRef]) -> Result<Field, String> {
     }
 }
 
-/// The JSON that a row's value is; `None` where that is NULL or no JSON.
+/// Returns the JSON in the first argument, or `None` if it is NULL or invalid.
 fn json<'a>(row: &'a Row<'_>) -> Option<&'a str> {
     row.text(0).and_then(valid)
 }
@@ -240,7 +240,7 @@ enum Form {
     Jsonb,
 }
 
-/// A value as JSON.
+/// Converts a value to JSON.
 fn json_of(row: &Row<'_>, index: usize, form: Form) -> Result<String, SqlError> {
     let value = &row.values[index];
     let mut out = String::new();
@@ -264,7 +264,7 @@ fn json_of(row: &Row<'_>, index: usize, form: Form) -> Result<String, SqlError> 
         DataType::Boolean => out.push_str(if text == "t" { "true" } else { "false" }),
         it if it.is_numeric() && is_number => out.push_str(&text),
         DataType::Timestamp(_, zone) => {
-            // With the offset in full, which is sent as hours alone.
+            // With the complete UTC offset, of which the output format only has the hours.
             let zone = if zone.is_some() { ":00" } else { "" };
             put_string(&format!("{}{zone}", text.replacen(' ', "T", 1)), &mut out);
         }
@@ -301,14 +301,14 @@ fn list(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(joined(row, ["[", ", ", "]"], "json_agg")?.map_or_else(no_text, text_value))
 }
 
-/// Stands before what begins a line in a list. There is no such letter in JSON.
+/// Marks an array element that starts a new line. This character cannot occur in JSON.
 const LINE: char = '\u{1}';
 
 fn on_line(text: &str) -> String {
     format!("{LINE}{text}")
 }
 
-/// An element of a list that an aggregate makes.
+/// Converts an element of an aggregated array.
 fn item(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     let json = json_of(row, 0, Form::Json)?;
     let is_array = matches!(row.values[0], ScalarValue::List(_)) && !row.values[0].is_null();
@@ -319,7 +319,7 @@ fn no_text() -> ScalarValue {
     ScalarValue::Utf8(None)
 }
 
-/// The texts of a list between what stands before, between and behind them.
+/// Concatenates a list of texts with an opening sign, a separator and a closing sign.
 fn joined(row: &Row<'_>, signs: [&str; 3], name: &str) -> Result<Option<String>, SqlError> {
     let ScalarValue::List(list) = &row.values[0] else { return Ok(None) };
     if list.is_null(0) {
@@ -360,7 +360,7 @@ fn pair(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
     Ok(text_value(part))
 }
 
-/// Names are those of plain values.
+/// Rejects names that are arrays or JSON.
 fn check_key(field: &FieldRef) -> Result<(), SqlError> {
     let is_list = matches!(field.data_type(), DataType::List(_));
     match is_list || PgType::of(field) == PgType::JSON {

@@ -1,11 +1,11 @@
-//! The parts of JSON texts, as they stand.
+//! Access to the parts of JSON texts, without conversion.
 
 use serde::de::IgnoredAny;
 
 use super::jsonb::unescaped;
 use crate::error::SqlError;
 
-/// Kind of a value, in PostgreSQL's words.
+/// Returns the kind of a value, as `json_typeof` does.
 pub(super) fn kind(text: &str) -> &'static str {
     match text.as_bytes().first() {
         Some(b'{') => "object",
@@ -17,13 +17,13 @@ pub(super) fn kind(text: &str) -> &'static str {
     }
 }
 
-/// The value without blanks around it, if the text is JSON.
+/// Trims the text if it is valid JSON.
 pub(super) fn valid(text: &str) -> Option<&str> {
     let is_valid = serde_json::from_str::<IgnoredAny>(text).is_ok();
     is_valid.then(|| text.trim_matches([' ', '\t', '\n', '\r']))
 }
 
-/// The parts of a list or an object that is JSON: what commas stand between.
+/// Splits a valid array or object at its top-level commas.
 fn parts(text: &str) -> Vec<&str> {
     let inside = text[1..text.len() - 1].trim_matches([' ', '\t', '\n', '\r']);
     if inside.is_empty() {
@@ -46,7 +46,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// Shows each byte outside of strings until `look` says that it has enough.
+/// Passes each byte outside of strings to `look` until that returns true.
 fn scan(text: &str, mut look: impl FnMut(usize, u8) -> bool) {
     let (mut is_quoted, mut is_escaped) = (false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -68,12 +68,12 @@ fn trimmed(text: &str) -> &str {
     text.trim_matches([' ', '\t', '\n', '\r'])
 }
 
-/// The elements of a list that is JSON.
+/// Iterates over the elements of a valid array.
 pub(super) fn elements(text: &str) -> impl Iterator<Item = &str> {
     parts(text).into_iter().map(trimmed)
 }
 
-/// The members of an object that is JSON: names in their quotes, and values.
+/// Iterates over the members of a valid object: quoted names and values.
 pub(super) fn members(text: &str) -> impl Iterator<Item = (&str, &str)> {
     parts(text).into_iter().map(|part| {
         let mut colon = part.len();
@@ -88,8 +88,8 @@ pub(super) fn members(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The members of an object as jsonb has them: of one name the last one, sorted by the length of
-/// their names and their bytes.
+/// Returns the members of an object in jsonb's order: by length and bytes of their names, with the
+/// last one of duplicates.
 pub(super) fn sorted_members(text: &str) -> Result<Vec<(String, &str)>, SqlError> {
     let mut found: Vec<(String, &str)> = Vec::new();
     for (name, value) in members(text) {

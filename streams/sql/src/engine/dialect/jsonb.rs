@@ -1,5 +1,5 @@
-//! `jsonb`: JSON as PostgreSQL keeps it, each key once and in order, numbers as numerics, and
-//! nothing between them but what is written always.
+//! `jsonb`: JSON in PostgreSQL's canonical form, with unique keys in order, numbers as numerics,
+//! and standard white space.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,10 +8,10 @@ use live_queries::{find_json, scalar_text};
 
 use crate::error::{SqlError, SqlState};
 
-/// Zeros that an exponent stands for.
+/// Maximum number of zeros from expanding an exponent.
 const ZERO_COUNT_MAX: usize = 1_000;
 
-/// Refuses a text that is no JSON.
+/// Rejects invalid JSON.
 pub(super) fn check(text: &str) -> Result<(), SqlError> {
     match find_json(text, &[]) {
         Some(_) => Ok(()),
@@ -23,13 +23,13 @@ pub(super) fn check(text: &str) -> Result<(), SqlError> {
     }
 }
 
-/// JSON as `jsonb` writes it.
+/// Validates JSON and formats it as jsonb.
 pub(super) fn canonical(text: &str) -> Result<String, SqlError> {
     check(text)?;
     written(text)
 }
 
-/// The same of a text that is JSON.
+/// Formats valid JSON as jsonb.
 pub(super) fn written(text: &str) -> Result<String, SqlError> {
     let mut out = String::with_capacity(text.len());
     let rest = value(text, &mut out)?;
@@ -37,8 +37,8 @@ pub(super) fn written(text: &str) -> Result<String, SqlError> {
     Ok(out)
 }
 
-/// Writes the value that a text begins with, which is JSON; what is behind it. It nests no deeper
-/// than what was checked.
+/// Formats the value at the start of a valid text. Returns the rest. The nesting depth was checked
+/// by the validation.
 fn value<'a>(text: &'a str, out: &mut String) -> Result<&'a str, SqlError> {
     let text = text.trim_start();
     match text.as_bytes().first() {
@@ -77,7 +77,7 @@ fn array<'a>(mut rest: &'a str, out: &mut String) -> Result<&'a str, SqlError> {
 }
 
 fn object<'a>(mut rest: &'a str, out: &mut String) -> Result<&'a str, SqlError> {
-    // Short keys stand before long ones; of equal ones the last counts.
+    // Keys are sorted by length first. Of duplicates, the last one counts.
     let mut members: BTreeMap<(usize, String), String> = BTreeMap::new();
     while !rest.starts_with('}') {
         rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
@@ -101,7 +101,7 @@ fn object<'a>(mut rest: &'a str, out: &mut String) -> Result<&'a str, SqlError> 
     Ok(&rest[1..])
 }
 
-/// The string that a text begins with, with its quotes, and what is behind it.
+/// Splits off the string at the start of a text, including its quotes.
 fn string(text: &str) -> (&str, &str) {
     let mut is_escaped = false;
     let end = text.bytes().skip(1).position(|it| {
@@ -112,16 +112,16 @@ fn string(text: &str) -> (&str, &str) {
     text.split_at(end.map_or(text.len(), |it| it + 2))
 }
 
-/// The text of a string of JSON, with its quotes.
+/// Decodes a JSON string, including its quotes.
 ///
 /// # Errors
-/// It has what no text holds.
+/// It contains an escape that is not representable as text.
 pub(super) fn unescaped(raw: &str) -> Result<String, SqlError> {
     let text = scalar_text(raw).map_err(|_| SqlError::untranslatable())?;
     Ok(text.unwrap_or_default().into_owned())
 }
 
-/// Appends a text as a string of JSON, as PostgreSQL writes it.
+/// Appends a text as a JSON string in PostgreSQL's format.
 pub(super) fn put_string(text: &str, out: &mut String) {
     out.push('"');
     for letter in text.chars() {
@@ -142,7 +142,7 @@ pub(super) fn put_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// A number with its digits written out, as a numeric is.
+/// Appends a number in the format of numeric, without an exponent.
 fn put_number(text: &str, out: &mut String) -> Result<(), SqlError> {
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (is_negative, digits) = match mantissa.strip_prefix('-') {

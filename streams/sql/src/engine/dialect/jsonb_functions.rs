@@ -1,7 +1,7 @@
-//! Functions and operators that change a jsonb, or compare two: `||`, `-`, `#-`, `@>`, `jsonb_set`
-//! and the like.
+//! Functions and operators that modify or compare jsonb: `||`, `-`, `#-`, `@>`, `jsonb_set` and
+//! similar.
 //!
-//! A text that is no JSON is NULL to them, as it is to `->`.
+//! Invalid JSON is treated as NULL, as by `->`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::jsonb::{put_string, unescaped, written};
 use crate::error::{SqlError, SqlState};
 use crate::wire::{array_elements, json_field};
 
-/// Functions that operators are changed to.
+/// Functions that implement operators.
 pub(super) const CONCATENATED: &str = "jsonb_concatenated";
 pub(super) const WITHOUT: &str = "jsonb_without";
 pub(super) const WITHOUT_PATH: &str = "jsonb_without_path";
@@ -40,19 +40,19 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
 }
 
-/// A value of jsonb.
+/// A jsonb value.
 #[derive(Clone, Debug)]
 enum Node {
-    /// NULL, a boolean or a number, as it is written.
+    /// JSON's null, a boolean or a number, as written.
     Word(String),
     Text(String),
     List(Vec<Node>),
-    /// Sorted as jsonb sorts, each name once.
+    /// Members in jsonb's order, with unique names.
     Object(Vec<(String, Node)>),
 }
 
 impl Node {
-    /// The value of a text that is JSON.
+    /// Parses valid JSON.
     fn of(text: &str) -> Result<Self, SqlError> {
         Ok(match kind(text) {
             "object" => {
@@ -133,7 +133,7 @@ impl Node {
         text_value(out)
     }
 
-    /// Whether both are the same scalar: 1.0 is 1.
+    /// Returns whether both are equal scalars. 1.0 equals 1.
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Text(one), Self::Text(other)) => one == other,
@@ -142,7 +142,7 @@ impl Node {
         }
     }
 
-    /// Whether a list or an object has all that another one has.
+    /// Returns whether an array or object contains all of another one.
     fn contains(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Object(members), Self::Object(others)) => others.iter().all(|(name, other)| {
@@ -163,7 +163,7 @@ impl Node {
     }
 }
 
-/// A number without zeros at its end.
+/// Returns a number without trailing zeros.
 fn digits(word: &str) -> &str {
     match word.contains('.') {
         true => word.trim_end_matches('0').trim_end_matches('.'),
@@ -237,12 +237,12 @@ fn of_change(fields: &[FieldRef]) -> Result<Field, String> {
     }
 }
 
-/// An argument; `None` where it is NULL or no JSON.
+/// Returns a jsonb argument, or `None` if it is NULL or invalid.
 fn node(row: &Row<'_>, index: usize) -> Result<Option<Node>, SqlError> {
     row.text(index).and_then(valid).map(Node::of).transpose()
 }
 
-/// Texts of an array, or of one that is written as a literal.
+/// Returns the texts of an array or an array literal.
 fn texts(value: &ScalarValue) -> Result<Option<Vec<Option<String>>>, SqlError> {
     if let Some(text) = value.try_as_str() {
         return text.map(array_elements).transpose();
@@ -328,8 +328,8 @@ fn without(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(node.value())
 }
 
-/// The place of an element that is counted from the end where it is below 0; `None` is one before
-/// all.
+/// Resolves an index, where negative ones count from the end. Returns `None` for a position before
+/// the first element.
 fn place_of(index: i64, count: usize) -> Option<usize> {
     match usize::try_from(index) {
         Ok(index) => Some(index),
@@ -342,7 +342,7 @@ fn contains(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
         return Ok(ScalarValue::Boolean(None));
     };
     let contains = match (&left, &right) {
-        // A list has a scalar as it has a list of it alone.
+        // An array contains a scalar as it contains an array of that scalar.
         (Node::List(list), right) if right.is_scalar() => list.iter().any(|it| it.is_same(right)),
         (left, right) if left.is_scalar() => left.is_same(right),
         (left, right) => left.contains(right),
@@ -350,7 +350,7 @@ fn contains(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(ScalarValue::Boolean(Some(contains)))
 }
 
-/// Keys of which there must be some.
+/// Number of keys that must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Has {
     Any,
@@ -374,12 +374,12 @@ fn has(row: &Row<'_>, wanted: Has) -> Result<ScalarValue, SqlError> {
     })))
 }
 
-/// Change of what stands at the end of a path.
+/// Modification at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Remove,
     Replace,
-    /// The same, or a new one where there is none.
+    /// Replaces the element, or adds it if it is missing.
     Put,
     InsertBefore,
     InsertAfter,

@@ -1,5 +1,5 @@
-//! Operators and casts that there are, by the kinds of what they are used on, as PostgreSQL lists
-//! them in `pg_operator` and `pg_cast`: the engine makes texts or numbers of what else comes.
+//! Operators and casts defined by PostgreSQL in `pg_operator` and `pg_cast`, by kinds of operands.
+//! Without these checks the engine would implicitly convert other operands to texts or numbers.
 
 use std::cell::LazyCell;
 use std::ops::Deref;
@@ -14,10 +14,10 @@ use super::own::no_operator;
 use super::planned::with_field;
 use crate::wire::PgType;
 
-/// Kinds of values.
+/// Kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// NULL, a quoted literal or a parameter: it becomes what is asked for.
+    /// NULL, a quoted literal or a parameter: it adapts to the context.
     Unknown,
     Text,
     Smallint,
@@ -33,7 +33,7 @@ pub(super) enum Kind {
     Json,
     Bytes,
     Texts,
-    /// An array of other elements.
+    /// An array other than of texts.
     Array,
     Other,
 }
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is one of these, or may become one.
+    /// Returns whether a value has one of these kinds, or can adapt to one.
     fn is_of(self, kinds: &[Self]) -> bool {
         matches!(self, Self::Unknown | Self::Other) || kinds.contains(&self)
     }
@@ -108,7 +108,7 @@ impl Kind {
     }
 }
 
-/// Returns whether there is a cast; texts are told apart when they are read.
+/// Returns whether a cast exists. Casts from text depend on the contents.
 pub(super) fn has_cast(from: Kind, to: Kind) -> bool {
     use Kind as K;
     from == to
@@ -128,8 +128,8 @@ pub(super) fn has_cast(from: Kind, to: Kind) -> bool {
         }
 }
 
-/// Returns whether there is an operator; kinds are looked for only where it depends on them. Those
-/// that only add up, and comparisons, are looked at elsewhere.
+/// Returns whether an operator exists. The kinds are lazy, and determined only where an operator
+/// depends on them. Arithmetic and comparison operators are checked elsewhere.
 fn has_operator(
     operator: &BinaryOperator,
     left: &impl Deref<Target = Kind>,
@@ -139,7 +139,7 @@ fn has_operator(
     use Kind as K;
     let both = |kinds: &[K]| left.is_of(kinds) && right.is_of(kinds);
     match operator {
-        // A text is read as JSON: the values of topics are texts.
+        // Texts are accepted as JSON, because values of topics are texts.
         Op::Arrow | Op::LongArrow => {
             left.is_of(&[K::Json, K::Text]) && right.is_of(&[K::Text, K::Smallint, K::Integer])
         }
@@ -174,7 +174,7 @@ fn has_operator(
     }
 }
 
-/// Refuses operators that there are none of.
+/// Rejects undefined operators.
 #[derive(Debug)]
 pub(in crate::engine) struct KnownOperators;
 

@@ -1,5 +1,5 @@
-//! Names, types, literals and operators of statements that the engine takes though PostgreSQL has
-//! none of them, or has them with another meaning: refused before anything is written anew.
+//! Rejects names, types, literals and operators that the engine accepts although PostgreSQL lacks
+//! them or gives them a different meaning. Runs before any rewrite.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -18,10 +18,10 @@ use super::written::text_of;
 use crate::engine::errors::missing_function;
 use crate::error::{SqlError, SqlState};
 
-/// Functions of PostgreSQL whose answers are its own here too, one a line.
+/// Functions whose results equal PostgreSQL's, one per line.
 const EXACT: &str = include_str!("functions.txt");
 
-/// Functions that statements are changed to, and that none may name.
+/// Internal functions, which statements must not call.
 const INTERNAL: &[&str] = &[
     "arrays_contain",
     "arrays_overlap",
@@ -59,7 +59,7 @@ const INTERNAL: &[&str] = &[
     "value_to_sort",
 ];
 
-/// Types that are in no PostgreSQL without extensions.
+/// Types that PostgreSQL lacks without extensions.
 const NO_TYPES: &[&str] = &[
     "BLOB",
     "BYTES",
@@ -81,7 +81,7 @@ const NO_TYPES: &[&str] = &[
     "UTINYINT",
 ];
 
-/// Returns whether a query gives all columns of a join whose columns are told by their names alone.
+/// Returns whether a query selects `*` from a join on common column names.
 fn is_wild(select: &Select, is_asked: fn(&JoinConstraint) -> bool) -> bool {
     let is_named = |it: &Join| match &it.join_operator {
         JoinOperator::Join(it)
@@ -97,14 +97,14 @@ fn is_wild(select: &Select, is_asked: fn(&JoinConstraint) -> bool) -> bool {
         && select.from.iter().flat_map(|it| &it.joins).any(is_named)
 }
 
-/// Names that the engine knows beyond these.
+/// Names of functions that statements must not use.
 #[derive(Debug)]
 pub(in crate::engine) struct Unknown {
     functions: HashSet<String>,
 }
 
 impl Unknown {
-    /// Names that statements may not use, of a state that has all functions of the engine.
+    /// Collects the names from a state with all functions of the engine.
     pub(in crate::engine) fn of(state: &SessionState) -> Self {
         let exact: HashSet<&str> = EXACT.split_whitespace().collect();
         let scalars = state.scalar_functions().keys();
@@ -115,7 +115,7 @@ impl Unknown {
         Self { functions: inexact.chain(internal).collect() }
     }
 
-    /// Refuses a statement that names some of it; how it names columns.
+    /// Rejects statements with unsupported names. Returns how the statement uses a join's columns.
     pub(in crate::engine) fn check(&self, statement: &Statement) -> Result<Columns, SqlError> {
         let mut check =
             Check { unknown: self, array_depth: 0, is_cast: false, columns: Columns::Named };
@@ -126,21 +126,21 @@ impl Unknown {
     }
 }
 
-/// Use of the order of a join's columns by a statement.
+/// Dependence of a statement on the column order of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Columns {
     Named,
-    /// `SELECT *` of a join with USING.
+    /// `SELECT *` from a join with USING.
     Ordered,
-    /// The same of one with NATURAL.
+    /// `SELECT *` from a NATURAL join.
     Natural,
 }
 
 struct Check<'a> {
     unknown: &'a Unknown,
-    /// Arrays around what is looked at.
+    /// Nesting depth in array constructors.
     array_depth: usize,
-    /// Whether an array that stands next has its type from a cast.
+    /// True if the next array constructor gets its type from a cast.
     is_cast: bool,
     columns: Columns,
 }
@@ -156,7 +156,7 @@ impl Visitor for Check<'_> {
         broken(loose::factor(factor))
     }
 
-    /// `a ISNULL` is read as a name for the column.
+    /// `a ISNULL` is parsed as an alias.
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<SqlError> {
         if is_wild(select, |it| *it == JoinConstraint::Natural) {
             self.columns = Columns::Natural;
@@ -221,7 +221,7 @@ impl Visitor for Check<'_> {
                 let what = format!("operator does not exist: {op}");
                 Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what))
             }
-            // Inside of ARRAY[[…]] lists have no word before them.
+            // Nested lists in ARRAY[[…]] have no ARRAY keyword.
             Expr::Array(array) => {
                 self.array_depth += 1;
                 let is_typed = std::mem::take(&mut self.is_cast) || self.array_depth > 1;
@@ -273,7 +273,7 @@ impl Check<'_> {
     }
 }
 
-/// Of functions that the engine has with more forms, those that PostgreSQL has too.
+/// Rejects argument forms that the engine supports and PostgreSQL does not.
 fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> {
     let list = match arguments {
         FunctionArguments::List(list) => list,
@@ -318,7 +318,7 @@ fn is_array(expr: &Expr) -> bool {
     }
 }
 
-/// Arrays in an array are of one length.
+/// Nested arrays must have the same length.
 fn same_lengths(elements: &[Expr]) -> Result<(), SqlError> {
     let mut lengths = elements.iter().filter_map(|it| match it {
         Expr::Array(array) => Some(array.elem.len()),
@@ -340,7 +340,7 @@ fn no_type() -> SqlError {
         .with_hint("Cast it to its type, for example ARRAY[]::integer[].")
 }
 
-/// Refuses forms of PostgreSQL's own types that the engine would take for another.
+/// Rejects forms whose meaning in PostgreSQL differs from the engine's.
 fn form(expr: &Expr) -> Result<(), SqlError> {
     match expr {
         Expr::BinaryOp {
@@ -394,7 +394,7 @@ fn of_pattern() -> SqlError {
     refused("substring of a pattern").with_hint("Use regexp_match, and the first of what it finds.")
 }
 
-/// A value of a query without columns would be none.
+/// Rejects subqueries without columns where a value is required.
 fn has_columns(body: &SetExpr) -> Result<(), SqlError> {
     match body {
         SetExpr::Select(select) if select.projection.is_empty() => {
@@ -406,8 +406,8 @@ fn has_columns(body: &SetExpr) -> Result<(), SqlError> {
     }
 }
 
-/// Whether an expression is written as one of type json, which has fewer casts and operators than
-/// jsonb.
+/// Returns whether an expression is syntactically of type json, which has fewer casts and operators
+/// than jsonb.
 fn is_plain_json(expr: &Expr) -> bool {
     match expr {
         Expr::Nested(inner) => is_plain_json(inner),
@@ -425,7 +425,8 @@ fn is_text_or_json(data_type: &DataType) -> bool {
     is_text || matches!(data_type, DataType::JSON | DataType::JSONB)
 }
 
-/// Whether it is a literal of jsonb that is no array: of a single value PostgreSQL has an element.
+/// Returns whether an expression is a jsonb literal with a scalar. PostgreSQL's `->` treats it as
+/// an array with one element.
 fn is_scalar_json(expr: &Expr) -> bool {
     let text = match expr {
         Expr::Nested(inner) => return is_scalar_json(inner),

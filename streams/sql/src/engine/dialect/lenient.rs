@@ -1,5 +1,5 @@
-//! `coalesce` and its like of values and literals in quotes, which take the type of the others. The
-//! engine finds no type that is common to a text and to a time.
+//! `coalesce`, `greatest` and `least` with quoted literals, which take the type of the other
+//! arguments. The engine finds no common type of text and, for example, timestamp.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use datafusion::logical_expr::{
 
 const NAMES: &[&str] = &["coalesce", "greatest", "least"];
 
-/// Has functions of a session take texts beside values of any type. Such that are no literals are
-/// refused once all types are known.
+/// Makes functions of a session accept texts beside other types. Texts that are no literals are
+/// rejected later, when all types are known.
 pub(super) fn take_literals(state: &mut SessionState) -> Result<()> {
     for name in NAMES {
         let signature = Signature::user_defined(Volatility::Immutable);
@@ -28,7 +28,7 @@ pub(super) fn take_literals(state: &mut SessionState) -> Result<()> {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Lenient {
-    /// The engine's.
+    /// The engine's function.
     inner: Arc<ScalarUDF>,
     signature: Signature,
 }

@@ -1,4 +1,4 @@
-//! Letters and characters: their cases and their numbers; bytes as letters.
+//! Character functions: case, code points, and text encodings of bytes.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ fn encoded(types: &[DataType]) -> Option<DataType> {
     (is_bytes && types[1].is_string()).then_some(DataType::Utf8View)
 }
 
-/// Bytes as text, of which base64 has lines.
+/// `encode`: bytes as text. Base64 is split into lines.
 fn encode(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     const LINE_BYTES: usize = 57;
     let bytes = cast(&arrays[0], &DataType::Binary).map_err(of_arrow)?;

@@ -1,5 +1,4 @@
-//! Functions of arrays whose result the engine gives another type, or of an empty array another
-//! value.
+//! Array functions for which the engine returns another type, or another value for an empty array.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 
-/// Functions that count, and whether zero is NULL.
+/// Counting functions, and their result for zero.
 const COUNTING: &[(&str, Zero)] = &[
     ("array_length", Zero::Null),
     ("array_ndims", Zero::Null),
@@ -21,7 +20,7 @@ const COUNTING: &[(&str, Zero)] = &[
     ("cardinality", Zero::Zero),
 ];
 
-/// Result for nothing.
+/// Result in place of zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Zero {
     Null,
@@ -34,7 +33,7 @@ struct Counting {
     zero: Zero,
 }
 
-/// Has such functions of a session give integers.
+/// Makes these functions of a session return integer.
 pub(super) fn count(state: &mut SessionState) -> Result<()> {
     for (name, zero) in COUNTING {
         let inner = state.udf(name)?;

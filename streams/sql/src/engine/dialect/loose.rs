@@ -1,5 +1,5 @@
-//! Forms that the parser takes though PostgreSQL's grammar has not, or has them for something
-//! else: refused before anything is written anew.
+//! Rejects syntax that the parser accepts and PostgreSQL's grammar does not, or interprets
+//! differently. Runs before any rewrite.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -15,10 +15,10 @@ use super::names::folded;
 use super::patterns::escape_sign;
 use crate::error::{SqlError, SqlState};
 
-/// Dimensions of an array in PostgreSQL.
+/// Maximum number of array dimensions in PostgreSQL.
 const SUBSCRIPT_COUNT_MAX: usize = 6;
 
-/// Digits of a numeric here.
+/// Maximum precision of a numeric in this server.
 const NUMERIC_DIGITS_MAX: u64 = 38;
 
 pub(super) fn factor(factor: &TableFactor) -> Result<(), SqlError> {
@@ -32,7 +32,7 @@ pub(super) fn factor(factor: &TableFactor) -> Result<(), SqlError> {
     }
 }
 
-/// The sign after ESCAPE of SIMILAR TO.
+/// Validates the ESCAPE character of SIMILAR TO.
 pub(super) fn escape(expr: &Expr) -> Result<(), SqlError> {
     let Expr::SimilarTo { escape_char: Some(sign), .. } = expr else { return Ok(()) };
     let Some(sign) = sign.value.clone().into_string() else {
@@ -103,7 +103,7 @@ pub(super) fn call(name: &str, call: &Function) -> Result<(), SqlError> {
     }
 }
 
-/// The places where a query of WITH RECURSIVE may name itself.
+/// Checks where a query of WITH RECURSIVE refers to itself.
 pub(super) fn recursion(query: &Query) -> Result<(), SqlError> {
     let Some(with) = query.with.as_ref().filter(|it| it.recursive) else { return Ok(()) };
     for table in &with.cte_tables {
@@ -122,7 +122,7 @@ pub(super) fn recursion(query: &Query) -> Result<(), SqlError> {
 
 struct Recursion {
     name: String,
-    /// Expressions around what is looked at.
+    /// Nesting depth of expressions.
     depth: usize,
 }
 
@@ -144,7 +144,7 @@ impl Recursion {
         self.names(&from.relation) || from.joins.iter().any(|it| self.names(&it.relation))
     }
 
-    /// Whether rows that a join has none for are made of it.
+    /// Returns whether the recursive reference is on the nullable side of an outer join.
     fn is_outer(&self, from: &TableWithJoins) -> bool {
         let mut left = self.names(&from.relation);
         from.joins.iter().any(|join| {
@@ -189,7 +189,7 @@ impl Visitor for Recursion {
     }
 }
 
-/// A text in the quotes of any of PostgreSQL's kinds.
+/// Returns the text of a string literal of any of PostgreSQL's kinds.
 pub(super) fn quoted(value: &ValueWithSpan) -> Option<&str> {
     match &value.value {
         Value::SingleQuotedString(text)
@@ -200,7 +200,7 @@ pub(super) fn quoted(value: &ValueWithSpan) -> Option<&str> {
     }
 }
 
-/// Names of the tables in FROM of a statement, which are values there: their rows.
+/// Collects the names of tables in FROM, which PostgreSQL accepts as whole-row references.
 pub(in crate::engine) fn names_of_rows(statement: &Statement) -> HashSet<String> {
     struct Found(HashSet<String>);
 
@@ -226,7 +226,7 @@ pub(in crate::engine) fn names_of_rows(statement: &Statement) -> HashSet<String>
     found.0
 }
 
-/// The error, unless it says that a table's row is no column.
+/// Replaces an error about an undefined column if the name is a whole-row reference.
 pub(in crate::engine) fn of_row(error: SqlError, rows: &HashSet<String>) -> SqlError {
     let is_row = |name: &String| error.message == format!("column {name:?} does not exist");
     match error.state == SqlState::UNDEFINED_COLUMN && rows.iter().any(is_row) {

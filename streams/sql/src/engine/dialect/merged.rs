@@ -1,5 +1,5 @@
-//! Columns that USING merges: the engine has those of both sides, and gives `*` and names that
-//! several joins merge to whichever it finds.
+//! Columns merged by USING. The engine keeps the columns of both sides, and resolves `*`, and names
+//! merged by several joins, to an arbitrary one.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::names::folded;
 
-/// Has `*` and merged columns name the table that they are of: the first.
+/// Qualifies `*` and merged columns with the first table that has them.
 pub(super) fn name_merged(select: &mut Select) {
     let Some(tables) = tables(&select.from) else { return };
     if tables.iter().all(|it| it.merged.is_empty()) {
@@ -32,13 +32,14 @@ pub(super) fn name_merged(select: &mut Select) {
     let _: ControlFlow<()> = select.having.visit(&mut merged);
 }
 
-/// A table in FROM, and its columns that are those of tables before it.
+/// A table in FROM, and its columns merged into those of earlier tables.
 struct Table {
     name: Ident,
     merged: Vec<Ident>,
 }
 
-/// Tables that are joined by ON, USING or not at all; none where there is another one.
+/// Returns the tables joined by ON, USING or without a condition, or `None` if there are other
+/// joins.
 fn tables(from: &[TableWithJoins]) -> Option<Vec<Table>> {
     let mut tables = Vec::new();
     for from in from {
@@ -57,7 +58,7 @@ fn tables(from: &[TableWithJoins]) -> Option<Vec<Table>> {
     Some(tables)
 }
 
-/// The condition of a join that keeps the rows of its left side.
+/// Returns the condition of a join that preserves the left side.
 fn constraint(join: &Join) -> Option<&JoinConstraint> {
     match &join.join_operator {
         JoinOperator::Join(it)
@@ -101,7 +102,7 @@ fn spell_wildcards(projection: &mut Vec<SelectItem>, tables: &[Table]) {
     *projection = spelled.collect();
 }
 
-/// The columns that a table has alone.
+/// Returns the columns of a table without the merged ones.
 fn columns_of(table: &Table) -> SelectItem {
     let mut merged = table.merged.iter().map(|it| Ident::with_quote('"', folded(it)));
     let opt_except = merged.next().map(|first_element| ExceptSelectItem {
@@ -115,10 +116,10 @@ fn columns_of(table: &Table) -> SelectItem {
     )
 }
 
-/// Columns that several joins merge, and the table that each is of.
+/// Columns merged by several joins, and the table of each.
 struct Merged {
     columns: HashMap<String, Ident>,
-    /// Queries around what is looked at.
+    /// Nesting depth of queries.
     depth: usize,
 }
 
@@ -130,7 +131,7 @@ impl Merged {
             let Some(JoinConstraint::Using(names)) = constraint(join) else { continue };
             for name in names.iter().filter_map(last_of) {
                 let count = counts.entry(folded(&name)).or_default();
-                // It may be a column of any table before a later join.
+                // For later joins, the column may belong to any preceding table.
                 if index == 0 || *count > 0 {
                     *count += 1;
                 }

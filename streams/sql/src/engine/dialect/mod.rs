@@ -1,6 +1,5 @@
-//! Translation of PostgreSQL's meaning where the engine means something else: statements are
-//! changed before they are planned, and operators and functions have their errors and types from
-//! here.
+//! PostgreSQL's semantics where the engine's differ: statements are rewritten before planning, and
+//! operators and functions are replaced by ones with PostgreSQL's errors and types.
 
 mod any;
 mod arithmetic;
@@ -105,7 +104,7 @@ use datafusion::common::Result;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::ScalarUDF;
 
-/// Functions that PostgreSQL has, or that statements are changed to.
+/// Functions of PostgreSQL, and internal ones that rewrites use.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let mut functions = casts::functions();
     functions.extend(conversions::functions());
@@ -130,7 +129,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     functions
 }
 
-/// Has functions of the engine give what PostgreSQL's do.
+/// Makes functions of the engine return PostgreSQL's results.
 pub(super) fn check(state: &mut SessionState) -> Result<()> {
     lists::count(state)?;
     nullif::keep_integers(state)?;

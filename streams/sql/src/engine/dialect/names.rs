@@ -1,6 +1,6 @@
-//! Names of columns that a query does not name: those that PostgreSQL gives them (`FigureColname`
-//! in its sources). Two columns of one name are kept apart by what follows a zero byte, which
-//! clients are not told.
+//! Names of unnamed result columns, as PostgreSQL assigns them (`FigureColname` in its sources).
+//! Equal names are made unique by a suffix after a zero byte, which is removed before clients see
+//! them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,18 +15,18 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, TrimWhereField,
 };
 
-/// Between a name and what keeps it apart from others.
+/// Separator between a name and its unique suffix.
 pub(super) const APART: char = '\0';
 
-/// An expression that gives no name.
+/// Name of a column for an expression without one.
 const NO_NAME: &str = "?column?";
 
-/// A text in which names may stand, as it is shown.
+/// Returns a text for display, in which separators within names are replaced.
 pub(in crate::engine) fn shown(text: &str) -> String {
     text.replace(APART, "#")
 }
 
-/// Names the columns of a SELECT, each in its own way.
+/// Assigns unique names to the columns of a SELECT.
 pub(super) fn name_columns(select: &mut Select) {
     let is_wild =
         |it: &SelectItem| matches!(it, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
@@ -45,7 +45,7 @@ pub(super) fn name_columns(select: &mut Select) {
         let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
         let is_plain = is_column && !is_given;
         let is_new_place = places.insert(expr.to_string());
-        // Columns of two tables are apart by the names of these.
+        // The engine distinguishes columns of different tables by their qualifiers.
         let is_apart = taken.insert(name.clone())
             || is_plain && is_new_place && matches!(expr, Expr::CompoundIdentifier(_));
         let needs_alias = !is_apart || is_plain && has_wildcard;
@@ -58,8 +58,8 @@ pub(super) fn name_columns(select: &mut Select) {
     }
 }
 
-/// Keeps columns of several tables apart whose names are the same, where those of the tables end:
-/// in a query after FROM or WITH.
+/// Makes equal names of columns from several tables unique in a subquery in FROM or WITH, where the
+/// qualifiers are lost.
 pub(super) fn name_apart(query: &mut Query) {
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     let last = |item: &SelectItem| match item {
@@ -82,7 +82,7 @@ pub(super) fn name_apart(query: &mut Query) {
     }
 }
 
-/// Returns whether the expression is a column of a table with this name.
+/// Returns whether the expression is a column reference with this name.
 pub(super) fn is_column(expr: &Expr, name: &str) -> bool {
     let column = match expr {
         Expr::Identifier(column) => Some(column),
@@ -92,7 +92,7 @@ pub(super) fn is_column(expr: &Expr, name: &str) -> bool {
     column.is_some_and(|it| folded(it) == name)
 }
 
-/// Names of several columns that are not the same: none of them is found by its name alone.
+/// Returns the names shared by different columns, which cannot be resolved unqualified.
 fn ambiguous(select: &Select) -> HashSet<String> {
     let mut exprs: HashMap<String, &Expr> = HashMap::new();
     let mut found = HashSet::new();
@@ -103,7 +103,7 @@ fn ambiguous(select: &Select) -> HashSet<String> {
             _ => continue,
         };
         let first = *exprs.entry(name.clone()).or_insert(expr);
-        // The engine tells columns of tables apart by the names of these.
+        // The engine distinguishes columns of different tables by their qualifiers.
         if first != expr && !(is_column(first, &name) && is_column(expr, &name)) {
             found.insert(name);
         }
@@ -123,7 +123,7 @@ fn last_of(name: &ObjectName) -> String {
     last.map_or_else(|| NO_NAME.to_owned(), folded)
 }
 
-/// Strength of a name: a cast takes the name of what it casts before that of its type.
+/// Strength of a name: a cast prefers the name of its operand to that of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Strength {
     None,
@@ -131,7 +131,7 @@ pub(super) enum Strength {
     Own,
 }
 
-/// Name of the column that an expression is.
+/// Returns the column name of an expression.
 pub(in crate::engine) fn column_name(expr: &Expr) -> String {
     figure(expr).0
 }
@@ -183,7 +183,7 @@ pub(super) fn figure(expr: &Expr) -> (String, Strength) {
     }
 }
 
-/// Of the one column of a query: a name of its own also where the column has none.
+/// Returns the name of a subquery's column, which counts as its own even if unnamed.
 fn of_query(query: &Query) -> (String, Strength) {
     let mut body = query.body.as_ref();
     while let SetExpr::SetOperation { left, .. } = body {
@@ -231,8 +231,8 @@ fn type_name(data_type: &DataType) -> String {
     }
 }
 
-/// Names casts within the arguments of aggregates. The engine calls an aggregate by its arguments
-/// without their casts, so that `max(a)` and `max(a::text)` would be one.
+/// Names casts within the arguments of aggregates. The engine names an aggregate by its arguments
+/// without casts, so that `max(a)` and `max(a::text)` would be the same.
 #[derive(Debug)]
 pub(in crate::engine) struct NameCasts;
 

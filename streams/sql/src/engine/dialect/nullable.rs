@@ -1,6 +1,5 @@
-//! Values that the engine does not look into. That of a subquery that may give no row it takes for
-//! one that is never NULL where its column is not, as a constant is; others it would compare with
-//! their like.
+//! Values opaque to the planner. It would take a scalar subquery for never NULL if its column is
+//! not, though the subquery can return no row. Other values it would merge with equal expressions.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use datafusion::logical_expr::{
     ScalarUDF, ScalarUDFImpl, Signature, Subquery, Volatility,
 };
 
-/// The subquery with a column that may be NULL, unless it gives a row in any case.
+/// Makes the columns of a subquery nullable, unless it always returns a row.
 pub(super) fn with_null(subquery: Subquery) -> Result<Subquery> {
     let plan = &subquery.subquery;
     let is_nullable = plan.schema().fields().iter().all(|field| field.is_nullable());
@@ -39,13 +38,14 @@ fn gives_a_row(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// The value of an expression, which the planner takes for equal to those of the same number alone.
+/// Wraps an expression so that the planner considers it equal only to wrapped ones with the same
+/// number.
 pub(super) fn unseen(expr: Expr, number: usize) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::new_from_impl(MayBeNull { signature, number }).call(vec![expr])
 }
 
-/// The identity, which the planner does not look into.
+/// Identity function that the planner does not evaluate.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct MayBeNull {
     signature: Signature,

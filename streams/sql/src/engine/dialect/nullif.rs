@@ -1,5 +1,5 @@
-//! `nullif` of two integers: of the type of the first, as in PostgreSQL, where the engine's has the
-//! wider one.
+//! `nullif` of two integers: returns the type of the first as in PostgreSQL, while the engine
+//! returns the wider one.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// Has the function of a session keep the type of an integer.
+/// Makes the function of a session preserve the integer type.
 pub(super) fn keep_integers(state: &mut SessionState) -> Result<()> {
     let signature = Signature::user_defined(Volatility::Immutable);
     let function = NullIf { inner: state.udf("nullif")?, signature };
@@ -26,7 +26,7 @@ pub(super) fn keep_integers(state: &mut SessionState) -> Result<()> {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct NullIf {
-    /// The engine's.
+    /// The engine's function.
     inner: Arc<ScalarUDF>,
     signature: Signature,
 }

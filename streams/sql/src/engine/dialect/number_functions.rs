@@ -1,5 +1,5 @@
-//! `gcd`, `lcm`, `sign`, `div` and functions on the digits of numerics, for the types of numbers
-//! that PostgreSQL has them of.
+//! `gcd`, `lcm`, `sign`, `div` and functions on the digits of numerics, for the same numeric types
+//! as in PostgreSQL.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::error::{SqlError, SqlState};
 
 const PRECISION: u8 = 38;
 
-/// Digits of an integer of 64 bits.
+/// Precision for a 64-bit integer.
 const INTEGER_PRECISION: u8 = 20;
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -33,7 +33,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     ]
 }
 
-/// The narrowest type of PostgreSQL's that both numbers fit.
+/// Returns the narrowest of PostgreSQL's types that holds both numbers.
 fn common_type(types: &[DataType]) -> Option<DataType> {
     let is_exact = |it: &DataType| it.is_integer() || it.is_decimal() || it.is_null();
     if !types.iter().all(is_exact) || types.iter().all(DataType::is_null) {
@@ -46,7 +46,7 @@ fn common_type(types: &[DataType]) -> Option<DataType> {
     })
 }
 
-/// Digits behind the point of a numeric; an integer that no bigint is counts as one.
+/// Returns the scale of a numeric. UInt64 counts as one, since it exceeds bigint.
 fn scale_of(data_type: &DataType) -> Option<i8> {
     match data_type {
         DataType::UInt64 => Some(0),
@@ -55,7 +55,7 @@ fn scale_of(data_type: &DataType) -> Option<i8> {
     }
 }
 
-/// Both columns as numbers of one unit, and what is computed of each two.
+/// Computes a function of two numbers, both at a common scale.
 fn of_two(
     arrays: &[ArrayRef],
     compute: fn(i128, i128) -> Option<i128>,
@@ -78,7 +78,7 @@ fn of_two(
     cast_with_options(&units, &to, &options).map_err(|_| too_large(&to))
 }
 
-/// Numbers in units of the last digit of `scale`.
+/// Converts numbers to units of the last digit of `scale`.
 fn in_units(array: &ArrayRef, scale: i8) -> Result<Decimal128Array, SqlError> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let to = DataType::Decimal128(PRECISION, scale);
@@ -109,7 +109,7 @@ fn least_multiple(one: i128, other: i128) -> Option<i128> {
     }
 }
 
-/// The type of whole numerics.
+/// Type of numerics without fractional digits.
 const WHOLE: DataType = DataType::Decimal128(PRECISION, 0);
 
 fn is_exact(types: &[DataType]) -> bool {
@@ -120,7 +120,7 @@ fn numerics(array: &ArrayRef) -> Result<Vec<Option<Numeric>>, SqlError> {
     numerics_of(array).map_err(SqlError::from)
 }
 
-/// Quotients without what is behind the point.
+/// Divides and truncates to integers.
 fn div(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     let (left, right) = (numerics(&arrays[0])?, numerics(&arrays[1])?);
     let quotients = left.iter().zip(&right).map(|pair| {
@@ -147,7 +147,7 @@ fn min_scale(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     Ok(Arc::new(scales.collect::<Int32Array>()))
 }
 
-/// The type shows no zeros behind the point.
+/// The result's type is formatted without trailing zeros.
 fn trim_scale(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     let numbers = numerics(&arrays[0])?.into_iter();
     let numbers = numbers.map(|it| it.map(|it| it.result()).transpose());
@@ -184,7 +184,7 @@ fn width_bucket(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     Ok(Arc::new(buckets.collect::<Result<Int32Array, SqlError>>()?))
 }
 
-/// The number of the part of a range that a value is in; 0 is before it.
+/// Returns the bucket of a range that contains a value, or 0 before the range.
 fn bucket(value: &Numeric, (low, high): (&Numeric, &Numeric), count: i64) -> Result<i32, SqlError> {
     let error = |what: &str| SqlError::new(SqlState("2201G"), what);
     if count <= 0 {
@@ -192,7 +192,7 @@ fn bucket(value: &Numeric, (low, high): (&Numeric, &Numeric), count: i64) -> Res
     }
     let scale = value.scale.max(low.scale).max(high.scale);
     let (value, low, high) = (value.at(scale), low.at(scale), high.at(scale));
-    // Where the range goes down, all is the other way around.
+    // For a descending range, negate all values.
     let (value, low, high) = match low <= high {
         true => (value, low, high),
         false => (-value, -low, -high),
@@ -208,7 +208,7 @@ fn bucket(value: &Numeric, (low, high): (&Numeric, &Numeric), count: i64) -> Res
     i32::try_from(found).map_err(|_| too_large(&DataType::Int32))
 }
 
-/// Of integers it is that of floats, as in PostgreSQL.
+/// The sign of an integer is double precision, as in PostgreSQL.
 fn sign_type(types: &[DataType]) -> Option<DataType> {
     match &types[0] {
         it if it.is_decimal() => Some(DataType::Decimal128(INTEGER_PRECISION, 0)),

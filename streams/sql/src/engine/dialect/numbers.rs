@@ -1,6 +1,7 @@
-//! Numbers, changed where the types of operands are known. Arithmetic is computed by ours. A float
-//! that meets a `numeric` keeps being one, as in PostgreSQL: the engine would make both numbers of
-//! few digits, which large and small floats do not fit. Functions of doubles are given doubles.
+//! Rewrites of numeric expressions once the types of operands are known. Arithmetic is replaced by
+//! this crate's functions. A float together with a `numeric` stays a float, as in PostgreSQL, while
+//! the engine would convert both to decimals too narrow for large and small floats. Functions on
+//! double precision get such arguments.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -16,14 +17,14 @@ use super::own::no_operator;
 use super::shifts::combined;
 use crate::error::SqlError;
 
-/// Functions that PostgreSQL has for floats of 64 bits, and for no narrower ones.
+/// Functions that PostgreSQL defines for double precision, and not for real.
 const OF_DOUBLES: &[&str] = &[
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "cos", "cosh",
     "cot", "degrees", "exp", "floor", "ln", "log", "log10", "power", "radians", "round", "sin",
     "sinh", "sqrt", "tan", "tanh", "trunc",
 ];
 
-/// Changes an expression whose operands have the types that they are going to have.
+/// Rewrites an expression whose operands have their final types.
 pub(super) fn computed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     use Operator::{BitwiseAnd, BitwiseOr, BitwiseXor};
     match expr {
@@ -40,7 +41,7 @@ pub(super) fn computed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
                 None => Ok(Transformed::no(Expr::BinaryExpr(it))),
             }
         }
-        // The engine's minus goes around.
+        // The engine's negation wraps around on overflow.
         Expr::Negative(of) if of.get_type(schema).is_ok_and(|it| it.is_signed_integer()) => {
             let data_type = of.get_type(schema)?;
             let zero = lit(ScalarValue::new_zero(&data_type)?);
@@ -77,8 +78,8 @@ pub(super) fn computed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
     }
 }
 
-/// Operators that were not changed when they were planned: on parameters, on columns that are NULL
-/// in the first of united queries, and on times.
+/// Rewrites operators that were not rewritten during planning: on parameters, on columns that are
+/// NULL in the first query of a UNION, and on times.
 fn arithmetic(mut it: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     use DataType::{Date32, Int64, Interval};
     let (left, right) = (it.left.get_type(schema)?, it.right.get_type(schema)?);
@@ -88,7 +89,7 @@ fn arithmetic(mut it: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>
             it.left = Box::new(conversions::call(To::Timestamp, *it.left));
             return Ok(Transformed::yes(Expr::BinaryExpr(it)));
         }
-        // Days from one date to another: an integer.
+        // The difference of two dates is an integer number of days.
         (Date32, Date32) if it.op == Operator::Minus => {
             let cast = number_cast(&DataType::Int32).expect("there is a cast to integer");
             return Ok(Transformed::yes(cast.call(vec![Expr::BinaryExpr(it)])));
@@ -106,7 +107,7 @@ fn arithmetic(mut it: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>
     Ok(Transformed::no(Expr::BinaryExpr(it)))
 }
 
-/// Refuses arithmetic of numerics that the engine would compute.
+/// Rejects arithmetic on numerics that the engine would evaluate.
 pub(super) fn check_computed(expr: &Expr, schema: &DFSchema) -> Result<()> {
     let is_decimal = |it: &Expr| it.get_type(schema).is_ok_and(|it| it.is_decimal());
     match expr {
@@ -124,10 +125,10 @@ pub(super) fn mixed_column() -> SqlError {
         .with_hint("Write ::float8 behind the numerics.")
 }
 
-/// Why operands become one type.
+/// Reason why operands are converted to a common type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum One {
-    /// They are compared: PostgreSQL has few operators on floats of 32 bits and other numbers.
+    /// They are compared. PostgreSQL has few operators on real and other numbers.
     Comparison,
     /// One of them is the result.
     Value,
@@ -155,7 +156,7 @@ fn types_of_children(expr: &Expr, schema: &DFSchema) -> Result<Vec<DataType>> {
     Ok(types)
 }
 
-/// The type of floats that operands of these types become, where they do.
+/// Returns the float type to which operands of these types are converted, if any.
 fn float_of(types: &[DataType], one: One) -> Option<To> {
     let has_double = types.contains(&DataType::Float64);
     let has_real = types.contains(&DataType::Float32);
@@ -177,8 +178,8 @@ fn as_float(expr: Expr, to: Option<To>, schema: &DFSchema) -> Result<Transformed
     })
 }
 
-/// PostgreSQL compares with each bound by its type, and with a list by the type that is common to
-/// all.
+/// Rejects mixed types: PostgreSQL compares with each bound by its own type, and with a list by the
+/// common type of its elements.
 fn check_several(expr: &Expr, types: &[DataType]) -> Result<()> {
     let is_exact = |it: &DataType| it.is_decimal() || it.is_integer();
     let what = match (expr, types) {
@@ -200,7 +201,7 @@ fn check_several(expr: &Expr, types: &[DataType]) -> Result<()> {
     Err(refused(what).with_hint("Cast them to one type.").into_engine())
 }
 
-/// What a CASE compares is of one type, and so are its values.
+/// Converts the comparands of a CASE to a common type, and its results to another.
 fn of_case(mut case: Case, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let whens = case.when_then_expr.iter_mut();
     let (whens, thens): (Vec<_>, Vec<_>) = whens.map(|(when, then)| (when, then)).unzip();
@@ -222,7 +223,7 @@ fn of_doubles(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed
     for (index, operand) in call.args.iter_mut().enumerate() {
         let to = match (name.as_str(), index, operand.get_type(schema)) {
             (_, _, Ok(DataType::Float32)) => DataType::Float64,
-            // Of one integer it is that of floats, and with a count of digits that of numerics.
+            // `round` of an integer is double precision, and with a number of digits numeric.
             ("round", 0, Ok(it)) if count == 1 && it.is_integer() => DataType::Float64,
             ("round" | "trunc", 0, Ok(it)) if count == 2 && it.is_integer() => NUMERIC_OF_INTEGER,
             _ => continue,
@@ -233,7 +234,8 @@ fn of_doubles(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed
     Ok(Transformed::new_transformed(Expr::ScalarFunction(call), is_changed))
 }
 
-/// What is compared with a query's rows becomes a float where these are floats.
+/// Converts the left operand of a comparison with a subquery to float if the subquery's column is
+/// one.
 fn compared_with_rows(expr: &mut Expr, rows: &DataType, schema: &DFSchema) -> Result<()> {
     let one = expr.get_type(schema)?;
     if one.is_floating() && rows.is_decimal() {

@@ -1,6 +1,6 @@
-//! Roots, powers, logarithms and variances of numerics, with as many digits as PostgreSQL gives
-//! them. Numbers are whole numbers of units; nothing here passes through a float but the choice of
-//! how many digits there are, as there.
+//! Square roots, powers, logarithms and variances of numerics, with the same number of digits as in
+//! PostgreSQL. Numbers are big integers in units of the last digit. Floats are used only to choose
+//! the number of digits, as in PostgreSQL.
 
 use std::f64::consts::LN_10;
 
@@ -9,47 +9,46 @@ use num_bigint::{BigInt, Sign};
 
 use crate::error::{SqlError, SqlState};
 
-/// Digits behind the point of every result, more than which are out of range.
+/// Scale of results. Results with more fractional digits are out of range.
 pub(in crate::engine) const RESULT_SCALE: u32 = 30;
 
-/// Digits before the point of a result.
+/// Maximum number of integer digits of a result.
 const RESULT_WHOLE_DIGITS: u32 = 46;
 
-/// Digits behind the point of numerics that texts are read into: how many the text had is not
-/// known.
+/// Scale of numerics parsed from text, whose original scale is unknown.
 const TEXT_SCALE: u32 = 10;
 
-/// Digits that a result has at least.
+/// Minimum number of significant digits of a result.
 const DIGITS_MIN: i64 = 16;
 
-/// Digits that PostgreSQL groups into one.
+/// Decimal digits in one of PostgreSQL's base-10000 digits.
 const GROUP_DIGITS: i64 = 4;
 
-/// Digits behind the point while logarithms and exponentials are computed.
+/// Fractional digits in the computation of logarithms and exponentials.
 const WORK_SCALE: u32 = 140;
 
-/// Digits of powers that are multiplied out; longer ones are computed by logarithms.
+/// Maximum digits of a power computed by multiplication. Larger ones are computed by logarithms.
 const MULTIPLIED_DIGITS_MAX: usize = 4096;
 
-/// Halvings of an exponent before its series.
+/// Number of halvings of an exponent before its series.
 const HALVINGS: u32 = 12;
 
-/// The logarithm of e to the base of ten, with as many digits as PostgreSQL has of it.
+/// Logarithm of e to base 10, with PostgreSQL's number of digits.
 #[expect(clippy::approx_constant, reason = "it decides how many digits results have there")]
 const LOG10_OF_E: f64 = 0.434_294_481_903_252;
 
-/// A numeric: how many units of its last digit, and the digits behind the point.
+/// A numeric: an integer in units of the last digit, and the number of fractional digits.
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine) struct Numeric {
     pub(in crate::engine) units: BigInt,
     pub(in crate::engine) scale: u32,
 }
 
-/// The groups of four digits that a numeric begins with; the place of the first (0: units).
+/// Leading base-10000 digits of a numeric, and the exponent of the first (0: units).
 struct Groups {
     weight: i64,
     first: u32,
-    /// If there are further ones.
+    /// `None` if there is only one.
     second: Option<u32>,
 }
 
@@ -66,7 +65,7 @@ impl Numeric {
         self.units.sign() == Sign::Minus
     }
 
-    /// Units at a scale of so many digits, none of which is cut off.
+    /// Returns the units at a larger or equal scale.
     pub(super) fn at(&self, scale: u32) -> BigInt {
         assert!(scale >= self.scale, "digits are not cut off");
         &self.units * ten(scale - self.scale)
@@ -85,7 +84,7 @@ impl Numeric {
         Groups { weight, first: group(&padded[..taken]), second }
     }
 
-    /// Digits behind the point, without the zeros at their end.
+    /// Returns the number of fractional digits without trailing zeros.
     pub(super) fn shown_scale(&self) -> u32 {
         let digits = self.units.magnitude().to_string();
         let zeros = digits.len() - digits.trim_end_matches('0').len();
@@ -99,14 +98,14 @@ impl Numeric {
         format!("{}e-{}", self.units, self.scale).parse().unwrap_or(f64::NAN)
     }
 
-    /// The whole number that it is.
+    /// Returns the value if it is an integer.
     fn whole(&self) -> Option<BigInt> {
         let unit = ten(self.scale);
         let whole = &self.units / &unit;
         (&whole * unit == self.units).then_some(whole)
     }
 
-    /// In units of the last digit of a result's type.
+    /// Returns the value in units of the result type's last digit.
     pub(in crate::engine) fn result(&self) -> Result<i256, SqlError> {
         let units = match self.scale <= RESULT_SCALE {
             true => self.at(RESULT_SCALE),
@@ -119,7 +118,7 @@ impl Numeric {
     }
 }
 
-/// The type of such results.
+/// Type of results.
 pub(in crate::engine) const fn result_type() -> DataType {
     DataType::Decimal256(76, 30)
 }
@@ -133,7 +132,7 @@ fn too_long() -> SqlError {
         .with_hint("Cast to double precision.")
 }
 
-/// Says that a result depends on zeros that are not kept.
+/// Error: the result depends on trailing zeros that are not stored.
 fn of_unknown_scale() -> SqlError {
     let what =
         "a function of a numeric whose zeros behind the point are not known is not supported";
@@ -141,7 +140,8 @@ fn of_unknown_scale() -> SqlError {
         .with_hint("Cast it to double precision, or to numeric with a precision and a scale.")
 }
 
-/// Digits behind the point of a result that has at least those of its operands.
+/// Returns the scale of a result with at least `at_least` fractional digits, and at least those of
+/// its operands.
 fn scale_beside(at_least: i64, operands: &[&Numeric]) -> Result<u32, SqlError> {
     let shown = operands.iter().map(|it| it.shown_scale()).max().unwrap_or(0);
     let written = operands.iter().map(|it| match it.scale {
@@ -151,7 +151,8 @@ fn scale_beside(at_least: i64, operands: &[&Numeric]) -> Result<u32, SqlError> {
     scale_of(at_least, shown, written.max().unwrap_or(0))
 }
 
-/// The same of operands that have digits up to `shown`, and perhaps zeros up to `written`.
+/// Same as [`scale_beside`], for operands with `shown` fractional digits, and `written` ones
+/// including trailing zeros.
 fn scale_of(at_least: i64, shown: u32, written: u32) -> Result<u32, SqlError> {
     let scale = at_least.max(i64::from(shown)).max(0);
     match i64::from(written) <= scale {
@@ -160,7 +161,7 @@ fn scale_of(at_least: i64, shown: u32, written: u32) -> Result<u32, SqlError> {
     }
 }
 
-/// A quotient rounded to a whole number, halves away from zero.
+/// Divides and rounds half away from zero.
 fn rounded(dividend: &BigInt, divisor: &BigInt) -> BigInt {
     let half = BigInt::from(divisor.magnitude().clone());
     let twice = BigInt::from(dividend.magnitude().clone()) * 2 + &half;
@@ -193,7 +194,7 @@ pub(super) fn root(number: &Numeric) -> Result<Numeric, SqlError> {
     Ok(Numeric { units: root_at(number, scale), scale })
 }
 
-/// About how many digits a logarithm has before its point, as PostgreSQL estimates it.
+/// Estimates the number of integer digits of a logarithm, as PostgreSQL does.
 #[expect(clippy::cast_possible_truncation, reason = "PostgreSQL cuts off too")]
 fn ln_digits(number: &Numeric) -> i64 {
     let one = Numeric::one().at(number.scale);
@@ -223,10 +224,10 @@ fn ln_digits(number: &Numeric) -> i64 {
     about.abs().log10() as i64
 }
 
-/// The natural logarithm of a number above zero, in units of [`WORK_SCALE`].
+/// Returns the natural logarithm of a positive number, in units of [`WORK_SCALE`].
 fn ln_at_work(number: &Numeric) -> BigInt {
     let count = u32::try_from(number.units.magnitude().to_string().len()).unwrap_or(u32::MAX);
-    // One digit before the point.
+    // Normalized to one integer digit.
     let mantissa = Numeric { units: number.units.clone(), scale: count - 1 };
     let exponent = i64::from(count) - 1 - i64::from(number.scale);
     let of_ten = match exponent {
@@ -236,7 +237,7 @@ fn ln_at_work(number: &Numeric) -> BigInt {
     ln_of_mantissa(&mantissa) + of_ten
 }
 
-/// Of a number from 1 to 10.
+/// Returns the natural logarithm of a number from 1 to 10.
 fn ln_of_mantissa(number: &Numeric) -> BigInt {
     let unit = ten(WORK_SCALE);
     let bound = &unit + &unit / 20;
@@ -257,7 +258,7 @@ fn ln_of_mantissa(number: &Numeric) -> BigInt {
     sum << (halved + 1)
 }
 
-/// e to a power, both in units of [`WORK_SCALE`].
+/// Returns e to a power, both in units of [`WORK_SCALE`].
 fn exp_at_work(power: &BigInt) -> BigInt {
     let unit = ten(WORK_SCALE);
     let part = power >> HALVINGS;
@@ -305,7 +306,8 @@ pub(super) fn log(base: &Numeric, number: &Numeric) -> Result<Numeric, SqlError>
         return Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero"));
     }
     let scale = scale_beside(DIGITS_MIN - digits, &[base, number])?;
-    // As there, both have a few digits more than the result: what is a whole number comes out so.
+    // As in PostgreSQL, both have some more digits than the result, so that integer results are
+    // exact.
     let units = rounded(&(ln_at_work(number) * ten(scale + 20)), &of_base);
     let units = at_scale(&units, scale + 20, scale);
     Ok(Numeric { units, scale })
@@ -317,7 +319,8 @@ pub(super) fn exp(power: &Numeric) -> Result<Numeric, SqlError> {
     exp_of(&power.at(WORK_SCALE), digits, &[power])
 }
 
-/// e to a power in units of [`WORK_SCALE`], whose result has about so many digits before its point.
+/// Returns e to a power in units of [`WORK_SCALE`]. `digits` estimates the integer digits of the
+/// result.
 fn exp_of(power: &BigInt, digits: f64, operands: &[&Numeric]) -> Result<Numeric, SqlError> {
     if digits.is_nan() || digits.abs() > f64::from(RESULT_WHOLE_DIGITS) {
         return Err(too_long());
@@ -346,7 +349,7 @@ pub(super) fn power(base: &Numeric, exponent: &Numeric) -> Result<Numeric, SqlEr
     if base.is_negative() {
         return error("a negative number raised to a non-integer power yields a complex result");
     }
-    // An estimate of eight digits says how many digits the result has.
+    // An estimate with eight digits determines the scale of the result.
     let of_base = ln_at_work(base);
     let rough = u32::try_from((8 - ln_digits(base)).max(0)).map_err(|_| too_long())?;
     let rough_ln = at_scale(&of_base, WORK_SCALE, rough);
@@ -390,7 +393,7 @@ fn whole_power(base: &Numeric, exponent: i32) -> Result<Numeric, SqlError> {
     Ok(Numeric { units: if is_negative { -units } else { units }, scale })
 }
 
-/// A measure of how far values are apart.
+/// Measure of dispersion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum Spread {
     VariancePopulation,
@@ -399,7 +402,7 @@ pub(in crate::engine) enum Spread {
     DeviationSample,
 }
 
-/// The count of values, their sum and that of their squares.
+/// Count, sum, and sum of squares of values.
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine) struct Sums {
     pub(in crate::engine) count: i64,
@@ -407,7 +410,8 @@ pub(in crate::engine) struct Sums {
     pub(in crate::engine) squares: BigInt,
 }
 
-/// A variance, or its root, of values with so many digits behind the point; none of too few.
+/// Returns a variance or standard deviation of values with `scale` fractional digits, or `None` for
+/// too few values.
 pub(in crate::engine) fn spread(
     of: Spread,
     sums: &Sums,
@@ -457,7 +461,7 @@ mod tests {
         assert_eq!((found.units, found.scale), (expected.units, expected.scale));
     }
 
-    /// Each as PostgreSQL 15 answers it, to the last digit.
+    /// Expected values are from PostgreSQL 15, to the last digit.
     #[test]
     fn results_have_the_digits_of_postgresql() {
         check(root(&number("2.0")), "1.414213562373095");

@@ -1,5 +1,5 @@
-//! Checks of what functions and operators are used on, once types are known: the engine makes
-//! texts of what PostgreSQL has no such function for, and takes JSON for a text.
+//! Checks the operand types of functions and operators once types are known. The engine would
+//! convert other types to text, and treats JSON as text.
 
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -21,7 +21,7 @@ use super::own::{does_not_exist, no_operator};
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
 
-/// Functions whose first argument is a text.
+/// Functions whose first argument must be a text.
 const OF_TEXT: &[&str] = &[
     "ascii",
     "bit_length",
@@ -54,17 +54,17 @@ const OF_TEXT: &[&str] = &[
     "upper",
 ];
 
-/// Functions that look for the elements of one array in another.
+/// Functions that search for the elements of one array in another.
 const OF_ELEMENTS: &[&str] = &["array_has_all", "array_has_any"];
 
-/// Refuses rows that are compared or made by what they are not for.
+/// Rejects invalid operations of a plan node on its rows.
 pub(super) fn check_rows(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     check_sorted(plan, schema)?;
     check_numbers(plan, schema)
 }
 
-/// Refuses joins with USING whose columns do not stand first on their left side: `*` begins with
-/// them.
+/// Rejects `SELECT *` from joins with USING unless the merged columns come first on the left side,
+/// because `*` starts with them.
 pub(in crate::engine) fn check_wild_joins(
     plan: &LogicalPlan,
     columns: Columns,
@@ -81,7 +81,7 @@ pub(in crate::engine) fn check_wild_joins(
             }
             _ => false,
         });
-        // Of two columns that are merged, the engine shows the one whose table has the first name.
+        // Of two merged columns, the engine returns the one whose table's name sorts first.
         let is_shown = columns == Columns::Ordered
             || !has_merged(left)
                 && on.iter().all(|(left, right)| match (left, right) {
@@ -98,7 +98,7 @@ pub(in crate::engine) fn check_wild_joins(
     Ok(())
 }
 
-/// Whether a join, or one in it, merges columns.
+/// Returns whether a join, or one below it, merges columns.
 fn has_merged(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Join(join) => {
@@ -110,7 +110,8 @@ fn has_merged(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// JSON has no order here, and is the same as other JSON by its text alone.
+/// Rejects sorting, grouping and DISTINCT on JSON, which has no order and would be compared as
+/// text.
 fn check_sorted(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     let is_json_column =
         |it: &DFSchema| it.fields().iter().any(|it| PgType::of(it) == PgType::JSON);
@@ -127,7 +128,7 @@ fn check_sorted(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// Refuses columns of VALUES that are of other numbers than in PostgreSQL.
+/// Rejects VALUES whose numeric column type would differ from PostgreSQL.
 fn check_numbers(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     let is_cast = |it: &Expr| match it {
         Expr::Cast(cast) => {
@@ -151,7 +152,8 @@ fn check_numbers(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// Whether a CASE has numbers of several types: its own is found after that of the column.
+/// Returns whether an expression contains a CASE with several numeric types. Its type is determined
+/// only after that of the column.
 fn has_mixed_case(expr: &Expr, schema: &DFSchema) -> bool {
     let is_mixed = |expr: &Expr| match expr {
         Expr::Case(case) => {
@@ -169,7 +171,7 @@ pub(super) fn json_is_not_compared() -> DataFusionError {
     refused("comparing JSON").with_hint("Compare texts, by ->> or ::text.").into_engine()
 }
 
-/// Refuses an expression whose operands are of types that it is not for.
+/// Rejects an expression whose operand types are not supported.
 pub(super) fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
     match expr {
         Expr::ScalarFunction(call) => {
@@ -216,7 +218,7 @@ pub(super) fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// Whether the engine compares values that PostgreSQL does not.
+/// Returns whether the engine compares types that PostgreSQL does not.
 fn are_apart(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
     let of = |it: &Expr| it.get_type(schema);
     let (Ok(left), Ok(right)) = (of(left), of(right)) else { return false };
@@ -302,7 +304,7 @@ fn element_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     }
 }
 
-/// The engine writes other types in its own way.
+/// The engine formats other element types differently.
 fn check_written(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     let element = call.args.first().and_then(|it| element_of(it, schema));
     match element {
@@ -318,7 +320,7 @@ fn check_joined(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     check_elements(elements, "joining arrays of different numerics")
 }
 
-/// Numerics would be filled up with zeros.
+/// Mixed numerics would be padded with zeros.
 fn check_elements(types: impl Iterator<Item = DataType>, what: &str) -> Result<()> {
     let types: Vec<_> = types.filter(|it| !it.is_null()).collect();
     let is_mixed = types.windows(2).any(|it| it[0] != it[1]);
@@ -354,7 +356,7 @@ fn check_aggregate(call: &AggregateFunction, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// The engine casts what stands for a row that is not there.
+/// The engine would cast a default of another type.
 fn check_default(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
     let ("lag" | "lead", [value, _, default]) = (name, arguments) else { return Ok(()) };
     let (value, kind) = (value.get_type(schema)?, default.get_type(schema)?);
@@ -368,7 +370,7 @@ fn check_default(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()
     }
 }
 
-/// Whether the elements of an array are written out, and none is NULL.
+/// Returns whether an array is a constructor with non-NULL elements.
 fn has_no_null(expr: &Expr) -> bool {
     match expr {
         Expr::ScalarFunction(call) if call.func.name() == "make_array" => {

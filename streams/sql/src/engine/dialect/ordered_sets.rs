@@ -1,5 +1,5 @@
-//! Aggregates of sorted values, and those that make an object of JSON: each is a function of the
-//! array of its values.
+//! Ordered-set aggregates, and aggregates that build a JSON object: rewritten to functions of the
+//! array of their values.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use super::written::{binary, call, nested, text_of};
 use crate::error::{SqlError, SqlState};
 use crate::wire::{PgType, output_texts};
 
-/// The value of sorted ones before which a part of them stand, and the one of which there are most.
+/// Functions for `percentile_disc` and `mode` over sorted values.
 const AT_PART: &str = "value_at_part";
 const MOST: &str = "most_of_values";
-/// A value that is no JSON, which would be sorted as a text.
+/// Identity function that rejects JSON, which would be sorted as text.
 const SORTED: &str = "value_to_sort";
-/// The value between those of which parts stand before and behind it.
+/// Function for `percentile_cont` over sorted values.
 const BETWEEN_PARTS: &str = "value_between_parts";
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -40,12 +40,12 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
 }
 
-/// Such an aggregate as a function of an array.
+/// Rewrites such an aggregate to a function of an array.
 pub(super) fn of_values(function: &Function) -> Result<Option<Expr>, SqlError> {
     let name = function.name.to_string().to_ascii_lowercase();
     let pair = match name.as_str() {
         "percentile_disc" | "mode" => return of_sorted(&name, function),
-        // One alone is the engine's.
+        // The engine handles a single fraction.
         "percentile_cont" if has_array(&function.args) => return of_sorted(&name, function),
         "json_object_agg" => (JSON_PAIR, JSON_OBJECT),
         "jsonb_object_agg" => (JSONB_PAIR, JSONB_OBJECT),
@@ -104,7 +104,7 @@ fn of_sorted(name: &str, function: &Function) -> Result<Option<Expr>, SqlError> 
     Ok(Some(call(of, [values].into_iter().chain(part).collect())))
 }
 
-/// Parts that are written out, of one type.
+/// Converts a fraction, or those in an array constructor, to double precision.
 fn as_floats(parts: &Expr) -> Expr {
     let Expr::Array(array) = parts else {
         return match text_of(parts) {
@@ -142,7 +142,7 @@ fn exprs(args: &[FunctionArg]) -> Option<Vec<Expr>> {
     exprs.collect()
 }
 
-/// The type of an array's elements, which are sorted as they are compared.
+/// Returns the type of an array's elements, which must be sortable by comparison.
 fn element(field: &FieldRef) -> Result<Field, String> {
     match field.data_type() {
         DataType::List(element) => match element.data_type() {
@@ -233,7 +233,7 @@ fn most(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(ScalarValue::try_from_array(&values, found)?)
 }
 
-/// Zeros are equal, whatever their sign is.
+/// Zeros of both signs are equal.
 fn is_same(one: &ScalarValue, other: &ScalarValue) -> bool {
     let is_zero = |it: &ScalarValue| match it {
         ScalarValue::Float64(Some(it)) => *it == 0.0,
@@ -243,10 +243,10 @@ fn is_same(one: &ScalarValue, other: &ScalarValue) -> bool {
     one == other || is_zero(one) && is_zero(other)
 }
 
-/// A value of the sorted ones that a part stands for.
+/// Returns the value at a fraction of the sorted values.
 type At = fn(f64, &ArrayRef) -> Result<ScalarValue, SqlError>;
 
-/// The value of a part, or of each of several.
+/// Returns the value at a fraction, or an array of values for several fractions.
 fn at_parts(row: &Row<'_>, at: At) -> Result<ScalarValue, SqlError> {
     let values = values(row);
     let none = match &values {
@@ -275,7 +275,7 @@ fn at_part(part: f64, values: &ArrayRef) -> Result<ScalarValue, SqlError> {
     Ok(ScalarValue::try_from_array(values, place(part, values))?)
 }
 
-/// What lies on the line from the value before a part to the one behind it.
+/// Interpolates linearly between the values around a fraction.
 fn between_parts(part: f64, values: &ArrayRef) -> Result<ScalarValue, SqlError> {
     let last = u32::try_from(values.len() - 1).map_or(f64::INFINITY, f64::from);
     let place = part * last;
@@ -305,7 +305,7 @@ fn check(part: f64) -> Result<(), SqlError> {
     }
 }
 
-/// The first value which, with those before it, is at least so large a part of all.
+/// Returns the index of the first value whose cumulative distribution reaches a fraction.
 fn place(part: f64, values: &ArrayRef) -> usize {
     let count = values.len();
     let of_all = |place: usize| count_of(place) >= part * count_of(count);

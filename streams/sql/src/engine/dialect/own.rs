@@ -1,4 +1,4 @@
-//! Functions of PostgreSQL that are computed here, each a plain function over columns.
+//! Functions of PostgreSQL implemented in this crate, each as a plain function over columns.
 
 use std::fmt::Display;
 use std::hash::{Hash, Hasher};
@@ -18,12 +18,12 @@ use datafusion::logical_expr::{
 use super::strict;
 use crate::error::{SqlError, SqlState};
 
-/// Such a function: told apart by its name.
+/// A function, identified by its name.
 #[derive(Debug)]
 pub(super) struct Own {
     name: &'static str,
     signature: Signature,
-    /// The result's type, or that there is no such function of these types.
+    /// Result type, or `None` if the function is not defined for these types.
     type_of: fn(&[DataType]) -> Option<DataType>,
     compute: fn(&[ArrayRef]) -> Result<ArrayRef, SqlError>,
 }
@@ -71,7 +71,7 @@ impl ScalarUDFImpl for Own {
         strict::simplified(self, args, info)
     }
 
-    /// The engine's default is of no type, which nothing can be computed with.
+    /// The engine's default has no data type, so nothing can be computed from it.
     fn evaluate_bounds(&self, operands: &[&Interval]) -> Result<Interval> {
         let types: Vec<_> = operands.iter().map(|it| it.data_type()).collect();
         Interval::make_unbounded(&self.return_type(&types)?)
@@ -83,7 +83,7 @@ impl ScalarUDFImpl for Own {
     }
 }
 
-/// Says that a function has no form for types.
+/// Error: a function is not defined for these types.
 pub(super) fn does_not_exist(name: &str, types: &[DataType]) -> SqlError {
     let types: Vec<_> = types.iter().map(sql_name).collect();
     let what = format!("function {name}({}) does not exist", types.join(", "));
@@ -111,24 +111,24 @@ pub(super) fn sql_name(data_type: &DataType) -> &'static str {
     }
 }
 
-/// A column of texts.
+/// Casts a column to text.
 pub(super) fn texts(array: &ArrayRef) -> Result<StringViewArray, SqlError> {
     let array = cast(array, &DataType::Utf8View).map_err(of_arrow)?;
     Ok(array.as_string_view().clone())
 }
 
-/// A column of whole numbers.
+/// Casts a column to 64-bit integers.
 pub(super) fn numbers(array: &ArrayRef) -> Result<Vec<Option<i64>>, SqlError> {
     let array = cast(array, &DataType::Int64).map_err(of_arrow)?;
     Ok(array.as_primitive::<Int64Type>().iter().collect())
 }
 
-/// An error of the library of columns.
+/// Converts an Arrow error.
 pub(super) fn of_arrow(error: datafusion::arrow::error::ArrowError) -> SqlError {
     SqlError::from(datafusion::common::DataFusionError::from(error))
 }
 
-/// Each text changed.
+/// Maps each text.
 pub(super) fn changed(
     array: &ArrayRef,
     change: impl Fn(&str) -> Result<Option<String>, SqlError>,
@@ -144,7 +144,7 @@ pub(super) fn changed(
     Ok(Arc::new(found.finish()))
 }
 
-/// Says that an operator has no form for the types of its operands.
+/// Error: an operator is not defined for the types of its operands.
 pub(super) fn no_operator(operator: &dyn Display) -> SqlError {
     let what = format!("operator does not exist: {operator} of values of these types");
     SqlError::new(SqlState::UNDEFINED_FUNCTION, what).with_hint("Cast what it is used on.")

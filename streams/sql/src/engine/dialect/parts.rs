@@ -1,5 +1,5 @@
-//! A subquery taken apart: what does not depend on the rows around it, the conditions that join it
-//! to them, and what is computed of both.
+//! A decomposed subquery: the part that does not depend on outer rows, the join conditions with the
+//! outer query, and the outputs computed from both.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -17,28 +17,28 @@ use datafusion::logical_expr::{
 
 use crate::error::{SqlError, SqlState};
 
-/// Question that a subquery answers.
+/// Use of a subquery's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     Rows,
     Value,
-    /// Neither the order of its rows nor how often they come matters, nor which of them.
+    /// Order, duplicates and contents of rows are irrelevant.
     Existence,
-    /// Neither the order of its rows nor how often they come matters.
+    /// Order and duplicates of rows are irrelevant.
     Members,
 }
 
-/// Join of a subquery's rows to those around it.
+/// Join of a subquery to the outer rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Inner,
-    /// Rows for which it has none stay.
+    /// Outer rows without a match are preserved.
     Left,
-    /// The same; more than one row is an error.
+    /// Same as [`Self::Left`]. More than one match is an error.
     Value,
 }
 
-/// A column of a subquery.
+/// An output column of a subquery.
 #[derive(Clone, Debug)]
 pub(super) struct Output {
     pub(super) qualifier: Option<TableReference>,
@@ -46,14 +46,14 @@ pub(super) struct Output {
     pub(super) expr: Expr,
 }
 
-/// A subquery taken apart. Expressions name columns of the base, and outer ones.
+/// A decomposed subquery. Its expressions refer to columns of the base and outer columns.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) number: usize,
-    /// The part that depends on nothing.
+    /// Part without outer references.
     pub(super) base: LogicalPlan,
     pub(super) conditions: Vec<Expr>,
-    /// Lists of which each row is made as many as they have elements.
+    /// Arrays to unnest for each row.
     lists: Vec<Expr>,
     pub(super) outputs: Vec<Output>,
     order: Vec<Sort>,
@@ -62,7 +62,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// `None` where there is no rule for it.
+    /// Decomposes a subquery. Returns `None` if it is not supported.
     pub(super) fn of(plan: &LogicalPlan, asked: Asked, number: usize) -> Result<Option<Self>> {
         if !depends(plan) {
             return Ok(Some(Self::whole(plan, number)));
@@ -125,7 +125,7 @@ impl Parts {
         Ok(Some(parts))
     }
 
-    /// What depends on nothing.
+    /// Returns the parts of an uncorrelated subquery.
     fn whole(plan: &LogicalPlan, number: usize) -> Self {
         let columns = plan.schema().iter().map(|(qualifier, field)| Output {
             qualifier: qualifier.cloned(),
@@ -144,11 +144,11 @@ impl Parts {
         }
     }
 
-    /// Takes conditions in; false where there is no rule for them.
+    /// Adds a filter. Returns `false` if it is not supported.
     fn filter(&mut self, predicate: &Expr, input: &LogicalPlan) -> Result<bool> {
         let all = split_conjunction(predicate).into_iter().cloned();
         let (joining, own): (Vec<_>, Vec<_>) = all.partition(Expr::contains_outer);
-        // Its own conditions may have subqueries, which those on a join have not.
+        // Uncorrelated conditions may contain subqueries, which join conditions must not.
         let is_plain = !depends(input) && !self.is_one_row();
         if let (true, Some(own)) = (is_plain, conjunction(own.clone())) {
             self.base = LogicalPlanBuilder::from(self.base.clone()).filter(own)?.build()?;
@@ -192,12 +192,12 @@ impl Parts {
         Column::new_unqualified(format!("__list{}_{index}", self.number))
     }
 
-    /// Whether its base is the one row of what reads no table.
+    /// Returns whether the base is a single row without a table.
     fn is_one_row(&self) -> bool {
         matches!(&self.base, LogicalPlan::EmptyRelation(it) if it.produce_one_row)
     }
 
-    /// An expression on columns of the subquery, as one on those of the base.
+    /// Rewrites an expression over columns of the subquery to columns of the base.
     fn inside(&self, expr: &Expr, schema: &DFSchema) -> Result<Expr> {
         let replaced = expr.clone().transform_up(|it| match it {
             Expr::Column(column) => {
@@ -209,7 +209,7 @@ impl Parts {
         Ok(replaced?.data)
     }
 
-    /// The same, as one on columns of what the base is joined to.
+    /// Rewrites an expression over the base to columns of the joined result.
     pub(super) fn outside(&self, expr: Expr) -> Result<Expr> {
         let replaced = expr.transform_up(|it| match it {
             Expr::Column(column) => match self.base.schema().index_of_column(&column) {
@@ -226,7 +226,8 @@ impl Parts {
         Column::new_unqualified(format!("__inner{}_{index}", self.number))
     }
 
-    /// The base with columns that no other table has, and such besides; `None` if it is one row.
+    /// Returns the base with unique column names and additional columns, or `None` if it is a
+    /// single row.
     pub(super) fn renamed_base(&self, besides: Vec<Expr>) -> Result<Option<LogicalPlan>> {
         if self.is_one_row() {
             return Ok(None);
@@ -237,7 +238,7 @@ impl Parts {
         base.project(columns.chain(besides))?.build().map(Some)
     }
 
-    /// Returns whether all outer columns are those of this schema.
+    /// Returns whether all outer columns belong to this schema.
     pub(super) fn names_only(&self, schema: &DFSchema) -> bool {
         let exprs = self.conditions.iter().chain(&self.lists);
         let exprs = exprs.chain(self.outputs.iter().map(|it| &it.expr));
@@ -251,7 +252,8 @@ impl Parts {
         })
     }
 
-    /// Rows with the columns of the left side and others, and what gives the outputs of them.
+    /// Joins the subquery to the left side. Returns the plan with the left side's columns, and
+    /// expressions for the outputs.
     pub(super) fn join(
         self,
         left: LogicalPlan,
@@ -313,7 +315,7 @@ impl Parts {
         Ok(Some((builder.build()?, outputs)))
     }
 
-    /// The outputs of what was joined; NULL where it is said not to be there.
+    /// Returns the outputs, which are NULL where `is_there` is not true.
     fn shown(&self, is_there: Option<&Expr>) -> Result<Vec<Expr>> {
         let outputs = self.outputs.iter().enumerate().map(|(index, output)| {
             let expr = match self.is_computed(output) {
@@ -331,8 +333,8 @@ impl Parts {
         outputs.collect()
     }
 
-    /// Whether an output is computed before the base is joined, so that it is NULL where the base
-    /// has no row.
+    /// Returns whether an output is computed before the join, so that it is NULL for rows without a
+    /// match.
     fn is_computed(&self, output: &Output) -> bool {
         !self.is_one_row() && !output.expr.contains_outer()
     }
@@ -346,7 +348,7 @@ impl Parts {
         outputs.map(|(index, it)| it.expr.clone().alias(self.computed_column(index).name))
     }
 
-    /// Of the rows that a row is joined with, such as are asked for.
+    /// Limits the matches of each outer row.
     fn ranked(
         &self,
         builder: LogicalPlanBuilder,
@@ -381,12 +383,12 @@ impl Parts {
     }
 }
 
-/// Whether a plan names columns of a query around it.
+/// Returns whether a plan refers to outer columns.
 fn depends(plan: &LogicalPlan) -> bool {
     plan.expressions().iter().any(Expr::contains_outer) || plan.inputs().into_iter().any(depends)
 }
 
-/// Fails for every row of a subquery for one value but its first.
+/// Fails for all rows of a scalar subquery but the first.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OnlyRow {
     signature: Signature,
@@ -425,7 +427,7 @@ impl ScalarUDFImpl for OnlyRow {
     }
 }
 
-/// Returns whether an expression is one on a query.
+/// Returns whether an expression is a subquery.
 pub(super) fn is_subquery(expr: &Expr) -> bool {
     matches!(
         expr,

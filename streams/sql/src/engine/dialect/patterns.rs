@@ -1,5 +1,5 @@
-//! Patterns of SIMILAR TO as regular expressions, and of LIKE: with another sign than a backslash,
-//! and such as may end with that sign.
+//! Patterns of SIMILAR TO, converted to regular expressions, and of LIKE, with escape characters
+//! other than backslash and with a trailing escape character.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use live_queries::is_like;
 use super::own::{Own, of_arrow, texts};
 use crate::error::{SqlError, SqlState};
 
-/// The sign that ESCAPE names; none where its text is empty.
+/// Returns the escape character of ESCAPE, or `None` for an empty text.
 pub(super) fn escape_sign(text: &str) -> Result<Option<char>, SqlError> {
     let mut signs = text.chars();
     match (signs.next(), signs.next()) {
@@ -24,18 +24,17 @@ pub(super) fn escape_sign(text: &str) -> Result<Option<char>, SqlError> {
     }
 }
 
-/// LIKE of a pattern that is computed, or that ends with a backslash.
+/// Function for LIKE with a computed pattern, or one that ends with a backslash.
 pub(super) const IS_LIKE: &str = "is_like";
 
-/// The sign that has the next one be taken as it is.
+/// Escape character.
 const ESCAPE: char = '\\';
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     vec![Own::udf(IS_LIKE, 2, truth, compare)]
 }
 
-/// The expression with such a LIKE as a call of that function: the engine takes the backslash for a
-/// letter then.
+/// Replaces such a LIKE by a call, because the engine would take a trailing backslash literally.
 pub(super) fn like_by_signs(expr: Expr) -> Expr {
     let (is_negated, text, pattern) = match expr {
         Expr::Like(it) if !it.case_insensitive && !is_whole(&it.pattern) => {
@@ -55,11 +54,11 @@ pub(super) fn like_by_signs(expr: Expr) -> Expr {
     if is_negated { Expr::Not(Box::new(call)) } else { call }
 }
 
-/// Whether a pattern is written out, and ends with what it is to match.
+/// Returns whether a pattern is a literal without a trailing escape character.
 fn is_whole(pattern: &Expr) -> bool {
     let value = match pattern {
         Expr::Literal(value, _) => value,
-        // To the type of the text.
+        // Cast to the type of the text.
         Expr::Cast(cast) => return is_whole(&cast.expr),
         _ => return false,
     };
@@ -74,8 +73,8 @@ fn ends_with_escape(pattern: &str) -> bool {
     pattern.chars().rev().take_while(|it| *it == ESCAPE).count() % 2 == 1
 }
 
-/// Bytes of texts times those of their patterns, for one batch of rows, where patterns end with the
-/// escape character: none of it is interrupted.
+/// Maximum product of the bytes of texts and patterns in a batch, for patterns that end with the
+/// escape character. Matching cannot be interrupted.
 const STEPS_MAX: usize = 100_000_000;
 
 fn truth(types: &[DataType]) -> Option<DataType> {
@@ -88,7 +87,7 @@ fn compare(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     if !patterns.iter().flatten().any(ends_with_escape) {
         return Ok(Arc::new(like(&texts, &patterns).map_err(of_arrow)?));
     }
-    // The engine has the others, whose work does not grow with the length of the pattern.
+    // The engine matches all others in time independent of the pattern's length.
     let others = patterns.iter().map(|it| it.filter(|it| !ends_with_escape(it)));
     let others: StringViewArray = others.collect();
     let found = like(&texts, &others).map_err(of_arrow)?;
@@ -116,7 +115,7 @@ fn dangling() -> SqlError {
     SqlError::new(SqlState::INVALID_ESCAPE, what)
 }
 
-/// A pattern of LIKE in which a backslash takes the meaning of the sign behind it, as `escape` did.
+/// Converts a LIKE pattern from the escape character `escape` to backslash.
 pub(super) fn with_backslashes(pattern: &str, escape: Option<char>) -> String {
     let mut signs = pattern.chars();
     let mut written = String::with_capacity(pattern.len());
@@ -133,7 +132,8 @@ pub(super) fn with_backslashes(pattern: &str, escape: Option<char>) -> String {
     written
 }
 
-/// The same pattern, anchored at both ends; `escape` takes a sign's meaning.
+/// Converts a SIMILAR TO pattern with the escape character `escape` to an anchored regular
+/// expression.
 pub(super) fn similar_to_regex(pattern: &str, escape: Option<char>) -> String {
     let mut regex = String::from("^(?:");
     let mut signs = pattern.chars();

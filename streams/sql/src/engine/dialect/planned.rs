@@ -1,6 +1,6 @@
-//! Types of operands while operators are planned. The engine finds a type by walking down to
-//! columns and literals: of what was planned just before it is known without that, so that a long
-//! chain of operators is not walked again for each of them.
+//! Types of operands during operator planning. The engine derives a type by walking down to columns
+//! and literals. For expressions planned just before, the type is known, so that long chains of
+//! operators do not take quadratic time.
 
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::{DFSchema, Result};
@@ -10,7 +10,7 @@ use super::chains::planned_type;
 use super::short_names::is_mark;
 use crate::wire::PgType;
 
-/// The type of an operand.
+/// Returns the type of an operand.
 pub(in crate::engine) fn type_of(expr: &Expr, schema: &DFSchema) -> Result<DataType> {
     match known_type(expr) {
         Some(known) => Ok(known),
@@ -18,7 +18,7 @@ pub(in crate::engine) fn type_of(expr: &Expr, schema: &DFSchema) -> Result<DataT
     }
 }
 
-/// The type of an operand, and what is known of it beside that, such as that it is JSON.
+/// Passes the field of an operand to `asks`: its type and metadata, such as that it is JSON.
 pub(super) fn with_field<T>(
     expr: &Expr,
     schema: &DFSchema,
@@ -34,10 +34,10 @@ pub(super) fn is_json(expr: &Expr, schema: &DFSchema) -> bool {
     with_field(expr, schema, |it| PgType::of(it) == PgType::JSON).unwrap_or(false)
 }
 
-/// Name of the function that joins texts, `||`.
+/// Name of the function for `||` of texts.
 pub(in crate::engine) const CONCAT_TEXTS: &str = "concat_texts";
 
-/// Returns whether a function joins texts.
+/// Returns whether a function concatenates texts.
 pub(in crate::engine) fn joins_texts(function: &ScalarUDF) -> bool {
     function.name() == CONCAT_TEXTS
 }

@@ -1,5 +1,5 @@
-//! Arithmetic on times and literals in quotes: PostgreSQL gives the literal the type of the other
-//! side where there is such an operator, or the one that there is.
+//! Arithmetic on times and quoted literals. As in PostgreSQL, the literal takes the type of the
+//! other operand if such an operator exists, else that of the only operator that does.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::{DFSchema, Result, ScalarValue};
@@ -12,7 +12,7 @@ use super::interval_texts;
 use super::planned::type_of;
 use crate::error::{SqlError, SqlState};
 
-/// Has arithmetic on a time and a literal in quotes be on two values.
+/// Types the quoted literals in arithmetic on times.
 #[derive(Debug)]
 pub(in crate::engine) struct QuotedTimes;
 
@@ -51,7 +51,7 @@ fn text_of(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// The type of a literal beside a time of this one.
+/// Returns the type of a literal operand beside a time of type `of`.
 fn type_beside(op: &BinaryOperator, of: DataType) -> Result<Option<DataType>> {
     use BinaryOperator::{Divide, Minus, Multiply, Plus};
     let interval = || Some(DataType::Interval(IntervalUnit::MonthDayNano));
@@ -71,7 +71,7 @@ fn type_beside(op: &BinaryOperator, of: DataType) -> Result<Option<DataType>> {
     })
 }
 
-/// A text as a value of a type of times, or as a number of double precision.
+/// Converts a text to a date/time type, or to double precision.
 pub(super) fn as_value(text: &str, to: &DataType) -> Result<Expr> {
     let literal = || ScalarValue::from(text);
     let read = |to| match converted(to, &ColumnarValue::Scalar(literal()))? {

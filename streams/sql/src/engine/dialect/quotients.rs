@@ -1,4 +1,4 @@
-//! Quotients of numerics, rounded where PostgreSQL rounds them.
+//! Division of numerics, rounded as in PostgreSQL.
 
 use std::sync::Arc;
 
@@ -13,18 +13,19 @@ use datafusion::common::Result;
 use super::casts::NUMERIC_OF_INTEGER;
 use crate::error::SqlError;
 
-/// Of quotients of numerics: digits behind the point, more than which are out of range.
+/// Scale of quotients, and minimum number of significant digits. Quotients with more fractional
+/// digits are out of range.
 const QUOTIENT_SCALE: i8 = 30;
 const QUOTIENT_DIGITS_MIN: i64 = 16;
 
-/// Digits that PostgreSQL groups into one.
+/// Decimal digits in one of PostgreSQL's base-10000 digits.
 const GROUP_DIGITS: i64 = 4;
 
 pub(super) const fn quotient_type() -> DataType {
     DataType::Decimal256(76, QUOTIENT_SCALE)
 }
 
-/// An average of each sum and count; NULL of none.
+/// Divides each sum by its count. A count of zero results in NULL.
 pub(super) fn averages(sums: &ArrayRef, counts: &ArrayRef) -> Result<ArrayRef> {
     let counts = cast(counts, &DataType::Int64)?;
     let counts = counts.as_primitive::<Int64Type>();
@@ -47,7 +48,7 @@ pub(super) fn averages(sums: &ArrayRef, counts: &ArrayRef) -> Result<ArrayRef> {
     quotients(&sums, &counts)
 }
 
-/// The quotient of each two numerics, rounded where PostgreSQL rounds it.
+/// Divides numerics, rounded as in PostgreSQL.
 pub(super) fn quotients(left: &ArrayRef, right: &ArrayRef) -> Result<ArrayRef> {
     let (left_scale, right_scale) = (scale_of(left), scale_of(right));
     let is_quotient = |it: &ArrayRef| *it.data_type() == quotient_type();
@@ -76,7 +77,7 @@ fn scale_of(array: &ArrayRef) -> i8 {
     }
 }
 
-/// Digits behind the point that PostgreSQL has of a value.
+/// Returns the number of fractional digits that a value has in PostgreSQL.
 type Digits = fn((i256, i8)) -> i64;
 
 fn digits_of(is_quotient: bool) -> Digits {
@@ -101,7 +102,7 @@ fn quotient(
     let ((left_weight, left_group), (right_weight, right_group)) =
         (leading_group(left), leading_group(right));
     let weight = left_weight - right_weight - i64::from(left_group <= right_group);
-    // As `select_div_scale` of PostgreSQL chooses it.
+    // Same as `select_div_scale` of PostgreSQL.
     let scale = (QUOTIENT_DIGITS_MIN - weight * GROUP_DIGITS)
         .max(left_digits(left))
         .max(right_digits(right))
@@ -114,7 +115,7 @@ fn quotient(
         let power = u32::try_from(power).map_err(|_| range())?;
         i256::from(10).checked_pow(power).ok_or_else(range)
     };
-    // Of the quotient in units of its last digit, the power of ten that it lacks.
+    // Power of ten by which the dividend must be scaled for the result's units.
     let shift = scale - i64::from(left.1) + i64::from(right.1);
     let (dividend, divisor) = match shift >= 0 {
         true => (left.0.checked_mul(ten(shift)?).ok_or_else(range)?, right.0),
@@ -129,32 +130,32 @@ fn quotient(
     if found.wrapping_abs() >= ten(76)? { Err(range()) } else { Ok(found) }
 }
 
-/// PostgreSQL's have up to 131,072.
+/// Error: too many digits. PostgreSQL supports up to 131,072.
 pub(super) fn too_many_digits() -> SqlError {
     SqlError::unsupported("a numeric of more than 38 digits, or 76 of a quotient, is not supported")
 }
 
-/// Digits behind the point, without the zeros at their end.
+/// Returns the number of fractional digits without trailing zeros.
 fn shown_scale((value, scale): (i256, i8)) -> i64 {
     let digits = value.to_string();
     let zeros = digits.len() - digits.trim_end_matches('0').len();
     i64::from(scale) - i64::try_from(zeros).unwrap_or(0)
 }
 
-/// Digits that a quotient of this value had at least, with zeros at their end.
+/// Returns the scale of a previous quotient in PostgreSQL, including trailing zeros.
 fn quotient_scale(value: (i256, i8)) -> i64 {
     let (weight, _) = leading_group(value);
     let scale = (QUOTIENT_DIGITS_MIN - weight * GROUP_DIGITS).min(i64::from(QUOTIENT_SCALE));
     scale.max(shown_scale(value))
 }
 
-/// The place (0: units) and value of the first group of four digits that is not zero.
+/// Returns the exponent (0: units) and value of the first base-10000 digit that is not zero.
 fn leading_group((value, scale): (i256, i8)) -> (i64, i64) {
     let digits = value.wrapping_abs().to_string();
     let count = i64::try_from(digits.len()).unwrap_or(0);
     let exponent = count - 1 - i64::from(scale);
     let weight = exponent.div_euclid(GROUP_DIGITS);
-    // So many digits are in the group, with those that are not written.
+    // Number of decimal digits in it, including zeros beyond the last digit.
     let taken = usize::try_from(exponent - weight * GROUP_DIGITS + 1).unwrap_or(1);
     let padded = format!("{digits:0<taken$}");
     (weight, padded[..taken].parse().unwrap_or(0))

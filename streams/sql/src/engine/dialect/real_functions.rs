@@ -1,5 +1,4 @@
-//! Roots, powers, exponentials and logarithms: of numerics they are numerics, of other numbers
-//! those of the engine.
+//! Square roots, powers, exponentials and logarithms: numeric for numerics, otherwise the engine's.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use crate::error::SqlError;
 /// Such functions of the engine.
 const NAMES: &[&str] = &["exp", "ln", "log", "log10", "power", "sqrt"];
 
-/// Has such functions of a session compute with numerics as they are.
+/// Makes these functions of a session exact for numerics.
 pub(super) fn keep_numerics(state: &mut SessionState) -> Result<()> {
     for name in NAMES {
         let inner = state.udf(name)?;
@@ -41,8 +40,8 @@ struct Real {
 }
 
 impl Real {
-    /// Whether it is computed of numerics: one is there, and nothing but exact numbers beside it.
-    /// A logarithm to a base is so of integers too.
+    /// Returns whether the result is numeric: an argument is numeric, and all are exact. `log` with
+    /// a base is also numeric for integers.
     fn is_numeric(&self, types: &[DataType]) -> bool {
         let is_exact = |it: &DataType| it.is_decimal() || it.is_integer() || it.is_null();
         let is_wide = |it: &DataType| it.is_decimal() || *it == DataType::UInt64;
@@ -108,7 +107,7 @@ impl ScalarUDFImpl for Real {
     }
 }
 
-/// A column of exact numbers as numerics.
+/// Converts a column of exact numbers to numerics.
 pub(in crate::engine) fn numerics_of(array: &ArrayRef) -> Result<Vec<Option<Numeric>>> {
     let scale = match array.data_type() {
         DataType::Decimal32(_, scale)

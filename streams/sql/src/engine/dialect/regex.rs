@@ -1,36 +1,37 @@
-//! PostgreSQL's regular expressions as the engine's: `.` matches every letter, classes and escapes
-//! have their own names, and a letter whose case does not matter is itself in both. What means
-//! something else here is refused.
+//! Conversion of PostgreSQL's regular expressions to the engine's: `.` matches every character,
+//! character classes and escapes differ, and case-insensitive characters become sets of both cases.
+//! Rejects constructs whose meaning would differ.
 
 use live_queries::letters::{lower, upper};
 
 use crate::error::{SqlError, SqlState};
 
-/// The largest number of a bound.
+/// Maximum repetition count of a bound.
 const BOUND_MAX: u32 = 255;
 
-/// What parts words, and all else: blanks that part none are letters.
+/// White space and its complement. Non-breaking spaces do not count as white space.
 const SPACE: &str = "[\\t-\\r \\u1680\\u2000-\\u2006\\u2008-\\u200A\\u2028\\u2029\\u205F\\u3000]";
 const NO_SPACE: &str =
     "[^\\t-\\r \\u1680\\u2000-\\u2006\\u2008-\\u200A\\u2028\\u2029\\u205F\\u3000]";
 
-/// Letters of a range of which each is looked for in both cases.
+/// Maximum size of a range that is expanded to both cases.
 const RANGE_LETTERS_MAX: usize = 4096;
 
-/// Every letter is matched by `.`, also the end of a line.
+/// Makes `.` match every character, including line ends.
 const OPTIONS: &str = "(?s)";
 
-/// The pattern behind the option that it may begin with, and whether cases do not matter.
+/// Strips the case-insensitivity option at the start of a pattern. Returns the rest, and whether it
+/// ignores case.
 pub(super) fn without_option(pattern: &str, is_folded: bool) -> (&str, bool) {
     pattern.strip_prefix("(?i)").map_or((pattern, is_folded), |rest| (rest, true))
 }
 
-/// The same pattern for the engine, to test whether it matches anywhere.
+/// Converts a pattern for testing whether a text matches.
 pub(super) fn regex_of(pattern: &str, is_folded: bool) -> Result<String, SqlError> {
     written(pattern, is_folded).map(|(regex, _)| regex)
 }
 
-/// The same pattern, to find what it matches, and whether that is the shortest.
+/// Converts a pattern for extracting matches. Also returns whether it matches the shortest text.
 pub(super) fn finding_regex(pattern: &str, is_folded: bool) -> Result<(String, bool), SqlError> {
     match written(pattern, is_folded)? {
         (_, [true, true]) => Err(unsupported("greedy and other quantifiers in one pattern")),
@@ -38,7 +39,7 @@ pub(super) fn finding_regex(pattern: &str, is_folded: bool) -> Result<(String, b
     }
 }
 
-/// The pattern, and whether it has quantifiers that are greedy, and some that are not.
+/// Converts a pattern. Also returns whether it has greedy and non-greedy quantifiers.
 fn written(pattern: &str, is_folded: bool) -> Result<(String, [bool; 2]), SqlError> {
     let (rest, is_folded) = without_option(pattern, is_folded);
     if pattern.starts_with("***") {
@@ -103,13 +104,13 @@ struct Writer {
     out: String,
     signs: Vec<char>,
     at: usize,
-    /// Whether what comes next has nothing before it that could be repeated.
+    /// True if a quantifier would have no atom to apply to.
     quantified: bool,
     is_folded: bool,
 }
 
 impl Writer {
-    /// One that is a letter of both cases where these do not matter.
+    /// Writes a character, as a set of both cases if case is ignored.
     fn letter(&mut self, letter: char) {
         let (small, capital) = (lower(letter), upper(letter));
         match self.is_folded && (small, capital) != (letter, letter) {
@@ -132,7 +133,7 @@ impl Writer {
         self.signs[self.at..].iter().copied().take(text.chars().count()).eq(text.chars())
     }
 
-    /// Whether it stands for a letter, so that it can be repeated.
+    /// Converts an escape. Returns whether it matches a character and can therefore be quantified.
     fn escape(&mut self) -> Result<bool, SqlError> {
         let Some(sign) = self.next() else { return Err(invalid("\\ at the end")) };
         let (text, is_atom) = match sign {
@@ -194,7 +195,7 @@ impl Writer {
         Ok(())
     }
 
-    /// `{m}`, `{m,}` or `{m,n}`, of which `{` was read.
+    /// Reads `{m}`, `{m,}` or `{m,n}` after its `{`.
     fn bound(&mut self) -> Result<String, SqlError> {
         let mut text = String::from("{");
         loop {
@@ -233,7 +234,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A set of letters, of which `[` was read.
+    /// Converts a bracket expression after its `[`.
     fn set(&mut self) -> Result<(), SqlError> {
         self.out.push('[');
         if self.peek() == Some('^') {
@@ -264,8 +265,8 @@ impl Writer {
         Ok(())
     }
 
-    /// A letter, or a range that begins with it, in both cases. Of a range itself all are in it as
-    /// well.
+    /// Writes a character, or the range that it starts, in both cases. A range is also written as
+    /// it is.
     fn folded_in_set(&mut self, first: char) -> Result<(), SqlError> {
         let last = self.signs.get(self.at + 1).copied().filter(|it| *it != ']');
         let (Some('-'), Some(last)) = (self.peek(), last) else {

@@ -1,6 +1,6 @@
-//! Functions that find a regular expression in a text, match after match as PostgreSQL does: the
-//! longest of those that begin first, or the shortest of a pattern that is not greedy. The search
-//! goes on where a match ended, and one letter later behind an empty one.
+//! Functions that extract matches of regular expressions with PostgreSQL's semantics: of the
+//! matches that start first, the longest, or the shortest if the pattern is not greedy. The search
+//! continues where a match ended, or one character after an empty match.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -21,14 +21,14 @@ use super::by_row::{
 use super::regex::{finding_regex, without_option};
 use crate::error::{SqlError, SqlState};
 
-/// Lists of what the functions that give rows find.
+/// Functions that return all results as a list, for set-returning functions.
 pub(super) const MATCHES: &str = "regexp_matches_of";
 pub(super) const PIECES: &str = "regexp_pieces_of";
 
-/// Memory of one compiled expression.
+/// Maximum memory of a compiled expression.
 const REGEX_BYTES_MAX: usize = 4 << 20;
 
-/// Options that change what a pattern means, and are refused.
+/// Flags that change the meaning of a pattern. They are rejected.
 const OTHER_FLAGS: &str = "bemnpqtwx";
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -45,13 +45,14 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
 }
 
-/// An integer, and no bigint.
+/// Returns whether an argument is an integer other than bigint.
 fn is_number(field: &FieldRef) -> bool {
     let is_narrow = |it: &DataType| it.is_integer() && !matches!(it, DataType::Int64);
     is_narrow(field.data_type()) || field.data_type().is_null()
 }
 
-/// A text, a pattern, a replacement; then flags, or where to start, which match, and flags.
+/// Result type for text, pattern and replacement, followed by flags, or by start, occurrence and
+/// flags.
 fn of_replacement(fields: &[FieldRef]) -> Result<Field, String> {
     let is_known = match fields {
         [texts @ .., flags] if texts.len() == 3 && is_text(flags) => texts.iter().all(is_text),
@@ -66,7 +67,7 @@ fn of_replacement(fields: &[FieldRef]) -> Result<Field, String> {
     if is_known { Ok(text_field()) } else { Err(String::new()) }
 }
 
-/// A text and a pattern, and flags.
+/// Checks the arguments text, pattern and optional flags.
 fn has_pattern(fields: &[FieldRef]) -> Result<(), String> {
     match (2..=3).contains(&fields.len()) && fields.iter().all(is_text) {
         true => Ok(()),
@@ -74,7 +75,7 @@ fn has_pattern(fields: &[FieldRef]) -> Result<(), String> {
     }
 }
 
-/// The same, behind so many numbers where there are any of them, and a number behind the flags.
+/// Checks the arguments text and pattern, up to `number_count` numbers, flags, and a group number.
 fn has_places(fields: &[FieldRef], number_count: usize, has_group: bool) -> Result<(), String> {
     let is_known = match fields {
         [text, pattern, rest @ ..] if is_text(text) && is_text(pattern) => {
@@ -114,17 +115,17 @@ fn list_type(of: DataType) -> DataType {
     DataType::List(Arc::new(Field::new_list_field(of, true)))
 }
 
-/// Where a match, and each of its groups, begins and ends.
+/// Start and end of a match and of each group.
 type Found = Vec<Option<(usize, usize)>>;
 
-/// A pattern: where it matches first, and how far.
+/// Compiled pattern: finds the first match and its extent.
 struct Finder {
     regex: Regex,
-    /// Tells the last end of the matches that begin at a place, or the first if it is not greedy.
+    /// Finds the last end of the matches from a position, or the first if non-greedy.
     ends: DFA,
     cache: RefCell<Cache>,
     is_lazy: bool,
-    /// Whether a match has one end alone, by the form of the pattern.
+    /// True if the form of the pattern allows only one end for each match.
     is_plain: bool,
 }
 
@@ -161,7 +162,7 @@ impl Finder {
         Ok(Self { regex, ends, cache, is_lazy, is_plain })
     }
 
-    /// The first match from a place on.
+    /// Returns the first match at or after a position.
     fn find(&self, text: &str, from: usize) -> Result<Option<Found>, SqlError> {
         let Some(captures) = self.regex.captures_at(text, from) else { return Ok(None) };
         let mut found: Found =
@@ -172,7 +173,7 @@ impl Finder {
         let real_end = match self.ends.try_search_fwd(&mut self.cache.borrow_mut(), &input) {
             Ok(Some(found)) => found.offset(),
             Ok(None) => end,
-            // It does not tell words of other letters.
+            // The DFA does not support Unicode word boundaries.
             Err(_) if self.is_plain => end,
             Err(_) => {
                 let what = "regular expressions: words with letters outside of ASCII in what is \
@@ -189,7 +190,7 @@ impl Finder {
         Ok(Some(found))
     }
 
-    /// All matches, one after the other, until `take` wants no more.
+    /// Passes all matches to `take` until it returns `false`.
     fn each(
         &self,
         text: &str,
@@ -211,7 +212,7 @@ impl Finder {
     }
 }
 
-/// Whether a pattern has a bar, other than in a set or behind a backslash.
+/// Returns whether a pattern contains an alternation, outside of bracket expressions and escapes.
 fn has_bar(pattern: &str) -> bool {
     let mut signs = pattern.char_indices();
     while let Some((_, sign)) = signs.next() {
@@ -227,7 +228,7 @@ fn has_bar(pattern: &str) -> bool {
     false
 }
 
-/// Passes a set of letters, of which `[` was read: `]` at its beginning is one of them.
+/// Skips a bracket expression after its `[`. A leading `]` is a member of the set.
 fn pass_set(signs: &mut std::str::CharIndices<'_>) {
     let mut rest = signs.clone().map(|(_, it)| it).peekable();
     let mut length = 0;
@@ -254,7 +255,7 @@ fn pass_set(signs: &mut std::str::CharIndices<'_>) {
     }
 }
 
-/// Letters behind a pattern.
+/// Flags of a pattern.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flags {
     pub(super) is_global: bool,
@@ -283,7 +284,7 @@ impl Flags {
         Ok(flags)
     }
 
-    /// Says that a function always finds all, or always one.
+    /// Error: a function does not support the global flag.
     pub(super) fn no_global(name: &str) -> SqlError {
         let what = format!("{name}() does not support the \"global\" option");
         SqlError::new(SqlState::INVALID_PARAMETER, what)
@@ -291,7 +292,7 @@ impl Flags {
 }
 
 thread_local! {
-    /// The pattern that was used last: most calls are of one.
+    /// Last pattern used, because most calls have the same one.
     static LAST: RefCell<Option<(String, bool, Rc<Finder>)>> = const { RefCell::new(None) };
 }
 
@@ -309,10 +310,10 @@ fn finder(pattern: &str, is_folded: bool) -> Result<Rc<Finder>, SqlError> {
     })
 }
 
-/// What is searched, and for what.
+/// Text, compiled pattern and flags.
 type Given<'a> = (&'a str, Rc<Finder>, Flags);
 
-/// The text, the pattern and the flags of a call; `None` where one of them is NULL.
+/// Returns the text, pattern and flags of a call, or `None` if an argument is NULL.
 fn given<'a>(row: &'a Row<'_>) -> Result<Option<Given<'a>>, SqlError> {
     if row.values.iter().any(ScalarValue::is_null) {
         return Ok(None);
@@ -322,7 +323,7 @@ fn given<'a>(row: &'a Row<'_>) -> Result<Option<Given<'a>>, SqlError> {
     Ok(Some((text, finder(pattern, flags.is_folded)?, flags)))
 }
 
-/// The same, of a function that always finds all, or always one.
+/// Same as [`given`], for a function without the global flag.
 fn given_without_g<'a>(
     row: &'a Row<'_>,
     name: &str,
@@ -343,7 +344,7 @@ fn no_texts() -> ScalarValue {
     ScalarValue::new_null_list(DataType::Utf8, true, 1)
 }
 
-/// The groups of a match, or all of it if the pattern has none.
+/// Returns the groups of a match, or the whole match without groups.
 fn groups(text: &str, found: &Found) -> ScalarValue {
     let groups = if found.len() > 1 { &found[1..] } else { found.as_slice() };
     texts(groups.iter().map(|it| it.map(|(start, end)| &text[start..end])).collect())
@@ -372,7 +373,7 @@ fn all_matches(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     }
 }
 
-/// A number at a place of a call, or the one that it has where there is none; not below `least`.
+/// Returns a numeric argument, or its default. Fails below `least`.
 fn number_of(
     row: &Row<'_>,
     (index, name): (usize, &str),
@@ -390,14 +391,14 @@ fn number_of(
     }
 }
 
-/// The place of a letter, counted from 1. Behind the end there is nothing.
+/// Converts a character position from 1 to a byte offset, or an offset past the end.
 fn from_letter(text: &str, start: i64) -> usize {
     let skipped = usize::try_from(start - 1).unwrap_or(usize::MAX);
     let mut starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
     starts.nth(skipped).unwrap_or(text.len() + 1)
 }
 
-/// The pattern of a call whose flags stand at a place; it does not take `g`.
+/// Returns the pattern of a call with flags at the given argument index, which must not be global.
 fn finder_of(row: &Row<'_>, flags: usize, name: &str) -> Result<Rc<Finder>, SqlError> {
     let flags = Flags::of(row.text(flags).unwrap_or_default())?;
     if flags.is_global {
@@ -406,7 +407,7 @@ fn finder_of(row: &Row<'_>, flags: usize, name: &str) -> Result<Rc<Finder>, SqlE
     finder(row.text(1).unwrap_or_default(), flags.is_folded)
 }
 
-/// The match of a number, or a group of it, in what is searched; none where there is not.
+/// Returns the n-th match, or one of its groups, if it exists.
 fn nth_match(
     row: &Row<'_>,
     (flags, name): (usize, &str),
@@ -428,7 +429,7 @@ fn nth_match(
         })?;
     }
     let Some(found) = found else { return Ok(None) };
-    // Of a pattern without groups, the first is all of it.
+    // Without groups, group 1 is the whole match.
     let group = if found.len() == 1 && group == 1 { 0 } else { group };
     Ok(usize::try_from(group).ok().and_then(|it| found.get(it).copied().flatten()))
 }
@@ -472,8 +473,7 @@ fn count(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(ScalarValue::Int32(i32::try_from(count).ok()))
 }
 
-/// What stands between matches. Empty matches at an end of the text, or behind another match, are
-/// none.
+/// Returns the parts between matches, without empty matches at the ends or after another match.
 fn pieces(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     let Some((text, finder)) = given_without_g(row, "regexp_split_to_array")? else {
         return Ok(no_texts());
@@ -496,10 +496,10 @@ fn pieces(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(texts(pieces))
 }
 
-/// Which matches are replaced.
+/// Matches to replace.
 struct Replaced {
     from: usize,
-    /// Counted from 1; 0 is all.
+    /// Number of the match, from 1. 0 means all.
     number: i64,
     is_folded: bool,
 }
@@ -511,7 +511,7 @@ fn replaced_ones(row: &Row<'_>, text: &str) -> Result<Replaced, SqlError> {
         return Ok(Replaced { from: 0, number, is_folded: flags.is_folded });
     }
     let start = number_of(row, (3, "start"), 1, 1)?;
-    // Where no number is given, the flags say how many.
+    // Without a number, the flags decide whether all are replaced.
     let number = number_of(row, (4, "n"), 1, 0)?;
     let flags = Flags::of(row.text(5).unwrap_or_default())?;
     Ok(Replaced { from: from_letter(text, start), number, is_folded: flags.is_folded })
@@ -548,7 +548,8 @@ fn replaced(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(text_value(out))
 }
 
-/// `\&` is the match and `\1` its first group; a backslash before anything else is one.
+/// Appends a replacement: `\&` is the match, and `\1` its first group. Before any other character,
+/// a backslash is literal.
 fn put_replacement(replacement: &str, text: &str, found: &Found, out: &mut String) {
     let mut signs = replacement.chars().peekable();
     while let Some(sign) = signs.next() {

@@ -1,6 +1,6 @@
-//! Checks of a query once its names and types are known: subqueries whose NULLs count are written
-//! as the engine gets them right, and such as it gets wrong are refused by name; so are operands
-//! that have no type in common.
+//! Checks and rewrites of a plan once names and types are resolved: rewrites subqueries with NULLs
+//! to forms that the engine evaluates correctly, and rejects those that it does not. Also rejects
+//! operands without a common type.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,10 +24,10 @@ use super::own::sql_name;
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
 
-/// Subqueries that were given names: each has its own.
+/// Counter for unique names of subqueries' columns.
 static NAMED: AtomicU64 = AtomicU64::new(0);
 
-/// The plan with the same meaning, which is PostgreSQL's, or why there is none.
+/// Rewrites a plan so that it has PostgreSQL's semantics, or rejects it.
 pub(in crate::engine) fn with_exact_relations(plan: LogicalPlan) -> Result<LogicalPlan, SqlError> {
     let numbers = Numbers::default();
     let exact = plan.transform_up_with_subqueries(|plan| {
@@ -60,7 +60,7 @@ pub(in crate::engine) fn with_exact_relations(plan: LogicalPlan) -> Result<Logic
         Ok(Transformed { transformed: exact.transformed || is_joined, ..exact })
     });
     let exact = exact?.data;
-    // What a join may leave empty may be NULL in what stands above it.
+    // Outer joins can make columns nullable above them.
     match numbers.are_used() {
         true => {
             let again = |plan: LogicalPlan| plan.recompute_schema().map(Transformed::yes);
@@ -70,18 +70,18 @@ pub(in crate::engine) fn with_exact_relations(plan: LogicalPlan) -> Result<Logic
     }
 }
 
-/// Where a condition stands.
+/// Context of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Rows are left out where it is not true.
+    /// Filters rows: NULL is equivalent to false.
     Conjunct,
-    /// The same, in an alternative.
+    /// Same as [`Self::Conjunct`], within an OR.
     Alternative,
-    /// False and NULL are two values.
+    /// False and NULL differ.
     Value,
 }
 
-/// `IN (SELECT …)` where NULL counts becomes a comparison with each of what the query gives.
+/// Rewrites `IN (SELECT …)` where NULL matters to a quantified comparison.
 fn with_nulls(expr: Expr, place: Place) -> Result<Transformed<Expr>> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right })
@@ -111,20 +111,21 @@ fn with_nulls(expr: Expr, place: Place) -> Result<Transformed<Expr>> {
     }
 }
 
-/// The subquery with a name of its own for its column: the engine compares by names, which may be
-/// the same around it.
+/// Renames the column of a subquery uniquely. The engine compares by name, and an outer column may
+/// have the same.
 fn with_own_name(subquery: Subquery) -> Result<Subquery> {
     let plan = Arc::unwrap_or_clone(subquery.subquery);
     let name = format!("members{APART}{}", NAMED.fetch_add(1, Ordering::Relaxed));
     let columns: Vec<_> = plan.schema().columns();
     let named = columns.into_iter().map(|column| Expr::Column(column).alias(&name));
-    // A name for the relation would hide columns that it is correlated by.
+    // An alias of the relation would hide columns used for correlation.
     let plan = LogicalPlanBuilder::from(plan).project(named.collect::<Vec<_>>())?.build()?;
     Ok(Subquery { subquery: Arc::new(plan), ..subquery })
 }
 
 fn member(inner: InSubquery, place: Place) -> Result<Transformed<Expr>> {
-    // The engine's joins get these right: NULL is as good as false, or is looked for.
+    // The engine's joins are correct in these cases: NULL is equivalent to false, or is handled by
+    // the join.
     let is_exact = match (inner.negated, place) {
         (_, Place::Value) => false,
         (false, _) => true,
@@ -147,7 +148,7 @@ fn member(inner: InSubquery, place: Place) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Expr::SetComparison(comparison)))
 }
 
-/// What a subquery is asked for.
+/// Use of a subquery's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Existence,
@@ -207,15 +208,16 @@ fn is_aggregate(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether only what neither adds nor takes rows stands above.
+/// Depth in a subquery's plan: `Top` as long as only nodes that preserve the number of rows are
+/// above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
     Top,
     Below,
 }
 
-/// Whether the plan of a subquery names columns of the query around it; fails where these stand
-/// below what the engine cannot lift their conditions over.
+/// Returns whether a subquery's plan refers to outer columns. Fails if such a reference is below a
+/// node over which the engine cannot lift the condition.
 fn follow(plan: &LogicalPlan, asked: Asked, depth: Depth) -> Result<bool> {
     let names_outer = plan.expressions().iter().any(Expr::contains_outer);
     let fail = |what: &str| -> Result<bool> {
@@ -309,7 +311,7 @@ fn is_over_aggregate(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Of operands that the engine would make one type of.
+/// Checks operands that the engine would convert to a common type.
 fn check_operands(expr: &Expr, schema: &DFSchema) -> Result<()> {
     let (operands, state, what): (Vec<&Expr>, _, _) = match expr {
         Expr::BinaryExpr(it) if is_comparison(it.op) => {
@@ -355,7 +357,7 @@ fn check_operands(expr: &Expr, schema: &DFSchema) -> Result<()> {
                 let what = format!("aggregate {:?} does not exist", it.func.name());
                 return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what).into_engine());
             }
-            // What is looked up in the catalogue has a filter, and one row.
+            // Catalogue lookups are wrapped in `max` with a filter, and have a single row.
             let is_extreme = matches!(it.func.name(), "max" | "min") && it.params.filter.is_none();
             if is_extreme && it.params.args.iter().any(|it| is_boolean(it, schema)) {
                 let what = format!("function {}(boolean) does not exist", it.func.name());
@@ -394,19 +396,19 @@ fn check_conditions<'a>(
     Ok(())
 }
 
-/// As far as types are told apart here.
+/// Kind of a type, as far as the checks distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A literal, which becomes what it is compared with.
+    /// A literal, which adapts to the other operand.
     Unknown,
-    /// The same, of a text: among values the others become texts.
+    /// A text literal. Among result values, the others become text.
     Quoted,
     Text,
     Row,
     Other,
 }
 
-/// What gives one of its operands.
+/// Constructs that return one of their operands.
 const ONE_VALUE: &[&str] = &["CASE", "COALESCE", "GREATEST", "LEAST", "NULLIF"];
 
 fn kind_of(expr: &Expr, schema: &DFSchema) -> Kind {
@@ -465,7 +467,7 @@ fn check_kinds(kinds: impl Iterator<Item = Kind>, state: SqlState, what: &str) -
     Ok(())
 }
 
-/// Of columns that become one, or are compared.
+/// Checks columns that are merged or compared.
 fn check_types(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     match plan {
         LogicalPlan::Join(join) => {
@@ -491,7 +493,7 @@ fn check_types(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// There is no type that is common to JSON and another one.
+/// Rejects merging JSON with other types.
 fn check_json(union: &Union, index: usize) -> Result<()> {
     let fields = || union.inputs.iter().filter_map(|it| it.schema().fields().get(index));
     let is_json = |it: &FieldRef| PgType::of(it) == PgType::JSON;

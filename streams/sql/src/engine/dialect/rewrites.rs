@@ -1,5 +1,4 @@
-//! Expressions that are written as calls of functions of PostgreSQL's meaning: casts, lists,
-//! averages, patterns.
+//! Rewrites of expressions to calls with PostgreSQL's semantics: casts, lists, averages, patterns.
 
 use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo,
@@ -22,18 +21,18 @@ use crate::engine::names::AVERAGED;
 use crate::error::{SqlError, SqlState};
 use crate::wire::array_elements;
 
-/// Digits of a literal that is a number of the engine.
+/// Maximum digits of the engine's numeric literals.
 const LITERAL_DIGITS_MAX: usize = 38;
 
-/// Digits of a numeric.
+/// Maximum precision of a numeric.
 const NUMERIC_DIGITS: i64 = 38;
 
-/// Digits behind the point of seconds.
+/// Maximum fractional digits of seconds.
 const SECOND_DIGITS: usize = 6;
 
-/// Casts that round, cut off, read or write more than the engine's.
+/// Rewrites a cast whose semantics or formats differ from the engine's.
 pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
-    // Its type is known by the cast alone.
+    // A parameter gets its type from the cast.
     if matches!(inner, Expr::Value(value) if matches!(value.value, Value::Placeholder(_))) {
         return Ok(None);
     }
@@ -99,7 +98,7 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
     Ok(Some(call(name, vec![inner.clone()])))
 }
 
-/// A text that is written out as a date, a time of day or an interval.
+/// Rewrites a text literal cast to date, time or interval.
 fn literal_time(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
     match (data_type, text_of(inner)) {
         (DataType::Date, Some(text)) => date(text),
@@ -110,7 +109,7 @@ fn literal_time(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlE
 }
 
 fn check_time(text: &str) -> Result<(), SqlError> {
-    // The engine takes them for seconds.
+    // The engine would parse these as seconds.
     let is_end_of_day = text.trim_start().starts_with("24");
     if is_end_of_day || !text.contains(':') && text.bytes().any(|it| it.is_ascii_digit()) {
         let what = format!("the time of day {text:?} is not supported");
@@ -123,7 +122,7 @@ fn check_time(text: &str) -> Result<(), SqlError> {
     }
 }
 
-/// A word for a date.
+/// Rewrites special words for dates.
 pub(super) fn date(text: &str) -> Result<Option<Expr>, SqlError> {
     let word = text.trim().to_ascii_lowercase();
     match word.as_str() {
@@ -140,18 +139,18 @@ pub(super) fn date(text: &str) -> Result<Option<Expr>, SqlError> {
     }
 }
 
-/// As months begin in dates that have their names.
+/// Prefixes of month names in dates.
 const MONTHS: &[&str] =
     &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
-/// The engine reads fewer texts of intervals.
+/// Rewrites an interval to a format that the engine supports.
 fn interval(text: &str, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
     let literal = |text| Expr::Value(Value::SingleQuotedString(text).into());
     let spelled = interval_texts::spelled(text)?;
     Ok(spelled.map(|text| cast_to(literal(text), data_type.clone())))
 }
 
-/// Literals are looked at before they are used.
+/// Casts to JSON. Literals are validated at once.
 fn json(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
     let is_binary = *data_type == DataType::JSONB;
     let Some(text) = text_of(inner) else {
@@ -174,11 +173,12 @@ pub(super) fn cast_to(inner: Expr, data_type: DataType) -> Expr {
     }
 }
 
-/// A number as it is written, which a float is read from: the engine would read it as another.
+/// Returns a numeric literal as text, because a float parsed from the engine's decimal would
+/// differ.
 fn as_text(inner: &Expr) -> Expr {
     match written(inner) {
         Some(digits) => {
-            // Only floats have a zero below zero.
+            // Only floats have a negative zero.
             let is_zero = !digits.bytes().any(|it| matches!(it, b'1'..=b'9'));
             let digits = if is_zero { "0".to_owned() } else { digits };
             Expr::Value(Value::SingleQuotedString(digits).into())
@@ -198,8 +198,8 @@ fn written(expr: &Expr) -> Option<String> {
     }
 }
 
-/// A number whose exponent moves its point behind its last digit, with all of its digits: the
-/// engine would count in units of ten and more.
+/// Expands the exponent of an integer literal. Otherwise the engine would store it with a negative
+/// scale.
 pub(super) fn with_exponent(digits: &str) -> Option<Expr> {
     let (mantissa, exponent) = digits.split_once(['e', 'E'])?;
     let exponent: usize = exponent.trim_start_matches('+').parse().ok()?;
@@ -214,7 +214,7 @@ pub(super) fn with_exponent(digits: &str) -> Option<Expr> {
     Some(call(NUMERIC, vec![number(digits)]))
 }
 
-/// A literal numeric with the digits that it is written with.
+/// Converts a literal to a numeric with the digits as written.
 fn literal_number(inner: &Expr) -> Option<Expr> {
     let text = match text_of(inner) {
         Some(text) => text.trim().to_owned(),
@@ -236,7 +236,7 @@ fn literal_number(inner: &Expr) -> Option<Expr> {
     })
 }
 
-/// A literal array with its elements as expressions.
+/// Converts an array literal to an array constructor.
 fn array(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> {
     let Some(text) = text_of(inner) else { return array_of(inner, element) };
     let elements = array_elements(text)?;
@@ -248,7 +248,7 @@ fn array(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> {
     Ok(Some(Expr::Array(Array { elem, named: true })))
 }
 
-/// The engine cuts off what PostgreSQL rounds.
+/// Casts the elements of an array expression. The engine would truncate where PostgreSQL rounds.
 fn array_of(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> {
     const OF_TEXTS: &[&str] = &["string_to_array", "regexp_match", "regexp_split_to_array"];
     match inner {
@@ -292,9 +292,7 @@ fn element_of(text: Option<String>, element: &DataType) -> Result<Expr, SqlError
     })
 }
 
-/// `= ANY (…)` of a list that is written there, as a list after IN; by other operators each
-/// element is compared.
-/// Literals of an array that has no other elements are texts, which one of them says for all.
+/// Types an array constructor of quoted literals as text, by its first element.
 fn as_texts(mut elements: Vec<Expr>) -> Vec<Expr> {
     if elements.iter().all(|it| text_of(it).is_some())
         && let Some(first) = elements.first_mut()
@@ -304,6 +302,8 @@ fn as_texts(mut elements: Vec<Expr>) -> Vec<Expr> {
     elements
 }
 
+/// Rewrites `= ANY (…)` of an array constructor or literal to an IN list. For other operators, each
+/// element is compared.
 pub(super) fn quantified(
     left: &Expr,
     operator: &BinaryOperator,
@@ -315,14 +315,14 @@ pub(super) fn quantified(
     let list = match right {
         Expr::Array(array) => as_texts(array.elem.clone()),
         Expr::Nested(inner) => return quantified(left, operator, inner, quantifier),
-        // It is compared with its rows.
+        // A subquery is compared with its rows.
         Expr::Subquery(_) => return Ok(None),
         other => {
             let Some(text) = text_of(other) else {
                 let call = || call(super::any::NAME, vec![left.clone(), other.clone()]);
                 return match (is_equal, quantifier) {
                     (true, _) => Ok(Some(call())),
-                    // The engine takes NULL among the elements for a value that is not equal.
+                    // The engine would treat a NULL element as an unequal value.
                     (false, Quantifier::Any) => Err(SqlError::unsupported(
                         "ANY of an array that is not written out takes = alone",
                     )),
@@ -347,7 +347,7 @@ pub(super) fn quantified(
     Ok(Some(changed.unwrap_or_else(plain)))
 }
 
-/// Functions that PostgreSQL has under several names, and the engine under one.
+/// Names in PostgreSQL of functions that the engine has under another name.
 const SYNONYMS: &[(&str, &str)] = &[
     ("every", "bool_and"),
     ("variance", "var_samp"),
@@ -355,7 +355,8 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("statement_timestamp", "now"),
 ];
 
-/// Functions whose numbers the engine gives another type, and the casts to their own.
+/// Functions with a different numeric result type in the engine, and the casts to PostgreSQL's
+/// types.
 const COUNTS: &[(&str, &str)] = &[
     ("row_number", INT8),
     ("rank", INT8),
@@ -365,7 +366,7 @@ const COUNTS: &[(&str, &str)] = &[
     ("factorial", NUMERIC),
 ];
 
-/// A call as it is written, with a result of the type that it has in PostgreSQL.
+/// Rewrites a call, with PostgreSQL's result type.
 pub(super) fn function(call: &mut Function) -> Result<Option<Expr>, SqlError> {
     let name = call.name.to_string().to_ascii_lowercase();
     let changed = changed_function(call)?;
@@ -378,7 +379,7 @@ pub(super) fn function(call: &mut Function) -> Result<Option<Expr>, SqlError> {
     })
 }
 
-/// Functions that PostgreSQL has under these names, or means in another way.
+/// Rewrites functions that have another name or meaning in PostgreSQL.
 fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
     let [part] = function.name.0.as_slice() else { return Ok(None) };
     let Some(name) = part.as_ident().map(|it| it.value.to_ascii_lowercase()) else {
@@ -440,7 +441,7 @@ fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
     Ok(None)
 }
 
-/// Has a literal have digits before the point: it has as many as are written, which may be none.
+/// Widens a numeric literal to allow integer digits: the engine's type has only the digits written.
 pub(super) fn keep_whole(one: &mut Expr) {
     let fraction = written(one).and_then(|it| it.split_once('.').map(|(_, it)| it.len()));
     let scale = fraction.and_then(|it| i64::try_from(it).ok()).filter(|it| *it < NUMERIC_DIGITS);
@@ -450,12 +451,12 @@ pub(super) fn keep_whole(one: &mut Expr) {
     }
 }
 
-/// Units that begin with a day of a zone.
+/// Units that start at midnight of a zone.
 const DAYS: &[&str] =
     &["day", "week", "month", "quarter", "year", "decade", "century", "millennium"];
 
-/// A time of UTC that is cut off at a day of a zone. Hours are not: of one that there is twice, it
-/// is the one that the time lies in.
+/// Truncates a timestamp to days or longer in a zone. Hours are not supported: of an hour that
+/// occurs twice, the result would have to be the occurrence that contains the time.
 fn truncated_in_zone(unit: &Expr, time: &Expr, zone: &Expr) -> Result<Expr, SqlError> {
     let is_day =
         text_of(unit).is_some_and(|it| DAYS.iter().any(|day| it.eq_ignore_ascii_case(day)));
@@ -464,14 +465,14 @@ fn truncated_in_zone(unit: &Expr, time: &Expr, zone: &Expr) -> Result<Expr, SqlE
             "date_trunc in a zone by other than 'day', 'week', 'month' and longer",
         ));
     }
-    // Of a time without a zone there is no such function.
+    // PostgreSQL has this function only for timestamptz.
     let time = call(To::Timestamptz.name(), vec![time.clone()]);
     let local = call(Call::TimeZone.name(), vec![zone.clone(), time]);
     let day = call("date_trunc", vec![unit.clone(), local]);
     Ok(call(Call::TimeZone.name(), vec![zone.clone(), day]))
 }
 
-/// Calls without brackets, or whose arguments have names.
+/// Rewrites calls without parentheses or with named arguments.
 fn of_form(name: &str, arguments: &FunctionArguments) -> Result<Option<Expr>, SqlError> {
     match (name, arguments) {
         ("localtimestamp", FunctionArguments::None) => {
@@ -483,7 +484,7 @@ fn of_form(name: &str, arguments: &FunctionArguments) -> Result<Option<Expr>, Sq
     }
 }
 
-/// `make_interval` with all of its arguments, in their order.
+/// Rewrites `make_interval` to all arguments in order.
 fn interval_of_parts(given: &FunctionArguments) -> Result<Expr, SqlError> {
     let wrong = || {
         let what = "function make_interval with these arguments does not exist";
@@ -509,7 +510,7 @@ fn interval_of_parts(given: &FunctionArguments) -> Result<Expr, SqlError> {
     Ok(call(MAKE_INTERVAL, parts.collect()))
 }
 
-/// Functions on times that the engine has not, or has with other patterns.
+/// Rewrites date/time functions that the engine lacks, or has with different patterns.
 fn of_times(name: &str, arguments: &[&mut Expr]) -> Option<Expr> {
     let time = |it: &Expr| match text_of(it) {
         Some(_) => call(To::Timestamptz.name(), vec![it.clone()]),
@@ -531,7 +532,7 @@ fn of_times(name: &str, arguments: &[&mut Expr]) -> Option<Expr> {
     }
 }
 
-/// A number in quotes that a function takes.
+/// Parses a quoted integer argument.
 fn integer(text: &str) -> Result<i32, SqlError> {
     text.trim().parse().map_err(|_| {
         let what = format!("invalid input syntax for type integer: {text:?}");
@@ -539,7 +540,7 @@ fn integer(text: &str) -> Result<i32, SqlError> {
     })
 }
 
-/// The operator that tests a pattern with such flags.
+/// Returns the match operator for regular expression flags.
 fn test_with(flags: Option<&&mut Expr>) -> Result<BinaryOperator, SqlError> {
     let Some(given) = flags else { return Ok(BinaryOperator::PGRegexMatch) };
     let Some(text) = text_of(given) else {
@@ -552,10 +553,11 @@ fn test_with(flags: Option<&&mut Expr>) -> Result<BinaryOperator, SqlError> {
     }
 }
 
-/// What an average is of is written twice: averages in averages would multiply.
+/// Size limit for the argument of avg: it is duplicated, so nested averages would grow
+/// exponentially.
 const AVERAGED_SIZE_MAX: usize = 500;
 
-/// The sum by the count: the engine's average of numerics has few digits.
+/// Rewrites avg to sum and count. The engine's average of numerics has too few digits.
 fn average(function: &Function) -> Result<Expr, SqlError> {
     if size_of(&Expr::Function(function.clone())) > AVERAGED_SIZE_MAX {
         return Err(refused("avg of an expression as long as this"));

@@ -1,5 +1,5 @@
-//! Comparisons of rows, and of a value with each element of a list: one comparison for each pair,
-//! so that NULL counts as it does there.
+//! Row comparisons, and comparisons with each element of a list, expanded to comparisons of pairs
+//! with correct NULL semantics.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator, Value,
@@ -8,14 +8,14 @@ use datafusion::sql::sqlparser::ast::{
 use super::written::{REPEATED_SIZE_MAX, binary, nested, size_of};
 use crate::error::{SqlError, SqlState};
 
-/// Alternatives of one, or what all must be true of.
+/// ANY or ALL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantifier {
     Any,
     All,
 }
 
-/// The expression in other words, if rows are compared in it.
+/// Expands a row comparison.
 pub(super) fn spelled_rows(expr: &Expr) -> Result<Option<Expr>, SqlError> {
     let spelled = match expr {
         Expr::BinaryOp { left, op, right } => match (elements(left), elements(right)) {
@@ -56,7 +56,7 @@ pub(super) fn spelled_rows(expr: &Expr) -> Result<Option<Expr>, SqlError> {
     Ok(spelled)
 }
 
-/// `left op ANY (ARRAY[…])`, or ALL, of elements that are written out.
+/// Expands `left op ANY (ARRAY[…])`, or ALL, over the elements of the constructor.
 pub(super) fn spelled_list(
     left: &Expr,
     op: &BinaryOperator,
@@ -73,7 +73,7 @@ pub(super) fn spelled_list(
     Ok(together(comparisons.collect(), quantifier))
 }
 
-/// What a row is made of.
+/// Returns the elements of a row constructor.
 fn elements(expr: &Expr) -> Option<Vec<Expr>> {
     match expr {
         Expr::Tuple(elements) => Some(elements.clone()),
@@ -100,7 +100,7 @@ fn pairs(left: &[Expr], right: &[Expr]) -> Result<Vec<(Expr, Expr)>, SqlError> {
     if left.is_empty() {
         return Err(SqlError::unsupported("cannot compare rows of zero length"));
     }
-    // Each is written twice: rows in rows would multiply.
+    // Elements are duplicated, so nested rows would grow exponentially.
     bound(left.iter().chain(right).map(size_of).sum())?;
     let wrapped = |it: &[Expr]| it.iter().cloned().map(nested).collect::<Vec<_>>();
     Ok(wrapped(left).into_iter().zip(wrapped(right)).collect())
@@ -162,7 +162,7 @@ fn not(expr: Expr) -> Expr {
     nested(Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(expr) })
 }
 
-/// Balanced tree of the parts: plans are walked as deep as they nest.
+/// Combines parts as a balanced tree, because plans are walked recursively.
 pub(super) fn together(mut parts: Vec<Expr>, quantifier: Quantifier) -> Expr {
     let op = match quantifier {
         Quantifier::Any => BinaryOperator::Or,

@@ -1,4 +1,4 @@
-//! JSON that the engine does not know to be JSON, and texts that become JSON.
+//! Expressions marked as JSON for the engine, and texts converted to JSON.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use super::own::texts;
 use crate::error::SqlError;
 use crate::wire::json_field;
 
-/// Name of the function that takes JSON alone.
+/// Name of the marker function.
 const CHECKED: &str = "checked_json";
 
-/// Treatment of texts that are no JSON.
+/// Handling of invalid JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Invalid {
-    /// There are none.
+    /// The input is always valid.
     Absent,
     Null,
     Error,
 }
 
-/// Text as it is, of which it is told that it is JSON.
+/// Function that returns its text, with the metadata of JSON.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SameJson {
     invalid: Invalid,
@@ -45,22 +45,22 @@ fn called(of: Expr, invalid: Invalid) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), vec![of]))
 }
 
-/// An expression that gives JSON, though the engine does not know.
+/// Marks an expression that returns JSON.
 pub(super) fn same_json(of: Expr) -> Expr {
     called(of, Invalid::Absent)
 }
 
-/// Parameter of no known type that stands beside JSON.
+/// Marks an untyped parameter used with JSON. Invalid values fail.
 pub(super) fn parameter_as_json(of: Expr) -> Expr {
     called(of, Invalid::Error)
 }
 
-/// Column whose texts are read as JSON, as `->` reads them: NULL where they are none.
+/// Marks a text column as JSON, with the semantics of `->`: invalid values are NULL.
 pub(super) fn column_as_json(of: Expr) -> Expr {
     called(of, Invalid::Null)
 }
 
-/// Names of the parameters that stand beside JSON, such as `$1`.
+/// Returns the names of parameters used with JSON, such as `$1`.
 pub(crate) fn json_parameters(plan: &LogicalPlan) -> Result<HashSet<String>> {
     let mut names = HashSet::new();
     plan.apply_with_subqueries(|plan| {
@@ -100,7 +100,7 @@ impl ScalarUDFImpl for SameJson {
         Ok(Arc::new(json_field(self.name(), DataType::Utf8View)))
     }
 
-    /// The engine's default is of no type, which nothing can be computed with.
+    /// The engine's default has no data type, so nothing can be computed from it.
     fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
         Interval::make_unbounded(&DataType::Utf8View)
     }

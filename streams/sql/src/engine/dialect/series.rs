@@ -1,5 +1,5 @@
-//! Functions that give rows: their lists, made rows by the engine's `unnest`; and aggregates that
-//! make JSON of rows.
+//! Set-returning functions, implemented by list functions and the engine's `unnest`. Also
+//! aggregates that build JSON arrays.
 
 use std::ops::ControlFlow;
 
@@ -21,11 +21,11 @@ use super::regex_functions::{MATCHES, PIECES};
 use super::written::call;
 use crate::error::SqlError;
 
-/// What a function that gives rows has in them.
+/// A set-returning function.
 struct Series {
-    /// Functions that give a column's values as a list; `None` where the argument is one.
+    /// List functions for each column; `None` if the argument itself is the list.
     lists: &'static [Option<&'static str>],
-    /// Names of the columns; where there are none, the function's or its alias.
+    /// Column names. If empty, the function's name or alias.
     columns: &'static [&'static str],
 }
 
@@ -57,7 +57,7 @@ const SERIES: &[(&str, Series)] = &[
     ("unnest", Series { lists: &[None], columns: &[] }),
 ];
 
-/// Function of the engine that gives rows of numbers or times.
+/// The engine's set-returning function for numbers and times.
 const GENERATED: &str = "generate_series";
 
 fn series_of(name: &ObjectName) -> Option<(&'static str, &'static Series)> {
@@ -75,7 +75,7 @@ fn arguments(args: &[FunctionArg]) -> Option<Vec<Expr>> {
     exprs.collect()
 }
 
-/// A call among the columns of a SELECT, as one of `unnest`.
+/// Rewrites a call in the select list to `unnest`.
 pub(super) fn rows_of_call(function: &Function) -> Result<Option<Expr>, SqlError> {
     let Some((name, series)) = series_of(&function.name) else { return Ok(None) };
     let FunctionArguments::List(list) = &function.args else { return Ok(None) };
@@ -91,17 +91,17 @@ pub(super) fn rows_of_call(function: &Function) -> Result<Option<Expr>, SqlError
     }
 }
 
-/// Lists whose elements are JSON.
+/// List functions with JSON elements.
 const OF_JSON: &[&str] = &[ELEMENTS, JSONB_ELEMENTS, VALUES, JSONB_VALUES];
 
 fn rows_of(list: &str, given: Vec<Expr>) -> Expr {
     let rows = call("unnest", vec![call(list, given)]);
-    // The value at the end of no path: itself, of which it is known that it is JSON.
+    // `json_get` with an empty path marks the value as JSON.
     if OF_JSON.contains(&list) { call("json_get", vec![rows]) } else { rows }
 }
 
-/// Tables of a SELECT that are such calls become queries of `unnest`, and the name of such a table
-/// as a value the column that it has.
+/// Rewrites calls in FROM to subqueries with `unnest`. References to such a table as a value are
+/// replaced by its column.
 pub(super) fn rows_of_tables(select: &mut Select) {
     let mut named = Vec::new();
     for from in &mut select.from {
@@ -118,7 +118,7 @@ pub(super) fn rows_of_tables(select: &mut Select) {
             *item = SelectItem::ExprWithAlias { expr, alias: name.clone() };
         }
     }
-    // What is in queries below is a name of theirs, if they have one.
+    // Names in subqueries refer to their own tables first.
     let _: ControlFlow<()> = select.projection.visit(&mut values);
     let _: ControlFlow<()> = select.selection.visit(&mut values);
     let _: ControlFlow<()> = select.group_by.visit(&mut values);
@@ -137,7 +137,7 @@ fn turn(from: &mut TableWithJoins, named: &mut Vec<(Ident, Ident)>) {
     }
 }
 
-/// The function that a table is a call of, what it is called with, and the table's alias.
+/// Returns the function, arguments and alias of a table that is a call.
 fn called(factor: &mut TableFactor) -> Option<(ObjectName, Vec<Expr>, &mut Option<TableAlias>)> {
     match factor {
         TableFactor::Table { name, args: Some(args), alias, with_ordinality: false, .. } => {
@@ -157,7 +157,7 @@ fn called(factor: &mut TableFactor) -> Option<(ObjectName, Vec<Expr>, &mut Optio
     }
 }
 
-/// Numbers and times in FROM: their one column has the name of the table.
+/// Names the single column of generate_series in FROM after the table.
 fn name_generated(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
     let Some((name, _, alias)) = called(factor) else { return };
     if !name.to_string().eq_ignore_ascii_case(GENERATED) {
@@ -186,7 +186,7 @@ fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
     name_generated(factor, named);
     let Some((name, given, alias)) = called(factor) else { return };
     let Some((name, series)) = series_of(&name) else { return };
-    // Several lists have an alias that names the columns of all.
+    // With several lists, the alias names all columns.
     if series.lists == [None] && given.len() != 1 {
         return;
     }
@@ -207,7 +207,7 @@ fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
             Some(list) => rows_of(list, given.clone()),
             None => call("unnest", vec![call(FLAT, vec![given[0].clone()])]),
         };
-        // The alias names them: of one name they could not be told apart.
+        // Renamed by the alias. Until then, names must be unique.
         let alias = Ident::with_quote('"', format!("column {index}"));
         SelectItem::ExprWithAlias { expr, alias }
     });
@@ -222,7 +222,7 @@ fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
     };
 }
 
-/// `SELECT` of these, without FROM.
+/// Returns a `SELECT` of these items without FROM.
 fn query_of(items: Vec<SelectItem>) -> Option<Query> {
     let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql("SELECT 1");
     let mut query = *parser.and_then(|mut it| it.parse_query()).ok()?;
@@ -231,7 +231,7 @@ fn query_of(items: Vec<SelectItem>) -> Option<Query> {
     Some(query)
 }
 
-/// Names of tables with one column become the names of that.
+/// Replaces names of single-column tables by the column.
 struct Values<'a> {
     named: &'a [(Ident, Ident)],
 }
@@ -260,7 +260,7 @@ impl VisitorMut for Values<'_> {
     }
 }
 
-/// An aggregate that makes a list of JSON: the list of a list.
+/// Rewrites an aggregate that builds a JSON array to a function of `array_agg`.
 pub(super) fn json_of_rows(function: &Function) -> Result<Option<Expr>, SqlError> {
     let name = function.name.to_string().to_ascii_lowercase();
     let of = match name.as_str() {

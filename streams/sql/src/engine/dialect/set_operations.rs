@@ -1,4 +1,5 @@
-//! EXCEPT ALL and INTERSECT ALL: equal rows are numbered, and each number counts once.
+//! EXCEPT ALL and INTERSECT ALL: duplicates are numbered, so that each pair of row and number
+//! occurs once.
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Query, SelectItem, SetExpr, SetOperator, SetQuantifier, TableFactor, Value, ValueWithSpan,
@@ -10,10 +11,10 @@ use super::inexact::refused;
 use super::names::figure;
 use crate::error::SqlError;
 
-/// Name of the table that a side becomes.
+/// Alias of a side in the rewritten query.
 pub(super) const SIDES: &str = "sides\0";
 
-/// Rewrites what a query has of them, but for the queries in it.
+/// Rewrites such operations in a query, without its subqueries.
 pub(super) fn number_rows(body: &mut SetExpr) -> Result<(), SqlError> {
     let SetExpr::SetOperation { left, op, set_quantifier, right } = body else { return Ok(()) };
     number_rows(left)?;
@@ -77,7 +78,7 @@ fn put_into(side: &mut SetExpr, body: &mut SetExpr) {
     }
 }
 
-/// The query that a SELECT reads.
+/// Returns the subquery in a SELECT's FROM.
 fn derived(body: &mut SetExpr) -> Option<&mut Query> {
     let SetExpr::Select(select) = body else { return None };
     match &mut select.from.first_mut()?.relation {
@@ -86,7 +87,7 @@ fn derived(body: &mut SetExpr) -> Option<&mut Query> {
     }
 }
 
-/// Names of the columns, if the query says how many.
+/// Returns the column names, if their number is known from the query.
 pub(super) fn names(body: &SetExpr) -> Option<Vec<String>> {
     match body {
         SetExpr::Query(query) => names(&query.body),

@@ -1,5 +1,5 @@
-//! Operators on the bits of integers: `<<` and `>>` in as many bits as their left side has, and
-//! `&`, `|` and `#`. The engine takes `x # x` for 0 where `x` is NULL.
+//! Bitwise operators: `<<` and `>>` in the width of the left operand, and `&`, `|` and `#`. The
+//! engine would simplify `x # x` to 0 even if `x` is NULL.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use datafusion::logical_expr::{Expr, Operator, ScalarUDF};
 use super::own::{Own, numbers, of_arrow};
 use crate::error::SqlError;
 
-/// A shift of one to the other.
+/// Returns a call of a shift.
 pub(super) fn shifted(left: Expr, right: Expr, to: Towards) -> Expr {
     to.udf().call(vec![left, right])
 }
 
-/// `&`, `|` or `#` of two integers, of which the types are given; `None` of anything else.
+/// Returns a call of `&`, `|` or `#` on integers of these types, or `None` for other types.
 pub(super) fn combined(
     (left, left_type): (Expr, &DataType),
     operator: Operator,
@@ -32,7 +32,7 @@ pub(super) fn combined(
     Some(function.call(vec![left, right]))
 }
 
-/// The type of both that has more bits.
+/// Returns the wider of two integer types.
 fn wider(types: &[DataType]) -> Option<DataType> {
     let of = [DataType::Int16, DataType::Int32, DataType::Int64];
     let place = |it: &DataType| of.iter().position(|of| of == it);

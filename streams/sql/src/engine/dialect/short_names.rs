@@ -1,7 +1,7 @@
-//! Short names of long expressions. The engine names a column by its whole expression, and makes
-//! that name for each part of it, each time that it asks for the part's type: the work on a sum of
-//! some hundred terms grew with the fourth power of their number. Parts of such an expression are
-//! marked, and a mark is named by what stands beside the part.
+//! Short names for long expressions. The engine names a column by the text of its expression, and
+//! builds the name of each subexpression whenever it derives its type: a sum of some hundred terms
+//! would take time proportional to the fourth power of their number. Large subexpressions are
+//! therefore wrapped in a marker call, which is named by its second argument alone.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,14 +24,14 @@ use super::written::{call, size_of, text_of};
 
 const NAME: &str = "part_of_expression";
 
-/// Expressions of more parts than that are long. Groups are found by equal texts, which marks ask
-/// for to the letter: what people write is shorter.
+/// Minimum size of a long expression. The engine finds GROUP BY expressions by their names, so with
+/// markers they must match to the letter. Statements written by hand are shorter.
 const LONG: usize = 100;
 
-/// Unmarked parts below a mark, at least.
+/// Minimum unmarked size of a subexpression to mark.
 const PART: usize = 8;
 
-/// Marks parts of the long expressions of a statement.
+/// Marks subexpressions of the long expressions in a statement.
 pub(super) fn shorten_names(statement: &mut Statement) {
     let mut marker = Marker::default();
     let marked = statement.visit(&mut marker);
@@ -45,12 +45,12 @@ pub(super) fn shorten_names(statement: &mut Statement) {
 #[derive(Default)]
 struct Marker {
     queries: Vec<Level>,
-    /// What is marked, by the names of marks. Meanwhile a mark has its name alone, so that the text
-    /// of what stands around it is short.
+    /// Marked subexpressions by the name of the marker. They are removed while marking, so that the
+    /// text of enclosing expressions stays short.
     parts: HashMap<String, Expr>,
 }
 
-/// Puts what is marked back below its mark.
+/// Restores the subexpressions as arguments of their markers.
 struct Restorer {
     parts: HashMap<String, Expr>,
 }
@@ -66,7 +66,7 @@ impl VisitorMut for Restorer {
         let [FunctionArg::Unnamed(FunctionArgExpr::Expr(name))] = list.args.as_slice() else {
             return ControlFlow::Continue(());
         };
-        // Equal texts have one name, and each of them has the part.
+        // Equal texts have the same name, so each gets a copy.
         if let Some(part) = text_of(name).and_then(|name| self.parts.get(name))
             && function.name.to_string() == NAME
         {
@@ -77,7 +77,8 @@ impl VisitorMut for Restorer {
     }
 }
 
-/// A query: in what is looked at of it, the unmarked sizes of parts, outermost first.
+/// A query being visited, with the unmarked sizes of the operands of each enclosing expression,
+/// outermost first.
 #[derive(Default)]
 struct Level {
     is_long: bool,
@@ -122,8 +123,8 @@ impl VisitorMut for Marker {
     }
 }
 
-/// Marks the parts of an expression that are large, of whose sizes these are left, and returns them
-/// by the names of their marks.
+/// Marks the large operands of an expression, and updates `sizes`. Returns the operands by marker
+/// name.
 fn mark(expr: &mut Expr, sizes: &mut [usize]) -> Vec<(String, Expr)> {
     let parts = parts(expr);
     if parts.len() != sizes.len() {
@@ -141,7 +142,7 @@ fn mark(expr: &mut Expr, sizes: &mut [usize]) -> Vec<(String, Expr)> {
     marked.collect()
 }
 
-/// What an expression computes its value of, where that is no condition.
+/// Returns the operands of an expression that computes a value, not a condition.
 fn parts(expr: &mut Expr) -> Vec<&mut Expr> {
     match expr {
         Expr::BinaryOp {
@@ -173,12 +174,12 @@ struct Marked {
     signature: Signature,
 }
 
-/// Returns whether a call is a mark.
+/// Returns whether a function is the marker.
 pub(super) fn is_mark(function: &ScalarUDF) -> bool {
     function.name() == NAME
 }
 
-/// Function that returns its first argument, under the name of its second.
+/// Marker function: returns its first argument, and is named by its second.
 pub(super) fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Marked { signature }))
@@ -213,8 +214,8 @@ impl ScalarUDFImpl for Marked {
     }
 }
 
-/// A call of which an operator makes a longer one, without the mark around it; anything else as it
-/// is.
+/// Unwraps a call that an operator will extend from its marker. Returns other expressions as
+/// errors, unchanged.
 pub(in crate::engine) fn unmarked(
     expr: Planned,
     is_it: impl Fn(&ScalarFunction) -> bool,

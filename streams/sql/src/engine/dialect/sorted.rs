@@ -1,9 +1,9 @@
-//! The order of sorted subqueries, which PostgreSQL keeps and the engine drops: aggregates whose
-//! result has an order, windows and DISTINCT ON without one of their own, and united queries are
-//! given it in words.
+//! Order of sorted subqueries, which PostgreSQL preserves and the engine drops. It is made explicit
+//! in order-dependent aggregates, in windows and DISTINCT ON without their own order, and in UNION
+//! ALL.
 //!
-//! What a subquery is sorted by is carried up to where it counts, in columns of its own that no
-//! query names.
+//! The sort keys of a subquery are propagated upwards in additional hidden columns, to where they
+//! matter.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,22 +25,22 @@ use super::inexact::refused;
 use super::names::APART;
 use crate::error::SqlError;
 
-/// Columns that were added: each has a name of its own.
+/// Counter for unique names of added columns.
 static ADDED: AtomicU64 = AtomicU64::new(0);
 
-/// Aggregates whose result has the order of their rows.
+/// Aggregates whose result depends on the order of rows.
 pub(in crate::engine) const ORDERED: &[&str] = &["array_agg", "string_agg"];
 
-/// Functions of windows that depend on the order of rows whatever their frame is.
+/// Window functions that depend on the order of rows for every frame.
 const OF_PLACES: &[&str] =
     &["first_value", "lag", "last_value", "lead", "nth_value", "ntile", "row_number"];
 
-/// The plan in which the order of sorted subqueries counts as it does in PostgreSQL.
+/// Makes the order of sorted subqueries explicit where PostgreSQL preserves it.
 pub(in crate::engine) fn with_sorted_inputs(plan: LogicalPlan) -> Result<LogicalPlan, SqlError> {
     if !has_order(&plan)? {
         return Ok(plan);
     }
-    // Whether the order of rows counts for what is above, of each plan on the way down.
+    // Stack of whether the order of rows matters above each node.
     let counts = RefCell::new(vec![true]);
     let sorted = plan.transform_down_up_with_subqueries(
         |plan| {
@@ -70,7 +70,7 @@ fn order_counts_below(plan: &LogicalPlan, counts_above: bool) -> bool {
     }
 }
 
-/// `counts` says that the order of the plan's rows counts for what is above it.
+/// Adds the order to a node. `counts` tells whether the order of its rows matters above.
 fn with_order(plan: LogicalPlan, counts: bool) -> Result<Transformed<LogicalPlan>> {
     match plan {
         LogicalPlan::Aggregate(it) if it.aggr_expr.iter().any(is_ordered_aggregate) => {
@@ -86,8 +86,8 @@ fn with_order(plan: LogicalPlan, counts: bool) -> Result<Transformed<LogicalPlan
     }
 }
 
-/// The plan without the order of queries that depend on the rows around them: it counts in
-/// aggregates alone, which have it in words now, and there is no way to join such a query.
+/// Removes the sorting in correlated subqueries. Only their aggregates depended on it, which now
+/// have explicit keys, and sorted ones cannot be decorrelated.
 fn unsorted_below(plan: LogicalPlan) -> Result<LogicalPlan> {
     let unsorted = plan.transform_down_with_subqueries(|plan| match plan {
         LogicalPlan::Subquery(mut it) if !it.outer_ref_columns.is_empty() => {
@@ -100,7 +100,7 @@ fn unsorted_below(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(unsorted?.data)
 }
 
-/// Whether a query stands in FROM of another one.
+/// Position of a query relative to an enclosing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Top,
@@ -121,7 +121,7 @@ fn unsorted(plan: LogicalPlan, place: Place) -> Result<LogicalPlan> {
     }
 }
 
-/// Whether there is an order that may be lost.
+/// Returns whether a plan contains an order that could be lost.
 fn has_order(plan: &LogicalPlan) -> Result<bool> {
     let mut is_there = false;
     plan.apply_with_subqueries(|plan| {
@@ -137,7 +137,7 @@ fn has_order(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_there)
 }
 
-/// An expression without other names for it.
+/// Removes aliases around an expression.
 fn bare(expr: &Expr) -> &Expr {
     match expr {
         Expr::Alias(alias) => bare(&alias.expr),
@@ -175,7 +175,7 @@ fn aggregate(of: Aggregate) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(LogicalPlan::Aggregate(of)));
     };
     input.keys.iter().try_for_each(|key| check_key(&key.expr, input.plan.schema()))?;
-    // Several rows of one key keep their order here, but not those of several queries.
+    // Rows with equal keys keep their order within a query, but not across several.
     if order_of(&of.input).is_some_and(|it| it.origin == Origin::Parts && it.is_spread) {
         return Err(spread("an aggregate"));
     }
@@ -197,11 +197,11 @@ fn aggregate(of: Aggregate) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Aggregate(plan)))
 }
 
-/// Functions of one window that need no order stay below those that do.
+/// Window functions that need no order remain below those that do.
 fn window(of: Window) -> Result<Transformed<LogicalPlan>> {
     let input = match order_of(&of.input) {
         Some(it) if it.is_spread => return Err(spread("a window")),
-        // They come one behind the other.
+        // The parts are returned in sequence.
         Some(it) if it.origin == Origin::Parts => None,
         Some(_) => carried(&of.input)?,
         None => None,
@@ -235,7 +235,8 @@ fn window(of: Window) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(plan))
 }
 
-/// Without an order, all rows of a window are peers: its frame is of all of them.
+/// Adds an order to a window function. Without one, all rows were peers, so the frame is the whole
+/// partition.
 fn in_order(function: &mut WindowFunction, keys: &[Sort]) {
     let params = &mut function.params;
     params.order_by = keys.to_vec();
@@ -256,7 +257,7 @@ fn first_of_each(of: DistinctOn) -> Result<Transformed<LogicalPlan>> {
         of.on_expr.iter().map(|it| Sort::new(it.clone(), true, false)).collect()
     });
     for key in input.keys {
-        // The engine takes each key once.
+        // The engine requires distinct keys.
         if sorted.iter().all(|it| it.expr != key.expr) {
             sorted.push(key);
         }
@@ -265,7 +266,7 @@ fn first_of_each(of: DistinctOn) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Distinct(Distinct::On(plan))))
 }
 
-/// Parts of a UNION ALL that are sorted stand one behind the other.
+/// Returns the sorted parts of a UNION ALL in sequence.
 fn united(of: &Union) -> Result<Transformed<LogicalPlan>> {
     let columns = of.schema.columns().into_iter().map(Expr::Column);
     let Ordered { plan, keys } = numbered(of)?;
@@ -289,16 +290,16 @@ enum Origin {
     Parts,
 }
 
-/// The order of a plan's rows.
+/// Order of a plan's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Order {
     origin: Origin,
-    /// One sorted row became several, whose order is not known: those of an array, or of a
-    /// subquery that depends on the row.
+    /// True if one sorted row became several in unknown order, by unnesting or a correlated
+    /// subquery.
     is_spread: bool,
 }
 
-/// The order of the rows of a plan that [`carried`] finds.
+/// Returns the order of the rows of a plan, as found by [`carried`].
 fn order_of(plan: &LogicalPlan) -> Option<Order> {
     let of = |origin| Some(Order { origin, is_spread: false });
     let spread = |input: &LogicalPlan, is_it: bool| {
@@ -337,15 +338,16 @@ fn spread(what: &str) -> DataFusionError {
     refused(&of).with_hint(hint).into_engine()
 }
 
-/// A plan whose rows have an order.
+/// A plan with sorted rows.
 struct Ordered {
     plan: LogicalPlan,
-    /// Columns of the plan.
+    /// Sort keys, which are columns of the plan.
     keys: Vec<Sort>,
 }
 
 impl Ordered {
-    /// The same keys below a step that has the columns of its input at the same places.
+    /// Adds a node on top whose columns have the same positions as in its input, and translates the
+    /// keys.
     fn below(self, step: impl FnOnce(Arc<LogicalPlan>) -> Result<LogicalPlan>) -> Result<Self> {
         let before = Arc::clone(self.plan.schema());
         let plan = step(Arc::new(self.plan))?;
@@ -371,8 +373,8 @@ fn added() -> String {
     format!("order{APART}{}", ADDED.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The plan with what its rows are sorted by among its columns, which are those that it had and
-/// others; none where its rows have no order.
+/// Returns the plan with its sort keys among its columns: the original columns followed by added
+/// ones. Returns `None` if its rows are not sorted.
 fn carried(plan: &LogicalPlan) -> Result<Option<Ordered>> {
     let below = |input: &LogicalPlan| carried(input);
     Ok(match plan {
@@ -427,13 +429,13 @@ fn carried(plan: &LogicalPlan) -> Result<Option<Ordered>> {
     })
 }
 
-/// A plan with columns for each of the keys that is none.
+/// Adds a column to a plan for each key that is not a column.
 fn with_columns(plan: &LogicalPlan, keys: &[Sort]) -> Result<Ordered> {
     let mut columns: Vec<_> = plan.schema().columns().into_iter().map(Expr::Column).collect();
     let count = columns.len();
     let mut named = Vec::with_capacity(keys.len());
     for (index, key) in keys.iter().enumerate() {
-        // The engine takes each key once.
+        // The engine requires distinct keys.
         if keys[..index].iter().any(|it| it.expr == key.expr) {
             continue;
         }
@@ -454,7 +456,7 @@ fn with_columns(plan: &LogicalPlan, keys: &[Sort]) -> Result<Ordered> {
     Ok(Ordered { plan, keys: named })
 }
 
-/// Aggregates compare these in another way than ORDER BY does.
+/// Rejects keys that aggregates compare differently from ORDER BY.
 fn check_key(key: &Expr, schema: &DFSchema) -> Result<()> {
     match key.get_type(schema) {
         Ok(DataType::Interval(_) | DataType::List(_)) => {
@@ -481,7 +483,7 @@ fn projected(of: &Projection, input: Ordered) -> Result<Ordered> {
     Ok(Ordered { plan, keys })
 }
 
-/// Rows of DISTINCT ON are sorted by what is distinct.
+/// Rows of DISTINCT ON are sorted by its keys.
 fn distinct(of: &DistinctOn) -> Result<Option<Ordered>> {
     let Some(sorted) = &of.sort_expr else { return Ok(None) };
     let (mut select, mut names) = (of.select_expr.clone(), Vec::new());
@@ -495,7 +497,7 @@ fn distinct(of: &DistinctOn) -> Result<Option<Ordered>> {
     Ok(Some(Ordered { plan: LogicalPlan::Distinct(Distinct::On(plan)), keys: names }))
 }
 
-/// Rows of a window have its order, or without one that of their input.
+/// Rows of a window function are sorted by its keys, or as the input if it has none.
 fn windowed(of: &Window) -> Result<Option<Ordered>> {
     let Some(keys) = window_keys(of) else { return Ok(None) };
     let input = match keys.is_empty() {
@@ -507,7 +509,7 @@ fn windowed(of: &Window) -> Result<Option<Ordered>> {
     Ok(Some(Ordered { plan: LogicalPlan::Window(plan), keys }))
 }
 
-/// The order that rows need for the first of the functions.
+/// Returns the sort keys that the first window function requires.
 fn window_keys(of: &Window) -> Option<Vec<Sort>> {
     let Some(Expr::WindowFunction(first)) = of.window_expr.first().map(bare) else { return None };
     let parts = first.params.partition_by.iter().map(|it| Sort::new(it.clone(), true, false));
@@ -516,7 +518,7 @@ fn window_keys(of: &Window) -> Option<Vec<Sort>> {
 
 fn unnested(of: &datafusion::logical_expr::Unnest, input: Ordered) -> Result<Ordered> {
     let names: Vec<_> = input.keys.iter().map(|key| (added(), key.expr.clone())).collect();
-    // A list that is taken apart may be a key itself.
+    // An unnested list may itself be a key.
     let columns = input.plan.schema().columns().into_iter().map(Expr::Column);
     let copies = names.iter().map(|(name, key)| key.clone().alias(name));
     let plan = LogicalPlanBuilder::from(input.plan.clone())
@@ -532,7 +534,7 @@ fn unnested(of: &datafusion::logical_expr::Unnest, input: Ordered) -> Result<Ord
     Ok(Ordered { plan, keys })
 }
 
-/// Queries that are united, by the number of each and the places of its rows.
+/// Numbers the parts of a UNION ALL, and the rows within sorted parts.
 fn numbered(of: &Union) -> Result<Ordered> {
     let names = Names { part: added(), place: has_sorted_part(of).then(added) };
     let mut count = 0;
@@ -543,10 +545,10 @@ fn numbered(of: &Union) -> Result<Ordered> {
     Ok(Ordered { plan: LogicalPlan::Union(plan), keys })
 }
 
-/// Columns by which the rows of united queries are told apart.
+/// Names of the columns with part and row numbers.
 struct Names {
     part: String,
-    /// Where some of them are sorted.
+    /// Row number, if some parts are sorted.
     place: Option<String>,
 }
 

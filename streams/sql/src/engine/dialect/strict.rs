@@ -1,13 +1,13 @@
-//! Functions that give NULL where an operand is that: with one that is written as NULL they are not
-//! computed, as in PostgreSQL, and no other operand fails.
+//! Strict functions, which return NULL if an operand is NULL. As in PostgreSQL, a call with a
+//! literal NULL is not evaluated, so its other operands cannot fail.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{Expr, ScalarUDFImpl};
 
-/// NULL for the call of such a function with NULL. What depends on no row is computed before: where
-/// it fails, the call stays.
+/// Simplifies the call of a strict function with a NULL operand to NULL. Constant operands are
+/// evaluated earlier: if one of them fails, the call is kept.
 pub(super) fn simplified(
     function: &impl ScalarUDFImpl,
     operands: Vec<Expr>,
@@ -27,7 +27,8 @@ pub(super) fn simplified(
     Ok(ExprSimplifyResult::Simplified(Expr::Literal(null, None)))
 }
 
-/// Whether it has a part that depends on no row and was not computed yet: one that fails.
+/// Returns whether an expression contains an unevaluated constant part, which means that its
+/// evaluation failed.
 fn has_constant_part(expr: &Expr) -> bool {
     let mut has = false;
     let looked = expr.apply(|part| {

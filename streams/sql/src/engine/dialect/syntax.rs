@@ -1,5 +1,4 @@
-//! Expressions that the engine understands in another way than PostgreSQL, written as it
-//! understands them right.
+//! Rewrites of expressions that the engine would interpret differently from PostgreSQL.
 
 use std::ops::ControlFlow;
 
@@ -34,8 +33,7 @@ use super::written::{REPEATED_SIZE_MAX, binary, call, in_list, nested, number, s
 use crate::error::{SqlError, SqlState};
 use crate::wire::array_elements;
 
-/// Has the parts of a statement mean what they mean in PostgreSQL, and their columns have the names
-/// that they have there.
+/// Rewrites a statement to PostgreSQL's semantics and column names.
 pub(in crate::engine) fn adapt(statement: &mut Statement) -> Result<(), SqlError> {
     match statement.visit(&mut Adapter) {
         ControlFlow::Continue(()) => {
@@ -107,7 +105,7 @@ impl VisitorMut for Adapter {
     }
 }
 
-/// The expression as the engine understands it right, if that is another one.
+/// Returns the rewritten expression, if it differs.
 fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
     Ok(match expr {
         Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
@@ -175,10 +173,10 @@ fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
     })
 }
 
-/// An operator before its operand.
+/// Rewrites a unary operator.
 fn of_one(op: &UnaryOperator, operand: &mut Expr) -> Option<Expr> {
     match op {
-        // The engine would write the minus before the first of its parts alone.
+        // The engine would apply the minus to the first part of the interval only.
         UnaryOperator::Minus if matches!(operand, Expr::Interval(_)) => {
             *operand = nested(operand.clone());
             None
@@ -198,7 +196,7 @@ fn of_one(op: &UnaryOperator, operand: &mut Expr) -> Option<Expr> {
     }
 }
 
-/// Writes an interval as the engine reads it.
+/// Rewrites an interval literal to the engine's format.
 fn spell(interval: &mut Interval) -> Result<(), SqlError> {
     let value = interval.value.as_mut();
     if let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = value {
@@ -210,7 +208,7 @@ fn spell(interval: &mut Interval) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// A call as it is written, then as the engine has it.
+/// Rewrites a call.
 fn called(function: &mut Function) -> Result<Option<Expr>, SqlError> {
     check_call(function)?;
     sort_values(function);
@@ -232,7 +230,7 @@ fn called(function: &mut Function) -> Result<Option<Expr>, SqlError> {
     }
 }
 
-/// Columns that an alias has no names for keep theirs. The engine wants a name for each.
+/// Completes an alias's column names, because the engine requires a name for each column.
 fn name_rest(alias: &mut TableAlias, query: &Query) {
     let Some(names) = names(&query.body).filter(|_| !alias.columns.is_empty()) else { return };
     for name in names.into_iter().skip(alias.columns.len()) {
@@ -241,7 +239,8 @@ fn name_rest(alias: &mut TableAlias, query: &Query) {
     }
 }
 
-/// The engine would make an element of what `array_agg` gives another aggregate.
+/// Wraps `array_agg` below a subscript in another call. The engine would take its element for
+/// another aggregate.
 fn hide_aggregate(root: &mut Expr) -> Result<(), SqlError> {
     let is_call = |it: &Expr| {
         matches!(it, Expr::Function(call)
@@ -265,7 +264,8 @@ fn hide_aggregate(root: &mut Expr) -> Result<(), SqlError> {
     }
 }
 
-/// Elements are counted from 1, and there is none before that; the engine counts from the end.
+/// Checks subscripts: they start at 1, with no elements before, while the engine counts negative
+/// ones from the end.
 fn subscript(access: &mut AccessExpr) -> Result<(), SqlError> {
     let is_count = |it: &Expr| {
         matches!(it, Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. })
@@ -288,7 +288,7 @@ fn subscript(access: &mut AccessExpr) -> Result<(), SqlError> {
     }
 }
 
-/// A literal with its type before it.
+/// Rewrites a literal with a type prefix.
 fn time(typed: &TypedString) -> Result<Option<Expr>, SqlError> {
     let mut literal = Expr::Value(typed.value.clone());
     match (&typed.data_type, text_of(&literal).is_some()) {
@@ -298,7 +298,7 @@ fn time(typed: &TypedString) -> Result<Option<Expr>, SqlError> {
     }
 }
 
-/// What DISTINCT rows are sorted by stands among their columns, and is told by its place there.
+/// Replaces sort keys of SELECT DISTINCT by column positions.
 fn order_by_place(query: &mut Query) {
     let (SetExpr::Select(select), Some(order_by)) = (query.body.as_ref(), &mut query.order_by)
     else {
@@ -321,7 +321,7 @@ fn order_by_place(query: &mut Query) {
     }
 }
 
-/// The patterns of `LIKE ALL (ARRAY[…])`, which is read as a call.
+/// Returns the patterns of `LIKE ALL (ARRAY[…])`, which is parsed as a call.
 fn patterns_of_all(pattern: &Expr) -> Option<&Expr> {
     let Expr::Function(function) = pattern else { return None };
     let FunctionArguments::List(list) = &function.args else { return None };
@@ -335,7 +335,7 @@ fn patterns_of_all(pattern: &Expr) -> Option<&Expr> {
     }
 }
 
-/// `LIKE ANY` and `LIKE ALL` of patterns that are written out: one comparison for each.
+/// Expands `LIKE ANY` and `LIKE ALL` to a comparison per pattern.
 fn like_each(expr: &Expr) -> Result<Expr, SqlError> {
     let (Expr::Like { expr: text, pattern, escape_char, .. }
     | Expr::ILike { expr: text, pattern, escape_char, .. }) = expr
@@ -373,7 +373,8 @@ fn like_each(expr: &Expr) -> Result<Expr, SqlError> {
     Ok(together(each.collect(), quantifier))
 }
 
-/// ILIKE compares the small letters of both: the engine would take more letters for the same.
+/// Rewrites ILIKE to LIKE on lower-case texts, because the engine folds more characters than
+/// PostgreSQL.
 fn of_small_letters(expr: &Expr) -> Option<Expr> {
     let Expr::ILike { negated, expr: text, pattern, .. } = expr else { return None };
     Some(nested(Expr::Like {
@@ -392,7 +393,7 @@ fn small(text: &Expr) -> Expr {
     }
 }
 
-/// `-a ^ b` is `(-a) ^ b`.
+/// Unary minus binds more tightly than `^`: `-a ^ b` is `(-a) ^ b`.
 fn negated(inner: &Expr) -> Option<Expr> {
     let Expr::BinaryOp { left, op: BinaryOperator::PGExp, right } = inner else { return None };
     let minus = |it: &Expr| Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(it.clone()) };
@@ -419,7 +420,7 @@ fn similar(
     Ok(nested(binary(text.clone(), operator, Expr::Value(regex.into()))))
 }
 
-/// Has a pattern's signs be taken as they are by a backslash, which is what the engine knows.
+/// Converts the escape character of a pattern to backslash, the only one that the engine supports.
 fn escaped_by(pattern: &mut Expr, escape: &ValueWithSpan) -> Result<(), SqlError> {
     let sign = quoted(escape).ok_or_else(|| refused("ESCAPE of other than a text"))?;
     let sign = escape_sign(sign)?;
@@ -437,7 +438,7 @@ fn escaped_by(pattern: &mut Expr, escape: &ValueWithSpan) -> Result<(), SqlError
     Ok(())
 }
 
-/// The text of an interval with its time of day in words: `1 day 04:05:06` has four hours.
+/// Rewrites the time of day in an interval to units, so that `1 day 04:05:06` has four hours.
 fn spelled(text: &str) -> String {
     let words = text.split_whitespace().map(|word| {
         let (sign, digits) = match word.strip_prefix('-') {

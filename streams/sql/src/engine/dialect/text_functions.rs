@@ -1,4 +1,4 @@
-//! PostgreSQL's functions on texts that the engine has not: `format`, `md5`, quotes, patterns.
+//! Text functions of PostgreSQL that the engine lacks: `format`, `md5`, quoting, LIKE escapes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::by_row::{
 use super::patterns::{escape_sign, with_backslashes};
 use crate::error::{SqlError, SqlState};
 
-/// A pattern of LIKE with backslashes for another sign.
+/// Function that converts the escape character of a LIKE pattern to backslash.
 pub(super) const LIKE_ESCAPE: &str = "like_escape";
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -76,7 +76,7 @@ fn hash(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(ScalarValue::Utf8(bytes.map(digits)))
 }
 
-/// Words that are no names of tables or columns, or not everywhere.
+/// Keywords that are reserved as table or column names, at least in some contexts.
 const RESERVED: &str = "\
     all analyse analyze and any array as asc asymmetric authorization between bigint binary bit \
     boolean both case cast char character check coalesce collate collation column concurrently \
@@ -92,7 +92,7 @@ const RESERVED: &str = "\
     verbose when where window with xmlattributes xmlconcat xmlelement xmlexists xmlforest \
     xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable";
 
-/// A name of SQL, in quotes where it needs them.
+/// Quotes an identifier if necessary.
 fn identifier(text: &str) -> String {
     let is_plain = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'_';
     let is_name = text.bytes().all(is_plain)
@@ -105,7 +105,7 @@ fn identifier(text: &str) -> String {
     }
 }
 
-/// A text as a literal of SQL.
+/// Quotes a text as an SQL literal.
 fn literal(text: &str) -> String {
     let doubled = text.replace('\'', "''");
     match text.contains('\\') {
@@ -115,7 +115,7 @@ fn literal(text: &str) -> String {
 }
 
 fn quoted_or(row: &Row<'_>, null: Option<&str>) -> Result<ScalarValue, SqlError> {
-    // Of a boolean it is the word, which is its text, and not the letter that clients are sent.
+    // A boolean is quoted as a word, not in its one-letter output format.
     let text = match row.values.first() {
         Some(ScalarValue::Boolean(Some(it))) => Some(it.to_string()),
         _ => row.output(0)?,
@@ -132,15 +132,15 @@ fn too_few() -> SqlError {
     invalid("too few arguments for format()")
 }
 
-/// A place in a format where an argument stands: `%[number$][-][width]letter`.
+/// State of formatting. A format specifier is `%[number$][-][width]letter`.
 struct Place<'a> {
     row: &'a Row<'a>,
-    /// The last argument that was taken.
+    /// Index of the last argument used.
     argument: usize,
 }
 
 impl Place<'_> {
-    /// The argument of this number, or the next one.
+    /// Returns the index of a numbered argument, or of the next one.
     fn take(&mut self, number: Option<usize>) -> Result<usize, SqlError> {
         let index = number.unwrap_or(self.argument + 1);
         if index == 0 {
@@ -197,7 +197,7 @@ fn format_text(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(text_value(out))
 }
 
-/// Digits at the beginning as a number, and what follows.
+/// Parses leading digits. Returns the number and the rest.
 fn digits(text: &str) -> Result<(Option<usize>, &str), SqlError> {
     let end = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
@@ -210,7 +210,7 @@ fn digits(text: &str) -> Result<(Option<usize>, &str), SqlError> {
     }
 }
 
-/// Appends the argument of a place that begins behind its `%`; returns what follows it.
+/// Appends the argument of a specifier, given after its `%`. Returns the rest.
 fn put_argument<'a>(
     place: &mut Place<'_>,
     text: &'a str,

@@ -1,4 +1,4 @@
-//! PostgreSQL's functions on times that the engine has not: `age`, and times read by a pattern.
+//! Date/time functions of PostgreSQL that the engine lacks: `age`, and parsing by a template.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::to_char::MONTHS;
 use crate::error::{SqlError, SqlState};
 use crate::wire::{DAY_US, civil};
 
-/// Functions that `to_timestamp` and `to_date` of two texts are changed to.
+/// Functions that implement `to_timestamp` and `to_date` of two texts.
 pub(super) const TIME_BY_PATTERN: &str = "time_by_pattern";
 pub(super) const DATE_BY_PATTERN: &str = "date_by_pattern";
 
@@ -57,7 +57,7 @@ fn date_of_texts(fields: &[FieldRef]) -> Result<Field, String> {
     texts(fields, DataType::Date32)
 }
 
-/// Year, month, day, and microseconds of the day.
+/// Year, month, day, and microseconds since midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fields {
     year: i64,
@@ -83,8 +83,8 @@ fn days_of_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Years, months, days and time of day from one time to another: a day that is missing is taken
-/// of the month of the earlier one.
+/// Returns months, days and time between two timestamps. Days are borrowed from the month of the
+/// earlier one.
 fn between(later: Fields, earlier: Fields) -> (i64, i64, i64) {
     let mut months = (later.year - earlier.year) * 12 + later.month - earlier.month;
     let (mut days, mut us) = (later.day - earlier.day, later.us - earlier.us);
@@ -121,7 +121,7 @@ fn age(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(ScalarValue::IntervalMonthDayNano(Some(interval)))
 }
 
-/// Signs of patterns that are read, and how many digits each has.
+/// Supported template patterns, and the number of digits of each.
 const NUMBERS: &[(&str, usize)] = &[
     ("YYYY", 4),
     ("HH24", 2),
@@ -137,7 +137,7 @@ const NUMBERS: &[(&str, usize)] = &[
 
 const HALVES: &[&str] = &["AM", "PM", "am", "pm"];
 
-/// What a text has for the signs of a pattern.
+/// Fields parsed from a text.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     year: Option<i64>,
@@ -150,8 +150,8 @@ struct Found {
     is_afternoon: Option<bool>,
 }
 
-/// Reads a text by a pattern of signs with all their digits, where everything else is the same in
-/// both. What PostgreSQL makes of other texts, by rules of its own for each sign, is refused.
+/// Parses a text by a template. Numbers must have all their digits, and all other characters must
+/// match exactly. Other texts, for which PostgreSQL has special rules per pattern, are rejected.
 fn read(text: &str, pattern: &str) -> Result<Found, SqlError> {
     let strange = || {
         refused(&format!("a time {text:?} that has not the digits of its pattern {pattern:?}"))
@@ -235,7 +235,7 @@ impl Found {
         Ok(())
     }
 
-    /// Days since 1970-01-01, and microseconds of the day.
+    /// Returns the days since 1970-01-01, and the microseconds since midnight.
     fn time(self, text: &str) -> Result<(i64, i64), SqlError> {
         let Some(year) = self.year else {
             return Err(refused("a time that is read by a pattern without YYYY"));
@@ -258,7 +258,7 @@ fn out_of_range(text: &str) -> SqlError {
     SqlError::new(SqlState::DATETIME_OVERFLOW, what)
 }
 
-/// Days since 1970-01-01: the other way around as [`civil`].
+/// Returns the days since 1970-01-01: the inverse of [`civil`].
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

@@ -1,4 +1,4 @@
-//! `to_char` of times, with PostgreSQL's patterns.
+//! `to_char` of times, with PostgreSQL's template patterns.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::extract::first_day;
 use crate::error::SqlError;
 use crate::wire::{DAY_US, civil};
 
-/// Bytes of one pattern: each of its signs makes nine at most.
+/// Maximum length of a template. Each character produces at most nine.
 const PATTERN_BYTES_MAX: usize = 1_000;
 
 const SECOND_US: i64 = 1_000_000;
 
-/// Of 1970-01-01, counted as astronomers do.
+/// Julian day number of 1970-01-01.
 const JULIAN_DAY: i64 = 2_440_588;
 
 pub(super) const MONTHS: [&str; 12] = [
@@ -40,12 +40,12 @@ pub(super) const MONTHS: [&str; 12] = [
 const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// Signs of PostgreSQL that are none here.
+/// Patterns of PostgreSQL that are not supported.
 const NO_SIGNS: [&str; 14] = [
     "IDDD", "IY", "I,", "RM", "FF", "TZH", "TZM", "OF", "SSSSS", "Y,YYY", "BC", "AD", "B.C", "A.D",
 ];
 
-/// A pattern in capitals, without what stands there in quotes and names of whole words.
+/// Returns a template in upper case, without quoted parts and IYYY.
 fn signs_of(pattern: &str) -> String {
     let bare = pattern.split('"').step_by(2).collect::<Vec<_>>().join(" ");
     bare.to_uppercase().replace("IYYY", " ")
@@ -120,27 +120,27 @@ impl ScalarUDFImpl for ToChar {
     }
 }
 
-/// A time in its parts.
+/// A timestamp, split into fields.
 struct Moment {
     days: i64,
     year: i64,
     month: i64,
     day: i64,
     day_of_year: i64,
-    /// From Sunday, which is 0.
+    /// Days since Sunday.
     weekday: i64,
     second: i64,
     us: i64,
     zone: &'static str,
 }
 
-/// What a piece of a pattern stands for.
+/// Output of a template pattern.
 #[derive(Clone, Copy)]
 enum Piece {
-    /// A number with at least so many digits.
+    /// A number with a minimum number of digits.
     Number(i64, usize),
     Text(&'static str, Case),
-    /// The same, filled up to nine letters.
+    /// A name padded to nine characters.
     Padded(&'static str, Case),
     Short(&'static str, Case),
 }
@@ -208,7 +208,7 @@ impl Moment {
         out
     }
 
-    /// The longest piece that a pattern begins with, and its length.
+    /// Returns the longest pattern at the start of a template, and its length.
     fn piece(&self, pattern: &str) -> Option<(usize, Piece)> {
         const LONGEST: usize = 5;
         (1..=LONGEST).rev().find_map(|length| {
@@ -261,7 +261,7 @@ impl Moment {
         }
     }
 
-    /// Year and week of ISO 8601: a week belongs to the year that has its Thursday.
+    /// Returns the ISO 8601 year and week. A week belongs to the year that contains its Thursday.
     fn iso_week(&self) -> (i64, i64) {
         let thursday = self.days - (self.weekday + 6) % 7 + 3;
         let (year, ..) = civil(thursday);
@@ -269,7 +269,7 @@ impl Moment {
     }
 }
 
-/// As the first two letters are written.
+/// Returns the case of a pattern, from its first two letters.
 fn case_of(name: &str) -> Case {
     let mut letters = name.chars().filter(char::is_ascii_alphabetic);
     let is_lower = |it: Option<char>| it.is_some_and(|it| it.is_ascii_lowercase());
@@ -280,7 +280,7 @@ fn case_of(name: &str) -> Case {
     }
 }
 
-/// Returns the number, where the piece is one.
+/// Appends the output of a pattern. Returns its value if it is a number.
 fn put(out: &mut String, piece: Piece, is_filled: bool) -> Option<i64> {
     let cased = |text: &str, case| match case {
         Case::AsIs => text.to_owned(),

@@ -1,4 +1,4 @@
-//! `date_trunc` and `date_bin` for the types and units that PostgreSQL has them of.
+//! `date_trunc` and `date_bin`, for the same types and units as in PostgreSQL.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     ]
 }
 
-/// The type of a time that is cut off: a date becomes one of a zone.
+/// Returns the result type of truncating a time. A date becomes timestamptz.
 fn moment(data_type: &DataType) -> Option<DataType> {
     let zone = match data_type {
         DataType::Timestamp(_, zone) => zone.clone(),
         DataType::Date32 | DataType::Date64 | DataType::Null => Some("UTC".into()),
         DataType::Interval(_) => return Some(DataType::Interval(IntervalUnit::MonthDayNano)),
-        // A literal, or a parameter that no type is told of.
+        // A literal or an untyped parameter.
         it if it.is_string() => Some("UTC".into()),
         _ => return None,
     };
@@ -82,7 +82,7 @@ fn trunc_intervals(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     Ok(Arc::new(found.collect::<Result<IntervalMonthDayNanoArray, SqlError>>()?))
 }
 
-/// Months, days and time are cut off each by itself, towards zero.
+/// Truncates months, days and time separately, towards zero.
 fn truncated_interval(
     unit: Unit,
     of: IntervalMonthDayNano,
@@ -118,7 +118,7 @@ fn truncated(unit: Unit, us: i64) -> Result<i64, SqlError> {
     let days = us.div_euclid(DAY_US);
     let (year, month, day) = civil(days);
     let of_year = |year: i64| Ok(first_day(year) * DAY_US);
-    // The years of a century begin with 1.
+    // Centuries and similar units start with year 1.
     let of_years = |count: i64| of_year((year - 1).div_euclid(count) * count + 1);
     match unit {
         Unit::Microsecond => Ok(us),
@@ -198,7 +198,7 @@ fn make_date(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     Ok(Arc::new(dates.collect::<Result<Date32Array, SqlError>>()?))
 }
 
-/// The day of a date, counted from 1970-01-01. Years before the first are below zero.
+/// Returns the days since 1970-01-01. Years BC are negative.
 pub(super) fn date_of(year: i64, month: i64, day: i64) -> Result<i32, SqlError> {
     let none = || {
         let what = format!("date field value out of range: {year}-{month:02}-{day:02}");

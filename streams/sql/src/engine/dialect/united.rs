@@ -1,5 +1,5 @@
-//! Columns that are made of several: of set operations, recursion, USING, LATERAL. PostgreSQL gives
-//! them the type that is common to all; so do rules here, or the query is refused.
+//! Columns merged from several: set operations, recursion, USING, LATERAL. As in PostgreSQL, they
+//! get the common type of all, or the query is rejected.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::numbers::mixed_column;
 use super::own::sql_name;
 use crate::error::{SqlError, SqlState};
 
-/// Refuses columns of which the engine gives another type.
+/// Rejects merged columns for which the engine's type would differ.
 pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
     match plan {
         LogicalPlan::Union(union) => {
@@ -37,8 +37,8 @@ pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
     }
 }
 
-/// The plan with the columns of INTERSECT and EXCEPT, which the engine takes from their left side,
-/// in the types common to both.
+/// Casts the left side's columns of INTERSECT and EXCEPT, from which the engine takes the result's,
+/// to the common types.
 pub(super) fn of_one_type(plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Join(mut join) = plan else { return Ok(plan) };
     if is_set_operation(&join) {
@@ -64,13 +64,15 @@ pub(super) fn of_one_type(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Join(join))
 }
 
-/// INTERSECT and EXCEPT are such joins, and nothing else is before subqueries become joins.
+/// Returns whether a join implements INTERSECT or EXCEPT. Other such joins only appear when
+/// subqueries are rewritten to joins.
 pub(super) fn is_set_operation(join: &Join) -> bool {
     matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
         && join.null_equality == NullEquality::NullEqualsNull
 }
 
-/// A column of floats and numerics is one of floats there, and one of numerics here.
+/// Rejects columns of mixed floats and numerics: PostgreSQL makes them floats, and the engine
+/// numerics.
 fn check_floats(inputs: &[&DFSchema]) -> Result<()> {
     let is_mixed = |index: usize| {
         let has = |asks: fn(&DataType) -> bool| {
@@ -85,7 +87,8 @@ fn check_floats(inputs: &[&DFSchema]) -> Result<()> {
     }
 }
 
-/// The column of USING is that of the left side.
+/// Rejects USING on different numeric types, because the merged column would have the type of the
+/// left side.
 fn check_keys(join: &Join) -> Result<()> {
     for (left, right) in &join.on {
         let (left, right) =
@@ -99,7 +102,7 @@ fn check_keys(join: &Join) -> Result<()> {
     Ok(())
 }
 
-/// The first type is the one that PostgreSQL gives to values of both.
+/// Returns whether the first type is PostgreSQL's common type of both.
 fn is_type_of_both(first: &DataType, other: &DataType) -> bool {
     match first.is_decimal() {
         true => !other.is_floating(),
@@ -128,7 +131,7 @@ fn check_lateral(join: &Join) -> Result<()> {
     Ok(())
 }
 
-/// What recursion gives is of the type that it begins with.
+/// Checks that the recursive term has the types of the non-recursive one.
 fn check_terms(query: &RecursiveQuery) -> Result<()> {
     let begins = query.static_term.schema();
     for (begins, goes_on) in begins.fields().iter().zip(types_before(&query.recursive_term)?) {
@@ -166,14 +169,14 @@ fn check_terms(query: &RecursiveQuery) -> Result<()> {
     Ok(())
 }
 
-/// Types of the recursive term's columns before the engine made them those of the other term, by a
-/// cast on top. A cast of the query itself is none of the engine's.
+/// Returns the column types of the recursive term before the engine's casts to those of the other
+/// term. Casts in the query itself are function calls.
 fn types_before(term: &LogicalPlan) -> Result<Vec<DataType>> {
     let LogicalPlan::Projection(projection) = term else {
         return Ok(term.schema().fields().iter().map(|it| it.data_type().clone()).collect());
     };
     let before = |expr: &Expr| match expr.clone().unalias() {
-        // A literal in quotes is of any type.
+        // A quoted literal has any type.
         Expr::Cast(cast) if matches!(*cast.expr, Expr::Literal(ScalarValue::Utf8(_), _)) => {
             Ok(DataType::Null)
         }

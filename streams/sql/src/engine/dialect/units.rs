@@ -1,8 +1,8 @@
-//! Units of time by their names.
+//! Names of date/time units.
 
 use crate::error::{SqlError, SqlState};
 
-/// A unit, or a part, of times.
+/// A unit, or a field, of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Unit {
     Microsecond,
@@ -26,14 +26,14 @@ pub(super) enum Unit {
     Timezone,
 }
 
-/// Types that have a unit.
+/// Types to which a unit applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Span {
-    /// What has a time of day.
+    /// Types with a time of day.
     Time,
     /// Dates and intervals.
     Date,
-    /// Dates alone.
+    /// Dates.
     Calendar,
     All,
     Zone,
@@ -62,7 +62,7 @@ const NAMES: &[(Unit, &[&str])] = &[
 ];
 
 impl Unit {
-    /// The unit of a name, in letters of any case.
+    /// Parses the name of a unit, ignoring case.
     pub(super) fn of(name: &str) -> Result<Self, SqlError> {
         let name = name.to_ascii_lowercase();
         let found = NAMES.iter().find(|(_, names)| names.contains(&name.as_str()));

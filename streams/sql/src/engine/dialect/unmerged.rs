@@ -1,6 +1,6 @@
-//! Expressions that the engine would merge with others, and change what they mean: a list after IN
-//! with another list, which forgets NULL; a CASE of conditions into AND and OR, which computes what
-//! another branch guards; a value that is never NULL into nothing, which forgets that it fails.
+//! Protection of expressions that the engine would simplify incorrectly: merging IN lists, which
+//! loses NULLs; rewriting a boolean CASE to AND and OR, which evaluates guarded branches; and
+//! removing the test of a non-nullable value, which loses its errors.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use super::guards::{can_fail, kept};
 use super::nullable::unseen;
 
-/// Use of an expression.
+/// Context of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// NULL is as good as false.
+    /// NULL is equivalent to false.
     Condition,
     Value,
 }
 
-/// An expression whose operands have their types, of which nothing is merged wrongly.
+/// Protects an expression whose operands have their final types.
 pub(super) fn unmerged(expr: Expr, place: Place, schema: &DFSchema) -> Result<Expr> {
     let expr = expr.transform_up(|it| of_one(it, schema))?.data;
     match place {
@@ -61,7 +61,7 @@ fn of_one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     })
 }
 
-/// Has lists of one operand differ in it, unless nothing depends on their being NULL.
+/// Makes IN lists on the same operand distinct, unless NULL does not matter for them.
 fn lists_apart(expr: Expr, place: Place) -> Result<Expr> {
     let mut counts: HashMap<Expr, usize> = HashMap::new();
     expr.apply(|it| {
@@ -95,7 +95,7 @@ fn lists_apart(expr: Expr, place: Place) -> Result<Expr> {
     Ok(apart?.data)
 }
 
-/// What is compared with a list, or with one value, of which the engine makes a list too.
+/// Returns the operand of an IN list, or of an equality that the engine treats as one.
 fn operand_of_list(expr: &Expr) -> Option<&Expr> {
     let is_column = |it: &Expr| matches!(it, Expr::Column(_));
     match expr {
@@ -111,7 +111,7 @@ fn operand_of_list(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// Whether lists say only what is in them, and are joined by AND and OR alone.
+/// Returns whether IN lists are not negated, and are combined only by AND and OR.
 fn is_plain(expr: &Expr) -> Result<bool> {
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {

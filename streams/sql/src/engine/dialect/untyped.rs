@@ -1,6 +1,6 @@
-//! Columns of literals that have no type yet: NULL, and texts in quotes. PostgreSQL gives them the
-//! type of the other side of a UNION, INTERSECT or EXCEPT, and takes them for texts in a table of
-//! FROM. The engine leaves them as they are until all is planned, and plans what reads them by it.
+//! Columns of untyped literals: NULL and quoted texts. In PostgreSQL they take the type of the
+//! other side of a UNION, INTERSECT or EXCEPT, and become text in a FROM item. The engine would
+//! leave them untyped until the whole statement is planned.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -41,21 +41,21 @@ use super::written::is_timestamp;
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
 
-/// Functions that give one of their operands.
+/// Functions that return one of their operands.
 const GIVE_ONE: &[&str] = &["coalesce", "greatest", "least", "nullif"];
 
 /// Column of topics that `->` reads as JSON.
 const VALUE: &str = "value";
 
-/// What texts are.
+/// Type of texts.
 const TEXT: DataType = DataType::Utf8View;
 
-/// Gives the columns of tables in FROM their types before the query around them is planned.
+/// Types the columns of FROM items before the enclosing query is planned.
 #[derive(Debug)]
 pub(in crate::engine) struct TypedTables;
 
 thread_local! {
-    /// Whether the table that is planned next was handed on by [`TypedTables`].
+    /// True if [`TypedTables`] has passed the next table back to the engine.
     static IS_HANDED_ON: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -74,8 +74,8 @@ impl RelationPlanner for TypedTables {
         IS_HANDED_ON.set(true);
         let plan = context.plan(relation)?;
         let mut plan = with_column_types(plan)?;
-        // A side of a set operation takes its types from the other one. Columns of empty tables
-        // of the catalogue are NULLs of any type.
+        // The sides of a set operation take their types from each other. Columns of empty catalogue
+        // tables are NULL of any type.
         if alias.as_ref().is_none_or(|it| it.name.value != SIDES) && !is_without_rows(&plan) {
             plan = of_texts(plan)?;
         }
@@ -92,7 +92,7 @@ fn is_without_rows(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// The plan with set operations whose sides have the types that they give each other.
+/// Types the sides of set operations by each other.
 pub(in crate::engine) fn with_typed_columns(plan: LogicalPlan) -> Result<LogicalPlan, SqlError> {
     Ok(with_column_types(plan)?)
 }
@@ -114,7 +114,7 @@ fn with_column_types(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(typed?.data)
 }
 
-/// A set operation whose sides have types by each other.
+/// Types the sides of a set operation by each other.
 fn of_sides(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     match plan {
         LogicalPlan::Union(union) if union.inputs.len() == 2 => {
@@ -140,7 +140,7 @@ fn united(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
 
 type Sides = (Arc<LogicalPlan>, Arc<LogicalPlan>);
 
-/// The engine makes the left side of INTERSECT and EXCEPT distinct by itself.
+/// The engine adds DISTINCT to the left side of INTERSECT and EXCEPT by itself.
 fn typed_sides((mut left, mut right): Sides, is_union: bool) -> Result<Transformed<Sides>> {
     let mut is_changed = false;
     for index in 0..left.schema().fields().len().min(right.schema().fields().len()) {
@@ -175,8 +175,8 @@ fn typed_sides((mut left, mut right): Sides, is_union: bool) -> Result<Transform
     Ok(Transformed::new_transformed((left, right), is_changed))
 }
 
-/// The literal without a type that a column is. The engine's own texts are of another type than
-/// those of quotes.
+/// Returns the untyped literal in a column. The engine's own texts have another type than quoted
+/// literals.
 fn literal(plan: &LogicalPlan, index: usize) -> Option<&ScalarValue> {
     match column(plan, index)? {
         Expr::Literal(value @ (ScalarValue::Null | ScalarValue::Utf8(Some(_))), None) => {
@@ -186,7 +186,7 @@ fn literal(plan: &LogicalPlan, index: usize) -> Option<&ScalarValue> {
     }
 }
 
-/// The expression that a column is.
+/// Returns the expression of a column.
 fn column(plan: &LogicalPlan, index: usize) -> Option<&Expr> {
     match plan {
         LogicalPlan::Projection(projection) => {
@@ -203,7 +203,8 @@ fn column(plan: &LogicalPlan, index: usize) -> Option<&Expr> {
     }
 }
 
-/// Texts that stand for themselves, as json and as jsonb: which of them it is is not known.
+/// Rejects texts that differ between json and jsonb, because it is unknown which of them the type
+/// is.
 fn of_json(text: &str) -> Result<()> {
     match canonical(text).map_err(SqlError::into_engine)? == text {
         true => Ok(()),
@@ -221,7 +222,7 @@ fn is_plain_date(text: &str) -> bool {
         && text.as_bytes()[7] == b'-'
 }
 
-/// Operators and functions that give one of their operands have one type for all.
+/// Converts the operands of CASE and of functions that return one of them to a common type.
 fn with_values(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = merge_schema(&plan.inputs());
     let names = NamePreserver::new(&plan);
@@ -251,7 +252,7 @@ fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         && quoted.iter().any(is_null_of_json)
         && other.get_type(schema)?.is_string()
     {
-        // Of JSON as tables of typed columns have it: there is one text for its null.
+        // Generated for typed tables, where JSON's null has a single text form.
         return Ok(Transformed::no(expr));
     }
     if gives_json(&mut others, schema)? {
@@ -298,8 +299,8 @@ fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::new_transformed(expr, is_changed))
 }
 
-/// Whether operands are JSON. They all become JSON then, as there is no type that is common to
-/// JSON and another one.
+/// Returns whether operands are JSON. If so, converts all to JSON, because JSON and other types
+/// have no common type.
 fn gives_json(operands: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
     let mut has_json = false;
     for operand in &*operands {
@@ -327,7 +328,7 @@ fn gives_json(operands: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
     Ok(true)
 }
 
-/// An expression beside JSON as JSON: parameters of no known type, and the values of topics.
+/// Converts an expression used with JSON to JSON: an untyped parameter, or the value of a topic.
 fn read_as_json(expr: &Expr, field: &Field) -> Option<Expr> {
     match expr {
         Expr::Placeholder(it) if it.field.is_none() => Some(parameter_as_json(expr.clone())),
@@ -338,7 +339,8 @@ fn read_as_json(expr: &Expr, field: &Field) -> Option<Expr> {
     }
 }
 
-/// What gives one of several values of JSON. The engine forgets that they are.
+/// Marks an expression that returns one of several JSON values, for which the engine drops the
+/// metadata.
 fn of_one_json(expr: Expr) -> Result<Expr> {
     match &expr {
         Expr::Case(_) => Ok(same_json(expr)),
@@ -355,7 +357,7 @@ fn is_quoted(expr: &Expr) -> bool {
     matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)), None))
 }
 
-/// Has arithmetic on a number and a literal in quotes be on two numbers.
+/// Types the quoted literal in arithmetic with a number.
 #[derive(Debug)]
 pub(in crate::engine) struct QuotedNumbers;
 
@@ -386,7 +388,7 @@ impl ExprPlanner for QuotedNumbers {
     }
 }
 
-/// Gives a column that is a literal a type; whether there is a way to it.
+/// Types a column that is a literal. Returns whether it succeeded.
 fn set_type(plan: &mut Arc<LogicalPlan>, index: usize, to: &FieldRef) -> Result<bool> {
     let Some(typed) = literal(plan, index).and_then(|it| as_type(it, to).transpose()) else {
         return Ok(false);
@@ -395,7 +397,7 @@ fn set_type(plan: &mut Arc<LogicalPlan>, index: usize, to: &FieldRef) -> Result<
     Ok(true)
 }
 
-/// Has a column that stands beside JSON be read as JSON, if it may be.
+/// Converts a column combined with JSON to JSON, if possible. Returns whether it succeeded.
 fn set_json(plan: &mut Arc<LogicalPlan>, index: usize) -> Result<bool> {
     let Some(expr) = column(plan, index) else { return Ok(false) };
     let Some(read) = read_as_json(expr, plan.schema().field(index)) else { return Ok(false) };
@@ -419,7 +421,7 @@ fn with_literal(plan: LogicalPlan, index: usize, typed: Expr) -> Result<LogicalP
     }
 }
 
-/// A literal as a value of a type; `None` where that is not known to be as PostgreSQL has it.
+/// Converts a literal to a type. Returns `None` if the result may differ from PostgreSQL's.
 pub(super) fn as_type(literal: &ScalarValue, to: &Field) -> Result<Option<Expr>> {
     let ScalarValue::Utf8(Some(text)) = literal else {
         let metadata = FieldMetadata::from(to);
@@ -464,7 +466,7 @@ fn is_null(plan: &LogicalPlan, index: usize) -> bool {
     plan.schema().field(index).data_type().is_null()
 }
 
-/// The plan of a table, whose columns are texts where they have no type of themselves.
+/// Types untyped columns of a table as text.
 fn of_texts(mut plan: LogicalPlan) -> Result<LogicalPlan> {
     let untyped =
         |plan: &LogicalPlan| (0..plan.schema().fields().len()).find(|it| is_null(plan, *it));
@@ -491,7 +493,7 @@ fn of_texts(mut plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan)
 }
 
-/// Has NULL be a text in what a recursive query begins with.
+/// Types NULL as text in the non-recursive term of a recursive query.
 pub(super) fn type_recursion(query: &mut Query) {
     let Some(with) = query.with.as_mut().filter(|it| it.recursive) else { return };
     for table in &mut with.cte_tables {
@@ -503,7 +505,8 @@ pub(super) fn type_recursion(query: &mut Query) {
     }
 }
 
-/// Has NULL and literals in quotes be JSON or times where another row of VALUES has it written.
+/// Types NULL and quoted literals in VALUES as JSON or times if another row has that type
+/// explicitly.
 pub(super) fn type_values(query: &mut Query) {
     let SetExpr::Values(values) = query.body.as_mut() else { return };
     let count = values.rows.iter().map(|row| row.content.len()).max().unwrap_or_default();
@@ -530,8 +533,8 @@ pub(super) fn type_values(query: &mut Query) {
     }
 }
 
-/// Types that literals in quotes of other rows of VALUES become: they are no texts, nor numbers
-/// of which there are wider ones.
+/// Returns whether a type in one row of VALUES applies to quoted literals in others: neither text,
+/// nor a numeric type that could be widened.
 fn is_told_by_one(data_type: &SqlType) -> bool {
     let is_whole = matches!(
         data_type,

@@ -1,4 +1,5 @@
-//! Whole rows as JSON: of a subquery in FROM whose columns are known by its text, or written out.
+//! Conversion of whole rows to JSON, for row constructors and subqueries in FROM with known
+//! columns.
 
 use std::ops::ControlFlow;
 
@@ -13,11 +14,11 @@ use super::written::call;
 
 const JSONB_ROW: &str = "jsonb_build_object";
 
-/// Functions of a row, and those that they become.
+/// Functions of a row, and their implementations.
 const OF_ROWS: &[(&str, &str)] =
     &[("row_to_json", JSON_ROW), ("to_json", JSON_ROW), ("to_jsonb", JSONB_ROW)];
 
-/// Aggregates of rows, and what they are of then.
+/// Aggregates of rows, and the functions for their argument.
 const OF_ALL: &[(&str, &str)] = &[("json_agg", JSON_ROW), ("jsonb_agg", JSONB_ROW)];
 
 /// A table of a SELECT, and its columns.
@@ -26,9 +27,9 @@ struct Table {
     columns: Vec<String>,
 }
 
-/// Writes the columns of rows that a SELECT makes JSON of.
+/// Expands rows that a SELECT converts to JSON into their columns.
 pub(super) fn spell_rows(select: &mut Select) {
-    // Where a join has no row, that of the table is NULL as a whole.
+    // An outer join makes the whole row NULL, not its columns.
     let mut joins = select.from.iter().flat_map(|it| &it.joins);
     let is_inner = |it: &Join| {
         matches!(
@@ -42,7 +43,7 @@ pub(super) fn spell_rows(select: &mut Select) {
     let factors = select.from.iter().flat_map(|from| {
         std::iter::once(&from.relation).chain(from.joins.iter().map(|it| &it.relation))
     });
-    // A column of another table might have the name that stands for a row.
+    // A column of another table could have the name of the row.
     let tables = factors.map(table).collect::<Option<Vec<_>>>().unwrap_or_default();
     let mut rows = Rows { tables, depth: 0 };
     let _: ControlFlow<()> = select.projection.visit(&mut rows);
@@ -81,12 +82,12 @@ fn columns(body: &SetExpr) -> Option<Vec<String>> {
 
 struct Rows {
     tables: Vec<Table>,
-    /// Queries around what is looked at, which have tables of their own.
+    /// Nesting depth of subqueries, which have their own tables.
     depth: usize,
 }
 
 impl Rows {
-    /// Names and values of a row.
+    /// Returns the names and values of a row.
     fn parts(&self, row: &Expr) -> Option<Vec<Expr>> {
         match row {
             Expr::Nested(inner) => self.parts(inner),

@@ -1,4 +1,4 @@
-//! Parts of statements: what they are, and how they are written anew.
+//! Inspection and construction of parts of statements.
 
 use std::ops::ControlFlow;
 
@@ -10,15 +10,16 @@ use datafusion::sql::sqlparser::ast::{
 use super::loose::quoted;
 use crate::error::{SqlError, SqlState};
 
-/// Items of a list after IN: plans are not cancelled while they are made.
+/// Maximum number of literals and of other items in an IN list. Building the plan cannot be
+/// cancelled.
 const LITERAL_COUNT_MAX: usize = 20_000;
 pub(super) const OTHER_COUNT_MAX: usize = 500;
 
-/// The size of what is sought, times the items that it is compared with.
+/// Maximum product of the operand's size and the number of items that it is compared with.
 pub(super) const REPEATED_SIZE_MAX: usize = 20_000;
 
-/// The engine takes a list for one of literals when it puts two of them together, and NULL for a
-/// value like others. What is no literal becomes a comparison.
+/// Splits an IN list. When the engine merges lists, it assumes that they contain only literals, and
+/// treats NULL as a value. Items that are not literals become comparisons.
 pub(super) fn in_list(
     sought: &Expr,
     list: &[Expr],
@@ -35,7 +36,7 @@ pub(super) fn in_list(
     if others.is_empty() {
         return Ok(None);
     }
-    // What is sought is written once for each: lists in lists would multiply.
+    // The operand is duplicated for each item, so nested lists would grow exponentially.
     if size_of(sought).saturating_mul(others.len()) > REPEATED_SIZE_MAX {
         let what = format!(
             "{} items after IN are too many for an expression of {} parts",
@@ -45,7 +46,8 @@ pub(super) fn in_list(
         return Err(SqlError::new(SqlState::TOO_COMPLEX, what));
     }
     let equal = |it: &Expr| binary(sought.clone(), BinaryOperator::Eq, it.clone());
-    // Several literals are compared first, and one in its place: others may fail.
+    // Several literals are compared first, but a single one in its position, because others can
+    // fail.
     let mut alternatives: Vec<_> = match literals.len() {
         0 | 1 => list.iter().map(equal).collect(),
         _ => {
@@ -54,7 +56,7 @@ pub(super) fn in_list(
             std::iter::once(literals).chain(others.iter().map(equal)).collect()
         }
     };
-    // As a balanced tree: plans are walked as deep as they nest.
+    // As a balanced tree, because plans are walked recursively.
     while alternatives.len() > 1 {
         let pairs = alternatives.chunks(2).map(|pair| match pair {
             [one, other] => binary(one.clone(), BinaryOperator::Or, other.clone()),
@@ -69,7 +71,7 @@ pub(super) fn in_list(
     }))
 }
 
-/// Expressions in an expression, with itself.
+/// Returns the number of expressions in an expression, including itself.
 pub(super) fn size_of(expr: &Expr) -> usize {
     let mut size = 0;
     let _: ControlFlow<()> = visit_expressions(expr, |_| {
@@ -97,7 +99,7 @@ pub(super) fn is_timestamp(data_type: &DataType) -> bool {
     }
 }
 
-/// A time of day without seconds has zero of them.
+/// Adds the seconds to a time of day without them.
 pub(super) fn add_seconds(text: &mut String) {
     let bytes = text.as_bytes();
     let is_minute = |at: usize| {

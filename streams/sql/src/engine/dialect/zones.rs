@@ -1,7 +1,7 @@
-//! Time zones by their names: how far east of UTC they are at a time.
+//! Time zones by name: their offset east of UTC at a given time.
 //!
-//! The rules are those of the tz database. Where it differs between its releases and builds, which
-//! is before 1970, and beyond the years that all of them tell, times are refused.
+//! The rules are those of the tz database. Before 1970, and after the last year that all of them
+//! cover, its releases and builds differ, so such times are rejected.
 
 use std::str::FromStr;
 
@@ -16,25 +16,25 @@ const MINUTE_US: i64 = 60 * SECOND_US;
 const HOUR_US: i64 = 60 * MINUTE_US;
 const DAY_US: i64 = 24 * HOUR_US;
 
-/// Zones that are UTC.
+/// Aliases of UTC.
 const UTC: &[&str] = &["UTC", "GMT", "ETC/UTC", "Z", "ZULU", "UCT"];
 
-/// The last times at which zones are known, 1970-01-02 and 2037-01-01: of later ones some releases
-/// tell rules, and others nothing.
+/// Range of supported times, 1970-01-02 to 2037-01-01. Later times have rules in some releases
+/// only.
 const FIRST_US: i64 = DAY_US;
 const LAST_US: i64 = 2_114_380_800 * SECOND_US;
 
 /// A time zone.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Zone {
-    /// Always as far east.
+    /// Constant offset.
     Fixed(i64),
     Named(Tz),
 }
 
 impl Zone {
-    /// Numbers count westwards, as POSIX has them. Short names are not told: they have several
-    /// meanings.
+    /// Parses a time zone. Numeric offsets count westwards, as in POSIX. Abbreviations are not
+    /// supported, because they are ambiguous.
     pub(super) fn of(zone: &str) -> Result<Self, SqlError> {
         let zone = zone.trim();
         if UTC.contains(&zone.to_ascii_uppercase().as_str()) {
@@ -53,7 +53,7 @@ impl Zone {
         })
     }
 
-    /// Microseconds that the zone is east at a time of UTC.
+    /// Returns the offset in microseconds at a UTC time.
     pub(super) fn at(self, us: i64) -> Result<i64, SqlError> {
         let zone = match self {
             Self::Fixed(east) => return Ok(east),
@@ -64,8 +64,8 @@ impl Zone {
         Ok(i64::from(east) * SECOND_US)
     }
 
-    /// The same at a time of its own. An hour that there is twice is the second of them, and one
-    /// that there is not is as before that.
+    /// Returns the offset in microseconds at a local time. A repeated hour counts as its second
+    /// occurrence. A skipped hour has the offset from before the gap.
     pub(super) fn at_local(self, us: i64) -> Result<i64, SqlError> {
         let zone = match self {
             Self::Fixed(east) => return Ok(east),
@@ -90,7 +90,7 @@ fn within(us: i64) -> Result<NaiveDateTime, SqlError> {
     }
 }
 
-/// Hours and minutes that are written as a number.
+/// Parses a numeric offset in hours and minutes.
 fn written(zone: &str) -> Option<i64> {
     let (sign, digits) = match zone.as_bytes().first()? {
         b'-' => (1, &zone[1..]),
@@ -107,7 +107,7 @@ fn written(zone: &str) -> Option<i64> {
     is_real.then_some(sign * (hours * HOUR_US + minutes * MINUTE_US))
 }
 
-/// Says that a time in another zone is none that there is.
+/// Error: a time is out of range in another zone.
 pub(super) fn out_of_range() -> SqlError {
     SqlError::new(SqlState::OUT_OF_RANGE, "timestamp out of range")
 }

@@ -1,4 +1,4 @@
-//! The columns of tables of the system.
+//! Columns of system tables.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,11 +9,11 @@ use datafusion::common::{Result, ScalarValue};
 pub(crate) const PG_CATALOG: &str = "pg_catalog";
 pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
 
-/// `schema.table oid`, and below it in lines that begin with blanks `column:type[=value]`, where
-/// the value is that of rows which say no other.
+/// Lines with `schema.table oid`, followed by indented lines with columns `column:type[=value]`.
+/// The value is the default for rows that do not specify one.
 const TEXT: &str = include_str!("tables.txt");
 
-/// A table of the system: its columns, and what they are in rows that do not say.
+/// A system table: its columns and their defaults.
 #[derive(Debug)]
 pub(super) struct Definition {
     pub(super) schema_name: &'static str,
@@ -23,7 +23,7 @@ pub(super) struct Definition {
     defaults: Vec<ScalarValue>,
 }
 
-/// Values of some columns of a row; all others have their defaults.
+/// Values of some columns of a row. Others have their defaults.
 pub(super) type Row = Vec<(&'static str, ScalarValue)>;
 
 static DEFINITIONS: LazyLock<Vec<Definition>> = LazyLock::new(|| {

@@ -1,5 +1,5 @@
-//! Lists that a query walks by their subscripts, as `generate_series(array_lower(list, 1), …) AS i`
-//! beside the list: their elements are made rows.
+//! Arrays that a query iterates by subscript, with `generate_series(array_lower(list, 1), …) AS i`
+//! in FROM beside the array: rewritten to `unnest`.
 
 use std::ops::ControlFlow;
 
@@ -10,10 +10,10 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-/// The column of the elements.
+/// Column of the elements.
 const ELEMENT: &str = "element";
 
-/// A call in FROM: its name, what it is called with, and what its rows are called.
+/// Returns a call in FROM: the function's name, arguments and alias.
 fn called(factor: &TableFactor) -> Option<(String, Vec<&Expr>, &Ident)> {
     let TableFactor::Table { name, args: Some(args), alias: Some(alias), .. } = factor else {
         return None;
@@ -27,7 +27,7 @@ fn called(factor: &TableFactor) -> Option<(String, Vec<&Expr>, &Ident)> {
     Some((name, args.collect::<Option<_>>()?, &alias.name))
 }
 
-/// Changes such a selection in its place.
+/// Rewrites such a SELECT in place.
 pub(super) fn walk(select: &mut Select) {
     let [series, list] = select.from.as_slice() else { return };
     if !series.joins.is_empty() || !list.joins.is_empty() {

@@ -1,4 +1,4 @@
-//! Functions on the catalogue. Each computes one value of one row's values: catalogues are short.
+//! System catalogue functions. Each is evaluated row by row, because catalogues are short.
 
 use std::cell::OnceCell;
 use std::hash::{Hash, Hasher};
@@ -21,7 +21,7 @@ use super::types;
 use super::viewer::Viewer;
 use crate::error::{SqlError, SqlState};
 
-/// What a function is called with: a row's values, and what the client may see.
+/// Arguments of a call, and the client's view.
 struct Call<'a> {
     viewer: &'a Viewer,
     relations: &'a OnceCell<Vec<Relation>>,
@@ -50,7 +50,7 @@ impl Call<'_> {
         u32::try_from(self.number(index)?).ok()
     }
 
-    /// The table that a value names, by oid or by name.
+    /// Returns the table that an argument identifies by oid or name.
     fn relation(&self, index: usize) -> Option<&Relation> {
         match (self.text(index), self.oid(index)) {
             (_, Some(oid)) => self.relations().iter().find(|it| it.oid == oid),
@@ -59,10 +59,10 @@ impl Call<'_> {
         }
     }
 
-    /// As the one above.
+    /// Same as [`Self::relation`].
     ///
     /// # Errors
-    /// There is no table of this name.
+    /// The table does not exist.
     fn relation_of_name(&self, index: usize) -> Result<&Relation> {
         self.relation(index).ok_or_else(|| {
             let what = format!("relation {:?} does not exist", self.text(index).unwrap_or(""));
@@ -99,7 +99,7 @@ fn oid(value: Option<u32>) -> Result<ScalarValue> {
     Ok(ScalarValue::UInt32(value))
 }
 
-/// Names of functions that give texts which nothing here has: descriptions and definitions.
+/// Functions that return descriptions and definitions, which do not exist in this server.
 const WITHOUT_TEXT: &[&str] = &[
     "col_description",
     "obj_description",
@@ -117,7 +117,7 @@ const WITHOUT_TEXT: &[&str] = &[
     "shobj_description",
 ];
 
-/// Of what is here, all is visible.
+/// Functions that always return true, because all that exists is visible.
 const ALWAYS_TRUE: &[&str] = &[
     "has_database_privilege",
     "has_function_privilege",
@@ -137,7 +137,7 @@ const ALWAYS_FALSE: &[&str] = &[
     "row_security_active",
 ];
 
-/// Functions that look at what they are called with, with the types of their results.
+/// Functions that depend on their arguments, with their result types.
 const OWN: &[(&str, DataType, Body)] = &[
     ("current_setting", DataType::Utf8, current_setting),
     ("format_type", DataType::Utf8, format_type),
@@ -195,7 +195,7 @@ const OWN: &[(&str, DataType, Body)] = &[
     ("to_regtype", DataType::UInt32, |call| oid(call.text(0).and_then(types::oid_of))),
 ];
 
-/// The functions of one connection.
+/// Returns the functions for one connection.
 pub(crate) fn functions(viewer: &Arc<Viewer>) -> Vec<Arc<ScalarUDF>> {
     let constant = |names: &[&'static str], returns: DataType, body: Body| {
         names.iter().map(|name| (*name, returns.clone(), body)).collect::<Vec<_>>()
@@ -217,7 +217,8 @@ pub(crate) fn functions(viewer: &Arc<Viewer>) -> Vec<Arc<ScalarUDF>> {
     }));
     let made = all.into_iter().map(|(name, returns, body)| {
         let any = vec![TypeSignature::Nullary, TypeSignature::VariadicAny];
-        // What ends a statement must not be computed before the query runs.
+        // Volatile, because functions that cancel a statement must not be evaluated before the
+        // query runs.
         let signature = Signature::one_of(any, Volatility::Volatile);
         let viewer = Arc::clone(viewer);
         let function = CatalogFunction { name, returns, body, viewer, signature };
@@ -235,7 +236,7 @@ struct CatalogFunction {
     signature: Signature,
 }
 
-/// Of one connection, functions of one name are one.
+/// Within a connection, functions are identified by name.
 impl PartialEq for CatalogFunction {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && Arc::ptr_eq(&self.viewer, &other.viewer)
@@ -293,12 +294,12 @@ fn format_type(call: &Call<'_>) -> Result<ScalarValue> {
     }
 }
 
-/// `([user,] table, privileges)`; what other users may is not told.
+/// `has_table_privilege([user,] table, privileges)`. Privileges of other users are not disclosed.
 fn has_table_privilege(call: &Call<'_>) -> Result<ScalarValue> {
     has_privilege(call, call.values.len().checked_sub(2))
 }
 
-/// `([user,] table, column, privileges)`.
+/// `has_column_privilege([user,] table, column, privileges)`.
 fn has_column_privilege(call: &Call<'_>) -> Result<ScalarValue> {
     has_privilege(call, call.values.len().checked_sub(3))
 }
@@ -317,7 +318,7 @@ fn has_privilege(call: &Call<'_>, table: Option<usize>) -> Result<ScalarValue> {
     }
 }
 
-/// What a client ends of a connection.
+/// Target of `pg_cancel_backend` and `pg_terminate_backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Statement,
@@ -370,7 +371,7 @@ fn view_definition(call: &Call<'_>) -> Result<ScalarValue> {
     }
 }
 
-/// Whether its schema is searched for names without one.
+/// Returns whether the table's schema is in the search path.
 fn table_is_visible(call: &Call<'_>) -> Result<ScalarValue> {
     let found = call.relation(0).map(|it| it.schema_name != super::definitions::INFORMATION_SCHEMA);
     Ok(ScalarValue::Boolean(found))
@@ -378,7 +379,7 @@ fn table_is_visible(call: &Call<'_>) -> Result<ScalarValue> {
 
 fn table_size(call: &Call<'_>) -> Result<ScalarValue> {
     let relation = call.relation(0);
-    // Of current values, the records are the log's.
+    // Current values share the records of the log.
     let size = relation.map(|it| if it.is_stored() { it.size(call.viewer).1 } else { 0 });
     whole(size)
 }
@@ -391,7 +392,7 @@ fn database_size(call: &Call<'_>) -> Result<ScalarValue> {
     whole(Some(tables.filter(may_read).map(|it| it.size(call.viewer).1).sum()))
 }
 
-/// As PostgreSQL writes it: with the unit below that in which it would be under 10.
+/// Formats as PostgreSQL does, in the largest unit in which the number is at least 10.
 fn size_pretty(call: &Call<'_>) -> Result<ScalarValue> {
     const UNITS: [&str; 6] = ["bytes", "kB", "MB", "GB", "TB", "PB"];
     let Some(mut size) = call.number(0) else { return no_text(call) };
@@ -403,7 +404,7 @@ fn size_pretty(call: &Call<'_>) -> Result<ScalarValue> {
     text(format!("{size} {}", UNITS[unit]))
 }
 
-/// The name of a table, with its schema where that is not searched.
+/// Returns the name of a table, qualified if its schema is not in the search path.
 fn regclass_text(call: &Call<'_>) -> Result<ScalarValue> {
     let relation = match (call.oid(0), call.text(0)) {
         (Some(_), _) => call.relation(0),
@@ -442,7 +443,7 @@ fn namespace_text(call: &Call<'_>) -> Result<ScalarValue> {
     }
 }
 
-/// The schemas that names without one are looked for in.
+/// Returns the search path.
 pub(super) fn searched(with_system: bool) -> Vec<&'static str> {
     match with_system {
         true => vec![super::definitions::PG_CATALOG, SCHEMA],

@@ -1,15 +1,15 @@
-//! The catalogue: the tables of `pg_catalog` and `information_schema`, and the functions on them,
-//! by which clients of PostgreSQL find out what there is.
+//! System catalogue: the tables of `pg_catalog` and `information_schema`, and their functions, with
+//! which PostgreSQL's clients inspect the database.
 //!
 //! ```text
-//! Session ─▶ rewrite     PostgreSQL's way of asking becomes the engine's
+//! Session ─▶ rewrite     adapts PostgreSQL's catalogue queries to the engine
 //!         ─▶ SystemTable ─▶ rows ─▶ Viewer ─▶ host, client
 //!         ─▶ functions ───────────────┘
 //! ```
 //!
-//! A [`Viewer`] shows what one client may see. Rows are made when a query runs; nothing is kept.
-//! `tables.txt` holds the columns of PostgreSQL 15's tables; those that no function in `rows`
-//! fills are always empty.
+//! A [`Viewer`] determines what one client may see. Rows are generated when a query runs; nothing
+//! is stored. `tables.txt` lists the columns of PostgreSQL 15's tables. Tables that no function in
+//! `rows` fills are always empty.
 
 mod definitions;
 mod elements;

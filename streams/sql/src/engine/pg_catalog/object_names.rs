@@ -1,4 +1,4 @@
-//! Names of objects, which clients are shown for oids: those of `regclass` and of types like it.
+//! Object identifier types, such as `regclass`: clients see names in place of oids.
 
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
@@ -8,11 +8,11 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::super::dialect::column_name;
 
-/// Types whose values are oids and whose texts are names.
+/// Types with oids as values and names as text.
 pub(super) const NAMED: &[&str] = &["regclass", "regnamespace", "regproc", "regrole", "regtype"];
 
-/// Has columns that a client is told be the names of objects, which are their oids elsewhere. They
-/// stay oids where a side of a set operation has other values, and where rows are sorted by them.
+/// Converts result columns of such types to names. They remain oids if the other side of a set
+/// operation has other values, and if rows are sorted by them.
 pub(super) fn show_names(query: &mut Query) {
     if let (SetExpr::Query(inner), None) = (query.body.as_mut(), &query.order_by) {
         return show_names(inner);
@@ -24,7 +24,7 @@ pub(super) fn show_names(query: &mut Query) {
     }
 }
 
-/// The columns that are names of objects in each side.
+/// Returns the indexes of columns that are object names in all sides.
 fn columns_of_names(body: &SetExpr) -> Vec<usize> {
     match body {
         SetExpr::Query(query) if query.order_by.is_none() => columns_of_names(&query.body),
@@ -34,7 +34,7 @@ fn columns_of_names(body: &SetExpr) -> Vec<usize> {
             of_left.filter(|it| of_right.contains(it)).collect()
         }
         SetExpr::Select(select) => {
-            // The places of those behind a `*` are not known.
+            // The positions of columns after a `*` are unknown.
             let items = select.projection.iter().map_while(expression).enumerate();
             items.filter(|(_, (expr, _))| named(expr).is_some()).map(|(index, _)| index).collect()
         }
@@ -67,7 +67,7 @@ fn show_name(body: &mut SetExpr, index: usize) {
     }
 }
 
-/// Whether rows may be sorted by a column, which PostgreSQL does by its oids.
+/// Returns whether rows may be sorted by a column, which PostgreSQL does by oid.
 fn is_sorted_by(query: &Query, index: usize) -> bool {
     let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &query.order_by else {
         return query.order_by.is_some();
@@ -95,10 +95,10 @@ fn folded(name: &Ident) -> String {
     }
 }
 
-/// Functions that find an object by its name, and those that give its name.
+/// Functions that find an object by name, and their counterparts that return its name.
 const FOUND: &[(&str, &str)] = &[("to_regclass", "regclass_text"), ("to_regtype", "regtype_text")];
 
-/// The name that an oid is shown as.
+/// Returns an expression for the name of the object that an expression identifies.
 fn named(expr: &Expr) -> Option<Expr> {
     match expr {
         Expr::Nested(inner) => named(inner),
@@ -122,12 +122,12 @@ fn named(expr: &Expr) -> Option<Expr> {
     }
 }
 
-/// The last part of a name, without its schema.
+/// Returns the unqualified name.
 pub(super) fn last_part(name: &ObjectName) -> Option<&str> {
     name.0.last().and_then(ObjectNamePart::as_ident).map(|it| it.value.as_str())
 }
 
-/// Call of a function.
+/// Returns a call of a function.
 pub(super) fn called(name: &str, arguments: Vec<Expr>) -> Expr {
     let arguments = arguments.into_iter();
     let list = FunctionArgumentList {

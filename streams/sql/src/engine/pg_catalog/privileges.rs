@@ -1,12 +1,11 @@
-//! Answers of `has_table_privilege` and its like: the access lists of topics.
+//! `has_table_privilege` and similar functions, based on the access lists of topics.
 
 use access::Operation;
 
 use super::relations::Relation;
 use super::viewer::Viewer;
 
-/// Returns whether the client has one of the privileges, which have commas between them, on a
-/// table.
+/// Returns whether the client has one of the comma-separated privileges on a table.
 pub(super) fn has(viewer: &Viewer, relation: &Relation, privileges: &str) -> bool {
     let mut wanted = privileges.split(',').map(|it| it.trim().to_ascii_uppercase());
     wanted.any(|privilege| {

@@ -1,4 +1,4 @@
-//! The tables that there are: those of topics, and those of the system.
+//! Catalogue of relations: tables of topics and system tables.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,38 +13,39 @@ use super::definitions::{Definition, INFORMATION_SCHEMA, PG_CATALOG};
 use super::viewer::{Viewer, number_of};
 use crate::typed::{MaterializedView, TypedTable};
 
-/// Below it are the oids of what PostgreSQL itself brings.
+/// First oid for user objects. Smaller ones are reserved for PostgreSQL's own objects.
 const FIRST_OID: u32 = 16_384;
 
 /// Each topic has a block of oids, one for each of its tables.
 const BLOCK_OIDS: u32 = 8;
 const BLOCK_COUNT: u32 = 1 << 27;
 
-/// Oids of the schemas: the first two are PostgreSQL's.
+/// Oids of the schemas. The first two are PostgreSQL's.
 pub(super) const NAMESPACES: [(u32, &str); 3] =
     [(11, PG_CATALOG), (2200, SCHEMA), (13_000, INFORMATION_SCHEMA)];
 
-/// A table, as the catalogue lists it.
+/// A table as listed in the catalogue.
 pub(super) struct Relation {
     pub(super) oid: u32,
     pub(super) schema_name: &'static str,
     pub(super) name: String,
-    /// `r` for a table, `m` for a materialized view, `v` for what else cannot be inserted into.
+    /// `r` for a table, `m` for a materialized view, `v` for any other that does not accept
+    /// inserts.
     pub(super) kind: &'static str,
-    /// The topic that it shows; `None` for those of the system.
+    /// Topic of the table; `None` for system tables.
     pub(super) topic: Option<Arc<str>>,
     pub(super) columns: SchemaRef,
-    /// Query by which a view of a topic selects, as far as SQL can say it.
+    /// Defining query of a topic's view, as far as SQL can express it.
     pub(super) query: Option<String>,
 }
 
 impl Relation {
-    /// Returns whether it counts as what holds its records: others show them too.
+    /// Returns whether it is the topic's primary table, to which the storage is attributed.
     pub(super) fn is_stored(&self) -> bool {
         matches!(self.kind, "r" | "m")
     }
 
-    /// Its records, as far as offsets tell, and their bytes in the log.
+    /// Returns the approximate number of records, by offsets, and their bytes in the log.
     pub(super) fn size(&self, viewer: &Viewer) -> (i64, i64) {
         let Some(topic) = self.topic.as_ref().and_then(|name| viewer.host.topic(name)) else {
             return (0, 0);
@@ -62,11 +63,11 @@ impl Relation {
     }
 }
 
-/// All tables that the client may see.
+/// Returns all tables that the client is authorized to see.
 pub(super) fn relations(viewer: &Viewer) -> Vec<Relation> {
     let mut found: Vec<Relation> = Definition::all()
         .iter()
-        // Those without are functions.
+        // Entries without an oid are functions.
         .filter(|it| it.oid > 0)
         .map(|it| Relation {
             oid: it.oid,
@@ -99,7 +100,7 @@ pub(super) fn relations(viewer: &Viewer) -> Vec<Relation> {
     found
 }
 
-/// The tables of a topic.
+/// Adds the tables of a topic.
 fn add_topic(viewer: &Viewer, (name, first_oid): (&Arc<str>, u32), found: &mut Vec<Relation>) {
     let records = schema_of(&LogColumn::ALL, Form::Text);
     let mut add = |(number, suffix, kind): (u32, &str, &'static str), columns, query| {
@@ -135,14 +136,14 @@ fn add_topic(viewer: &Viewer, (name, first_oid): (&Arc<str>, u32), found: &mut V
     }
 }
 
-/// Of a typed table: above those of topics. Its name decides it.
+/// Returns the oid of a typed table, derived from its name, above those of topics.
 fn typed_oid(name: &str) -> u32 {
     const FIRST: u32 = 3 << 30;
     FIRST + number_of(name.as_bytes()) % (1 << 30)
 }
 
-/// Of each topic its name and its first oid, which its id decides; where two would have the same,
-/// one of them takes the next block.
+/// Returns the name and first oid of each topic. The oid is derived from the topic's id. On a
+/// collision, one of the topics takes the next block.
 fn topic_oids(viewer: &Viewer) -> Vec<(Arc<str>, u32)> {
     let names = viewer.host.topic_names();
     let mut topics: Vec<_> =
@@ -159,7 +160,7 @@ fn topic_oids(viewer: &Viewer) -> Vec<(Arc<str>, u32)> {
     oids.collect()
 }
 
-/// The table that a name is of, with or without its schema, in quotes or not.
+/// Finds a table by its name, qualified or not, quoted or not.
 pub(super) fn find<'a>(relations: &'a [Relation], name: &str) -> Option<&'a Relation> {
     let parts = parts_of(name);
     let (schema, name) = match parts.as_slice() {
@@ -170,7 +171,7 @@ pub(super) fn find<'a>(relations: &'a [Relation], name: &str) -> Option<&'a Rela
     relations.iter().find(|it| it.name == *name && schema.is_none_or(|s| s == it.schema_name))
 }
 
-/// The parts of a name: letters that are not quoted are small ones.
+/// Splits a name into its parts. Unquoted parts are folded to lower case.
 pub(super) fn parts_of(name: &str) -> Vec<String> {
     let (mut parts, mut part, mut is_quoted) = (Vec::new(), String::new(), false);
     let mut letters = name.trim().chars().peekable();
@@ -190,7 +191,7 @@ pub(super) fn parts_of(name: &str) -> Vec<String> {
     parts
 }
 
-/// A name as SQL writes it: in quotes where it needs them.
+/// Quotes an identifier if necessary.
 pub(super) fn quoted(name: &str) -> String {
     let mut bytes = name.bytes();
     let is_plain = bytes.next().is_some_and(|it| it.is_ascii_lowercase() || it == b'_')

@@ -1,8 +1,7 @@
-//! PostgreSQL's way of asking its catalogue becomes the engine's, statement by statement, before
-//! names are looked up.
+//! Rewrites PostgreSQL's catalogue queries for the engine, before names are resolved.
 //!
-//! What reads a table that is always empty has no rows: the rest of it is never planned. Most of
-//! what clients ask about (indexes, constraints, inheritance, policies) is of that kind.
+//! A query over a table that is always empty is replaced by one without rows, and is not planned
+//! further. Most catalogue queries (indexes, constraints, policies) are of this kind.
 
 use std::ops::ControlFlow;
 
@@ -37,13 +36,13 @@ const AGGREGATES: &[&str] = &[
     "sum",
 ];
 
-/// Columns of lists that are NULL in all rows of the tables that have some.
+/// Array columns that are NULL in all rows of tables that have rows.
 const ALWAYS_NULL: &[&str] = &["reloptions", "attoptions", "datacl", "nspacl", "relacl"];
 
-/// Collations that order texts as the engine does, or as nobody cares.
+/// Collations that match the engine's order, or whose order is irrelevant.
 const COLLATIONS: &[&str] = &["C", "POSIX", "default", "ucs_basic"];
 
-/// Rewrites a statement in its place.
+/// Rewrites a statement in place.
 pub(crate) fn rewrite(statement: &mut Statement) {
     if let Statement::Query(query) = statement {
         show_names(query);
@@ -76,7 +75,7 @@ impl VisitorMut for Rewriter {
     }
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
-        // It may name what is gone.
+        // ORDER BY may refer to removed columns.
         if matches!(&*query.body, SetExpr::Select(_)) && is_empty(&query.body) {
             query.order_by = None;
         }
@@ -88,7 +87,7 @@ impl VisitorMut for Rewriter {
             && args.is_some()
         {
             unqualify(name);
-            // The one function of the catalogue that gives rows, and is asked for.
+            // The only table function of the catalogue that clients use.
             if name.to_string() == "pg_get_keywords" {
                 *args = None;
             }
@@ -100,7 +99,7 @@ impl VisitorMut for Rewriter {
         let (Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }) = &*expr else {
             return ControlFlow::Continue(());
         };
-        // Below, a subquery stands for one value.
+        // Before the rewrite of subqueries, which treats them as scalar.
         if matches!(right.as_ref(), Expr::Subquery(query) if is_empty(&query.body)) {
             *expr = truth(matches!(expr, Expr::AllOp { .. }));
         }
@@ -156,7 +155,7 @@ fn take(expr: &mut Expr) -> Expr {
     std::mem::replace(expr, null())
 }
 
-/// Takes the schema of the system away from a name.
+/// Removes the system schema from a qualified name.
 fn unqualify(name: &mut ObjectName) {
     let schema = name.0.first().and_then(ObjectNamePart::as_ident);
     let is_of_system = schema.is_some_and(|it| {
@@ -168,7 +167,7 @@ fn unqualify(name: &mut ObjectName) {
     }
 }
 
-/// `OPERATOR(pg_catalog.~)` is `~`.
+/// Resolves qualified operators: `OPERATOR(pg_catalog.~)` is `~`.
 fn operator(parts: &[String]) -> Option<BinaryOperator> {
     let [.., sign] = parts else { return None };
     Some(match sign.as_str() {
@@ -191,7 +190,7 @@ fn operator(parts: &[String]) -> Option<BinaryOperator> {
     })
 }
 
-/// The function that a word without brackets calls.
+/// Returns the function that a keyword without parentheses calls.
 fn word(name: &Ident) -> Option<&'static str> {
     match name.quote_style {
         None if name.value.eq_ignore_ascii_case("current_schema") => Some("current_schema"),
@@ -200,7 +199,7 @@ fn word(name: &Ident) -> Option<&'static str> {
     }
 }
 
-/// Whether the column would have another name once the expression is rewritten.
+/// Returns whether the rewrite would change the name of the expression's column.
 fn is_of_catalog(expr: &Expr) -> bool {
     match expr {
         Expr::Function(function) => {
@@ -219,7 +218,7 @@ fn is_of_catalog(expr: &Expr) -> bool {
     }
 }
 
-/// The argument of a function, if it is the index's and an expression.
+/// Returns an unnamed argument of a function.
 fn argument(function: &Function, index: usize) -> Option<&Expr> {
     let FunctionArguments::List(list) = &function.args else { return None };
     match list.args.get(index)? {
@@ -256,7 +255,7 @@ fn texts(values: impl Iterator<Item = String>) -> Expr {
     Expr::Array(Array { elem: values.collect(), named: true })
 }
 
-/// Of a query without rows.
+/// Returns an empty text array, for ARRAY of a query without rows.
 fn empty_array() -> Expr {
     Expr::Cast {
         kind: CastKind::DoubleColon,
@@ -274,8 +273,8 @@ fn single_column(select: &mut Select) -> Option<&mut Expr> {
     }
 }
 
-/// A subquery for one value. The engine wants to see that it has one row: what looks something up
-/// in the catalogue has, and its greatest value is that value.
+/// Rewrites a scalar subquery. The engine requires a guarantee of a single row, so a catalogue
+/// lookup is wrapped in `max`.
 fn subquery(query: &mut Query) -> Option<Expr> {
     if is_empty(&query.body) {
         return Some(null());
@@ -293,14 +292,15 @@ fn subquery(query: &mut Query) -> Option<Expr> {
         let argument = take(expr);
         *expr = called("max", vec![argument]);
         if let Expr::Function(call) = expr {
-            // The one row may have a boolean, of which there is no `max` for a client.
+            // Marks the call, because the single value may be a boolean, for which clients have no
+            // `max`.
             call.filter = Some(Box::new(truth(true)));
         }
     }
     None
 }
 
-/// Types of the system's schema by their own names.
+/// Removes the system schema from a type's name.
 fn plain_type(data_type: &mut DataType) {
     let DataType::Custom(name, _) = data_type else { return };
     if name.0.len() < 2 {
@@ -314,7 +314,8 @@ fn plain_type(data_type: &mut DataType) {
     }
 }
 
-/// Whether it is `'r'` or the like: the same text as one letter and as text.
+/// Returns whether an expression is a literal such as `'r'`, which is the same as `"char"` and as
+/// text.
 fn is_letter(expr: &Expr) -> bool {
     let Expr::Value(value) = expr else { return false };
     match &value.value {
@@ -324,7 +325,7 @@ fn is_letter(expr: &Expr) -> bool {
     }
 }
 
-/// Columns of one letter are texts here: a letter that is cast to their type, `"char"`, is one too.
+/// `"char"` columns are text in this server, so casts of single letters to it become casts to text.
 fn plain_letter(expr: &Expr, data_type: &mut DataType) {
     let is_type = |it: &DataType| match it {
         DataType::Custom(name, _) => name.to_string() == "\"char\"",
@@ -342,7 +343,7 @@ fn plain_letter(expr: &Expr, data_type: &mut DataType) {
     }
 }
 
-/// `'t'::char`, where it is compared, is that letter.
+/// Replaces a cast such as `'t'::char` in a comparison by a cast to text.
 fn compared_letter(operand: &mut Expr) {
     if let Expr::Cast { expr, data_type, .. } = operand
         && matches!(data_type, DataType::Char(None) | DataType::Character(None))
@@ -352,7 +353,7 @@ fn compared_letter(operand: &mut Expr) {
     }
 }
 
-/// What a cast becomes that the engine does not know.
+/// Rewrites a cast that the engine does not support.
 fn converted(expr: &mut Box<Expr>, data_type: &DataType) -> Option<Expr> {
     let type_name = data_type.to_string().to_ascii_lowercase();
     if let DataType::Array(ArrayElemTypeDef::SquareBracket(inner, _)) = data_type
@@ -361,7 +362,7 @@ fn converted(expr: &mut Box<Expr>, data_type: &DataType) -> Option<Expr> {
     {
         return array_literal(text, inner);
     }
-    // A name of a name: `'orders'::regclass::text`, `oid::regclass::oid`.
+    // Cast of a cast: `'orders'::regclass::text`, `oid::regclass::oid`.
     let wanted = match type_name.as_str() {
         "text" | "varchar" | "name" => Some("text"),
         "oid" => Some("oid"),
@@ -388,7 +389,7 @@ fn converted(expr: &mut Box<Expr>, data_type: &DataType) -> Option<Expr> {
     Some(called(&format!("{type_name}_{form}"), vec![take(expr)]))
 }
 
-/// `'{a,b}'::text[]`.
+/// Converts an array literal such as `'{a,b}'::text[]`.
 fn array_literal(text: &str, inner: &DataType) -> Option<Expr> {
     let inside = text.trim().strip_prefix('{')?.strip_suffix('}')?;
     if inside.contains(['{', '"', '\\']) {
@@ -418,7 +419,7 @@ fn array_literal(text: &str, inner: &DataType) -> Option<Expr> {
     if !elem.is_empty() {
         return Some(Expr::Array(Array { elem, named: true }));
     }
-    // Of no element its type is known by the cast alone.
+    // An empty array's type is known only from a cast.
     let element = Box::new(inner.clone());
     Some(Expr::Cast {
         kind: CastKind::DoubleColon,
@@ -440,7 +441,7 @@ fn system_table(factor: &TableFactor) -> Option<&'static Definition> {
     }
 }
 
-/// Whether what is selected from has no rows, ever.
+/// Returns whether a FROM item never has rows.
 fn is_without_rows(from: &TableWithJoins) -> bool {
     let mut is_none = is_factor_without_rows(&from.relation);
     for join in &from.joins {
@@ -468,14 +469,14 @@ fn is_factor_without_rows(factor: &TableFactor) -> bool {
             });
             column.is_some_and(|it| ALWAYS_NULL.contains(&it.value.as_str()))
         }
-        // Who asks for functions alone is told of none.
+        // Queries over `pg_proc` alone get no rows.
         factor => {
             system_table(factor).is_some_and(|it| it.name == "pg_proc" || rows_of(it).is_none())
         }
     }
 }
 
-/// Whether it is what [`empty`] makes, or made of that.
+/// Returns whether a query is a result of [`empty`], or composed of such.
 fn is_empty(body: &SetExpr) -> bool {
     match body {
         SetExpr::Select(select) => {
@@ -491,7 +492,7 @@ fn is_empty(body: &SetExpr) -> bool {
     }
 }
 
-/// Makes a selection from what has no rows one that only says so, with the same columns.
+/// Replaces a SELECT from tables without rows by one with the same columns and no rows.
 fn empty(select: &mut Select) {
     let is_grouped =
         matches!(&select.group_by, GroupByExpr::Expressions(list, _) if !list.is_empty());
@@ -505,7 +506,7 @@ fn empty(select: &mut Select) {
             SelectItem::ExprWithAlias { alias, .. } => alias.value.clone(),
             _ => return,
         };
-        // The engine tells columns apart by their names.
+        // The engine distinguishes columns by name.
         let count = names.iter().filter(|it| it.starts_with(&name)).count();
         names.push(if count > 0 { format!("{name} {count}") } else { name });
     }
@@ -521,9 +522,9 @@ fn empty(select: &mut Select) {
     select.named_window = Vec::new();
 }
 
-/// Whether the rows of a selection become one, or groups.
+/// Returns whether a SELECT aggregates its rows.
 fn has_aggregate(select: &Select) -> bool {
-    /// Looks at expressions, and not into subqueries.
+    /// Searches expressions without descending into subqueries.
     struct Finder;
 
     impl VisitorMut for Finder {

@@ -1,4 +1,4 @@
-//! The rows of tables of the system.
+//! Rows of system tables.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,17 +14,17 @@ use super::types::{TYPES, sql_name};
 use super::viewer::{StatementTotals, Viewer, number_of};
 use crate::wire::PgType;
 
-/// Whom all tables belong to.
+/// Owner of all tables.
 pub(super) const OWNER: &str = "memlane";
 pub(super) const OWNER_OID: u32 = 10;
 const DATABASE_OID: u32 = 5;
 const UTF8: i32 = 6;
 const ARRAY_RECEIVE_OID: u32 = 2400;
 
-/// Oids of users, which are made of their names.
+/// Range of user oids, which are derived from names.
 const USER_OIDS: std::ops::Range<u32> = 1 << 30..1 << 31;
 
-/// Function that makes the rows of a table; `None` for one that is always empty.
+/// Returns the function that generates the rows of a table, or `None` if the table is always empty.
 pub(super) fn rows_of(definition: &Definition) -> Option<fn(&Viewer) -> Vec<Row>> {
     let rows: fn(&Viewer) -> Vec<Row> = match (definition.schema_name, definition.name) {
         (INFORMATION_SCHEMA, "columns") => columns,
@@ -85,7 +85,7 @@ pub(super) fn role_oid(name: &str) -> u32 {
     }
 }
 
-/// The oid of a schema.
+/// Returns the oid of a schema.
 pub(super) fn namespace_oid(name: &str) -> Option<u32> {
     NAMESPACES.iter().find(|it| it.1 == name).map(|it| it.0)
 }
@@ -150,7 +150,7 @@ fn table_privileges(viewer: &Viewer) -> Vec<Row> {
     rows
 }
 
-/// Each column with its table and its number, from 1.
+/// Generates a row for each column of each table, with column numbers from 1.
 fn all_columns(viewer: &Viewer, row: impl Fn(&Relation, &Field, usize) -> Row) -> Vec<Row> {
     let relations = relations(viewer);
     let rows = relations.iter().flat_map(|relation| {
@@ -229,7 +229,7 @@ fn attributes(viewer: &Viewer) -> Vec<Row> {
 fn classes(viewer: &Viewer) -> Vec<Row> {
     let row = |it: &Relation| {
         let (records, bytes) = it.size(viewer);
-        // As PostgreSQL counts.
+        // PostgreSQL's page size.
         let pages = bytes.div_euclid(8_192).min(i64::from(i32::MAX));
         vec![
             ("oid", oid(it.oid)),
@@ -247,7 +247,7 @@ fn classes(viewer: &Viewer) -> Vec<Row> {
     relations(viewer).iter().map(row).collect()
 }
 
-/// The function by which clients tell types of arrays.
+/// Function by which clients recognize array types.
 fn procedures(_: &Viewer) -> Vec<Row> {
     vec![vec![
         ("oid", oid(ARRAY_RECEIVE_OID)),
@@ -360,7 +360,7 @@ fn statements(viewer: &Viewer) -> Vec<Row> {
     viewer.statements().into_iter().map(row).collect()
 }
 
-/// Those that are of topics.
+/// Returns the tables of topics.
 fn of_topics(viewer: &Viewer) -> Vec<Relation> {
     relations(viewer).into_iter().filter(|it| it.topic.is_some()).collect()
 }

@@ -1,4 +1,4 @@
-//! Tables of the system, as the engine sees them.
+//! System tables as table providers of the engine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::definitions::Definition;
 use super::rows::rows_of;
 use super::viewer::Viewer;
 
-/// One of the two schemas of the system, for one client.
+/// A system schema, for one client.
 #[derive(Debug)]
 pub(crate) struct SystemSchema {
     tables: BTreeMap<&'static str, Arc<SystemTable>>,
@@ -50,7 +50,7 @@ impl SchemaProvider for SystemSchema {
     }
 }
 
-/// A table whose rows are made when it is read.
+/// A table whose rows are generated on each scan.
 #[derive(Debug)]
 struct SystemTable {
     definition: &'static Definition,

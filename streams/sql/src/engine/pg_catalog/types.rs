@@ -1,15 +1,15 @@
-//! Types as the catalogue lists them.
+//! Types in the catalogue.
 
-/// A type of PostgreSQL that values here have, or that clients name.
+/// A type of PostgreSQL that values in this server have, or that clients refer to.
 pub(super) struct Type {
     pub(super) oid: u32,
     pub(super) name: &'static str,
-    /// Bytes; -1 where that varies.
+    /// Size in bytes, or -1 if it varies.
     pub(super) size: i16,
     pub(super) category: &'static str,
-    /// Oid of the type of its arrays; 0 where there is none.
+    /// Oid of the array type, or 0.
     pub(super) array: u32,
-    /// In SQL.
+    /// Name in SQL.
     pub(super) sql_name: &'static str,
 }
 
@@ -58,7 +58,7 @@ pub(super) const TYPES: &[Type] = &[
     base((4089, 4090), "regnamespace", 4, ("N", "regnamespace")),
 ];
 
-/// Name of a type by `format_type`.
+/// Returns the name of a type as in `format_type`.
 pub(super) fn sql_name(oid: u32, modifier: Option<i64>) -> String {
     let suffix = match (oid, modifier.filter(|it| *it >= 4).map(|it| it - 4)) {
         (1700, Some(scaled)) => format!("({},{})", scaled >> 16, scaled & 0xffff),
@@ -75,7 +75,7 @@ pub(super) fn sql_name(oid: u32, modifier: Option<i64>) -> String {
     }
 }
 
-/// The type of this name, in SQL or in the catalogue.
+/// Returns the oid of a type by its name in SQL or in the catalogue.
 pub(super) fn oid_of(name: &str) -> Option<u32> {
     let name = name.trim().to_ascii_lowercase();
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
@@ -83,7 +83,7 @@ pub(super) fn oid_of(name: &str) -> Option<u32> {
         let element = oid_of(element)?;
         return TYPES.iter().find(|it| it.oid == element && it.array > 0).map(|it| it.array);
     }
-    // The words that SQL has for types besides.
+    // Other names for types in SQL.
     let name = match name {
         "int" => "int4",
         "decimal" => "numeric",

@@ -1,4 +1,4 @@
-//! View of one client.
+//! A client's view of the catalogue.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,16 +10,16 @@ use crate::host::{Client, Host};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// The parameter with which a client says that its connection changes nothing.
+/// Parameter that makes transactions of a session read-only by default.
 pub(crate) const READ_ONLY: &str = "default_transaction_read_only";
 
-/// The same of one transaction.
+/// Parameter that makes the current transaction read-only.
 pub(crate) const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
 
-/// The parameter with which a client says whom it asks for. It is said with the login, and stays.
+/// Parameter with the principal that a client acts for. Set at login, and fixed afterwards.
 pub(crate) const ON_BEHALF_OF: &str = "memlane.on_behalf_of";
 
-/// A switch as PostgreSQL writes them; `None`: it is none.
+/// Parses a boolean parameter. Returns `None` if it is invalid.
 pub(crate) fn switch(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "1" | "t" | "y" => Some(true),
@@ -28,17 +28,17 @@ pub(crate) fn switch(value: &str) -> Option<bool> {
     }
 }
 
-/// The connections that there are.
+/// Registry of connections and statement statistics.
 pub(crate) trait Activity: Send + Sync + std::fmt::Debug {
     fn connected(&self) -> Vec<Connected>;
 
-    /// What statements have taken.
+    /// Returns the statistics of statements.
     fn statements(&self) -> Vec<StatementTotals>;
 
-    /// Cancels what a connection runs; `false` where it runs nothing.
+    /// Cancels a connection's statement. Returns `false` if it runs none.
     fn cancel(&self, id: i32) -> bool;
 
-    /// Ends a connection; `false` where there is none.
+    /// Terminates a connection. Returns `false` if it does not exist.
     fn terminate(&self, id: i32) -> bool;
 }
 
@@ -48,19 +48,19 @@ pub(crate) struct Connected {
     pub(crate) id: i32,
     pub(crate) client: Arc<Client>,
     pub(crate) since: SystemTime,
-    /// Statement that it runs, and the time of its start.
+    /// Running statement and its start time.
     pub(crate) running: Option<(String, SystemTime)>,
-    /// That what runs, or what ran last, has sent or taken in.
+    /// Rows sent or received by the running or last statement.
     pub(crate) rows: u64,
 }
 
-/// Resources that all calls of one statement of one user have taken.
+/// Cumulative statistics of one statement of one user.
 #[derive(Clone, Debug)]
 pub(crate) struct StatementTotals {
     pub(crate) principal: Principal,
     pub(crate) on_behalf_of: Option<Principal>,
     pub(crate) id: i64,
-    /// Without constants.
+    /// Normalized, without constants.
     pub(crate) text: String,
     pub(crate) calls: u64,
     pub(crate) rows: u64,
@@ -69,14 +69,14 @@ pub(crate) struct StatementTotals {
     pub(crate) most: Duration,
 }
 
-/// The client of one connection, and where it looks.
+/// The client of one connection, and the data for its catalogue queries.
 pub(crate) struct Viewer {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) client: Arc<Client>,
     pub(crate) activity: Arc<dyn Activity>,
-    /// Number of its connection.
+    /// Id of the connection.
     pub(crate) id: i32,
-    /// What SHOW says of each parameter.
+    /// Values of all parameters, as in SHOW.
     settings: Mutex<BTreeMap<String, String>>,
 }
 
@@ -97,7 +97,7 @@ impl Viewer {
         Self { host, client, activity, id, settings: Mutex::default() }
     }
 
-    /// Takes in what the connection's parameters are now.
+    /// Updates the connection's parameters.
     pub(crate) fn set_settings(&self, settings: BTreeMap<String, String>) {
         *self.settings.lock().expect(NO_PANIC) = settings;
     }
@@ -106,7 +106,7 @@ impl Viewer {
         self.settings.lock().expect(NO_PANIC).clone()
     }
 
-    /// Returns whether the client has said that it only reads.
+    /// Returns whether the transaction is read-only.
     pub(super) fn only_reads(&self) -> bool {
         let settings = self.settings.lock().expect(NO_PANIC);
         settings.get(TRANSACTION_READ_ONLY).is_some_and(|it| switch(it) == Some(true))
@@ -120,8 +120,8 @@ impl Viewer {
         self.host.allows(&self.client, operation, Resource::cluster())
     }
 
-    /// The connections that the client may see: its user's own, or all where it may describe the
-    /// cluster.
+    /// Returns the connections that the client may see: those of its own user, or all if it is
+    /// authorized to describe the cluster.
     pub(super) fn connected(&self) -> Vec<Connected> {
         let sees_all = self.may_with_cluster(Operation::Describe);
         let mut list = self.activity.connected();
@@ -129,7 +129,7 @@ impl Viewer {
         list
     }
 
-    /// Statements of the users whose connections the client may see.
+    /// Returns the statistics of users whose connections the client may see.
     pub(super) fn statements(&self) -> Vec<StatementTotals> {
         let sees_all = self.may_with_cluster(Operation::Describe);
         let mut list = self.activity.statements();
@@ -137,8 +137,8 @@ impl Viewer {
         list
     }
 
-    /// Returns whether the client may end what that connection does; `None` where there is no such
-    /// connection, as far as the client may know.
+    /// Returns whether the client is authorized to cancel or terminate a connection, or `None` if
+    /// no such connection is visible to it.
     pub(super) fn may_end(&self, id: i32) -> Option<bool> {
         let found = self.connected().into_iter().find(|it| it.id == id)?;
         Some(self.is_own(&found.client) || self.may_with_cluster(Operation::Alter))
@@ -148,7 +148,7 @@ impl Viewer {
         self.client.is_own(&client.principal, client.on_behalf_of.as_ref())
     }
 
-    /// The users that the client may know of.
+    /// Returns the users that the client may see.
     pub(super) fn role_names(&self) -> Vec<String> {
         let own = self.client.name().to_owned();
         let mut names = vec![own];
@@ -161,7 +161,7 @@ impl Viewer {
     }
 }
 
-/// A number that bytes always have; most bytes have different ones.
+/// Returns a hash of the bytes, which is stable between versions.
 pub(super) fn number_of(bytes: &[u8]) -> u32 {
     // FNV-1a.
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
