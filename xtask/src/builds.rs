@@ -1,5 +1,4 @@
-//! Programs that are built for the tasks: everything with its tests and lints, and the programs as
-//! they ship.
+//! Builds for the tasks: everything with tests and lints, and the release programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,28 +9,29 @@ use crate::cargo::{self, Executable, ExecutableKind};
 use crate::house::House;
 use crate::suites::SkipPolicy;
 
-/// All programs, libraries, examples and tests, with the same features: most are compiled once.
+/// Arguments that build all programs, libraries, examples and tests with the same features, so that
+/// most crates are compiled once.
 const ALL: &[&str] = &["build", "--workspace", "--all-targets"];
 
-/// The feature with which every store to a region can end the process's life. No crate asks for
-/// it, so that no program has it: what needs it is linted and built by these calls.
+/// Feature with which every store to a region can be a crash point. No crate enables it, so no
+/// program contains it: code that needs it is linted and built by these calls.
 const CRASH_POINTS: &str = "volumes/crash-points";
 const CRASH_TESTS: &[&str] =
     &["test", "--workspace", "--features", CRASH_POINTS, "--test", "crash", "--no-run"];
 
-/// Programs are told by it what they are built of, for the records that they write.
+/// Variable with the commit, which programs write into their records.
 const COMMIT_VARIABLE: &str = "MEMLANE_COMMIT";
 
-/// The integration tests of this name explore interleavings and need their own build.
+/// Name of integration tests that explore interleavings and need a separate build.
 const LOOM_TARGET: &str = "loom";
 
-/// Everything of one build.
+/// Executables of one build.
 pub(crate) struct Built {
     pub programs: Vec<Executable>,
     pub suites: Vec<Executable>,
 }
 
-/// Lints all targets, without making code of them.
+/// Lints all targets, without code generation.
 pub(crate) fn lint(root: &Path) -> Result<()> {
     if has_clippy()? {
         let what = ["clippy", "--workspace", "--all-targets", "--features", CRASH_POINTS];
@@ -40,7 +40,7 @@ pub(crate) fn lint(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks the format of all sources.
+/// Checks the formatting of all sources.
 pub(crate) fn format(root: &Path) -> Result<()> {
     match is_there("fmt", "rustfmt")? {
         true => cargo::run(root, &["fmt", "--all", "--check"]),
@@ -48,22 +48,22 @@ pub(crate) fn format(root: &Path) -> Result<()> {
     }
 }
 
-/// All unit tests.
+/// Builds all unit tests.
 pub(crate) fn unit_tests(root: &Path) -> Result<Vec<Executable>> {
     linted(root, &["test", "--workspace", "--no-run", "--lib", "--bins"])
 }
 
-/// The programs of these names, with the features that everything has.
+/// Builds the programs of these names, with the same features as everything.
 pub(crate) fn programs(root: &Path, names: &[&str]) -> Result<Vec<Executable>> {
     let names = names.iter().flat_map(|name| ["--bin", name]);
     let build: Vec<_> = ["build", "--workspace"].into_iter().chain(names).collect();
     linted(root, &build)
 }
 
-/// A compilation at the root with these arguments of cargo.
+/// A compilation at the root with these arguments for cargo.
 pub(crate) type Compile = fn(&Path, &[&str]) -> Result<Vec<Executable>>;
 
-/// All programs and all suites but those of loom.
+/// Builds all programs, and all suites but those of loom.
 pub(crate) fn everything(root: &Path, compile: Compile) -> Result<Built> {
     let (programs, mut suites): (Vec<_>, Vec<_>) = compile(root, ALL)?
         .into_iter()
@@ -73,7 +73,7 @@ pub(crate) fn everything(root: &Path, compile: Compile) -> Result<Built> {
     Ok(Built { programs, suites })
 }
 
-/// The suites that explore interleavings.
+/// Builds the suites that explore interleavings.
 pub(crate) fn loom_suites(root: &Path) -> Result<Vec<Executable>> {
     let house = House::read(root)?;
     let packages = house.packages.iter().filter(|package| {
@@ -92,7 +92,7 @@ pub(crate) fn loom_suites(root: &Path) -> Result<Vec<Executable>> {
     Ok(suites)
 }
 
-/// Programs as they ship, of these packages.
+/// Builds the release programs of these packages.
 pub(crate) fn shipped(
     root: &Path,
     packages: &[&str],
@@ -109,15 +109,15 @@ pub(crate) fn shipped(
     cargo::build(root, &build, named.as_slice())
 }
 
-/// Features of the packages that are built.
+/// Features of the built packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Features {
     Default,
-    /// A broker without SQL.
+    /// No default features: a broker without SQL.
     None,
 }
 
-/// Where one of the programs is.
+/// Returns the path of one of the programs.
 pub(crate) fn path_of<'a>(programs: &'a [Executable], name: &str) -> Result<&'a PathBuf> {
     let mut paths = programs.iter().map(|program| &program.path);
     paths
@@ -125,7 +125,7 @@ pub(crate) fn path_of<'a>(programs: &'a [Executable], name: &str) -> Result<&'a 
         .with_context(|| format!("the build made no {name}"))
 }
 
-/// Compiles with lints, where the toolchain has them: a warning is an error.
+/// Compiles with lints, if the toolchain has them. A warning is an error.
 pub(crate) fn linted(root: &Path, arguments: &[&str]) -> Result<Vec<Executable>> {
     match has_clippy()? {
         true => cargo::build_linted(root, arguments),
@@ -142,7 +142,7 @@ fn has_clippy() -> Result<bool> {
     is_there("clippy", "clippy")
 }
 
-/// Whether the toolchain has a subcommand. Where everything is to be checked it must.
+/// Returns whether the toolchain has a subcommand. In CI it is an error if it does not.
 fn is_there(subcommand: &str, component: &str) -> Result<bool> {
     if cargo::has(subcommand) {
         return Ok(true);
@@ -153,7 +153,7 @@ fn is_there(subcommand: &str, component: &str) -> Result<bool> {
     Ok(false)
 }
 
-/// The revision that is built, and whether something was changed since.
+/// Returns the built revision, with a mark for uncommitted changes.
 pub(crate) fn commit(root: &Path) -> Option<String> {
     let asked = ["describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"];
     let answer = Command::new("git").args(asked).current_dir(root).output().ok()?;

@@ -1,4 +1,4 @@
-//! Cargo as this crate uses it: builds that tell which executables they made.
+//! Runs cargo, and lists the executables of builds.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,9 +11,9 @@ use serde::Deserialize;
 pub(crate) enum ExecutableKind {
     /// A program of the product.
     Program,
-    /// The unit tests inside a library or program.
+    /// Unit tests inside a library or program.
     UnitTests,
-    /// A file of a crate's `tests/`.
+    /// Integration tests in a crate's `tests/`.
     IntegrationTests,
 }
 
@@ -24,11 +24,11 @@ pub(crate) struct Executable {
     /// Name of the suite: `crate/lib`, `crate/bin-program`, `crate/file-of-tests`.
     pub name: String,
     pub path: PathBuf,
-    /// The folder of its crate.
+    /// Folder of its crate.
     pub folder: PathBuf,
 }
 
-/// As `cargo clippy` has crates of the workspace compiled, but for warnings: each is an error.
+/// Environment with which `cargo clippy` compiles crates of the workspace, with warnings as errors.
 const LINTED: &[(&str, &str)] =
     &[("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-Dwarnings")];
 
@@ -52,14 +52,14 @@ struct Profile {
     test: bool,
 }
 
-/// Runs cargo at the root with `arguments`; its messages are shown.
+/// Runs cargo at the root with `arguments` and shows its messages.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     let status = command(root, arguments).status().context("cannot run cargo")?;
     ensure!(status.success(), "cargo {} failed", arguments.join(" "));
     Ok(())
 }
 
-/// Builds with `arguments` and lists the executables that came out, by name.
+/// Builds with `arguments` and returns the resulting executables, by name.
 pub(crate) fn build(
     root: &Path,
     arguments: &[&str],
@@ -78,8 +78,8 @@ pub(crate) fn build(
     Ok(executables)
 }
 
-/// The same, with clippy's lints in the compilation itself: nothing is compiled for them alone.
-/// Where a lint fails, so does the build.
+/// Builds like [`build`], with clippy's lints in the compilation itself, so that nothing is
+/// compiled only for them. A failing lint fails the build.
 pub(crate) fn build_linted(root: &Path, arguments: &[&str]) -> Result<Vec<Executable>> {
     build(root, arguments, LINTED)
 }
@@ -94,9 +94,9 @@ pub(crate) fn has(subcommand: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Cargo without the variables by which `cargo run` describes this program to itself: build
-/// scripts that watch them (`ring`'s) would have all behind them compiled again whenever cargo is
-/// called by hand in between.
+/// Returns a cargo command without the variables with which `cargo run` describes this program:
+/// build scripts that watch them (`ring`'s) would cause recompilations whenever cargo is called
+/// directly in between.
 fn command(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root);

@@ -1,10 +1,9 @@
-//! Debian packages of the programs, made by dpkg-deb from what was built.
+//! Debian packages of the programs, made by dpkg-deb from built programs.
 //!
-//! Six of them: the daemon with its command line, the C library, the console, virtual machines,
-//! volumes of Kubernetes, and the broker.
-//! Programs are stripped; what debuggers want of them is in a package beside each, NAME-dbgsym.
-//! Their scripts lie in `xtask/deb`; manual pages and completions are what the programs themselves
-//! print.
+//! There are six: the daemon with its command line, the C library, the console, virtual machines,
+//! Kubernetes volumes, and the broker. Programs are stripped. Their debug symbols are in a package
+//! beside each, NAME-dbgsym. Maintainer scripts are in `xtask/deb`. Manual pages and completions
+//! are printed by the programs themselves.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -14,21 +13,21 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A package and what is in it.
+/// A package and its contents.
 struct Package {
     name: &'static str,
     summary: &'static str,
-    /// Beside the C library.
+    /// Dependencies besides the C library.
     depends: &'static str,
-    /// It serves without them, and does little then.
+    /// Recommended packages, without which it starts but does little.
     recommends: &'static str,
     programs: &'static [&'static str],
     libraries: &'static [&'static str],
-    /// From the folder of the repository.
+    /// Unit files, by their paths in the repository.
     units: &'static [&'static str],
-    /// Become files of /etc/memlane.
+    /// Settings, installed in /etc/memlane.
     settings: &'static [&'static str],
-    /// Other files of the repository, and where they go.
+    /// Other files of the repository, with their installation folders.
     files: &'static [(&'static str, &'static str)],
 }
 
@@ -106,38 +105,38 @@ const PACKAGES: &[Package] = &[
 
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// What the units of the repository name, and where packages put programs.
+/// Folder of programs in the unit files of the repository, and in packages.
 const PLACE_BY_HAND: &str = "/usr/local/bin/";
 const PLACE: &str = "/usr/bin/";
 
-/// Shells, with the file of a program's completions.
+/// Shells, with the path of a program's completions.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/PROGRAM"),
     ("zsh", "usr/share/zsh/vendor-completions/_PROGRAM"),
     ("fish", "usr/share/fish/vendor_completions.d/PROGRAM.fish"),
 ];
 
-/// Programs that print completions, with the word that asks for them.
+/// Programs that print completions, with the argument that requests them.
 const COMPLETED: [(&str, &str); 2] =
     [("memlane", "completions"), ("memlane-console", "--completions")];
 
-/// Where the scripts, descriptions and documents of packages lie.
+/// Folder of maintainer scripts, descriptions and documents of packages.
 const FOLDER: &str = "xtask/deb";
 
-/// By Debian's custom these variables say who makes packages, and is written to about them.
+/// Variables that, by Debian's convention, name the maintainer of packages.
 const MAINTAINER_VARIABLES: [&str; 2] = ["DEBFULLNAME", "DEBEMAIL"];
 const MAINTAINER: [&str; 2] = ["Memlane", "memlane@example.org"];
 
-/// The program that has a page in it, which a build without Node.js lacks.
+/// Program that contains a page, which a build without Node.js lacks.
 const CONSOLE: &str = "memlane-console";
 
-/// Where debuggers look for what was stripped of the programs of packages.
+/// Folder in which debuggers search for the debug symbols of packaged programs.
 const DEBUG_FOLDER: &str = "usr/lib/debug/usr/bin";
 
-/// The C library of Debian 12, on which packages are made.
+/// C library of Debian 12, on which packages are built.
 const C_LIBRARY: &str = "libc6 (>= 2.36), libgcc-s1";
 
-/// Makes all packages of the programs in `programs` into `made`, with this version.
+/// Builds all packages of the programs in `programs` into `made`, with this version.
 pub(crate) fn make(
     root: &Path,
     programs: &Path,
@@ -157,7 +156,8 @@ pub(crate) fn make(
     Ok(packages)
 }
 
-/// Packages that hold a file of one name cannot be installed beside each other.
+/// Checks that no two packages contain a file of the same name, because they could not be installed
+/// together.
 fn share_no_file(packages: &[PathBuf]) -> Result<()> {
     let mut owners = BTreeMap::new();
     for package in packages {
@@ -172,7 +172,7 @@ fn share_no_file(packages: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// The version of the workspace.
+/// Returns the version of the workspace.
 pub(crate) fn version(root: &Path) -> Result<String> {
     let manifest = fs::read_to_string(root.join("Cargo.toml")).context("no manifest")?;
     let line = manifest.lines().find_map(|line| line.strip_prefix("version = "));
@@ -208,7 +208,7 @@ fn build(
     }
     for unit in package.units {
         let text = read(&root.join(unit))?;
-        // Comments in front are for those who install by hand.
+        // Leading comments are for manual installation.
         let text: Vec<_> = text.lines().skip_while(|line| line.starts_with('#')).collect();
         let text = text.join("\n").trim_start().replace(PLACE_BY_HAND, PLACE);
         let path = tree.join("usr/lib/systemd/system").join(file_name(unit)?);
@@ -239,14 +239,14 @@ fn build_debug(package: &Package, made: &Path, version: &str) -> Result<PathBuf>
         package.name
     );
     write(&tree.join("DEBIAN/control"), &text, 0o644)?;
-    // Its documents are those of the package that it depends on.
+    // It shares the documents of the package that it depends on.
     let documents = tree.join("usr/share/doc");
     fs::create_dir_all(&documents)?;
     symlink(package.name, documents.join(&name)).context("cannot link documents")?;
     pack(&tree, &name, made, version)
 }
 
-/// Makes a package of a tree, which is removed.
+/// Builds a package from a tree, and removes the tree.
 fn pack(tree: &Path, name: &str, made: &Path, version: &str) -> Result<PathBuf> {
     let deb = made.join(format!("{name}_{version}_{}.deb", architecture()?));
     let mut packing = Command::new("dpkg-deb");
@@ -255,7 +255,7 @@ fn pack(tree: &Path, name: &str, made: &Path, version: &str) -> Result<PathBuf> 
     Ok(deb)
 }
 
-/// Packs the same again into `made`, as if it were of another version.
+/// Packs the same contents again into `made`, with another version.
 pub(crate) fn pack_again(package: &Path, made: &Path, versions: (&str, &str)) -> Result<()> {
     let tree = made.join("again.tree");
     printed(Command::new("dpkg-deb").arg("--raw-extract").args([package, &tree]))?;
@@ -271,7 +271,7 @@ fn debug_package(package: &Package) -> String {
     format!("{}-dbgsym", package.name)
 }
 
-/// The folder that a package is packed from, with nothing in it.
+/// Creates the empty folder from which a package is built.
 fn empty_tree(made: &Path, name: &str) -> Result<PathBuf> {
     let tree = made.join(format!("{name}.tree"));
     if tree.exists() {
@@ -281,7 +281,7 @@ fn empty_tree(made: &Path, name: &str) -> Result<PathBuf> {
     Ok(tree)
 }
 
-/// Manual pages, completions and the licence.
+/// Installs manual pages, completions and the licence.
 fn document(package: &Package, root: &Path, tree: &Path) -> Result<()> {
     let manual = tree.join("usr/share/man");
     for name in package.programs {
@@ -306,13 +306,14 @@ fn document(package: &Package, root: &Path, tree: &Path) -> Result<()> {
     printed(Command::new("gzip").args(["-9", "-n"]).arg(documents.join("changelog"))).map(drop)
 }
 
-/// Who is written to about the packages.
+/// Returns the maintainer of the packages.
 fn maintainer() -> String {
     let said = |at: usize| env::var(MAINTAINER_VARIABLES[at]).unwrap_or(MAINTAINER[at].to_owned());
     format!("{} <{}>", said(0), said(1))
 }
 
-/// A console without a page is not packed: those who install it would not know how to get one.
+/// Fails if the console contains no page, because users of the package would not know how to get
+/// one.
 fn has_page(console: &Path) -> Result<()> {
     printed(Command::new(console).arg("--has-page")).map(drop).context(
         "the console has no page in it: install node and npm, then have it built by make deb",
@@ -336,7 +337,7 @@ fn control(package: &Package, root: &Path, tree: &Path, version: &str) -> Result
     );
     let folder = tree.join("DEBIAN");
     write(&folder.join("control"), &text, 0o644)?;
-    // Without programs there is nothing to start, to stop or to leave behind.
+    // Without programs there is nothing to start, to stop or to clean up.
     for script in SCRIPTS.iter().filter(|_| !package.programs.is_empty()) {
         let source = root.join(FOLDER).join(format!("{name}.{script}"));
         put(&source, &folder.join(script), 0o755)?;
@@ -353,12 +354,12 @@ fn architecture() -> Result<String> {
     Ok(printed(Command::new("dpkg").arg("--print-architecture"))?.trim().to_owned())
 }
 
-/// Symbols are of no use to those who install a package.
+/// Removes symbols, which users of a package do not need.
 fn strip(path: &Path) -> Result<()> {
     printed(Command::new("strip").arg("--strip-unneeded").arg(path)).map(drop)
 }
 
-/// Keeps what was stripped of a program in the file `kept`, and has the stripped one name it.
+/// Saves the debug symbols of a program in the file `kept`, and links it from the stripped program.
 fn keep_debug(program: &Path, stripped: &Path, kept: &Path) -> Result<()> {
     let keeping = ["--only-keep-debug", "--compress-debug-sections"];
     printed(Command::new("objcopy").args(keeping).args([program, kept]))?;
@@ -386,7 +387,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
 }
 
-/// Output of a program that must have succeeded.
+/// Runs a program, which must succeed, and returns its output.
 pub(crate) fn printed(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output();
@@ -403,14 +404,14 @@ mod tests {
 
     const LISTED: &str = "NAME  RAM     SNAPSHOTS  DURABILITY  DEVICE";
 
-    /// A host's folder of programs and the daemon's run directory.
+    /// Folder with a fake host's programs and the daemon's run directory.
     struct Host {
         folder: tempfile::TempDir,
     }
 
     impl Host {
-        /// With a pool, and a daemon that lists these volumes; `None`: no daemon. Who asks another
-        /// than this host's finds none.
+        /// Creates a host with a pool, and a daemon that lists these volumes. `None`: no daemon.
+        /// Clients of another run directory find none.
         fn new(volumes: Option<&str>) -> Self {
             let host = Self { folder: tempfile::tempdir().expect("a folder") };
             let answer = match volumes {
@@ -432,7 +433,7 @@ mod tests {
             self.folder.path().join(name)
         }
 
-        /// The script before a removal, on this host in the place of the real one.
+        /// Runs the script before a removal, on this host instead of the real one.
         fn remove(&self) -> Result<String> {
             let mut script = read(&house::root().join(FOLDER).join("memlane.prerm"))?;
             let places = [("/run/memlane", "run"), ("/var/lib/memlane", "state")];

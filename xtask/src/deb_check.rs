@@ -1,6 +1,6 @@
-//! Tries the packages: a bare Debian boots in namespaces of its own (`xtask/deb/boot.sh`), where
-//! they are installed, used, upgraded and purged by `xtask/deb/check.sh`. Then an image is built of
-//! them.
+//! Tests the packages in a container: a minimal Debian boots in its own namespaces
+//! (`xtask/deb/boot.sh`), where `xtask/deb/check.sh` installs, uses, upgrades and purges them. Then
+//! images are built from them.
 
 use std::fs;
 use std::path::Path;
@@ -13,19 +13,19 @@ use crate::{deb, image_check};
 const SUITE: &str = "bookworm";
 const INCLUDED: &str = "systemd,systemd-sysv,mount,passwd";
 
-/// In seconds, for all that is done in the container.
+/// Time limit in seconds for all steps in the container.
 const TIME_LIMIT: &str = "600";
 
 const UNIT: &str = "[Unit]\nAfter=basic.target\n[Service]\nType=simple\n\
     ExecStart=/bin/sh -c 'sh /trial/check.sh >/trial/result 2>&1; systemctl poweroff'\n";
 
-/// The packages are of the programs in this folder. Takes root, the network for the first time, and
-/// Debian's mmdebstrap and buildah.
+/// Tests the packages of the programs in this folder. Needs root, the network for the first run,
+/// and Debian's mmdebstrap and buildah.
 pub(crate) fn check(root: &Path, programs: &Path) -> Result<()> {
     let folder = root.join("target/deb");
     let bare = folder.join("bare");
     if !bare.exists() {
-        // Under another name until it is whole.
+        // Under another name until it is complete.
         let begun = folder.join("bare.begun");
         fs::create_dir_all(&folder)?;
         remove(&begun)?;
@@ -52,7 +52,7 @@ pub(crate) fn check(root: &Path, programs: &Path) -> Result<()> {
     std::os::unix::fs::symlink("../check.service", wanted)?;
     let mut boot = Command::new("sh");
     boot.arg(root.join("xtask/deb/boot.sh")).arg(&container).arg(TIME_LIMIT);
-    // How the boot ends says nothing: its script's last words do.
+    // The exit status of the boot is irrelevant: the last output of its script counts.
     let booted = boot.output().context("cannot run sh")?;
     let said = fs::read_to_string(trial.join("result")).with_context(|| {
         format!("the container did not boot: {}", String::from_utf8_lossy(&booted.stderr))

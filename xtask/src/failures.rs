@@ -1,21 +1,21 @@
-//! The summary of failed tests that is repeated at the very end of the output.
+//! Summary of failed tests, repeated at the end of the output.
 //!
-//! Reads the output of libtest: a section `---- NAME stdout ----` for each failed test, then the
-//! list of their names.
+//! It parses the output of libtest: a section `---- NAME stdout ----` for each failed test, then
+//! the list of their names.
 
 use std::collections::BTreeSet;
 
-/// How much of a failed test's output is repeated; all of it stays in the suite's log.
+/// Maximum number of repeated lines of a failed test's output. The suite's log has all of it.
 const LINES_MAX: usize = 25;
 
-/// The beginning of the line that names a failed test or suite.
+/// Prefix of the line that names a failed test or suite.
 pub(crate) const FAILED: &str = "failed";
 
-/// The beginning of what a thread of a test, or of a program that it started, says when it panics.
+/// Beginning of the panic message of a thread of a test, or of a program that it started.
 const PANICKED: &str = "panicked at ";
 
-/// Threads that panicked, of the suite or of programs whose output it shows, but for those of tests
-/// themselves: a test that passes has caught a panic of its own on purpose.
+/// Counts the threads that panicked, in the suite or in programs whose output it shows. Threads of
+/// tests themselves do not count: a test that passes has caught its panic on purpose.
 pub(crate) fn panics_in(log: &str) -> usize {
     let is_named = |line: &&str| line.starts_with("test ") && line.contains(" ... ");
     let named = log.lines().filter(is_named).filter_map(|line| line.split(' ').nth(1));
@@ -25,8 +25,8 @@ pub(crate) fn panics_in(log: &str) -> usize {
     threads.filter(|thread| !tests.contains(thread)).count()
 }
 
-/// A few lines on each failed test in a suite's `log`. Of one that names none: the first panic, or
-/// the end of the log of a suite that died or ran out of time.
+/// Returns a few lines on each failed test in a suite's `log`. If it names none: the first panic,
+/// or the end of the log of a suite that died or timed out.
 pub(crate) fn summary(suite: &str, log: &str) -> Vec<String> {
     let lines: Vec<_> = log.lines().collect();
     let mut said = Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn summary(suite: &str, log: &str) -> Vec<String> {
     said
 }
 
-/// The names in the last list of failures.
+/// Returns the names in the last list of failures.
 fn names<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     let Some(start) = lines.iter().rposition(|line| *line == "failures:") else {
         return Vec::new();
@@ -55,7 +55,7 @@ fn names<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     listed.collect()
 }
 
-/// What a test printed.
+/// Returns the output of a test.
 fn section<'a>(lines: &'a [&'a str], name: &str) -> &'a [&'a str] {
     let title = format!("---- {name} stdout ----");
     let Some(start) = lines.iter().position(|line| **line == *title) else { return &[] };

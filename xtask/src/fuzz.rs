@@ -1,7 +1,7 @@
-//! Fuzzing of one target of `proof/fuzz` with the stable compiler, as cargo-fuzz does it.
+//! Fuzzes one target of `proof/fuzz` with the stable compiler, like cargo-fuzz.
 //!
-//! Keeps what it found interesting in `target/fuzz/TARGET`, where the next run goes on. Inputs that
-//! break something are left beside it.
+//! The corpus is kept in `target/fuzz/TARGET`, where the next run continues. Inputs that cause
+//! failures are stored beside it.
 
 use std::fs;
 use std::process::Command;
@@ -11,14 +11,14 @@ use anyhow::{Context, Result, ensure};
 use crate::cargo;
 use crate::house;
 
-/// Coverage for libFuzzer, and addresses checked. All of it needs `RUSTC_BOOTSTRAP`.
+/// Flags for libFuzzer's coverage, and for AddressSanitizer. They need `RUSTC_BOOTSTRAP`.
 const COMPILER_FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 \
     -Cdebug-assertions -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Long inputs from the beginning: short ones make no request. Leaks are not looked for, because
-/// the servers' threads hold memory between inputs. An input of 25 seconds is a hang.
+/// Long inputs from the beginning, because short ones form no request. No leak detection, because
+/// the servers' threads hold memory between inputs. An input of 25 seconds counts as a hang.
 const FUZZER_OPTIONS: &[&str] = &[
     "-max_len=2048",
     "-len_control=0",
@@ -28,7 +28,7 @@ const FUZZER_OPTIONS: &[&str] = &[
     "-print_final_stats=1",
 ];
 
-/// Targets of this name need the engine of SQL, which takes long to build.
+/// Prefix of targets that need the SQL engine, which takes long to build.
 const SQL_PREFIX: &str = "sql_";
 
 pub(crate) fn fuzz(target: &str, seconds: &str) -> Result<()> {
@@ -36,7 +36,8 @@ pub(crate) fn fuzz(target: &str, seconds: &str) -> Result<()> {
     let root = house::root();
     let folder = root.join("target").join("fuzz");
     let build_folder = folder.to_str().context("the path of the project is no UTF-8")?;
-    // Named, so that the flags do not reach programs that run while others are built.
+    // With an explicit target, so that the flags do not apply to build scripts and procedural
+    // macros.
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut arguments =
         vec!["build", "--release", "--locked", "--target", &triple, "--bin", target];

@@ -1,6 +1,6 @@
-//! The project as the rules of tidy see it: its tracked files and its crates.
+//! The repository for the rules of tidy: its tracked files and its crates.
 //!
-//! Reads once and never writes. Files that git ignores do not exist here.
+//! Read once, never written. Files ignored by git are not included.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// One file; `path` is relative to the root and uses `/`. What is no text counts as empty.
+/// One file. `path` is relative to the root and uses `/`. The text of a binary file is empty.
 #[derive(Debug, Clone)]
 pub(crate) struct TextFile {
     pub path: String,
@@ -20,21 +20,21 @@ impl TextFile {
         self.path.ends_with(".rs")
     }
 
-    /// The `folder/crate` that the file belongs to; none for files at the root.
+    /// Returns the `folder/crate` of the file, or `None` for files at the root.
     pub(crate) fn crate_path(&self) -> Option<&str> {
         let second_slash = self.path.match_indices('/').nth(1)?.0;
         Some(&self.path[..second_slash])
     }
 }
 
-/// Why a crate depends on another.
+/// Kind of a dependency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DependencyUse {
     Product,
     TestsOnly,
 }
 
-/// A dependency on a crate of this workspace, by its path such as `base/sync`.
+/// A dependency on a crate of this workspace, by its path, such as `base/sync`.
 #[derive(Debug, Clone)]
 pub(crate) struct Dependency {
     pub crate_path: String,
@@ -45,19 +45,19 @@ pub(crate) struct Dependency {
 #[derive(Debug, Clone)]
 pub(crate) struct Package {
     pub name: String,
-    /// Relative to the root, such as `base/sync`.
+    /// Path relative to the root, such as `base/sync`.
     pub path: String,
-    /// Root files of its libraries and binaries, relative to the root of the project.
+    /// Root files of its libraries and binaries, relative to the root of the repository.
     pub roots: Vec<String>,
     pub dependencies: Vec<Dependency>,
 }
 
-/// Everything that the rules look at.
+/// Input of the rules.
 #[derive(Debug, Default)]
 pub(crate) struct House {
     pub files: Vec<TextFile>,
     pub packages: Vec<Package>,
-    /// Names and licences of the packages of others that are built here.
+    /// Names and licences of third-party packages.
     pub licences: Vec<(String, String)>,
 }
 
@@ -76,7 +76,7 @@ impl House {
     }
 }
 
-/// The root of the project: the folder above this crate.
+/// Returns the root of the repository: the folder above this crate.
 pub(crate) fn root() -> PathBuf {
     let own_folder = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     match own_folder.as_deref().and_then(Path::parent) {
@@ -90,7 +90,7 @@ fn read_files(root: &Path) -> Result<Vec<TextFile>> {
         output(root, "git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
     let mut files = Vec::new();
     for path in listing.split('\0').filter(|path| !path.is_empty()) {
-        // Listed but deleted: no rule concerns it.
+        // Listed but deleted: irrelevant to all rules.
         let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
         let text = String::from_utf8(bytes).unwrap_or_default();
         files.push(TextFile { path: path.to_owned(), text });
@@ -113,7 +113,7 @@ struct LicenceMetadata {
 #[derive(Deserialize)]
 struct LicencePackage {
     name: String,
-    /// None: it is of the workspace.
+    /// `None` for packages of the workspace.
     source: Option<String>,
     license: Option<String>,
 }
@@ -145,7 +145,7 @@ fn read_packages(root: &Path) -> Result<Vec<Package>> {
     Ok(metadata.packages.into_iter().map(|package| package_of(&root, package)).collect())
 }
 
-/// Of all packages that a build for this machine takes, without those of the workspace.
+/// Reads the licences of all packages in a build for this machine, without those of the workspace.
 fn read_licences(root: &Path) -> Result<Vec<(String, String)>> {
     let rustc = output(root, "rustc", &["-vV"])?;
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: "));

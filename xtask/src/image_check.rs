@@ -1,7 +1,7 @@
-//! Tries the container images of a release: built by buildah from packages and a bare Debian, a
-//! daemon and a broker are killed and started again, and a volume and a topic live through it.
+//! Tests the container images of a release. They are built by buildah from packages and a minimal
+//! Debian. A daemon and a broker are killed and restarted, and a volume and a topic survive.
 //!
-//! Images and containers are kept in a folder of the check; nothing of the host's is touched.
+//! Images and containers are stored in a folder of the check. Nothing of the host is changed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,13 +14,14 @@ use crate::deb::printed;
 
 const CONTAINERFILE: &str = "deploy/containers/Containerfile";
 
-/// Targets of the file.
+/// Targets of the container file.
 const IMAGES: [&str; 4] = ["daemon", "broker", "console", "csi"];
 
-/// The pool and a little more.
+/// Size of the tmpfs: the pool and a little more.
 const MEMORY: &str = "size=130M,mode=0700";
 
-/// Runs buildah in a network of its own: containers are only a chroot, and ports may be in use.
+/// Runs buildah in a separate network namespace: containers are only a chroot, and ports may be in
+/// use.
 const APART: [&str; 5] =
     ["--net", "sh", "-c", "ip link set lo up && exec buildah \"$@\"", "buildah"];
 
@@ -34,7 +35,7 @@ kill -9 $broker $daemon";
 const AGAIN: &str = "memlane volume show db; [ \"$(memlane consume orders)\" = kept ]
 kill $broker; wait $broker; kill $daemon; wait $daemon; echo finished";
 
-/// In this folder, which is made and removed. Takes root.
+/// Tests the images in this folder, which is created and removed. Needs root.
 pub(crate) fn check(root: &Path, packages: &Path, bare: &Path, folder: &Path) -> Result<()> {
     let site = Site { folder: folder.to_owned() };
     if folder.exists() {
@@ -56,7 +57,7 @@ pub(crate) fn check(root: &Path, packages: &Path, bare: &Path, folder: &Path) ->
     let pool = folder.join("run/pool");
     printed(Command::new("mount").args(["-t", "tmpfs", "-o", MEMORY, "memlane"]).arg(&pool))?;
     let used = site.serve(KILLED).and_then(|_| site.serve(AGAIN));
-    // What is mounted is unmounted whatever has failed.
+    // Unmounted after any failure.
     let unmounted = printed(Command::new("umount").arg(&pool));
     let told = used?;
     unmounted?;
@@ -69,7 +70,7 @@ struct Site {
 }
 
 impl Site {
-    /// Has buildah do something; what it printed.
+    /// Runs buildah and returns its output.
     fn buildah(&self, words: &[impl AsRef<OsStr>]) -> Result<String> {
         self.printed_by(Command::new("buildah"), words)
     }
@@ -100,7 +101,7 @@ impl Site {
         self.run("broker", &volumes, &["sh", "-ec", &script])
     }
 
-    /// Runs a command in a new container; what it printed.
+    /// Runs a command in a new container and returns its output.
     fn run(&self, image: &str, options: &[&str], command: &[&str]) -> Result<String> {
         let container = self.buildah(&["from", &format!("localhost/{image}")])?;
         let words = ["run", "--isolation", "chroot"];

@@ -1,6 +1,6 @@
-//! `cargo xtask`: the checks of the house and the logic of the Makefile's targets.
+//! `cargo xtask`: checks of the repository, and the implementation of the Makefile's targets.
 //!
-//! Builds and runs; changes no file but the table of unsafe code, when asked to.
+//! It builds and runs. It changes no tracked file but the table of unsafe code, on request.
 #![forbid(unsafe_code)]
 
 mod builds;

@@ -1,7 +1,7 @@
-//! The console's page, built by npm before the console that holds it.
+//! Builds the console's page with npm, before the console that contains it.
 //!
-//! What it was built of is noted: it is built again when one of its sources has changed, and only
-//! then, so that the console is not built again either.
+//! The sources of a build are recorded. The page is built again only if one of them has changed, so
+//! that the console is not rebuilt unnecessarily.
 
 use std::fs;
 use std::path::Path;
@@ -13,23 +13,23 @@ use crate::house::House;
 
 const FOLDER: &str = "control/web";
 
-/// The types of the page's calls are made of them.
+/// Documents from which the types of the page's calls are generated.
 const INTERFACES: [&str; 2] = ["control/api/machines.json", "control/api/openapi.json"];
 
-/// What a build leaves, below the folder.
+/// Files that a build creates, below the folder.
 const MADE: &[&str] = &["dist/index.html", "node_modules/.package-lock.json"];
 
-/// Below the root: the sources that it was built of.
+/// Record of the sources of the last build, relative to the root.
 const NOTE: &str = "target/page-sources";
 
-/// Existence of a page.
+/// Result of a build of the page.
 pub(crate) enum Page {
     Built,
-    /// Why there is none.
+    /// Missing, with the reason.
     Missing(&'static str),
 }
 
-/// Builds it, unless it is there.
+/// Builds the page, unless it is up to date.
 pub(crate) fn build(root: &Path) -> Result<Page> {
     for (program, missing) in [("node", "node is not installed"), ("npm", "npm is not installed")] {
         if Command::new(program).arg("--version").output().is_err() {
@@ -49,7 +49,7 @@ pub(crate) fn build(root: &Path) -> Result<Page> {
     Ok(Page::Built)
 }
 
-/// All of them in a fixed order, each behind its path.
+/// Concatenates all sources in a fixed order, each preceded by its path.
 fn sources_in(house: &House) -> String {
     let below = format!("{FOLDER}/");
     let is_source = |path: &str| INTERFACES.contains(&path) || path.starts_with(&below);

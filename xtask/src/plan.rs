@@ -1,7 +1,7 @@
-//! The order in which suites run, and which of them run at the same time.
+//! Schedule of suites: their order, and which of them run concurrently.
 //!
-//! A suite holds a part of the host while it runs. Two that hold the same part run one after the
-//! other; one that holds the whole machine runs alone, at the end.
+//! A suite holds a resource of the host while it runs. Two suites with the same resource run one
+//! after the other. A suite that holds the whole machine runs alone, at the end.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use crate::times::Times;
 /// Resource of the host that a suite holds while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// A core, and memory and files of its own.
+    /// A core, with separate memory and files.
     Core,
-    /// Block devices of the kernel, of which each is looked for and counted.
+    /// Block devices of the kernel, which the suites enumerate and count.
     Devices,
-    /// Virtual machines, which take memory and every core that is idle.
+    /// Virtual machines, which take memory and every idle core.
     Guests,
-    /// Everything: it measures, or waits for programs of others as long as those wait.
+    /// The whole machine: the suite measures, or waits for third-party programs with timeouts.
     Machine,
 }
 
-/// Suites that hold more than a core, by the beginning of their names.
+/// Suites that hold more than a core, by prefixes of their names.
 const HELD: &[(&str, Held)] = &[
     ("bench/", Held::Machine),
-    // Browsers, whose scenarios wait for what a page shows.
+    // Browsers, whose scenarios wait for page updates.
     ("console-clients/", Held::Machine),
     ("fuse/", Held::Devices),
     ("guest/", Held::Guests),
-    // Clients with time limits of their own.
+    // Clients with their own timeouts.
     ("kafka-clients/", Held::Machine),
     ("machines/machines", Held::Guests),
     ("preload/", Held::Devices),
@@ -48,7 +48,7 @@ impl Held {
         found.map_or(Self::Core, |(_, held)| *held)
     }
 
-    /// Whether a suite that holds this may run beside one that holds `other`.
+    /// Returns whether a suite that holds this may run beside one that holds `other`.
     fn goes_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Machine, _) | (_, Self::Machine) => false,
@@ -58,10 +58,10 @@ impl Held {
     }
 }
 
-/// Suites that wait and suites that run.
+/// Waiting and running suites.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
-    /// Those that begin first are the first.
+    /// In starting order.
     waiting: Vec<&'a Executable>,
     running: Vec<&'a Executable>,
     at_once_max: usize,
@@ -71,14 +71,14 @@ pub(crate) struct Plan<'a> {
 #[derive(Debug)]
 pub(crate) enum Next<'a> {
     Run(&'a Executable),
-    /// Nothing that waits may run beside what runs.
+    /// No waiting suite may run beside the running ones.
     Wait,
     End,
 }
 
 impl<'a> Plan<'a> {
-    /// Those that hold more than a core begin first, then those that took long, but for those that
-    /// hold the machine: they are the last. At most `at_once_max` run at any time.
+    /// Creates a plan. Suites that hold more than a core begin first, then those that took long.
+    /// Suites that hold the machine are last. At most `at_once_max` run at any time.
     pub(crate) fn new(suites: &'a [Executable], times: &Times, at_once_max: usize) -> Self {
         let mut waiting: Vec<_> = suites.iter().collect();
         waiting.sort_by_key(|suite| {
@@ -92,7 +92,7 @@ impl<'a> Plan<'a> {
         Self { waiting, running: Vec::new(), at_once_max }
     }
 
-    /// The suite that runs next; it counts as running.
+    /// Returns the suite to run next, which counts as running.
     pub(crate) fn next(&mut self) -> Next<'a> {
         if self.waiting.is_empty() {
             return Next::End;
@@ -127,7 +127,7 @@ mod tests {
         Executable { kind, name: name.to_owned(), path: PathBuf::new(), folder: PathBuf::new() }
     }
 
-    /// Starts what may be started; the names in order.
+    /// Starts all suites that may start, and returns their names in order.
     fn started<'a>(plan: &mut Plan<'a>) -> Vec<&'a str> {
         let mut names = Vec::new();
         while let Next::Run(suite) = plan.next() {

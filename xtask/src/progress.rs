@@ -1,15 +1,15 @@
-//! Progress messages of a long task: a line for each step, with the time since the start and the
-//! time that the step will take: as long as the last time, or a guess.
+//! Progress messages of a long task: one line for each step, with the elapsed time and the expected
+//! duration of the step, which is that of the last run or an estimate.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::times::Times;
 
-/// A step that takes longer is announced with its time.
+/// Expected duration from which on it is announced.
 const SHORT: Duration = Duration::from_secs(10);
 
-/// Counts the steps of a task aloud, on standard error.
+/// Counter of the steps of a task, printed to standard error.
 pub(crate) struct Progress {
     start: Instant,
     done: usize,
@@ -21,7 +21,7 @@ impl Progress {
         Self { start: Instant::now(), done: 0, total }
     }
 
-    /// Says that the next step begins.
+    /// Announces the next step.
     pub(crate) fn step(&mut self, what: &str) {
         self.done += 1;
         let elapsed = clock(self.start.elapsed());
@@ -33,7 +33,7 @@ impl Progress {
     }
 }
 
-/// Steps of a task whose durations are kept.
+/// Steps of a task whose durations are stored.
 pub(crate) struct Steps {
     progress: Progress,
     times: Times,
@@ -44,7 +44,7 @@ impl Steps {
         Self { progress: Progress::new(total), times: Times::read(root) }
     }
 
-    /// Does `work`, which is said before, with its duration of the last time.
+    /// Announces and performs `work`, with its last duration.
     pub(crate) fn step<T>(
         &mut self,
         what: &str,
@@ -53,7 +53,7 @@ impl Steps {
         self.long_step(what, Duration::ZERO, work)
     }
 
-    /// The same; the first time it takes about `guess` on two cores.
+    /// Same, with an estimate of the first run's duration on two cores.
     pub(crate) fn long_step<T>(
         &mut self,
         what: &str,
@@ -73,7 +73,7 @@ impl Steps {
     }
 }
 
-/// `duration` as minutes and seconds.
+/// Formats a duration as minutes and seconds.
 pub(crate) fn clock(duration: Duration) -> String {
     let seconds = duration.as_secs();
     format!("{}:{:02}", seconds / 60, seconds % 60)

@@ -1,8 +1,8 @@
-//! The files of a release in one folder: packages, container files, bill of materials, notes,
-//! what they were built of and by, and checksums of all of them.
+//! Files of a release in one folder: packages, container files, bill of materials, notes, build
+//! information, and checksums of all of them.
 //!
-//! Packs what was built; never builds, tags or publishes. `make release` sets `SOURCE_DATE_EPOCH`
-//! to the time of the commit, so that packages hold no date of the build.
+//! It packs built programs, and never builds, tags or publishes. `make release` sets
+//! `SOURCE_DATE_EPOCH` to the time of the commit, so that packages contain no build date.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const MANIFESTS: &str = "deploy/kubernetes";
 const CHANGES: &str = "CHANGELOG.md";
 const SUMS: &str = "SHA256SUMS";
 
-/// Makes the folder of a release of `crates`, whose programs lie in `programs`.
+/// Creates the release folder of `crates`, whose programs are in `programs`.
 pub(crate) fn make(root: &Path, programs: &Path, crates: &[&str]) -> Result<PathBuf> {
     let version = deb::version(root)?;
     let folder = root.join("target/release-files").join(&version);
@@ -44,7 +44,7 @@ pub(crate) fn make(root: &Path, programs: &Path, crates: &[&str]) -> Result<Path
     Ok(folder)
 }
 
-/// Fails unless the sources are those of the tag of their version, unchanged.
+/// Fails unless the sources are those of their version's tag, unchanged.
 pub(crate) fn check_tag(root: &Path) -> Result<()> {
     let tag = format!("v{}", deb::version(root)?);
     let git = |words: &[&str]| deb::printed(Command::new("git").args(words).current_dir(root));
@@ -63,7 +63,7 @@ pub(crate) fn check_tag(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The section of the changelog for this version, without its heading.
+/// Returns the changelog section of this version, without its heading.
 fn notes(changes: &str, version: &str) -> Result<String> {
     let start = format!("## {version}");
     let is_start = |line: &&str| line.split(" - ").next() == Some(&start);
@@ -74,7 +74,7 @@ fn notes(changes: &str, version: &str) -> Result<String> {
     Ok(text + "\n")
 }
 
-/// The commit and the tools, which a rebuild needs to be the same.
+/// Returns the commit and the tools, which a reproducible build needs.
 fn built_by(root: &Path) -> Result<String> {
     let commit = deb::printed(Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root))?;
     let rustc = deb::printed(Command::new("rustc").arg("-vV").current_dir(root))?;
@@ -83,7 +83,7 @@ fn built_by(root: &Path) -> Result<String> {
     Ok(format!("commit: {}\npath: {}\n{rustc}{dpkg}\n", commit.trim(), root.display()))
 }
 
-/// Writes the checksums of all files of the folder, in the form of `sha256sum --check`.
+/// Writes the checksums of all files of the folder, in the format of `sha256sum --check`.
 fn write_sums(folder: &Path) -> Result<()> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder)? {

@@ -1,4 +1,4 @@
-//! Pages of the site about the REST interfaces, made of their OpenAPI documents.
+//! Pages of the site on the REST interfaces, generated from their OpenAPI documents.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use crate::house::House;
 use crate::tidy::name_of_heading;
 
-/// A page that no file of the repository holds.
+/// A generated page, which is no file of the repository.
 pub(crate) struct Page {
-    /// Below the root of the site.
+    /// Path below the root of the site.
     pub path: String,
     pub title: &'static str,
     pub text: String,
@@ -24,7 +24,7 @@ const DOCUMENTS: [(&str, &str, &str); 3] = [
     ("control/console-server/openapi.json", "rest-console", "REST API of the console"),
 ];
 
-/// The pages of all interfaces.
+/// Returns the pages of all interfaces.
 pub(crate) fn pages(house: &House) -> Result<Vec<Page>> {
     let page = |(path, name, title): &(&str, &str, &'static str)| {
         let file = house.file(path).with_context(|| format!("there is no {path}"))?;
@@ -94,7 +94,7 @@ impl Operation<'_> {
         words(&self.about["summary"])
     }
 
-    /// Kinds of problems that it answers with, their status codes and meanings.
+    /// Returns the kinds of problems in its responses, with status codes and meanings.
     fn problems(&self) -> Vec<(String, (String, String))> {
         let refusals = entries(&self.about["responses"]).filter(|(code, _)| is_refusal(code));
         let of_code = |(code, answer): (&String, &Value)| {
@@ -152,7 +152,7 @@ fn write_object(text: &mut String, name: &str, schema: &Value) {
     }
 }
 
-/// The type of a value in words, with links to objects.
+/// Describes the type of a value, with links to objects.
 fn type_of(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next()) {
         return format!("[{name}](#{})", name.to_lowercase());
@@ -178,7 +178,7 @@ fn is_refusal(code: &str) -> bool {
     code.starts_with(['4', '5'])
 }
 
-/// A text on one line, as tables need it.
+/// Returns a text on one line, as required in tables.
 fn words(text: &Value) -> String {
     let text = text.as_str().unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")

@@ -1,8 +1,8 @@
-//! The bill of materials of a release: the packages of others inside the shipped programs, as a
-//! CycloneDX document.
+//! Bill of materials of a release, as a CycloneDX document: the third-party packages in the shipped
+//! programs.
 //!
-//! Names, versions and licences are cargo's (`cargo metadata`), checksums those of `Cargo.lock`.
-//! The document has neither a date nor a random number: the same sources give the same bytes.
+//! Names, versions and licences are from cargo (`cargo metadata`), checksums from `Cargo.lock`. The
+//! document contains neither a date nor a random number: equal sources give equal bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::deb::printed;
 
 const SPECIFICATION: &str = "1.6";
 
-/// The architecture of the packages.
+/// Architecture of the packages.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Libraries of npm that are inside the console's page; all others only build and check it.
+/// npm libraries inside the console's page. All others only build and check it.
 const IN_PAGE: [&str; 4] = ["@novnc/novnc", "@xterm/addon-fit", "@xterm/xterm", "svelte"];
 const PAGE_LOCK: &str = "control/web/package-lock.json";
 
@@ -34,7 +34,7 @@ struct Package {
     id: String,
     name: String,
     version: String,
-    /// `None`: of this workspace.
+    /// `None` for packages of this workspace.
     source: Option<String>,
     license: Option<String>,
 }
@@ -90,7 +90,8 @@ pub(crate) fn document(root: &Path, crates: &[&str], version: &str) -> Result<St
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// Packages of others that the crates depend on, but not for tests or to be built only.
+/// Returns the third-party packages that the crates depend on, without those only for tests or
+/// builds.
 fn components(
     metadata: &Metadata,
     crates: &[&str],
@@ -148,13 +149,13 @@ fn library(kind: &str, name: &str, version: &str, license: Option<&str>) -> Valu
     let mut component = json!({"type": "library", "bom-ref": reference, "purl": reference,
         "name": name, "version": version});
     if let Some(license) = license {
-        // The form before SPDX expressions, of some older packages.
+        // Some older packages use the form before SPDX expressions.
         component["licenses"] = json!([{"expression": license.replace('/', " OR ")}]);
     }
     component
 }
 
-/// SHA-256 of packages by name and version, as `Cargo.lock` has them.
+/// Returns the SHA-256 of packages by name and version, from `Cargo.lock`.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let entries = lock.split("[[package]]").filter_map(|entry| {
         let value = |key: &str| {

@@ -1,7 +1,7 @@
-//! The site: the documents of the repository as mdBook shows them, with its search.
+//! The documentation site: the documents of the repository, rendered by mdBook with its search.
 //!
-//! Documents link to each other by their places in the repository. The book is therefore made of a
-//! copy of all of them at the same places, below `target`, and of a table of contents at its root.
+//! Documents link to each other by their paths in the repository. Therefore the book is built from
+//! a copy of all documents at the same paths, below `target`, and a table of contents at its root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use crate::house::House;
 use crate::rest_pages;
 use crate::tidy::{DECISIONS, SUMMARY, resolved};
 
-/// Raised together with what `docs/book.toml` says.
+/// Must be changed together with `docs/book.toml`.
 const MDBOOK_VERSION: &str = "0.5.4";
 
-/// Below the root: the copy, the site and mdBook.
+/// Folder of the copy, the site and mdBook, relative to the root.
 const FOLDER: &str = "target/docs";
 const TOOLS: &str = "target/docs/tools";
 
 const DECISIONS_PAGE: &str = "docs/decisions/README.md";
 
-/// The page below which those of the REST interfaces stand.
+/// Parent of the pages of the REST interfaces.
 const REFERENCE: &str = "docs/reference/README.md";
 
 const SETTINGS: &str = "docs/book.toml";
@@ -60,7 +60,8 @@ pub(crate) fn build(root: &Path) -> Result<PathBuf> {
     Ok(folder.join("book/index.html"))
 }
 
-/// The program: the one on the path if it is of this version, or else one that cargo installs.
+/// Returns the path of mdBook: the installed one if it has this version, else one that cargo
+/// installs.
 fn mdbook(root: &Path) -> Result<PathBuf> {
     let is_right = |program: &Path| {
         let output = Command::new(program).arg("--version").output();
@@ -89,7 +90,7 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Paths and titles of all decisions, by their number.
+/// Returns paths and titles of all decisions, by number.
 fn decisions(house: &House) -> Vec<(&str, &str)> {
     let is_decision = |path: &str| {
         path.starts_with(DECISIONS) && path.ends_with(".md") && !path.ends_with("README.md")
@@ -102,8 +103,8 @@ fn title(document: &str) -> &str {
     document.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or("untitled")
 }
 
-/// The table of contents with paths from the root, and pages that it does not list below those that
-/// lead to them.
+/// Returns the table of contents with paths from the root, and with additional pages below their
+/// parents.
 fn contents_at_root(contents: &str, below: &[(&str, Vec<(&str, &str)>)]) -> String {
     let mut text = String::new();
     for line in contents.lines() {

@@ -1,4 +1,4 @@
-//! A load on the host: processes that do nothing and never wait, beside which tests must hold.
+//! Load on the host: processes that are always busy, beside which tests must pass.
 
 use std::fmt;
 use std::process::{Child, Command};
@@ -10,7 +10,7 @@ pub(crate) const ROUNDS: usize = 10;
 
 const BUSY_PROCESSES: usize = 4;
 
-/// Busy processes; they end when this is dropped, and with the process that started them.
+/// Busy processes. They end when this is dropped, and with the process that started them.
 pub(crate) struct Load {
     processes: Vec<Child>,
 }
@@ -36,7 +36,7 @@ impl fmt::Display for Load {
 impl Drop for Load {
     fn drop(&mut self) {
         for process in &mut self.processes {
-            // It may have been ended by somebody else, which is as good.
+            // It may have ended already.
             let _ = process.kill();
             let _ = process.wait();
         }

@@ -1,11 +1,11 @@
-//! Treatment of a suite that does not end: its stacks are shown, then all of it is ended.
+//! Handling of a suite that hangs: shows its stacks, then kills all its processes.
 
 use std::fs;
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Shows where the threads of `process` and of all it started stand, and kills them.
+/// Shows the stacks of the threads of `process` and its descendants, and kills them.
 pub(crate) fn show_stacks_and_end(process: u32) {
     let family = with_descendants(process);
     for member in &family {
@@ -14,13 +14,13 @@ pub(crate) fn show_stacks_and_end(process: u32) {
     for member in family {
         let id = i32::try_from(member).ok().and_then(Pid::from_raw);
         if let Some(id) = id {
-            // It may have ended by itself meanwhile, which is as good.
+            // It may have ended meanwhile.
             let _ = kill_process(id, Signal::KILL);
         }
     }
 }
 
-/// `process` and everything that it or its children started, as far as it still runs.
+/// Returns `process` and its running descendants.
 fn with_descendants(process: u32) -> Vec<u32> {
     let parents = parents_of_all();
     let mut family = vec![process];
@@ -34,7 +34,7 @@ fn with_descendants(process: u32) -> Vec<u32> {
     family
 }
 
-/// Each process and its parent.
+/// Returns each process with its parent.
 fn parents_of_all() -> Vec<(u32, u32)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -47,7 +47,8 @@ fn parents_of_all() -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// The fourth field of `/proc/N/stat`; the second is a name in parentheses and may hold anything.
+/// Returns the fourth field of `/proc/N/stat`. The second is a name in parentheses that may contain
+/// anything.
 fn parent_in(stat: &str) -> Option<u32> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     behind_name.split_whitespace().nth(1)?.parse().ok()
@@ -66,7 +67,7 @@ fn show_stacks(process: u32) {
     }
 }
 
-/// Without a debugger: the name, the system call and the kernel's stack of each thread.
+/// Without a debugger, shows the name, the system call and the kernel stack of each thread.
 fn show_kernel_stacks(process: u32) {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return };
     for thread in threads.flatten() {

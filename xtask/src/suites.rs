@@ -1,10 +1,10 @@
-//! Runs test executables, each with a time limit, and counts what they ran.
+//! Runs test executables, each with a time limit, and counts their tests.
 //!
-//! `plan` says which run at the same time.
+//! `plan` determines which of them run concurrently.
 //!
-//! A suite that runs out of time shows its stacks and is ended with everything it started. A file
-//! of tests that runs none is a failure: it would hide that something is no longer tested. So is,
-//! in continuous integration, a test that could not be run there.
+//! If a suite times out, its stacks are shown and all its processes are killed. A file of tests
+//! that runs no test is a failure, because it would hide that something is no longer tested. In
+//! continuous integration, a skipped test is a failure too.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,24 +26,24 @@ use crate::times::Times;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Suites that run at the same time, at most: those that start programs take memory.
+/// Maximum number of concurrent suites, because those that start programs take memory.
 const SUITES_AT_ONCE_MAX: usize = 4;
 
-/// Of those that took longest, so many are named at the end.
+/// Number of slowest suites named at the end.
 const SLOWEST_SHOWN: usize = 20;
 
-/// How much of the output of a failed suite is shown; all of it stays in the log.
+/// Maximum number of output lines shown of a failed suite. The log has all of them.
 const LINES_SHOWN_MAX: usize = 200;
 
-/// Tests print a line with one of these at its beginning to say something although they passed:
-/// that they tested nothing, and why, or what they measured.
+/// Prefixes of lines that passing tests print: the reason for which they were skipped, or their
+/// measurements.
 const SKIPPED: &str = "skipped:";
 const REMARKS: &[&str] = &[SKIPPED, "measured:"];
 
-/// Set in continuous integration, where everything is to be tested.
+/// Set in continuous integration, where no test may be skipped.
 const CI_VARIABLE: &str = "CI";
 
-/// Tests that passed and failed.
+/// Numbers of passed and failed tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub passed: u64,
@@ -57,13 +57,13 @@ impl Counts {
     }
 }
 
-/// Results of everything that was run.
+/// Results of all suites.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub counts: Counts,
-    /// Reports of the failures for the end.
+    /// Failure reports for the end.
     pub failures: Vec<String>,
-    /// Number of times that something was not tested, by the reason.
+    /// Numbers of skipped tests, by reason.
     pub skips: BTreeMap<String, u64>,
 }
 
@@ -76,7 +76,7 @@ impl Outcome {
         }
     }
 
-    /// Where everything is to be tested, what was not is a failure.
+    /// Counts skipped tests as failures if the policy says so.
     #[must_use]
     pub(crate) fn judged(mut self, policy: SkipPolicy) -> Self {
         if policy == SkipPolicy::Refused {
@@ -88,7 +88,7 @@ impl Outcome {
         self
     }
 
-    /// The closing line.
+    /// Returns the closing line.
     pub(crate) fn summary(&self) -> String {
         let Counts { passed, failed } = self.counts;
         let mut line = format!("{passed} passed, {failed} failed");
@@ -102,17 +102,17 @@ impl Outcome {
     }
 }
 
-/// Effect of a test that could not be run.
+/// Effect of a skipped test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SkipPolicy {
-    /// It is said, and no more.
+    /// It is reported only.
     Counted,
-    /// It has failed.
+    /// It counts as failed.
     Refused,
 }
 
 impl SkipPolicy {
-    /// The policy of the place where this runs.
+    /// Returns the policy of the environment.
     pub(crate) fn of_environment() -> Self {
         match std::env::var_os(CI_VARIABLE) {
             Some(value) if !value.is_empty() && value != "false" => Self::Refused,
@@ -123,15 +123,15 @@ impl SkipPolicy {
 
 /// Settings for running suites.
 pub(crate) struct Runner {
-    /// Where each suite's output goes.
+    /// Folder of the suites' logs.
     pub log_folder: PathBuf,
     pub time_limit: Duration,
-    /// Set for every suite.
+    /// Environment variables of every suite.
     pub variables: Vec<(OsString, OsString)>,
 }
 
 impl Runner {
-    /// Runs all `suites`, as many at a time as there are cores, and says how each went.
+    /// Runs all `suites`, as many concurrently as there are cores, and reports their results.
     pub(crate) fn run_all(&self, root: &Path, suites: &[Executable]) -> Result<Outcome> {
         fs::create_dir_all(&self.log_folder)
             .with_context(|| format!("cannot create {}", self.log_folder.display()))?;
@@ -157,7 +157,7 @@ impl Runner {
         Ok(total)
     }
 
-    /// Runs one suite after the other until none waits.
+    /// Runs suites one after the other until none is waiting.
     fn work(&self, shared: &Shared<'_>) -> Result<Outcome> {
         let mut total = Outcome::default();
         while let Some(suite) = shared.next() {
@@ -190,7 +190,7 @@ impl Runner {
             report += &format!("\n  {ended:?}; the whole output is in {}", log_path.display());
             failures = failures::summary(&suite.name, &log);
         }
-        // In one piece, as another suite may report at the same time.
+        // In one call, because another suite may report concurrently.
         eprintln!("{report}");
         Ok(Outcome { counts, failures, skips: skips_in(&log) })
     }
@@ -224,22 +224,22 @@ impl Runner {
     }
 }
 
-/// The suites of one run, and how far it is.
+/// State of one run of suites.
 struct Run<'a> {
     plan: Plan<'a>,
     progress: Progress,
     times: Times,
 }
 
-/// The run as its workers share it.
+/// State shared by the workers.
 struct Shared<'a> {
     run: Mutex<Run<'a>>,
-    /// Told when a suite has ended.
+    /// Notified when a suite has ended.
     ended: Condvar,
 }
 
 impl<'a> Shared<'a> {
-    /// The next suite, once one may run; `None` when none waits.
+    /// Waits for the next suite that may run. Returns `None` when none is waiting.
     fn next(&self) -> Option<&'a Executable> {
         let mut run = self.lock();
         loop {
@@ -276,7 +276,7 @@ fn show_slowest(suites: &[Executable], times: &Times) {
     }
 }
 
-/// How a suite's process came to its end.
+/// End of a suite's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Well,
@@ -284,8 +284,8 @@ enum Ended {
     OutOfTime,
 }
 
-/// What the suite counts for: one that dies, hangs, runs nothing, or in which a thread panicked,
-/// has failed at least once.
+/// Returns the counts of a suite. One that dies, hangs, runs no test, or in which a thread
+/// panicked, has at least one failure.
 fn verdict(suite: &Executable, ended: Ended, counted: Counts, panics: usize) -> Counts {
     let ran_nothing = counted == Counts::default();
     let must_run = suite.kind == ExecutableKind::IntegrationTests;
@@ -297,7 +297,7 @@ fn verdict(suite: &Executable, ended: Ended, counted: Counts, panics: usize) -> 
     Counts { failed: counted.failed.max(failed_at_least), ..counted }
 }
 
-/// Sums the lines `test result: ok. 3 passed; 0 failed; …`; a suite that died printed none.
+/// Sums the lines `test result: ok. 3 passed; 0 failed; …`. A suite that died printed none.
 fn counts_in(log: &str) -> Counts {
     let mut counts = Counts::default();
     for line in log.lines().filter(|line| line.starts_with("test result:")) {
@@ -311,7 +311,8 @@ fn counts_in(log: &str) -> Counts {
     counts
 }
 
-/// The reasons in a suite's log. A test that runs alone is named on the same line before.
+/// Returns the reasons for skips in a suite's log. The name of a test that runs alone is on the
+/// same line.
 fn skips_in(log: &str) -> BTreeMap<String, u64> {
     let mut skips = BTreeMap::new();
     for line in log.lines() {

@@ -17,12 +17,12 @@ use crate::progress::{Steps, clock};
 use crate::suites::{Counts, Outcome, Runner, SkipPolicy};
 use crate::{deb, deb_check, failures, release, site, stress, tidy};
 
-/// A suite that takes longer hangs. The longest take five minutes, and three times as many on a
-/// busy host.
+/// Time after which a suite counts as hung. The longest suites take five minutes, and three times
+/// as long on a busy host.
 const SUITE_TIME_LIMIT: Duration = Duration::from_secs(20 * 60);
 const SOAK_TIME_LIMIT: Duration = Duration::from_secs(8 * 60 * 60);
 
-/// How often the long runs do it, unless the environment says otherwise.
+/// Repetition counts of the long runs, unless the environment sets others.
 const COUNTS_IN_SOAK: &[(&str, &str)] = &[
     ("MEMLANE_KILLS", "10000"),
     ("MEMLANE_EARLY_KILLS", "200"),
@@ -37,10 +37,10 @@ const COUNTS_IN_SOAK: &[(&str, &str)] = &[
     ("MEMLANE_HANG_SECONDS", "60"),
 ];
 
-/// The variable that chooses the first of the seeds that are not the same in every run.
+/// Variable with the first of the seeds that differ from run to run.
 const FRESH_SEEDS: &str = "MEMLANE_FRESH_SEEDS";
 
-/// The suites of the long runs.
+/// Suites of the long runs.
 const SOAK_SUITES: &[&str] = &[
     "bench/cpio",
     "console-clients/watchers",
@@ -64,16 +64,16 @@ const SOAK_SUITES: &[&str] = &[
     "preload/programs",
 ];
 
-/// Those that compare with PostgreSQL, of which each seed draws more than a thousand queries.
+/// Suites that compare with PostgreSQL, which draw more than a thousand queries for each seed.
 const DRAWN_SUITES: &[&str] =
     &["sql-clients/differential", "sql-clients/integers", "sql-clients/relations"];
 const DRAWN_SEED_COUNT: (&str, &str) = ("MEMLANE_SEED_COUNT", "70");
 
-/// The suites that kill and break programs as they ship in every run of all tests.
+/// Suites that kill and attack release programs in every run of all tests.
 const ATTACKS: &[&str] =
     &["kafka-clients/hostile_bytes", "system/disk_kills", "system/kill_storm", "system/ring_storm"];
 
-/// The packages of the programs as they ship, and of those that the long runs need beside them.
+/// Packages of the release programs, and of programs that the long runs need.
 const SHIPPED: &[&str] = &[
     "daemon",
     "bench",
@@ -90,24 +90,24 @@ const SHIPPED: &[&str] = &[
     "kubernetes",
 ];
 
-/// The program that runs the suites that clients of Kafka bring along.
+/// Program that runs the test suites of Kafka clients.
 const KAFKA_SUITES: &str = "run-kafka-suites";
 
-/// The program that runs a cluster, and the packages of those that it needs as they ship.
+/// Program that runs a cluster, and the packages of the release programs that it needs.
 const CLUSTER: &str = "run-kubernetes";
 const CLUSTER_PACKAGES: &[&str] = &["daemon", "cli", "csi", "kubernetes"];
 
-/// The packages that become Debian's.
+/// Packages that become Debian packages.
 const PACKAGED: &[&str] =
     &["daemon", "cli", "console-server", "csi", "machines", "broker", "preload", "libmemlane"];
 
-/// The program that measures.
+/// Benchmark program.
 const BENCH: &str = "memlane-bench";
 
-/// A crate whose tests run programs of others that no package of Debian holds.
+/// A crate whose tests run third-party programs that no Debian package contains.
 struct Fetcher {
     crate_name: &'static str,
-    /// Fetches those: as long as that takes, which no suite may.
+    /// Program that fetches those, which may take longer than the time limit of a suite.
     program: &'static str,
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn tidy() -> Result<()> {
     Ok(())
 }
 
-/// Prints the circles between the modules of the crate at `path`, or of all.
+/// Prints the dependency cycles between the modules of the crate at `path`, or of all crates.
 pub(crate) fn print_circles(path: &str) -> Result<()> {
     let house = House::read(&house::root())?;
     let circles = tidy::circles(&house);
@@ -147,7 +147,7 @@ pub(crate) fn write_unsafe_report() -> Result<()> {
         .with_context(|| format!("cannot write {}", tidy::REPORT_PATH))
 }
 
-/// Builds the page that the console holds. Where everything is to be checked it must be there.
+/// Builds the page that the console contains. In CI it is an error if that is impossible.
 pub(crate) fn page() -> Result<()> {
     match page::build(&house::root())? {
         Page::Built => Ok(()),
@@ -159,7 +159,7 @@ pub(crate) fn page() -> Result<()> {
     }
 }
 
-/// Builds the site. Links were checked by `tidy`, which runs first.
+/// Builds the site. Links are checked by `tidy`, which runs first.
 pub(crate) fn docs() -> Result<()> {
     tidy()?;
     let page = site::build(&house::root())?;
@@ -191,9 +191,9 @@ pub(crate) fn test(filter: &str) -> Result<()> {
     conclude(outcome)
 }
 
-/// Attacks programs as they ship: optimised, and without the assertions of those that tests build.
+/// Attacks release programs: optimized, and without debug assertions.
 fn attack_shipped(root: &Path, mut suites: Vec<Executable>) -> Result<Outcome> {
-    // As for the demonstration of the log, so that both are built once.
+    // The same as for the demonstration of the log, so that both are built once.
     let packages = ["daemon", "cli", "broker", "system"];
     let programs = Steps::new(root, 1).step("build programs as they ship, without SQL", || {
         builds::shipped(root, &packages, Features::None)
@@ -205,7 +205,7 @@ fn attack_shipped(root: &Path, mut suites: Vec<Executable>) -> Result<Outcome> {
     runner.run_all(root, &suites)
 }
 
-/// Runs the suites whose names contain `filter` again and again beside busy processes.
+/// Runs the suites whose names contain `filter` repeatedly beside busy processes.
 pub(crate) fn stress(filter: &str) -> Result<()> {
     let root = house::root();
     let mut outcome = Outcome::default();
@@ -218,8 +218,8 @@ pub(crate) fn stress(filter: &str) -> Result<()> {
     conclude(outcome)
 }
 
-/// The programs, and the suites whose names contain `filter`. What fails but hinders no test, such
-/// as a rule of the house that is broken, is a failure like others.
+/// Builds the programs, and the suites whose names contain `filter`. Failures that do not prevent
+/// tests, such as a broken rule of tidy, are recorded like others.
 fn build_tests(
     root: &Path,
     filter: &str,
@@ -231,7 +231,7 @@ fn build_tests(
     let is_asked = |name: &str| name.contains(filter) || filter.starts_with(name);
     let fetchers: Vec<_> =
         FETCHERS.iter().filter(|it| is_asked(it.crate_name)).map(|it| it.program).collect();
-    // What the network gives comes while the compiler works. The console is built with the page.
+    // The network is used while the compiler works. The console is built with the page.
     thread::scope(|scope| {
         let page = scope.spawn(page);
         let fetching = steps.step("build what fetches clients of others", || {
@@ -266,7 +266,7 @@ fn build_tests(
     })
 }
 
-/// The long runs, on the programs that ship: the release build.
+/// Performs the long runs, on the release programs.
 pub(crate) fn soak() -> Result<()> {
     let root = house::root();
     page()?;
@@ -300,18 +300,18 @@ pub(crate) fn soak() -> Result<()> {
     conclude(outcome)
 }
 
-/// A cluster whose pods use volumes, on the programs as they ship.
+/// Runs a cluster whose pods use volumes, with the release programs.
 pub(crate) fn kubernetes() -> Result<()> {
     let programs = builds::shipped(&house::root(), CLUSTER_PACKAGES, Features::Default)?;
     run_to_end(&mut command_as_root(builds::path_of(&programs, CLUSTER)?))
 }
 
-/// Debian packages of the programs as they ship.
+/// Builds Debian packages of the release programs.
 pub(crate) fn deb() -> Result<()> {
     deb_of(&packaged(&house::root())?)
 }
 
-/// Builds what packages hold, and returns the folder of the programs.
+/// Builds the contents of packages, and returns the folder of the programs.
 fn packaged(root: &Path) -> Result<PathBuf> {
     if let Page::Missing(reason) = page::build(root)? {
         bail!("the console would be packed without its page, as {reason}");
@@ -321,20 +321,20 @@ fn packaged(root: &Path) -> Result<PathBuf> {
     Ok(first.path.parent().context("a program lies in a folder")?.to_owned())
 }
 
-/// The files of a release, of the commit with the tag of its version.
+/// Creates the files of a release, from the commit with the tag of its version.
 pub(crate) fn release() -> Result<()> {
     let root = house::root();
     release::check_tag(&root)?;
     release_of(&packaged(&root)?)
 }
 
-/// The same of programs that were built before, whatever they were built of.
+/// Same for programs that were built before, from any sources.
 pub(crate) fn release_of(programs: &Path) -> Result<()> {
     eprintln!("{}", release::make(&house::root(), programs, PACKAGED)?.display());
     Ok(())
 }
 
-/// The same of programs that were built before.
+/// Builds Debian packages of programs that were built before.
 pub(crate) fn deb_of(programs: &Path) -> Result<()> {
     let root = house::root();
     let made = root.join("target/deb");
@@ -344,12 +344,12 @@ pub(crate) fn deb_of(programs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Tries packages of programs that were built before.
+/// Tests packages of programs that were built before.
 pub(crate) fn deb_check(programs: &Path) -> Result<()> {
     deb_check::check(&house::root(), programs)
 }
 
-/// Every suite by the quick profile, and the page that shows it.
+/// Runs every benchmark suite with the quick profile, and renders the report.
 pub(crate) fn bench() -> Result<()> {
     let root = house::root();
     let packages = ["daemon", "cli", "preload", "bench"];
@@ -362,7 +362,7 @@ pub(crate) fn bench() -> Result<()> {
     run_to_end(command_as_root(program).args(["report", folder]))
 }
 
-/// Suites of the page on performance, each with its arguments.
+/// Benchmark suites of the page on performance, each with its arguments.
 const PERFORMANCE: [&str; 8] = [
     "peers --only jobs,pgbench --case randread --target volume,run,nbd,vhost-user,zram,tmpfs,loop,\
      nbdkit,qemu-nbd,qsd-nbd,qsd-vhost,qsd-vhost-iothread,qsd-vhost-io_uring",
@@ -375,8 +375,8 @@ const PERFORMANCE: [&str; 8] = [
     "engine",
 ];
 
-/// Measures what the page on performance shows, and writes that page. What was measured before of
-/// the same commit, in `target/performance`, is not measured again.
+/// Measures the results of the page on performance, and writes that page. Earlier measurements of
+/// the same commit in `target/performance` are not repeated.
 pub(crate) fn performance() -> Result<()> {
     let root = house::root();
     let packages = ["daemon", "cli", "preload", "broker", "bench", "kafka-clients"];
@@ -390,7 +390,7 @@ pub(crate) fn performance() -> Result<()> {
     for (index, arguments) in PERFORMANCE.iter().enumerate() {
         let arguments: Vec<&str> = arguments.split(' ').collect();
         let folder = measured.join(format!("{}-{}", index + 1, arguments[0]));
-        // sudo keeps no variable of its caller.
+        // sudo does not pass the caller's variables.
         let mut command = command_as_root(Path::new("env"));
         command.arg(&jars).arg(program).args(&arguments);
         command.args(["--profile", "standard", "--out"]).arg(&folder);
@@ -409,26 +409,26 @@ pub(crate) fn performance() -> Result<()> {
     run_to_end(report.arg("--markdown").arg(root.join("docs/performance.md")))
 }
 
-/// The demonstration of volumes.
+/// Runs the demonstration of volumes.
 pub(crate) fn demo() -> Result<()> {
     let program = built_demo(&["daemon", "cli", "system"], Features::Default, 2)?;
     run_to_end(&mut command_as_root(&program))
 }
 
-/// The demonstration of the message log, which needs no root, and a broker without SQL.
+/// Runs the demonstration of the message log, which needs no root, with a broker without SQL.
 pub(crate) fn demo_log() -> Result<()> {
     let program = built_demo(&["daemon", "cli", "broker", "system"], Features::None, 3)?;
     run_to_end(Command::new(program).arg("log"))
 }
 
-/// The demonstration of SQL over topics, which needs no root.
+/// Runs the demonstration of SQL over topics, which needs no root.
 pub(crate) fn demo_sql() -> Result<()> {
     let program = built_demo(&["daemon", "cli", "broker", "system"], Features::Default, 14)?;
     run_to_end(Command::new(program).arg("sql"))
 }
 
-/// The program that shows something, built with those that it starts; the first time that takes so
-/// many minutes on two cores.
+/// Builds the demonstration program with the programs that it starts. `minutes` is the estimate for
+/// the first build on two cores.
 fn built_demo(packages: &[&str], features: Features, minutes: u64) -> Result<PathBuf> {
     let root = house::root();
     let what = format!("build {}", packages.join(", "));
@@ -438,8 +438,9 @@ fn built_demo(packages: &[&str], features: Features, minutes: u64) -> Result<Pat
     builds::path_of(&programs, "memlane-demo").cloned()
 }
 
-/// The first fresh seed of the commit: each commit has others, so that what fails is new, or was
-/// always there, and fails again. `None` outside of a repository: each test draws its own.
+/// Returns the first fresh seed of the commit. Each commit has other seeds, so a new failure is
+/// reproducible with them, and either new or always present. Outside of a repository each test
+/// draws its own.
 fn seeds_of_commit(root: &Path) -> Option<OsString> {
     let asked = ["rev-parse", "--verify", "HEAD^{tree}"];
     let answer = Command::new("git").args(asked).current_dir(root).output().ok()?;
@@ -452,13 +453,13 @@ fn fetch(program: &Path) -> Result<()> {
     run_to_end(&mut Command::new(program))
 }
 
-/// How suites are run here.
+/// Returns the settings for running suites.
 fn runner(root: &Path) -> Runner {
     let log_folder = root.join("target").join("test-logs");
     Runner { log_folder, time_limit: SUITE_TIME_LIMIT, variables: Vec::new() }
 }
 
-/// The same with the seeds of the commit, unless others are asked for.
+/// Same, with the seeds of the commit, unless others are requested.
 fn runner_of_commit(root: &Path) -> Runner {
     let mut runner = runner(root);
     if std::env::var_os(FRESH_SEEDS).is_none() {
@@ -467,7 +468,7 @@ fn runner_of_commit(root: &Path) -> Runner {
     runner
 }
 
-/// Tells the end-to-end tests where the programs are.
+/// Passes the folder of the programs to the end-to-end tests.
 fn with_programs(mut runner: Runner, programs: &[Executable]) -> Result<Runner> {
     let folder = builds::path_of(programs, "memlaned")?.parent();
     let folder = folder.context("a program lies in a folder")?;
@@ -481,7 +482,7 @@ fn run_to_end(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The program itself for root; otherwise through sudo where that asks for no password.
+/// Returns a command that runs the program as root, through sudo if that needs no password.
 fn command_as_root(path: &Path) -> Command {
     let is_root = rustix::process::geteuid().is_root();
     let may_sudo =
@@ -514,7 +515,7 @@ fn conclude(outcome: Outcome) -> Result<()> {
     eprintln!("{}", outcome.summary());
     let counts = outcome.counts;
     if counts.failed > 0 {
-        // Once more, as often no more than the end of the output is at hand.
+        // Repeated, because often only the end of the output is visible.
         let named = outcome.failures.iter().filter(|line| line.starts_with(failures::FAILED));
         named.for_each(|line| eprintln!("{line}"));
         bail!("{} tests failed", counts.failed);

@@ -1,5 +1,5 @@
-//! Durations of steps and suites, kept in `target/` from run to run: what took long begins first,
-//! and people are told how long something takes.
+//! Durations of steps and suites, stored in `target/` between runs: the longest suites begin first,
+//! and progress messages show the expected durations.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Below the root: a line for each name, with milliseconds before it.
+/// Path relative to the root. The file has one line for each name, after its milliseconds.
 const PATH: &str = "target/times";
 
-/// Durations by name, as of the last run of each.
+/// Durations of the last run, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     path: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Those that are there; a line that cannot be read is none.
+    /// Reads the durations. Lines that cannot be parsed are ignored.
     pub(crate) fn read(root: &Path) -> Self {
         let path = root.join(PATH);
         let text = fs::read_to_string(&path).unwrap_or_default();

@@ -1,12 +1,12 @@
-//! Share of the host's processors that have nothing to do.
+//! Idle share of the host's processors.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// The shortest time that idleness is taken over: the kernel counts in steps of ten milliseconds.
+/// Minimum interval between two measurements: the kernel counts in ticks of ten milliseconds.
 const WINDOW: Duration = Duration::from_millis(200);
 
-/// What the kernel has counted so far, in its ticks over all processors.
+/// Processor time counted by the kernel so far, in ticks summed over all processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
     idle: u64,
@@ -14,7 +14,7 @@ struct Ticks {
     processors: u32,
 }
 
-/// Follows the processors of the host.
+/// Measures the idle processors of the host.
 #[derive(Debug, Default)]
 pub(crate) struct Host {
     before: Option<(Instant, Ticks)>,
@@ -22,7 +22,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The processors that were idle of late, in parts of one: none while that is not known.
+    /// Number of processors that were idle recently, including fractions. Zero while unknown.
     pub(crate) fn idle_cores(&mut self, now: Instant) -> f64 {
         let is_recent =
             self.before.is_some_and(|(at, _)| now.saturating_duration_since(at) < WINDOW);
@@ -36,7 +36,7 @@ impl Host {
     fn observe(&mut self, now: Instant, ticks: Option<Ticks>) {
         let before = self.before.take();
         self.before = ticks.map(|ticks| (now, ticks));
-        // After a pause the time between says little about now.
+        // After a pause, the time since the last measurement says little about the present.
         let recent = before.filter(|&(at, _)| now.saturating_duration_since(at) < 10 * WINDOW);
         self.idle_cores = match (recent, ticks) {
             (Some((_, before)), Some(ticks)) => idle_between(before, ticks),
@@ -52,12 +52,12 @@ fn idle_between(before: Ticks, after: Ticks) -> f64 {
     idle as f64 / all.max(1) as f64 * f64::from(after.processors)
 }
 
-/// Reads `/proc/stat`: the first line adds the lines `cpu0`, `cpu1` and so on up.
+/// Parses `/proc/stat`. The first line is the sum of the lines `cpu0`, `cpu1` and so on.
 fn parse(text: &str) -> Option<Ticks> {
     let sum = text.lines().next()?.strip_prefix("cpu ")?;
     let fields: Vec<u64> = sum.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
-    // User, nice, system, idle, waiting for a disk, interrupts of two kinds, stolen. What comes
-    // after them repeats parts of the first two.
+    // User, nice, system, idle, iowait, hardware and software interrupts, steal. The fields after
+    // them are included in the first two.
     let fields = fields.get(..8)?;
     let is_processor = |line: &&str| line.starts_with("cpu");
     let processors = text.lines().skip(1).take_while(is_processor).count();

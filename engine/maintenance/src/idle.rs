@@ -1,4 +1,4 @@
-//! When what nobody reads is compressed once more.
+//! Schedule of idle compression.
 
 use std::time::{Duration, Instant};
 
@@ -6,28 +6,28 @@ use volumes::Engine;
 
 use crate::pace::Pace;
 
-/// How long to wait for a quieter time.
+/// Interval after which a postponed step is tried again.
 const WAITING_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The longest period, which no clock overflows with.
+/// Maximum length of a period, with which no clock overflows.
 const PERIOD_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// Compression of what is idle.
+/// Settings of idle compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleCompression {
-    /// Time without a read or write after which pages are compressed; they may be idle for twice as
-    /// long before.
+    /// Time without a read or write after which pages are compressed. Up to twice this time may
+    /// pass before that.
     pub after: Duration,
-    /// The most that it takes of one processor, in percent: 1 to 100.
+    /// Limit on processor time, in percent of one processor: 1 to 100.
     pub core_percent: u32,
 }
 
-/// The compression of what is idle, a step at a time.
+/// Idle compression, performed in steps.
 #[derive(Debug)]
 pub(crate) struct IdleWork {
     settings: IdleCompression,
     period_ends: Instant,
-    /// There may be more to do in this period.
+    /// True if more work may be pending in this period.
     has_more: bool,
     rests_until: Instant,
 }
@@ -38,14 +38,14 @@ impl IdleWork {
         Self {
             settings,
             period_ends: now + settings.after,
-            // What was used before the first period began is not known.
+            // Uses before the first period began are unknown.
             has_more: false,
             rests_until: now,
         }
     }
 
-    /// Does a step if it is time. Returns how long to wait before the next, if there is more in
-    /// this period.
+    /// Performs a step if it is due. Returns the time until the next step, or `None` if no work is
+    /// left in this period.
     pub(crate) fn step(
         &mut self,
         engine: &Engine,
@@ -74,7 +74,7 @@ impl IdleWork {
         self.has_more.then_some(rest)
     }
 
-    /// Rest after a step, so that all steps take no more than their share.
+    /// Returns the pause after a step that limits the steps to their share of a processor.
     fn rest_after(&self, took: Duration) -> Duration {
         let share = self.settings.core_percent.clamp(1, 100);
         took * (100 - share) / share

@@ -1,10 +1,10 @@
-//! An engine's background work: giving leaked pages back, compressing, also what nobody reads a
-//! second time, and taking memory ahead of writers.
+//! Background work of an engine: frees leaked pages, compresses pages, also idle ones, and takes
+//! memory ahead of writers.
 //!
-//! The engine reads no clock and starts no thread, so a program that opens a pool starts
+//! The engine reads no clock and starts no thread, so a program that opens a pool runs
 //! [`Maintenance`] beside it: the daemon, and a program that embeds a pool. Without it a pool
-//! works, but leaked pages stay lost, contents stay as large as they were written until memory runs
-//! short, and writers wait while memory is taken from the host.
+//! works, but leaked pages are not freed, contents stay uncompressed until memory runs short, and
+//! writers wait while memory is taken from the host.
 #![forbid(unsafe_code)]
 
 mod host;

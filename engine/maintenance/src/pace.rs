@@ -1,43 +1,43 @@
-//! Share of a processor that compression may take, decided by the clock and the traffic.
+//! Share of a processor that compression may use, depending on traffic and idle processors.
 //!
-//! Clients get the processors first: compression waits until they rest or leave a processor idle,
-//! unless memory runs short.
+//! Clients have priority: compression waits until traffic is low or a processor is idle, unless
+//! memory runs short.
 
 use std::time::{Duration, Instant};
 
 use volumes::PoolUsage;
 
-/// Less activity a second than this, some hundred requests, is no traffic to speak of.
+/// Threshold of activity per second below which traffic is low: some hundred requests.
 const QUIET_ACTIVITY_A_SECOND: u64 = 1000;
 
-/// The shortest time that a rate is taken over.
+/// Minimum interval over which a rate is measured.
 const WINDOW: Duration = Duration::from_millis(20);
 
-/// With less than this share of the pool free, in percent, compression goes on beside traffic that
-/// leaves no processor idle. Below 10 % writers compress themselves.
+/// Percentage of free memory below which compression also runs beside traffic that leaves no
+/// processor idle. Below 10 % writers compress themselves.
 const SHORT_OF_MEMORY_PERCENT: u64 = 25;
 
-/// Processors that must be idle for compression to take a part of one beside traffic, and a whole
-/// one.
+/// Numbers of idle processors with which compression runs beside traffic for a part of the time,
+/// and continuously.
 const IDLE_CORES_FOR_PART: f64 = 0.7;
 const IDLE_CORES_FOR_FULL: f64 = 2.0;
 
-/// Of the time beside traffic, compression takes one part in so many.
+/// Divisor of the share of time that compression takes beside traffic.
 const PART_BESIDE_TRAFFIC: u32 = 4;
 
-/// Work that compression may do now.
+/// Pace at which compression may run now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// Wait for a quieter time.
+    /// Wait for lower traffic or idle processors.
     Rest,
-    /// Work a part of the time.
+    /// Work for a part of the time.
     Part,
-    /// Work all the time.
+    /// Work continuously.
     Full,
 }
 
 impl Pace {
-    /// Pause after a piece of compression that took some time.
+    /// Returns the pause after a compression step of this duration.
     pub(crate) fn pause_after(self, took: Duration) -> Duration {
         match self {
             Self::Rest | Self::Part => took * (PART_BESIDE_TRAFFIC - 1),
@@ -46,7 +46,7 @@ impl Pace {
     }
 }
 
-/// Follows the traffic.
+/// Measures the traffic.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     window_began: Instant,
@@ -55,12 +55,12 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// `activity` counts what others do with the pool, modulo 2^32.
+    /// Creates a pacer. `activity` is the counter of other threads' work on the pool, modulo 2^32.
     pub(crate) fn new(now: Instant, activity: u32) -> Self {
         Self { window_began: now, activity_before: activity, is_quiet: false }
     }
 
-    /// Takes note of the activity up to now.
+    /// Measures the activity since the last call.
     pub(crate) fn observe(&mut self, now: Instant, activity: u32) {
         let window = now.saturating_duration_since(self.window_began);
         if window < WINDOW {
@@ -73,7 +73,7 @@ impl Pacer {
         self.activity_before = activity;
     }
 
-    /// `idle_cores` is asked only when it matters.
+    /// Returns the current pace. `idle_cores` is called only if the result depends on it.
     pub(crate) fn pace(&self, usage: &PoolUsage, idle_cores: impl FnOnce() -> f64) -> Pace {
         if self.is_quiet {
             return Pace::Full;
@@ -92,8 +92,8 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    /// Lets `activity` grow during `milliseconds`, on a host with so many idle processors and in a
-    /// pool of which so many percent are free.
+    /// Checks the pace after `activity` has grown during `milliseconds`, with this many idle
+    /// processors and this percentage of free memory.
     #[track_caller]
     fn check(
         (activity, milliseconds): (u32, u64),
@@ -101,7 +101,7 @@ mod tests {
         expected: Pace,
     ) {
         let begin = Instant::now();
-        // It may wrap around meanwhile.
+        // The counter may wrap around meanwhile.
         for before in [500, u32::MAX - 10] {
             let mut pacer = Pacer::new(begin, before);
             let later = begin + Duration::from_millis(milliseconds);

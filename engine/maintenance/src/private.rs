@@ -1,9 +1,9 @@
-//! Private memory of the process: its memory beside the pool's region.
+//! Private memory of the process, which excludes the pool's region.
 
 use std::{fs, io};
 
-/// Memory of the process that belongs to no file, as the kernel counts it: the memory of an engine
-/// and of everything around it, without the region.
+/// Anonymous resident memory of the process, as counted by the kernel: the memory of an engine and
+/// of everything around it, without the region.
 pub fn private_bytes() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/self/status")?;
     parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no line RssAnon"))

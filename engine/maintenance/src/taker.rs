@@ -1,4 +1,4 @@
-//! Taking the pool's memory ahead of writers, by several threads.
+//! Takes the pool's memory ahead of writers, in several threads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,25 +8,25 @@ use volumes::{Engine, PoolUsage};
 use crate::host::Host;
 use crate::pace::Pacer;
 
-/// With so much free memory ahead of writers, taking more leaves the processors to them.
+/// Amount of free memory beyond which taking more yields the processors to others.
 const AHEAD_BYTES: u64 = 256 << 20;
 
-/// How long to wait while others take what is left.
+/// Interval between checks while other threads take the rest.
 const OTHERS_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long to wait before memory that the host does not have is asked for again.
+/// Interval between attempts to take memory that the host lacks.
 const SHORTAGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Threads that take memory, besides the maintenance thread.
+/// Maximum number of threads that take memory, besides the maintenance thread.
 const HELPERS_MAX: usize = 7;
 
-/// Number of threads that help: half of the processors are left to others.
+/// Number of helper threads. Half of the processors are left to others.
 pub(crate) fn helper_count() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (processors / 2).clamp(1, HELPERS_MAX)
 }
 
-/// One thread's part in taking memory.
+/// State of one thread that takes memory.
 pub(crate) struct Taker {
     engine: Arc<Engine>,
     pacer: Pacer,
@@ -39,8 +39,8 @@ impl Taker {
         Self { engine, pacer, host: Host::default() }
     }
 
-    /// Takes a piece. Returns how long to wait before the next; `None` when the pool has all of its
-    /// memory.
+    /// Takes a piece of memory. Returns the time until the next piece, or `None` when the pool has
+    /// all of its memory.
     pub(crate) fn step(&mut self) -> Option<Duration> {
         if self.engine.untaken_bytes() == 0 {
             return None;
@@ -50,7 +50,7 @@ impl Taker {
             Ok(true) if self.engine.ready_bytes() < AHEAD_BYTES => Duration::ZERO,
             Ok(true) => self.pause_after(begun),
             Ok(false) => OTHERS_INTERVAL,
-            // The engine keeps the reason, to be asked for it.
+            // The engine keeps the reason: see `Engine::memory_shortage`.
             Err(_) => SHORTAGE_INTERVAL,
         })
     }

@@ -13,17 +13,17 @@ use crate::idle::{IdleCompression, IdleWork};
 use crate::pace::{Pace, Pacer};
 use crate::taker::{self, Taker};
 
-/// How often an idle engine is looked at.
+/// Interval between checks of an idle engine.
 const IDLE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Between two pieces of work, so that clients get the processor first.
+/// Pause between two steps of work, which gives clients priority.
 const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How often it looks for a quiet moment while something waits to be compressed.
+/// Interval between checks of the traffic while pages wait for compression.
 const WAITING_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The running thread, and its helpers that take the pool's memory. When this is dropped, they end
-/// after their current piece of work, which is short.
+/// The maintenance thread, and the helpers that take the pool's memory. When this is dropped, they
+/// end after their current step, which is short.
 #[derive(Debug)]
 pub struct Maintenance {
     running: Vec<Running>,
@@ -45,8 +45,8 @@ impl Running {
 }
 
 impl Maintenance {
-    /// Starts the thread, which holds the engine. `after_step` is called after each piece of work,
-    /// and twice a second while there is none; it must return quickly.
+    /// Starts the thread, which holds the engine. `after_step` is called after each step of work,
+    /// and twice a second while there is none. It must return quickly.
     pub fn start(
         engine: Arc<Engine>,
         after_step: impl FnMut(&PoolUsage) + Send + 'static,
@@ -54,8 +54,7 @@ impl Maintenance {
         Self::start_with(engine, None, after_step)
     }
 
-    /// Starts the thread as [`Maintenance::start`] does; it also compresses what is idle, if that
-    /// is wanted.
+    /// Starts the thread like [`Maintenance::start`], optionally with idle compression.
     pub fn start_with(
         engine: Arc<Engine>,
         idle: Option<IdleCompression>,
@@ -80,13 +79,13 @@ impl Drop for Maintenance {
             self.running.drain(..).map(|running| (running.stop, running.thread)).unzip();
         drop(stops);
         for thread in threads {
-            // A panic of the thread was reported there, and the owner is ending anyway.
+            // The thread itself reported its panic, and the owner is ending anyway.
             let _ended = thread.join();
         }
     }
 }
 
-/// Takes memory until the pool has all that it is to have.
+/// Takes memory until the pool has its full size.
 fn help(mut taker: Taker, stopped: &Receiver<()>) {
     let mut pause = Duration::ZERO;
     while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
@@ -95,15 +94,15 @@ fn help(mut taker: Taker, stopped: &Receiver<()>) {
     }
 }
 
-/// Background work of one engine, a piece at a time.
+/// Background work of one engine, performed in steps.
 struct MaintenanceLoop {
     engine: Arc<Engine>,
     pacer: Pacer,
     host: Host,
     taker: Taker,
-    /// `None`: what is idle stays as it is.
+    /// `None`: no idle compression.
     idle: Option<IdleWork>,
-    /// From where on the pool's memory is still to be touched, and how much it had then.
+    /// Offset of the next piece of the pool's memory to populate, and the size of the pool then.
     unready: Option<u64>,
     ready_bytes: u64,
 }
@@ -127,7 +126,7 @@ impl MaintenanceLoop {
         }
     }
 
-    /// Does a piece of work. Returns how long to wait before the next.
+    /// Performs a step. Returns the time until the next.
     fn step(&mut self) -> Duration {
         let begun = Instant::now();
         let pace = self.pace(begun);
@@ -137,7 +136,7 @@ impl MaintenanceLoop {
         let is_waiting = self.is_waiting();
         match (is_busy, is_waiting) {
             (true, true) if work == Work::All => pace.pause_after(begun.elapsed()),
-            // Readers of much idle data go before what they read is brought back.
+            // Readers of much idle data have priority over restoring the pages that they read.
             (true, _) if has_idle_reads => BUSY_INTERVAL.max(pace.pause_after(begun.elapsed())),
             (true, _) => BUSY_INTERVAL,
             (false, true) if work == Work::ButCompression => WAITING_INTERVAL,
@@ -147,15 +146,15 @@ impl MaintenanceLoop {
 
     fn pace(&mut self, now: Instant) -> Pace {
         self.pacer.observe(now, self.engine.activity_of_others());
-        // Without anything to compress, how idle the host is does not matter.
+        // If nothing waits for compression, idle processors are irrelevant.
         let is_waiting = self.is_waiting() || self.idle.is_some();
         let host = &mut self.host;
         let idle_cores = || if is_waiting { host.idle_cores(now) } else { 0.0 };
         self.pacer.pace(&self.engine.usage(), idle_cores)
     }
 
-    /// Compresses some of what is idle, if it is time. Returns how long to wait before the next
-    /// piece, if there is more.
+    /// Performs a step of idle compression, if it is due. Returns the time until the next, if there
+    /// is more.
     fn compress_idle(&mut self) -> Option<Duration> {
         let Self { engine, pacer, host, idle, .. } = self;
         idle.as_mut()?.step(engine, |now| pacer.pace(&engine.usage(), || host.idle_cores(now)))
@@ -165,17 +164,17 @@ impl MaintenanceLoop {
         self.engine.usage().pending_bytes > 0
     }
 
-    /// Touches a piece of the memory that the pool has before requests do. Returns how long to wait
-    /// before the next piece, if there is more.
+    /// Populates a piece of the pool's memory before requests use it. Returns the time until the
+    /// next piece, if there is more.
     fn make_ready(&mut self) -> Option<Duration> {
         let begun = Instant::now();
         let size_bytes = self.engine.size_bytes();
         if size_bytes > self.ready_bytes {
-            // What is ready already takes no time.
+            // Memory that is already populated takes no time.
             self.unready = Some(0);
         }
         self.ready_bytes = size_bytes;
-        // Where that fails, memory is made ready as it is used.
+        // If this fails, memory is populated when it is first used.
         let next = |offset| self.engine.populate(offset).unwrap_or(None);
         self.unready = self.unready.and_then(next);
         self.unready?;

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const BLOCK_COUNT: u64 = 2048;
 
-/// How long what happens in the background may take before a test gives up.
+/// Limit on the duration of background work before a test fails.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 fn open(folder: &tempfile::TempDir) -> Engine {
@@ -24,7 +24,7 @@ fn open(folder: &tempfile::TempDir) -> Engine {
     Engine::open(region, options).expect("a fresh region")
 }
 
-/// Contents of which half shrinks.
+/// Returns contents of which half is compressible.
 fn half_noise(seed: u64) -> [u8; 4096] {
     let mut block = [0; 4096];
     let mut random = Random::new(seed);
@@ -54,11 +54,11 @@ fn check_contents(engine: &Engine) {
     }
 }
 
-/// Starts the thread and waits until it reports a usage that is wanted.
+/// Starts the thread and waits until it reports a wanted usage.
 fn maintain_until(engine: &Arc<Engine>, is_wanted: impl Fn(&PoolUsage) -> bool) -> Maintenance {
     let (report, reports) = mpsc::channel();
     let after_step = move |usage: &PoolUsage| {
-        // There is no receiver any more once the test has seen enough.
+        // The receiver is gone once the test has seen enough.
         let _sent = report.send(*usage);
     };
     let maintenance =
@@ -77,7 +77,7 @@ fn what_was_written_is_compressed_when_writers_rest() {
     let engine = Arc::new(open(&folder));
     fill(&engine);
     assert_eq!(engine.usage().pending_bytes, BLOCK_COUNT * BLOCK);
-    // The pages as they were written go once no reader can have them any more.
+    // The uncompressed pages are freed once no reader can use them.
     let is_small = |usage: &PoolUsage| usage.page_bytes < BLOCK_COUNT * BLOCK * 3 / 5;
     let _maintenance = maintain_until(&engine, |usage| usage.pending_bytes == 0 && is_small(usage));
     check_contents(&engine);
@@ -88,7 +88,7 @@ fn a_stopped_thread_has_let_go_of_the_engine() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = Arc::new(open(&folder));
     fill(&engine);
-    // In the middle of its work, or after it.
+    // During its work, or after it.
     drop(maintain_until(&engine, |usage| usage.pending_bytes < BLOCK_COUNT * BLOCK));
     let engine = Arc::try_unwrap(engine).expect("there is no other handle");
     engine.close();
@@ -114,7 +114,7 @@ fn what_is_idle_is_compressed_once_more() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = Arc::new(open(&folder));
     fill(&engine);
-    // LZ4 finds nothing to repeat in it, and zstd that two bits of each byte are the same.
+    // LZ4 finds no repetition in it. zstd finds that two bits of each byte are equal.
     let mut random = Random::new(9);
     let letters: [u8; 4096] =
         std::array::from_fn(|_| b"0123456789abcdefghijklmnopqrstuv"[random.index(32)]);
@@ -122,7 +122,7 @@ fn what_is_idle_is_compressed_once_more() {
     volume.write(0, &letters).expect("there is room");
     let (report, reports) = mpsc::channel();
     let after_step = move |usage: &PoolUsage| {
-        // There is no receiver any more once the test has seen enough.
+        // The receiver is gone once the test has seen enough.
         let _sent = report.send(*usage);
     };
     let idle = IdleCompression { after: Duration::from_millis(200), core_percent: 100 };

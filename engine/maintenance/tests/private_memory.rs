@@ -1,4 +1,4 @@
-//! Memory of a pool beside its region.
+//! Private memory of a pool, without its region.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ const GIB: u64 = 1 << 30;
 const VOLUME_COUNT: u64 = 200;
 const LANE_COUNT: usize = 8;
 
-/// Private memory that a pool may take under this load, of the 64 MiB that a daemon has in all.
+/// Private memory that a pool may use under this load, of the 64 MiB limit of a daemon.
 const PRIVATE_BYTES_MAX: u64 = 40 * MIB;
 
-/// Bytes that nothing shrinks.
+/// Returns incompressible bytes.
 fn noise(seed: u64) -> [u8; 4096] {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut block = [0; 4096];
@@ -28,7 +28,7 @@ fn noise(seed: u64) -> [u8; 4096] {
     block
 }
 
-/// Writes to all volumes, far apart, overwrites, reads and discards.
+/// Writes to all volumes at distant offsets, overwrites, reads and discards.
 fn load(engine: &Engine, worker: u64) {
     for (nth, volume) in (0..).zip(engine.volumes()) {
         for turn in 0..12 {
@@ -47,9 +47,9 @@ fn load(engine: &Engine, worker: u64) {
 }
 
 /// Goal: private memory does not grow with volumes, lanes and requests beyond a bound.
-/// Method: two hundred large volumes in a pool that may become large, written by more threads than
-/// there are processors, with maintenance; then opened again after an unclean end, where leaks are
-/// searched for. What the kernel counts as the process's own is compared with what it was before.
+/// Method: two hundred large volumes in a pool that can become large, written by more threads than
+/// there are processors, with maintenance; then opened again after an unclean end, with a leak
+/// check. The kernel's count of private memory is compared with its value at the start.
 #[test]
 fn two_hundred_volumes_under_load_take_little_memory_beside_the_region() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");

@@ -6,36 +6,36 @@ use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind, IO_BYTES_MAX
 use codec::BLOCK_BYTES;
 use page_store::NODE_ENTRY_COUNT;
 
-/// Bits of a block's index that choose an entry of one node.
+/// Number of bits of a block index that select an entry of one node.
 pub(crate) const NODE_BITS: u32 = NODE_ENTRY_COUNT.trailing_zeros();
 
-/// Blocks that one leaf maps.
+/// Number of blocks that one leaf maps.
 pub(crate) const LEAF_BLOCKS: u64 = NODE_ENTRY_COUNT as u64;
 
-/// Bytes that one leaf maps.
+/// Number of bytes that one leaf maps.
 pub(crate) const LEAF_BYTES: u64 = LEAF_BLOCKS * BLOCK_BYTES as u64;
 
-/// The number of the leaf that maps `block`.
+/// Returns the number of the leaf that maps `block`.
 pub(crate) const fn leaf_of(block: u64) -> u64 {
     block >> NODE_BITS
 }
 
-/// The place of `block` in its leaf.
+/// Returns the index of the entry of `block` in its leaf.
 pub(crate) fn index_in_leaf(block: u64) -> usize {
     usize::try_from(block % LEAF_BLOCKS).expect("a leaf fits memory")
 }
 
-/// Leaves that a volume of this size may have.
+/// Returns the number of leaves that a volume of this size can have.
 pub(crate) fn leaves_in(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(LEAF_BYTES)
 }
 
-/// The bytes of one block.
+/// Returns the byte range of one block.
 pub(crate) fn block_range(block: u64) -> ByteRange {
     ByteRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64)
 }
 
-/// The blocks that lie whole in a range.
+/// Returns the blocks that lie completely in a range.
 pub(crate) fn whole_blocks(range: ByteRange) -> Range<u64> {
     let block_bytes = BLOCK_BYTES as u64;
     let first = range.start.div_ceil(block_bytes);
@@ -43,16 +43,16 @@ pub(crate) fn whole_blocks(range: ByteRange) -> Range<u64> {
     first..end.max(first)
 }
 
-/// Those of `blocks` that one leaf maps.
+/// Returns those of `blocks` that one leaf maps.
 pub(crate) fn blocks_in_leaf(blocks: &Range<u64>, leaf: u64) -> Range<u64> {
     blocks.start.max(leaf * LEAF_BLOCKS)..blocks.end.min((leaf + 1) * LEAF_BLOCKS)
 }
 
-/// The part of a block that a request covers.
+/// Part of a block that a request covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) block: u64,
-    /// Where the part begins in the block.
+    /// Offset of the part in the block.
     pub(crate) start: usize,
     pub(crate) length: usize,
 }
@@ -68,9 +68,9 @@ impl Piece {
     }
 }
 
-/// The parts of blocks that a range covers, in order.
+/// Returns the parts of blocks that a range covers, in order.
 pub(crate) fn pieces(range: ByteRange) -> impl Iterator<Item = Piece> {
-    // Ranges whose end is no number fit no volume: refused before any piece of them is used.
+    // An end beyond `u64::MAX` fits no volume: the request is rejected before it uses any piece.
     let end = range.start.saturating_add(range.length);
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -90,7 +90,8 @@ pub(crate) fn pieces(range: ByteRange) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// The range of a request that moves `length` bytes.
+/// Returns the range of a request of `length` bytes. Fails if it overflows or exceeds the I/O
+/// limit.
 pub(crate) fn data_range(
     action: Action,
     start: u64,

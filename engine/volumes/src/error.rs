@@ -5,30 +5,30 @@ use std::error::Error;
 use block_device::{DeviceError, DeviceErrorKind};
 use page_store::{AddTableError, ClaimRefused, LinkError};
 
-/// Volumes and snapshots that a pool has room for, with all table slabs.
+/// Maximum number of volumes and snapshots of a pool, with all table slabs.
 pub(crate) const PLACE_COUNT: usize = 17_407;
 
 /// Limit on volumes of class `image` or `journal` and their snapshots. A transaction that changes
-/// the list of these volumes names all of them, and has to fit into the shortest journal segment
+/// the list of these volumes names all of them, and must fit into the shortest journal segment
 /// beside contents.
 pub const DURABLE_COUNT_MAX: usize = 2048;
 
-/// The class of a refused or failed operation on a volume.
+/// Kind of a rejected or failed operation on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeErrorKind {
     #[error("a name has 1 to 63 of a-z A-Z 0-9 . _ - and begins with a letter or a digit")]
     InvalidName,
-    /// Not a multiple of 4096, zero, or over 64 TiB.
+    /// The size is zero, not a multiple of 4096, or over 64 TiB.
     #[error("a size is a multiple of 4 KiB, from 4 KiB to 64 TiB")]
     InvalidSize,
     #[error("a volume or snapshot of that name exists")]
     AlreadyExists,
     #[error("there is no volume or snapshot of that name")]
     NotFound,
-    /// The pool holds as many volumes as its table has room for.
+    /// All records of the pool's volume table are in use.
     #[error("all {PLACE_COUNT} places of the pool for volumes and snapshots are taken; delete one")]
     TooManyVolumes,
-    /// A journal has no room for the names of more.
+    /// A transaction of the journal has no room for more names.
     #[error(
         "{DURABLE_COUNT_MAX} volumes and snapshots of class image or journal are as many as a pool \
          may have; delete one, or use class ram"
@@ -51,7 +51,7 @@ pub enum VolumeErrorKind {
     Damaged,
 }
 
-/// A refused or failed operation on a volume.
+/// Error of a rejected or failed operation on a volume.
 #[derive(Debug, thiserror::Error)]
 #[error("volume {name:?}: {kind}")]
 pub struct VolumeError {
@@ -66,7 +66,7 @@ impl VolumeError {
         Self { kind, name: name.into(), source: None }
     }
 
-    /// Error of a volume table that is full and cannot grow.
+    /// Creates the error of a volume table that is full and cannot grow.
     pub(crate) fn of_table(name: impl Into<String>, error: AddTableError) -> Self {
         let kind = match error {
             AddTableError::NoSpace(_) => VolumeErrorKind::NoSpace,
@@ -75,12 +75,12 @@ impl VolumeError {
         Self::new(kind, name)
     }
 
-    /// Error of a claim that does not fit the pool, with the figures.
+    /// Creates the error of a claim that does not fit the pool, with the figures.
     pub(crate) fn of_claim(name: impl Into<String>, refused: ClaimRefused) -> Self {
         Self { source: Some(refused.into()), ..Self::new(VolumeErrorKind::NoSpace, name) }
     }
 
-    /// A request of the administration's own that failed.
+    /// Creates the error of an internal request that failed.
     pub(crate) fn of_request(name: impl Into<String>, error: DeviceError) -> Self {
         let kind = match error.kind {
             DeviceErrorKind::NoSpace => VolumeErrorKind::NoSpace,
@@ -90,7 +90,7 @@ impl VolumeError {
     }
 }
 
-/// Error of a request that cannot allocate a page or a node of the map.
+/// Maps a failure to allocate a page or a map node to the error of the request.
 pub(crate) fn refusal(error: LinkError) -> DeviceErrorKind {
     match error {
         LinkError::NoSpace(_) => DeviceErrorKind::NoSpace,
@@ -98,14 +98,14 @@ pub(crate) fn refusal(error: LinkError) -> DeviceErrorKind {
     }
 }
 
-/// The snapshots that keep a volume from being deleted.
+/// Lists the snapshots that prevent the deletion of a volume.
 #[derive(Debug, thiserror::Error)]
 #[error("its snapshots are {}", list(names))]
 pub(crate) struct SnapshotsLeft {
     pub(crate) names: Vec<String>,
 }
 
-/// Names that a message lists at most.
+/// Maximum number of names in a message.
 const LISTED_MAX: usize = 8;
 
 fn list(names: &[String]) -> String {

@@ -1,16 +1,16 @@
 //! Addresses in, page references out: volumes on one pool.
 //!
-//! An [`Engine`] owns a pool in a region and the volumes in it. It reads no clock, draws no
-//! randomness and starts no thread: its owner calls [`Engine::maintain`] now and then.
+//! An [`Engine`] owns a pool in a region, and the volumes in it. It reads no clock, draws no
+//! randomness and starts no thread: its owner calls [`Engine::maintain`] periodically.
 //!
-//! Each folder is a level that uses those below it and none above:
+//! Each folder is a layer that uses only the layers below it:
 //!
 //! ```text
 //!  admin    Engine: the lists of volumes; snapshots, sizes, classes, background work
-//!  device   Volume: read, write, discard, flush, and what they ask the owner for
+//!  device   Volume: read, write, discard, flush, and the services of the engine's owner
 //!  space    Space: finding memory in a full pool
 //!  walks    over maps: compression, evacuation, captures, leak check, integrity
-//!  map      VolumeMap: which page each block holds, and all that changes that
+//!  map      VolumeMap: the page of each block, and all changes to it
 //!  pool     Pool: pages, locks, leaks, fill levels
 //! ```
 //!

@@ -7,7 +7,7 @@ use block_device::SectorSize;
 
 use crate::error::{VolumeError, VolumeErrorKind};
 
-/// Settings that the owner of an engine chooses.
+/// Settings of an engine, chosen by its owner.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineOptions {
     /// Number of writers that can allocate without waiting for each other. One per core is enough.
@@ -16,14 +16,14 @@ pub struct EngineOptions {
     pub fresh_secret: [u8; 32],
 }
 
-/// Index of a value in the list of its kind, as the volume tables of pools and journals store it.
+/// Returns the index of a value in the list of its kind, as the volume tables of pools and journals
+/// store it.
 pub fn place_of<T: PartialEq>(all: &[T], one: T) -> u8 {
     let place = all.iter().position(|known| *known == one).expect("all are listed");
     u8::try_from(place).expect("there are few")
 }
 
-/// Reduction of contents as they are written. Patterns that fill a block need no memory under any
-/// policy.
+/// Reduction of contents as they are written. Fill patterns need no memory under any policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// Duplicates are shared, the rest is compressed.
@@ -67,7 +67,7 @@ impl fmt::Display for Reduction {
 pub enum Durability {
     /// Acknowledged writes survive the end of the process, but not a power failure.
     Ram,
-    /// As `Ram`; after a power failure the volume is restored from the last image.
+    /// Like `Ram`, but after a power failure the volume is restored from the last image.
     Image,
     /// Flushed writes are on stable storage.
     Journal,
@@ -95,7 +95,7 @@ impl fmt::Display for Durability {
 /// Behaviour of a volume when the pool is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityClass {
-    /// Memory is allocated as the volume is written; new data is refused when there is none.
+    /// Memory is allocated as the volume is written. New data is rejected when the pool is full.
     Thin,
     /// The full size is claimed at creation: writes never fail for lack of memory.
     Guaranteed,
@@ -122,17 +122,17 @@ impl fmt::Display for CapacityClass {
 /// Policy for data past the new end when a volume shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShrinkPolicy {
-    /// The resize is refused.
+    /// The resize is rejected.
     KeepData,
     /// The data is dropped.
     DropData,
 }
 
-/// The longest name of a volume, in bytes.
+/// Maximum length of a volume name, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
 
-/// The name of a volume: 1 to 63 of `a-z A-Z 0-9 . _ -`, beginning with a letter or a digit. So it
-/// is a file name, an NBD export name and a path segment of the API without quoting.
+/// Name of a volume: 1 to 63 of `a-z A-Z 0-9 . _ -`, beginning with a letter or a digit. It can be
+/// used as a file name, an NBD export name and a path segment of the API without quoting.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VolumeName(String);
 
@@ -162,19 +162,19 @@ impl fmt::Display for VolumeName {
     }
 }
 
-/// The largest volume, in bytes: 64 TiB.
+/// Maximum size of a volume: 64 TiB.
 pub const SIZE_BYTES_MAX: u64 = 64 << 40;
 
-/// Returns whether a volume can have this size: a multiple of 4 KiB, not zero, not too large.
+/// Returns whether a size is valid: a multiple of 4 KiB, not zero, not above the maximum.
 pub(crate) fn is_size(size_bytes: u64) -> bool {
     (1..=SIZE_BYTES_MAX).contains(&size_bytes) && size_bytes.is_multiple_of(4096)
 }
 
-/// A volume to create.
+/// Specification of a volume to create.
 #[derive(Clone, Debug)]
 pub struct VolumeSpec {
     pub name: VolumeName,
-    /// A multiple of 4096, from 4096 to 64 TiB. Thin: takes no memory until written.
+    /// A multiple of 4096, from 4096 to 64 TiB. Thin volumes take no memory until they are written.
     pub size_bytes: u64,
     pub sector: SectorSize,
     pub reduction: Reduction,

@@ -1,4 +1,4 @@
-//! Tests of what can only be seen inside the crate.
+//! Tests that need access to private items of the crate.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ fn a_read_far_past_the_end_leaves_no_trace_of_a_leaf_with_the_same_low_bits() {
     for turn in [1, 2, 1 << 10] {
         let offset = turn * reach_bytes + 3 * LEAF_BYTES;
         check_refused(&volume, offset, DeviceErrorKind::OutOfRange);
-        // Remembered, it would have been without the locks that forgetting it takes.
+        // Cached here, it would lack the locks under which it is removed.
         assert_eq!(volume.map.leaves.find(3), None, "{offset}");
     }
     volume.read(3 * LEAF_BYTES, &mut [0; BLOCK_BYTES]).expect("it is there");
@@ -67,7 +67,7 @@ fn a_deleted_volume_remembers_nothing_of_the_one_that_took_its_place() {
     assert_eq!(old.map.leaves.find(0), None);
 }
 
-/// Records of this kind are made no more.
+/// Current releases create no records of this kind.
 #[test]
 fn a_frozen_copy_that_an_earlier_release_left_in_the_table_goes_at_the_next_opening() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
@@ -116,14 +116,14 @@ fn a_walk_in_the_middle_of_a_shrink_finds_what_lies_past_the_new_end() {
     };
     let volume = engine.create_volume(spec).expect("there is room");
     volume.write(150 * LEAF_BYTES, &[5; BLOCK_BYTES]).expect("there is room");
-    // The shrink may still be refused, and the size taken back.
+    // The shrink may still fail, and the size be restored.
     volume.map.set_size_bytes(LEAF_BYTES);
     assert_eq!(volume.map.settled_size_bytes(), 200 * LEAF_BYTES);
     let mut walk = volume.walk_unjournaled().expect("a block is not in the journal");
     assert_eq!(walk.capture(8).map(|capture| capture.block_count()), Some(1));
 }
 
-/// The longest that the test waits for another thread.
+/// Maximum time for which the test waits for another thread.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 #[track_caller]
@@ -135,7 +135,7 @@ fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// A discard that has begun holds the class up, or makes holes that the new class asks for.
+/// A discard in progress delays the change of class, or makes the holes that the new class needs.
 #[test]
 fn a_discard_while_the_class_becomes_journal_leaves_holes_that_the_journal_is_told_of() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
@@ -149,7 +149,7 @@ fn a_discard_while_the_class_becomes_journal_leaves_holes_that_the_journal_is_to
         let held = volume.map.pool.locks.lock_leaf(volume.id(), 0);
         let before = engine.activity_of_others();
         let discard = scope.spawn(|| volume.discard(ByteRange::new(0, 2 * LEAF_BYTES)));
-        // It is on its way to the first leaf.
+        // The discard is on its way to the first leaf.
         wait_until(|| engine.activity_of_others() != before);
         let change = scope.spawn(|| engine.set_durability("one", Durability::Journal));
         wait_until(|| volume.durability() == Durability::Journal);

@@ -7,7 +7,7 @@ use support::{Done, Pair, Pool};
 
 const MIB: u64 = 1 << 20;
 
-/// What is done in every test: a kind of operation that never happens proves nothing.
+/// Kinds of operations that every test must perform: one that never runs proves nothing.
 const ALWAYS: &[&str] = &[
     "compress what is idle",
     "create",
@@ -27,7 +27,7 @@ const ALWAYS: &[&str] = &[
     "write zeroes",
 ];
 
-/// And what is done where memory runs out, and with copies.
+/// Additional kinds that tests with a full pool and with copies must perform.
 const IN_A_FULL_POOL: &[&str] = &["fill up", "request that lacks memory"];
 const COPIES: &[&str] = &[
     "clone",
@@ -38,7 +38,7 @@ const COPIES: &[&str] = &[
     "snapshot",
 ];
 
-/// And what is done where volumes make promises.
+/// Additional kinds that tests of capacity and durability classes must perform.
 const PROMISES: &[&str] = &[
     "create guaranteed",
     "delete a snapshot",
@@ -55,13 +55,13 @@ const PROMISES: &[&str] = &[
     "snapshot",
 ];
 
-/// Schedules of one kind.
+/// A set of random schedules of one kind.
 struct Trial {
-    /// A part of the test's name, to replay it.
+    /// Part of the test's name, to replay it.
     name: &'static str,
     seed_count: u64,
     shape: ScheduleShape,
-    /// The kinds of operations besides [`ALWAYS`] that are done.
+    /// Kinds of operations that must be performed besides [`ALWAYS`].
     kinds: &'static [&'static [&'static str]],
 }
 
@@ -81,7 +81,7 @@ impl Trial {
         let mut kinds = self.kinds.concat();
         kinds.extend(ALWAYS);
         kinds.retain(|kind| !done.contains_key(kind));
-        // Whoever chose the seeds has chosen what happens.
+        // With explicitly chosen seeds, not every kind need run.
         assert!(kinds.is_empty() || seeds < self.seed_count, "never done: {kinds:?}");
     }
 }
@@ -95,21 +95,22 @@ const ROOMY: ScheduleShape = ScheduleShape {
     promises_one_in: 0,
 };
 
-/// Of a pool of some MiB, with one lane or two.
+/// Creates a pool of some MiB, with one lane or two.
 fn small(seed: u64) -> Pool {
     Pool::new((4 + seed % 3 * 2) * MIB, 1 + usize::from(seed % 2 == 1))
 }
 
-/// Goal: nothing that the engine does inside changes what a reader sees, and it counts everything.
-/// Method: random schedules on the engine and on the model; compare every answer, and in the end
-/// delete all volumes and see that nothing is left.
+/// Goal: the engine's internal work changes nothing that a reader sees, and all memory is accounted
+/// for.
+/// Method: run random schedules on the engine and on the model; compare every answer; at the end
+/// delete all volumes and check that nothing is left.
 #[test]
 fn the_engine_agrees_with_the_model_in_a_roomy_pool() {
     let trial = Trial { name: "model_in_a_roomy", seed_count: 60, shape: ROOMY, kinds: &[] };
     trial.run(|_| Pool::new(64 * MIB, 2));
 }
 
-/// The same where memory runs out all the time.
+/// The same with a pool that is often out of memory.
 #[test]
 fn the_engine_agrees_with_the_model_in_a_pool_that_is_often_full() {
     let shape =
@@ -118,10 +119,10 @@ fn the_engine_agrees_with_the_model_in_a_pool_that_is_often_full() {
     Trial { name: "often_full", seed_count: 60, shape, kinds }.run(small);
 }
 
-/// Goal: copies of maps share nodes and pages without anybody seeing it: snapshots never change,
-/// clones and volumes change alone, and what no map has any more is given back.
+/// Goal: copies of maps share nodes and pages invisibly: snapshots never change, clones and volumes
+/// change independently, and memory that no map uses is freed.
 /// Method: as above, with snapshots, clones and restores among the operations; every snapshot is
-/// compared in the end, and differences are compared with those of the model.
+/// compared at the end, and differences are compared with those of the model.
 #[test]
 fn copies_agree_with_the_model_in_a_roomy_pool() {
     let shape = ScheduleShape { length_max: 256 << 10, copies_one_in: 6, ..ROOMY };
@@ -129,7 +130,7 @@ fn copies_agree_with_the_model_in_a_roomy_pool() {
     trial.run(|_| Pool::new(96 * MIB, 2));
 }
 
-/// The same where memory runs out all the time.
+/// The same with a pool that is often out of memory.
 #[test]
 fn copies_in_a_full_pool_agree_with_the_model() {
     let shape =
@@ -147,7 +148,7 @@ fn volumes_in_table_slabs_agree_with_the_model() {
     trial.run(|_| in_table_slabs(Pool::growable(32 * MIB, 64 * MIB, 2)));
 }
 
-/// The same where memory runs out all the time.
+/// The same with a pool that is often out of memory.
 #[test]
 fn volumes_in_table_slabs_of_a_full_pool_agree_with_the_model() {
     let shape =
@@ -163,8 +164,8 @@ fn in_table_slabs(pool: Pool) -> Pool {
     pool
 }
 
-/// Goal: what volumes promise, copies that are frozen for a reader, and a pool that grows and
-/// shrinks change nothing that a reader sees, and a volume that is guaranteed never lacks memory.
+/// Goal: capacity and durability classes, frozen copies for a reader, and resizing of the pool
+/// change nothing that a reader sees, and a guaranteed volume never lacks memory.
 /// Method: as above, with these among the operations.
 #[test]
 fn promises_agree_with_the_model_in_a_roomy_pool() {
@@ -174,7 +175,7 @@ fn promises_agree_with_the_model_in_a_roomy_pool() {
     trial.run(|_| Pool::growable(32 * MIB, 64 * MIB, 2));
 }
 
-/// The same where memory runs out all the time.
+/// The same with a pool that is often out of memory.
 #[test]
 fn promises_in_a_full_pool_agree_with_the_model() {
     let shape = ScheduleShape {

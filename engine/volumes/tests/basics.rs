@@ -35,7 +35,7 @@ fn spec(name: &str, size_bytes: u64) -> VolumeSpec {
     }
 }
 
-/// Pseudo-random bytes that nothing shrinks.
+/// Returns pseudo-random bytes that cannot be compressed.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -187,7 +187,7 @@ fn overwrites_never_run_out_of_memory_in_a_full_pool() {
     while volume.write(blocks * 4096, &noise(blocks + 1, 4096)).is_ok() {
         blocks += 1;
     }
-    // With a stride, so that each overwrite makes a hole in another slab.
+    // With a stride, so that each overwrite leaves a free slot in another slab.
     for round in 0..4 * blocks {
         let block = round * 33 % blocks;
         let result = volume.write(block * 4096, &noise(1_000_000 + round, 4096));

@@ -1,4 +1,4 @@
-//! Contents that are stored as they are at first, and compressed when there is time.
+//! Contents that are stored uncompressed at first, and compressed in the background.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn create(engine: &Engine, name: &str, reduction: Reduction) -> Arc<Volume> {
     engine.create_volume(spec).expect("a volume can be made")
 }
 
-/// Contents that shrink to a little more than half.
+/// Returns contents that shrink to a little more than half.
 fn half_noise(seed: u64) -> Block {
     let mut block = [0; 4096];
     let mut random = Random::new(seed);
@@ -173,7 +173,8 @@ fn what_is_overwritten_or_discarded_meanwhile_is_not_compressed() {
     check_sound_when_empty(&engine);
 }
 
-/// Without maintenance: writers compress when memory is short, and what is there when it is out.
+/// Without maintenance: writers compress when memory is short, and existing pages when it is
+/// exhausted.
 #[test]
 fn a_pool_takes_more_of_what_shrinks_than_it_has_bytes() {
     for pool_mib in [16, 32] {

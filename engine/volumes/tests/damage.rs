@@ -1,4 +1,4 @@
-//! Pools at the limits of their counters, and pools whose memory was damaged.
+//! Pools at the limits of their counters, and pools with damaged memory.
 
 mod support;
 
@@ -27,8 +27,8 @@ fn read(volume: &dyn BlockDevice, offset: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Goal: contents that more blocks share than one count can tell are kept once more, and a kill
-/// does not confuse the counts.
+/// Goal: contents that are shared by more blocks than a reference count can represent are stored in
+/// a second page, and a kill does not confuse the counts.
 #[test]
 fn contents_may_be_shared_more_often_than_a_count_has_room_for() {
     const COPIES: usize = 70_000;
@@ -50,7 +50,7 @@ fn contents_may_be_shared_more_often_than_a_count_has_room_for() {
     assert_eq!(engine.usage().page_count, 2);
     let volume = engine.volume("v").expect("it is there");
     assert!(read(&*volume, size_bytes - BLOCK as u64, BLOCK) == block);
-    // One less: there is room for another again, without a third page.
+    // One reference less: another one fits again, without a third page.
     volume.discard(ByteRange::new(0, BLOCK as u64)).expect("the discard succeeds");
     volume.write(0, &block).expect("the write succeeds");
     assert_eq!(engine.usage().page_count, 2);
@@ -116,19 +116,19 @@ fn a_full_volume_table_refuses_and_takes_again_after_a_delete() {
     engine.create_volume(spec("again", MIB)).expect("there is room for one");
 }
 
-/// What stops the program when a damaged count is met: going on could give memory away twice.
+/// Panic that a damaged reference count causes, because continuing could free memory twice.
 const STOP: &str = "a reference count never falls below zero";
 
-/// What a pool that is damaged anywhere may answer with verification: the words of maps and slots
-/// carry no check, those of pages do. Two leaves may be one node, and a slot that counts nobody is
-/// given away again, with the leaf that lies there. So a block is another one that was stored
-/// once, one pattern over and over, as an entry can say, or a node of a map, also where it was just
-/// written; never other bytes that nobody has written.
+/// Blocks that a pool with arbitrary damage may return with verification: words of maps and slots
+/// have no checksum, those of pages do. Two leaves may be one node, and a slot with a count of zero
+/// is allocated again, together with the leaf in it. Therefore a block may have the contents of
+/// another block that was once stored, a repeated pattern, as an entry can describe, or a node of a
+/// map, even if it was just written, but never other bytes that nobody has written.
 #[derive(Default)]
 struct Stored(HashSet<Block>);
 
 impl Stored {
-    /// Writes blocks, and takes down that they were.
+    /// Writes blocks, and records their contents.
     fn write(&mut self, volume: &Volume, at: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.0.extend(bytes.as_chunks::<BLOCK>().0);
         volume.write(at * BLOCK as u64, bytes)
@@ -153,15 +153,15 @@ impl Stored {
     }
 }
 
-/// Whether these may be the words of a node: each is nothing, or what an entry says.
+/// Returns whether these may be the words of a node: each is zero or a valid entry.
 fn is_node(block: &Block) -> bool {
     block.as_chunks::<8>().0.iter().all(|word| *word == [0; 8] || (1..=5).contains(&(word[7] >> 4)))
 }
 
-/// Goal: whatever a region says, the engine reads and stores only inside it, comes to an end, and
-/// stops for nothing but a count that is too low; and who verifies reads gets nothing that was not
-/// stored once.
-/// Method: change some words of a pool in use, where tables and nodes lie too; then use it.
+/// Goal: with arbitrary damage in a region, the engine reads and stores only inside it, terminates,
+/// and panics only because of a reference count below zero. Verified reads return only contents
+/// that were stored once.
+/// Method: change some words of a pool in use, including tables and nodes, then use it.
 #[test]
 fn damaged_words_anywhere_are_survived() {
     let (mut used_count, mut stop_count) = (0, 0);
@@ -193,7 +193,7 @@ fn damaged_words_anywhere_are_survived() {
     assert!(stop_count < used_count, "none was used to the end");
 }
 
-/// Does a bit of everything.
+/// Performs requests of all kinds.
 fn use_damaged(pool: &Pool, random: &mut Random, stored: &mut Stored) {
     let engine = pool.open();
     engine.set_verify_reads(true);
@@ -234,16 +234,16 @@ fn use_damaged(pool: &Pool, random: &mut Random, stored: &mut Stored) {
     drop(pool.open());
 }
 
-/// What a block begins with, where an encoding has it as it is: nothing that comes before is
+/// First bytes of a block, which an encoding contains unchanged, because nothing before them is
 /// repeated there.
 fn beginning(block: &Block) -> &[u8] {
     &block[..8]
 }
 
-/// Goal: where pages are damaged and nothing else, what is read is what was written, or an error.
+/// Goal: if only pages are damaged, reads return what was written, or an error.
 /// Method: volumes of all reductions beside models of them; a bit is flipped in all pages of some
-/// blocks, as they are or compressed; then all is read, by readers that verify or after the walk
-/// over the memory, changed in part, and overwritten.
+/// blocks, uncompressed or compressed; then everything is read, by verifying readers or after a
+/// scrub, partly changed, and overwritten.
 #[test]
 fn damaged_pages_are_errors_and_never_wrong_data() {
     model::for_each_seed("cargo test -p volumes --test damage pages_are", 12, |seed| {
@@ -287,7 +287,7 @@ fn damaged_pages_are_errors_and_never_wrong_data() {
     });
 }
 
-/// Flips a bit in all pages of some blocks. Returns what these begin with.
+/// Flips a bit in all pages of some blocks. Returns the first bytes of these blocks.
 fn damage_pages(
     pool: &Pool,
     models: &[(String, ModelVolume)],
@@ -307,8 +307,8 @@ fn damage_pages(
     damaged
 }
 
-/// Reads all blocks, changes a part of those that are lost, overwrites them, and compares with the
-/// model. Returns how many were lost.
+/// Reads all blocks, changes a part of lost ones, overwrites them, and compares with the model.
+/// Returns the number of lost blocks.
 fn check_damaged(volume: &Volume, model: &ModelVolume, damaged: &HashSet<Vec<u8>>) -> u64 {
     let mut lost_count = 0;
     for block in 0..MIB / BLOCK as u64 {

@@ -1,4 +1,4 @@
-//! Calls by which stable storage learns of changes: what it lacks, and what it has to give back.
+//! Interface to stable storage: changes that it lacks, and contents that it restores.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn noise(seed: u8) -> Vec<u8> {
     (0..BLOCK).map(|_| random.below(256).to_le_bytes()[0]).collect()
 }
 
-/// What a walk finds: the block, and how it is described.
+/// Returns the blocks that a walk finds, with descriptions of their contents.
 fn walk(volume: &Volume) -> Vec<(u64, String)> {
     let mut found = Vec::new();
     let Some(mut walk) = volume.walk_unjournaled() else { return found };
@@ -44,7 +44,7 @@ fn settle(volume: &Volume) {
     walk.end();
 }
 
-/// The image that the volume names as its base has the copy.
+/// Records that the volume's base image contains the copy.
 fn note_saved(engine: &Engine, volume: &Arc<Volume>, copy: &Arc<Volume>) {
     let (volume, copy) = (Arc::clone(volume), Arc::clone(copy));
     engine.note_saved(&[SavedVolume { volume, copy, settles: Settles::Image }]);
@@ -118,7 +118,7 @@ fn captured_contents_stay_while_the_block_is_overwritten_and_the_pool_is_full() 
     assert!(bytes[..] == noise(1)[..]);
 }
 
-/// Where the page of the first block is that the journal lacks.
+/// Returns the position of the page of the first block that the journal lacks.
 fn page_number(volume: &Volume) -> Option<u64> {
     let capture = volume.walk_unjournaled()?.capture(1)?;
     match capture.blocks().next()? {
@@ -127,8 +127,8 @@ fn page_number(volume: &Volume) -> Option<u64> {
     }
 }
 
-/// Goal: a block whose page takes no more references is settled only while it holds the same.
-/// Method: as many blocks of one page as there can be; the page goes, and its place is another's.
+/// Goal: a block whose page accepts no more references is settled only while it is unchanged.
+/// Method: one page with the maximum number of references, which is freed and its slot reused.
 #[test]
 fn a_capture_that_could_hold_no_page_settles_nothing_else() {
     let pool = Pool::new(16 * MIB, 1);
@@ -240,7 +240,7 @@ fn what_an_image_has_of_a_volume_says_nothing_of_a_snapshot_that_it_was_restored
     let copy = &frozen.volumes()[0];
     let base = ImageBase { image: 7, volume_id: volume.id() };
     assert!(engine.adopt_image(&volume, copy, base));
-    // Its base is the snapshot's now, which has none.
+    // Its base is now the base of the snapshot, which has none.
     engine.restore_snapshot("one", "snap").expect("it is there");
     note_saved(&engine, &volume, copy);
     assert_eq!((volume.map().image_base(), volume.map().unsaved_blocks()), (None, 1));
@@ -293,8 +293,8 @@ fn without_a_journal_no_flush_is_acknowledged() {
     assert_eq!(error.kind, DeviceErrorKind::NotDurable);
 }
 
-/// An image of noise: number n has the noise of seed n; tens are damaged. Pages of one ten are
-/// fetched together.
+/// An image of noise: page n has the noise of seed n; multiples of ten are damaged. Pages of one
+/// ten are fetched together.
 #[derive(Debug, Default)]
 struct Image {
     fetches: Mutex<Vec<u64>>,
@@ -323,7 +323,7 @@ impl FetchedPages for Ten {
     }
 }
 
-/// A volume whose first blocks are: a hole, a pattern, and pages 11, 12, 20, 21 of the image.
+/// Creates a volume that begins with a hole, a pattern, and pages 11, 12, 20, 21 of the image.
 fn filled(engine: &Engine) -> (Arc<Volume>, Arc<Image>) {
     let image = Arc::new(Image::default());
     engine.set_page_source(Some((3, Arc::<Image>::clone(&image))));
@@ -442,7 +442,7 @@ fn what_a_volume_gives_up_its_snapshots_and_clones_keep() {
     for copy in [&snapshot, &clone] {
         assert_eq!((copy.map().absent_number(4), copy.map().lost_blocks()), (Some(20), 0));
     }
-    // Nor does a loss that the journal tells of.
+    // The same for a loss that the journal reports.
     clone.declare_lost(2).expect("there is room");
     assert_eq!(read(&clone, 2), Err(DeviceErrorKind::Corrupt));
     assert!(read(&snapshot, 2) == Ok(noise(11)) && read(&volume, 2) == Ok(noise(11)));
@@ -498,7 +498,7 @@ fn what_an_image_has_is_not_unsaved_until_it_changes() {
         shown.push((index, bytes.to_vec()));
     });
     assert!(shown == [(0, noise(1)), (1, noise(2))]);
-    // What is saved here is the volume itself, which does not change between.
+    // The volume itself is saved, which does not change meanwhile.
     note_saved(&engine, &volume, &volume);
     assert_eq!(volume.map().unsaved_blocks(), 0);
     volume.write(BLOCK, &noise(4)).expect("there is room");
@@ -519,7 +519,7 @@ fn what_stable_storage_lacks_is_counted_after_a_clean_end_too() {
     while engine.maintain() {}
     let volume = engine.volume("one").expect("it is there");
     assert_eq!(volume.map().unsaved_blocks(), 2);
-    // What lacks nothing ends so that nothing is counted.
+    // If stable storage lacks nothing, a clean end keeps the counts.
     note_saved(&engine, &volume, &volume);
     drop(volume);
     engine.close();

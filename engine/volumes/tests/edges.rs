@@ -1,4 +1,4 @@
-//! Requests at the edges of what a volume is: empty ones, and ones over all of it.
+//! Requests at the limits of a volume: empty ones, and ones over the whole volume.
 
 mod support;
 
@@ -124,7 +124,7 @@ fn zeros_that_keep_blocks_allocated_make_no_maps_of_holes() {
     engine.create_snapshots(&["v"], &snapshot, 1).expect("there is room");
     let map_bytes = || engine.usage().map_bytes;
     let before = map_bytes();
-    // Holes of leaves that are there, whole and in part, and zeros, shared with a snapshot.
+    // Holes in existing leaves, whole and in part, and zeros, shared with a snapshot.
     volume.write(3 << 40, &[0; 4096]).expect("zeros are written");
     let with_own_path = map_bytes();
     assert_ne!(with_own_path, before, "a copy of the path was made");
@@ -133,7 +133,7 @@ fn zeros_that_keep_blocks_allocated_make_no_maps_of_holes() {
         volume.write_zeroes(range, Zeroes::KeepAllocated).expect("zeroed");
     }
     assert_eq!(map_bytes(), with_own_path);
-    // All of the volume: as long as there is data, not as the range.
+    // The whole volume: the time is proportional to the data, not to the range.
     volume.write_zeroes(ByteRange::new(1, size_bytes - 2), Zeroes::KeepAllocated).expect("zeroed");
     let extents = volume.extents(ByteRange::new(0, size_bytes), 10).expect("extents are listed");
     let kinds: Vec<_> = extents.iter().map(|extent| extent.kind).collect();

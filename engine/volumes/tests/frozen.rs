@@ -1,4 +1,4 @@
-//! Frozen copies: what saves read. They give way to writers that find no memory.
+//! Frozen copies, which saves read, and which are given up for writers that find no memory.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn freeze_and_hold_on(engine: &Engine, volume: &Arc<Volume>) -> Frozen {
     engine.freeze_and_hold_on(&[Arc::clone(volume)]).expect("it claims nothing")
 }
 
-/// A block of noise that a number decides.
+/// Returns a block of noise that depends on a number.
 fn noise(number: u64) -> [u8; 4096] {
     model::Contents::new(model::Texture::Noise, number).block(0)
 }
@@ -43,15 +43,15 @@ fn is(volume: &Volume, at: u64, number: u64) -> bool {
     volume.read(at * BLOCK, &mut found).is_ok() && found == noise(number)
 }
 
-/// Writes noise until there is no memory for more. Returns how many blocks that were.
+/// Writes noise until memory is exhausted. Returns the number of blocks.
 fn fill_up(volume: &Volume) -> u64 {
     let blocks = volume.geometry().size_bytes / BLOCK;
     let filled = (0..blocks).take_while(|&at| volume.write(at * BLOCK, &noise(at)).is_ok());
     filled.count() as u64
 }
 
-/// Reads what a copy holds, as a save does. Whatever it reads of a copy that was not given up is
-/// what the volume held when it was made. Returns whether it was read as a whole.
+/// Reads the contents of a copy, as a save does. Contents read from a copy that was not given up
+/// must be those of the volume at its creation. Returns whether the copy was read completely.
 fn read_through(frozen: &Frozen, held: &[u64]) -> bool {
     let copy = &frozen.volumes()[0];
     let mut views = [BlockView::Hole; 512];
@@ -87,7 +87,7 @@ fn a_guaranteed_volume_is_frozen_in_a_pool_that_has_no_room_for_a_second_one() {
         if turn % 2 == 0 {
             drop(frozen);
         } else {
-            // What overwrites take first is all that is free.
+            // The overwrites take all free memory first.
             for at in 0..blocks {
                 let written = sure.write(at * BLOCK, &noise(u64::MAX - at));
                 written.expect("a guaranteed write never fails");
@@ -105,8 +105,8 @@ fn a_guaranteed_volume_is_frozen_in_a_pool_that_has_no_room_for_a_second_one() {
     check_sound_when_empty(&engine);
 }
 
-/// A snapshot claims what the volume shares with it. What a frozen copy shares besides must not be
-/// mistaken for that.
+/// A snapshot claims the pages that the volume shares with it. Pages shared with a frozen copy must
+/// not be mistaken for those.
 #[test]
 fn frozen_copies_take_nothing_of_what_was_claimed_for_a_snapshot() {
     let pool = Pool::new(48 * MIB, 2);
@@ -123,7 +123,7 @@ fn frozen_copies_take_nothing_of_what_was_claimed_for_a_snapshot() {
     write(0, blocks, 1_000_000);
     let made = engine.create_snapshots(&["sure"], &"s".parse().expect("a name"), 1);
     drop(made.expect("it fits"));
-    // A part is the volume's own from here on.
+    // From here on the volume shares only a part.
     write(0, blocks / 2, 2_000_000);
     for turn in 3..6 {
         let frozen = freeze(&engine, &sure);
@@ -144,9 +144,9 @@ fn frozen_copies_take_nothing_of_what_was_claimed_for_a_snapshot() {
     check_sound_when_empty(&engine);
 }
 
-/// Goal: no overwrite in a full pool fails because something is being saved.
-/// Method: everything in a pool that took all it could is overwritten twice at random with what
-/// does not shrink, while copies are made and read one after the other.
+/// Goal: no overwrite in a full pool fails because of a save.
+/// Method: everything in a full pool is overwritten twice at random with incompressible contents,
+/// while copies are made and read one after the other.
 #[test]
 fn everything_in_a_full_pool_is_overwritten_twice_while_copies_are_read() {
     let pool = Pool::new(32 * MIB, 2);
@@ -170,7 +170,7 @@ fn everything_in_a_full_pool_is_overwritten_twice_while_copies_are_read() {
         let mut random = Random::new(7);
         for round in 0..2 * filled {
             if round % 64 == 0 {
-                // Taken only by a reader that is done with the one before.
+                // Received only by a reader that has finished the previous one.
                 let copy = (freeze(&engine, &volume), held.clone());
                 if round % 128 == 0 {
                     give.send(copy).expect("the reader takes some");
@@ -195,7 +195,7 @@ fn everything_in_a_full_pool_is_overwritten_twice_while_copies_are_read() {
     check_sound_when_empty(&engine);
 }
 
-/// The same with several writers, and others that ask for what they free.
+/// The same with several writers, and others that request the memory that they free.
 #[test]
 fn overwrites_of_several_writers_never_fail_beside_copies_and_new_data() {
     const WRITERS: u64 = 3;
@@ -224,7 +224,7 @@ fn overwrites_of_several_writers_never_fail_beside_copies_and_new_data() {
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                // Mostly refused: the pool is full.
+                // Mostly rejected, because the pool is full.
                 drop(other.write(next * BLOCK, &noise(5_000_000 + next)));
                 engine.maintain();
             }
@@ -257,7 +257,7 @@ fn new_data_leaves_overwrites_what_they_need() {
     let filled = fill_up(&volume);
     let mut next = 0;
     for round in 0..4 * filled {
-        // Takes what the overwrite before has freed, if it may.
+        // Takes the memory that the previous overwrite has freed, if permitted.
         while other.write(next * BLOCK, &noise(5_000_000 + next)).is_ok() {
             next += 1;
         }
@@ -289,7 +289,7 @@ fn writers_wait_for_a_reader_of_copies_that_are_held_on_to() {
         drop(frozen);
         writer.join().expect("all is overwritten");
     });
-    // No thread reads this one.
+    // No thread reads this copy.
     let frozen = freeze_and_hold_on(&engine, &volume);
     for at in 0..filled {
         volume.write(at * BLOCK, &noise(2_000_000 + at)).expect("it is given up in the end");
@@ -325,7 +325,7 @@ fn what_is_to_last_comes_before_frozen_copies() {
     assert!(!frozen.is_whole(), "it gave way to a snapshot");
 }
 
-/// Overwrites may need memory that was never held. How much is known before.
+/// Overwrites may need memory that was never reserved. The amount is known in advance.
 #[test]
 fn what_overwrites_could_lack_is_said_before() {
     let pool = Pool::new(32 * MIB, 2);
@@ -346,7 +346,7 @@ fn what_overwrites_could_lack_is_said_before() {
     assert!(failed.is_some(), "there is no memory for all");
     let lack = engine.usage().overwrite_lack_bytes();
     assert!(lack > 80 * MIB, "it is still so: {lack}");
-    // What has a page to itself by now can be overwritten all the same.
+    // Blocks with unshared pages can still be overwritten.
     (0..room).for_each(|at| volume.write(at * BLOCK, &noise(at)).expect("it has a page"));
     volume.discard(ByteRange::new(0, 128 * MIB)).expect("a discard always works");
     assert_eq!(engine.usage().overwrite_lack_bytes(), 0);
@@ -372,7 +372,7 @@ fn patterns_and_compressed_blocks_count_for_what_overwrites_could_lack() {
     drop(made.expect("it takes no memory"));
     let with_snapshot = engine.usage().overwrite_need_bytes;
     assert!(with_snapshot >= 250 * BLOCK, "no overwrite frees anything: {with_snapshot}");
-    // As long as there is as much, all overwrites find it.
+    // As long as that much memory is free, all overwrites succeed.
     let other = create(&engine, "other", 64 * MIB);
     let has_more = |_: &u64| {
         let usage = engine.usage();
@@ -388,10 +388,10 @@ fn patterns_and_compressed_blocks_count_for_what_overwrites_could_lack() {
     }
 }
 
-/// Places of a table with one table slab.
+/// Number of records of a table with one table slab.
 const PLACES: u64 = 1023 + 512;
 
-/// So many snapshots of a volume, each of other contents.
+/// Creates this many snapshots of a volume, each with other contents.
 fn fill_table(engine: &Engine, volume: &Arc<Volume>, count: u64) {
     for number in 0..count {
         let written = volume.write(number % 8 * BLOCK, &noise(number));
@@ -412,7 +412,7 @@ fn all_that_is_listed_can_be_frozen_also_when_the_table_is_full() {
     let frozen = engine.freeze(&all).expect("the table is full of what lasts");
     let refused = engine.freeze(&all).expect_err("each place is taken");
     assert_eq!(refused.kind, VolumeErrorKind::TooManyVolumes);
-    // A volume takes the place of another: what is frozen has nothing to do with either.
+    // Another volume takes over the record: frozen copies are independent of both.
     engine.delete_volume("empty").expect("it is there");
     drop(empty);
     let clone = engine.clone_volume("db@s5", "clone".parse().expect("a good name"));

@@ -1,10 +1,10 @@
-//! Pools that earlier releases left behind: today's code opens them and finds what was stored.
+//! Pools of earlier releases: the current code opens them and finds their contents.
 //!
-//! `tests/golden/` holds files of regions, packed: for each page of the file that is not zeros its
-//! number (4 bytes), a length (2 bytes) and so many bytes in LZ4's block format, or the page as it
-//! is when the length is 4096; all numbers little-endian. What the pools hold is written below and
-//! never changes. With `MEMLANE_GOLDEN_OUT=FOLDER` the tests write what today's code leaves behind
-//! there: that is how a new version of the layout gets its files.
+//! `tests/golden/` contains files of regions, packed: for each page of the file that is not all
+//! zeros its number (4 bytes), a length (2 bytes) and that many bytes in LZ4's block format, or the
+//! page itself if the length is 4096; all numbers little-endian. The contents of the pools are
+//! defined below and never change. With `MEMLANE_GOLDEN_OUT=FOLDER` the tests write the files of
+//! the current code there, to be added for a new version of the layout.
 
 mod support;
 
@@ -21,13 +21,13 @@ const MIB: u64 = 1 << 20;
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const REGION_BYTES: u64 = 4 * MIB;
 
-/// Places for volumes in front of the slabs.
+/// Number of volume records in front of the slabs.
 const FRONT_PLACES: u64 = 1023;
 
-/// Asks for the files of today's layout, in this folder.
+/// Folder for the files of the current layout, if they are wanted.
 const OUT_VARIABLE: &str = "MEMLANE_GOLDEN_OUT";
 
-/// What the volumes hold: block, and what `contents` makes of it.
+/// Contents of the volumes: blocks and arguments of `contents`.
 const ALPHA: [(u64, u64); 12] = [
     (0, 1),
     (1, 2),
@@ -45,8 +45,8 @@ const ALPHA: [(u64, u64); 12] = [
 const BETA: [(u64, u64); 5] = [(0, 20), (1, 21), (300_000, 22), (300_001, 3), (600_000, 20)];
 const GAMMA: [(u64, u64); 4] = [(4, 1), (5, 5), (6, 20), (7, 30)];
 
-/// A block's contents by their number: every third a noise, every third a pattern, and texts that
-/// shrink by different amounts.
+/// Returns the contents of a block: every third number gives noise, every third a pattern, and the
+/// others text that compresses to different sizes.
 fn contents(number: u64) -> Block {
     let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut noise = || {
@@ -90,7 +90,7 @@ fn fill(engine: &Engine, (name, size_bytes): (&str, u64), held: &[(u64, u64)]) {
     }
 }
 
-/// Makes the pool that the files are of, as far as its end.
+/// Creates the pool of the golden files.
 fn build(engine: &Engine) {
     fill(engine, ("alpha", 64 * MIB), &ALPHA);
     fill(engine, ("beta", 4096 * MIB), &BETA);
@@ -103,7 +103,7 @@ fn build(engine: &Engine) {
     engine.resize_volume("gamma", MIB, ShrinkPolicy::DropData).expect("data may be dropped");
 }
 
-/// The same with places for volumes in a table slab: those that are left have theirs there.
+/// The same with volume records in a table slab, for the volumes that remain.
 fn build_in_table_slab(engine: &Engine) {
     let name = |number: u64| format!("filler-{number}");
     for number in 1..=FRONT_PLACES {
@@ -115,7 +115,7 @@ fn build_in_table_slab(engine: &Engine) {
     }
 }
 
-/// The same with pages that were idle, which are compressed once more.
+/// The same with idle pages, which are compressed once more.
 fn build_with_idle_pages(engine: &Engine) {
     build(engine);
     settle(engine);
@@ -189,7 +189,7 @@ fn unpack(mut packed: &[u8], region: &Path) {
     }
 }
 
-/// How a pool's last run ended.
+/// End of a pool's last run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Closed,
@@ -210,7 +210,7 @@ impl Place {
     }
 }
 
-/// Opens a pool that was left behind, checks and changes it, and opens it again.
+/// Opens a golden pool, checks and changes it, and opens it again.
 #[track_caller]
 fn check_left_behind(packed: &[u8]) {
     let place = Place::new();
@@ -235,7 +235,8 @@ fn check_left_behind(packed: &[u8]) {
     check_sound_when_empty(&engine);
 }
 
-/// What today's code leaves behind must be found again too, and can become a golden file.
+/// Checks that pools of the current code can be opened too, and writes them as golden files on
+/// request.
 fn check_today(build: fn(&Engine), end: End, name: &str) {
     let place = Place::new();
     let engine = open(&place.region());

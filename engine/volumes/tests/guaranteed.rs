@@ -1,4 +1,4 @@
-//! Volumes of class `guaranteed`: a full pool is nothing to them.
+//! Volumes of class `guaranteed`, which a full pool does not affect.
 
 mod support;
 
@@ -29,19 +29,19 @@ fn noise(seed: u64) -> Vec<u8> {
     Contents::new(Texture::Noise, seed).bytes(4096)
 }
 
-/// Writes noise to a thin volume until there is no memory for more.
+/// Writes noise to a thin volume until memory is exhausted.
 fn fill_up(volume: &dyn BlockDevice) -> u64 {
     let blocks = volume.geometry().size_bytes / BLOCK;
     (0..blocks).take_while(|&block| volume.write(block * BLOCK, &noise(block)).is_ok()).count()
         as u64
 }
 
-/// What [`check_all_can_be_written`] writes: contents that no other block of the pool has.
+/// Contents that [`check_all_can_be_written`] writes, which no other block of the pool has.
 fn unique(turn: u64, block: u64) -> Vec<u8> {
     noise((turn + 1) * 1_000_000 + block)
 }
 
-/// Writes to every block of a volume, and finds that there.
+/// Writes every block of a volume, and reads it back.
 #[track_caller]
 fn check_all_can_be_written(volume: &dyn BlockDevice, turn: u64) {
     let blocks = volume.geometry().size_bytes / BLOCK;
@@ -66,7 +66,7 @@ fn a_guaranteed_volume_is_written_and_overwritten_whole_in_a_full_pool() {
     assert!((2000..5000).contains(&filled), "{filled} blocks found memory");
     for turn in 0..3 {
         check_all_can_be_written(&*sure, turn);
-        // Whatever comes free in between is not taken from it.
+        // Memory freed meanwhile is not taken from its claim.
         let _refilled = fill_up(&*any);
     }
     check_sums(&engine);
@@ -74,7 +74,7 @@ fn a_guaranteed_volume_is_written_and_overwritten_whole_in_a_full_pool() {
     check_sound_when_empty(&engine);
 }
 
-/// Goal: what a kill has leaked is not lacking to those who need it before it is collected.
+/// Goal: memory leaked by a kill is available to requests that need it before it is reclaimed.
 #[test]
 fn writes_after_a_kill_find_what_it_has_leaked() {
     let pool = Pool::new(16 * MIB, 2);
@@ -82,7 +82,7 @@ fn writes_after_a_kill_find_what_it_has_leaked() {
     let sure = engine.create_volume(guaranteed("sure", 9 * MIB)).expect("it fits");
     check_all_can_be_written(&*sure, 0);
     let frozen = engine.freeze(std::slice::from_ref(&sure)).expect("it needs no memory");
-    // Only the frozen copy, which would give way, has these pages then.
+    // Only the frozen copy, which would be given up, has these pages then.
     sure.discard(ByteRange::new(0, 9 * MIB)).expect("the claim comes back");
     let killed = pool.as_after_a_kill();
     drop(frozen);
@@ -92,7 +92,7 @@ fn writes_after_a_kill_find_what_it_has_leaked() {
     check_sound_when_empty(&engine);
 }
 
-/// The same for new data of thin volumes, and for what is guaranteed from then on.
+/// Memory leaked by a kill is also found for new thin data and for new guaranteed volumes.
 #[test]
 fn memory_that_a_kill_has_leaked_is_not_refused_while_it_is_looked_for() {
     let reuse_by: [fn(&Engine, u64); 2] = [
@@ -265,7 +265,7 @@ fn a_snapshot_claims_what_it_shares_until_it_is_gone() {
     check_sound_when_empty(&engine);
 }
 
-/// Contents that are compressed once more when they are idle.
+/// Returns contents that are compressed once more when they are idle.
 fn text(block: u64) -> Vec<u8> {
     let mut random = Random::new(block ^ 0x7E47);
     (0..4096).map(|_| b"etaoin shrdlu etaoin eee"[random.index(24)]).collect()
@@ -342,7 +342,7 @@ fn a_pool_does_not_shrink_below_what_is_claimed() {
     check_sound_when_empty(&engine);
 }
 
-/// Requests of a thin writer in a pool that is full: refused or not, discards always work.
+/// Requests of a thin writer in a full pool. Writes may fail, discards always succeed.
 fn crowd(volume: &Volume, seed: u64, is_over: &AtomicBool) {
     let mut random = Random::new(seed);
     while !is_over.load(Ordering::Relaxed) {
@@ -359,7 +359,7 @@ fn crowd(volume: &Volume, seed: u64, is_over: &AtomicBool) {
     }
 }
 
-/// Overwrites a volume at random, and returns what it holds in the end.
+/// Overwrites a volume at random, and returns its final contents.
 fn rely(volume: &Volume, seed: u64, requests: u64) -> ModelVolume {
     let geometry = volume.geometry();
     let model = ModelVolume::new(geometry.size_bytes, geometry.sector);
@@ -382,7 +382,7 @@ fn rely(volume: &Volume, seed: u64, requests: u64) -> ModelVolume {
 }
 
 /// Goal: nothing that others do makes a guaranteed write fail.
-/// Method: thin writers keep the pool full of all kinds of contents and tear holes into it, with
+/// Method: thin writers keep the pool full of all kinds of contents and discard parts of them, with
 /// maintenance beside them, while two volumes are overwritten that must never fail.
 #[test]
 fn guaranteed_writes_never_fail_beside_writers_that_keep_the_pool_full() {

@@ -1,4 +1,4 @@
-//! Data that nobody reads is compressed once more, and brought back when it is read.
+//! Idle data is compressed once more, and restored when it is read.
 
 mod support;
 
@@ -15,7 +15,7 @@ use volumes::{
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
-/// Blocks of a leaf.
+/// Number of blocks of a leaf.
 const LEAF: u64 = 512;
 
 fn create(engine: &Engine, name: &str, reduction: Reduction) -> Arc<Volume> {
@@ -27,7 +27,7 @@ fn create(engine: &Engine, name: &str, reduction: Reduction) -> Arc<Volume> {
     engine.create_volume(spec).expect("a volume can be made")
 }
 
-/// Contents that LZ4 makes smaller, and zstd much smaller: letters of which few are frequent.
+/// Returns contents that LZ4 compresses, and zstd much more: letters, few of which are frequent.
 fn letters(seed: u64) -> Block {
     let mut random = Random::new(seed ^ 0x1D7E);
     let few = b"etaoin shrdlu etaoin etao eeee  tttaaa";
@@ -37,8 +37,8 @@ fn letters(seed: u64) -> Block {
     })
 }
 
-/// Contents of 64 values, each as frequent as the others: nothing repeats, and two bits of each
-/// byte are to be saved.
+/// Returns contents of 64 equally frequent values: nothing repeats, but two bits of each byte can
+/// be saved.
 fn values(seed: u64) -> Block {
     let mut random = Random::new(seed);
     std::array::from_fn(|_| b'0' + u8::try_from(random.index(64)).expect("small"))
@@ -66,7 +66,7 @@ fn check_holds(
     }
 }
 
-/// A pool with a volume of `count` blocks of letters, all of them in LZ4.
+/// Creates a pool with a volume of `count` blocks of letters, all of them in LZ4.
 fn furnished(pool: &Pool, count: u64) -> (Engine, Arc<Volume>) {
     let engine = pool.open();
     let volume = create(&engine, "v", Reduction::Full);
@@ -75,7 +75,7 @@ fn furnished(pool: &Pool, count: u64) -> (Engine, Arc<Volume>) {
     (engine, volume)
 }
 
-/// A whole period without any use, and all work of the next.
+/// Lets a whole period pass without any use, and performs all work of the next.
 fn idle(engine: &Engine) {
     engine.begin_idle_period();
     compress_idle(engine, usize::MAX);
@@ -131,7 +131,7 @@ fn a_leaf_that_is_used_stays_as_it_is() {
     }
     compress_idle(&engine, usize::MAX);
     assert_eq!(idle_pages(&engine), LEAF, "only the leaf in the middle is idle");
-    // While the work goes on, too.
+    // Also while the work continues.
     assert!(read(&volume, 5) == Ok(letters(5)));
     compress_idle(&engine, usize::MAX);
     assert_eq!(idle_pages(&engine), 2 * LEAF - 1, "but for the one with two names");
@@ -238,7 +238,7 @@ fn a_page_of_several_names_does_not_fall_apart_as_they_are_read_one_after_the_ot
 
 #[test]
 fn pages_of_small_slots_are_left_alone_unless_a_smaller_slot_will_do() {
-    // What LZ4 makes smaller than a slot of the smallest class.
+    // Contents that LZ4 compresses below the smallest slot class.
     let sparse = |block: u64| {
         let mut contents = [0; 4096];
         contents[100..108].copy_from_slice(&(block + 77).to_le_bytes());
@@ -282,7 +282,7 @@ fn overwrites_and_discards_free_what_they_replace() {
     let (engine, volume) = furnished(&pool, 100);
     idle(&engine);
     write(&volume, 0..10, |block| letters(block + 1000));
-    // A part of a block, and the rest of it as it was.
+    // A change of a part of a block keeps the rest.
     volume.write(10 * BLOCK + 512, &[7; 512]).expect("there is room");
     let mut part = letters(10);
     part[512..1024].fill(7);
@@ -368,7 +368,7 @@ fn idle_pages_outlive_any_end_and_are_counted() {
 fn a_pool_is_for_this_release_alone_while_it_has_idle_pages() {
     let pool = Pool::new(16 * MIB, 1);
     let (engine, volume) = furnished(&pool, 30);
-    // The last version that releases without idle pages know.
+    // The newest version that releases without idle pages support.
     let known = 3;
     assert!(pool.layout_version() <= known);
     idle(&engine);
@@ -422,7 +422,7 @@ fn sparse_slabs_of_idle_pages_are_emptied() {
     check_sound_when_empty(&engine);
 }
 
-/// What is saved and what the journal gets of idle pages is what it would be without.
+/// Images and the journal get the same bytes of idle pages as without idle compression.
 #[test]
 fn savers_see_idle_pages_as_they_were_before() {
     let pool = Pool::new(16 * MIB, 1);
@@ -470,7 +470,7 @@ fn the_journal_gets_idle_pages_and_settles_them() {
     check_sound_when_empty(&engine);
 }
 
-/// Has copies of blocks, by number.
+/// Healer with copies of blocks, by number.
 #[derive(Debug)]
 struct Copies(Mutex<Vec<(u64, Block)>>);
 
@@ -483,7 +483,7 @@ impl Healer for Copies {
     }
 }
 
-/// Bytes of the dense form, which are not those of a frame of anything else.
+/// First bytes of the dense form, which no other form has.
 const FRAME: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
 fn scrub(engine: &Engine) -> u64 {
@@ -515,7 +515,7 @@ fn damage_to_idle_pages_is_found_and_healed() {
 
 #[test]
 fn a_damaged_idle_page_is_never_read_as_something_else() {
-    // The place of the flipped bit, from the start of the frame.
+    // Position of the flipped bit, from the start of the frame.
     for at in [0, 5, 12, 40, 200, 700] {
         let pool = Pool::new(16 * MIB, 1);
         let (engine, volume) = furnished(&pool, 1);

@@ -1,4 +1,4 @@
-//! Snapshots while many threads write: each is of one instant, over all volumes, and stays so.
+//! Snapshots while many threads write: each is of one instant over all volumes, and never changes.
 
 mod support;
 
@@ -15,29 +15,29 @@ const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 const WRITER_COUNT: u64 = 3;
 
-/// Blocks that each writer writes in turn, over and over.
+/// Number of blocks that each writer writes cyclically.
 const RING: u64 = 40;
 
-/// From one block of a writer to its next: they lie in five leaves, beside those of others.
+/// Distance between the blocks of a writer: they lie in five leaves, beside those of others.
 const STRIDE: u64 = 61;
 
-/// Snapshots taken in one run, and how many are kept at a time.
+/// Number of snapshots in one run, and number of those kept at a time.
 const SNAPSHOT_COUNT: usize = 60;
 const KEPT_MAX: usize = 5;
 
 const NAMES: [&str; 2] = ["left", "right"];
 
-/// What the threads of one run share.
+/// State shared by the threads of one run.
 struct Arena<'run> {
     engine: &'run Engine,
     volumes: [Arc<Volume>; 2],
-    /// The last write that each writer has begun, and the last that was acknowledged.
+    /// The last write that each writer has begun, and the last acknowledged.
     begun: [AtomicU64; 3],
     acknowledged: [AtomicU64; 3],
     is_over: AtomicBool,
 }
 
-/// A snapshot of both volumes, and what it holds: the last write of each writer.
+/// A snapshot of both volumes, and the last write of each writer that it contains.
 struct Kept {
     name: VolumeName,
     copies: [Arc<Volume>; 2],
@@ -48,13 +48,13 @@ fn index(writer: u64) -> usize {
     usize::try_from(writer).expect("few writers")
 }
 
-/// The volume and block of a writer's write: writes go from volume to volume.
+/// Returns the volume and block of a write. Writes alternate between the volumes.
 fn place(writer: u64, number: u64) -> (usize, u64) {
     let turn = number % RING;
     (usize::from(number % 2 == 1), turn * STRIDE + writer)
 }
 
-/// What a writer writes: says whose and which it is, and shrinks or not.
+/// Returns the contents of a write, which identify the writer and the write. Some are compressible.
 fn contents(writer: u64, number: u64) -> Block {
     let texture = [Texture::Noise, Texture::Text, Texture::FewTexts][index(number % 3)];
     let mut block = Contents::new(texture, number << 8 | writer).block(0);
@@ -62,7 +62,7 @@ fn contents(writer: u64, number: u64) -> Block {
     block
 }
 
-/// The number of the write that is in a block of a writer; 0 before the first.
+/// Returns the number of the write in a block of a writer, or 0 before the first.
 fn number_in(volume: &Volume, writer: u64, block: u64) -> u64 {
     let mut found = [0xEE; 4096];
     volume.read(block * BLOCK, &mut found).expect("the read succeeds");
@@ -72,10 +72,10 @@ fn number_in(volume: &Volume, writer: u64, block: u64) -> u64 {
     number
 }
 
-/// The last write of a writer in two volumes, if they hold all of its writes up to that one and
-/// none after it.
+/// Returns the last write of a writer in two volumes, if they contain all of its writes up to that
+/// one and none after it.
 fn last_write(volumes: &[Arc<Volume>; 2], writer: u64) -> u64 {
-    // The ring has an even length: a turn is always of one volume.
+    // The cycle has an even length, so each position is always in one volume.
     let found: Vec<u64> = (0..RING)
         .map(|turn| {
             let (volume, block) = place(writer, turn);
@@ -110,14 +110,14 @@ impl Arena<'_> {
             if !self.engine.maintain() {
                 std::thread::yield_now();
             }
-            // All that was not used since the turn before last is idle.
+            // Everything unused since the turn before last is idle.
             self.engine.begin_idle_period();
             self.engine.compress_idle();
             assert_eq!(self.engine.damaged_entries(), 0);
         }
     }
 
-    /// Takes snapshots, looks at them again and again, and deletes them in any order.
+    /// Takes snapshots, checks them repeatedly, and deletes them in any order.
     fn take_snapshots(&self, seed: u64) {
         let mut random = Random::new(seed);
         let mut kept: Vec<Kept> = Vec::new();
@@ -162,7 +162,7 @@ impl Arena<'_> {
         }
     }
 
-    /// A clone of a snapshot goes on by itself.
+    /// A clone of a snapshot changes independently.
     fn try_clone(&self, kept: &Kept) {
         let source = kept.copies[0].name();
         let name: VolumeName = "clone".parse().expect("a good name");
@@ -218,11 +218,11 @@ fn run(seed: u64) {
     check_sound_when_empty(&engine);
 }
 
-/// Goal: a snapshot has every write that was acknowledged before it, of two writes of one thread
-/// never the later without the earlier, in whichever volume; and it never changes.
-/// Method: writers number their writes and go from volume to volume; the numbers that a snapshot
-/// holds must be all up to one, and that one must fit the time; later looks must find the same,
-/// while maintenance compresses and moves pages and snapshots come and go.
+/// Goal: a snapshot contains every write that was acknowledged before it; of two writes of one
+/// thread never the later without the earlier, in either volume; and it never changes.
+/// Method: writers number their writes and alternate between the volumes. The numbers in a snapshot
+/// must be all up to one, and that one must fit the time. Later checks must find the same, while
+/// maintenance compresses and moves pages and snapshots come and go.
 #[test]
 fn snapshots_are_of_one_instant_and_stay_so() {
     for_each_seed("cargo test -p volumes --test instants", 6, run);

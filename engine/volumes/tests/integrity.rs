@@ -1,4 +1,4 @@
-//! Damaged memory: found, told, and mended from copies.
+//! Damaged memory: detected, reported, and healed from copies.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn read(volume: &Volume, block: u64) -> Result<Vec<u8>, DeviceErrorKind> {
     volume.read(block * BLOCK, &mut into).map(|()| into).map_err(|error| error.kind)
 }
 
-/// Goes once through the pool's memory. Returns the pages that were damaged.
+/// Scrubs the pool's memory once. Returns the number of damaged pages.
 fn scrub(engine: &Engine) -> u64 {
     let mut damaged = 0;
     loop {
@@ -46,7 +46,7 @@ fn report(volume: &str, block: u64, is_healed: bool) -> DamageReport {
     DamageReport { volume: volume.to_owned(), block, healed_from }
 }
 
-/// Has copies of blocks, by number.
+/// Healer with copies of blocks, by number.
 #[derive(Debug, Default)]
 struct Copies(Mutex<Vec<(u64, Vec<u8>)>>);
 
@@ -167,7 +167,7 @@ fn a_reader_that_verifies_finds_damage_before_the_scrub() {
     assert_eq!(error.kind, DeviceErrorKind::Corrupt);
 }
 
-/// A pool with a block whose page is damaged, and copies of some blocks.
+/// Creates a pool with a block whose page is damaged, and copies of some blocks.
 fn damaged(copies: Vec<(u64, Vec<u8>)>) -> (Pool, Engine, Arc<Volume>) {
     let pool = Pool::new(16 * MIB, 2);
     let engine = pool.open();
@@ -260,7 +260,7 @@ fn a_damaged_page_in_a_full_pool_is_healed() {
     while filler.write(written * BLOCK, &unique()).is_ok() {
         written += 1;
     }
-    // Overwrites take what new data leaves, too.
+    // Overwrites also take the memory reserved for them.
     let copy = "copy".parse().expect("a good name");
     engine.create_snapshots(&["filler"], &copy, 1).expect("it takes no memory yet");
     let overwritten =
@@ -272,7 +272,7 @@ fn a_damaged_page_in_a_full_pool_is_healed() {
     assert!(read(&volume, 3) == Ok(noise(1)));
 }
 
-/// Has a copy of one block, wherever it is asked for.
+/// Healer with one block's contents for any request.
 #[derive(Debug)]
 struct OneBlock(Vec<u8>);
 
@@ -283,8 +283,8 @@ impl Healer for OneBlock {
     }
 }
 
-/// A volume of one block over and over, more often than one page may be shared, whose first page
-/// is damaged and was found so.
+/// Creates a volume whose blocks are all equal, more of them than one page may be shared by. The
+/// first page is damaged and was detected.
 fn many_damaged(healer: Option<OneBlock>) -> (Pool, Engine, Arc<Volume>) {
     let pool = Pool::new(32 * MIB, 2);
     let engine = pool.open();
@@ -324,7 +324,7 @@ fn a_damaged_page_without_a_copy_is_lost_in_all_blocks_that_have_it_however_many
     let lost = volume.map().lost_blocks();
     let is_lost = |block: &u64| read(&volume, *block) == Err(DeviceErrorKind::Corrupt);
     assert_eq!((0..COPIES).filter(is_lost).count() as u64, lost);
-    // A count is of 16 bits.
+    // Reference counts have 16 bits.
     assert!((60_000..1 << 16).contains(&lost), "{lost} blocks had it");
     assert!(read(&volume, COPIES - 1) == Ok(noise(1)), "the other page is whole");
     assert_eq!(scrub(&engine), 0, "no block has the damaged page any more");

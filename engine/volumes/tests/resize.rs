@@ -1,4 +1,4 @@
-//! Pools that grow and shrink while they are used.
+//! Growing and shrinking of pools in use.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn go_on(_: ResizeProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Writes noise from `first` on, in as many blocks.
+/// Writes noise to `count` blocks from `first` on.
 fn fill(volume: &dyn BlockDevice, first: u64, count: u64) {
     for block in first..first + count {
         let contents = Contents::new(Texture::Noise, block).block(0);
@@ -65,7 +65,7 @@ fn a_pool_does_not_shrink_below_a_part_of_its_volume_table() {
     drop(pool.open());
     pool.take_front_places();
     let engine = pool.open();
-    // The first slab for the table is free before there is anything else, the second is not.
+    // The first slab for the table is free at the beginning, the second is not.
     let first = engine.create_volume(spec("first", 32 * MIB)).expect("it can be made");
     fill(&*first, 0, 4000);
     for number in 1..512 {
@@ -99,7 +99,7 @@ fn a_pool_that_shrinks_keeps_what_it_holds_and_gives_the_memory_back() {
     let engine = pool.open();
     let volume = engine.create_volume(spec("v", 256 * MIB)).expect("it can be made");
     fill(&*volume, 0, 9000);
-    // What stays lies scattered over all slabs.
+    // The remaining blocks lie scattered over all slabs.
     for block in (0..9000).filter(|block| block % 5 != 0) {
         volume.discard(ByteRange::new(block * BLOCK, BLOCK)).expect("a discard always works");
     }
@@ -231,8 +231,8 @@ fn what_snapshots_and_clones_share_stays_shared_when_it_is_moved() {
     check_sound_when_empty(&engine);
 }
 
-/// Overwrites, reads and discards blocks of a volume until it is told to stop, and returns what
-/// they hold in the end.
+/// Overwrites, reads and discards blocks of a volume until it is stopped. Returns their final
+/// contents.
 fn use_volume(engine: &Engine, name: &str, seed: u64, is_over: &AtomicBool) -> ModelVolume {
     let volume = engine.volume(name).expect("it is there");
     let geometry = volume.geometry();
@@ -268,8 +268,8 @@ fn use_volume(engine: &Engine, name: &str, seed: u64, is_over: &AtomicBool) -> M
 }
 
 /// Goal: resizing under load loses nothing and ends.
-/// Method: two writers on volumes of their own and maintenance, while the size goes up and down; in
-/// the end the volumes must hold what the writers' models hold.
+/// Method: two writers with their own volumes and maintenance, while the size goes up and down; at
+/// the end the volumes must equal the writers' models.
 #[test]
 fn writers_find_what_they_wrote_while_the_pool_grows_and_shrinks() {
     for_each_seed("cargo test -p volumes --test resize", 4, |seed| {

@@ -1,4 +1,4 @@
-//! Snapshots, clones, restores and frozen copies: what they cost, refuse, and share.
+//! Snapshots, clones, restores and frozen copies: their cost, their errors, and their sharing.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn snapshot(engine: &Engine, volume: &str, snapshot: &str) -> Arc<Volume> {
     made.expect("a snapshot can be made").remove(0)
 }
 
-/// A block of noise that a number decides.
+/// Returns a block of noise that depends on a number.
 fn block(number: u64) -> [u8; 4096] {
     model::Contents::new(model::Texture::Noise, number).block(0)
 }
@@ -215,7 +215,7 @@ fn changes_since_a_snapshot_are_listed_exactly() {
     let volume = create(&engine, "db", 64 * MIB);
     (0..64).for_each(|at| write(&volume, at * 64, at));
     let copy = snapshot(&engine, "db", "s");
-    // The same again, zeros where nothing was, and contents that move: no change.
+    // Equal contents, zeros in a hole, and moved pages are no changes.
     write(&volume, 64, 1);
     volume.write_zeroes(ByteRange::new(BLOCK, BLOCK), Zeroes::KeepAllocated).expect("zeroed");
     write(&volume, 128, 500);
@@ -299,7 +299,7 @@ fn frozen_copies_that_outlive_a_run_go_with_the_next() {
     }
 }
 
-/// Discards and deletions make room in a pool that is full, also where maps share everything.
+/// Discards and deletions free memory in a full pool, also if maps share everything.
 #[test]
 fn a_full_pool_of_shared_maps_takes_discards_and_deletions() {
     let pool = Pool::new(16 * MIB, 2);
@@ -311,10 +311,10 @@ fn a_full_pool_of_shared_maps_takes_discards_and_deletions() {
     let filled = fill_up(&volume, 0);
     snapshot(&engine, "db", "s");
     let clone = engine.clone_volume("db@s", name("copy")).expect("it takes no memory");
-    // Some copies of leaves use up what overwrites may have.
+    // Some copies of leaves use up the memory reserved for overwrites.
     let refused = (0..filled).find(|&at| clone.write(at * BLOCK, &block(at + 100_000)).is_err());
     assert!(refused.is_some(), "the pool is full");
-    // A part of a leaf, and all leaves.
+    // A part of a leaf, then all leaves.
     volume.discard(ByteRange::new(3 * BLOCK, 5 * BLOCK)).expect("a discard works");
     volume.discard(ByteRange::new(0, 64 * MIB)).expect("a discard works");
     check(&engine.snapshot("db", "s").expect("it is there"), 3, 3);
@@ -325,7 +325,7 @@ fn a_full_pool_of_shared_maps_takes_discards_and_deletions() {
     check_sound_when_empty(&engine);
 }
 
-/// Discards of parts of shared leaves give nothing back, and take a copy of each leaf.
+/// Discards of parts of shared leaves free nothing, and need a copy of each leaf.
 #[test]
 fn a_discard_that_finds_no_memory_for_copies_changes_nothing_and_works_after_a_deletion() {
     const LEAVES: u64 = 700;
@@ -357,7 +357,7 @@ fn a_discard_that_finds_no_memory_for_copies_changes_nothing_and_works_after_a_d
     check_sound_when_empty(&engine);
 }
 
-/// More than a table without table slabs has room for, each with a change of its own.
+/// Creates more snapshots than fit without table slabs, with a different change before each.
 #[test]
 fn a_volume_has_very_many_snapshots() {
     let pool = Pool::new(64 * MIB, 2);
@@ -395,9 +395,10 @@ fn a_snapshot_of_a_pool_that_was_lost_has_its_id_again() {
     check_sound_when_empty(&engine);
 }
 
-/// Goal: what a shrink could not drop for lack of memory is seen by no reader, also through copies.
-/// Method: use up all memory, down to what only discards may take; shrink into a leaf that a
-/// snapshot shares, copy what is left, make room, and let the copies grow.
+/// Goal: no reader sees blocks that a shrink could not discard for lack of memory, also not through
+/// copies.
+/// Method: use up all memory, except the part reserved for discards; shrink into a leaf that a
+/// snapshot shares, copy the volume, free memory, and let the copies grow.
 #[test]
 fn copies_of_a_volume_that_could_not_be_trimmed_show_nothing_when_they_grow() {
     let pool = Pool::new(8 * MIB, 1);

@@ -1,5 +1,5 @@
-//! Many threads on one pool: writers that share leaves, pages and slabs, readers, the
-//! administration and the maintenance.
+//! Many threads on one pool: writers that share leaves, pages and slabs, readers, administration
+//! and maintenance.
 
 mod support;
 
@@ -16,18 +16,18 @@ use volumes::{Engine, Reduction, ShrinkPolicy, Volume, VolumeErrorKind, VolumeSp
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
-/// Blocks in the volume that all share: three leaves.
+/// Number of blocks in the volume that all share: three leaves.
 const BLOCK_COUNT: u64 = 1536;
 
-/// From block to block of the volumes that come and go: each has a leaf of its own.
+/// Distance between the blocks of temporary volumes: each block has its own leaf.
 const SPARSE_BYTES: u64 = 2 * MIB;
 
-/// Neighbouring blocks that belong to one writer.
+/// Number of consecutive blocks that belong to one writer.
 const RUN_BLOCKS: u64 = 4;
 
 const WRITER_COUNT: u64 = 3;
 
-/// Requests of each writer.
+/// Number of requests of each writer.
 const REQUEST_COUNT: u64 = 2500;
 
 fn spec(name: &str, size_bytes: u64) -> VolumeSpec {
@@ -37,13 +37,13 @@ fn spec(name: &str, size_bytes: u64) -> VolumeSpec {
     }
 }
 
-/// What the threads of one run share.
+/// State shared by the threads of one run.
 struct Arena<'run> {
     engine: &'run Engine,
     seed: u64,
     volume: Arc<Volume>,
     histories: Vec<History>,
-    /// A volume that the administration has made last, for others to use and to lose.
+    /// The volume created last by the administration, for others to use until it is deleted.
     handle: Mutex<Option<Arc<Volume>>>,
     writers_left: AtomicU64,
 }
@@ -61,7 +61,7 @@ impl Arena<'_> {
         &self.histories[usize::try_from(block).expect("a small volume")]
     }
 
-    /// Writes to the blocks of one writer, and returns what they hold in the end.
+    /// Writes the blocks of one writer, and returns their final contents.
     fn write(&self, writer: u64) -> ModelVolume {
         let _end = Countdown(&self.writers_left);
         let model = ModelVolume::new(BLOCK_COUNT * BLOCK, SectorSize::Bytes4096);
@@ -100,7 +100,7 @@ impl Arena<'_> {
         request.blocks().for_each(|block| self.history(block).end());
     }
 
-    /// Reads a few blocks at a time: each is old or new as a whole.
+    /// Reads a few blocks at a time: each must be old or new as a whole.
     fn read(&self, role: u64) {
         let mut random = self.random(role);
         while !self.is_over() {
@@ -138,15 +138,15 @@ impl Arena<'_> {
             if !self.engine.maintain() {
                 std::thread::yield_now();
             }
-            // All that was not used since the turn before last is idle.
+            // Everything unused since the turn before last is idle.
             self.engine.begin_idle_period();
             self.engine.compress_idle();
             assert_eq!(self.engine.damaged_entries(), 0);
         }
     }
 
-    /// Makes, fills, checks, cuts and deletes volumes, one after the other, in the same place of
-    /// the table.
+    /// Creates, fills, checks, shrinks and deletes volumes, one after the other, in the same record
+    /// of the table.
     fn administrate(&self, role: u64) {
         let mut random = self.random(role);
         while !self.is_over() {
@@ -178,7 +178,7 @@ impl Arena<'_> {
         }
     }
 
-    /// Uses volumes that may go at any moment.
+    /// Uses volumes that may be deleted at any moment.
     fn haunt(&self, role: u64) {
         let mut random = self.random(role);
         while !self.is_over() {
@@ -206,7 +206,7 @@ impl Arena<'_> {
     }
 }
 
-/// One writer less, however it ends.
+/// Decrements the number of writers when dropped.
 struct Countdown<'arena>(&'arena AtomicU64);
 
 impl Drop for Countdown<'_> {
@@ -215,7 +215,7 @@ impl Drop for Countdown<'_> {
     }
 }
 
-/// A request that stays in one run of blocks.
+/// Returns a request within one run of blocks.
 fn request_in(run: u64, random: &mut Random) -> Request {
     let start = random.below(RUN_BLOCKS);
     let count = 1 + random.below(RUN_BLOCKS - start);
@@ -295,10 +295,10 @@ fn check_models(engine: &Engine, models: &[ModelVolume]) {
     }
 }
 
-/// Goal: threads see blocks old or new as a whole, lose nothing, and leave nothing behind.
-/// Method: writers own blocks and share everything else; what readers see is looked up in the
-/// history of each block; in the end the pool must hold what the writers' models hold, also after
-/// it was opened again, and be empty when all is deleted.
+/// Goal: threads see each block old or new as a whole, lose nothing, and leave nothing behind.
+/// Method: writers own blocks and share everything else; the contents that readers see are looked
+/// up in the history of each block; at the end the pool must equal the writers' models, also after
+/// it was opened again, and be empty when everything is deleted.
 #[test]
 fn many_threads_agree_with_their_models() {
     for_each_seed("cargo test -p volumes --test stress", 12, run);

@@ -1,4 +1,4 @@
-//! Pools that are used before they have all of their memory.
+//! Pools that are used before they have taken all of their memory.
 
 mod support;
 
@@ -16,10 +16,10 @@ use volumes::{CapacityClass, Engine, EngineOptions, Reduction, Volume, VolumeSpe
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
-/// A pool that is much larger than what these tests write.
+/// Size of a pool that is much larger than the data of these tests.
 const LARGE_BYTES: u64 = 1024 * MIB;
 
-/// What the beginning of such a pool may have of it.
+/// Maximum memory that the beginning of such a pool may occupy.
 const BEGINNING_BYTES_MAX: u64 = 64 * MIB;
 
 fn spec(name: &str, size_bytes: u64) -> VolumeSpec {
@@ -46,7 +46,7 @@ fn check_blocks(volume: &Volume, blocks: std::ops::Range<u64>) {
     }
 }
 
-/// Takes memory as the threads of an owner do, until there is no more to take.
+/// Takes memory like an owner's threads, until none is left to take.
 fn take_all(engine: &Engine) {
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -69,7 +69,7 @@ fn a_pool_serves_before_it_has_its_memory() {
     write_blocks(&volume, 0..1000);
     assert!(pool.held_bytes() < BEGINNING_BYTES_MAX, "{} are held", pool.held_bytes());
     drop((volume, engine));
-    // As after a kill: nothing was closed.
+    // As after a kill, because nothing was closed.
     let engine = pool.open();
     assert!(pool.held_bytes() < BEGINNING_BYTES_MAX, "{} are held", pool.held_bytes());
     let volume = engine.volume("v").expect("it is there");
@@ -136,13 +136,13 @@ fn a_pool_that_has_not_all_of_its_memory_grows_and_shrinks() {
     check_sums(&engine);
 }
 
-/// A tmpfs of its own; unmounted in the end.
+/// A separate tmpfs, unmounted when dropped.
 struct SmallMemory {
     folder: tempfile::TempDir,
 }
 
 impl SmallMemory {
-    /// `None` where this process may not mount.
+    /// Returns `None` if this process may not mount.
     fn mount(size_bytes: u64) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a directory");
         let options = format!("size={size_bytes}");
@@ -159,7 +159,7 @@ impl SmallMemory {
 
 impl Drop for SmallMemory {
     fn drop(&mut self) {
-        // What stays mounted shows as a leftover.
+        // A failed unmount is reported as a leftover.
         let _unmounted = Command::new("umount").arg("--lazy").arg(self.folder.path()).status();
     }
 }
@@ -196,7 +196,7 @@ fn memory_that_somebody_else_has_taken_is_no_space_until_it_is_free_again() {
     check_blocks(&volume, 0..100);
     write_blocks(&volume, 0..100);
     volume.discard(block_device::ByteRange::new(0, 50 * BLOCK)).expect("a discard works");
-    // The pool opens and serves what it has all the same.
+    // The pool still opens and serves its contents.
     drop((volume, engine));
     let engine = open().expect("what is there is served");
     let volume = engine.volume("v").expect("it is there");

@@ -1,10 +1,10 @@
-//! Decoding LZ4's block format into a block.
+//! Decoder of LZ4's block format.
 //!
 //! Any input is accepted: every access is checked, and bytes that do not encode exactly one block
 //! are an error. Most sequences are short and far from both ends. They are copied in pieces of
 //! fixed size, whatever their lengths, because copying a few bytes too many costs less than a
-//! mispredicted branch; bytes written past a sequence are overwritten by the next. All others are
-//! decoded with care.
+//! mispredicted branch. Bytes written past a sequence are overwritten by the next. All others take
+//! the slow path, with exact lengths.
 
 use std::error::Error;
 use std::fmt;
@@ -15,17 +15,17 @@ use crate::repeat::{
 use crate::sequence::{MATCH_BYTES_MIN, TOKEN_LIMIT};
 use crate::{BLOCK_BYTES, Block};
 
-/// What the quick way needs to see of the encoding: a token, a piece of literals, an offset.
+/// Number of input bytes that the fast path needs: a token, a piece of literals, an offset.
 const WINDOW_BYTES: usize = 1 + PIECE_BYTES + 2;
 
-/// What the quick way may write of short literals and a short match: 14 bytes, and 24.
+/// Number of output bytes that the fast path may write: 14 of short literals, 24 of a short match.
 const MARGIN_BYTES: usize = 40;
 
-/// Literals and matches that are longer than a token tells, but not longer than this, are copied
-/// without a look at their length, too.
+/// Maximum length of literals and matches that exceed the token's range and are still copied with a
+/// fixed size.
 const LONG_BYTES: usize = 4 * PIECE_BYTES;
 
-/// What is read of the encoding for literals as long: a token, their count, an offset, too.
+/// Number of input bytes that such literals need: a token, their count, the literals, an offset.
 const LONG_WINDOW_BYTES: usize = 2 + LONG_BYTES + 2;
 
 const LONG_LITERALS_MORE_MAX: usize = LONG_BYTES - TOKEN_LIMIT;
@@ -43,7 +43,7 @@ impl fmt::Display for DecodeError {
 
 impl Error for DecodeError {}
 
-/// What is left of the encoding, and how much of the block is written.
+/// Rest of the encoding, and number of bytes written to the block.
 type Progress<'a> = (&'a [u8], usize);
 
 /// Decodes the LZ4 encoding of a block. Any other bytes are an error, which leaves `into` in an
@@ -61,7 +61,7 @@ pub fn decode(encoded: &[u8], into: &mut Block) -> Result<(), DecodeError> {
     }
 }
 
-/// Decodes sequences up to the first whose literals need care.
+/// Decodes sequences on the fast path, up to the first whose literals need the slow path.
 #[inline]
 fn decode_quickly<'a>(
     mut rest: &'a [u8],
@@ -91,7 +91,7 @@ fn decode_quickly<'a>(
     Ok((rest, at))
 }
 
-/// As [`copy_match`], where the ends are too far away for a short match to reach them.
+/// Fast path of [`copy_match`], for short matches far from both ends.
 #[inline(always)]
 fn copy_match_quickly<'a>(
     token: u8,
@@ -127,7 +127,7 @@ fn copy_match_quickly<'a>(
     copy_match(token, rest, into, start)
 }
 
-/// Copies a sequence's literals; `rest` begins after its token.
+/// Copies the literals of a sequence. `rest` begins after its token.
 #[inline]
 fn copy_literals<'a>(
     token: u8,
@@ -142,7 +142,7 @@ fn copy_literals<'a>(
     Ok((rest, end))
 }
 
-/// Copies a sequence's match; `rest` begins after its literals.
+/// Copies the match of a sequence. `rest` begins after its literals.
 #[inline(never)]
 fn copy_match<'a>(
     token: u8,
@@ -161,8 +161,8 @@ fn copy_match<'a>(
     Ok((rest, end))
 }
 
-/// A count that goes on in further bytes if its nibble is full. It cannot overflow: the bytes of
-/// an encoding are fewer than a 255th of the numbers of a word.
+/// Reads a count, which continues in further bytes if its nibble is full. It cannot overflow,
+/// because an encoding has fewer than `usize::MAX` / 255 bytes.
 #[inline]
 fn read_count(nibble: usize, mut rest: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
     let mut count = nibble;

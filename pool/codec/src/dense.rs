@@ -1,8 +1,8 @@
-//! The dense form: a block as one frame of zstd, smaller than LZ4 and slower to read back.
+//! The dense form: a block as one zstd frame, smaller than LZ4 and slower to decode.
 //!
-//! A frame says that it holds one block, and has no checksum of its own: whoever stores it knows
-//! the contents by a fingerprint. Any input is accepted, as for LZ4: what is not exactly one frame
-//! of one block is an error.
+//! A frame states that it contains one block, and has no checksum: the owner verifies the contents
+//! by a fingerprint. Any input is accepted, as for LZ4: bytes that are not exactly one frame of one
+//! block are an error.
 
 use std::alloc::Layout;
 use std::cell::RefCell;
@@ -13,29 +13,31 @@ use zstd_safe::{CCtx, CParameter, DCtx};
 use crate::decode::DecodeError;
 use crate::{BLOCK_BYTES, Block};
 
-/// Level 12 saves 4 % more of programs and libraries, and takes five times as long.
+/// Compression level. Level 12 saves 4 % more of programs and libraries, but takes five times as
+/// long.
 const LEVEL: i32 = 5;
 
-/// First bytes of a frame. Frames of other kinds, which the library may know too, are refused.
+/// First bytes of a frame. Other frame kinds, which the library may support, are rejected.
 const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 
-/// Room for what noise takes: with less of it, shorter encodings would depend on the room.
+/// Size of the output buffer, sufficient for incompressible data. With a smaller buffer, the
+/// encoding would depend on its size.
 const ROOM_BYTES: usize = BLOCK_BYTES + 256;
 
-/// About what a decoder takes.
+/// Approximate size of a decoder.
 const CONTEXT_BYTES: usize = 96 << 10;
 
-/// Error code of the library for memory that cannot be had: the number 64, negated.
+/// Error code of the library for a failed allocation: the number 64, negated.
 const NO_MEMORY: usize = 64_usize.wrapping_neg();
 
-/// Encodes blocks in the dense form, one at a time, for background work.
+/// Encoder of the dense form, for background work.
 pub struct DenseEncoder {
     context: CCtx<'static>,
     output: Box<[u8; ROOM_BYTES]>,
 }
 
 impl DenseEncoder {
-    /// Takes some hundred KiB. `None` when they cannot be had.
+    /// Creates an encoder, which takes some hundred KiB. Returns `None` if the allocation fails.
     pub fn new() -> Option<Self> {
         let mut context = CCtx::try_create()?;
         let parameters = [
@@ -50,7 +52,7 @@ impl DenseEncoder {
         Some(Self { context, output: Box::new([0; ROOM_BYTES]) })
     }
 
-    /// Encodes a block, if that takes `length_max` bytes at most, and fewer than the block.
+    /// Encodes a block, if the result has at most `length_max` bytes and is shorter than the block.
     pub fn encode(&mut self, block: &Block, length_max: usize) -> Option<&[u8]> {
         let length = self.context.compress2(self.output.as_mut_slice(), block).ok()?;
         let encoded = self.output.get(..length)?;
@@ -65,7 +67,7 @@ impl fmt::Debug for DenseEncoder {
 }
 
 thread_local! {
-    /// Some hundred KiB for each thread that has read such a block.
+    /// Decoder of each thread that has read such a block: some hundred KiB.
     static CONTEXT: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
@@ -95,7 +97,7 @@ fn decode_with(
     }
 }
 
-/// Ends the process, as all allocations do that fail: intact data must not be taken for damaged.
+/// Ends the process, like every failed allocation: intact data must not be reported as damaged.
 fn end_process<T>() -> T {
     std::alloc::handle_alloc_error(Layout::new::<[u8; CONTEXT_BYTES]>())
 }

@@ -1,4 +1,4 @@
-//! Encoding of a block in LZ4's block format, quick or thorough.
+//! Encoder of LZ4's block format, quick or thorough.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use crate::quick::{self, Places};
 use crate::sequence::Output;
 use crate::thorough::{self, Chains};
 
-/// Encodes blocks, one at a time.
+/// Encoder of blocks, one at a time.
 ///
-/// What a block is encoded to depends on nothing but the block: neither on the blocks before it
-/// nor on the limit, which only decides whether there is an encoding.
+/// The encoding of a block depends on the block alone: neither on earlier blocks nor on the limit,
+/// which only determines whether there is an encoding.
 pub struct Encoder {
     places: Places,
     chains: Chains,
@@ -22,7 +22,7 @@ impl Encoder {
         Self { places: Places::new(), chains: Chains::new(), output: Output::new() }
     }
 
-    /// Encodes a block in LZ4's block format, if that takes `length_max` bytes at most. Gives up as
+    /// Encodes a block in LZ4's block format, if that takes at most `length_max` bytes. Stops as
     /// soon as it is certain to take more.
     pub fn encode(&mut self, block: &Block, length_max: usize) -> Option<&[u8]> {
         self.output.begin(length_max);
@@ -30,8 +30,8 @@ impl Encoder {
         self.output.finish(block).ok()
     }
 
-    /// Encodes like [`encode`](Self::encode), in the same format, for background work: slower, and
-    /// with a shorter result.
+    /// Encodes like [`encode`](Self::encode), in the same format, for background work: slower, with
+    /// a shorter result.
     pub fn encode_thoroughly(&mut self, block: &Block, length_max: usize) -> Option<&[u8]> {
         self.output.begin(length_max);
         thorough::encode(block, &mut self.chains, &mut self.output).ok()?;

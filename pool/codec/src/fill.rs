@@ -2,8 +2,8 @@
 
 use crate::{BLOCK_BYTES, Block};
 
-/// The pattern that fills the block, if there is one. For nearly every other block the first line
-/// of 64 bytes decides.
+/// Returns the pattern that fills the block, if there is one. For almost every other block the
+/// first line of 64 bytes decides.
 pub fn fill_pattern(block: &Block) -> Option<u32> {
     let pattern: [u8; 4] = block[..4].try_into().expect("four bytes");
     let word = u64::from_ne_bytes([pattern, pattern].concat().try_into().expect("eight bytes"));

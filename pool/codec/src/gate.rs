@@ -1,19 +1,19 @@
 //! A cheap estimate of whether encoding can shrink a block.
 //!
-//! Random and encrypted data use all byte values evenly; what LZ4 can shrink does not. Sampling
-//! four bytes of each 64-byte line, 256 in all, random data shows 162 ± 5 different values, text
-//! and code mostly fewer than 110. A block above the limit is stored as it is: a wrong guess costs
-//! memory, never correctness.
+//! Random and encrypted data use all byte values evenly, unlike data that LZ4 can compress. Of four
+//! sampled bytes in each 64-byte line, 256 in all, random data has 162 ± 5 distinct values, text
+//! and code mostly fewer than 110. A block above the limit is stored uncompressed: a wrong estimate
+//! costs memory, never correctness.
 
 use crate::Block;
 
-/// Different values among the samples from which on a block counts as random: three standard
+/// Number of distinct sampled values from which on a block counts as random: three standard
 /// deviations below the mean of random data.
 const DISTINCT_LIMIT: u32 = 147;
 
 /// Returns whether the block should be encoded.
 pub fn is_worth_encoding(block: &Block) -> bool {
-    // Bytes, not bits: stores that nothing waits for are cheaper than bits that are read first.
+    // Bytes, not bits: plain stores are cheaper than bits that must be read first.
     let mut seen = [0_u8; 256];
     let (lines, _) = block.as_chunks::<64>();
     for line in lines {
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
     use crate::BLOCK_BYTES;
 
-    /// A block of a fixed pseudo-random sequence (xorshift64).
+    /// Returns a block of a fixed pseudo-random sequence (xorshift64).
     fn random_block(mut state: u64) -> Block {
         let mut block = [0; BLOCK_BYTES];
         for bytes in block.as_chunks_mut::<8>().0 {

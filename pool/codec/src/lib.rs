@@ -1,7 +1,7 @@
 //! Compression of one block: fill patterns, a gate that keeps incompressible data from the encoder,
-//! LZ4 in its block format, and a dense form by zstd for what is not read.
+//! LZ4's block format, and a dense form by zstd for idle data.
 //!
-//! Pure functions over slices, without knowledge of where contents are stored.
+//! Pure functions over slices, without knowledge of the storage of contents.
 #![forbid(unsafe_code)]
 
 mod decode;

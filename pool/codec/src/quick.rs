@@ -1,9 +1,9 @@
-//! The quick encoder: one guess for each place, and the first match is taken.
+//! The quick encoder: one candidate for each position, and the first match is taken.
 //!
-//! A table holds the last place of each hash of five bytes, which matches of four bytes seldom
-//! share: those save one byte each and cost as much time as long ones. The table is cleared for
-//! each block. Telling places of earlier blocks by their distance, instead, was measured to take
-//! longer than 16 KiB of zeros do.
+//! A table holds the last position of each hash of five bytes. Matches of only four bytes seldom
+//! share that hash: they save one byte each and cost as much time as long ones. The table is
+//! cleared for each block. Recognizing positions of earlier blocks by their distance, instead, was
+//! measured to take longer than zeroing 16 KiB.
 
 use crate::Block;
 use crate::sequence::{
@@ -13,10 +13,10 @@ use crate::sequence::{
 
 const TABLE_BITS: u32 = 13;
 
-/// After this many misses, by its binary logarithm, the search goes on in longer steps.
+/// Binary logarithm of the number of misses after which the search step grows.
 const MISSES_SHIFT: u32 = 6;
 
-/// The last place of each hash; the block's begin where there was none.
+/// Last position of each hash, or the start of the block if there is none.
 pub(crate) struct Places(Box<[u16; 1 << TABLE_BITS]>);
 
 impl Places {
@@ -24,7 +24,7 @@ impl Places {
         Self(Box::new([0; 1 << TABLE_BITS]))
     }
 
-    /// Notes that what is at `place` is there. Returns where it may have been before: a guess.
+    /// Records a position in the table. Returns the previous position of its hash, as a candidate.
     #[inline]
     fn exchange(&mut self, block: &Block, place: usize) -> usize {
         let entry = &mut self.0[hash(long_word(block, place))];
@@ -38,7 +38,7 @@ pub(crate) fn encode(
     output: &mut Output,
 ) -> Result<(), TooLong> {
     places.0.fill(0);
-    // The first place is in the table already, for every hash.
+    // Position 0 is in the table already, for every hash.
     let mut place = 1;
     while let Some(found) = find(block, places, place, output)? {
         output.push(block, found)?;
@@ -51,7 +51,7 @@ pub(crate) fn encode(
     Ok(())
 }
 
-/// The next match from `place` on.
+/// Returns the next match from `place` on.
 #[inline]
 fn find(
     block: &Block,
@@ -60,7 +60,7 @@ fn find(
     output: &Output,
 ) -> Result<Option<Match>, TooLong> {
     let begin = output.encoded();
-    // A match that begins later can no longer make up for the literals before it.
+    // A match that begins later cannot compensate for the literals before it.
     let hopeless = begin + output.literal_count_max() + REPEATED_BEFORE_MAX;
     let end = hopeless.min(MATCH_START_MAX);
     let mut misses = 1 << MISSES_SHIFT;
@@ -75,7 +75,7 @@ fn find(
     if place <= MATCH_START_MAX { Err(TooLong) } else { Ok(None) }
 }
 
-/// The match around the four bytes at `place` that are also at `before`.
+/// Returns the match around the four bytes at `place` that also occur at `before`.
 #[inline]
 fn whole_match(block: &Block, begin: usize, before: usize, place: usize) -> Match {
     let beyond = MATCH_BYTES_MIN;
@@ -84,7 +84,7 @@ fn whole_match(block: &Block, begin: usize, before: usize, place: usize) -> Matc
     Match { start: place - back, from: before - back, length: length + back }
 }
 
-/// A hash of the word's first five bytes.
+/// Hashes the word's first five bytes.
 #[inline]
 fn hash(word: u64) -> usize {
     let hash = (word << 24).wrapping_mul(0x9E37_79B1_85EB_CA87) >> (u64::BITS - TABLE_BITS);

@@ -1,7 +1,7 @@
-//! Copies inside a block, from nearby too: what lies before a place, over and over.
+//! Copies inside a block, including overlapping ones that repeat a pattern.
 //!
-//! A pattern shorter than a word is repeated by a multiplication: a copy would have to wait for
-//! what the copy before it has just written.
+//! A pattern shorter than a word is repeated by a multiplication, because a copy would have to wait
+//! for the bytes that the previous copy has just written.
 
 use std::ops::Range;
 
@@ -11,18 +11,19 @@ use crate::sequence::long_word;
 pub(crate) const WORD_BYTES: usize = 8;
 pub(crate) const PIECE_BYTES: usize = 16;
 
-/// How a word's first bytes are repeated.
+/// Parameters for the repetition of a word's first bytes.
 #[derive(Clone, Copy)]
 struct Pattern {
-    /// How far a word is shifted to the left and back to lose what lies past the pattern.
+    /// Number of bits by which a word is shifted left and right to clear the bytes past the
+    /// pattern.
     shift: usize,
-    /// Repeats the pattern over the whole word.
+    /// Factor that repeats the pattern over the whole word.
     factor: u64,
-    /// How far apart words are written: a multiple of the pattern's length.
+    /// Distance between the written words: a multiple of the pattern's length.
     step: usize,
 }
 
-/// The patterns of each length; none for a length of 0.
+/// Parameters for patterns of each length. Those for length 0 are unused.
 const PATTERNS: [Pattern; WORD_BYTES] = patterns();
 
 const fn patterns() -> [Pattern; WORD_BYTES] {
@@ -42,7 +43,7 @@ const fn patterns() -> [Pattern; WORD_BYTES] {
     patterns
 }
 
-/// Copies two bytes. They are read before they are written, as in all of these.
+/// Copies two bytes. All of these functions read the bytes before they write them.
 #[inline(always)]
 pub(crate) fn copy_pair(block: &mut Block, from: usize, start: usize) {
     copy_chunk::<2>(block, from, start);
@@ -64,8 +65,8 @@ fn copy_chunk<const BYTES: usize>(block: &mut Block, from: usize, start: usize) 
     block[start..start + BYTES].copy_from_slice(&chunk);
 }
 
-/// Repeats the last `offset` bytes before `start`, fewer than a word, for 18 bytes at least and 24
-/// at most. `None` if there are no such bytes.
+/// Repeats the last `offset` bytes before `start`, fewer than a word, for at least 18 and at most
+/// 24 bytes. Returns `None` if there are no such bytes.
 #[inline]
 pub(crate) fn repeat_near(block: &mut Block, offset: usize, start: usize) -> Option<()> {
     let from = start.checked_sub(offset).filter(|&from| from < start)?;
@@ -77,8 +78,8 @@ pub(crate) fn repeat_near(block: &mut Block, offset: usize, start: usize) -> Opt
     Some(())
 }
 
-/// Fills a range with the last `offset` bytes before it, over and over. `offset` is above zero and
-/// no more than there are.
+/// Fills a range with repetitions of the last `offset` bytes before it. `offset` must be above zero
+/// and at most the start of the range.
 pub(crate) fn repeat(block: &mut Block, offset: usize, range: Range<usize>) {
     let from = range.start - offset;
     if offset == 1 {
@@ -86,7 +87,7 @@ pub(crate) fn repeat(block: &mut Block, offset: usize, range: Range<usize>) {
         block[range].fill(byte);
         return;
     }
-    // What can be copied doubles from copy to copy, and stays a multiple of the pattern.
+    // The length that can be copied doubles with each copy, and stays a multiple of the pattern.
     let mut at = range.start;
     while at < range.end {
         let count = (at - from).min(range.end - at);

@@ -1,43 +1,43 @@
-//! LZ4's block format, as far as an encoder knows it: sequences of literals and a match.
+//! Encoder's view of LZ4's block format: sequences of literals and a match.
 //!
 //! ```text
 //! token │ more of the literal count │ literals │ offset, 2 bytes │ more of the match length
 //! ```
 //!
-//! The token's upper four bits are the count of literals, its lower four the match's length less
-//! four; a 15 is continued by bytes that are added to it, up to the first that is not 255. The
-//! last sequence ends after its literals. Decoders rely on two rules: no match begins in the
+//! The token's upper four bits are the count of literals, its lower four the match length less
+//! four. A value of 15 is continued by bytes that are added to it, up to the first that is not 255.
+//! The last sequence ends after its literals. Decoders rely on two rules: no match begins in the
 //! block's last 12 bytes, and none reaches into its last 5.
 
 use crate::{BLOCK_BYTES, Block};
 
-/// The shortest match.
+/// Minimum length of a match.
 pub(crate) const MATCH_BYTES_MIN: usize = 4;
 
-/// The last place where a match may begin.
+/// Last position at which a match may begin.
 pub(crate) const MATCH_START_MAX: usize = BLOCK_BYTES - 12;
 
-/// The last place where a match may end.
+/// Last position at which a match may end.
 pub(crate) const MATCH_END_MAX: usize = BLOCK_BYTES - 5;
 
-/// A count of literals, or a match's length less four, that needs more than the token.
+/// Smallest count of literals, or match length less four, that needs more than the token.
 pub(crate) const TOKEN_LIMIT: usize = 15;
 
-/// The longest encoding of a block: a token, 4096 literals, 17 bytes for their count.
+/// Maximum length of an encoding: a token, 4096 literals, 17 bytes for their count.
 pub(crate) const ENCODED_BYTES_MAX: usize = BLOCK_BYTES + 1 + (BLOCK_BYTES - TOKEN_LIMIT) / 255 + 1;
 
-/// What a sequence adds to its literals at most: a token, an offset, two lengths.
+/// Maximum length of a sequence without its literals: a token, an offset, two lengths.
 const SEQUENCE_BYTES_MAX: usize = 3 + 2 * (BLOCK_BYTES / 255 + 1);
 
-/// Literals are copied in pieces of this size; what is written past their end is written over.
+/// Size of the pieces in which literals are copied. Bytes past their end are overwritten later.
 const PIECE_BYTES: usize = 16;
 
-/// Limit to which a match is extended backwards.
+/// Limit on the backward extension of a match.
 pub(crate) const REPEATED_BEFORE_MAX: usize = 8;
 
 const OUTPUT_BYTES: usize = ENCODED_BYTES_MAX + SEQUENCE_BYTES_MAX + PIECE_BYTES;
 
-/// Bytes from `start` on that repeat those from `from` on.
+/// Match: bytes from `start` on that repeat those from `from` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Match {
     pub(crate) start: usize,
@@ -45,16 +45,16 @@ pub(crate) struct Match {
     pub(crate) length: usize,
 }
 
-/// The encoding would be longer than allowed.
+/// Error of an encoding that would exceed the limit.
 #[derive(Debug)]
 pub(crate) struct TooLong;
 
-/// An encoding as it grows.
+/// An encoding under construction.
 pub(crate) struct Output {
     bytes: Box<[u8; OUTPUT_BYTES]>,
     length: usize,
     length_max: usize,
-    /// Bytes of the block that are encoded.
+    /// Number of encoded bytes of the block.
     encoded: usize,
 }
 
@@ -63,20 +63,20 @@ impl Output {
         Self { bytes: Box::new([0; OUTPUT_BYTES]), length: 0, length_max: 0, encoded: 0 }
     }
 
-    /// Begins another encoding, of `length_max` bytes at most.
+    /// Begins another encoding, of at most `length_max` bytes.
     pub(crate) fn begin(&mut self, length_max: usize) {
         self.length = 0;
         self.length_max = length_max.min(ENCODED_BYTES_MAX);
         self.encoded = 0;
     }
 
-    /// Where in the block the next sequence begins.
+    /// Position in the block at which the next sequence begins.
     #[inline]
     pub(crate) fn encoded(&self) -> usize {
         self.encoded
     }
 
-    /// If more literals than these follow the last match, the encoding is too long.
+    /// Maximum number of literals after the last match, beyond which the encoding is too long.
     #[inline]
     pub(crate) fn literal_count_max(&self) -> usize {
         self.length_max - self.length
@@ -98,7 +98,7 @@ impl Output {
         if self.length > self.length_max { Err(TooLong) } else { Ok(()) }
     }
 
-    /// Appends what is left of the block as literals. Returns the encoding.
+    /// Appends the rest of the block as literals. Returns the encoding.
     pub(crate) fn finish(&mut self, block: &Block) -> Result<&[u8], TooLong> {
         let token = self.length;
         let literal_nibble = self.push_literals(block, BLOCK_BYTES)?;
@@ -106,7 +106,7 @@ impl Output {
         if self.length > self.length_max { Err(TooLong) } else { Ok(&self.bytes[..self.length]) }
     }
 
-    /// Leaves room for the token, and appends the literals up to `end`. Returns their nibble.
+    /// Reserves the token, and appends the literals up to `end`. Returns the nibble of their count.
     #[inline]
     fn push_literals(&mut self, block: &Block, end: usize) -> Result<u8, TooLong> {
         let start = self.encoded;
@@ -126,7 +126,7 @@ impl Output {
         Ok(literal_nibble)
     }
 
-    /// Appends what of `count` does not fit the token. Returns what does.
+    /// Appends the part of `count` that does not fit the token. Returns the nibble for the token.
     #[inline]
     fn push_count(&mut self, count: usize) -> u8 {
         if count < TOKEN_LIMIT {
@@ -144,20 +144,20 @@ impl Output {
     }
 }
 
-/// A place in the narrow form of the encoders' tables.
+/// Converts a position to the type of the encoders' tables.
 #[inline]
 pub(crate) fn place_number(place: usize) -> u16 {
     u16::try_from(place).expect("a block is short")
 }
 
-/// The four bytes from `at` on.
+/// Returns the four bytes from `at` on.
 #[inline]
 pub(crate) fn word(block: &Block, at: usize) -> u32 {
     u32::from_le_bytes(*block[at..].first_chunk().expect("no match begins near the end"))
 }
 
-/// Number of bytes from `start` on that repeat those from `from` on, of those that a match may
-/// have. `from` is below `start`.
+/// Number of bytes from `start` on that repeat those from `from` on, limited to the end of a valid
+/// match. `from` is below `start`.
 #[inline]
 pub(crate) fn repeated_bytes(block: &Block, from: usize, start: usize) -> usize {
     let mut length = 0;
@@ -177,8 +177,8 @@ pub(crate) fn repeated_bytes(block: &Block, from: usize, start: usize) -> usize 
     length.min(MATCH_END_MAX - start)
 }
 
-/// Number of bytes before `start` that repeat those before `from`, of the last few. `from` is below
-/// `start`.
+/// Number of bytes before `start` that repeat those before `from`, up to [`REPEATED_BEFORE_MAX`].
+/// `from` is below `start`.
 #[inline]
 pub(crate) fn repeated_before(block: &Block, from: usize, start: usize) -> usize {
     let (Some(left), Some(right)) =
@@ -190,7 +190,7 @@ pub(crate) fn repeated_before(block: &Block, from: usize, start: usize) -> usize
     difference.leading_zeros() as usize / 8
 }
 
-/// The eight bytes from `at` on.
+/// Returns the eight bytes from `at` on.
 #[inline]
 pub(crate) fn long_word(block: &Block, at: usize) -> u64 {
     u64::from_le_bytes(*block[at..].first_chunk().expect("eight bytes are left"))

@@ -1,9 +1,9 @@
-//! The thorough encoder: several places are compared for each match, and a match is passed over
-//! for a longer one that begins a byte later.
+//! The thorough encoder: it compares several candidates for each match, and drops a match for a
+//! longer one that begins a byte later.
 //!
-//! First every place is linked to the last one before it with the same four bytes, as far as a
-//! small table of hashes tells; then matches are sought along these chains. A place without an
-//! earlier one is linked to itself.
+//! First every position is linked to the previous one with the same four bytes, as far as a small
+//! hash table knows it. Then matches are searched along these chains. A position without a previous
+//! one is linked to itself.
 
 use std::hint::select_unpredictable;
 
@@ -15,14 +15,14 @@ use crate::{BLOCK_BYTES, Block};
 
 const HEAD_BITS: u32 = 12;
 
-/// How many earlier places are compared with one.
+/// Maximum number of candidates for a position.
 const DEPTH: usize = 8;
 
-/// A match of this length is taken without looking for a longer one.
+/// Length from which on a match is taken without a search for a longer one.
 const GOOD_LENGTH: usize = 32;
 
 pub(crate) struct Chains {
-    /// For each hash its last two places of different contents, the later one first.
+    /// Last two positions of each hash, with different contents, the later one first.
     heads: Box<[[u16; 2]; 1 << HEAD_BITS]>,
     links: Box<[u16; BLOCK_BYTES]>,
 }
@@ -47,7 +47,7 @@ impl Chains {
         }
     }
 
-    /// The last place before with the same four bytes.
+    /// Returns the previous position with the same four bytes.
     #[inline]
     fn before(&self, place: usize) -> Option<usize> {
         let before = usize::from(self.links[place]);
@@ -82,8 +82,8 @@ pub(crate) fn encode(
     Ok(())
 }
 
-/// The longest match at `place` of more than `length` bytes; of so many, and nowhere, if there is
-/// none.
+/// Returns the longest match at `place` of more than `length` bytes. If there is none, the result
+/// has that length and refers to itself.
 #[inline]
 fn longest(block: &Block, chains: &Chains, place: usize, length: usize) -> Match {
     let mut best = Match { start: place, from: place, length };
@@ -94,7 +94,7 @@ fn longest(block: &Block, chains: &Chains, place: usize, length: usize) -> Match
         if place + best.length >= MATCH_END_MAX {
             break;
         }
-        // A longer match has these four bytes in common, which most others have not.
+        // A longer match agrees in these four bytes, in which most others differ.
         let tail = best.length + 1 - MATCH_BYTES_MIN;
         if word(block, from + tail) == word(block, place + tail) {
             let length = repeated_bytes(block, from, place);

@@ -1,4 +1,4 @@
-//! The dense form: what it holds comes back, and nothing else is taken for it.
+//! Tests of the dense form: round trips, and rejection of all other bytes.
 
 use codec::{BLOCK_BYTES, Block, DecodeError, DenseEncoder, decode_dense};
 use proptest::collection::vec;
@@ -87,12 +87,12 @@ proptest! {
     }
 }
 
-/// Set for the process that is to run out of memory.
+/// Set for the process that must run out of memory.
 const IS_SHORT: &str = "DENSE_IS_SHORT_OF_MEMORY";
 
-/// Goal: memory that cannot be had is never taken for damaged data.
-/// Method: in a process of its own with little address space, which takes all of it before the
-/// first block is decoded.
+/// Goal: a failed allocation is never reported as damaged data.
+/// Method: a separate process with little address space, which uses all of it before the first
+/// block is decoded.
 #[test]
 fn a_decoder_that_finds_no_memory_ends_the_process() {
     use std::os::unix::process::ExitStatusExt;

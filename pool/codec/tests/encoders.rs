@@ -1,11 +1,11 @@
-//! Both encoders against `lz4_flex`, on blocks made of literals and repetitions.
+//! Both encoders against `lz4_flex`, on blocks of literals and repetitions.
 
 use codec::{BLOCK_BYTES, Block, Encoder, decode};
 use lz4_flex::block::{compress, decompress};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Longer than any encoding of a block.
+/// Limit above the length of any encoding of a block.
 const NO_LIMIT: usize = 2 * BLOCK_BYTES;
 
 type Encode = fn(&mut Encoder, &Block, usize) -> Option<Vec<u8>>;
@@ -15,7 +15,7 @@ const ENCODERS: [Encode; 2] = [
     |encoder, block, limit| encoder.encode_thoroughly(block, limit).map(<[u8]>::to_vec),
 ];
 
-/// A piece of a block: bytes that are new, or a repetition of what lies a distance before.
+/// A piece of a block: new bytes, or a repetition of bytes at a distance before.
 #[derive(Clone, Debug)]
 enum Piece {
     New(Vec<u8>),
@@ -34,7 +34,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// The pieces one after another, from the first on again if they do not fill a block.
+/// Concatenates the pieces, repeated until they fill a block.
 fn assemble(pieces: &[Piece]) -> Block {
     let mut bytes = Vec::with_capacity(2 * BLOCK_BYTES);
     for piece in pieces.iter().cycle() {
@@ -58,8 +58,8 @@ fn block() -> impl Strategy<Value = Block> {
     vec(piece(), 1..60).prop_map(|pieces| assemble(&pieces))
 }
 
-/// Walks through the sequences, as a decoder that copies in large pieces may: no match begins in
-/// the last 12 bytes of the block, and none reaches into its last 5.
+/// Checks the sequences for the rules that decoders rely on: no match begins in the last 12 bytes
+/// of the block, and none reaches into its last 5.
 fn check_end(encoded: &[u8]) {
     let mut bytes = encoded.iter().copied();
     let mut decoded = 0;
@@ -97,7 +97,7 @@ fn count(nibble: usize, bytes: &mut impl Iterator<Item = u8>) -> usize {
     }
 }
 
-/// Same sizes as the reference, or smaller, over blocks of rows such as tables and logs hold.
+/// Returns a block of rows like those of tables and logs, for comparisons with the reference.
 fn rows(seed: u64) -> Block {
     let mut state = seed;
     let mut text = Vec::new();

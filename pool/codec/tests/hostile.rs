@@ -1,11 +1,11 @@
-//! The decoder against bytes that no encoder made.
+//! The decoder with bytes that no encoder produced.
 
 use codec::{BLOCK_BYTES, DecodeError, decode};
 use lz4_flex::block::decompress;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A block's worth of literals, with the count that their sequence needs.
+/// Returns a sequence of `count` literals without a match.
 fn literals(count: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     push_nibble_and_count(&mut bytes, count);
@@ -23,7 +23,8 @@ fn push_nibble_and_count(bytes: &mut Vec<u8>, count: usize) {
     bytes.push(u8::try_from(left).expect("below 255"));
 }
 
-/// `count` literals, then a match of `length` bytes from `offset` back, then literals to the end.
+/// Returns `count` literals, then a match of `length` bytes from `offset` back, then literals to
+/// the end.
 fn with_match(count: usize, offset: u16, length: usize) -> Vec<u8> {
     let mut bytes = literals(count);
     bytes[0] |= u8::try_from((length - 4).min(15)).expect("four bits");

@@ -1,4 +1,4 @@
-//! Opening a pool: what each slab is used for, and what is live in it.
+//! Opening of a pool: determines the use of each slab, and its live slots.
 
 use sync::atomic::Ordering;
 use sync::counted;
@@ -9,11 +9,11 @@ use crate::leak_counts::LeakCounts;
 use crate::memory::Memory;
 use crate::slab_names::{self, Found};
 
-/// Tells the book of every slab, and `leak_counts` of all references, if the last end was unclean.
-/// Returns whether the use of each slab is known.
+/// Registers every slab with the book, and all references with `leak_counts` if the last end was
+/// unclean. Returns whether the use of each slab is known.
 pub(crate) fn admit_slabs(memory: &Memory, mut leak_counts: Option<&mut LeakCounts>) -> bool {
     let mut are_all_known = true;
-    // Downwards, so that the slabs taken first are the first.
+    // In descending order, so that the slabs with the lowest numbers are taken first.
     for slab in (0..memory.layout.slab_count()).rev() {
         let class = match slab_names::find(memory, slab) {
             Found::Used(class) => class,
@@ -47,7 +47,7 @@ pub(crate) fn admit_slabs(memory: &Memory, mut leak_counts: Option<&mut LeakCoun
     are_all_known
 }
 
-/// Counts the table slabs that were found, unless some are missing.
+/// Records the number of table slabs that were found, unless some are missing.
 pub(crate) fn count_tables(memory: &Memory) {
     let found = memory.tables.count();
     if found > memory.superblock().table_slabs {
@@ -58,8 +58,8 @@ pub(crate) fn count_tables(memory: &Memory) {
     }
 }
 
-/// Says in the superblock whether the pool may have pages in the dense form: without any, earlier
-/// releases can use it again. Slabs of unknown use may have some.
+/// Records in the superblock whether the pool may have pages in the dense form. Without any,
+/// earlier releases can use it again. Slabs of unknown use may have some.
 pub(crate) fn settle_dense(memory: &Memory, are_all_known: bool) {
     let was_dense = memory.superblock().may_have_dense;
     let has_dense = memory.dense.page_count() > 0 || was_dense && !are_all_known;
@@ -68,7 +68,7 @@ pub(crate) fn settle_dense(memory: &Memory, are_all_known: bool) {
     }
 }
 
-/// A slab without live slots, or of the index, which is dropped.
+/// Registers a slab without live slots, or a slab of the index, which is dropped.
 fn admit_free(memory: &Memory, slab: u32) {
     let table_word = memory.layout.table_word(slab);
     if memory.region.word(table_word).load(Ordering::Relaxed) != 0 {

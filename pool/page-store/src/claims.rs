@@ -1,17 +1,17 @@
-//! Slots that are kept for their claims, whatever others store.
+//! Claims: slots reserved for their owners, independent of other data.
 //!
 //! ```text
-//!  slots for pages as they are that hold none
+//!  slots for uncompressed pages that are free
 //!  ├──────────────── claimed ──────────────┼─ margin ─┼─ reserve ─┼── anybody's ──┤
 //!    claims, less the pages that their       in flight
-//!    owners have alone by now, and what
-//!    copies of their map nodes take
+//!    owners have unshared, plus slots
+//!    for copies of their map nodes
 //! ```
 //!
-//! A thread that opens a slab without a claim leaves as many slots as are claimed; nothing is asked
-//! for single pages. Free slots count wherever they are: in free slabs, and single ones in slabs of
-//! pages as they are. The margin covers what lanes keep open, and what overwrites retire in one
-//! batch.
+//! A thread that opens a slab without a claim must leave as many slots as are claimed. Single pages
+//! are not checked. Free slots count wherever they are: in free slabs, and single ones in slabs of
+//! uncompressed pages. The margin covers slots in the open slabs of lanes, and those retired by
+//! overwrites in one batch.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -21,26 +21,27 @@ use units::Size;
 
 use crate::layout::LARGE_SLOT_BYTES;
 
-/// Slots that each lane may have in flight: in two open slabs, and retired in one batch.
+/// Number of slots that each lane may have in flight: in two open slabs, and retired in one batch.
 const MARGIN_A_LANE: u64 = 128;
 
 /// Claims on the memory of one pool.
 #[derive(Debug)]
 pub(crate) struct Claims {
-    /// Slots that were claimed.
+    /// Number of claimed slots.
     pub(crate) slots: AtomicU64,
-    /// Part of these that their owners have: a part for each lane, and one for the holder of
+    /// Part of `slots` that their owners use, with a part for each lane, and one for the holder of
     /// `changing`.
     pub(crate) owned: Striped,
-    /// Slots kept besides, for copies of the owners' map nodes. None without claims.
+    /// Number of slots reserved in addition, for copies of the owners' map nodes. Zero without
+    /// claims.
     pub(crate) node_slots: AtomicU64,
     pub(crate) lane_count: usize,
     changing: Mutex<()>,
-    /// Bytes that are still to be kept, as they were when that was last asked for.
+    /// Bytes still to be reserved, as computed last.
     pub(crate) kept_bytes_of_late: AtomicU64,
 }
 
-/// Too little is free to be claimed.
+/// Error of a claim that exceeds the free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} are wanted, and {} can be claimed", Size(*wanted_bytes), Size(*available_bytes))]
 pub struct ClaimRefused {
@@ -64,7 +65,7 @@ impl Claims {
         self.slots.load(Ordering::Relaxed) == 0
     }
 
-    /// Slots to be kept now, in flight included.
+    /// Number of slots to be reserved now, including those in flight.
     pub(crate) fn kept(&self) -> u64 {
         let slots = self.slots.load(Ordering::SeqCst);
         let kept = match slots {

@@ -1,13 +1,13 @@
-//! Compressing pages that were stored as they are, in the background.
+//! Background compression of pages that were stored uncompressed.
 //!
 //! ```text
-//!  store_page ─▶ untried ──┬─ shrinks ──────▶ a compressed page, which entries move to one by one
-//!                          └─ does not ─────▶ tried: stays as it is
+//!  store_page ─▶ untried ──┬─ compressible ──▶ a compressed page, to which entries move one by one
+//!                          └─ incompressible ▶ tried: stays uncompressed
 //! ```
 //!
-//! The page's slot says whether it is untried, and so does every entry that names it. A page is
-//! tried without any lock, while a reference keeps it; then each entry that still names it is
-//! changed by itself. A kill in between leaves entries with either page, and leaks at worst.
+//! The page's slot records whether it is untried, and so does every entry that refers to it. A page
+//! is tried without any lock, while a reference keeps it. Then each entry that still refers to it
+//! is changed individually. A kill in between leaves entries with either page, and at worst leaks.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ use crate::page_ref::{NodeRef, OwnedPageRef, PageRef};
 use crate::purpose::Purpose;
 use crate::store::PageStore;
 
-/// Tries pages, some at a time. References keep them until [`Lane::end_batch`] is called.
+/// Compressor of pages, in batches. References keep the pages until [`Lane::end_batch`] is called.
 #[derive(Debug)]
 pub struct Compressor {
     encoder: Encoder,
@@ -33,32 +33,32 @@ pub struct Compressor {
     held: Vec<OwnedPageRef>,
 }
 
-/// Outcome of an attempt on an entry that names an untried page.
+/// Outcome of an attempt for an entry that refers to an untried page.
 #[derive(Debug)]
 #[must_use = "an attempt may hold a reference to be published"]
 pub enum Attempt {
-    /// It names no page that is there, or one that is damaged: the entry stays as it is.
+    /// The entry refers to no existing page, or to a damaged one: it stays unchanged.
     Damaged,
-    /// The page stays as it is; the entry loses bit u.
+    /// The page stays uncompressed. The entry loses bit u.
     Keep,
-    /// A compressed page takes its place.
+    /// A compressed page replaces it.
     Shrink(Shrunk),
 }
 
-/// State of a page that was untried. Must go to [`Lane::store_shrunk`].
+/// Compressed form of an untried page. Must be passed to [`Lane::store_shrunk`].
 #[derive(Debug)]
 pub struct Shrunk {
     raw: Slot,
-    /// What the slot said of it, once tried.
+    /// Description of the slot, as tried.
     description: Description,
     form: Form,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// A reference to a compressed page of the same contents.
+    /// Reference to a compressed page with the same contents.
     Stored(OwnedPageRef),
-    /// Where the encoding lies among the compressor's.
+    /// Range of the encoding in the compressor's buffer.
     Encoded(Range<usize>),
 }
 
@@ -72,7 +72,7 @@ impl Compressor {
         }
     }
 
-    /// Tries to compress the page of an entry that was read under this pin and is untried.
+    /// Tries to compress the page of an untried entry that was read under this pin.
     pub fn attempt(&mut self, store: &PageStore, pinned: &Pinned<'_>, page: PageRef) -> Attempt {
         let core = &store.core;
         let (Ok(PageBytes::Raw(contents)), Some(at)) =
@@ -80,12 +80,12 @@ impl Compressor {
         else {
             return Attempt::Damaged;
         };
-        // A page of as many references as can be counted saves too little for the trouble.
+        // If the reference count is at its maximum, compression saves too little.
         let Some(description) = core.memory.try_share(at, Description::is_untried) else {
             return Attempt::Keep;
         };
         self.held.push(OwnedPageRef(page));
-        // The new page is described as this one: it must have the same contents.
+        // The new page inherits this description, so it must have the same contents.
         if store.verify(page, contents).is_err() {
             return Attempt::Damaged;
         }
@@ -111,7 +111,7 @@ impl Compressor {
         if let Some(fingerprint) = description.hint() {
             let (scratch, others) = (&mut *self.scratch, &mut self.held);
             let search = Search { contents, fingerprint, scratch, others };
-            // In slots of the raw class nearly all pages are as they are: not worth a look.
+            // Almost all pages in slots of the raw class are uncompressed, so they are skipped.
             let known = store.core.share_equal(pinned, search, |at| at.class != Class::RAW);
             if let Some(page) = known {
                 return Some(Form::Stored(page));
@@ -125,7 +125,7 @@ impl Compressor {
 }
 
 impl Attempt {
-    /// Returns whether it made an encoding that is not stored yet.
+    /// Returns whether the attempt made an encoding that is not stored yet.
     pub fn is_new(&self) -> bool {
         matches!(self, Self::Shrink(Shrunk { form: Form::Encoded(_), .. }))
     }
@@ -138,7 +138,7 @@ impl Default for Compressor {
 }
 
 impl Lane<'_> {
-    /// Stores what an untried page has become. The caller owns the reference that is returned.
+    /// Stores the compressed form of an untried page. The caller owns the returned reference.
     /// Writers find the compressed page from now on.
     pub fn store_shrunk(
         &mut self,
@@ -152,7 +152,7 @@ impl Lane<'_> {
             Form::Encoded(range) => range,
         };
         let encoded = &compressor.encodings[range];
-        // In a slot of a packed class: one of the raw class would win nothing.
+        // In a slot of a packed class, because one of the raw class would save nothing.
         let is_packed = |class| class != Class::RAW;
         let encoding = description.with_length(encoded.len());
         let page = self.store_encoded(encoded, Purpose::Housekeeping, encoding, is_packed)?;
@@ -160,7 +160,7 @@ impl Lane<'_> {
         Ok(page)
     }
 
-    /// Has the dedup index lead to a page in place of the slot from which its contents come.
+    /// Makes the dedup index refer to a page instead of the slot from which its contents come.
     pub(crate) fn lead_to(
         &self,
         pinned: &Pinned<'_>,
@@ -174,7 +174,8 @@ impl Lane<'_> {
         }
     }
 
-    /// Has the dedup index lead to a page too: other entries go on to name the one it led to.
+    /// Makes the dedup index refer to a page in addition, because other entries still use the
+    /// previous one.
     pub(crate) fn lead_also_to(
         &self,
         pinned: &Pinned<'_>,
@@ -186,7 +187,7 @@ impl Lane<'_> {
         }
     }
 
-    /// Lets go of the pages that were tried, and of their encodings.
+    /// Releases the pages that were tried, and their encodings.
     pub fn end_batch(&mut self, compressor: &mut Compressor) {
         compressor.encodings.clear();
         for page in compressor.held.drain(..) {
@@ -194,8 +195,8 @@ impl Lane<'_> {
         }
     }
 
-    /// Entry `index` of a leaf names a page that was tried: says so. Returns what the entry said
-    /// before and after. The caller keeps other writers of the entry away.
+    /// Clears bit u of entry `index` of a leaf, whose page was tried. Returns the old and the new
+    /// entry. The caller excludes other writers of the entry.
     pub fn settle_tried(&mut self, leaf: NodeRef, index: usize) -> (PageRef, PageRef) {
         self.reword(leaf, index, PageRef::as_tried)
     }

@@ -1,5 +1,4 @@
-//! State that all parts of a pool work on: memory, the dedup index, and references coming to their
-//! end.
+//! State shared by all parts of a pool: memory, the dedup index, and the release of references.
 
 use codec::DecodeError;
 use sync::atomic::Ordering;
@@ -13,17 +12,17 @@ use crate::layout::{Class, Slot};
 use crate::memory::{Keeps, Memory};
 use crate::page_ref::{NodeRef, PageRef};
 
-/// Bytes that memory moves at a time.
+/// Size of a cache line in bytes.
 const LINE_BYTES: usize = 64;
 
-/// How many references ahead a slot's word is asked for, and then what it leads to.
+/// Number of references ahead for which a slot's word is prefetched, and then its index bucket.
 const FAR_AHEAD: usize = 16;
 const NEAR_AHEAD: usize = 8;
 
-/// A page's contents where they are stored.
+/// Contents of a page as they are stored.
 #[derive(Clone, Copy, Debug)]
 pub enum PageBytes<'seen> {
-    /// One pattern, over and over.
+    /// A repeated pattern.
     Fill(u32),
     /// The block itself.
     Raw(&'seen codec::Block),
@@ -33,7 +32,7 @@ pub enum PageBytes<'seen> {
     Dense(&'seen [u8]),
 }
 
-/// State that all parts of a pool work on.
+/// State shared by all parts of a pool.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) memory: Memory,
@@ -43,7 +42,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// The bytes of a page, if what the reference says of it can be.
+    /// Returns the bytes of a page, if the reference is plausible.
     #[inline]
     pub(crate) fn stored_page<'seen>(
         &'seen self,
@@ -59,7 +58,7 @@ impl Core {
         if !is_encoding || !self.memory.layout.has(at) {
             return Err(DecodeError);
         }
-        // What a decoder reads decides where it reads next: it would wait for each line.
+        // A decoder's reads depend on the bytes read before: it would wait for each line.
         let start = self.memory.layout.slot(at);
         for line in (0..length as u64).step_by(LINE_BYTES) {
             self.memory.region.prefetch(start + line);
@@ -71,13 +70,13 @@ impl Core {
         Ok(PageBytes::Encoded(bytes))
     }
 
-    /// Brings near what releasing a reference looks at first.
+    /// Prefetches the word that the release of a reference reads first.
     pub(crate) fn prefetch_word(&self, at: Slot) {
         self.memory.region.prefetch(self.memory.layout.slot_word(at));
     }
 
-    /// Brings near what releasing references looks at that come so many places after the one that
-    /// is released now: the words, and then the hints of those that are last.
+    /// Prefetches for releases that follow the current one: the words, and then the index buckets
+    /// of last references.
     #[inline]
     pub(crate) fn prefetch_release(&self, after: impl Fn(usize) -> Option<Slot>) {
         if let Some(far) = after(FAR_AHEAD) {
@@ -92,13 +91,13 @@ impl Core {
         }
     }
 
-    /// Gives a reference back that no map holds. The caller holds the lane of this index.
+    /// Releases a reference that no map holds. The caller holds the lane of this index.
     pub(crate) fn release(&self, at: Slot, lane: usize) {
         self.release_many(at, 1, lane);
     }
 
-    /// Gives `references` back at once. With the last of a node go those that it names: later, if
-    /// there are any.
+    /// Releases `references` at once. With the last reference of a node, the references in its
+    /// entries are released too: later, if there are any.
     pub(crate) fn release_many(&self, at: Slot, references: u64, lane: usize) {
         match at.class == Class::NODE {
             true => self.release_node(at, references, lane),
@@ -106,8 +105,8 @@ impl Core {
         }
     }
 
-    /// A node that names something keeps its last reference until that is given back: its slot must
-    /// not look free before.
+    /// Releases references of a node. A node with references in its entries keeps its last
+    /// reference until those are released, because its slot must not appear free before.
     fn release_node(&self, at: Slot, references: u64, lane: usize) {
         if !self.memory.is_named(at) {
             return;
@@ -121,14 +120,14 @@ impl Core {
         }
     }
 
-    /// The same where what a node names is no reference any more, or is given back apart. Entries
-    /// in a damaged region may name what is not there: that is left alone.
+    /// Releases references of a page, or of a node whose entries are released separately. Entries
+    /// in a damaged region may refer to missing pages, which are ignored.
     pub(crate) fn release_alone(&self, at: Slot, references: u64, lane: usize) {
         if !self.memory.is_named(at) {
             return;
         }
         let word = self.memory.slot_word_to_store(at);
-        // Looked at while the references still keep it.
+        // Read while the references still keep the slot.
         let saved_bytes = match Description::in_word(word.load(Ordering::Relaxed)).is_dense() {
             true => self.memory.dense_saving(at),
             false => 0,
@@ -146,13 +145,13 @@ impl Core {
         }
     }
 
-    /// Gives back what a node names to which no map has a reference, and then the node. The caller
-    /// holds the lane of this index.
+    /// Releases the references in the entries of an unreferenced node, and then the node. The
+    /// caller holds the lane of this index.
     pub(crate) fn release_tree(&self, node: Slot, lane: usize) {
         let entries = self.memory.entries_of(NodeRef(node));
         let children: Vec<Slot> = entries.filter_map(|entry| self.memory.slot_of(entry)).collect();
         {
-            // Pinned, so that the index's buckets that are asked for stay what they are.
+            // Pinned, so that prefetched buckets of the index stay valid.
             let _pinned = self.memory.grace.pin();
             for (index, &child) in children.iter().enumerate() {
                 self.prefetch_release(|distance| children.get(index + distance).copied());

@@ -1,4 +1,4 @@
-//! Finding contents that are stored already.
+//! Search for contents that are already stored.
 
 use codec::Block;
 use sync::Pinned;
@@ -8,21 +8,23 @@ use crate::fingerprint::{Description, Fingerprint};
 use crate::layout::Slot;
 use crate::page_ref::{OwnedPageRef, PageRef};
 
-/// Pages compared for one write at most: contents made to collide cost no more than that.
+/// Maximum number of pages compared for one write, which bounds the cost of contents made to
+/// collide.
 const COMPARISONS_MAX: usize = 2;
 
-/// Contents that are looked for, and what that takes.
+/// Contents to search for, and buffers for the search.
 pub(crate) struct Search<'search> {
     pub(crate) contents: &'search Block,
     pub(crate) fingerprint: Fingerprint,
-    /// Overwritten.
+    /// Buffer that is overwritten.
     pub(crate) scratch: &'search mut Block,
-    /// Gets a reference to each page that was compared and has other contents.
+    /// Receives a reference to each page that was compared and has other contents.
     pub(crate) others: &'search mut Vec<OwnedPageRef>,
 }
 
 impl Core {
-    /// Looks for a page of the same contents, in a slot that will do, and takes a reference to it.
+    /// Searches for a page with the same contents, in a slot that `will_do` accepts, and takes a
+    /// reference to it.
     pub(crate) fn share_equal(
         &self,
         pinned: &Pinned<'_>,
@@ -50,7 +52,7 @@ impl Core {
         None
     }
 
-    /// Takes a reference to the page that a hint leads to, if it has the fingerprint.
+    /// Takes a reference to the page that a hint refers to, if it has the fingerprint.
     fn share_hinted(&self, at: Slot, fingerprint: Fingerprint) -> Option<PageRef> {
         if !self.memory.layout.has(at)
             || !self.memory.is_named(at)

@@ -1,9 +1,9 @@
-//! Deferred reclaim: nodes that no map names any more, and what they name.
+//! Deferred reclamation of nodes that no map refers to any more, and of their children.
 //!
-//! A node whose last reference is given back owns references itself. A tree may have millions of
-//! them, so the thread that gives a node back does not wait for them: the node comes here, and is
-//! taken apart in the background, a piece at a time (`PageStore::reclaim_deferred`). All of this is
-//! private memory: a kill leaves references that have no holder, which the leak check finds.
+//! A node whose last reference is released holds references itself, up to millions in a tree. The
+//! thread that releases a node does not wait for them: the node is queued here, and freed in the
+//! background in steps (`PageStore::reclaim_deferred`). The queue is private memory: a kill leaves
+//! references without a holder, which the leak check finds.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -13,31 +13,31 @@ use sync::{Epoch, Grace};
 
 use crate::layout::Slot;
 
-/// Maps that are to be taken apart.
+/// Queue of trees and nodes to be freed.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
     queues: Mutex<Queues>,
-    /// How much there is, without the lock.
+    /// Number of queued items, readable without the lock.
     count: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Queues {
-    /// References to roots that readers may still follow until an epoch has passed.
+    /// References to roots that readers may still use until an epoch has passed.
     roots: VecDeque<(Epoch, Slot)>,
-    /// Nodes whose last references are ours. Grows by the children of one node at a time, the last
-    /// of which goes first: a tree adds three nodes' worth at most.
+    /// Nodes whose last references the queue holds. It grows by the children of one node at a time,
+    /// the last of which is freed first: a tree adds three nodes' worth at most.
     nodes: Vec<Slot>,
 }
 
 impl Deferred {
-    /// The last reference to a node, which names something.
+    /// Queues the last reference to a node that has children.
     pub(crate) fn push_node(&self, node: Slot) {
         self.lock().nodes.push(node);
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A reference to a tree that was unpublished.
+    /// Queues a reference to a tree that was unpublished.
     pub(crate) fn push_root(&self, root: Slot, grace: &Grace) {
         let epoch = grace.retire_epoch();
         self.lock().roots.push_back((epoch, root));
@@ -54,7 +54,7 @@ impl Deferred {
         Some(taken)
     }
 
-    /// A root that no reader can follow any more.
+    /// Takes a root that no reader can use any more.
     pub(crate) fn take_root(&self, grace: &Grace) -> Option<Slot> {
         let mut queues = self.lock();
         let &(epoch, root) = queues.roots.front()?;

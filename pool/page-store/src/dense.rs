@@ -1,17 +1,16 @@
-//! The dense form: pages that nobody reads, encoded again so that they take less memory.
+//! The dense form: idle pages, encoded again to save memory.
 //!
 //! ```text
-//!  as it is, or in LZ4 ──── not read for a while ───▶ dense
+//!  uncompressed, or LZ4 ─── not read for a while ───▶ dense
 //!          ▲                                            │
 //!          └───────────────── read ─────────────────────┘
 //! ```
 //!
-//! Pages change their form as in
-//! `crate::compress`: a page of the other form takes the place in one entry after the other, and a
-//! kill in between leaves entries with either.
+//! Pages change their form as in `crate::compress`: a page of the other form replaces it in one
+//! entry after the other, and a kill in between leaves entries with either.
 //!
 //! Releases that do not know the form must not open a pool with such pages:
-//! [`PageStore::begin_dense`] marks it before the first is stored.
+//! [`PageStore::begin_dense`] marks the pool before the first is stored.
 
 use std::ops::Range;
 
@@ -29,38 +28,38 @@ use crate::page_ref::{OwnedPageRef, PageRef};
 use crate::purpose::Purpose;
 use crate::store::PageStore;
 
-/// The dense form has to save this share of a slot, or the page stays as it is.
+/// Minimum share of a slot that the dense form must save. Otherwise the page keeps its form.
 const SAVED_SHARE: u64 = 16;
 
-/// Encodes pages again, some at a time. References keep them until [`Lane::end_reencoding`] is
-/// called.
+/// Compressor that encodes pages again, in batches. References keep the pages until
+/// [`Lane::end_reencoding`] is called.
 #[derive(Debug)]
 pub struct DenseCompressor {
-    /// Made when the first page is to be encoded.
+    /// Created when the first page is to be encoded.
     dense: Option<DenseEncoder>,
     encoder: Encoder,
     scratch: Box<Block>,
-    /// Decoded again, or that of another page.
+    /// Contents decoded for verification, or those of another page.
     decoded: Box<Block>,
     encodings: Vec<u8>,
     held: Vec<OwnedPageRef>,
 }
 
-/// Other form of a page. Must go to [`Lane::store_reencoded`].
+/// Other form of a page. Must be passed to [`Lane::store_reencoded`].
 #[derive(Debug)]
 #[must_use = "it may hold a reference to be published"]
 pub struct Reencoded {
     from: Slot,
-    /// What the slot said of it.
+    /// Description of the slot.
     description: Description,
     form: Form,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// A reference to a page of the same contents in the wanted form.
+    /// Reference to a page with the same contents in the wanted form.
     Stored(OwnedPageRef),
-    /// Where the bytes lie among the compressor's.
+    /// Range of the bytes in the compressor's buffer.
     Dense(Range<usize>),
     Encoded(Range<usize>),
     Raw(Range<usize>),
@@ -78,14 +77,14 @@ impl DenseCompressor {
         }
     }
 
-    /// Pages that were looked at since [`Lane::end_reencoding`] was called.
+    /// Number of pages processed since [`Lane::end_reencoding`] was called.
     pub fn held_count(&self) -> usize {
         self.held.len()
     }
 
-    /// Encodes the page of an entry, read under this pin, in the dense form. `None`: it stays as it
-    /// is, because that saves too little, the page has several references, of which others may be
-    /// read, or it is damaged.
+    /// Encodes the page of an entry, read under this pin, in the dense form. Returns `None` if the
+    /// page keeps its form, because that saves too little, the page is damaged, or it has several
+    /// references, through which it may be read.
     pub fn make_dense(
         &mut self,
         store: &PageStore,
@@ -106,7 +105,7 @@ impl DenseCompressor {
             PageBytes::Encoded(bytes) => codec::decode(bytes, &mut self.scratch).ok()?,
             PageBytes::Raw(_) | PageBytes::Dense(_) | PageBytes::Fill(_) => return None,
         }
-        // The new page is described as this one: it must have the same contents.
+        // The new page inherits this description, so it must have the same contents.
         store.verify(page, &self.scratch).ok()?;
         if let Some(fingerprint) = description.hint() {
             let (contents, scratch, others) = (&*self.scratch, &mut *self.decoded, &mut self.held);
@@ -119,7 +118,7 @@ impl DenseCompressor {
         self.encode_dense(at.class).map(|form| Reencoded { from: at, description, form })
     }
 
-    /// Encodes what was decoded of a slot of this class, if that saves enough.
+    /// Encodes the decoded contents of a slot of this class, if that saves enough.
     fn encode_dense(&mut self, class: Class) -> Option<Form> {
         if self.dense.is_none() {
             self.dense = DenseEncoder::new();
@@ -132,15 +131,15 @@ impl DenseCompressor {
         let start = self.encodings.len();
         self.encodings.push(class.id());
         self.encodings.extend_from_slice(encoded);
-        // The page that it replaces may be all that has the contents.
+        // Verified, because the replaced page may be the only copy of the contents.
         let kept = &self.encodings[start + HEAD_BYTES..];
         let is_same = codec::decode_dense(kept, &mut self.decoded).is_ok();
         (is_same && self.decoded == self.scratch)
             .then_some(Form::Dense(start..self.encodings.len()))
     }
 
-    /// Takes the page of an entry, read under this pin, out of the dense form. `None`: it is in
-    /// another, or damaged.
+    /// Converts the page of an entry, read under this pin, from the dense form. Returns `None` if
+    /// it has another form, or is damaged.
     pub fn make_readable(
         &mut self,
         store: &PageStore,
@@ -195,7 +194,7 @@ impl Default for DenseCompressor {
     }
 }
 
-/// The longest dense encoding that saves enough over a slot of this class.
+/// Maximum length of a dense encoding that saves enough over a slot of this class.
 fn dense_bytes_max(class: Class) -> usize {
     let slot_bytes = class.shape().slot_bytes;
     let slot_bytes_max = slot_bytes - slot_bytes / SAVED_SHARE;
@@ -204,8 +203,8 @@ fn dense_bytes_max(class: Class) -> usize {
 }
 
 impl PageStore {
-    /// Marks the pool as one that may have pages in the dense form: releases that do not know it
-    /// refuse the pool from now on.
+    /// Marks the pool as one that may have pages in the dense form. Releases that do not know it
+    /// reject the pool from now on.
     pub fn begin_dense(&self) {
         let memory = &self.core.memory;
         if !memory.superblock().may_have_dense {
@@ -215,9 +214,8 @@ impl PageStore {
 }
 
 impl Lane<'_> {
-    /// Stores a page in its other form. The caller owns the reference that is returned. Writers
-    /// find that page from now on. Before a dense one is stored, [`PageStore::begin_dense`] must
-    /// have been called.
+    /// Stores a page in its other form. The caller owns the returned reference. Writers find that
+    /// page from now on. [`PageStore::begin_dense`] must be called before a dense page is stored.
     pub fn store_reencoded(
         &mut self,
         pinned: &Pinned<'_>,
@@ -247,7 +245,7 @@ impl Lane<'_> {
                 self.publish_raw(at, description.with_length(0))
             }
         };
-        // Counted besides: the compressor's reference, and the entry that gets the new page.
+        // The count includes the compressor's reference, and the entry that gets the new page.
         if self.core.memory.reference_count(from) > 2 {
             self.lead_also_to(pinned, description, &page);
         } else {
@@ -256,7 +254,7 @@ impl Lane<'_> {
         Ok(page)
     }
 
-    /// Lets go of the pages that were looked at, and of their encodings.
+    /// Releases the processed pages, and their encodings.
     pub fn end_reencoding(&mut self, compressor: &mut DenseCompressor) {
         compressor.encodings.clear();
         for page in compressor.held.drain(..) {

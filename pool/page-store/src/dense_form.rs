@@ -1,20 +1,20 @@
-//! Bytes of a page in the dense form, and how many such pages there are.
+//! Bytes of a page in the dense form, and counters of such pages.
 //!
 //! ```text
-//! │ class of the slot that the contents had before, 1 byte │ a frame of zstd │
+//! │ class of the slot of the previous form, 1 byte │ zstd frame │
 //! ```
 //!
-//! The class tells what the form saves, and nothing else: the contents do not depend on it.
+//! The class only determines the saving: the contents do not depend on it.
 
 use codec::DecodeError;
 use sync::Striped;
 
 use crate::layout::{Class, Slot};
 
-/// Bytes before the frame.
+/// Number of bytes before the frame.
 pub(crate) const HEAD_BYTES: usize = 1;
 
-/// Pages in the dense form, in a part for each lane.
+/// Counters of pages in the dense form, with a part for each lane.
 #[derive(Debug)]
 pub(crate) struct DenseCounts {
     pages: Striped,
@@ -26,7 +26,7 @@ impl DenseCounts {
         Self { pages: Striped::new(lane_count), saved_bytes: Striped::new(lane_count) }
     }
 
-    /// Counts a page more (1) or less (-1), which saves so many bytes.
+    /// Adds (1) or removes (-1) a page that saves this many bytes.
     pub(crate) fn add(&self, lane: usize, pages: i64, saved_bytes: i64) {
         self.pages.add(lane, pages);
         self.saved_bytes.add(lane, pages * saved_bytes);
@@ -41,13 +41,13 @@ impl DenseCounts {
     }
 }
 
-/// The frame in the bytes of a page.
+/// Returns the frame in the bytes of a page.
 pub(crate) fn frame_in(bytes: &[u8]) -> Result<&[u8], DecodeError> {
     bytes.get(HEAD_BYTES..).ok_or(DecodeError)
 }
 
-/// Bytes that a page with this first byte saves in its slot. A damaged byte is worth no more than a
-/// slot.
+/// Returns the number of bytes that a page with this first byte saves in its slot. A damaged byte
+/// counts as at most one slot.
 pub(crate) fn saving(head: u8, at: Slot) -> i64 {
     let before = Class::from_id(u64::from(head)).filter(|class| class.has_pages());
     let before_bytes = before.map_or(0, |class| class.shape().slot_bytes);

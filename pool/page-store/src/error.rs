@@ -3,62 +3,62 @@
 use region::RegionError;
 use units::Size;
 
-/// There is no slot left for the purpose.
+/// Error of an allocation: no slot is left for the purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pool has no free memory left")]
 pub struct NoSpace;
 
-/// Why a node cannot be linked.
+/// Error of linking a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
     #[error(transparent)]
     NoSpace(#[from] NoSpace),
-    /// The parent names something that is no node.
+    /// The parent refers to something that is not a node.
     #[error("a node of the map is damaged")]
     Damaged,
 }
 
-/// Why a pool gets no more root words.
+/// Error of adding root words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddTableError {
     #[error(transparent)]
     NoSpace(#[from] NoSpace),
-    /// It has as many as it can have.
+    /// The pool has the maximum number of table slabs.
     #[error("the pool has all table slabs that it can have")]
     TooMany,
 }
 
-/// Why a region cannot be opened as a pool.
+/// Reason for which a region cannot be opened as a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenErrorKind {
-    /// Its first bytes are another program's.
+    /// The first bytes belong to another program.
     #[error("the file holds something else; name another file")]
     Foreign,
     #[error("a newer release wrote it; start that release")]
     Newer,
-    /// An earlier release, or one built otherwise, wrote it.
+    /// An earlier release, or one with another build configuration, wrote it.
     #[error(
         "another release wrote it in a layout that this one does not read; start that release, or \
          delete the file to lose its data"
     )]
     OtherLayout,
-    /// It is a pool, and neither copy of its superblock is whole.
+    /// It is a pool, but neither copy of its superblock is intact.
     #[error("both copies of its superblock are damaged; delete the file to start anew")]
     Damaged,
-    /// The pool was made for another capacity than its file has.
+    /// The file's size differs from the pool's capacity.
     #[error("its file was cut or extended; restore the file's size")]
     SizeDiffers,
     #[error("so small a size has no room for it; ask for more")]
     TooSmall,
-    /// The source says why.
+    /// The source gives the reason.
     #[error("its memory cannot be taken")]
     Memory,
-    /// The source says why.
+    /// The source gives the reason.
     #[error("its file cannot be read")]
     Unreadable,
 }
 
-/// A region that is no pool for us. Nothing in it was changed.
+/// Error of a region that cannot be opened as a pool. The region is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open the pool: {kind}")]
 pub struct OpenError {
@@ -73,7 +73,7 @@ impl OpenError {
     }
 }
 
-/// Why a pool does not get the size that it was to have.
+/// Reason for which a pool cannot be resized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResizeErrorKind {
     #[error("a size is a multiple of 2 MiB")]
@@ -96,14 +96,14 @@ pub enum ResizeErrorKind {
         Size(*needed_bytes)
     )]
     Tables { needed_bytes: u64 },
-    /// The memory cannot be taken or given back; the source says why.
+    /// The memory cannot be taken or freed. The source gives the reason.
     #[error("its memory cannot be changed")]
     Memory,
     #[error("it was called off")]
     Cancelled,
 }
 
-/// A pool that keeps its size, and why.
+/// Error of a failed resize, after which the pool keeps its size.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot give the pool {}: {kind}", Size(*asked_bytes))]
 pub struct ResizeError {

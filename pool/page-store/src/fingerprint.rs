@@ -1,19 +1,19 @@
-//! Fingerprints of contents, and how a slot's word describes what the slot holds.
+//! Fingerprints of contents, and descriptions of slots in their words.
 
 use std::num::NonZeroU32;
 
 use codec::Block;
 use twox_hash::XxHash3_128;
 
-/// The longest secret that XXH3 uses.
+/// Maximum length of a secret that XXH3 uses.
 const SECRET_BYTES: usize = 192;
 
-/// 32 bits of the keyed XXH3-128 of a block: what dedup compares first, and damage is told by.
+/// 32 bits of the keyed XXH3-128 of a block: dedup compares them first, and they reveal damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint(NonZeroU32);
 
 impl Fingerprint {
-    /// The fingerprint of these bits. 0 means "none" in a slot's word, so it becomes 1.
+    /// Creates a fingerprint of these bits. 0 means "none" in a slot's word, so it becomes 1.
     #[inline]
     pub fn from_bits(bits: u32) -> Self {
         Self(NonZeroU32::new(bits).unwrap_or(NonZeroU32::MIN))
@@ -25,7 +25,7 @@ impl Fingerprint {
     }
 }
 
-/// Bytes that no message shows.
+/// Bytes that never appear in messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Secret<const BYTES: usize>(pub(crate) [u8; BYTES]);
 
@@ -35,12 +35,13 @@ impl<const BYTES: usize> std::fmt::Debug for Secret<BYTES> {
     }
 }
 
-/// Fingerprints of one pool: without its secret no contents can be made that collide.
+/// Fingerprint function of one pool, keyed by its secret, without which no colliding contents can
+/// be made.
 #[derive(Debug)]
 pub(crate) struct Fingerprinter(Secret<SECRET_BYTES>);
 
 impl Fingerprinter {
-    /// Stretches the pool's secret to the length that XXH3 wants.
+    /// Stretches the pool's secret to the length that XXH3 needs.
     pub(crate) fn new(pool_secret: &Secret<32>) -> Self {
         let mut secret = [0; SECRET_BYTES];
         for (seed, bytes) in (0..).zip(secret.as_chunks_mut::<16>().0) {
@@ -66,10 +67,10 @@ impl Fingerprinter {
 /// │ fingerprint  │ u │ j │ n │ z│ length  │
 /// └──────────────┴───┴───┴───┴──┴─────────┘
 /// ```
-/// The length is that of the encoding, or 0 for a page stored as it is; a fingerprint of 0 is none.
-/// Bit u: the page is stored as it is until there is time to compress it. Bit j: the journal has
-/// it. Bit n: the dedup index does not lead to it. Bit z: the encoding is the dense one
-/// (`crate::dense`), else LZ4. Nodes are described by 0.
+/// The length is that of the encoding, or 0 for an uncompressed page. A fingerprint of 0 means
+/// none. Bit u: the page is untried, and waits for compression. Bit j: the journal has the page.
+/// Bit n: the dedup index does not contain the page. Bit z: the encoding is the dense one
+/// (`crate::dense`), else LZ4. The description of nodes is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Description(u64);
 
@@ -83,22 +84,22 @@ pub(crate) const REPEATED: u64 = LENGTH | DENSE | UNTRIED;
 const FINGERPRINT_SHIFT: u32 = 16;
 
 impl Description {
-    /// Description of a node.
+    /// Description of nodes.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Description of contents stored as they are, which writers may find by their fingerprint.
+    /// Description of uncompressed contents, which writers may find by their fingerprint.
     #[inline]
     pub(crate) const fn indexed(fingerprint: Fingerprint) -> Self {
         Self((fingerprint.bits() as u64) << FINGERPRINT_SHIFT)
     }
 
-    /// Description of contents stored as they are, whose fingerprint is there to tell damage.
+    /// Description of uncompressed contents, whose fingerprint only serves to detect damage.
     #[inline]
     pub(crate) const fn unindexed(fingerprint: Fingerprint) -> Self {
         Self(Self::indexed(fingerprint).0 | UNINDEXED)
     }
 
-    /// The description in a slot's word.
+    /// Returns the description in a slot's word.
     #[inline]
     pub(crate) const fn in_word(word: u64) -> Self {
         Self(sync::counted::description_of(word))
@@ -114,8 +115,8 @@ impl Description {
         self.0
     }
 
-    /// Description of the same contents, in an LZ4 encoding of this length, or as they are when
-    /// that is 0.
+    /// Description of the same contents, in an LZ4 encoding of this length, or uncompressed if it
+    /// is 0.
     pub(crate) const fn with_length(self, length_bytes: usize) -> Self {
         Self(self.0 & !(LENGTH | DENSE | UNTRIED | JOURNALED) | length_bytes as u64)
     }
@@ -125,18 +126,18 @@ impl Description {
         Self(self.with_length(length_bytes).0 | DENSE)
     }
 
-    /// Description of the same page, stored as it is until there is time to compress it.
+    /// Description of the same page, which waits for compression.
     #[inline]
     pub(crate) const fn as_untried(self) -> Self {
         Self(self.0 | UNTRIED)
     }
 
-    /// Description of the same page once it was tried.
+    /// Description of the same page after compression was tried.
     pub(crate) const fn as_tried(self) -> Self {
         Self(self.0 & !UNTRIED)
     }
 
-    /// Description of the same page once the journal has it.
+    /// Description of the same page after it was journaled.
     pub(crate) const fn as_journaled(self) -> Self {
         Self(self.0 | JOURNALED)
     }
@@ -164,14 +165,14 @@ impl Description {
         self.0 & JOURNALED != 0
     }
 
-    /// The fingerprint of the contents, if one was taken.
+    /// Returns the fingerprint of the contents, if there is one.
     #[inline]
     pub(crate) fn fingerprint(self) -> Option<Fingerprint> {
         let bits = u32::try_from(self.0 >> FINGERPRINT_SHIFT).expect("descriptions have 48 bits");
         NonZeroU32::new(bits).map(Fingerprint)
     }
 
-    /// The fingerprint under which the dedup index leads to the contents, if it does.
+    /// Returns the fingerprint under which the dedup index contains the page, if it does.
     #[inline]
     pub(crate) fn hint(self) -> Option<Fingerprint> {
         self.fingerprint().filter(|_| self.0 & UNINDEXED == 0)

@@ -1,27 +1,27 @@
-//! Memory that pages and maps take, to estimate it before anything is stored.
+//! Memory footprint of pages and maps, for estimates before anything is stored.
 
 use crate::index::full_segment_hints;
 use crate::layout::{Class, SLAB_BYTES, SLAB_WORDS_BYTES, packed_bytes_max};
 
-/// The longest encoding that is kept; a block that needs more is stored as it is.
+/// Maximum length of an encoding. A block that needs more is stored uncompressed.
 pub fn encoding_bytes_max() -> usize {
     packed_bytes_max()
 }
 
-/// A page's share of its slab, words and all: of a block stored as it is, or as an encoding of
-/// this length. A store that is full of such pages takes this for each.
+/// Share of a page in its slab, including words: for an uncompressed block, or an encoding of this
+/// length. A store that is full of such pages uses this for each.
 pub fn page_footprint_bytes(encoded_bytes: Option<usize>) -> f64 {
     let class = encoded_bytes.and_then(Class::packed_for).unwrap_or(Class::RAW);
     (SLAB_BYTES + SLAB_WORDS_BYTES) as f64 / f64::from(class.shape().slot_count)
 }
 
-/// A map node and its words.
+/// Memory of a map node, including its words.
 pub fn node_footprint_bytes() -> f64 {
     (SLAB_BYTES + SLAB_WORDS_BYTES) as f64 / f64::from(Class::NODE.shape().slot_count)
 }
 
-/// The dedup index of so many pages. Its segments split at about the same time, for fingerprints
-/// are spread evenly.
+/// Memory of the dedup index for this many pages. Its segments split at about the same time,
+/// because fingerprints are distributed evenly.
 pub fn index_footprint_bytes(page_count: u64) -> u64 {
     match page_count {
         0 => 0,

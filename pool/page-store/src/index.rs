@@ -1,11 +1,11 @@
-//! The dedup index: from fingerprints to slots that may hold the same contents.
+//! The dedup index: maps fingerprints to slots that may have the same contents.
 //!
-//! Hints, no more: a writer that follows one takes a reference and compares bytes. So races may
-//! lose some or leave stale ones behind, and a restart drops the index and fills it again from the
-//! fingerprints in the slots' words.
+//! The index contains only hints: a writer that follows one takes a reference and compares bytes.
+//! Therefore races may lose some or leave stale ones, and a restart drops the index and fills it
+//! again from the fingerprints in the slots' words.
 //!
-//! Extendible hashing over slabs. The upper bits of a fingerprint choose a segment through the
-//! directory, the lower a bucket of sixteen words (the two cache lines that are fetched together).
+//! Extendible hashing over slabs. The upper bits of a fingerprint select a segment through the
+//! directory, the lower ones a bucket of sixteen words (two cache lines that are fetched together).
 //!
 //! ```text
 //!  fingerprint (32 bits)  ┌─ directory ─┬──────────────┬─ bucket (10) ─┐
@@ -13,8 +13,8 @@
 //!  word of a bucket       ┌ 1 ┬── tag (22) ──┬── slot, class, slab (41) ──┐
 //! ```
 //!
-//! Segments are slabs of the pool, read and written under a pin, so that a segment that is given
-//! back stays one for all that may still look at it.
+//! Segments are slabs of the pool, accessed under a pin, so that a freed segment stays one for all
+//! threads that may still use it.
 
 use std::sync::Mutex;
 
@@ -33,30 +33,30 @@ const BUCKET_BITS: u32 = BUCKET_COUNT.trailing_zeros();
 const WORDS_A_BUCKET: usize = 16;
 const WORDS_A_SEGMENT: u32 = 16 << 10;
 
-/// A segment with more hints than this is split.
+/// Number of hints from which on a segment is split.
 const FULL_FROM: u32 = WORDS_A_SEGMENT / 10 * 7;
 
 const PRESENT: u64 = 1 << 63;
 const TAG_SHIFT: u32 = PACKED_BITS;
 const TAG_MASK: u64 = (1 << (32 - BUCKET_BITS)) - 1;
 
-/// A directory entry: the segment's slab plus one in the low half, its depth above.
+/// Format of a directory entry: the segment's slab plus one in the low half, its depth above.
 const DEPTH_SHIFT: u32 = 32;
 
-/// Hints in a segment that is about to be split.
+/// Number of hints in a segment that is about to be split.
 pub(crate) const fn full_segment_hints() -> u32 {
     FULL_FROM
 }
 
-/// The index of one pool.
+/// Dedup index of one pool.
 #[derive(Debug)]
 pub(crate) struct DedupIndex {
     directory: Box<[AtomicU64]>,
     directory_bits: u32,
-    /// Hints in the segment whose first directory entry this is.
+    /// Number of hints in each segment, at its first directory entry.
     filled: Box<[AtomicU32]>,
     segment_count: AtomicU32,
-    /// Held to add, split or drop segments.
+    /// Locked to add, split or drop segments.
     changing: Mutex<()>,
 }
 
@@ -67,7 +67,7 @@ struct Segment {
 }
 
 impl DedupIndex {
-    /// An empty index that can grow until it has room for every page of `slab_count` slabs.
+    /// Creates an empty index that can grow to hold every page of `slab_count` slabs.
     pub(crate) fn new(slab_count: u32) -> Self {
         let segments = (u64::from(slab_count) * 64).div_ceil(u64::from(WORDS_A_SEGMENT));
         let directory_bits = segments.next_power_of_two().trailing_zeros();
@@ -85,12 +85,12 @@ impl DedupIndex {
         self.segment_count.load(Ordering::Relaxed)
     }
 
-    /// Hints that all segments have room for.
+    /// Number of hints that all segments can hold.
     pub(crate) fn capacity(&self) -> u64 {
         u64::from(self.segment_count()) * u64::from(WORDS_A_SEGMENT)
     }
 
-    /// Brings the buckets of a fingerprint near.
+    /// Prefetches the buckets of a fingerprint.
     pub(crate) fn prefetch(&self, memory: &Memory, fingerprint: Fingerprint) {
         if let Some(segment) = self.segment(self.place(fingerprint)) {
             let bucket = bucket(memory, segment, fingerprint);
@@ -99,7 +99,7 @@ impl DedupIndex {
         }
     }
 
-    /// Slots that may hold contents of this fingerprint.
+    /// Returns slots that may have contents with this fingerprint.
     pub(crate) fn hints<'seen>(
         &self,
         memory: &'seen Memory,
@@ -114,9 +114,9 @@ impl DedupIndex {
         })
     }
 
-    /// Remembers that `at` holds contents of this fingerprint: in the place of a stale hint of the
-    /// same tag, in an empty place, or in that of another hint. Without memory for a first segment
-    /// it remembers nothing.
+    /// Adds a hint that `at` has contents with this fingerprint. It replaces a stale hint with the
+    /// same tag, an empty word, or another hint. If there is no memory for a first segment, nothing
+    /// is added.
     pub(crate) fn insert(
         &self,
         memory: &Memory,
@@ -150,12 +150,12 @@ impl DedupIndex {
             }
             return;
         }
-        // The slot's number is as good as random.
+        // The slot's number is sufficiently random.
         let victim = usize::try_from(at.slot).expect("slots fit memory") % WORDS_A_BUCKET;
         words[victim].store(hint, Ordering::Relaxed);
     }
 
-    /// Forgets that `at` held contents of this fingerprint.
+    /// Removes the hint that `at` has contents with this fingerprint.
     pub(crate) fn remove(
         &self,
         memory: &Memory,
@@ -170,13 +170,14 @@ impl DedupIndex {
         let Some(word) = words.iter().find(|word| word.load(Ordering::Relaxed) == hint) else {
             return;
         };
-        // A hint that another thread puts there meanwhile is lost, which costs a duplicate at most.
+        // A hint that another thread stores there meanwhile is lost, which costs a duplicate at
+        // most.
         word.store(0, Ordering::Relaxed);
         self.change_filled(place, segment.depth, -1);
     }
 
-    /// Counts a hint that came or went, and returns how many there are. An estimate: two threads at
-    /// a time may count one, and locked instructions would cost more than that does.
+    /// Changes the number of hints, and returns the new number. An estimate: two concurrent changes
+    /// may count as one, which costs less than locked instructions.
     #[inline]
     fn change_filled(&self, place: usize, depth: u32, change: i32) -> u32 {
         let filled = &self.filled[self.first_place(place, depth)];
@@ -185,8 +186,8 @@ impl DedupIndex {
         count
     }
 
-    /// Forgets everything if a segment is a slab from `end` on. No thread takes such a slab any
-    /// more, but one may be about to use one that was taken before.
+    /// Clears the index if a segment is a slab from `end` on. No thread takes such a slab any more,
+    /// but one may be about to use a slab taken earlier.
     pub(crate) fn clear_from(&self, memory: &Memory, end: u32) -> bool {
         let changing = self.changing.lock().expect("no thread panics while changing the index");
         let is_leaving = (0..self.directory.len())
@@ -199,7 +200,7 @@ impl DedupIndex {
         is_leaving
     }
 
-    /// Forgets everything and gives the segments back.
+    /// Clears the index and frees its segments.
     pub(crate) fn clear(&self, memory: &Memory) {
         let _changing = self.changing.lock().expect("no thread panics while changing the index");
         let mut slabs: Vec<u32> = Vec::new();
@@ -220,7 +221,7 @@ impl DedupIndex {
         usize::try_from(place).expect("the directory fits memory")
     }
 
-    /// The first of the directory entries that name a segment of `depth`.
+    /// Returns the first directory entry of a segment of `depth`.
     fn first_place(&self, place: usize, depth: u32) -> usize {
         let shared_bits = self.directory_bits - depth;
         place >> shared_bits << shared_bits
@@ -239,7 +240,7 @@ impl DedupIndex {
         }
     }
 
-    /// The first segment covers all fingerprints.
+    /// Adds the first segment, which covers all fingerprints.
     fn add_first(&self, memory: &Memory) -> Option<Segment> {
         let _changing = self.changing.lock().expect("no thread panics while changing the index");
         if let Some(segment) = self.segment(0) {
@@ -262,7 +263,7 @@ impl DedupIndex {
         Some(slab)
     }
 
-    /// Moves half of a full segment's hints to a new one, unless another thread is at it.
+    /// Moves half of a full segment's hints to a new one, unless another thread holds the lock.
     fn split(&self, memory: &Memory, _pinned: &Pinned<'_>, place: usize) {
         let Ok(_changing) = self.changing.try_lock() else { return };
         let Some(old) = self.segment(place).filter(|old| old.depth < self.directory_bits) else {
@@ -273,7 +274,7 @@ impl DedupIndex {
             return;
         }
         let Some(slab) = self.take_slab(memory) else {
-            // No memory: hints replace hints until there is, without trying each time.
+            // Without memory, new hints replace others, and a split is not retried each time.
             self.filled[first].store(FULL_FROM / 2, Ordering::Relaxed);
             return;
         };
@@ -310,7 +311,7 @@ fn unpack_segment(entry: u64) -> Option<Segment> {
     Some(Segment { slab: slab.checked_sub(1)?, depth })
 }
 
-/// Whether a slot's page can be shared and its fingerprint has this tag.
+/// Returns whether a slot's page can be shared and its fingerprint has this tag.
 fn can_share_tag(memory: &Memory, at: Slot, wanted: u64) -> bool {
     if !memory.layout.has(at) || !memory.is_named(at) {
         return false;
@@ -332,7 +333,7 @@ fn tag_of(hint: u64) -> u64 {
     (hint >> TAG_SHIFT) & TAG_MASK
 }
 
-/// Where the bucket of a fingerprint begins.
+/// Returns the offset of the bucket of a fingerprint.
 fn bucket(memory: &Memory, segment: Segment, fingerprint: Fingerprint) -> u64 {
     let index = u64::from(fingerprint.bits()) % BUCKET_COUNT;
     memory.layout.slab(segment.slab) + index * BUCKET_BYTES

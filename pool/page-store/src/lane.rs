@@ -1,8 +1,8 @@
-//! Lanes: writers that do not wait for each other.
+//! Lanes: allocator states of writers that do not wait for each other.
 //!
-//! A lane holds the slabs that its writers allocate from, the encoder and the references on their
-//! way out. A thread takes a lane for one batch of requests; there are as many as threads that
-//! shall write at once.
+//! A lane holds the slabs from which its writers allocate, the encoder, and the retired references.
+//! A thread takes a lane for one batch of requests. The number of lanes is the number of threads
+//! that can write concurrently.
 
 use codec::{Block, Encoder};
 use sync::atomic::Ordering;
@@ -27,11 +27,11 @@ pub struct Policy {
     pub compression: Compression,
 }
 
-/// When contents are compressed.
+/// Time at which contents are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     Never,
-    /// They are stored as they are, and compressed in the background: see [`crate::Compressor`].
+    /// They are stored uncompressed, and compressed in the background: see [`crate::Compressor`].
     Later,
     /// Before they are stored.
     Now,
@@ -48,7 +48,7 @@ pub(crate) struct LaneState {
     /// Pages that a search compared and that have other contents.
     others: Vec<OwnedPageRef>,
     retired: Retired,
-    /// The last contents were found in the pool: the next may be, too.
+    /// The last contents were a duplicate, so the next may be too.
     expects_duplicates: bool,
 }
 
@@ -83,8 +83,8 @@ impl<'store> Lane<'store> {
         &self.core.memory
     }
 
-    /// Stores contents as the policy says and returns a reference to them. `purpose` is asked only
-    /// if they need memory, after the work that needs none.
+    /// Stores contents according to the policy and returns a reference to them. `purpose` is called
+    /// only if memory is needed, after all work that needs none.
     #[inline(always)]
     pub fn store_page(
         &mut self,
@@ -103,7 +103,7 @@ impl<'store> Lane<'store> {
         }
         let description = Description::indexed(fingerprint);
         self.core.index.prefetch(self.memory(), fingerprint);
-        // Between asking for the index's lines and looking at them.
+        // Streamed between the prefetch of the index's lines and their use.
         let ahead = match policy.compression {
             Compression::Later if !self.state.expects_duplicates => {
                 self.stream_raw(contents, purpose())
@@ -131,8 +131,8 @@ impl<'store> Lane<'store> {
         Ok(page)
     }
 
-    /// Publishes a page as what entry `index` of a leaf says, and retires what it said before.
-    /// This is the commit of a block write. The caller keeps other writers of the entry away.
+    /// Publishes a page in entry `index` of a leaf, and retires the old entry. This is the commit
+    /// of a block write. The caller excludes other writers of the entry.
     pub fn replace(
         &mut self,
         leaf: NodeRef,
@@ -143,21 +143,22 @@ impl<'store> Lane<'store> {
         self.exchange(leaf, index, page.0.with(dirty))
     }
 
-    /// Makes entry `index` of a leaf name no page in memory: a hole, what is absent or damaged.
-    /// Retires what it said before. Needs no memory.
+    /// Sets entry `index` of a leaf to a value that refers to no page in memory: a hole, or an
+    /// absent or damaged block. Retires the old entry. Needs no memory.
     pub fn clear(&mut self, leaf: NodeRef, index: usize, to: PageRef) -> PageRef {
         debug_assert!(to.slot().is_none(), "an entry without a page");
         self.exchange(leaf, index, to)
     }
 
-    /// The dirty bits of entry `index` of a leaf. The caller keeps other writers of the entry away.
+    /// Returns the dirty bits of entry `index` of a leaf. The caller excludes other writers of the
+    /// entry.
     pub fn dirty_bits(&self, leaf: NodeRef, index: usize) -> DirtyBits {
         let word = self.memory().region.word(self.memory().entry_offset(leaf, index));
         PageRef(word.load(Ordering::Relaxed)).dirty_bits()
     }
 
-    /// Clears dirty bits of entry `index` of a leaf. Returns what the entry said before and after.
-    /// The caller keeps other writers of the entry away.
+    /// Clears dirty bits of entry `index` of a leaf. Returns the old and the new entry. The caller
+    /// excludes other writers of the entry.
     pub fn clear_dirty(
         &mut self,
         leaf: NodeRef,
@@ -167,7 +168,7 @@ impl<'store> Lane<'store> {
         self.reword(leaf, index, |page| page.without(dirty))
     }
 
-    /// Says the same of a block in other words: it names the same contents before and after.
+    /// Changes the form of an entry, which refers to the same contents before and after.
     pub(crate) fn reword(
         &mut self,
         leaf: NodeRef,
@@ -182,14 +183,14 @@ impl<'store> Lane<'store> {
         (old, new)
     }
 
-    /// Gives a page back that was not published.
+    /// Releases a page that was not published.
     pub fn give_back(&mut self, page: OwnedPageRef) {
         if let Some(at) = page.0.slot() {
             self.core.release(at, self.state.index);
         }
     }
 
-    /// Makes a node of holes the child of `parent`, unless it has one by now. Returns its child.
+    /// Makes an empty node the child of `parent`, unless it has one already. Returns its child.
     pub fn link(&mut self, parent: Parent, purpose: Purpose) -> Result<NodeRef, LinkError> {
         let at = self.take_slot(Class::NODE, purpose)?;
         self.memory().zero_slot(at);
@@ -208,8 +209,8 @@ impl<'store> Lane<'store> {
         }
     }
 
-    /// Takes the child of `parent` out of the map and retires it. What the child names is the
-    /// caller's to clear before. The caller keeps other writers below `parent` away.
+    /// Unlinks the child of `parent` from the map and retires it. The caller clears the child's
+    /// entries before, and excludes other writers below `parent`.
     pub fn unlink(&mut self, parent: Parent) {
         let word = self.memory().region.word_to_store(self.memory().parent_offset(parent));
         let node = NodeRef::from_word(word.swap(0, Ordering::AcqRel));
@@ -218,13 +219,13 @@ impl<'store> Lane<'store> {
         }
     }
 
-    /// Copies a page of a victim slab to another slab. The caller owns the new reference. `None`
-    /// when there is no room for it, or the reference is damaged: the page stays where it is.
+    /// Copies a page of a victim slab to another slab. The caller owns the new reference. Returns
+    /// `None` if there is no room for it, or the reference is damaged: the page then stays.
     pub fn relocate(&mut self, pinned: &Pinned<'_>, page: PageRef) -> Option<OwnedPageRef> {
         self.copy_page(pinned, page, Purpose::Housekeeping)
     }
 
-    /// Stores what a page holds once more, in the same form.
+    /// Stores the contents of a page once more, in the same form.
     pub(crate) fn copy_page(
         &mut self,
         pinned: &Pinned<'_>,
@@ -235,13 +236,13 @@ impl<'store> Lane<'store> {
         let bytes = match self.core.stored_page(pinned, page).ok()? {
             PageBytes::Raw(block) => &block[..],
             PageBytes::Encoded(bytes) => bytes,
-            // With what stands before the encoding.
+            // Includes the byte before the encoding.
             PageBytes::Dense(_) => self.memory().slot_bytes(pinned, from, page.length_bytes()),
             PageBytes::Fill(_) => return None,
         };
         let to = self.take_slot(from.class, purpose).ok()?;
         let description = self.memory().description(from).as_copy();
-        // A damaged reference may say otherwise than the word: the page stays where it is.
+        // A damaged reference may contradict the slot's word: the page then stays.
         if description.length_bytes() != page.length_bytes()
             || description.is_dense() != page.is_dense()
         {
@@ -259,19 +260,21 @@ impl<'store> Lane<'store> {
         Some(OwnedPageRef(PageRef::described(to, description)))
     }
 
-    /// Takes another reference to a page that the caller holds one of, if its count has room.
+    /// Takes another reference to a page of which the caller holds one, unless its count is at the
+    /// maximum.
     pub fn share(&mut self, page: &OwnedPageRef) -> Option<OwnedPageRef> {
         let at = page.0.slot()?;
         self.memory().try_share(at, |_| true).map(|_| OwnedPageRef(page.0))
     }
 
-    /// A number below the pool's count of lanes, for statistics that lanes add to.
+    /// Index of the lane, below the pool's number of lanes, for statistics with a part for each
+    /// lane.
     pub fn index(&self) -> usize {
         self.state.index
     }
 
-    /// Gives back all references whose readers are gone. Not to be called while pinned: the own
-    /// pin would hold up what was retired last.
+    /// Releases all references whose readers are gone. Must not be called while pinned, because the
+    /// thread's own pin would delay the latest ones.
     pub fn drain(&mut self) {
         self.state.retired.stamp(&self.core.memory.grace);
         if self.state.retired.len() == 0 {
@@ -281,15 +284,15 @@ impl<'store> Lane<'store> {
         self.release_passed(usize::MAX);
     }
 
-    /// Gives back some references whose readers are gone: more than a batch of requests retires,
-    /// few enough that no request waits long for the ones before.
+    /// Releases some references whose readers are gone: more than a batch of requests retires, but
+    /// few enough that no request waits long for those of earlier ones.
     pub(crate) fn release_some(&mut self) {
         let count = self.state.retired.begin_turn(&self.core.memory.grace);
         self.release_passed(count);
     }
 
     fn release_passed(&mut self, count_max: usize) {
-        // Pinned, so that the index's buckets that are asked for stay what they are.
+        // Pinned, so that prefetched buckets of the index stay valid.
         let _pinned = self.memory().grace.pin();
         for _ in 0..count_max {
             let Some(at) = self.state.retired.pop_passed() else { break };
@@ -302,7 +305,8 @@ impl<'store> Lane<'store> {
         self.state.retired.len()
     }
 
-    /// The same, and gives every open slab back, with the slots that were not used.
+    /// Releases retired references like [`Lane::drain`], and returns every open slab with its
+    /// unused slots.
     pub(crate) fn empty(&mut self) {
         self.drain();
         for class in Class::all() {
@@ -322,7 +326,7 @@ impl<'store> Lane<'store> {
         old
     }
 
-    /// Lowers a reference that was unpublished, once its readers are gone.
+    /// Retires a reference that was unpublished: it is released once its readers are gone.
     pub(crate) fn retire(&mut self, at: Slot) {
         self.state.retired.push(at);
     }
@@ -345,8 +349,8 @@ impl<'store> Lane<'store> {
         Ok(self.publish_raw(at, if is_later { raw.as_untried() } else { raw }))
     }
 
-    /// Stores contents in LZ4, if that makes them smaller and there is memory. When no slab can be
-    /// had for the best class, a slot that is too large will do.
+    /// Stores contents in LZ4, if that makes them smaller and there is memory. If no slab of the
+    /// best class is available, a larger slot is used.
     #[inline(never)]
     fn store_compressed(
         &mut self,
@@ -363,7 +367,7 @@ impl<'store> Lane<'store> {
         stored.and_then(Result::ok)
     }
 
-    /// Begins to store contents as they are in a slot of their own, which must go to
+    /// Begins to store uncompressed contents in an unshared slot, which must be passed to
     /// [`Lane::publish_raw`] or [`Lane::put_streamed_back`].
     #[inline]
     pub(crate) fn stream_raw(&mut self, contents: &Block, purpose: Purpose) -> Option<Slot> {
@@ -379,13 +383,14 @@ impl<'store> Lane<'store> {
         OwnedPageRef(PageRef::described(at, description))
     }
 
-    /// The slot's next owner may be another thread, whose stores must come after these.
+    /// Returns a streamed slot. Its next owner may be another thread, whose stores must follow
+    /// these.
     fn put_streamed_back(&mut self, at: Slot) {
         self.memory().region.store_fence();
         self.put_slot_back(at);
     }
 
-    /// Stores an encoding in the best slot that can be had, of a class that will do.
+    /// Stores an encoding in the best available slot, of a class that `will_do` accepts.
     pub(crate) fn store_encoded(
         &mut self,
         encoded: &[u8],
@@ -421,7 +426,7 @@ impl<'store> Lane<'store> {
             let memory = self.memory();
             let open = self.state.open.of(class, purpose);
             if purpose < open.opened_for {
-                // The rest of a slab that was opened for others is not for all.
+                // The rest of a slab that was opened for another purpose is not available to all.
                 if !memory.may_open(purpose) {
                     memory.find_more(memory.layout.slab_count())?;
                     continue;
@@ -429,7 +434,7 @@ impl<'store> Lane<'store> {
                 open.opened_for = purpose;
             }
             if let (Some(slab), Some(slot)) = (open.slab, open.free.pop()) {
-                // Words of slots that were freed one by one lie apart.
+                // Words of slots that were freed individually are not adjacent.
                 if let Some(&next) = open.free.last() {
                     self.core.prefetch_word(Slot { slab, slot: next, class });
                 }
@@ -440,7 +445,7 @@ impl<'store> Lane<'store> {
         }
     }
 
-    /// Puts a slot back that was taken last and not published.
+    /// Returns the slot that was taken last and not published.
     pub(crate) fn put_slot_back(&mut self, at: Slot) {
         self.state.open.holding(at.slab, at.class).free.push(at.slot);
     }
@@ -455,13 +460,13 @@ impl<'store> Lane<'store> {
         }
     }
 
-    /// Opens a slab with free slots, or a free slab. A slab may turn out to have none after all:
-    /// the caller looks again.
+    /// Opens a slab with free slots, or a free slab. A slab may turn out to have none after all, so
+    /// the caller checks again.
     fn open_slab(&mut self, class: Class, purpose: Purpose) -> Result<(), NoSpace> {
         let memory = self.memory();
         let seen = memory.layout.slab_count();
         let may_open = memory.may_open(purpose);
-        // Only slots for pages as they are can be claimed.
+        // Only slots for uncompressed pages can be claimed.
         let may_open_listed = may_open || class != Class::RAW;
         let listed = may_open_listed.then(|| memory.book.take_listed(class)).flatten();
         let slab = match listed {
@@ -469,7 +474,7 @@ impl<'store> Lane<'store> {
             None if !may_open => return memory.find_more(seen),
             None => {
                 let Some(slab) = memory.take_free_slab(purpose) else {
-                    // The caller looks again if single free slots were found.
+                    // The caller checks again if single free slots were found.
                     return memory.book.list_rest(class).then_some(()).ok_or(NoSpace);
                 };
                 memory.zero_free_slab(slab, Layout::inner_words_bytes(class));
@@ -481,7 +486,7 @@ impl<'store> Lane<'store> {
         let promised = memory.book.promised(slab);
         let open = self.state.open.of(class, purpose);
         open.slab = Some(slab);
-        // Only slots for pages as they are are reserved.
+        // Only slots for uncompressed pages are reserved.
         open.opened_for = if class == Class::RAW { purpose } else { Purpose::NewData };
         for slot in (0..class.shape().slot_count).rev() {
             // PAIRS-WITH: drop_many, "earlier holders are done with the contents".

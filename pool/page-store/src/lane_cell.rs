@@ -1,11 +1,11 @@
-//! State of a lane, for one thread at a time.
+//! Cell for the state of a lane, accessed by one thread at a time.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 use sync::{Latch, LatchGuard};
 
-/// A value with a latch: a mutex lets go with a locked instruction, which would make the thread
+/// A value with a latch. The unlock of a mutex is a locked instruction, which would make the thread
 /// wait until the page that it has just streamed has reached memory.
 #[derive(Debug)]
 pub(crate) struct LaneCell<T> {
@@ -35,7 +35,7 @@ impl<T> LaneCell<T> {
     }
 }
 
-/// Holds a lane.
+/// Guard of a lane.
 #[derive(Debug)]
 pub(crate) struct LaneGuard<'cell, T> {
     value: &'cell UnsafeCell<T>,

@@ -1,4 +1,4 @@
-//! Where things lie in a region.
+//! Layout of a region.
 //!
 //! ```text
 //! 0          4 KiB      8 KiB           264 KiB
@@ -7,95 +7,95 @@
 //! │ block A  │ block B  │ (the engine's │ 8 B a slab │ large slots  │   │128 KiB │        │
 //! │          │          │ volume table) │            │ 256 B a slab │   │        │        │
 //! └──────────┴──────────┴───────────────┴────────────┴──────────────┴───┴────────┴────────┴───
-//!               offsets are those of the capacity; a smaller pool uses the first slabs,
-//!               and of the tables what these need: the rest of the file are holes
+//!               offsets depend on the capacity; a smaller pool uses the first slabs, and the
+//!               part of the tables that these need: the rest of the file is holes
 //!
-//! slab of 4 KiB slots        slot 0 │ slot 1 │ … │ slot 31       (pages as they are, nodes)
+//! slab of 4 KiB slots        slot 0 │ slot 1 │ … │ slot 31       (uncompressed pages, nodes)
 //! slab of packed slots       word 0 … word n-1 │ slot 0 │ slot 1 │ … │ slot n-1
 //! ```
 //!
-//! Each slot has a word that counts its references (`sync::counted`) and describes its contents:
-//! 16 bits of length (0 for a page stored as it is) and 32 bits of fingerprint (0 for none).
+//! Each slot has a word that counts its references (`sync::counted`) and describes its contents: 16
+//! bits of length (0 for an uncompressed page) and 32 bits of fingerprint (0 for none).
 
 use std::ops::Range;
 
 use region::SIZE_UNIT_BYTES;
 use sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of a slab: the unit in which memory moves between uses.
+/// Size of a slab, the unit in which memory changes its use.
 pub(crate) const SLAB_BYTES: u64 = 128 << 10;
 
-/// Entries of a map node.
+/// Number of entries of a map node.
 pub const NODE_ENTRY_COUNT: usize = 512;
 
-/// Words that belong to the layer above, in front of the slab table.
+/// Number of words in front of the slab table, which belong to the layer above.
 pub const ROOT_WORD_COUNT: usize = (256 << 10) / 8;
 
-/// More such words in a table slab, which is one as a whole: word `n` of slab `s` is root word
+/// Number of root words in a table slab, which consists of them: word `n` of slab `s` is root word
 /// `ROOT_WORD_COUNT + s * TABLE_SLAB_WORDS + n`.
 pub const TABLE_SLAB_WORDS: usize = (128 << 10) / 8;
 const _: () = assert!(TABLE_SLAB_WORDS as u64 * 8 == SLAB_BYTES);
 
-/// Table slabs of a pool, at most.
+/// Maximum number of table slabs of a pool.
 pub const TABLE_SLABS_MAX: usize = 32;
 
-/// Word of the slab table for a table slab: at least two bits from that for any other.
+/// Value in the slab table for a table slab: at least two bits differ from any other value.
 pub(crate) const TABLE_SLAB_NAME: u64 = 0xC3;
 
-/// Bytes of one superblock; there are two.
+/// Size of one superblock. There are two.
 pub(crate) const SUPERBLOCK_BYTES: u64 = 4096;
 
-/// Bump when the meaning of any byte in a region changes. A pool has the last version while it may
-/// have pages in the dense form, that before once it has table slabs, and
+/// Must be increased when the meaning of any byte in a region changes. A pool has the last version
+/// while it may have pages in the dense form, the version before once it has table slabs, and
 /// [`LAYOUT_VERSION_PLAIN`] otherwise.
 pub(crate) const LAYOUT_VERSION: u64 = 4;
 pub(crate) const LAYOUT_VERSION_TABLES: u64 = 3;
 pub(crate) const LAYOUT_VERSION_PLAIN: u64 = 2;
 
-/// The oldest version that is read: its pools become plain ones when they are opened.
+/// Oldest readable version. Its pools become plain ones when they are opened.
 pub(crate) const LAYOUT_VERSION_MIN: u64 = 1;
 
 const ROOT_OFFSET: u64 = 2 * SUPERBLOCK_BYTES;
 const SLAB_TABLE_OFFSET: u64 = ROOT_OFFSET + 8 * ROOT_WORD_COUNT as u64;
 
-/// Slots for pages as they are, and nodes: how long they are, and how many a slab has.
+/// Length of slots for uncompressed pages and nodes, and number of them in a slab.
 pub(crate) const LARGE_SLOT_BYTES: u64 = codec::BLOCK_BYTES as u64;
 pub(crate) const LARGE_SLOT_COUNT: u64 = SLAB_BYTES / LARGE_SLOT_BYTES;
 const LARGE_WORDS_BYTES: u64 = LARGE_SLOT_COUNT * 8;
 
-/// Bytes before the slabs for each of them.
+/// Number of bytes before the slabs for each slab.
 pub(crate) const SLAB_WORDS_BYTES: u64 = LARGE_WORDS_BYTES + 8;
 
-/// The most slabs that an entry can name: 2 TiB.
+/// Maximum number of slabs that an entry can address: 2 TiB.
 const SLAB_COUNT_MAX: u64 = 1 << 24;
 
-/// The fewest slabs that a pool can work with.
+/// Minimum number of slabs of a pool.
 const SLAB_COUNT_MIN: u32 = 16;
 
 /// Use of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Class(u8);
 
-/// Division of a slab of one class.
+/// Division of a slab of one class into slots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) slot_bytes: u64,
     pub(crate) slot_count: u32,
-    /// Where slot 0 begins in the slab.
+    /// Offset of slot 0 in the slab.
     first_slot: u64,
 }
 
-/// Packed classes have ids from 3 on, by falling slot size.
+/// First id of the packed classes, which are sorted by decreasing slot size.
 const FIRST_PACKED: usize = 3;
 
-/// Ids fit the six bits that an entry has for them.
+/// Number of classes, whose ids fit the six bits of an entry.
 pub(crate) const CLASS_COUNT: usize = 64;
 
-/// The longest encoding that is kept: longer ones save too little for the work of decoding.
+/// Maximum length of an encoding: longer ones save too little for the cost of decoding.
 const PACKED_BYTES_MAX: u64 = 3632;
 
-/// Packed slots shrink from class to class by this share, half of which is wasted on average, but
-/// by [`PACKED_STEP_BYTES_MIN`] at least.
+/// Share by which the slot size shrinks from class to class, half of which is wasted on average.
+/// The step is at least [`PACKED_STEP_BYTES_MIN`].
 const PACKED_STEP_SHARE: u64 = 48;
 const PACKED_STEP_BYTES_MIN: u64 = 48;
 
@@ -130,11 +130,11 @@ const fn packed_shape(slot_count: u32) -> Shape {
 }
 
 impl Class {
-    /// Pages as they are: 4 KiB slots.
+    /// Uncompressed pages: 4 KiB slots.
     pub(crate) const RAW: Self = Self(0);
     /// Map nodes: 4 KiB slots.
     pub(crate) const NODE: Self = Self(1);
-    /// A piece of the dedup index: the whole slab.
+    /// Segment of the dedup index: the whole slab.
     pub(crate) const INDEX: Self = Self(2);
 
     pub(crate) const fn id(self) -> u8 {
@@ -158,22 +158,22 @@ impl Class {
         &SHAPES[self.index()]
     }
 
-    /// Returns whether its slots hold pages or nodes, each with a word.
+    /// Returns whether the class has slots with pages or nodes, each with a word.
     pub(crate) fn has_slots(self) -> bool {
         self != Self::INDEX
     }
 
-    /// Returns whether its slots hold pages.
+    /// Returns whether the class has slots with pages.
     pub(crate) fn has_pages(self) -> bool {
         self.has_slots() && self != Self::NODE
     }
 
-    /// Returns whether its slots are of 4 KiB, with their words before the slabs.
+    /// Returns whether the class has 4 KiB slots, with their words before the slabs.
     pub(crate) const fn is_large(self) -> bool {
         self.index() < Self::INDEX.index()
     }
 
-    /// The packed class with the smallest slots that hold `length_bytes`.
+    /// Returns the packed class with the smallest slots that hold `length_bytes`.
     pub(crate) fn packed_for(length_bytes: usize) -> Option<Self> {
         let packed = &SHAPES[FIRST_PACKED..];
         let fitting = packed.partition_point(|shape| shape.slot_bytes >= length_bytes as u64);
@@ -181,19 +181,19 @@ impl Class {
         Some(Self(u8::try_from(id).expect("class ids fit a byte")))
     }
 
-    /// Classes with larger slots for packed pages, nearest first, the raw class last.
+    /// Returns the classes with larger slots for packed pages, nearest first, the raw class last.
     pub(crate) fn larger(self) -> impl Iterator<Item = Self> {
         let first = u8::try_from(FIRST_PACKED).expect("class ids fit a byte");
         (first..self.0).rev().map(Self).chain([Self::RAW])
     }
 }
 
-/// The longest encoding worth keeping, in bytes.
+/// Maximum length of a useful encoding, in bytes.
 pub(crate) fn packed_bytes_max() -> usize {
     usize::try_from(SHAPES[FIRST_PACKED].slot_bytes).expect("slots fit memory")
 }
 
-/// One slot of one slab.
+/// Position of one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Slot {
     pub(crate) slab: u32,
@@ -201,22 +201,22 @@ pub(crate) struct Slot {
     pub(crate) class: Class,
 }
 
-/// The offsets in a region of one capacity.
+/// Offsets in a region of one capacity.
 #[derive(Debug)]
 pub(crate) struct Layout {
     capacity_bytes: u64,
-    /// Slabs that the region has room for.
+    /// Number of slabs that fit the region.
     pub(crate) slab_capacity: u32,
-    /// Slabs that have memory: those of lower numbers. The others are holes that are not touched.
+    /// Number of slabs that have memory, from the lowest on. The others are untouched holes.
     slab_count: AtomicU32,
-    /// Slabs of the pool, those that have no memory yet included.
+    /// Number of slabs of the pool, including those without memory.
     pool_slabs: AtomicU32,
     large_words: u64,
     data: u64,
 }
 
 impl Layout {
-    /// With all slabs in the pool, and with memory.
+    /// Layout with all slabs in the pool, and with memory.
     pub(crate) fn of(capacity_bytes: u64) -> Self {
         let room = capacity_bytes - SLAB_TABLE_OFFSET - SLAB_BYTES;
         let slab_count = (room / (SLAB_BYTES + SLAB_WORDS_BYTES)).min(SLAB_COUNT_MAX);
@@ -230,12 +230,12 @@ impl Layout {
 
     #[inline]
     pub(crate) fn slab_count(&self) -> u32 {
-        // Relaxed: a thread that follows a name into a new slab learnt it from one that knew the
+        // Relaxed: a thread that follows a reference into a new slab got it from one that knew the
         // count.
         self.slab_count.load(Ordering::Relaxed)
     }
 
-    /// The first `slab_count` slabs have memory, and no others.
+    /// Sets the number of slabs that have memory, from the lowest on.
     pub(crate) fn set_slab_count(&self, slab_count: u32) {
         assert!(slab_count <= self.slab_capacity, "slabs lie inside the region");
         self.slab_count.store(slab_count, Ordering::Relaxed);
@@ -245,13 +245,14 @@ impl Layout {
         self.pool_slabs.load(Ordering::Relaxed)
     }
 
-    /// The pool has so many slabs, with and without memory.
+    /// Sets the number of slabs of the pool, including those without memory.
     pub(crate) fn set_pool_slabs(&self, pool_slabs: u32) {
         assert!(pool_slabs <= self.slab_capacity, "slabs lie inside the region");
         self.pool_slabs.store(pool_slabs, Ordering::Relaxed);
     }
 
-    /// Where memory is needed for the first `slab_count` slabs, in whole pages of the region.
+    /// Returns the ranges of memory that the first `slab_count` slabs need, in whole pages of the
+    /// region.
     pub(crate) fn memory_of(&self, slab_count: u32) -> Vec<Range<u64>> {
         if slab_count == self.slab_capacity {
             return std::iter::once(0..self.capacity_bytes).collect();
@@ -266,12 +267,12 @@ impl Layout {
         ranges
     }
 
-    /// Where memory is needed for these slabs, in whole pages of the region: those that they share
-    /// with slabs before them included. The ranges may overlap.
+    /// Returns the ranges of memory that these slabs need, in whole pages of the region, including
+    /// pages that they share with slabs before them. The ranges may overlap.
     pub(crate) fn memory_between(&self, slabs: &Range<u32>) -> [Range<u64>; 3] {
         let (first, end) = (u64::from(slabs.start), u64::from(slabs.end));
         let table_start = if first == 0 { 0 } else { SLAB_TABLE_OFFSET + 8 * first };
-        // What does not divide into slabs goes with the last of them.
+        // The last slab includes the remainder that does not divide into slabs.
         let data_end = match slabs.end == self.slab_capacity {
             true => self.capacity_bytes,
             false => self.data + SLAB_BYTES * end,
@@ -288,12 +289,12 @@ impl Layout {
         })
     }
 
-    /// Bytes of memory that the first `slab_count` slabs need, tables and all.
+    /// Number of bytes of memory that the first `slab_count` slabs need, including tables.
     pub(crate) fn memory_bytes_of(&self, slab_count: u32) -> u64 {
         self.memory_of(slab_count).iter().map(|range| range.end - range.start).sum()
     }
 
-    /// Ranges without memory while the first `slab_count` slabs are in use.
+    /// Returns the ranges without memory while the first `slab_count` slabs are in use.
     pub(crate) fn holes_beside(&self, slab_count: u32) -> Vec<Range<u64>> {
         let mut at = 0;
         let mut holes = Vec::new();
@@ -306,8 +307,8 @@ impl Layout {
         holes
     }
 
-    /// The most slabs that `size_bytes` of memory suffice for; `None` if they are too few for a
-    /// pool.
+    /// Returns the maximum number of slabs for which `size_bytes` of memory suffice, or `None` if
+    /// they are too few for a pool.
     pub(crate) fn slabs_in(&self, size_bytes: u64) -> Option<u32> {
         if size_bytes >= self.capacity_bytes {
             return Some(self.slab_capacity);
@@ -323,7 +324,7 @@ impl Layout {
         Some(enough).filter(|&count| count >= SLAB_COUNT_MIN)
     }
 
-    /// Bytes of the pool that are no slab.
+    /// Number of bytes of the pool outside of slabs.
     pub(crate) fn table_bytes(&self) -> u64 {
         let slab_count = self.pool_slabs();
         self.memory_bytes_of(slab_count) - u64::from(slab_count) * SLAB_BYTES
@@ -344,7 +345,7 @@ impl Layout {
         self.data + 8 * index as u64
     }
 
-    /// The slab table's word: 0 for a free slab, else the class plus one.
+    /// Offset of a slab's word in the slab table: 0 for a free slab, else the class plus one.
     pub(crate) fn table_word(&self, slab: u32) -> u64 {
         SLAB_TABLE_OFFSET + 8 * u64::from(slab)
     }
@@ -353,7 +354,7 @@ impl Layout {
         self.data + u64::from(slab) * SLAB_BYTES
     }
 
-    /// The word that counts a slot's references.
+    /// Offset of the word that counts a slot's references.
     #[inline]
     pub(crate) fn slot_word(&self, at: Slot) -> u64 {
         let word = 8 * u64::from(at.slot);
@@ -364,38 +365,38 @@ impl Layout {
         }
     }
 
-    /// Where a slot's contents begin.
+    /// Offset of a slot's contents.
     #[inline]
     pub(crate) fn slot(&self, at: Slot) -> u64 {
         let shape = at.class.shape();
         self.slab(at.slab) + shape.first_slot + u64::from(at.slot) * shape.slot_bytes
     }
 
-    /// Place of a slot that is known to be one of the large ones: no look at the shapes.
+    /// Offset of a slot that is known to be a large one: needs no lookup of its shape.
     #[inline]
     pub(crate) fn large_slot(&self, slab: u32, slot: u32) -> u64 {
         self.slab(slab) + u64::from(slot) * LARGE_SLOT_BYTES
     }
 
-    /// Tells whether there is such a large slot.
+    /// Returns whether there is such a large slot.
     #[inline]
     pub(crate) fn has_large(&self, slab: u32, slot: u32) -> bool {
         slab < self.slab_count() && u64::from(slot) < LARGE_SLOT_COUNT
     }
 
-    /// Returns whether the slot exists here: what an entry in a region says is not believed unseen.
+    /// Returns whether the slot exists. Entries in a region are not trusted without this check.
     #[inline]
     pub(crate) fn has(&self, at: Slot) -> bool {
         at.slab < self.slab_count() && at.slot < at.class.shape().slot_count
     }
 
-    /// Bytes of slot words inside a slab of this class, zeroed before the slab is used.
+    /// Number of bytes of slot words inside a slab of this class, zeroed before the slab is used.
     pub(crate) fn inner_words_bytes(class: Class) -> usize {
         let bytes = if class.index() < FIRST_PACKED { 0 } else { class.shape().first_slot };
         usize::try_from(bytes).expect("a slab fits memory")
     }
 
-    /// A number that differs between layouts that cannot read each other.
+    /// Returns a number that differs between layouts that cannot read each other.
     pub(crate) fn fingerprint(&self, version: u64) -> u64 {
         let fold = |hash: u64, value: u64| (hash ^ value).wrapping_mul(0x0000_0100_0000_01B3);
         let fixed = [version, SLAB_BYTES, ROOT_OFFSET, SLAB_TABLE_OFFSET];
@@ -443,7 +444,7 @@ mod tests {
         assert!(layout.table_bytes() < (8 << 30) / 100 / 2);
     }
 
-    /// The slabs for a size take no more than that, and one more slab would.
+    /// Checks that the slabs for a size take no more than it, and that one more slab would.
     #[track_caller]
     fn check_size(capacity_bytes: u64, size_bytes: u64) {
         let layout = Layout::of(capacity_bytes);
@@ -460,7 +461,7 @@ mod tests {
         assert!(all.iter().all(|range| range.start.is_multiple_of(SIZE_UNIT_BYTES)));
     }
 
-    /// Taken in pieces, slabs get the memory that they get at once.
+    /// Checks that slabs taken in pieces get the same memory as slabs taken at once.
     #[track_caller]
     fn check_pieces(capacity_bytes: u64, slab_count: u32, piece: u32) {
         let layout = Layout::of(capacity_bytes);

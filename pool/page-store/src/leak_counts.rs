@@ -1,17 +1,17 @@
-//! Leaked slots and references after an unclean end.
+//! Counts of leaked slots and references after an unclean end.
 //!
-//! A kill leaves counts that are too high, never too low: references that were raised and not
-//! published, or unpublished and not lowered. [`LeakCounts`] starts as all counts at the moment of
+//! A kill leaves reference counts too high, never too low: references that were raised and not
+//! published, or unpublished and not lowered. [`LeakCounts`] starts as a copy of all counts at
 //! opening. The engine visits every node that maps held at that moment, once however many parents
-//! share it, and with the node all that it names; what is left over then is leaked, whatever has
-//! happened to the counts since.
+//! share it, and with it all its entries. The remaining references are leaked, independent of later
+//! changes of the counts.
 
 use codec::DecodeError;
 
 use crate::layout::{Class, Slot};
 use crate::page_ref::NodeRef;
 
-/// References, by slot, that the pool held when it was opened and no map has been seen to hold.
+/// References that the pool held when it was opened and that have not been found in a map, by slot.
 #[derive(Debug)]
 pub struct LeakCounts {
     by_slab: Vec<Option<SlabCounts>>,
@@ -22,7 +22,7 @@ pub struct LeakCounts {
 struct SlabCounts {
     class: Class,
     counts: Box<[u16]>,
-    /// Slots that were live at the opening, but for nodes that were visited.
+    /// Slots that were live at opening, except nodes that were visited.
     was_live: Box<[bool]>,
 }
 
@@ -30,7 +30,7 @@ struct SlabCounts {
 pub(crate) struct Leak {
     pub(crate) at: Slot,
     pub(crate) references: u64,
-    /// The node in the slot, if it is one, was visited.
+    /// True for a node that was visited.
     pub(crate) is_visited: bool,
 }
 
@@ -41,20 +41,20 @@ impl LeakCounts {
         Self { by_slab, next_slab: 0 }
     }
 
-    /// The counts of all slots of a slab.
+    /// Sets the counts of all slots of a slab.
     pub(crate) fn set(&mut self, slab: u32, class: Class, counts: Box<[u16]>) {
         let was_live = counts.iter().map(|&count| count > 0).collect();
         self.by_slab[index_of(slab)] = Some(SlabCounts { class, counts, was_live });
     }
 
-    /// A root word held this node when the pool was opened. An error says that the node was not
-    /// there: the region is damaged.
+    /// Visits a node that a root word referred to at opening. An error says that the node does not
+    /// exist: the region is damaged.
     pub fn visit_root(&mut self, root: NodeRef) -> Result<(), DecodeError> {
         self.see(root.0)
     }
 
-    /// Returns whether the node was there when the pool was opened and was not visited: younger
-    /// ones hold nothing to count.
+    /// Returns whether the node existed at opening and was not visited. Younger nodes hold no
+    /// references to count.
     pub fn awaits_visit(&self, node: NodeRef) -> bool {
         self.by_slab
             .get(index_of(node.0.slab))
@@ -62,8 +62,8 @@ impl LeakCounts {
             .is_some_and(|slab| slab.class == Class::NODE && slab.was_live[index_of(node.0.slot)])
     }
 
-    /// Visits a node and what its words name: `None` for a word that names no such thing. Returns
-    /// how many words name that, or what was not there.
+    /// Visits a node and the references in its words. `None` stands for a word that is no valid
+    /// reference. Returns the number of such words and of references to missing slots.
     pub(crate) fn visit(
         &mut self,
         node: NodeRef,
@@ -71,14 +71,15 @@ impl LeakCounts {
     ) -> u64 {
         let is_damage = |at: Option<Slot>| at.is_none_or(|at| self.see(at).is_err());
         let damage = named.map(is_damage).map(u64::from).sum();
-        // What the node held from before the opening has been seen: its slot may become another.
+        // All references from before the opening have been seen: the slot may be reused.
         if let Some(slab) = self.slab_mut(node.0) {
             slab.was_live[index_of(node.0.slot)] = false;
         }
         damage
     }
 
-    /// Hands out what has leaked in the next `slab_count` slabs. Returns whether there are more.
+    /// Passes the leaks in the next `slab_count` slabs to `release`. Returns whether there are
+    /// more.
     pub(crate) fn take_leaks(&mut self, slab_count: usize, mut release: impl FnMut(Leak)) -> bool {
         let end = self.by_slab.len().min(self.next_slab + slab_count);
         for (slab, taken) in (0..).zip(&mut self.by_slab).take(end).skip(self.next_slab) {
@@ -97,7 +98,7 @@ impl LeakCounts {
     fn see(&mut self, at: Slot) -> Result<(), DecodeError> {
         let slab = self.slab_mut(at).ok_or(DecodeError)?;
         let count = slab.counts.get_mut(index_of(at.slot)).ok_or(DecodeError)?;
-        // A saturated count does not tell how many there were.
+        // A saturated count is not exact.
         *count = count.checked_sub(1).ok_or(DecodeError)?;
         Ok(())
     }

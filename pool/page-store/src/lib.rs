@@ -1,13 +1,13 @@
 //! Contents in, page references out: the pool.
 //!
-//! A [`PageStore`] keeps the contents of blocks as pages: shared when equal, compressed when that
-//! saves memory, and nothing at all when a pattern fills the block. It also keeps the nodes of the
-//! maps that name pages, without knowing what the maps mean.
+//! A [`PageStore`] stores the contents of blocks as pages: shared if equal, compressed if that
+//! saves memory, and without memory if a pattern fills the block. It also stores the nodes of the
+//! maps that refer to pages, without knowledge of the maps' meaning.
 //!
-//! What holds at every instruction, so also after a kill (the numbers are those of the
-//! architecture page):
+//! Invariants at every instruction, and so also after a kill (numbered as on the architecture
+//! page):
 //! 1. A reference count that is not zero means that the page's bytes are complete and immutable.
-//! 2. A count is never below the number of map entries that name the page: [`Lane::replace`]
+//! 2. A count is never below the number of map entries that refer to the page: [`Lane::replace`]
 //!    publishes a reference that was raised before, and lowers the old one after a grace period.
 //! 3. A block write commits by one aligned eight-byte store.
 //! 4. Nothing in the region is a lock or an address.

@@ -1,4 +1,4 @@
-//! The pool's memory: slots, slabs and map nodes by name, and the crate's unsafe code.
+//! Access to the pool's memory: slots, slabs and map nodes, and the crate's unsafe code.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -16,17 +16,17 @@ use crate::superblock::Superblock;
 use crate::tables::Tables;
 use crate::taking::Taking;
 
-/// How many threads pin without waiting for each other.
+/// Number of threads that can pin without waiting for each other.
 const PIN_PLACES: usize = 128;
 
-/// The region, where things lie in it, its readers, and what its slabs are used for.
+/// The region, its layout, its readers, and the uses of its slabs.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) region: Region,
     pub(crate) layout: Layout,
     pub(crate) grace: Grace,
     pub(crate) book: SlabBook,
-    /// Live slots by class, in a part for each lane.
+    /// Number of live slots by class, with a part for each lane.
     pub(crate) live: Box<[Striped]>,
     pub(crate) dense: DenseCounts,
     pub(crate) claims: Claims,
@@ -35,8 +35,8 @@ pub(crate) struct Memory {
     superblock: Mutex<Superblock>,
 }
 
-/// Holders that keep a page's bytes as they are: a pin under which its name was read, or a
-/// reference.
+/// Holders that keep a page's bytes unchanged: a pin under which the reference was read, or an
+/// owned reference.
 pub(crate) trait Keeps {}
 
 impl Keeps for Pinned<'_> {}
@@ -73,39 +73,39 @@ impl Memory {
         superblock.save(&self.region, &self.layout);
     }
 
-    /// The slot that a page reference names, if it is one of this pool. What a region says is not
-    /// believed unseen: this decides which references are damaged.
+    /// Returns the slot of a page reference, if it is in this pool. References in a region are not
+    /// trusted: this determines which of them are damaged.
     #[inline]
     pub(crate) fn slot_of(&self, page: PageRef) -> Option<Slot> {
         page.slot().filter(|&at| self.layout.has(at))
     }
 
-    /// The value of a slot's word: see `sync::counted`.
+    /// Returns the value of a slot's word: see `sync::counted`.
     #[inline]
     pub(crate) fn slot_word(&self, at: Slot, ordering: Ordering) -> u64 {
         self.region.word(self.layout.slot_word(at)).load(ordering)
     }
 
-    /// A slot's word, to store to it.
+    /// Returns a slot's word for a store.
     #[inline]
     pub(crate) fn slot_word_to_store(&self, at: Slot) -> &AtomicU64 {
         self.region.word_to_store(self.layout.slot_word(at))
     }
 
-    /// The references to a slot now.
+    /// Returns the current number of references to a slot.
     #[inline]
     pub(crate) fn reference_count(&self, at: Slot) -> u64 {
         counted::count_of(self.slot_word(at, Ordering::Relaxed))
     }
 
-    /// Description of the slot in its word, which means nothing unless it is live.
+    /// Returns the description in a slot's word, which is valid only if the slot is live.
     #[inline]
     pub(crate) fn description(&self, at: Slot) -> Description {
         Description::in_word(self.slot_word(at, Ordering::Relaxed))
     }
 
-    /// Takes another reference to a live slot, if its count has room and `wanted` accepts what is
-    /// in it.
+    /// Takes another reference to a live slot, unless its count is at the maximum or `wanted`
+    /// rejects its description.
     #[inline]
     pub(crate) fn try_share(
         &self,
@@ -117,14 +117,14 @@ impl Memory {
         shared.map(Description::from_bits)
     }
 
-    /// Changes what the word of a slot says, to which the caller holds a reference.
+    /// Changes the description of a slot to which the caller holds a reference.
     pub(crate) fn redescribe(&self, at: Slot, change: impl Fn(Description) -> Description) {
         let change = |bits| change(Description::from_bits(bits)).bits();
         counted::redescribe(self.slot_word_to_store(at), change);
     }
 
-    /// The first `length` bytes of a live slot. The caller has read the slot's name from a map
-    /// under this pin, or holds a reference.
+    /// Returns the first `length` bytes of a live slot. The caller has read the reference from a
+    /// map under this pin, or owns a reference.
     pub(crate) fn slot_bytes<'seen>(
         &'seen self,
         _kept: &'seen impl Keeps,
@@ -138,8 +138,8 @@ impl Memory {
         unsafe { self.region.bytes(self.layout.slot(at), length) }
     }
 
-    /// Bytes that a page in the dense form saves. The caller holds a reference to it, or fills the
-    /// slot.
+    /// Returns the number of bytes that a page in the dense form saves. The caller owns a reference
+    /// to it, or is filling the slot.
     #[cold]
     #[inline(never)]
     pub(crate) fn dense_saving(&self, at: Slot) -> i64 {
@@ -147,7 +147,7 @@ impl Memory {
         dense_form::saving(self.slot_bytes(&kept, at, HEAD_BYTES)[0], at)
     }
 
-    /// All bytes of a slot of 4 KiB.
+    /// Returns all bytes of a 4 KiB slot.
     #[inline]
     pub(crate) fn large_slot_bytes<'seen>(
         &'seen self,
@@ -167,8 +167,8 @@ impl Memory {
         self.region.store_fence();
     }
 
-    /// Begins to store the bytes of such a slot. A fence must follow before any other thread is
-    /// told of it, and before the lane gives the slot back.
+    /// Begins to store the bytes of such a slot. A fence must follow before the slot is published,
+    /// and before the lane returns it.
     #[inline]
     pub(crate) fn stream_slot(&self, at: Slot, bytes: &[u8]) {
         // SAFETY:
@@ -177,7 +177,8 @@ impl Memory {
         unsafe { self.region.store_bytes(self.layout.slot(at), bytes) };
     }
 
-    /// Makes a node of holes of a slot that the caller's lane has taken and not published.
+    /// Zeroes a slot that the caller's lane has taken and not published, which makes it an empty
+    /// node.
     pub(crate) fn zero_slot(&self, at: Slot) {
         let length = usize::try_from(at.class.shape().slot_bytes).expect("a slot fits memory");
         // SAFETY:
@@ -185,15 +186,15 @@ impl Memory {
         unsafe { self.region.zero_bytes(self.layout.slot(at), length) };
     }
 
-    /// Sets the first `length` bytes of a slab that the caller took from the free ones to zero.
+    /// Zeroes the first `length` bytes of a slab that the caller took from the free ones.
     pub(crate) fn zero_free_slab(&self, slab: u32, length: usize) {
         // SAFETY:
         // - exclusive: a free slab is taken once, and the grace period of its last use has passed.
         unsafe { self.region.zero_bytes(self.layout.slab(slab), length) };
     }
 
-    /// Returns whether the slab still has the class that a hint says. Slabs change their class a
-    /// grace period after the table stops naming the old one, so the answer holds while pinned.
+    /// Returns whether the slab still has the class of the slot. Slabs change their class a grace
+    /// period after the slab table was cleared, so the answer holds while pinned.
     pub(crate) fn is_named(&self, at: Slot) -> bool {
         let named = self.region.word(self.layout.table_word(at.slab)).load(Ordering::Acquire);
         named == u64::from(at.class.id()) + 1 && at.class.has_slots()
@@ -204,7 +205,7 @@ impl Memory {
         word.checked_sub(1).and_then(Class::from_id)
     }
 
-    /// Where entry `index` of a node lies.
+    /// Returns the offset of entry `index` of a node.
     #[inline]
     pub(crate) fn entry_offset(&self, node: NodeRef, index: usize) -> u64 {
         let (layout, at) = (&self.layout, node.0);
@@ -213,7 +214,7 @@ impl Memory {
         layout.large_slot(at.slab, at.slot) + 8 * index as u64
     }
 
-    /// Where the name of a node's child lies.
+    /// Returns the offset of the parent word.
     pub(crate) fn parent_offset(&self, parent: Parent) -> u64 {
         match parent {
             Parent::Root(index) => self.layout.root_word(index),
@@ -221,7 +222,7 @@ impl Memory {
         }
     }
 
-    /// Entries of a node, one by one.
+    /// Returns the entries of a node.
     pub(crate) fn entries_of(&self, node: NodeRef) -> impl Iterator<Item = PageRef> {
         (0..NODE_ENTRY_COUNT).map(move |index| {
             let word = self.region.word(self.entry_offset(node, index));

@@ -1,27 +1,27 @@
-//! The slabs that a lane allocates from: one of each class, and two more for claimed slots, so that
-//! no other purpose takes what was opened for these.
+//! Slabs from which a lane allocates: one of each class, and two more for claimed slots, so that no
+//! other purpose uses what was opened for these.
 
 use crate::layout::{CLASS_COUNT, Class};
 use crate::purpose::Purpose;
 
-/// The free slots that a lane has taken: of one slab for each class.
+/// Free slots that a lane has taken, of one slab for each class.
 #[derive(Debug)]
 pub(crate) struct OpenSlabs {
     slabs: Box<[OpenSlab]>,
 }
 
-/// One slab and those of its slots that the lane may use.
+/// A slab and its slots that the lane may use.
 #[derive(Debug)]
 pub(crate) struct OpenSlab {
     pub(crate) slab: Option<u32>,
-    /// Highest first, so that slots are used in rising order.
+    /// In descending order, so that slots are used in ascending order.
     pub(crate) free: Vec<u32>,
-    /// Purposes that come no earlier than this one may use the slots without asking.
+    /// Purposes not below this one may use the slots without a check.
     pub(crate) opened_for: Purpose,
 }
 
 impl OpenSlabs {
-    /// Room for the slots of every class, so that allocating never allocates.
+    /// Allocates room for the slots of every class, so that later use never allocates.
     pub(crate) fn new() -> Self {
         let slab = |class: Class| {
             let slots = usize::try_from(class.shape().slot_count).expect("slots fit memory");
@@ -37,7 +37,7 @@ impl OpenSlabs {
         &mut self.slabs[place(class, purpose)]
     }
 
-    /// The one that a slot was taken from last.
+    /// Returns the open slab from which a slot was taken last.
     pub(crate) fn holding(&mut self, slab: u32, class: Class) -> &mut OpenSlab {
         let claimed = place(class, Purpose::Claimed);
         let is_claimed = self.slabs[claimed].slab == Some(slab);
@@ -45,10 +45,10 @@ impl OpenSlabs {
     }
 }
 
-/// Classes that slots can be claimed of.
+/// Classes whose slots can be claimed.
 const CLAIMED: [Class; 2] = [Class::RAW, Class::NODE];
 
-/// Where the slab for a purpose stands.
+/// Returns the index of the slab for a purpose.
 #[inline]
 fn place(class: Class, purpose: Purpose) -> usize {
     match purpose {

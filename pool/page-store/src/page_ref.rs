@@ -1,4 +1,4 @@
-//! Page references: what a word of a map says.
+//! Page references: the words of maps.
 //!
 //! ```text
 //!  63  60 59 58 57 56 55 54 53 52   41 40    35 34      24 23                  0
@@ -14,12 +14,12 @@
 //! │ 5    │ 0│ i│ j│ 0                                                           │  damaged
 //! └──────┴──┴──┴──┴─────────────────────────────────────────────────────────────┘
 //! ```
-//! The length is that of the encoding, or 0 for a page stored as it is. Bit u: the page is
-//! untried: stored as it is until there is time to compress it. Bit z: the encoding is the dense
-//! one. All repeat what the slot's word says (bits 41 to 56 here are bits 16 to 31 there). A page
-//! reference may still have bit u when its page has lost it, never the other way round.
+//! The length is that of the encoding, or 0 for an uncompressed page. Bit u: the page is untried:
+//! uncompressed, and waiting for compression. Bit z: the encoding is the dense one. All repeat the
+//! description in the slot's word (bits 41 to 56 here are bits 16 to 31 there). A page reference
+//! may still have bit u when its page has lost it, but not vice versa.
 //!
-//! Bits j and i: what the block holds is not in the journal, not in an image ([`DirtyBits`]).
+//! Bits j and i: the block's contents are not in the journal, not in an image ([`DirtyBits`]).
 
 use crate::fingerprint::{self, Description};
 use crate::layout::{Class, Slot};
@@ -33,7 +33,7 @@ const KIND_DAMAGED: u64 = 5;
 
 const DIRTY_SHIFT: u32 = 57;
 
-/// Bits of the number of an absent page.
+/// Number of bits in the number of an absent page.
 pub const ABSENT_BITS: u32 = 48;
 
 const SLAB_BITS: u32 = 24;
@@ -50,27 +50,26 @@ const fn low_bits(count: u32) -> u64 {
     (1 << count) - 1
 }
 
-/// A page reference, as a map entry has it: what one block holds.
+/// A page reference, the map entry of one block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PageRef(pub(crate) u64);
 
-/// Contents of a block, in a word.
+/// Kinds of a block's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageRefKind {
     /// Never written, or discarded.
     Hole,
-    /// The pattern, over and over.
+    /// A repeated pattern.
     Fill(u32),
     /// Contents in memory.
     Page,
-    /// Contents that an image has under this number, and memory has not yet.
+    /// Contents that an image has with this number, and that are not in memory yet.
     Absent(u64),
-    /// Contents that were found damaged and could not be had from elsewhere.
+    /// Contents that were found damaged and could not be healed.
     Damaged,
 }
 
-/// Copies that do not have the contents of a block yet: the journal, or images, do not have them
-/// yet.
+/// Copies that lack the current contents of a block: the journal, or images.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct DirtyBits(u64);
 
@@ -103,32 +102,33 @@ impl PageRef {
         self.0 >> KIND_SHIFT == 0
     }
 
-    /// One pattern, over and over.
+    /// Creates a reference to a repeated pattern.
     pub fn filled(pattern: u32) -> Self {
         Self((KIND_FILL << KIND_SHIFT) | u64::from(pattern))
     }
 
-    /// A page in `at`: encoded in `length_bytes`, or as it is when that is 0.
+    /// Creates a reference to a page in `at`, encoded in `length_bytes`, or uncompressed if that is
+    /// 0.
     pub(crate) fn page(at: Slot, length_bytes: usize) -> Self {
         debug_assert!((length_bytes as u64) <= low_bits(LENGTH_BITS), "encodings are short");
         let length = (length_bytes as u64) << LENGTH_SHIFT;
         Self((KIND_PAGE << KIND_SHIFT) | length | pack(at))
     }
 
-    /// The page that a slot's word describes.
+    /// Creates a reference to the page that a slot's word describes.
     #[inline]
     pub(crate) fn described(at: Slot, description: Description) -> Self {
         let repeated = description.bits() & fingerprint::REPEATED;
         Self((KIND_PAGE << KIND_SHIFT) | (repeated << LENGTH_SHIFT) | pack(at))
     }
 
-    /// Reference to the contents that an image has under this number.
+    /// Creates a reference to contents that an image has with this number.
     pub fn absent(number: u64) -> Self {
         assert!(number <= low_bits(ABSENT_BITS), "numbers have {ABSENT_BITS} bits");
         Self((KIND_ABSENT << KIND_SHIFT) | number)
     }
 
-    /// Returns whether it has any of these bits.
+    /// Returns whether any of these bits is set.
     #[inline]
     pub const fn is_dirty(self, bits: DirtyBits) -> bool {
         self.0 & bits.0 != 0
@@ -145,13 +145,13 @@ impl PageRef {
         Self(self.0 & !bits.0)
     }
 
-    /// The dirty bits that it has.
+    /// Returns the dirty bits.
     #[inline]
     pub const fn dirty_bits(self) -> DirtyBits {
         DirtyBits(self.0 & DirtyBits::ALL.0)
     }
 
-    /// Returns whether the page is stored as it is only until there is time to compress it.
+    /// Returns whether the page is uncompressed and waits for compression.
     #[inline]
     pub fn is_untried(self) -> bool {
         self.0 & UNTRIED != 0 && self.0 >> KIND_SHIFT == KIND_PAGE
@@ -164,19 +164,20 @@ impl PageRef {
         self.0 & DENSE != 0
     }
 
-    /// The same page, which is not to be tried any more.
+    /// Returns the reference without bit u.
     #[must_use]
     pub(crate) fn as_tried(self) -> Self {
         if self.is_untried() { Self(self.0 & !UNTRIED) } else { self }
     }
 
-    /// The same without dirty bits and bit u: equal for all that name one page.
+    /// Returns the reference without dirty bits and bit u, which is equal for all references to one
+    /// page.
     #[must_use]
     pub fn name(self) -> Self {
         self.as_tried().without(DirtyBits::ALL)
     }
 
-    /// The slot of a page or node; `None` for every other word, also a damaged one.
+    /// Returns the slot of a page or node, or `None` for any other word, including damaged ones.
     #[inline]
     pub(crate) fn slot(self) -> Option<Slot> {
         let kind = self.0 >> KIND_SHIFT;
@@ -190,15 +191,15 @@ impl PageRef {
     }
 }
 
-/// A page reference that owns one of its page's references, and is in no map. Must go to
-/// [`crate::Lane::replace`] or [`crate::Lane::give_back`]: dropped, it leaks until the next leak
-/// check.
+/// A page reference that owns one of its page's references, and is in no map. Must be passed to
+/// [`crate::Lane::replace`] or [`crate::Lane::give_back`]. If it is dropped, the reference leaks
+/// until the next leak check.
 #[derive(Debug)]
 #[must_use = "a page that is neither published nor given back leaks"]
 pub struct OwnedPageRef(pub(crate) PageRef);
 
 impl OwnedPageRef {
-    /// Contents that one pattern fills: no memory.
+    /// Creates a reference to contents that a pattern fills, which use no memory.
     pub fn fill(pattern: u32) -> Self {
         Self(PageRef::filled(pattern))
     }
@@ -207,25 +208,25 @@ impl OwnedPageRef {
         self.0
     }
 
-    /// The number of the slot that the page is in, as long as there is a reference to it. `None`
-    /// for a pattern.
+    /// Returns the number of the page's slot, which is stable while there is a reference to it, or
+    /// `None` for a pattern.
     pub fn slot_number(&self) -> Option<u64> {
         self.0.slot().map(pack)
     }
 }
 
-/// A node of a map.
+/// Reference to a node of a map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NodeRef(pub(crate) Slot);
 
 impl NodeRef {
-    /// A number that the node has as long as it lives, to remember it elsewhere.
+    /// Returns the number of the node, which is stable for its lifetime, to store it elsewhere.
     #[inline]
     pub fn number(self) -> u32 {
         self.0.slab * Class::NODE.shape().slot_count + self.0.slot
     }
 
-    /// The node of a number.
+    /// Returns the node of a number.
     #[inline]
     pub fn from_number(number: u32) -> Self {
         let slots = const { Class::NODE.shape().slot_count };
@@ -242,7 +243,7 @@ impl NodeRef {
     }
 }
 
-/// Where a node's name is written: what makes it part of a map.
+/// Location of a reference to a node, which makes the node part of a map.
 #[derive(Clone, Copy, Debug)]
 pub enum Parent {
     /// A root word of the layer above.
@@ -251,7 +252,7 @@ pub enum Parent {
     Node(NodeRef, usize),
 }
 
-/// A slot in the low 41 bits of a word.
+/// Packs a slot into the low 41 bits of a word.
 #[inline]
 pub(crate) fn pack(at: Slot) -> u64 {
     u64::from(at.slab)
@@ -259,8 +260,8 @@ pub(crate) fn pack(at: Slot) -> u64 {
         | (u64::from(at.class.id()) << CLASS_SHIFT)
 }
 
-/// The slot in the low 41 bits of a word. Any bits make a slot, though maybe one that is not
-/// there: `Layout::has` tells.
+/// Unpacks the slot in the low 41 bits of a word. Any bits give a slot, but it may not exist: see
+/// `Layout::has`.
 #[inline]
 pub(crate) fn unpack(word: u64) -> Slot {
     let bits = |shift: u32, count: u32| (word >> shift) & low_bits(count);
@@ -271,7 +272,7 @@ pub(crate) fn unpack(word: u64) -> Slot {
     }
 }
 
-/// Bits that [`pack`] uses.
+/// Number of bits that [`pack`] uses.
 pub(crate) const PACKED_BITS: u32 = LENGTH_SHIFT;
 
 #[cfg(test)]

@@ -1,26 +1,26 @@
-//! Purposes for which slots are taken.
+//! Purposes of allocations.
 
-/// Purpose for which a slot is taken, which decides how far down the free slabs may go: further and
-/// further.
+/// Purpose of an allocation, which determines how much of the reserve it may use, in ascending
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// A block that held nothing yet.
+    /// A block that was a hole.
     NewData,
-    /// A block that held something: draws on the reserve that new data leaves.
+    /// A block that had contents: may use a part of the reserve that new data leaves.
     Overwrite,
-    /// The same for a page as it is that the block alone has, and gives up for this: draws on what
-    /// overwrites that take more than they free leave.
+    /// Same for an uncompressed unshared page, which the block releases in exchange: may also use
+    /// the part that overwrites leave if they take more than they free.
     Replacement,
-    /// The pool's own work, which gives back more than it takes.
+    /// The pool's own work, which frees more than it takes.
     Housekeeping,
-    /// Copies of what maps share, for a caller that gives contents up: down to the last slab.
+    /// Copies of shared nodes, for a caller that removes contents: down to the last slab.
     Removal,
     /// Slots that the caller has claimed: see `claims`.
     Claimed,
 }
 
 impl Purpose {
-    /// Slabs that this purpose leaves to others, of those that new data leaves.
+    /// Number of slabs of the reserve that this purpose leaves to others.
     pub(crate) fn floor(self, reserve: usize) -> usize {
         match self {
             Self::NewData => reserve,

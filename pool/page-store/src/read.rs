@@ -1,4 +1,4 @@
-//! Looking at map entries, and at the pages that they name.
+//! Reads of map entries, and of their pages.
 
 use codec::{Block, DecodeError};
 use sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::page_ref::{NodeRef, OwnedPageRef, PageRef, PageRefKind, Parent};
 use crate::store::PageStore;
 
 impl PageStore {
-    /// Entry `index` of a leaf. The pin keeps what it names from being reused.
+    /// Returns entry `index` of a leaf. The pin prevents reuse of the page that it refers to.
     #[inline]
     pub fn entry(&self, _pinned: &Pinned<'_>, leaf: NodeRef, index: usize) -> PageRef {
         let word = self.core.memory.region.word(self.core.memory.entry_offset(leaf, index));
@@ -20,7 +20,7 @@ impl PageStore {
         PageRef(word.load(Ordering::Acquire))
     }
 
-    /// The node that a parent names. Words that name no node of this pool are no child.
+    /// Returns the child of a parent. Words that refer to no node of this pool are ignored.
     #[inline]
     pub fn child(&self, _pinned: &Pinned<'_>, parent: Parent) -> Option<NodeRef> {
         let word = self.core.memory.region.word(self.core.memory.parent_offset(parent));
@@ -29,19 +29,19 @@ impl PageStore {
         self.core.memory.layout.has(node.0).then_some(node)
     }
 
-    /// Returns whether a parent names something that is no node of this pool.
+    /// Returns whether a parent's word is not zero and refers to no node of this pool.
     pub fn has_damaged_child(&self, pinned: &Pinned<'_>, parent: Parent) -> bool {
         let word = self.core.memory.region.word(self.core.memory.parent_offset(parent));
         word.load(Ordering::Acquire) != 0 && self.child(pinned, parent).is_none()
     }
 
-    /// Brings an entry near that will be looked at soon.
+    /// Prefetches an entry that will be read soon.
     #[inline]
     pub fn prefetch_entry(&self, leaf: NodeRef, index: usize) {
         self.core.memory.region.prefetch(self.core.memory.entry_offset(leaf, index));
     }
 
-    /// Brings the first lines of a page near that will be read soon.
+    /// Prefetches the first lines of a page that will be read soon.
     #[inline]
     pub fn prefetch_page(&self, page: PageRef) {
         if let Some(at) = self.core.memory.slot_of(page) {
@@ -52,8 +52,8 @@ impl PageStore {
         }
     }
 
-    /// Contents that a reference names, where they are stored. The reference was read under this
-    /// pin.
+    /// Returns the contents of a reference, where they are stored. The reference was read under
+    /// this pin.
     #[inline]
     pub fn page<'seen>(
         &'seen self,
@@ -63,7 +63,7 @@ impl PageStore {
         self.kept_page(pinned, page)
     }
 
-    /// The bytes of a page that the caller holds a reference to.
+    /// Returns the bytes of a page to which the caller owns a reference.
     pub fn held_page<'seen>(
         &'seen self,
         page: &'seen OwnedPageRef,
@@ -85,7 +85,7 @@ impl PageStore {
         }
     }
 
-    /// Copies the contents that a reference names, which was read under this pin.
+    /// Copies the contents of a reference that was read under this pin.
     #[inline]
     pub fn read_page(
         &self,
@@ -102,54 +102,54 @@ impl PageStore {
         Ok(())
     }
 
-    /// Takes a reference to the page that an entry names, read under this pin. `None` when it names
-    /// none that is there, or when the page has as many references as can be counted.
+    /// Takes a reference to the page of an entry that was read under this pin. Returns `None` if
+    /// the page does not exist, or its count is at the maximum.
     pub fn hold(&self, _pinned: &Pinned<'_>, page: PageRef) -> Option<OwnedPageRef> {
         let at = self.core.memory.slot_of(page)?;
         self.core.memory.try_share(at, |_| true).map(|_| OwnedPageRef(page.name()))
     }
 
-    /// The same to find out whether the page is damaged: also for a page that is shared as often as
-    /// it may be.
+    /// Takes a reference to a page that may be damaged, to verify it. Succeeds also for a page
+    /// whose count is at the maximum.
     pub fn hold_to_mend(&self, _pinned: &Pinned<'_>, page: PageRef) -> Option<OwnedPageRef> {
         let at = self.core.memory.slot_of(page)?;
         let word = self.core.memory.slot_word_to_store(at);
         counted::try_hold(word).map(|_| OwnedPageRef(page.name()))
     }
 
-    /// Returns whether [`PageStore::note_journaled`] was called for the page that is in this slot
-    /// now.
+    /// Returns whether [`PageStore::note_journaled`] was called for the page that is now in this
+    /// slot.
     pub fn is_journaled(&self, page: &OwnedPageRef) -> bool {
         page.0.slot().is_some_and(|at| self.core.memory.description(at).is_journaled())
     }
 
-    /// The journal has the page. Forgotten when the page goes, or moves to another slot.
+    /// Records that the journal has the page. Lost when the page is freed or moved to another slot.
     pub fn note_journaled(&self, page: &OwnedPageRef) {
         if let Some(at) = page.0.slot() {
             self.core.memory.redescribe(at, Description::as_journaled);
         }
     }
 
-    /// Returns whether the page is stored as it is, for this reference alone, and no other will
-    /// share it.
+    /// Returns whether the page is uncompressed, has only this reference, and cannot be shared by
+    /// others.
     pub fn is_unshared_raw(&self, page: PageRef) -> bool {
         self.raw_references(page) == Some(1)
             && !page.is_untried()
             && page.slot().is_some_and(|at| self.core.memory.description(at).hint().is_none())
     }
 
-    /// Returns whether the page is stored as it is, and only this reference names it now.
+    /// Returns whether the page is uncompressed and has only this reference now.
     pub fn is_raw_of_one(&self, page: PageRef) -> bool {
         self.raw_references(page).is_some_and(|count| count <= 1)
     }
 
-    /// Returns whether more than one entry names the page.
+    /// Returns whether the page has more than one reference.
     pub fn is_shared(&self, page: PageRef) -> bool {
         let slot = self.core.memory.slot_of(page);
         slot.is_some_and(|at| self.core.memory.reference_count(at) > 1)
     }
 
-    /// References to a page that is stored as it is.
+    /// Returns the number of references to an uncompressed page.
     fn raw_references(&self, page: PageRef) -> Option<u64> {
         let at = self.core.memory.slot_of(page).filter(|at| at.class == Class::RAW)?;
         (page.length_bytes() == 0).then(|| self.core.memory.reference_count(at))

@@ -1,5 +1,5 @@
-//! The work after opening a pool: the leak check's visits, giving back what leaked, and filling
-//! the dedup index.
+//! Work after the opening of a pool: visits of the leak check, freeing of leaks, and filling of the
+//! dedup index.
 
 use sync::atomic::Ordering;
 use sync::{Pinned, counted};
@@ -11,32 +11,31 @@ use crate::page_ref::{NodeRef, PageRef};
 use crate::store::PageStore;
 
 impl PageStore {
-    /// Visits an inner node and the nodes that it names. Returns how many of its words name
-    /// something else, or what was not there.
+    /// Visits an inner node and its children. Returns the number of words that are no node
+    /// references, or refer to missing nodes.
     pub fn visit_inner(&self, counts: &mut LeakCounts, _pinned: &Pinned<'_>, node: NodeRef) -> u64 {
         let words = self.core.memory.entries_of(node).filter(|word| word.0 != 0);
         counts.visit(node, words.map(|word| NodeRef::from_word(word.0).map(|child| child.0)))
     }
 
-    /// Visits a leaf and the pages that it names. Returns how many of its words name what was not
-    /// there.
+    /// Visits a leaf and its pages. Returns the number of words that refer to missing pages.
     pub fn visit_leaf(&self, counts: &mut LeakCounts, _pinned: &Pinned<'_>, leaf: NodeRef) -> u64 {
         counts.visit(leaf, self.core.memory.entries_of(leaf).filter_map(PageRef::slot).map(Some))
     }
 
-    /// Gives back what has leaked in the next `slab_count` slabs. Every map was visited. Returns
-    /// whether there are more.
+    /// Frees the leaks in the next `slab_count` slabs, after every map was visited. Returns whether
+    /// there are more.
     pub fn release_leaks(&self, counts: &mut LeakCounts, slab_count: usize) -> bool {
         let lane = self.lane();
         counts.take_leaks(slab_count, |Leak { at, references, is_visited }| match is_visited {
             true => self.core.release_many(at, references, lane.index()),
-            // What a node names that was not visited is leaked too, and counted as such.
+            // References in a node that was not visited are leaked too, and counted individually.
             false => self.core.release_alone(at, references, lane.index()),
         })
     }
 
-    /// Fills the dedup index from the words of slabs `first..first + count`. Returns whether there
-    /// are more.
+    /// Adds the pages of slabs `first..first + count` to the dedup index. Returns whether there are
+    /// more.
     pub fn index_slabs(&self, pinned: &Pinned<'_>, first: u32, count: u32) -> bool {
         let memory = &self.core.memory;
         let end = memory.layout.slab_count().min(first.saturating_add(count));
@@ -55,8 +54,8 @@ impl PageStore {
         end < memory.layout.slab_count()
     }
 
-    /// Drops a dedup index that has become far too large for the pages there are. Returns whether
-    /// it did: the index is then to be filled again.
+    /// Drops a dedup index that is far too large for the number of pages. Returns whether it was
+    /// dropped and must be filled again.
     pub fn shrink_index(&self) -> bool {
         let (index, memory) = (&self.core.index, &self.core.memory);
         let classes = Class::all().filter(|class| class.has_pages());

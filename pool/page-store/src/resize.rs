@@ -1,13 +1,13 @@
-//! Giving a pool more memory, and taking some away.
+//! Growing and shrinking of a pool.
 //!
 //! ```text
 //!  grow      take memory ─▶ commit the size ─▶ admit the new slabs
-//!  shrink    begin: no lane opens a slab past the new end ─▶ the engine moves away what they hold
-//!            ─▶ end: commit the size ─▶ no reader names a slab past the end ─▶ give memory back
+//!  shrink    begin: no lane opens a slab past the new end ─▶ the engine moves their contents away
+//!            ─▶ end: commit the size ─▶ no reader uses a slab past the end ─▶ free the memory
 //! ```
 //!
-//! The size in the superblock commits either. A kill before it leaves the old size, a kill after it
-//! the new one; memory beside what the size needs is given back when the pool is opened.
+//! The size in the superblock commits the resize. A kill before it leaves the old size, a kill
+//! after it the new one. Memory that the size does not need is freed when the pool is opened.
 
 use region::SIZE_UNIT_BYTES;
 use sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::slabs::reserve_of;
 use crate::store::PageStore;
 use crate::taking::give_back_holes;
 
-/// Slabs on their way out of the pool. Must go to [`PageStore::end_shrinking`] or
+/// Slabs that are about to leave the pool. Must be passed to [`PageStore::end_shrinking`] or
 /// [`PageStore::cancel_shrinking`].
 #[derive(Debug)]
 #[must_use = "slabs that are leaving are of no use"]
@@ -30,15 +30,15 @@ pub struct Leaving {
 }
 
 impl Leaving {
-    /// Returns whether the dedup index had to be dropped: it is then to be filled again.
+    /// Returns whether the dedup index was dropped and must be filled again.
     pub fn dropped_index(&self) -> bool {
         self.dropped_index
     }
 }
 
 impl PageStore {
-    /// Makes a piece of the memory that the pool has ready from `offset` on, so that requests meet
-    /// no page faults. Returns where the next piece begins, if there is one.
+    /// Populates a piece of the pool's memory from `offset` on, so that requests cause no page
+    /// faults. Returns the offset of the next piece, if there is one.
     pub fn populate(&self, offset: u64) -> std::io::Result<Option<u64>> {
         let layout = &self.core.memory.layout;
         let mut ranges = layout.memory_of(layout.slab_count()).into_iter();
@@ -47,7 +47,7 @@ impl PageStore {
         Ok(next.or_else(|| ranges.next().map(|range| range.start)))
     }
 
-    /// Gives the pool more memory, at once, after all that it was to have before. One resize at a
+    /// Grows the pool at once, after taking the rest of its current memory. Only one resize at a
     /// time.
     pub fn grow(&self, size_bytes: u64) -> Result<(), ResizeError> {
         let memory = &self.core.memory;
@@ -68,8 +68,7 @@ impl PageStore {
         Ok(())
     }
 
-    /// Commits the memory that the pool is to have, for `pool_slabs` slabs, of which `slab_count`
-    /// have theirs.
+    /// Commits the size of the pool: `pool_slabs` slabs, of which `slab_count` have memory.
     fn commit_size(&self, size_bytes: u64, pool_slabs: u32, slab_count: u32) {
         let memory = &self.core.memory;
         memory.change_superblock(|superblock| {
@@ -81,28 +80,29 @@ impl PageStore {
         memory.layout.set_slab_count(slab_count);
     }
 
-    /// Begins to take memory away: from now on slabs past the new end are victims, and what they
-    /// hold must be relocated. Refused when that does not fit before it. One resize at a time;
-    /// not to be called while pinned or with a lane.
+    /// Begins to shrink the pool: from now on slabs past the new end are victims, whose contents
+    /// must be relocated. Fails if they do not fit before it. Only one resize at a time. The caller
+    /// must hold neither a pin nor a lane.
     pub fn begin_shrinking(&self, size_bytes: u64) -> Result<Leaving, ResizeError> {
         let memory = &self.core.memory;
         let slab_count = self.slabs_for(size_bytes)?;
         self.check_fits(slab_count, size_bytes)?;
         memory.while_none_taken(|| memory.book.begin_leaving(slab_count));
-        // From here on none is added past the end.
+        // From here on no table slab is added past the end.
         if let Some(end) = memory.tables.end().filter(|&end| end > slab_count) {
             memory.while_none_taken(|| memory.stay(memory.layout.pool_slabs()));
             let needed_bytes = memory.layout.memory_bytes_of(end);
             return Err(ResizeError::new(ResizeErrorKind::Tables { needed_bytes }, size_bytes));
         }
         memory.book.leave(memory.layout.slab_count());
-        // A thread that took a slab before is done with it when its lane, or the index, is ours.
+        // A thread that took a slab before has finished with it when this thread holds its lane, or
+        // the index.
         self.reclaim();
         let dropped_index = self.core.index.clear_from(memory, slab_count);
         Ok(Leaving { slab_count, size_bytes, dropped_index })
     }
 
-    /// Bytes past the new end that are still in use.
+    /// Number of bytes past the new end that are still in use.
     pub fn leaving_bytes(&self, leaving: &Leaving) -> u64 {
         let memory = &self.core.memory;
         let all = u64::from(memory.layout.slab_count().saturating_sub(leaving.slab_count));
@@ -110,8 +110,8 @@ impl PageStore {
         (all - left) * SLAB_BYTES
     }
 
-    /// Takes the memory away, if nothing past the end is in use any more. Not to be called while
-    /// pinned or with a lane.
+    /// Shrinks the pool, if nothing past the end is in use any more. The caller must hold neither a
+    /// pin nor a lane.
     pub fn end_shrinking(&self, leaving: Leaving) -> Result<(), ResizeError> {
         if self.leaving_bytes(&leaving) > 0 {
             let in_use_bytes = self.core.memory.layout.memory_bytes_of(self.slabs_needed());
@@ -126,13 +126,13 @@ impl PageStore {
             self.commit_size(leaving.size_bytes, leaving.slab_count, slab_count);
             memory.book.end_leaving();
         });
-        // A thread that still has the name of a slab past the end has learnt it under a pin.
+        // A thread that still has a reference to a slab past the end got it under a pin.
         self.wait_for_readers();
         give_back_holes(&memory.region, &memory.layout, leaving.slab_count)
             .map_err(|source| ResizeError::memory(source, leaving.size_bytes))
     }
 
-    /// Lets the slabs past the end take part again.
+    /// Returns the slabs past the end to use.
     pub fn cancel_shrinking(&self, _leaving: Leaving) {
         let memory = &self.core.memory;
         memory.while_none_taken(|| {
@@ -140,7 +140,7 @@ impl PageStore {
         });
     }
 
-    /// Returns whether a node lies in a slab that is being emptied.
+    /// Returns whether a node is in a slab that is being emptied.
     pub fn is_node_in_victim(&self, node: NodeRef) -> bool {
         let (memory, at) = (&self.core.memory, node.0);
         memory.layout.has(at) && memory.book.is_victim(at.slab, at.class)
@@ -175,7 +175,7 @@ impl PageStore {
         Err(ResizeError::new(ResizeErrorKind::InUse { in_use_bytes }, asked_bytes))
     }
 
-    /// Slabs that hold what is stored now, packed as tightly as can be, without the index.
+    /// Minimum number of slabs for the current contents without the index.
     fn slabs_needed(&self) -> u32 {
         let of_class = |class: Class| {
             let live = self.core.memory.live[class.index()].sum();

@@ -1,4 +1,4 @@
-//! References on their way out: unpublished, waiting for the readers that may still follow them.
+//! Retired references: unpublished, and waiting for readers that may still use them.
 
 use std::collections::VecDeque;
 
@@ -6,30 +6,30 @@ use sync::{Epoch, Grace};
 
 use crate::layout::Slot;
 
-/// References that a lane keeps at most before it must wait for a grace period.
+/// Maximum number of references that a lane keeps before it must wait for a grace period.
 pub(crate) const RETIRED_MAX: usize = 16 << 10;
 
-/// References retired since the last stamp that make another one worth its fence.
+/// Number of references retired since the last stamp that justifies the fence of another one.
 const STAMP_FROM: usize = 64;
 
-/// Stamped references that make it worth to advance the epoch, which interrupts other threads.
+/// Number of stamped references that justifies an epoch advance, which interrupts other threads.
 const ADVANCE_FROM: usize = 512;
 
-/// References given back in a turn, at least and for each one that the last turn retired.
+/// Minimum number of references released in a turn, and number for each one retired in the last.
 const RELEASED_MIN: usize = 4;
 const RELEASED_FOR_EACH: usize = 2;
 
-/// The retired references of one lane, oldest first.
+/// Retired references of one lane, oldest first.
 #[derive(Debug)]
 pub(crate) struct Retired {
     slots: VecDeque<Slot>,
-    /// How many of `slots`, from the front, wait for which epoch.
+    /// Epochs, and the number of `slots` that wait for each, from the front.
     batches: VecDeque<(Epoch, usize)>,
-    /// After all batches: unpublished since the last one was stamped.
+    /// Number of references after all batches, unpublished since the last stamp.
     fresh: usize,
-    /// The last epoch that is known to have passed.
+    /// The last epoch known to have passed.
     passed: Option<Epoch>,
-    /// Retired since the last turn began.
+    /// Number of references retired since the last turn began.
     pushed_in_turn: usize,
 }
 
@@ -44,7 +44,7 @@ impl Retired {
         }
     }
 
-    /// The caller has unpublished this reference.
+    /// Adds a reference that the caller has unpublished.
     #[inline]
     pub(crate) fn push(&mut self, slot: Slot) {
         self.slots.push_back(slot);
@@ -56,8 +56,8 @@ impl Retired {
         self.slots.len()
     }
 
-    /// Begins a turn: looks for passed epochs when that is worth it. Returns how many references
-    /// the turn should give back.
+    /// Begins a turn: checks for passed epochs when that is worthwhile. Returns the number of
+    /// references that the turn should release.
     #[inline]
     pub(crate) fn begin_turn(&mut self, grace: &Grace) -> usize {
         let pushed = std::mem::take(&mut self.pushed_in_turn);
@@ -70,7 +70,7 @@ impl Retired {
         RELEASED_MIN.max(pushed * RELEASED_FOR_EACH)
     }
 
-    /// Everything pushed so far waits for the epoch that is now.
+    /// Stamps all references added so far with the current epoch.
     pub(crate) fn stamp(&mut self, grace: &Grace) {
         if self.fresh == 0 {
             return;
@@ -83,17 +83,17 @@ impl Retired {
         self.fresh = 0;
     }
 
-    /// Lets an epoch pass, if no reader holds it up.
+    /// Advances the epoch, if no reader prevents it.
     pub(crate) fn advance(&mut self, grace: &Grace) {
         self.passed = Some(grace.advance());
     }
 
-    /// The reference that comes `distance` after the next one.
+    /// Returns the reference at `distance` after the next one.
     pub(crate) fn ahead(&self, distance: usize) -> Option<Slot> {
         self.slots.get(distance).copied()
     }
 
-    /// The next reference that no reader can follow any more.
+    /// Takes the next reference that no reader can use any more.
     pub(crate) fn pop_passed(&mut self) -> Option<Slot> {
         if !self.has_passed() {
             return None;
@@ -105,7 +105,7 @@ impl Retired {
         }
         let slot = self.slots.pop_front();
         if self.slots.is_empty() {
-            // The next one goes to the front again: what lies past it stays untouched memory.
+            // The next one is stored at the front again, so that memory past it stays untouched.
             self.slots.clear();
             self.batches.clear();
         }

@@ -1,9 +1,9 @@
-//! Table slabs: root words beside those in front of the slab table.
+//! Table slabs: root words in addition to those in front of the slab table.
 //!
-//! A slab becomes one for good. It is zeroed and gets its second name; then the one word of the
-//! slab table makes it count, so that a kill leaves it or not. The first one raises the version of
-//! the pool before that. The superblock says how many there are, after they are: one that is not
-//! found in a damaged pool is missed.
+//! A slab becomes a table slab permanently. It is zeroed and gets its second name. Then one word of
+//! the slab table makes it valid, so that a kill leaves it completely or not at all. The first one
+//! raises the version of the pool before that. The superblock records their number afterwards, so
+//! that a missing one is detected in a damaged pool.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::layout::{ROOT_WORD_COUNT, TABLE_SLAB_WORDS, TABLE_SLABS_MAX};
 use crate::store::PageStore;
 
 impl PageStore {
-    /// The root words there are: those in front, and those of each table slab.
+    /// Returns the ranges of root words: those in front, and those of each table slab.
     pub fn root_ranges(&self) -> Vec<Range<usize>> {
         let slabs = self.core.memory.tables.lock();
         std::iter::once(0..ROOT_WORD_COUNT)
@@ -20,17 +20,17 @@ impl PageStore {
             .collect()
     }
 
-    /// Table slabs that the pool had and that were not found.
+    /// Number of table slabs that the pool had and that were not found.
     pub fn missing_tables(&self) -> u32 {
         let memory = &self.core.memory;
         memory.superblock().table_slabs.saturating_sub(memory.tables.count())
     }
 
-    /// Adds a table slab: root words of zeros. A kill leaves all of it or nothing. Not to be called
-    /// while pinned or with a lane.
+    /// Adds a table slab with zeroed root words. A kill leaves it completely or not at all. The
+    /// caller must hold neither a pin nor a lane.
     pub fn add_table(&self) -> Result<Range<usize>, AddTableError> {
         let memory = &self.core.memory;
-        // Held to the end: a shrink that begins sees it, or has taken the slabs past its end.
+        // Locked to the end: a shrink that begins sees it, or has taken the slabs past its end.
         let mut slabs = memory.tables.lock();
         if slabs.len() >= TABLE_SLABS_MAX {
             return Err(AddTableError::TooMany);

@@ -1,8 +1,8 @@
-//! Nodes that several maps share, and copies of them for one that is to change.
+//! Shared nodes of several maps, and copies of them before a change.
 //!
-//! A node counts the parents that name it, as a page counts its entries. A thread that changes a
-//! map that shares a node makes a copy first: the copy's references are raised before the copy is
-//! published, and the one to the old node is lowered after a grace period, as with pages.
+//! A node counts the parents that refer to it, like a page counts its entries. A thread that
+//! changes a map with a shared node makes a copy first. The copy's references are raised before the
+//! copy is published, and the one to the old node is lowered after a grace period, as with pages.
 
 use codec::BLOCK_BYTES;
 use sync::atomic::Ordering;
@@ -16,24 +16,24 @@ use crate::page_ref::{NodeRef, PageRef, Parent};
 use crate::purpose::Purpose;
 use crate::store::PageStore;
 
-/// How many entries ahead the word of a slot is asked for.
+/// Number of entries ahead for which the word of a slot is prefetched.
 const AHEAD: usize = 16;
 
 impl PageStore {
-    /// Number of parents that name a node, read under this pin.
+    /// Number of parents that refer to a node, read under this pin.
     #[inline]
     pub fn parent_count(&self, _pinned: &Pinned<'_>, node: NodeRef) -> u64 {
         // PAIRS-WITH: drop_many, "earlier holders are done with the contents".
         counted::count_of(self.core.memory.slot_word(node.0, Ordering::Acquire))
     }
 
-    /// Adds a reference to a node for another parent. Fails when it has as many as can be counted.
+    /// Adds a reference to a node for another parent. Fails if its count is at the maximum.
     pub fn share_node(&self, _pinned: &Pinned<'_>, node: NodeRef) -> Result<(), NoSpace> {
         self.core.memory.try_share(node.0, |_| true).map(drop).ok_or(NoSpace)
     }
 
-    /// Makes a root word name a tree to which the caller owns a reference, or nothing. What it
-    /// named before is the caller's.
+    /// Sets a root word to a tree to which the caller owns a reference, or to nothing. The caller
+    /// takes over the reference of the old value.
     pub fn set_root(&self, root_word: usize, tree: Option<NodeRef>) {
         // PAIRS-WITH: PageStore::child, "the node that the parent names".
         self.set_root_word(root_word, tree.map_or(0, NodeRef::to_word));
@@ -41,10 +41,9 @@ impl PageStore {
 }
 
 impl Lane<'_> {
-    /// Makes a copy of a node the child of `parent` in its place, and retires the parent's
-    /// reference to it. Fails without a trace when there is no memory. The caller keeps other
-    /// writers of the parent's word away; the node itself changes at most in ways that keep its
-    /// meaning.
+    /// Replaces the child of `parent` by a copy, and retires the parent's reference to the old
+    /// node. Without memory it fails without any change. The caller excludes other writers of the
+    /// parent word. The node may only change in ways that keep its meaning.
     pub fn copy_node(
         &mut self,
         pinned: &Pinned<'_>,
@@ -77,9 +76,9 @@ impl Lane<'_> {
         Ok(copy)
     }
 
-    /// Makes a node of the same meaning the child of `parent` in place of another, whose reference
-    /// it retires. The caller owns the reference that the parent gets, and keeps other writers of
-    /// the parent's word away.
+    /// Replaces the child of `parent` by a node of the same meaning, and retires the reference to
+    /// the old one. The caller passes a reference for the parent, and excludes other writers of the
+    /// parent word.
     pub fn replace_child(&mut self, parent: Parent, old: NodeRef, new: NodeRef) {
         let memory = &self.core.memory;
         let word = memory.region.word_to_store(memory.parent_offset(parent));
@@ -88,8 +87,8 @@ impl Lane<'_> {
         self.retire(old.0);
     }
 
-    /// A reference of its own to what an entry names. Contents whose page has as many references as
-    /// can be counted are stored again. What a damaged entry names is not there: it stays as it is.
+    /// Returns a new reference to the page of an entry. Contents whose page has its maximum count
+    /// are stored again. A damaged entry that refers to a missing page is returned unchanged.
     fn share_or_copy(
         &mut self,
         pinned: &Pinned<'_>,

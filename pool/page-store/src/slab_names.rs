@@ -1,9 +1,9 @@
-//! Use of each slab: the slab table says it, and something else that must agree.
+//! Use of each slab, recorded in the slab table and in a second place that must agree.
 //!
-//! One flipped bit in the table must not free what is live. Slabs of large slots have their words
-//! before the slabs, where nothing else counts references. For all others the first of those
-//! words is a second name: with a count of zero, so that it is a free slot to a reader that takes
-//! it for one. It is written before the table's word, and stays when the slab is free.
+//! One flipped bit in the table must not free live slots. Slabs of large slots have their words
+//! before the slabs, in a place that counts no other references. For all other slabs the first of
+//! those words is a second name, with a count of zero, so that a reader that takes it for a slot
+//! finds it free. It is written before the table's word, and stays when the slab is free.
 
 use sync::atomic::Ordering;
 use sync::counted;
@@ -12,28 +12,28 @@ use crate::fingerprint::Description;
 use crate::layout::{Class, SLAB_BYTES, Slot, TABLE_SLAB_NAME};
 use crate::memory::Memory;
 
-/// The high 40 bits of a second name; below it the class plus 1, in 8 bits, and the count.
+/// High 40 bits of a second name. Below are the class plus 1, in 8 bits, and the count.
 const SECOND_NAME: u64 = 0x4D_454D_534C;
 const SECOND_NAME_SHIFT: u32 = 24;
 const CLASS_SHIFT: u32 = 16;
 
-/// That of a table slab, which is of no class.
+/// Second name of a table slab, which has no class.
 const TABLE_SECOND_NAME: u64 = SECOND_NAME << SECOND_NAME_SHIFT | TABLE_SLAB_NAME << CLASS_SHIFT;
 
-/// Use of a slab, found when the pool is opened.
+/// Use of a slab, determined when the pool is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// It holds nothing that is live.
+    /// The slab has no live slots.
     Free,
     Used(Class),
-    /// It holds root words.
+    /// The slab contains root words.
     Table,
-    /// The table's word is no name, and nothing says what it was: it is left alone.
+    /// The table's word is invalid, and the use cannot be determined: the slab is not used.
     Unknown,
 }
 
 impl Memory {
-    /// Makes the slab table say what a formatted slab is for.
+    /// Records the use of a formatted slab in the slab table.
     pub(crate) fn name_slab(&self, slab: u32, class: Class) {
         let second = self.slot_word_to_store(first_slot(slab));
         if !class.is_large() {
@@ -45,7 +45,8 @@ impl Memory {
         word.store(u64::from(class.id()) + 1, Ordering::Release);
     }
 
-    /// Makes the slab table say that a slab of zeros holds root words, which count from then on.
+    /// Records in the slab table that a zeroed slab contains root words, which are valid from then
+    /// on.
     pub(crate) fn name_table_slab(&self, slab: u32) {
         let second = self.slot_word_to_store(first_slot(slab));
         second.store(TABLE_SECOND_NAME, Ordering::Relaxed);
@@ -54,8 +55,8 @@ impl Memory {
     }
 }
 
-/// Finds out what a slab is used for, and mends the word of the table that says otherwise. No
-/// other thread uses the pool.
+/// Determines the use of a slab, and repairs a wrong word of the table. No other thread uses the
+/// pool.
 pub(crate) fn find(memory: &Memory, slab: u32) -> Found {
     let word = memory.region.word(memory.layout.table_word(slab)).load(Ordering::Relaxed);
     if is_table(memory, slab, word) {
@@ -73,21 +74,21 @@ pub(crate) fn find(memory: &Memory, slab: u32) -> Found {
         (None, None) => named,
     };
     let Some(class) = found.filter(|class| class.has_slots()) else { return Found::Free };
-    // Also where earlier releases gave no second name.
+    // Also for slabs to which earlier releases gave no second name.
     if named != Some(class) || second.is_none() && !class.is_large() {
         memory.name_slab(slab, class);
     }
     Found::Used(class)
 }
 
-/// Returns whether a slab holds root words. What is damaged in one place is mended.
+/// Returns whether a slab contains root words. Damage in one place is repaired.
 fn is_table(memory: &Memory, slab: u32, word: u64) -> bool {
     let second = memory.slot_word(first_slot(slab), Ordering::Relaxed);
     let has_large = || large_class(memory, slab).is_some();
     let is_table = match word {
         TABLE_SLAB_NAME => (second ^ TABLE_SECOND_NAME).count_ones() <= 1 || !has_large(),
         _ if second != TABLE_SECOND_NAME || has_large() => false,
-        // After a kill before it was named: nothing is lost with zeros.
+        // The state after a kill before it was named: zeros lose nothing.
         0 => has_root_words(memory, slab),
         _ => true,
     };
@@ -102,7 +103,8 @@ fn has_root_words(memory: &Memory, slab: u32) -> bool {
     words.into_iter().any(|at| memory.region.word(at).load(Ordering::Relaxed) != 0)
 }
 
-/// The class of a slab of large slots that has something live: pages are described, nodes are not.
+/// Returns the class of a slab of large slots with live slots: pages have descriptions, nodes do
+/// not.
 fn large_class(memory: &Memory, slab: u32) -> Option<Class> {
     let words = (0..Class::RAW.shape().slot_count)
         .map(|slot| memory.slot_word(Slot { slab, slot, class: Class::RAW }, Ordering::Relaxed));
@@ -112,7 +114,7 @@ fn large_class(memory: &Memory, slab: u32) -> Option<Class> {
     Some(if is_page { Class::RAW } else { Class::NODE })
 }
 
-/// Whether a slab has live slots of a class of packed ones, and all that are live are in order.
+/// Returns whether a slab has live slots of a packed class, all of which are valid.
 fn is_in_use(memory: &Memory, slab: u32, class: Class) -> bool {
     if !class.has_slots() {
         return false;
@@ -138,13 +140,13 @@ fn second_name_of(class: Class) -> u64 {
     SECOND_NAME << SECOND_NAME_SHIFT | (u64::from(class.id()) + 1) << CLASS_SHIFT
 }
 
-/// Returns whether a word is a second name, also that of a slab that a kill kept from being a table
-/// slab: what is stored in it later is no root word.
+/// Returns whether a word is a second name, including that of a slab that a kill prevented from
+/// becoming a table slab, whose later contents are no root words.
 fn is_second_name(word: u64) -> bool {
     word == TABLE_SECOND_NAME || class_of(word).is_some()
 }
 
-/// The class that a second name says, if the word is one.
+/// Returns the class in a second name, if the word is one.
 fn class_of(word: u64) -> Option<Class> {
     let id = (word >> CLASS_SHIFT & 0xFF).checked_sub(1)?;
     Class::from_id(id).filter(|class| word == second_name_of(*class))

@@ -1,24 +1,24 @@
-//! State of one slab: private words of the process, and the uses that they stand for.
+//! State of one slab in private words of the process.
 
 use sync::atomic::{AtomicU32, Ordering};
 
 use crate::layout::Class;
 
-/// Activity of a slab. Every change from or to a use of a class is made with the list of that class
-/// locked, so what is seen under the lock holds until it is let go.
+/// Use of a slab. Every change from or to a use of a class is made with the list of that class
+/// locked, so the state seen under the lock is stable until it is unlocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Free, or taken and not formatted yet.
     Unused,
-    /// Full enough that no lane allocates from it.
+    /// Too full for lanes to allocate from it.
     Resting(Class),
-    /// It stands in its class's list of slabs with free slots.
+    /// Listed in its class's list of slabs with free slots.
     Listed(Class),
     /// A lane allocates from it.
     Open(Class),
     /// Its pages are being moved away.
     Victim(Class),
-    /// It has no live slot and waits for its grace period.
+    /// Without live slots, waiting for its grace period.
     Emptied,
 }
 
@@ -36,17 +36,17 @@ impl Use {
     }
 }
 
-/// Words about one slab, zero at first. Those of slabs that were never in use take no memory.
+/// Words of one slab, initially zero. Those of slabs that were never in use take no memory.
 pub(crate) type StateWords = [AtomicU32; 3];
 
 /// State of one slab.
 #[derive(Clone, Copy)]
 pub(crate) struct SlabState<'book> {
-    /// A signed number: a debit may run ahead of a credit.
+    /// Number of free slots, signed, because a debit may precede a credit.
     pub(crate) free: &'book AtomicU32,
     /// A [`Use`].
     pub(crate) usage: &'book AtomicU32,
-    /// Where it stands in its class's list. Guarded by the list's lock.
+    /// Position in its class's list. Guarded by the list's lock.
     pub(crate) position: &'book AtomicU32,
 }
 
@@ -60,7 +60,7 @@ impl SlabState<'_> {
         self.usage.store(usage.to_word(), Ordering::SeqCst);
     }
 
-    /// The class in its use; without one, any.
+    /// Returns the class in its use, if there is one.
     pub(crate) fn class(&self) -> Option<Class> {
         Class::from_id(u64::from(self.usage.load(Ordering::SeqCst) >> 8))
     }
@@ -70,7 +70,7 @@ impl SlabState<'_> {
     }
 }
 
-/// A count of free slots as its word holds it.
+/// Converts the word of a count of free slots to a signed number.
 pub(crate) fn as_signed(free: u32) -> i32 {
     i32::from_ne_bytes(free.to_ne_bytes())
 }

@@ -1,7 +1,7 @@
-//! Lists of slabs that are free, and of those with free slots.
+//! Lists of free slabs, and of slabs with free slots.
 //!
-//! All of this is private to the process and derived: the region says what each slab is used for
-//! (slab table) and which slots are live (their words), and `SlabBook` follows.
+//! All of this state is private to the process and derived: the region records the use of each slab
+//! (slab table) and the live slots (their words), and `SlabBook` follows.
 //!
 //! ```text
 //!            take_free                close, full
@@ -12,12 +12,12 @@
 //!             last slot freed (also of a resting or a victim slab)
 //! ```
 //!
-//! A slab is `unused` from when it has memory (`taking`). Slabs from `end` on leave the pool:
-//! no lane opens them any more, what they hold is moved away as from victims, and free ones are
-//! kept apart.
+//! A slab is `unused` once it has memory (`taking`). Slabs from `end` on leave the pool: no lane
+//! opens them any more, their contents are moved away like those of victims, and free ones are kept
+//! separately.
 //!
 //! `free` of a slab counts its free slots that no lane has taken. It is debited before a slot is
-//! used and credited after its word says free, so it never promises a slot that is in use.
+//! used and credited after its word is free, so it never promises a slot that is in use.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -30,42 +30,42 @@ use zerocopy::FromZeros;
 use crate::layout::{CLASS_COUNT, Class};
 use crate::slab_state::{SlabState, StateWords, Use, as_signed};
 
-/// Slabs looked at in one search for free slots that are not listed.
+/// Maximum number of slabs in one search for free slots that are not listed.
 const SEARCHED_SLABS_MAX: u32 = 16 << 10;
 
-/// Slabs that new data leaves at least: one more for each purpose that may go further down.
+/// Minimum number of slabs that new data leaves: one for each purpose that may use more.
 const RESERVE_MIN: usize = 3;
 
-/// The free slabs, and those that wait to be.
+/// Free slabs, and those waiting for their grace period.
 #[derive(Debug, Default)]
 struct FreeSlabs {
-    /// Those with memory, taken from the back.
+    /// Slabs with memory, taken from the back.
     ready: VecDeque<u32>,
     waiting: VecDeque<(Epoch, u32)>,
     /// Free slabs past the end.
     leaving: VecDeque<u32>,
 }
 
-/// The slabs of one class that have free slots.
+/// Locked list of the slabs of one class that have free slots.
 type List<'book> = MutexGuard<'book, Vec<u32>>;
 
-/// The uses of all slabs of a pool.
+/// Uses of all slabs of a pool.
 #[derive(Debug)]
 pub(crate) struct SlabBook {
     slabs: Box<[StateWords]>,
-    /// Slabs from here on leave the pool, or are not part of it.
+    /// First slab that leaves the pool, or is not part of it.
     end: AtomicU32,
     listed: Box<[Mutex<Vec<u32>>]>,
     free: Mutex<FreeSlabs>,
-    /// Slabs of pages as they are, but for victims.
+    /// Number of slabs of uncompressed pages, without victims.
     raw_slabs: AtomicUsize,
-    /// Free slabs, and those on their way to be, without the lock.
+    /// Number of slabs that are free or about to be, readable without the lock.
     free_soon: AtomicUsize,
-    /// Slabs that new data leaves for overwrites.
+    /// Number of slabs that new data leaves for overwrites.
     reserve: AtomicUsize,
-    /// Free slabs have run short: single free slots count.
+    /// Free slabs have run out, so single free slots are used.
     is_scarce: AtomicBool,
-    /// Where the search for free slots that are not listed goes on, and how far it has to go.
+    /// Next slab and remaining length of the search for free slots that are not listed.
     search: Mutex<Search>,
 }
 
@@ -76,8 +76,8 @@ struct Search {
 }
 
 impl SlabBook {
-    /// A book in which every slab is unknown: each below `end` must be told of by
-    /// [`SlabBook::admit_free`] or [`SlabBook::admit_used`] once.
+    /// Creates a book in which every slab is unknown: each below `end` must be registered once by
+    /// [`SlabBook::admit_free`] or [`SlabBook::admit_used`].
     pub(crate) fn new(slab_capacity: u32, end: u32) -> Self {
         let slabs = <[StateWords]>::new_box_zeroed_with_elems(index_of(slab_capacity));
         Self {
@@ -99,7 +99,8 @@ impl SlabBook {
         self.free_soon.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// These slabs have memory now, and are free. Taken after those that were free before.
+    /// Adds slabs that have memory now, and are free. They are taken after those that were free
+    /// before.
     pub(crate) fn admit_taken(&self, slabs: Range<u32>) {
         self.free_soon.fetch_add(slabs.len(), Ordering::Relaxed);
         let mut free = self.lock_free();
@@ -122,8 +123,8 @@ impl SlabBook {
         Some(slab)
     }
 
-    /// Takes a free slab, if more than `floor` are free: the caller formats it and tells of it.
-    /// Slabs are not scarce any more where more than `plenty` are free.
+    /// Takes a free slab, if more than `floor` are free. The caller formats it and registers it.
+    /// Ends the scarcity if more than `plenty` are free.
     pub(crate) fn take_free(
         &self,
         floor: usize,
@@ -140,7 +141,7 @@ impl SlabBook {
         Some(taken)
     }
 
-    /// The same for the free slab of the lowest number, which the caller keeps for good.
+    /// Takes the free slab with the lowest number, which the caller keeps permanently.
     pub(crate) fn take_lowest_free(&self, floor: usize, grace: &Grace) -> Option<u32> {
         let mut free = self.lock_free_above(floor, grace)?;
         let (lowest, _) = free.ready.iter().enumerate().min_by_key(|&(_, &slab)| slab)?;
@@ -149,7 +150,7 @@ impl SlabBook {
         Some(taken)
     }
 
-    /// The free slabs, if more than `floor` have memory.
+    /// Locks the free slabs, if more than `floor` have memory.
     fn lock_free_above(&self, floor: usize, grace: &Grace) -> Option<MutexGuard<'_, FreeSlabs>> {
         let mut free = self.lock_free();
         if free.ready.len() <= floor {
@@ -158,33 +159,34 @@ impl SlabBook {
         (free.ready.len() > floor).then_some(free)
     }
 
-    /// A lane has formatted a slab that it took: all of its slots are free.
+    /// Registers a slab that a lane has taken and formatted: all of its slots are free.
     pub(crate) fn admit_open(&self, slab: u32, class: Class) {
         self.slab(slab).free.store(class.shape().slot_count, Ordering::SeqCst);
         self.slab(slab).set(Use::Open(class));
         self.count_raw(class, 1);
     }
 
-    /// Free slots that the book promises of a slab, for its debit. Read before the slots' words:
-    /// what is freed meanwhile is credited whether or not it was seen.
+    /// Returns the number of free slots recorded for a slab, for its debit. Must be read before the
+    /// slots' words: slots freed meanwhile are credited in any case.
     pub(crate) fn promised(&self, slab: u32) -> u32 {
         self.slab(slab).free().max(0).unsigned_abs()
     }
 
-    /// A lane has taken the `count` free slots that it saw of a slab that it opened. A book that
-    /// had `promised` more was misled by a damaged region, and promises no more of them.
+    /// Subtracts the `count` free slots that a lane found in a slab that it opened. If more were
+    /// `promised`, the region was damaged, and the larger number is subtracted.
     pub(crate) fn debit(&self, slab: u32, count: u32, promised: u32) {
         self.slab(slab).free.fetch_sub(count.max(promised), Ordering::SeqCst);
     }
 
-    /// One slot is free: its word says so. The slab cannot go to another use before this is
-    /// counted. Returns whether it is the caller's to send to the free ones.
+    /// Adds one slot whose word says that it is free. The slab cannot change its use before this is
+    /// counted. Returns whether the caller must add the slab to the free ones.
     #[must_use]
     #[inline(always)]
     pub(crate) fn credit(&self, slab: u32, class: Class) -> bool {
         let state = self.slab(slab);
         let free = as_signed(state.free.fetch_add(1, Ordering::SeqCst).wrapping_add(1));
-        // SeqCst, here and in `close`: either the closer sees the credit or we see it closed.
+        // SeqCst, here and in `close`: either the closer sees the credit or this thread sees it
+        // closed.
         if free == slot_count(class) {
             return !state.is(Use::Open(class)) && self.settle(slab, class);
         }
@@ -194,8 +196,8 @@ impl SlabBook {
         false
     }
 
-    /// A lane is done with a slab that it opened, and gives `unused` of its slots back. Returns
-    /// whether the slab is the caller's to send to the free ones.
+    /// Closes a slab that a lane opened, and returns `unused` slots to it. Returns whether the
+    /// caller must add the slab to the free ones.
     #[must_use]
     pub(crate) fn close(&self, slab: u32, class: Class, unused: u32) -> bool {
         let state = self.slab(slab);
@@ -207,17 +209,17 @@ impl SlabBook {
         self.settle(slab, class)
     }
 
-    /// A slab that the caller has, and whose name the slab table has given up, is free once the
-    /// grace period since then is over.
+    /// Frees a slab of the caller, which the slab table no longer contains, after the grace period
+    /// since then.
     pub(crate) fn free_after(&self, epoch: Epoch, slab: u32) {
         self.slab(slab).set(Use::Emptied);
         self.lock_free().waiting.push_back((epoch, slab));
         self.free_soon.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Lists slabs of `class` that have any free slot and are not listed, because they have too few
-    /// to be worth it in better times. Looks at a bounded number, going on from call to call, until
-    /// it has seen all since free slabs ran short. Returns whether it found any.
+    /// Lists slabs of `class` with any free slot that are not listed, because they normally have
+    /// too few. Visits a bounded number, and continues from call to call until all have been
+    /// visited since free slabs ran out. Returns whether it found any.
     pub(crate) fn list_rest(&self, class: Class) -> bool {
         let Ok(mut search) = self.search.try_lock() else { return false };
         let end = self.end();
@@ -242,8 +244,8 @@ impl SlabBook {
     }
 
     /// Takes sparse slabs of `class` out of the list, emptiest first, as long as the slots that
-    /// stay listed can take their pages in. `count_max` at most, and as many as have `spare_slots`
-    /// free ones together: these are of no use until the slabs are empty.
+    /// stay listed can hold their pages. At most `count_max` slabs, with at most `spare_slots` free
+    /// slots together, which cannot be used until the slabs are empty.
     pub(crate) fn choose_victims(
         &self,
         class: Class,
@@ -251,7 +253,7 @@ impl SlabBook {
         spare_slots: u64,
     ) -> Vec<u32> {
         let slots = slot_count(class);
-        // Sorted outside the lock: writers of the class wait for the list.
+        // Sorted outside the lock, because writers of the class wait for the list.
         let candidates = self.lock_list(class).clone().into_iter();
         let free_of = |slab| (self.slab(slab).free().clamp(0, slots), slab);
         let mut by_free: Vec<(i32, u32)> = candidates.map(free_of).collect();
@@ -260,7 +262,7 @@ impl SlabBook {
         let mut victims = Vec::new();
         let mut spare = i64::try_from(spare_slots).unwrap_or(i64::MAX);
         for (free, slab) in by_free {
-            // Its free slots take nothing in any more, and its live ones need room.
+            // Its free slots are no longer available, and its live ones need room.
             let taken = i64::from(slots);
             let is_enough = victims.len() == count_max || i64::from(free) > spare;
             if is_enough || taken > room || free * 4 < slots {
@@ -278,8 +280,8 @@ impl SlabBook {
         victims
     }
 
-    /// Lets a victim that still holds pages take part again. Returns whether it is the caller's to
-    /// send to the free ones after all; `None` if it was empty before.
+    /// Returns a victim that still holds pages to use. Returns whether the caller must add it to
+    /// the free ones after all, or `None` if it was emptied already.
     #[must_use]
     pub(crate) fn release_victim(&self, slab: u32, class: Class) -> Option<bool> {
         let state = self.slab(slab);
@@ -294,26 +296,26 @@ impl SlabBook {
         Some(self.settle(slab, class))
     }
 
-    /// Free slabs, after collecting those whose grace period has passed.
+    /// Number of free slabs, including those whose grace period has just passed.
     pub(crate) fn free_count(&self, grace: &Grace) -> usize {
         let mut free = self.lock_free();
         self.collect(&mut free, grace);
         free.ready.len()
     }
 
-    /// Free slabs with memory, and those that will be once a grace period has passed: a guess that
+    /// Number of slabs with memory that are free, or will be after a grace period: an estimate that
     /// takes no lock.
     pub(crate) fn free_soon(&self) -> usize {
         self.free_soon.load(Ordering::Relaxed)
     }
 
-    /// Free slots in the listed slabs of a class.
+    /// Number of free slots in the listed slabs of a class.
     pub(crate) fn listed_free_slots(&self, class: Class) -> u64 {
         let listed = self.lock_list(class);
         listed.iter().map(|&slab| u64::from(self.slab(slab).free().max(0).unsigned_abs())).sum()
     }
 
-    /// A slab that no lane has open is emptied from now on. The caller holds the list of its class.
+    /// Makes a victim of a slab that no lane has open. The caller holds the list of its class.
     fn condemn(&self, slab: u32, class: Class) {
         self.slab(slab).set(Use::Victim(class));
         self.count_raw(class, -1);
@@ -321,31 +323,31 @@ impl SlabBook {
 
     fn count_raw(&self, class: Class, change: isize) {
         if class == Class::RAW {
-            // Adding a negative number: the sum wraps around to what it shall be.
+            // Adds a negative number: the sum wraps around to the right value.
             self.raw_slabs.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
         }
     }
 
-    /// Slabs of pages as they are that are not being emptied.
+    /// Number of slabs of uncompressed pages that are not being emptied.
     pub(crate) fn raw_slab_count(&self) -> usize {
         self.raw_slabs.load(Ordering::Relaxed)
     }
 
-    /// Slabs that new data leaves for others.
+    /// Number of slabs that new data leaves for others.
     pub(crate) fn reserve(&self) -> usize {
         self.reserve.load(Ordering::Relaxed)
     }
 
-    /// Slabs that may be opened have lower numbers.
+    /// Exclusive upper bound of the slabs that may be opened.
     pub(crate) fn end(&self) -> u32 {
         // SeqCst: see `SlabBook::begin_leaving`.
         self.end.load(Ordering::SeqCst)
     }
 
-    /// From now on no lane opens a slab from `end` on. Lanes may still have some open.
+    /// Prevents lanes from opening slabs from `end` on. Lanes may still have some open.
     pub(crate) fn begin_leaving(&self, end: u32) {
         // SeqCst: a thread that lists a slab either sees the new end, or is seen by `leave`, which
-        // comes later and takes the same lock.
+        // follows and takes the same lock.
         self.end.store(end, Ordering::SeqCst);
         self.reserve.store(reserve_of(end), Ordering::Relaxed);
         let mut free = self.lock_free();
@@ -369,20 +371,20 @@ impl SlabBook {
         }
     }
 
-    /// Slabs past the end that are free by now.
+    /// Number of slabs past the end that are free by now.
     pub(crate) fn left_count(&self, grace: &Grace) -> usize {
         let mut free = self.lock_free();
         self.collect(&mut free, grace);
         free.leaving.len()
     }
 
-    /// The slabs past the end are all free, and no part of the pool any more.
+    /// Removes the slabs past the end from the pool. All of them are free.
     pub(crate) fn end_leaving(&self) {
         self.lock_free().leaving.clear();
     }
 
-    /// Slabs up to `slab_count` stay. Victims among those that were leaving, which are returned
-    /// with their classes, must be released.
+    /// Returns the slabs up to `slab_count` to use. The caller must release the victims among the
+    /// returned slabs.
     pub(crate) fn stay(&self, slab_count: u32) -> impl Iterator<Item = (u32, Class)> {
         let first = self.end.swap(slab_count, Ordering::SeqCst);
         self.reserve.store(reserve_of(slab_count), Ordering::Relaxed);
@@ -395,7 +397,7 @@ impl SlabBook {
         (first..slab_count).filter_map(|slab| Some((slab, self.slab(slab).class()?)))
     }
 
-    /// Slabs from the end up to `slab_count` are new and free.
+    /// Adds the slabs from the end up to `slab_count`, which are new and free.
     pub(crate) fn admit_new(&self, slab_count: u32) {
         let first = self.end.swap(slab_count, Ordering::SeqCst);
         self.reserve.store(reserve_of(slab_count), Ordering::Relaxed);
@@ -414,7 +416,7 @@ impl SlabBook {
         state.class().filter(|&class| state.is(Use::Resting(class)))
     }
 
-    /// Free slabs have run short: from now on, and for all slabs once, single slots count.
+    /// Begins the scarcity of slabs: single free slots are used from now on, in all slabs once.
     pub(crate) fn begin_scarcity(&self) {
         if !self.is_scarce.swap(true, Ordering::Relaxed) {
             let mut search = self.search.lock().expect("no thread panics while searching");
@@ -422,7 +424,7 @@ impl SlabBook {
         }
     }
 
-    /// Free slots from which on a slab is worth opening again: a sixteenth of it, or one.
+    /// Number of free slots from which on a slab is worth opening again: a sixteenth of it, or one.
     fn threshold(&self, class: Class) -> i32 {
         match self.is_scarce.load(Ordering::Relaxed) {
             true => 1,
@@ -462,8 +464,9 @@ impl SlabBook {
         }
     }
 
-    /// Lists a slab that has free slots. One that has no others is the caller's to send to the free
-    /// ones: returns whether it is. A slab that has gone to another use meanwhile is left alone.
+    /// Lists a slab that has free slots. Returns whether all of its slots are free, in which case
+    /// the caller must add it to the free ones. A slab that has changed its use meanwhile is
+    /// ignored.
     fn settle(&self, slab: u32, class: Class) -> bool {
         let state = self.slab(slab);
         let mut listed = self.lock_list(class);
@@ -491,7 +494,7 @@ impl SlabBook {
         self.free.lock().expect("no thread panics with the free slabs locked")
     }
 
-    /// Makes slabs free whose grace period has passed.
+    /// Frees slabs whose grace period has passed.
     fn collect(&self, free: &mut FreeSlabs, grace: &Grace) {
         if free.waiting.is_empty() {
             return;
@@ -512,7 +515,7 @@ impl SlabBook {
     }
 }
 
-/// Slabs that new data leaves for others, in a pool of so many.
+/// Number of slabs that new data leaves for others, in a pool of this size.
 pub(crate) fn reserve_of(slab_count: u32) -> usize {
     (index_of(slab_count) / 64).max(RESERVE_MIN)
 }

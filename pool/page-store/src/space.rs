@@ -1,5 +1,5 @@
-//! Free memory, and what may take it: what each purpose leaves to others, what claims keep, slabs
-//! on their way to be free, and pieces of the pool that have no memory yet.
+//! Allocation policy of free memory: the reserve of each purpose, claims, slabs about to be freed,
+//! and parts of the pool that have no memory yet.
 
 use std::ops::Range;
 
@@ -12,17 +12,17 @@ use crate::memory::Memory;
 use crate::purpose::Purpose;
 use crate::taking::Pieces;
 
-/// Slabs that new data leaves at most while slabs without memory are there: a writer that needs
-/// more takes the next of these first, and does not wait for a share of a large pool.
+/// Maximum reserve while slabs without memory are left. A writer that needs more takes the next of
+/// these first, and does not wait for a share of a large pool.
 const RESERVE_MAX_WHILE_UNTAKEN: usize = 32;
 
 impl Memory {
-    /// Slabs of the pool that have no memory yet.
+    /// Number of slabs of the pool that have no memory yet.
     pub(crate) fn untaken(&self) -> u32 {
         self.book.end().saturating_sub(self.layout.slab_count())
     }
 
-    /// Free slabs with memory that are left for others when one is taken for this purpose.
+    /// Number of free slabs with memory that an allocation for this purpose leaves for others.
     fn floor(&self, purpose: Purpose) -> usize {
         self.floor_with(purpose, self.untaken())
     }
@@ -32,16 +32,16 @@ impl Memory {
         purpose.floor(if untaken == 0 { all } else { all.min(RESERVE_MAX_WHILE_UNTAKEN) })
     }
 
-    /// Slots that new data leaves for others, of those that have memory.
+    /// Number of slots with memory that new data leaves for others.
     pub(crate) fn reserved_slots(&self) -> u64 {
         self.floor(Purpose::NewData) as u64 * LARGE_SLOT_COUNT
     }
 
-    /// Takes a free slab, after memory for it if need be. The caller formats it and tells the book.
+    /// Takes a free slab, and memory for it if necessary. The caller formats it and registers it.
     pub(crate) fn take_free_slab(&self, purpose: Purpose) -> Option<u32> {
         loop {
             let (seen, untaken) = (self.layout.slab_count(), self.untaken());
-            // Claimed slabs are taken while others find none.
+            // Claimed slabs are taken also while others find none.
             let plenty =
                 (purpose != Purpose::Claimed).then(|| self.floor_with(Purpose::NewData, untaken));
             let taken = self.book.take_free(self.floor_with(purpose, untaken), plenty, &self.grace);
@@ -56,7 +56,8 @@ impl Memory {
         }
     }
 
-    /// The free slab of the lowest number, for a use that never ends, as new data would take one.
+    /// Takes the free slab with the lowest number, for a permanent use, under the conditions for
+    /// new data.
     pub(crate) fn take_lowest_free_slab(&self) -> Option<u32> {
         loop {
             let seen = self.layout.slab_count();
@@ -70,19 +71,19 @@ impl Memory {
         }
     }
 
-    /// Slots for pages as they are that hold none, wherever there is memory.
+    /// Number of free slots for uncompressed pages, wherever there is memory.
     pub(crate) fn free_slots(&self) -> u64 {
         let in_slabs = self.book.raw_slab_count() as u64 * LARGE_SLOT_COUNT;
         let live = self.live[Class::RAW.index()].sum();
         self.book.free_soon() as u64 * LARGE_SLOT_COUNT + in_slabs.saturating_sub(live)
     }
 
-    /// Free slots beside those that are claimed or reserved.
+    /// Number of free slots that are neither claimed nor reserved.
     pub(crate) fn spare_slots(&self) -> u64 {
         self.free_slots().saturating_sub(self.claims.kept() + self.reserved_slots())
     }
 
-    /// Returns whether a slab may be opened for this purpose: enough is left for claims.
+    /// Returns whether a slab may be opened for this purpose: enough must be left for claims.
     pub(crate) fn may_open(&self, purpose: Purpose) -> bool {
         if purpose == Purpose::Claimed {
             return true;
@@ -95,18 +96,19 @@ impl Memory {
         }
         let kept = self.claims.kept();
         let left = match purpose {
-            // Gives back more than it takes, and may use half of what is in flight.
+            // Frees more than it takes, and may use half of the margin.
             Purpose::Removal => kept - self.claims.margin() / 2,
             _ => kept + self.floor(purpose) as u64 * LARGE_SLOT_COUNT,
         };
         self.free_slots() >= left + LARGE_SLOT_COUNT
     }
 
-    /// Whether as much is left as is reserved for others. Single slots count like those of free
-    /// slabs: else a writer that may not take the slabs would take what others free in their place.
+    /// Returns whether the reserve for others is left. Single slots count like those of free slabs:
+    /// otherwise a writer that may not take slabs would take the slots that others free in
+    /// exchange.
     fn leaves_slabs(&self, purpose: Purpose) -> bool {
         let slabs = self.floor(purpose) + 1;
-        // The exact number takes a look at every lane.
+        // The exact number requires a sum over all lanes.
         self.book.free_soon() >= slabs || self.free_slots() >= slabs as u64 * LARGE_SLOT_COUNT
     }
 
@@ -117,21 +119,21 @@ impl Memory {
             || free() >= self.claims.kept() + self.reserved_slots() + LARGE_SLOT_COUNT
     }
 
-    /// A slot's word says that it is free. Its slab may be on its way to another use from then on.
+    /// Adds a slot whose word says that it is free. Its slab may change its use from then on.
     pub(crate) fn credit(&self, at: Slot) {
         if self.book.credit(at.slab, at.class) {
             self.free_slab(at.slab);
         }
     }
 
-    /// A lane is done with a slab that it opened, and gives `unused` of its slots back.
+    /// Closes a slab that a lane opened, and returns `unused` slots to it.
     pub(crate) fn close_slab(&self, slab: u32, class: Class, unused: u32) {
         if self.book.close(slab, class, unused) {
             self.free_slab(slab);
         }
     }
 
-    /// Lets a victim that still holds pages take part again. Returns whether it was empty.
+    /// Returns a victim that still holds pages to use. Returns whether it was empty.
     pub(crate) fn release_victim(&self, slab: u32, class: Class) -> bool {
         let released = self.book.release_victim(slab, class);
         if released == Some(true) {
@@ -140,28 +142,29 @@ impl Memory {
         released.is_none()
     }
 
-    /// Slabs up to `slab_count` take part again.
+    /// Returns the slabs up to `slab_count` to use.
     pub(crate) fn stay(&self, slab_count: u32) {
         for (slab, class) in self.book.stay(slab_count) {
             self.release_victim(slab, class);
         }
     }
 
-    /// Puts a slab that the caller has among the free ones, after a grace period. The slab table
-    /// stops naming it first: a thread that pins later cannot take it for what it was.
+    /// Adds a slab of the caller to the free ones, after a grace period. Clears its word in the
+    /// slab table first: a thread that pins later cannot use it with its old class.
     pub(crate) fn free_slab(&self, slab: u32) {
         self.region.word_to_store(self.layout.table_word(slab)).store(0, Ordering::Release);
         self.book.free_after(self.grace.retire_epoch(), slab);
     }
 
-    /// Takes a piece that no other thread is at. `false`: there is none now.
+    /// Takes a piece of memory that no other thread is taking. Returns `false` if there is none
+    /// now.
     pub(crate) fn take_piece(&self) -> Result<bool, RegionError> {
         let piece = self.taking.lock().begin(self.book.end());
         piece.map_or(Ok(false), |piece| self.take(piece).map(|()| true))
     }
 
-    /// Returns when more slabs have memory than the `seen` ones: takes a piece, or waits for others
-    /// that do. `false`: all have it.
+    /// Waits until more slabs have memory than the `seen` ones: takes a piece, or waits for other
+    /// threads. Returns `false` if all have memory.
     pub(crate) fn await_more(&self, seen: u32) -> Result<bool, RegionError> {
         let mut pieces = self.taking.lock();
         loop {
@@ -182,9 +185,9 @@ impl Memory {
         }
     }
 
-    /// The same for a thread that looks for a free slab.
+    /// Same as [`Memory::await_more`], for a thread that searches for a free slab.
     pub(crate) fn find_more(&self, seen: u32) -> Result<(), NoSpace> {
-        // The thread that takes memory in the background tells why there is none.
+        // The thread that takes memory in the background reports the reason.
         match self.await_more(seen) {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => Err(NoSpace),
@@ -207,8 +210,8 @@ impl Memory {
         result
     }
 
-    /// Calls `change`, which may change how many slabs the pool has and which of them have memory,
-    /// while no thread takes any.
+    /// Calls `change`, which may change the number of slabs of the pool and of those with memory,
+    /// while no thread takes memory.
     pub(crate) fn while_none_taken<T>(&self, change: impl FnOnce() -> T) -> T {
         let mut pieces = self.taking.hold();
         let result = change();

@@ -1,4 +1,4 @@
-//! The pool as a whole: opening and closing it, and what its parts share.
+//! The pool as a whole: opening, closing, and state shared by its parts.
 
 use region::Region;
 use sync::atomic::{AtomicU64, Ordering};
@@ -20,21 +20,22 @@ use crate::retire::RETIRED_MAX;
 use crate::superblock::Superblock;
 use crate::taking;
 
-/// References that a batch may retire: lanes are drained while there is less room than this.
+/// Maximum number of references that a batch retires: lanes are drained while they have less room.
 const BATCH_REFERENCES_MAX: usize = 2048;
 
-/// How often closing a pool tries to lower what is retired before it leaves that to a leak check.
+/// Number of attempts of a close to release retired references before it leaves them to a leak
+/// check.
 const CLOSE_TRIES_MAX: usize = 16;
 
-/// Nodes that each try takes apart, of trees that no map names any more.
+/// Number of nodes that each attempt frees, of deferred trees.
 const CLOSE_NODES_MAX: usize = 16 << 10;
 
-/// Settings that the owner of a pool chooses.
+/// Settings of a pool, chosen by its owner.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Writers that work without waiting for each other.
+    /// Number of writers that can work without waiting for each other.
     pub lane_count: usize,
-    /// The secret of a new pool; an existing one keeps its own.
+    /// Secret for a new pool. An existing one keeps its own.
     pub fresh_secret: [u8; 32],
 }
 
@@ -47,8 +48,8 @@ pub struct PageStore {
 }
 
 impl PageStore {
-    /// Opens the pool in `region`, or makes one in a region of zeros. After an unclean end the
-    /// second value counts, for each slot, the references that no map has been seen to hold yet.
+    /// Opens the pool in `region`, or creates one in a zeroed region. After an unclean end the
+    /// second value contains, for each slot, the references that have not been found in a map yet.
     pub fn open(
         region: Region,
         options: StoreOptions,
@@ -79,10 +80,10 @@ impl PageStore {
         Ok((store, leak_counts))
     }
 
-    /// Marks the pool as left in order, for the next open to skip the leak check. It must not be
-    /// used any more.
+    /// Marks the pool as closed cleanly, so that the next open skips the leak check. The pool must
+    /// not be used afterwards.
     pub fn close(&self) {
-        // A reader that came in between may hold references back once more.
+        // A reader in between may delay the release of references again.
         let is_settled = (0..CLOSE_TRIES_MAX).any(|_| {
             self.reclaim();
             !self.reclaim_deferred(CLOSE_NODES_MAX) && self.retired_count() == 0
@@ -93,37 +94,37 @@ impl PageStore {
         self.core.memory.change_superblock(|superblock| superblock.closed_cleanly = true);
     }
 
-    /// Memory that the pool has, or is to have.
+    /// Size of the pool, including memory not yet taken.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
-    /// The memory that the pool may come to have.
+    /// Maximum size of the pool.
     pub fn capacity_bytes(&self) -> u64 {
         self.core.memory.region.capacity_bytes()
     }
 
-    /// Number of times that the pool was opened, this time included.
+    /// Number of times that the pool was opened, including this time.
     pub fn run_epoch(&self) -> u64 {
         self.core.memory.superblock().run_epoch
     }
 
-    /// A number that stays the same for this pool and differs from those of others.
+    /// A number that is constant for this pool and differs from those of others.
     pub fn pool_number(&self) -> u64 {
         self.core.memory.superblock().pool_number()
     }
 
-    /// Writers that work without waiting for each other.
+    /// Number of writers that can work without waiting for each other.
     pub fn lane_count(&self) -> usize {
         self.lanes.len()
     }
 
-    /// The region that the pool is in.
+    /// The region that contains the pool.
     pub fn region(&self) -> &Region {
         &self.core.memory.region
     }
 
-    /// Keeps what the maps name from being reused until the result is dropped.
+    /// Prevents reuse of pages and nodes that maps refer to until the result is dropped.
     #[inline]
     pub fn pin(&self) -> Pinned<'_> {
         self.core.memory.grace.pin()
@@ -134,7 +135,7 @@ impl PageStore {
         self.core.memory.grace.pins_of_others()
     }
 
-    /// Waits until every thread that is pinned now has let go. Not to be called while pinned.
+    /// Waits until every thread that is pinned now has unpinned. Must not be called while pinned.
     pub fn wait_for_readers(&self) {
         let grace = &self.core.memory.grace;
         let epoch = grace.retire_epoch();
@@ -143,8 +144,8 @@ impl PageStore {
         }
     }
 
-    /// Takes a lane: this thread's own, another free one, or its own when all are taken. Not to be
-    /// called while pinned.
+    /// Takes a lane: this thread's own, another free one, or its own when all are taken. Must not
+    /// be called while pinned.
     pub fn lane(&self) -> Lane<'_> {
         let own = thread_number().unwrap_or(0) % self.lanes.len();
         let (before, from) = self.lanes.split_at(own);
@@ -159,8 +160,8 @@ impl PageStore {
         lane
     }
 
-    /// Returns everything that is retired to the free slots and slabs, and the slots that lanes
-    /// keep. Not to be called while pinned or with a lane.
+    /// Releases everything that is retired, and the slots that lanes have taken. The caller must
+    /// hold neither a pin nor a lane.
     pub fn reclaim(&self) {
         self.wait_for_readers();
         for state in &self.lanes {
@@ -170,12 +171,14 @@ impl PageStore {
         self.core.memory.book.free_count(&self.core.memory.grace);
     }
 
-    /// Lowers what idle lanes have retired. Not to be called while pinned or with a lane.
+    /// Releases the references that idle lanes have retired. The caller must hold neither a pin nor
+    /// a lane.
     pub fn drain_idle_lanes(&self) {
         self.idle_lanes().for_each(|mut lane| lane.drain());
     }
 
-    /// The same, and gives back the slots that these lanes keep.
+    /// Same as [`PageStore::drain_idle_lanes`], but also returns the slots that these lanes have
+    /// taken.
     pub fn empty_idle_lanes(&self) {
         self.idle_lanes().for_each(|mut lane| lane.empty());
     }
@@ -184,27 +187,27 @@ impl PageStore {
         self.lanes.iter().filter_map(|state| Some(Lane::new(&self.core, state.try_lock()?)))
     }
 
-    /// Gives a reference to a tree back that no map holds any more, once its readers are gone.
-    /// Waits for nothing and needs no lane: [`PageStore::reclaim_deferred`] does the work.
+    /// Releases a reference to a tree that no map holds any more, once its readers are gone. Waits
+    /// for nothing and needs no lane: [`PageStore::reclaim_deferred`] does the work.
     pub fn retire_tree(&self, root: NodeRef) {
         self.core.deferred.push_root(root.0, &self.core.memory.grace);
     }
 
-    /// Trees and nodes that wait to be taken apart.
+    /// Number of trees and nodes that wait to be freed.
     pub fn deferred_count(&self) -> usize {
         self.core.deferred.count()
     }
 
-    /// Takes up to `node_count` nodes apart. Returns whether there are more. Not to be called while
-    /// pinned or with a lane.
+    /// Frees up to `node_count` deferred nodes. Returns whether there are more. The caller must
+    /// hold neither a pin nor a lane.
     pub fn reclaim_deferred(&self, node_count: usize) -> bool {
         let deferred = &self.core.deferred;
         for _ in 0..node_count {
             if deferred.count() == 0 {
                 return false;
             }
-            // A lane for each node: others may want it meanwhile. Taken first, so that a thread
-            // that has all lanes in turn knows that what was counted before is gone.
+            // One lane for each node, because others may need it meanwhile. Taken first, so that a
+            // thread that has held all lanes in turn knows that everything counted before is freed.
             let lane = self.lane();
             if let Some(node) = deferred.take_node() {
                 self.core.release_tree(node, lane.index());
@@ -222,13 +225,13 @@ impl PageStore {
         self.lanes.iter().map(count).sum()
     }
 
-    /// A word of the layer above.
+    /// Returns a root word, which belongs to the layer above.
     pub fn root_word(&self, index: usize) -> u64 {
         let memory = &self.core.memory;
         memory.region.word(memory.layout.root_word(index)).load(Ordering::Acquire)
     }
 
-    /// Stores a word of the layer above.
+    /// Stores a root word, which belongs to the layer above.
     pub fn set_root_word(&self, index: usize, value: u64) {
         let memory = &self.core.memory;
         let word = memory.region.word_to_store(memory.layout.root_word(index));

@@ -1,12 +1,11 @@
-//! The first page of a pool, twice: what it is, which release wrote it, its size and its secret.
+//! The superblock of a pool, in two copies: identification, version, size and secret.
 //!
-//! A change writes the older copy, its checksum last, so that one copy is whole at every moment.
-//! The first twelve words, with a checksum of their own, are those of version 1: a release that
-//! knows no more sees that a newer one wrote it.
+//! A change writes the older copy, its checksum last, so that one copy is intact at every moment.
+//! The first twelve words, with their own checksum, are those of version 1: a release that knows no
+//! more detects that a newer one wrote it.
 //!
-//! From version 4 on the upper half of the word of table slabs has a mark for each property that a
-//! release must know to use the pool. A mark that this one does not know means that a newer one
-//! wrote it.
+//! From version 4 on the upper half of the word of table slabs has a flag for each property that a
+//! release must support to use the pool. An unknown flag means that a newer release wrote it.
 
 use region::Region;
 use sync::atomic::Ordering;
@@ -22,10 +21,10 @@ use crate::layout::{
 const MAGIC: u64 = u64::from_le_bytes(*b"MEMLANE\n");
 const WORD_COUNT: usize = 16;
 
-/// Keeps the pool's number apart from the fingerprints, whose key is the secret.
+/// Seed that separates the pool's number from fingerprints, whose key is the secret.
 const POOL_NUMBER_SEED: u64 = u64::from_le_bytes(*b"pool num");
 
-/// Where the checksum of the words before it stands, since version 1 and since version 2.
+/// Index of the checksum of the words before it, since version 1 and since version 2.
 const OLD_CHECKSUM: usize = 11;
 const CHECKSUM: usize = WORD_COUNT - 1;
 
@@ -34,18 +33,18 @@ const SIZE: usize = 12;
 const UNTAKEN: usize = 13;
 const TABLE_SLABS: usize = 14;
 
-/// The first version with marks, and how far up in the word of table slabs they are.
+/// First version with flags, and their position in the word of table slabs.
 const VERSION_WITH_MARKS: u64 = LAYOUT_VERSION;
 const MARKS_SHIFT: u32 = 32;
 const MARK_TABLES: u64 = 1;
 const MARK_DENSE: u64 = 2;
 const MARKS_KNOWN: u64 = MARK_TABLES | MARK_DENSE;
 
-/// Words of the place that a copy has.
+/// Number of words reserved for a copy.
 const COPY_WORDS: usize = 4096 / 8;
 const _: () = assert!(COPY_WORDS as u64 * 8 == SUPERBLOCK_BYTES);
 
-/// Words before the slab table: the copies and the root words.
+/// Number of words before the slab table: the copies and the root words.
 const FRONT_WORD_COUNT: usize = 2 * COPY_WORDS + ROOT_WORD_COUNT;
 
 type Words = [u64; WORD_COUNT];
@@ -53,23 +52,23 @@ type Words = [u64; WORD_COUNT];
 /// Fields of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Rises with every change; the higher of two copies is the newer.
+    /// Increases with every change. The copy with the higher number is the newer.
     sequence: u64,
     /// Number of times that the pool was opened.
     pub(crate) run_epoch: u64,
-    /// True if the last run ended by closing the pool.
+    /// True if the last run closed the pool.
     pub(crate) closed_cleanly: bool,
     pub(crate) secret: Secret<32>,
-    /// Memory that the pool has, or is to have.
+    /// Size of the pool, including memory not yet taken.
     pub(crate) size_bytes: u64,
-    /// The last so many slabs of that size have no memory yet. A release that does not know of this
-    /// writes 0: it takes all memory before it writes anything.
+    /// Number of slabs at the end that have no memory yet. A release that does not know this field
+    /// writes 0, because it takes all memory before it writes anything.
     pub(crate) untaken_slabs: u32,
-    /// The pool has table slabs, or is about to have one: earlier releases refuse it.
+    /// The pool has table slabs, or is about to get one: earlier releases reject it.
     pub(crate) may_have_tables: bool,
-    /// The pool has pages in the dense form, or is about to have one: earlier releases refuse it.
+    /// The pool has pages in the dense form, or is about to get one: earlier releases reject it.
     pub(crate) may_have_dense: bool,
-    /// Table slabs that it has, so that one that is not found is missed.
+    /// Number of table slabs, so that a missing one is detected.
     pub(crate) table_slabs: u32,
 }
 
@@ -94,13 +93,13 @@ impl Superblock {
         self.run_epoch == 0
     }
 
-    /// Made of the secret, which it says nothing of: it has a quarter of the bits.
+    /// Number derived from the secret, which it does not reveal: it has a quarter of the bits.
     pub(crate) fn pool_number(&self) -> u64 {
         let hash = XxHash3_128::oneshot_with_seed(POOL_NUMBER_SEED, &self.secret.0);
         u64::try_from(hash & u128::from(u64::MAX)).expect("64 bits were kept")
     }
 
-    /// The newest whole copy, or `None` in a fresh region.
+    /// Reads the newest intact copy. Returns `None` in a fresh region.
     pub(crate) fn load(region: &Region, layout: &Layout) -> Result<Option<Self>, OpenError> {
         let front = region.peek(0, FRONT_WORD_COUNT).map_err(|source| OpenError {
             kind: OpenErrorKind::Unreadable,
@@ -154,7 +153,7 @@ impl Superblock {
             run_epoch: words[5],
             closed_cleanly: words[6] == 1,
             secret: Secret(secret),
-            // A pool of version 1 has all of its file.
+            // A pool of version 1 uses its whole file.
             size_bytes: if words[VERSION] == 1 { words[3] } else { words[SIZE] },
             untaken_slabs: match words[VERSION] {
                 1 => 0,
@@ -193,7 +192,8 @@ impl Superblock {
         words
     }
 
-    /// Marks of a version that has them; none of others, whose version says it.
+    /// Flags of a version that has them. Other versions have none, because the version implies
+    /// them.
     fn marks(&self) -> u64 {
         let tables = if self.may_have_tables { MARK_TABLES } else { 0 };
         if self.may_have_dense { MARK_DENSE | tables } else { 0 }
@@ -216,23 +216,23 @@ fn may_have_tables(words: &Words) -> bool {
     }
 }
 
-/// Whether the copies are what a kill during the very first write leaves: one begun, without a
-/// checksum, the other untouched.
+/// Returns whether the copies are in the state after a kill during the very first write: one begun,
+/// without a checksum, the other untouched.
 fn never_completed(copies: &[Words; 2]) -> bool {
     let untouched = |copy: &Words| copy.iter().all(|&word| word == 0);
     untouched(&copies[0]) && copies[1][CHECKSUM] == 0 && copies[1][4] <= 1
 }
 
-/// Whether a copy was written to its end, by whatever version.
+/// Returns whether a copy was written completely, by any version.
 fn is_whole(words: &Words) -> bool {
-    // Of later versions only the old checksum is known.
+    // For later versions only the old checksum is known.
     let is_known = (LAYOUT_VERSION_PLAIN..=LAYOUT_VERSION).contains(&words[VERSION]);
     let end = if is_known { CHECKSUM } else { OLD_CHECKSUM };
     words[end] == checksum(&words[..end])
 }
 
-/// Whether nothing is written before the slab table but the copies: partition tables and file
-/// systems begin after some zeros.
+/// Returns whether nothing but the copies is written before the slab table. Partition tables and
+/// file systems begin after some zeros.
 fn rest_is_zero(front: &[u64]) -> bool {
     let is_in_copy = |index: usize| index < 2 * COPY_WORDS && index % COPY_WORDS < WORD_COUNT;
     front.iter().enumerate().all(|(index, &word)| word == 0 || is_in_copy(index))

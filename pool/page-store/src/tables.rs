@@ -9,7 +9,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Tells of a slab that was found to be one.
+    /// Adds a slab that was found to be a table slab.
     pub(crate) fn admit(&self, slab: u32) {
         let mut slabs = self.lock();
         slabs.push(slab);
@@ -20,12 +20,12 @@ impl Tables {
         u32::try_from(self.lock().len()).expect("slab counts fit 24 bits")
     }
 
-    /// Number after that of the last one.
+    /// Exclusive upper bound of the table slabs' numbers.
     pub(crate) fn end(&self) -> Option<u32> {
         self.lock().iter().max().map(|&slab| slab + 1)
     }
 
-    /// Their numbers, rising.
+    /// Locks the list of their numbers, in ascending order.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
         self.slabs.lock().expect("no thread panics with the table slabs locked")
     }

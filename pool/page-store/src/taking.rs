@@ -1,4 +1,4 @@
-//! Taking the pool's memory while the pool is used, from its beginning to its end.
+//! Takes the pool's memory while the pool is in use, from its beginning to its end.
 //!
 //! ```text
 //!  slab 0           `Layout::slab_count`        `Pieces::next`           end of the pool
@@ -6,10 +6,11 @@
 //! ```
 //!
 //! A pool is served as soon as its first slabs have memory. Threads of its owner take the rest in
-//! pieces, several at once, and a writer that finds no slab with memory takes the next piece
-//! itself. A piece counts when all before it have memory: the superblock is told first, then its
-//! slabs are free for any lane. So slabs in use always have memory, also after a kill, and a lack
-//! of memory is an error of the thread that takes some, never a signal to one that touches it.
+//! pieces, several at once. A writer that finds no slab with memory takes the next piece itself. A
+//! piece becomes valid when all pieces before it have memory: first the superblock is updated, then
+//! its slabs are free for any lane. Therefore slabs in use always have memory, also after a kill,
+//! and a lack of memory is an error of the thread that takes some, never a signal to one that
+//! accesses it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,10 +22,10 @@ use crate::error::{OpenError, OpenErrorKind};
 use crate::layout::Layout;
 use crate::superblock::Superblock;
 
-/// Slabs that are taken at once: few enough that no writer waits long for one piece.
+/// Number of slabs in a piece: so few that no writer waits long for one.
 const PIECE_SLABS: u32 = 32;
 
-/// The pieces that are being taken.
+/// Pieces that are being taken.
 #[derive(Debug, Default)]
 pub(crate) struct Taking {
     pieces: Mutex<Pieces>,
@@ -33,24 +34,24 @@ pub(crate) struct Taking {
 
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    /// Slabs from here on no thread is at.
+    /// First slab that no thread is taking.
     next: u32,
     in_flight: u32,
-    /// Pieces that have memory past one that has none yet, by their first slab.
+    /// Pieces that have memory behind a piece without memory, by their first slab.
     done: BTreeMap<u32, u32>,
-    /// Pieces that could not be taken, to be tried again.
+    /// Pieces that could not be taken, to be retried.
     failed: BTreeMap<u32, u32>,
-    /// The pool's end is about to change: no thread begins a piece.
+    /// The pool's end is about to change: no piece may begin.
     is_held: bool,
 }
 
 impl Pieces {
-    /// The first `taken` slabs have memory, and no others.
+    /// State in which the first `taken` slabs have memory, and no others.
     pub(crate) fn from(taken: u32) -> Self {
         Self { next: taken, ..Self::default() }
     }
 
-    /// A piece of the slabs up to `end`, for the caller to take.
+    /// Assigns a piece of the slabs up to `end` to the caller.
     pub(crate) fn begin(&mut self, end: u32) -> Option<Range<u32>> {
         if self.is_held {
             return None;
@@ -65,8 +66,8 @@ impl Pieces {
         Some(piece)
     }
 
-    /// A piece has memory now, or does not get it. Returns how many of the first slabs have memory,
-    /// which `taken` had before.
+    /// Ends a piece, which has memory now or failed. Returns the number of first slabs that have
+    /// memory, which was `taken` before.
     pub(crate) fn end(&mut self, piece: Range<u32>, has_memory: bool, mut taken: u32) -> u32 {
         self.in_flight -= 1;
         let ended = if has_memory { &mut self.done } else { &mut self.failed };
@@ -94,8 +95,8 @@ impl Taking {
         self.changed.wait(pieces).expect("no thread panics with the pieces locked")
     }
 
-    /// Lets no piece begin, and waits until none is in flight. The caller puts other pieces in the
-    /// place of these. One caller at a time.
+    /// Prevents new pieces, and waits until none is in flight. The caller replaces the pieces. Only
+    /// one caller at a time.
     pub(crate) fn hold(&self) -> MutexGuard<'_, Pieces> {
         let mut pieces = self.lock();
         pieces.is_held = true;
@@ -110,8 +111,8 @@ impl Taking {
     }
 }
 
-/// Sees to it that the first slabs of a pool that is opened have memory, and says which do. A new
-/// pool is refused when the host does not have the memory for all of it.
+/// Takes memory for the first slabs of a pool that is opened, and sets the number of slabs with
+/// memory. Fails for a new pool if the host does not have the memory for all of it.
 pub(crate) fn take_first(
     region: &Region,
     layout: &Layout,
@@ -127,14 +128,14 @@ pub(crate) fn take_first(
     Ok(())
 }
 
-/// Returns how many slabs have memory.
+/// Takes memory for the first slabs. Returns the number of slabs that have memory.
 fn take_first_slabs(
     region: &Region,
     layout: &Layout,
     superblock: &Superblock,
     pool_slabs: u32,
 ) -> Result<u32, RegionError> {
-    // What an interrupted resize left would count as memory of slabs.
+    // Memory left by an interrupted resize would count as memory of slabs.
     give_back_holes(region, layout, pool_slabs)?;
     let expected_bytes = layout.memory_bytes_of(pool_slabs);
     if region.held_bytes()? >= expected_bytes {
@@ -146,7 +147,7 @@ fn take_first_slabs(
     let before = pool_slabs.saturating_sub(superblock.untaken_slabs);
     let taken = before.max(PIECE_SLABS.min(pool_slabs));
     let missing = match region.held_bytes()? < layout.memory_bytes_of(taken) {
-        // A pool that is new, or whose file was copied without its memory.
+        // A new pool, or one whose file was copied without its memory.
         true => layout.memory_of(taken),
         false => Vec::new(),
     };
@@ -154,7 +155,7 @@ fn take_first_slabs(
     Ok(taken)
 }
 
-/// Gives memory back that the first `slab_count` slabs do not need.
+/// Frees memory that the first `slab_count` slabs do not need.
 pub(crate) fn give_back_holes(
     region: &Region,
     layout: &Layout,

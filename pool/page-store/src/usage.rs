@@ -1,4 +1,4 @@
-//! Where the pool's memory goes, and moving pages so that it comes back.
+//! Usage of the pool's memory, and selection of slabs to evacuate.
 
 use codec::DecodeError;
 use sync::Pinned;
@@ -7,31 +7,31 @@ use crate::layout::{Class, SLAB_BYTES};
 use crate::page_ref::PageRef;
 use crate::store::PageStore;
 
-/// The memory of a pool, in bytes. Every byte of it is in one of `free_bytes`, `page_bytes`,
+/// Memory usage of a pool, in bytes. Every byte is in exactly one of `free_bytes`, `page_bytes`,
 /// `map_bytes`, `index_bytes`, `table_bytes` and `slack_bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreUsage {
-    /// Size of the pool; while it shrinks, without what is already free to go.
+    /// Size of the pool. While it shrinks, without the part that is already free to leave.
     pub size_bytes: u64,
-    /// Slabs that anything may take, those that have no memory yet included.
+    /// Slabs available for any use, including those that have no memory yet.
     pub free_bytes: u64,
-    /// Slots that hold pages, as long as the slots are.
+    /// Slots that hold pages, with their full length.
     pub page_bytes: u64,
     pub map_bytes: u64,
     pub index_bytes: u64,
     pub table_bytes: u64,
-    /// Free slots of slabs in use, and what does not divide into slots.
+    /// Free slots of slabs in use, and remainders that do not divide into slots.
     pub slack_bytes: u64,
     pub page_count: u64,
-    /// Part of `page_count`: those stored as they are.
+    /// Part of `page_count`: uncompressed pages.
     pub raw_page_count: u64,
-    /// Part of `page_count`: those in the dense form.
+    /// Part of `page_count`: pages in the dense form.
     pub dense_page_count: u64,
-    /// Memory that those would take beyond what they do in the forms that they had before.
+    /// Memory that the dense form saves over the previous forms of those pages.
     pub dense_saved_bytes: u64,
-    /// Part of `free_bytes` and `slack_bytes`: what is kept for claims.
+    /// Part of `free_bytes` and `slack_bytes`: reserved for claims.
     pub claimed_bytes: u64,
-    /// Part of `free_bytes`: what new data leaves for others.
+    /// Part of `free_bytes`: left by new data for others.
     pub reserved_bytes: u64,
 }
 
@@ -71,12 +71,12 @@ impl PageStore {
             + usage.map_bytes
             + usage.index_bytes
             + usage.table_bytes;
-        // Counters move while they are read: a moment's inconsistency is no slack.
+        // Counters change while they are read: a momentary inconsistency does not count as slack.
         usage.slack_bytes = usage.size_bytes.saturating_sub(counted);
         usage
     }
 
-    /// Bytes of memory that one reference answers for: its share of its slot.
+    /// Number of bytes of memory for which one reference accounts: its share of its slot.
     pub fn share_bytes(&self, _pinned: &Pinned<'_>, page: PageRef) -> Result<u64, DecodeError> {
         if page.slot().is_none() {
             return Ok(0);
@@ -85,9 +85,9 @@ impl PageStore {
         Ok(at.class.shape().slot_bytes / self.core.memory.reference_count(at).max(1))
     }
 
-    /// Takes up to `count_max` sparse slabs of one class out of use, of the class that promises the
-    /// most, if emptying some of it may bring back `bytes_min`. Every page in them must be
-    /// relocated, or the victims released.
+    /// Takes up to `count_max` sparse slabs out of use, of the class with the most free memory, if
+    /// emptying them may free `bytes_min`. Every page in them must be relocated, or the victims
+    /// released.
     pub fn choose_victims(&self, bytes_min: u64, count_max: usize) -> Option<Victims> {
         let free_bytes = |class: Class| {
             let slots = self.core.memory.book.listed_free_slots(class);
@@ -116,7 +116,8 @@ impl PageStore {
         memory.slot_of(page).is_some_and(|at| memory.book.is_victim(at.slab, at.class))
     }
 
-    /// Ends the emptying: slabs that still hold pages are used again. Returns how many do not.
+    /// Ends the evacuation: slabs that still hold pages are returned to use. Returns the number of
+    /// empty ones.
     pub fn release_victims(&self, victims: Victims) -> usize {
         let release = |&&slab: &&u32| self.core.memory.release_victim(slab, victims.class);
         victims.slabs.iter().filter(release).count()

@@ -1,5 +1,4 @@
-//! Verification that pages in memory still are what was stored: by the fingerprints in their slots'
-//! words.
+//! Verification of pages in memory, by the fingerprints in their slots' words.
 
 use codec::{Block, DecodeError};
 use sync::atomic::Ordering;
@@ -11,21 +10,21 @@ use crate::layout::{Class, Slot};
 use crate::page_ref::{OwnedPageRef, PageRef, PageRefKind};
 use crate::store::PageStore;
 
-/// Result of a look at some slabs.
+/// Result of the verification of some slabs.
 #[derive(Debug, Default)]
 pub struct Verified {
-    /// Pages found intact, and the bytes read for that.
+    /// Number of intact pages, and number of bytes read.
     pub page_count: u64,
     pub bytes: u64,
-    /// Pages whose contents are not what was stored, with a reference each: to be given back, or
-    /// kept so that the memory is not used again.
+    /// Pages whose contents are damaged, with a reference each: to be released, or kept so that the
+    /// memory is not used again.
     pub damaged: Vec<OwnedPageRef>,
-    /// There are slabs after those.
+    /// There are more slabs.
     pub has_more: bool,
 }
 
 impl PageStore {
-    /// Verifies the pages in slabs `first..first + count`. Not to be called while pinned or with a
+    /// Verifies the pages in slabs `first..first + count`. The caller must hold neither a pin nor a
     /// lane.
     pub fn verify_slabs(&self, first: u32, count: u32) -> Verified {
         let slab_count = self.core.memory.layout.slab_count();
@@ -55,10 +54,11 @@ impl PageStore {
         }
     }
 
-    /// A reference to the page in a slot; `None` if there is none, or none can be had.
+    /// Takes a reference to the page in a slot. Returns `None` if there is none, or its count is at
+    /// the maximum.
     fn hold_slot(&self, at: Slot) -> Option<OwnedPageRef> {
         let memory = &self.core.memory;
-        // Slabs change their class a grace period after the table stops naming the old one.
+        // Slabs change their class a grace period after their word in the slab table was cleared.
         let _pinned = memory.grace.pin();
         if !memory.is_named(at) {
             return None;
@@ -67,20 +67,20 @@ impl PageStore {
         Some(OwnedPageRef(PageRef::described(at, Description::from_bits(description))))
     }
 
-    /// Returns whether a page still has the contents that were stored. `scratch` is overwritten.
+    /// Returns whether a page still has its stored contents. `scratch` is overwritten.
     pub fn is_intact(&self, page: &OwnedPageRef, scratch: &mut Block) -> bool {
         let bytes = self.held_page(page);
         bytes.is_ok_and(|bytes| self.verify_bytes(page.page_ref(), bytes, scratch).is_ok())
     }
 
-    /// Returns whether these are the contents that were stored under the page's name. Never so for
-    /// a page without a fingerprint: nothing tells them from others.
+    /// Returns whether these are the contents that were stored in the page. Always false for a page
+    /// without a fingerprint, which cannot be compared.
     pub fn is_of_page(&self, page: &OwnedPageRef, contents: &Block) -> bool {
         let stored = self.stored_fingerprint(page.page_ref());
         stored.is_some_and(|stored| stored == self.core.fingerprinter.of(contents))
     }
 
-    /// Reads as `read_page` does, and verifies what it read.
+    /// Reads like `read_page`, and verifies the result.
     pub fn read_verified(
         &self,
         pinned: &Pinned<'_>,
@@ -91,8 +91,7 @@ impl PageStore {
         self.verify(page, into)
     }
 
-    /// Returns whether contents that were read through a reference, under a pin that still holds,
-    /// are those that were stored.
+    /// Verifies contents that were read through a reference, under a pin that is still held.
     pub fn verify(&self, page: PageRef, contents: &Block) -> Result<(), DecodeError> {
         let Some(at) = page.slot().filter(|_| page.kind() == PageRefKind::Page) else {
             return Ok(());
@@ -100,15 +99,15 @@ impl PageStore {
         let word = self.core.memory.slot_word(at, Ordering::Relaxed);
         let is_intact = match Description::in_word(word).fingerprint() {
             Some(stored) => stored == self.core.fingerprinter.of(contents),
-            // Pages of earlier releases may have none. Free slots that never held a page have
-            // none either: only a damaged entry names one.
+            // Pages of earlier releases may have none. Free slots that never held a page have none
+            // either: only a damaged entry refers to one.
             None => counted::count_of(word) > 0,
         };
         if is_intact { Ok(()) } else { Err(DecodeError) }
     }
 
-    /// Contents that a reference names, where they are stored, verified; what is encoded is decoded
-    /// into `scratch` for that. The reference was read under this pin.
+    /// Returns the contents of a reference, where they are stored, after verification. Encoded
+    /// contents are decoded into `scratch`. The reference was read under this pin.
     pub fn verified_page<'seen>(
         &'seen self,
         pinned: &'seen Pinned<'_>,

@@ -5,7 +5,7 @@ use sync::Pinned;
 use crate::lane::Lane;
 use crate::store::PageStore;
 
-/// A lane and a pin. The pin, which comes after the lane, goes before it.
+/// A lane and a pin. The pin is taken after the lane, and released before it.
 #[derive(Debug)]
 pub struct Writer<'store> {
     pub pinned: Pinned<'store>,
@@ -13,7 +13,7 @@ pub struct Writer<'store> {
 }
 
 impl PageStore {
-    /// Takes a lane, as [`PageStore::lane`] does, and pins. Not to be called while pinned.
+    /// Takes a lane, like [`PageStore::lane`], and pins. Must not be called while pinned.
     #[inline(always)]
     pub fn writer(&self) -> Writer<'_> {
         let lane = self.lane();
@@ -22,7 +22,7 @@ impl PageStore {
 }
 
 impl<'store> Writer<'store> {
-    /// Lets go of the pin alone.
+    /// Releases only the pin.
     pub fn unpin(self) -> Lane<'store> {
         self.lane
     }

@@ -1,4 +1,4 @@
-//! Contents that collide: equal fingerprints, different bytes.
+//! Colliding contents: equal fingerprints, different bytes.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,8 @@ fn block(number: u64) -> Block {
     block
 }
 
-/// Two blocks of equal fingerprints. By the birthday bound some 80,000 blocks suffice for 32 bits.
+/// Finds two blocks with equal fingerprints. By the birthday bound some 80,000 blocks suffice for
+/// 32 bits.
 fn find_collision(store: &PageStore) -> [Block; 2] {
     let mut seen = HashMap::new();
     for number in 0..2_000_000 {

@@ -1,4 +1,4 @@
-//! Regions that are a pool, and regions that are something else.
+//! Opening of regions that contain a pool, and of other files.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -10,10 +10,10 @@ use twox_hash::XxHash3_128;
 
 const MIB: u64 = 1 << 20;
 
-/// Where the two superblocks begin.
+/// Offsets of the two superblocks.
 const COPIES: [u64; 2] = [0, 4096];
 
-/// Words of a superblock, and those that are the checksum of all before them.
+/// Number of words of a superblock, and indexes of the checksums of all words before them.
 const WORD_COUNT: usize = 16;
 const CHECKSUMS: [usize; 2] = [11, 15];
 const VERSION: usize = 1;
@@ -42,7 +42,7 @@ impl PoolFile {
         PageStore::open(region, options).map(|(store, _excess)| store)
     }
 
-    /// A file with a pool that was opened twice, so that both superblocks are written.
+    /// Creates a file with a pool that was opened twice, so that both superblocks are written.
     fn with_pool() -> Self {
         let file = Self::new();
         for epoch in 1..3 {
@@ -58,7 +58,7 @@ impl PoolFile {
         file.write_all_at(bytes, offset).expect("tmpfs has room");
     }
 
-    /// Changes a word of both superblocks, which stay whole.
+    /// Changes a word of both superblocks, and updates their checksums.
     fn change_word(&self, word: usize, change: impl Fn(u64) -> u64) {
         for copy in COPIES {
             let mut bytes = [0; WORD_COUNT * 8];
@@ -74,7 +74,7 @@ impl PoolFile {
         }
     }
 
-    /// A word of the superblock that was written last.
+    /// Returns a word of the superblock that was written last.
     fn newest_word(&self, word: usize) -> u64 {
         let file = std::fs::File::open(self.path()).expect("the file opens");
         let word_of = |copy: u64, word: usize| {
@@ -86,7 +86,7 @@ impl PoolFile {
         word_of(newest.expect("there are two"), word)
     }
 
-    /// The pool is refused, and the file is left as it is.
+    /// Checks that the pool is rejected, and the file unchanged.
     #[track_caller]
     fn check_refused(&self, kind: OpenErrorKind) {
         let before = std::fs::read(self.path()).expect("the file is there");
@@ -107,7 +107,7 @@ fn a_file_that_begins_with_something_else_is_foreign() {
 
 #[test]
 fn a_file_that_holds_something_else_after_zeros_is_foreign() {
-    // Where partition tables, ext4 and ISO 9660 begin.
+    // Offsets at which partition tables, ext4 and ISO 9660 begin.
     for offset in [510, 1080, 32769, 200_000] {
         let file = PoolFile::new();
         file.put(offset, b"CD001");
@@ -179,7 +179,7 @@ fn one_whole_superblock_is_enough() {
     }
 }
 
-/// Releases before the dense form read pools up to this version, and refuse all others.
+/// Newest version that releases before the dense form read. They reject all others.
 const VERSION_BEFORE_DENSE: u64 = 3;
 
 const TABLE_SLABS: usize = 14;
@@ -194,7 +194,7 @@ fn earlier_releases_refuse_a_pool_while_it_may_have_dense_pages() {
     store.begin_dense();
     assert!(file.newest_word(VERSION) > VERSION_BEFORE_DENSE);
     drop(store);
-    // None was stored: the next opening finds that out.
+    // No dense page was stored, which the next opening detects.
     drop(file.open().expect("the pool opens"));
     assert!(file.newest_word(VERSION) <= VERSION_BEFORE_DENSE);
 }
@@ -208,7 +208,7 @@ fn a_mark_that_this_release_does_not_know_is_of_a_newer_one() {
     }
     let store = file.open().expect("the pool opens");
     store.begin_dense();
-    // Both superblocks are of the version with marks.
+    // Both superblocks have the version with flags.
     store.add_table().expect("there is memory");
     drop(store);
     file.change_word(TABLE_SLABS, |word| word | 1 << 40);

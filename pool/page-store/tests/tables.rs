@@ -1,4 +1,4 @@
-//! Root words in slabs: when they count, and what becomes of them.
+//! Table slabs: root words in slabs, their validity, and their damage.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ const SLAB_BYTES: u64 = 128 << 10;
 /// Version in the two superblocks.
 const VERSIONS: [u64; 2] = [8, 4096 + 8];
 
-/// Where the slab table begins.
+/// Offset of the slab table.
 const SLAB_TABLE: u64 = 264 << 10;
 
 struct PoolFile {
@@ -56,7 +56,7 @@ impl PoolFile {
         VERSIONS.map(|offset| self.word(offset)).into_iter().max().expect("there are two")
     }
 
-    /// Where the slab table names the one table slab, and where its second name is.
+    /// Returns the offsets of the table slab's word in the slab table and of its second name.
     fn names(&self) -> [u64; 2] {
         let find = |wanted: u64, from: u64| {
             let mut offsets = (from..self.size_bytes).step_by(8);
@@ -99,7 +99,7 @@ fn words_in_slabs_are_zeros_first_and_stay() {
     assert_eq!(usage.table_bytes, before.table_bytes + 2 * SLAB_BYTES);
     assert_eq!(usage.free_bytes, before.free_bytes - 2 * SLAB_BYTES);
     assert_eq!(usage.slack_bytes, before.slack_bytes);
-    // A kill, and an end in order.
+    // A kill, then a clean end.
     drop(store);
     let store = file.open();
     store.close();

@@ -1,4 +1,4 @@
-//! Damage to pages in memory is told from what was stored.
+//! Detection of damaged pages in memory.
 
 use std::os::unix::fs::FileExt;
 
@@ -25,7 +25,7 @@ impl Pool {
         PageStore::open(region.expect("the region opens"), options).expect("the pool opens").0
     }
 
-    /// Flips a bit of the first place in the pool's file that has these bytes.
+    /// Flips a bit at the first occurrence of these bytes in the pool's file.
     fn flip_bit_in(&self, wanted: &[u8]) {
         let path = self.folder.path().join("region");
         let bytes = std::fs::read(&path).expect("the file is there");
@@ -140,10 +140,10 @@ fn contents_without_dedup_are_not_shared_with_those_that_have_it() {
     assert_eq!(pool.usage().page_count, 4);
 }
 
-/// Where the slab table begins, and its word for each slab that is in use.
+/// Offset of the slab table, and the words of slabs in use.
 const SLAB_TABLE: u64 = 8192 + (256 << 10);
 
-/// A pool with pages as they are, packed ones and a node, in a slab each at least.
+/// Creates a pool with uncompressed pages, packed ones and a node, in at least one slab each.
 fn filled() -> (Pool, Vec<codec::Block>) {
     let folder = Pool::new();
     let pool = folder.open();
@@ -166,7 +166,7 @@ fn check_contents(pool: &PageStore, contents: &[codec::Block]) {
     }
 }
 
-/// Stores pages that nothing else has, in leaves of their own, until there is no room for another.
+/// Stores unshared pages, in separate leaves, until there is no room for another.
 fn fill_up(pool: &PageStore) {
     const ENTRIES: usize = 512;
     let (mut leaf, mut contents) = (None, noise(1000));
@@ -186,8 +186,8 @@ fn fill_up(pool: &PageStore) {
     panic!("a pool takes as many pages as it has room for");
 }
 
-/// Goal: no flip of one bit of the slab table gives memory away that is in use.
-/// Method: flip bits of each word, one at a time, open the pool, and fill all that is free.
+/// Goal: no flip of one bit in the slab table frees memory that is in use.
+/// Method: flip bits of each word, one at a time, open the pool, and fill all free memory.
 #[test]
 fn a_flipped_bit_in_the_slab_table_frees_nothing_that_is_live() {
     let (folder, contents) = filled();
@@ -200,7 +200,7 @@ fn a_flipped_bit_in_the_slab_table_frees_nothing_that_is_live() {
     let used: Vec<_> = (0..60).map(word_of).filter(|(_, word)| *word != 0).collect();
     assert!(used.len() >= 4, "{used:?}");
     for (at, word) in used {
-        // Those of the class, the next one, and some of the many that are zero.
+        // Bits of the class, the next bit, and some of the many that are zero.
         for bit in [0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 31, 32, 48, 63] {
             let file = std::fs::OpenOptions::new().write(true).open(&path).expect("it opens");
             file.write_all_at(&whole, 0).expect("tmpfs has room");

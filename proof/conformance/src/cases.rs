@@ -1,14 +1,14 @@
-//! The cases, and running them on a subject.
+//! The list of cases, and their execution on a subject.
 
 use std::panic::{self, AssertUnwindSafe};
 
 use crate::subject::{Abilities, CaseContext, Subject};
 use crate::{ordering, ranges, refusals, zeroing};
 
-/// One property of a device.
+/// A case: one property of a device.
 struct Case {
     name: &'static str,
-    /// Whether a subject can express what the case needs.
+    /// Returns whether a subject has the abilities that the case needs.
     fits: fn(Abilities) -> bool,
     run: fn(&CaseContext<'_>),
 }
@@ -47,9 +47,8 @@ const fn refuses(abilities: Abilities) -> bool {
     abilities.refuses_whole
 }
 
-/// Runs every case that the subject can express, and returns how many those were. `seed` decides
-/// bytes and places. Panics with the names of those that do not hold; what they found is printed
-/// before.
+/// Runs every case that the subject supports, and returns their number. `seed` determines bytes and
+/// offsets. Panics with the names of the failed cases, whose failures are printed before.
 #[track_caller]
 pub fn check(subject: &dyn Subject, seed: u64) -> usize {
     let (ran, failed) = run(subject, seed);
@@ -57,7 +56,8 @@ pub fn check(subject: &dyn Subject, seed: u64) -> usize {
     ran
 }
 
-/// Runs every case that the subject can express: how many, and the names of those that failed.
+/// Runs every case that the subject supports. Returns their number, and the names of the failed
+/// ones.
 pub fn run(subject: &dyn Subject, seed: u64) -> (usize, Vec<&'static str>) {
     assert!(!subject.is_read_only(), "a read-only device has a check of its own");
     let context = CaseContext::new(subject, seed);
@@ -71,14 +71,13 @@ pub fn run(subject: &dyn Subject, seed: u64) -> (usize, Vec<&'static str>) {
     (cases.count(), failed)
 }
 
-/// Checks that a device which takes no changes refuses them all, and that what it holds is the
-/// same before and after.
+/// Checks that a read-only device rejects all changes, and that its contents stay the same.
 pub fn check_read_only(subject: &dyn Subject) {
     assert!(subject.is_read_only(), "the device says that it takes no changes");
     refusals::read_only(&CaseContext::new(subject, 0));
 }
 
-/// Number of cases for a subject that can express everything.
+/// Number of cases for a subject with all abilities.
 pub fn case_count() -> usize {
     CASES.len()
 }

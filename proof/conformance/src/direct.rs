@@ -1,4 +1,4 @@
-//! A device without a protocol before it.
+//! A device that is called directly, without a protocol.
 
 use block_device::{BlockDevice, ByteRange, Zeroes};
 

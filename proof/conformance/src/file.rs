@@ -1,4 +1,4 @@
-//! A device as a file of the kernel: an attached device, or a volume's file.
+//! A device accessed as a file of the kernel: an attached device, or a volume's file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek};
@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
 use crate::subject::{Abilities, Refusal, Subject};
 
-/// A file or block device that is opened for direct I/O, so that each call is a request.
+/// A file or block device opened for direct I/O, so that each call is a request.
 #[derive(Debug)]
 pub struct FileSubject {
     file: File,
@@ -25,8 +25,8 @@ impl FileSubject {
         Self::with(path, granularity_bytes, false)
     }
 
-    /// The same for one that takes no changes. It is opened for writing all the same, so that the
-    /// device is what refuses each change; where the kernel refuses to do so, that counts as well.
+    /// Opens a read-only device. It is opened for writing nevertheless, so that the device rejects
+    /// each change. If the kernel rejects it, that counts as well.
     pub fn open_read_only(path: &Path, granularity_bytes: usize) -> io::Result<Self> {
         Self::with(path, granularity_bytes, true)
     }
@@ -42,8 +42,8 @@ impl FileSubject {
             opened => opened?,
         };
         let size_bytes = file.seek(io::SeekFrom::End(0))?;
-        // A kernel shortens a request at the end, and takes discards as hints; punched holes are
-        // none, and are what `write_zeroes` asks for.
+        // A kernel shortens a request at the end, and treats discards as hints. Hole punching is
+        // not a hint, and is what `write_zeroes` uses.
         let abilities =
             Abilities { granularity_bytes, refuses_whole: false, zeroes: true, discards: false };
         Ok(Self { file, size_bytes, abilities, is_read_only })
@@ -93,12 +93,12 @@ impl Subject for FileSubject {
     }
 }
 
-/// Of a file or device that may be read alone.
+/// Returns whether the error is that of a read-only file or device.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Bytes that begin where direct I/O wants them.
+/// Bytes with the alignment of direct I/O.
 struct Aligned {
     bytes: Vec<u8>,
     start: usize,

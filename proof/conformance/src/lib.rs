@@ -1,11 +1,11 @@
-//! Checks that every way to a device must pass, through a real client of that way.
+//! Conformance suite that every access path to a device must pass, through a real client.
 //!
 //! A [`Subject`] is a client's view of one device. [`check`] runs every case on it and panics with
-//! the names of those that do not hold. The device must be the suite's alone: it is written
-//! over, and must have [`SIZE_BYTES_MIN`] at least.
+//! the names of the failed ones. The suite needs exclusive use of the device: it overwrites it, and
+//! needs at least [`SIZE_BYTES_MIN`].
 //!
-//! The suite knows no protocol. What a protocol cannot express its subject says in [`Abilities`];
-//! cases that need it are left out, and the count that [`check`] returns says so.
+//! The suite knows no protocol. A subject describes the limits of its protocol by [`Abilities`].
+//! Cases that exceed them are skipped, and the count that [`check`] returns excludes them.
 #![forbid(unsafe_code)]
 
 mod cases;

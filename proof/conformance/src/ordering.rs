@@ -1,4 +1,4 @@
-//! Cases on what several requests see of each other.
+//! Cases on the visibility and ordering of concurrent requests.
 
 use std::thread;
 
@@ -11,7 +11,7 @@ use crate::subject::{CaseContext, range};
 const BLOCK: usize = block_device::BLOCK_BYTES;
 const START: u64 = 6 << 20;
 
-/// How often a thread reads at least what others write meanwhile, and how often they do.
+/// Minimum number of reads of a thread during writes of others, and number of those writes.
 const TIMES: u64 = 100;
 
 pub(super) fn flush_changes_nothing(context: &CaseContext<'_>) {
@@ -25,7 +25,7 @@ pub(super) fn flush_changes_nothing(context: &CaseContext<'_>) {
     context.expect(START + 3 * BLOCK as u64, &bytes[3 * BLOCK..]);
 }
 
-/// Goal: a thread that hears of an acknowledged write reads it, whichever thread wrote it.
+/// Goal: a thread that learns of an acknowledged write reads it, whichever thread wrote it.
 pub(super) fn writes_are_seen(context: &CaseContext<'_>) {
     let acknowledged = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
@@ -55,7 +55,8 @@ pub(super) fn writes_are_seen(context: &CaseContext<'_>) {
     });
 }
 
-/// Goal: a block read during writes of it is one of them, in requests of several blocks, too.
+/// Goal: a block read during writes is the result of one of them, also in requests of several
+/// blocks.
 pub(super) fn blocks_are_never_torn(context: &CaseContext<'_>) {
     const BLOCKS: usize = 4;
     context.write(START, &pattern::stamped(1, BLOCKS * BLOCK));
@@ -83,7 +84,7 @@ pub(super) fn blocks_are_never_torn(context: &CaseContext<'_>) {
     });
 }
 
-/// Goal: when writers that overlap are done, each block is what one of them wrote last.
+/// Goal: after overlapping writers have finished, each block is the last write of one of them.
 pub(super) fn overlaps(context: &CaseContext<'_>) {
     const BLOCKS: usize = 8;
     for round in 0..20 {
@@ -102,7 +103,7 @@ pub(super) fn overlaps(context: &CaseContext<'_>) {
     }
 }
 
-/// Goal: threads that write neighbouring sectors of the same blocks lose none of each other's.
+/// Goal: threads that write neighbouring sectors of the same blocks lose no writes of each other.
 pub(super) fn neighbours_at_once(context: &CaseContext<'_>) {
     const WRITERS: usize = 4;
     let part = context.granularity.max(512);
@@ -123,7 +124,7 @@ pub(super) fn neighbours_at_once(context: &CaseContext<'_>) {
     context.expect(START, &expected);
 }
 
-/// Goal: any sequence of requests leaves what a plain array of bytes would hold.
+/// Goal: any sequence of requests has the same effect as on a plain array of bytes.
 pub(super) fn random_requests(context: &CaseContext<'_>) {
     const RUN: usize = 256 * BLOCK;
     let mut model = context.paint(START, RUN, 60);
@@ -148,7 +149,7 @@ pub(super) fn random_requests(context: &CaseContext<'_>) {
     context.expect(START, &model);
 }
 
-/// Tells the others that a thread is done, also when it panics.
+/// Tells the other threads that a thread is done, also if it panics.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl SetOnDrop<'_> {

@@ -1,14 +1,14 @@
-//! Bytes that a number decides, and what to say when others are found.
+//! Bytes determined by a number, and reports of differences.
 
 use random::scramble;
 
-/// A number below `bound`.
+/// Maps a number to one below `bound`.
 pub(super) fn below(number: u64, bound: usize) -> usize {
     let wide = u128::from(scramble(number)) * bound as u128;
     usize::try_from(wide >> 64).expect("it is below a usize")
 }
 
-/// Bytes without a zero among them, so that none passes for a hole.
+/// Returns bytes without zeros, so that none is mistaken for a hole.
 pub(super) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let words = (0..length.div_ceil(8) as u64).map(|index| scramble(seed ^ scramble(index)));
     let mut bytes: Vec<u8> =
@@ -17,12 +17,12 @@ pub(super) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A block all of whose words are one stamp.
+/// Returns a block whose words all have one value.
 pub(super) fn stamped(stamp: u64, length: usize) -> Vec<u8> {
     stamp.to_le_bytes().repeat(length / 8)
 }
 
-/// The one stamp of a block.
+/// Returns the value of all words of a block.
 #[track_caller]
 pub(super) fn stamp_of(block: &[u8]) -> u64 {
     let words = block.as_chunks::<8>().0;

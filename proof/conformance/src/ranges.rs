@@ -1,8 +1,8 @@
-//! Cases on where requests begin and end.
+//! Cases on offsets and lengths of requests.
 
 use crate::subject::CaseContext;
 
-/// Lengths that cut blocks, pages of kernels and buffers of protocols.
+/// Lengths that cut blocks, kernel pages and protocol buffers.
 const LENGTHS: &[usize] =
     &[1, 512, 513, 4095, 4096, 4097, 8192, 12_288, 65_535, 65_536, 131_072, 131_073, 1 << 20];
 
@@ -18,7 +18,7 @@ pub(super) fn written_is_read(context: &CaseContext<'_>) {
     }
 }
 
-/// Writes inside of a painted run, at every distance from the bounds of its blocks that matters.
+/// Writes inside of a painted run, at every relevant distance from block boundaries.
 pub(super) fn neighbours_stay(context: &CaseContext<'_>) {
     const RUN: usize = 6 * 4096;
     let start = 4 << 20;
@@ -44,7 +44,7 @@ pub(super) fn ends_are_reached(context: &CaseContext<'_>) {
     }
 }
 
-/// Checks that requests that clients and protocols split arrive whole, at odd places, too.
+/// Checks that requests that clients and protocols split are complete, also at odd offsets.
 pub(super) fn long_requests_are_whole(context: &CaseContext<'_>) {
     let length = 5 << 20;
     let bytes = context.paint(context.granularity as u64, length, 5);

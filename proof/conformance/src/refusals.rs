@@ -1,4 +1,4 @@
-//! Cases on requests that are to fail, and leave everything as it was.
+//! Cases on requests that must fail and change nothing.
 
 use block_device::Zeroes;
 
@@ -24,7 +24,7 @@ pub(super) fn past_the_end(context: &CaseContext<'_>) {
     context.expect(context.size_bytes - TAIL as u64, &last);
 }
 
-/// Checks that a request that crosses the end is refused before any of it takes effect.
+/// Checks that a request that crosses the end is rejected before any part of it takes effect.
 pub(super) fn crossing(context: &CaseContext<'_>) {
     let start = context.size_bytes - TAIL as u64;
     let last = context.paint(start, TAIL, 7);
@@ -44,7 +44,7 @@ pub(super) fn crossing(context: &CaseContext<'_>) {
     context.expect(start, &last);
 }
 
-/// Every change is refused, and reads and flushes are served.
+/// Checks that every change is rejected, and that reads and flushes are served.
 pub(super) fn read_only(context: &CaseContext<'_>) {
     let subject = context.subject;
     let before = context.read(0, TAIL);

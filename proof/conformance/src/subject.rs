@@ -1,4 +1,4 @@
-//! Interface of the suite to a client, and the context of its cases.
+//! Interface between the suite and a client, and the context of its cases.
 
 use std::fmt;
 
@@ -6,28 +6,28 @@ use block_device::{ByteRange, Zeroes};
 
 use crate::pattern;
 
-/// The smallest device that the cases fit on.
+/// Minimum size of a device for the cases.
 pub const SIZE_BYTES_MIN: u64 = 16 << 20;
 
 /// Abilities of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Offsets and lengths must be multiples of it. A power of two, 4096 at most.
+    /// Offsets and lengths must be multiples of this, a power of two up to 4096.
     pub granularity_bytes: usize,
     /// True if the client passes on requests that cross the end. Kernels shorten them.
     pub refuses_whole: bool,
-    /// True if it can write zeroes, of both kinds.
+    /// True if the client supports zeroes of both kinds.
     pub zeroes: bool,
     pub discards: bool,
 }
 
 impl Abilities {
-    /// Everything, at any byte.
+    /// All abilities, at any byte.
     pub const ALL: Self =
         Self { granularity_bytes: 1, refuses_whole: true, zeroes: true, discards: true };
 }
 
-/// A request that failed, in the words of the client.
+/// Error of a failed request, in the client's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(pub String);
 
@@ -38,13 +38,13 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// Failure with the words of any error.
+    /// Creates a refusal with the text of any error.
     pub fn of(error: impl fmt::Display) -> Self {
         Self(error.to_string())
     }
 }
 
-/// A client's view of one device, to be used by several threads at once.
+/// A client's view of one device, used by several threads concurrently.
 pub trait Subject: Sync {
     fn abilities(&self) -> Abilities;
 
@@ -54,12 +54,12 @@ pub trait Subject: Sync {
         false
     }
 
-    /// Fills `into`; a read that is cut short at the end is a refusal.
+    /// Fills `into`. A short read at the end is a refusal.
     fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), Refusal>;
 
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), Refusal>;
 
-    /// A write that is as durable when it returns as a flush after it would make it.
+    /// Writes durably: on return, as durable as after a flush.
     fn write_durably(&self, offset_bytes: u64, from: &[u8]) -> Result<(), Refusal> {
         self.write(offset_bytes, from)?;
         self.flush()
@@ -72,7 +72,7 @@ pub trait Subject: Sync {
     fn flush(&self) -> Result<(), Refusal>;
 }
 
-/// A subject and what the cases need beside it.
+/// A subject with the context of the cases.
 pub(super) struct CaseContext<'a> {
     pub(super) subject: &'a dyn Subject,
     pub(super) seed: u64,
@@ -89,7 +89,7 @@ impl<'a> CaseContext<'a> {
         Self { subject, seed, granularity, size_bytes }
     }
 
-    /// `bytes` rounded up to what the client can express.
+    /// Rounds `bytes` up to the granularity of the client.
     pub(super) fn rounded(&self, bytes: usize) -> usize {
         bytes.next_multiple_of(self.granularity)
     }
@@ -108,7 +108,7 @@ impl<'a> CaseContext<'a> {
         answer.unwrap_or_else(|why| panic!("{} bytes go to {offset}: {why}", bytes.len()));
     }
 
-    /// Writes bytes that only `salt` and the seed decide, and returns them.
+    /// Writes bytes determined by `salt` and the seed, and returns them.
     #[track_caller]
     pub(super) fn paint(&self, offset: u64, length: usize, salt: u64) -> Vec<u8> {
         let bytes = pattern::bytes(self.seed ^ salt, length);
@@ -123,7 +123,7 @@ impl<'a> CaseContext<'a> {
     }
 }
 
-/// Bytes from `start` on.
+/// Returns the range of `length` bytes from `start` on.
 pub(crate) fn range(start: u64, length: usize) -> ByteRange {
     ByteRange::new(start, length as u64)
 }

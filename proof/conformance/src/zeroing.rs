@@ -7,7 +7,7 @@ use crate::subject::{CaseContext, range};
 const RUN: usize = 8 * 4096;
 const START: u64 = 5 << 20;
 
-/// Offset and length inside of the run: whole blocks, cut ones, all of it.
+/// Offsets and lengths inside of the run: whole blocks, partial blocks, and all of it.
 const RANGES: &[(usize, usize)] =
     &[(4096, 4096), (0, RUN), (512, 512), (100, 4000), (4000, 8192), (512, 6 * 4096), (1, RUN - 2)];
 
@@ -20,7 +20,7 @@ fn ranges(context: &CaseContext<'_>) -> impl Iterator<Item = (usize, usize)> {
     RANGES.iter().map(rounded).filter(|(_, length)| *length > 0)
 }
 
-/// All of a zeroed range reads as zeros, and nothing beside it.
+/// Checks that a zeroed range reads as zeros, and that its surroundings stay.
 pub(super) fn zeroes_read_as_zeros(context: &CaseContext<'_>) {
     for (salt, (offset, length)) in (8..).zip(ranges(context)) {
         for zeroes in [Zeroes::Unmap, Zeroes::KeepAllocated] {
@@ -33,7 +33,7 @@ pub(super) fn zeroes_read_as_zeros(context: &CaseContext<'_>) {
     }
 }
 
-/// Whole blocks of a discarded range read as zeros; bytes of blocks that it cuts stay.
+/// Checks that whole blocks of a discarded range read as zeros, and that partial blocks stay.
 pub(super) fn discarded(context: &CaseContext<'_>) {
     for (salt, (offset, length)) in (20..).zip(ranges(context)) {
         let mut expected = context.paint(START, RUN, salt);
@@ -47,7 +47,7 @@ pub(super) fn discarded(context: &CaseContext<'_>) {
     }
 }
 
-/// A write to a part of a block that was zeroed finds zeros around it.
+/// Checks that a partial write to a zeroed block has zeros around it.
 pub(super) fn written_again(context: &CaseContext<'_>) {
     context.paint(START, RUN, 40);
     let answer = context.subject.write_zeroes(range(START, RUN), Zeroes::Unmap);

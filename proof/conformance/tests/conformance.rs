@@ -1,4 +1,4 @@
-//! The suite passes a right device, and finds the fault of each that is wrong in one way.
+//! The suite passes for a correct device, and detects the fault of each device with one fault.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use model::ModelVolume;
 
 const SIZE: u64 = conformance::SIZE_BYTES_MIN;
 
-/// Where the suite's threads race.
+/// Offset at which the suite's threads race.
 const RACED_AT: u64 = 6 << 20;
 
 #[test]
@@ -22,7 +22,7 @@ fn a_right_device_passes_every_case() {
     }
 }
 
-/// One way of being wrong.
+/// Fault of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     LosesLastByte,
@@ -63,7 +63,7 @@ impl Wrong {
         self.device.write(offset, from).map_err(Refusal::of)
     }
 
-    /// Waits until `is_so`, or for as long as a test may be held up by a fault.
+    /// Waits until `is_so`, up to the maximum delay of a fault.
     fn wait_until(is_so: impl Fn() -> bool) {
         let deadline = Instant::now() + Duration::from_millis(5);
         while !is_so() && Instant::now() < deadline {
@@ -71,13 +71,13 @@ impl Wrong {
         }
     }
 
-    /// Lets a read that begins now end.
+    /// Waits until a read that begins now has ended.
     fn wait_for_reads(&self) {
         let reads = self.reads.load(Ordering::Acquire);
         Self::wait_until(|| self.reads.load(Ordering::Acquire) > reads + 1);
     }
 
-    /// A write in two halves, with a read between them when a thread reads.
+    /// Writes in two halves, with a read between them if a thread reads.
     fn tear(&self, offset: u64, from: &[u8]) -> Result<(), Refusal> {
         let (one, other) = from.split_at(from.len().min(4096) / 2);
         self.put(offset, one)?;
@@ -87,7 +87,7 @@ impl Wrong {
         self.put(offset + one.len() as u64, other)
     }
 
-    /// A write of a part of a block that stores what the rest of the block was some time ago.
+    /// Writes a part of a block, and restores an earlier state of the rest of the block.
     fn write_through_a_copy(&self, offset: u64, from: &[u8]) -> Result<(), Refusal> {
         let start = offset / 4096 * 4096;
         let end = (offset + from.len() as u64).next_multiple_of(4096);

@@ -1,4 +1,4 @@
-//! A daemon, the console before it, and what scenarios ask of them.
+//! A daemon, its console, and the actions that scenarios request.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
@@ -24,7 +24,7 @@ const POOL_SIZE: &str = "512MiB";
 const ADMINISTRATOR: &str = "admin";
 const PASSWORD: &str = "four words are a password";
 
-/// In the console's state folder, until the first administrator is made.
+/// File in the console's state folder, until the first administrator is created.
 const SETUP_LINK: &str = "setup-link";
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const WRITE_BYTES: usize = 1 << 20;
 const IO_BYTES: u32 = 4096;
 
-/// A daemon and a console of their own, in fresh folders.
+/// A separate daemon and console, in fresh folders.
 pub struct Fixture {
     inside: Mutex<Inside>,
     origin: String,
@@ -49,10 +49,10 @@ struct Inside {
     topics: Option<Topics>,
     console: Option<Background>,
     folder: TempDir,
-    /// In the place of the page that the console holds.
+    /// Served instead of the page inside the console.
     page: Option<PathBuf>,
     io: Option<Io>,
-    /// A member of a group.
+    /// A member of a consumer group.
     consumer: Option<Background>,
 }
 
@@ -63,15 +63,16 @@ struct Topics {
     sql: SocketAddr,
 }
 
-/// A client that reads and writes until it is told to end.
+/// A client that reads and writes until it is stopped.
 struct Io {
     is_over: Arc<AtomicBool>,
     client: JoinHandle<Result<()>>,
 }
 
 impl Fixture {
-    /// One with its administrator, for tests that run meanwhile and leave it as they found it. It
-    /// ends with the last of them: what is never dropped would leave its programs behind.
+    /// Returns a shared fixture with an administrator, for concurrent tests that restore its state.
+    /// It ends with the last of them, because a value that is never dropped would leave its
+    /// programs running.
     pub fn shared() -> Result<Arc<Self>> {
         static SHARED: Mutex<Weak<Fixture>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,21 +84,21 @@ impl Fixture {
         Ok(fixture)
     }
 
-    /// One whose first administrator was made by its link.
+    /// Starts a fixture whose first administrator is created through the link.
     pub fn with_administrator() -> Result<Self> {
         let fixture = Self::start()?;
         fixture.run("first_start")?;
         Ok(fixture)
     }
 
-    /// The same with a broker, which the console knows.
+    /// Starts a fixture with a broker, which the console knows.
     pub fn with_broker() -> Result<Self> {
         let fixture = Self::start_with(Some(page()?), Behind::DaemonAndBroker)?;
         fixture.run("first_start")?;
         Ok(fixture)
     }
 
-    /// The same with libvirt and `memlane-machines`, which the console knows.
+    /// Starts a fixture with libvirt and `memlane-machines`, which the console knows.
     ///
     /// # Errors
     /// If one of them does not start.
@@ -108,7 +109,7 @@ impl Fixture {
         Ok(fixture)
     }
 
-    /// The same with a broker and machines.
+    /// Starts a fixture with a broker and machines.
     ///
     /// # Errors
     /// If one of them does not start.
@@ -119,12 +120,12 @@ impl Fixture {
         Ok(fixture)
     }
 
-    /// One that was never logged in to. It serves the page as it was built last.
+    /// Starts a fixture without any administrator. It serves the most recently built page.
     pub fn start() -> Result<Self> {
         Self::start_with(Some(page()?), Behind::Daemon)
     }
 
-    /// One that serves the page which the console holds.
+    /// Starts a fixture that serves the page inside the console.
     pub fn with_own_page() -> Result<Self> {
         Self::start_with(None, Behind::Daemon)
     }
@@ -166,7 +167,7 @@ impl Fixture {
         Ok(fixture)
     }
 
-    /// A file of the page, as it is served.
+    /// Fetches a file of the page from the console.
     pub fn page_file(&self, name: &str) -> Result<Vec<u8>> {
         let file = self.with(|inside| inside.folder.path().join("page-file"));
         let certificate = self.with(|inside| inside.state_dir().join("certificate.pem"));
@@ -181,7 +182,7 @@ impl Fixture {
         self.run_in(name, &[])
     }
 
-    /// Takes a picture of each page.
+    /// Takes a screenshot of each page.
     pub fn take_pictures(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let folder = fs::canonicalize(folder).context("the folder was just made")?;
@@ -209,7 +210,7 @@ impl Fixture {
     }
 }
 
-/// What the console knows.
+/// Services that the console knows.
 enum Behind {
     Daemon,
     DaemonAndBroker,
@@ -217,11 +218,11 @@ enum Behind {
     All,
 }
 
-/// Guests of machines: one that runs a script from its disk and hears the power button.
+/// Contents of guests: they run a script from their disk and react to the power button.
 const GUEST: ImageContents =
     ImageContents { products: &[], programs: &[], modules: &["button", "evdev"] };
 
-/// What a guest of the volume `golden` does: it tells what is typed.
+/// Script of a guest on the volume `golden`, which prints its input.
 const SCRIPT: &str = r#"
 echo READY >/dev/console
 while read -r line; do
@@ -274,7 +275,7 @@ impl Inside {
         self.tool(words).arg("--socket").arg(self.daemon.api_socket()).check()
     }
 
-    /// The command line, which knows where all programs are.
+    /// Creates a command of `memlane`, which knows the addresses of all programs.
     fn tool(&self, words: &[&str]) -> Tool {
         let mut tool = product("memlane").args(words);
         if let Some(topics) = &self.topics {
@@ -331,7 +332,7 @@ impl Inside {
         Ok(NbdClient::connect(&self.daemon.nbd_socket(), volume)?)
     }
 
-    /// Writes and reads again and again, with a pause between.
+    /// Repeatedly writes and reads, with a pause between.
     fn begin_io(&mut self, volume: &str, pause: Duration) -> Result<String> {
         ensure!(self.io.is_none(), "a client reads and writes already");
         let mut client = self.client(volume)?;
@@ -379,7 +380,7 @@ impl Inside {
         Ok(self.console.as_ref().context("the console does not run")?.id())
     }
 
-    /// All of its memory, and what of it is no file's.
+    /// Returns the resident memory of the console, in total and without files.
     fn console_memory(&self) -> Result<String> {
         let path = format!("/proc/{}/status", self.console_id()?);
         let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -431,13 +432,13 @@ impl Inside {
     }
 
     fn kill_console(&mut self) -> Result<String> {
-        // Who drops it kills it and waits for its end.
+        // Dropping it kills it and waits for its end.
         drop(self.console.take().context("the console does not run")?);
         Ok("killed".to_owned())
     }
 
-    /// The one-time code, at the end of the link for the first administrator. A console lets
-    /// connections wait before it has written it.
+    /// Returns the one-time code at the end of the link for the first administrator. A console
+    /// accepts connections before it has written the link.
     fn setup_code(&self) -> Result<String> {
         let path = self.state_dir().join(SETUP_LINK);
         let deadline = Instant::now() + START_TIME_LIMIT;
@@ -465,7 +466,7 @@ impl Inside {
     }
 }
 
-/// Bytes that do not repeat and do not shrink.
+/// Returns bytes that do not repeat and cannot be compressed.
 fn contents(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut words = Vec::with_capacity(bytes);

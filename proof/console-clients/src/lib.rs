@@ -1,9 +1,9 @@
 //! A real browser on the pages of `memlane-console`, with a real daemon behind it.
 //!
-//! What it does on them is in `browser/`, by Playwright; here is what it needs: the built page,
-//! the daemon, the console, and somebody who writes to volumes and kills the daemon when a
-//! scenario asks for it. Packages come from the npm registry in the versions and with the hashes
-//! of the lock files.
+//! Scenarios for the browser are in `browser/`, with Playwright. This crate provides what they
+//! need: the built page, the daemon, the console, and clients that write to volumes and kill the
+//! daemon on request. Packages come from the npm registry in the versions and with the hashes of
+//! the lock files.
 #![forbid(unsafe_code)]
 
 mod fixture;
@@ -13,12 +13,13 @@ mod scenario;
 pub use fixture::Fixture;
 pub use packages::{browser, page, page_sources};
 
-/// Returns whether what builds and checks the page is there; a test that misses it says so.
+/// Returns whether the programs that build and check the page are installed. A test without them
+/// reports a skip.
 pub fn has_node() -> bool {
     !kafka_clients::is_skipped(&["node", "npm"])
 }
 
-/// Returns whether there is a browser besides.
+/// Returns whether a browser is installed, too.
 pub fn has_browser() -> bool {
     !kafka_clients::is_skipped(&["node", "npm", "chromium"])
 }

@@ -1,6 +1,6 @@
-//! Fetches what drives a browser, before tests wait for it. With the word `pictures` and a folder
-//! it takes the pictures of the guide instead; with `watch` it measures what browsers that watch
-//! take.
+//! Fetches the browser driver before tests need it. With the word `pictures` and a folder it takes
+//! the screenshots of the guide instead. With `watch` it measures the resources that watching
+//! browsers use.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

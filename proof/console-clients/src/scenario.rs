@@ -1,4 +1,4 @@
-//! One scenario of the browser: a program that asks for what only its test can do.
+//! One scenario of the browser: a program that requests actions from its test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -11,13 +11,14 @@ use serde_json::json;
 
 use crate::packages::browser;
 
-/// No scenario waits for itself; one that asks for nothing for so long hangs.
+/// Time without a request after which a scenario counts as hung, because no scenario waits for
+/// itself.
 const SILENCE_TIME_LIMIT: Duration = Duration::from_secs(240);
 
-/// How much of what it wrote is shown when it fails.
+/// Maximum number of output lines shown after a failure.
 const LINES_SHOWN: usize = 60;
 
-/// Runs the scenario `name`; `answer` does what it asks for.
+/// Runs the scenario `name`. `answer` performs the requested actions.
 pub(crate) fn run(
     name: &str,
     environment: &[(&str, String)],
@@ -35,7 +36,7 @@ pub(crate) fn run(
         .context("cannot run node")?;
     let asked = converse(&mut child, &mut answer);
     if asked.is_err() {
-        // It may have ended by itself, which is as good.
+        // It may have ended already.
         let _ = child.kill();
     }
     let status = child.wait().context("cannot wait for a scenario")?;
@@ -47,12 +48,12 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Answers until the scenario has ended, or says nothing for too long.
+/// Answers requests until the scenario has ended, or is silent for too long.
 fn converse(child: &mut Child, answer: &mut impl FnMut(&[String]) -> Result<String>) -> Result<()> {
     let mut input = child.stdin.take().context("its standard input is a pipe")?;
     let output = child.stdout.take().context("its standard output is a pipe")?;
     let (sender, lines) = mpsc::channel();
-    // Ends with the scenario's output, or when nobody takes its lines any more.
+    // Ends with the scenario's output, or when the receiver is dropped.
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
@@ -75,7 +76,7 @@ fn take(
     answer: &mut impl FnMut(&[String]) -> Result<String>,
 ) -> Result<()> {
     let Some(asked) = line.strip_prefix("ask ") else {
-        // What was measured is shown beside the suite's result.
+        // Measurements are shown beside the suite's result.
         eprintln!("{line}");
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! The guide after the set-up in a browser, with a daemon that has no volume yet.
+//! The guide after the set-up in a browser, with a daemon without volumes.
 
 use anyhow::Result;
 use console_clients::{Fixture, has_browser};

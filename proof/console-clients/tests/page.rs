@@ -1,4 +1,4 @@
-//! The page's sources keep their own rules, and what is built of them is small.
+//! The page's sources follow their rules, and the built page is small.
 
 use std::fs;
 
@@ -6,18 +6,18 @@ use anyhow::{Context, Result, ensure};
 use console_clients::{Fixture, browser, has_node, page, page_sources};
 use system::Tool;
 
-/// Of all scripts together but those of consoles, compressed; less is loaded as long as no chart is
-/// shown.
+/// Maximum compressed size of all scripts except those of consoles. Less is loaded while no chart
+/// is shown.
 const SCRIPT_BYTES_MAX: u64 = 200 << 10;
 
-/// Of what a terminal or a screen of a machine loads besides, compressed.
+/// Maximum compressed size of additional scripts for a terminal or a machine's screen.
 const CONSOLE_BYTES_MAX: u64 = 100 << 10;
-/// Nothing, compressed.
+/// Compressed size of empty input.
 const NOTHING_BYTES: u64 = 64;
 const CONSOLES: [&str; 2] = ["serial", "screen"];
 
-/// Types, format, lints and unit tests; those say among others that colours of charts are apart,
-/// and that no line leads over times of which nothing is known.
+/// Types, format, lints and unit tests. They check, among others, that colours of charts are
+/// distinguishable, and that lines are interrupted where no values are known.
 #[test]
 fn the_page_passes_its_own_checks() -> Result<()> {
     if !has_node() {
@@ -67,7 +67,7 @@ fn all_scripts_are_small_and_charts_and_consoles_come_when_they_are_needed() -> 
     Ok(())
 }
 
-/// A console that was built before the page holds an older one, or none.
+/// A console that was built before the page contains an older one, or none.
 #[test]
 fn the_console_holds_the_page_that_was_built() -> Result<()> {
     if !has_node() {
@@ -85,7 +85,7 @@ fn the_console_holds_the_page_that_was_built() -> Result<()> {
     Ok(())
 }
 
-/// The console's policy forbids scripts and styles that stand in the page, and other places.
+/// The console's policy forbids inline scripts and styles, and other origins.
 #[test]
 fn the_page_holds_no_script_no_style_and_no_other_address() -> Result<()> {
     if !has_node() {

@@ -1,13 +1,13 @@
-//! A browser goes through the pages of the console: each test is one scenario of `browser/`.
+//! Pages of the console in a browser: each test is one scenario of `browser/`.
 //!
-//! Takes a minute and a half: axe looks at each view of it four times.
+//! Takes a minute and a half, because axe checks each view four times.
 
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
 use console_clients::{Fixture, has_browser};
 
-/// One browser at a time: several are slower together than one after the other.
+/// Serializes browsers, because several concurrent ones are slower than one after the other.
 static ONE_BROWSER: Mutex<()> = Mutex::new(());
 
 fn check(scenario: &str) -> Result<()> {
@@ -65,7 +65,7 @@ fn who_has_no_second_factor_sees_the_way_to_it_alone_where_it_is_required() -> R
         return Ok(());
     }
     let _one = ONE_BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
-    // The others' administrator has none.
+    // The shared administrator has none.
     Fixture::with_administrator()?.run("required")
 }
 

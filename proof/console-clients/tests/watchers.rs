@@ -1,9 +1,9 @@
-//! Many browsers watch at a time: all are told of changes, and what the console uses is measured.
+//! Many concurrent browsers: all are notified of changes, and the console's resources are measured.
 
 use anyhow::Result;
 use console_clients::{Fixture, has_node};
 
-/// `MEMLANE_WATCHERS` and `MEMLANE_WATCHED_SECONDS` ask for others than 50 watchers for 20 s.
+/// `MEMLANE_WATCHERS` and `MEMLANE_WATCHED_SECONDS` override the 50 watchers and 20 s.
 #[test]
 fn fifty_browsers_watch() -> Result<()> {
     if !has_node() {

@@ -1,6 +1,6 @@
-//! `csi-sanity`, with which Kubernetes judges drivers of the Container Storage Interface: a Go
-//! module of the version and with the sums in `go/`, built by the Go that tests of Kafka's clients
-//! fetch.
+//! `csi-sanity`, Kubernetes' conformance test of drivers of the Container Storage Interface: a Go
+//! module with the version and checksums in `go/`, built by the Go toolchain that tests of Kafka's
+//! clients fetch.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use system::Tool;
 const SOURCES: &str = env!("CARGO_MANIFEST_DIR");
 const PACKAGE: &str = "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity";
 
-/// The program, fetched and built if it is not there.
+/// Returns the program, fetched and built if it is missing.
 ///
 /// # Errors
 /// Go is not installed, or its module proxy does not answer.

@@ -1,4 +1,4 @@
-//! Fetches and builds csi-sanity, before tests wait for it.
+//! Fetches and builds csi-sanity before tests need it.
 #![forbid(unsafe_code)]
 
 use anyhow::Result;

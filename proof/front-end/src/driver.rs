@@ -1,4 +1,4 @@
-//! One queue, from the side of the guest's driver.
+//! One virtqueue, from the side of the guest's driver.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{Ordering, fence};
@@ -13,13 +13,13 @@ use crate::layout::{DESCRIPTORS_PER_SLOT, Descriptor, Layout};
 
 const SECTOR_BYTES: u64 = 512;
 
-/// The driver does not want to be told of answers.
+/// Flag: the driver needs no notification of used buffers.
 const NO_INTERRUPT: u16 = 1;
 
-/// The export does not want to be told of requests.
+/// Flag: the export needs no notification of available buffers.
 const NO_NOTIFY: u16 = 1;
 
-/// Operation of a request. Offsets and lengths are bytes.
+/// Operation of a request. Offsets and lengths are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     Read {
@@ -41,17 +41,17 @@ pub enum Ask {
         length: u64,
         may_unmap: bool,
     },
-    /// A request of any kind without data.
+    /// A request of any type without data.
     Other {
         kind: u32,
     },
 }
 
-/// Layout of a request in the ring.
+/// A request and its layout in the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub ask: Ask,
-    /// With its descriptors in a table of their own.
+    /// Uses an indirect descriptor table.
     pub is_indirect: bool,
 }
 
@@ -66,22 +66,22 @@ pub enum Status {
     Done,
     Failed,
     Unsupported,
-    /// None of those; 255 is what stood there before.
+    /// None of those. 255 is the value before the request.
     Unknown(u8),
 }
 
-/// An answer as it was found in the ring.
+/// An answer found in the used ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub slot: u16,
     pub status: Status,
-    /// Bytes that were written for the driver, as the export says.
+    /// Number of bytes written for the driver, as reported by the export.
     pub bytes: u32,
     /// Data of a read or an identification.
     pub data: Vec<u8>,
 }
 
-/// One queue. Requests are known by their slot.
+/// One queue. Requests are identified by their slot.
 pub struct Driver {
     pub(crate) ram: GuestMemoryMmap,
     pub(crate) layout: Layout,
@@ -91,7 +91,7 @@ pub struct Driver {
     pub(crate) has_event_index: bool,
     next_available: u16,
     next_used: u16,
-    /// Bytes that each slot in use waits for.
+    /// Number of bytes expected in each slot in use.
     waiting: Vec<Option<u32>>,
     free: Vec<u16>,
 }
@@ -120,7 +120,7 @@ impl Driver {
         })
     }
 
-    /// Requests that are in flight.
+    /// Number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.waiting.iter().flatten().count()
     }
@@ -137,7 +137,7 @@ impl Driver {
         self.load(self.layout.used() + 2)
     }
 
-    /// Puts a request into the ring and tells the export. Returns its slot.
+    /// Puts a request into the ring and notifies the export. Returns its slot.
     pub fn submit(&mut self, request: impl Into<Request>) -> Result<u16> {
         let Request { ask, is_indirect } = request.into();
         let slot = self.free.pop().context("the queue is full")?;
@@ -201,7 +201,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Type, sector, bytes that follow the header, and bytes that are wanted.
+    /// Returns type, sector, bytes after the header, and number of bytes to read.
     fn parts(&self, ask: &Ask) -> Result<(u32, u64, Vec<u8>, u32)> {
         let span = |offset: u64, length: u64, flags: u32| -> Result<Vec<u8>> {
             let mut raw = (offset / SECTOR_BYTES).to_le_bytes().to_vec();
@@ -222,12 +222,12 @@ impl Driver {
         })
     }
 
-    /// Writes any descriptor into the ring's table.
+    /// Writes any descriptor into the descriptor table.
     pub fn put_descriptor(&self, index: u16, descriptor: Descriptor) -> Result<()> {
         self.write(self.layout.descriptors() + u64::from(index) * 16, &descriptor.raw())
     }
 
-    /// Offers any chain, and kicks if the export wants it.
+    /// Offers any chain, and kicks if the export needs it.
     pub fn offer(&mut self, head: u16) -> Result<()> {
         let place = u64::from(self.next_available % self.layout.ring_size);
         self.write(self.layout.available() + 4 + place * 2, &head.to_le_bytes())?;
@@ -245,7 +245,7 @@ impl Driver {
         if is_wanted { self.kick() } else { Ok(()) }
     }
 
-    /// Says that everything before `index` is available, whether it is or not.
+    /// Sets the available index, whether or not the entries before it are available.
     pub fn set_available_index(&self, index: u16) -> Result<()> {
         let address = GuestAddress(self.layout.available() + 2);
         self.ram.store(index.to_le(), address, Ordering::Release).context("outside the memory")
@@ -255,7 +255,7 @@ impl Driver {
         self.kick.write(1).context("cannot kick")
     }
 
-    /// The next answer, if there is one.
+    /// Takes the next answer, if there is one.
     pub fn poll(&mut self) -> Result<Option<Answer>> {
         let found = self.used_index()?;
         if found == self.next_used {
@@ -287,13 +287,13 @@ impl Driver {
         Ok(Some(Answer { slot, status, bytes, data }))
     }
 
-    /// Sleeps until the export tells of an answer, then takes it.
+    /// Sleeps until the export signals an answer, then takes it.
     pub fn wait(&mut self, time_limit: Duration) -> Result<Answer> {
         self.wait_until(Instant::now() + time_limit)?
             .with_context(|| format!("no answer within {time_limit:?}"))
     }
 
-    /// The same; `None` when there is none before `deadline`.
+    /// Same, but returns `None` if there is no answer before `deadline`.
     pub fn wait_until(&mut self, deadline: Instant) -> Result<Option<Answer>> {
         loop {
             self.want_answers()?;
@@ -308,7 +308,7 @@ impl Driver {
         }
     }
 
-    /// Asks to be told of the next answer.
+    /// Requests a notification of the next answer.
     fn want_answers(&self) -> Result<()> {
         if self.has_event_index {
             let event = self.layout.available() + 4 + u64::from(self.layout.ring_size) * 2;
@@ -320,7 +320,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Asks not to be told of answers, for a driver that polls for them.
+    /// Disables notifications of answers, for a driver that polls for them.
     pub fn want_no_calls(&self) -> Result<()> {
         ensure!(!self.has_event_index, "event indices have no way to say so");
         self.write(self.layout.available(), &NO_INTERRUPT.to_le_bytes())
@@ -333,7 +333,7 @@ impl Driver {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error).context("cannot wait for an answer"),
         }
-        // It does not block: there may be nothing to take.
+        // Nonblocking, because there may be nothing to read.
         let _count = self.call.read();
         Ok(())
     }
@@ -343,12 +343,12 @@ impl Driver {
         loaded.map(u16::from_le).context("outside the memory")
     }
 
-    /// Writes anything anywhere into the shared memory.
+    /// Writes any bytes to any address of the shared memory.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.ram.write_slice(bytes, GuestAddress(address)).context("outside the memory")
     }
 
-    /// Reads any of the shared memory.
+    /// Reads any bytes of the shared memory.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<()> {
         self.ram.read_slice(into, GuestAddress(address)).context("outside the memory")
     }

@@ -1,4 +1,4 @@
-//! Work of QEMU for a disk: sharing memory, setting rings up, coming back.
+//! QEMU's role for a disk: it shares memory, sets up rings, and reconnects.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -18,7 +18,7 @@ use vmm_sys_util::eventfd::EventFd;
 use crate::driver::Driver;
 use crate::layout::Layout;
 
-/// Where this front end says that it has the guest's first byte.
+/// User address of the guest's first byte in this front end.
 const FRONT_START: u64 = 0x10_0000_0000;
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
@@ -26,18 +26,18 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 const EVENT_INDEX: u64 = 1 << 29;
 const FLUSH: u64 = 1 << 9;
 
-/// Options of the machine.
+/// Options of the simulated machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub queue_count: usize,
     pub ring_size: u16,
     pub data_bytes_max: u32,
     pub has_event_index: bool,
-    /// Keeps what is in flight, as QEMU does.
+    /// Keeps the in-flight region, like QEMU.
     pub keeps_in_flight: bool,
-    /// True if the driver knows how to flush.
+    /// True if the driver supports flushes.
     pub can_flush: bool,
-    /// True if the guest's memory can be kept from shrinking.
+    /// True if the guest's memory can be sealed against shrinking.
     pub can_seal: bool,
 }
 
@@ -89,14 +89,14 @@ impl FrontEnd {
         Ok(Self { options, memory, bytes, drivers, in_flight: None, line: None, features: 0 })
     }
 
-    /// A machine that is connected to the export at `socket`.
+    /// Creates a machine that is connected to the export at `socket`.
     pub fn connected(options: Options, socket: &Path) -> Result<Self> {
         let mut front_end = Self::new(options)?;
         front_end.connect(socket, Duration::from_secs(30))?;
         Ok(front_end)
     }
 
-    /// Connects, for the first time or again, as soon as a server listens.
+    /// Connects or reconnects as soon as a server listens.
     pub fn connect(&mut self, socket: &Path, time_limit: Duration) -> Result<()> {
         let deadline = Instant::now() + time_limit;
         loop {
@@ -113,7 +113,7 @@ impl FrontEnd {
         }
     }
 
-    /// Breaks the connection off, as a front end that is killed does.
+    /// Closes the connection, like a killed front end.
     pub fn disconnect(&mut self) {
         self.line = None;
     }
@@ -126,29 +126,29 @@ impl FrontEnd {
         &mut self.drivers[0]
     }
 
-    /// Takes the drivers away, for threads of their own.
+    /// Takes the drivers, for their own threads.
     pub fn take_drivers(&mut self) -> Vec<Driver> {
         std::mem::take(&mut self.drivers)
     }
 
-    /// Features that the disk offers.
+    /// Features offered by the disk.
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// Has the disk forget its rings.
+    /// Resets the rings of the disk.
     pub fn reset_device(&mut self) -> Result<()> {
         self.frontend()?.reset_device().context("cannot reset the device")
     }
 
-    /// Shares the same memory anew, while requests may be in flight.
+    /// Shares the same memory again, while requests may be in flight.
     pub fn share_memory_again(&mut self) -> Result<()> {
         let region = self.region();
         let shared = self.frontend()?.set_mem_table(&[region]);
         shared.map(|_| ()).context("cannot share memory again")
     }
 
-    /// Bytes of the configuration space.
+    /// Reads bytes of the configuration space.
     pub fn configuration(&mut self, offset: u32, count: u32) -> Result<Vec<u8>> {
         let room = vec![0; usize::try_from(count)?];
         let flags = VhostUserConfigFlags::empty();
@@ -156,14 +156,14 @@ impl FrontEnd {
         Ok(read.context("cannot read the configuration")?.1)
     }
 
-    /// The size of the disk, as the export says now.
+    /// Returns the current size of the disk, as reported by the export.
     pub fn size_bytes(&mut self) -> Result<u64> {
         let raw = self.configuration(0, 8)?;
         let raw = raw.try_into().ok().context("a size has eight bytes")?;
         Ok(u64::from_le_bytes(raw) * 512)
     }
 
-    /// Waits until the export says that the configuration has changed.
+    /// Waits until the export reports a change of the configuration.
     pub fn wait_for_change(&mut self, time_limit: Duration) -> Result<()> {
         let changes = &mut self.line.as_mut().context("not connected")?.changes;
         changes.set_read_timeout(Some(time_limit)).context("cannot set a timeout")?;
@@ -173,23 +173,22 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// Takes the guest's memory from byte `start` on away from all drivers. Drivers must not use it
-    /// any more.
+    /// Truncates the guest's memory at byte `start`. Drivers must not use the rest any more.
     pub fn cut_memory(&self, start: u64) -> Result<()> {
         self.memory.set_len(start).context("the memory cannot be cut")
     }
 
-    /// Has the export signal another event when it has answered.
+    /// Makes the export signal another eventfd after its answers.
     pub fn set_call(&mut self, queue: usize, call: &EventFd) -> Result<()> {
         self.frontend()?.set_vring_call(queue, call).context("the call is refused")
     }
 
-    /// Stops a queue; returns where it had come to.
+    /// Stops a queue. Returns the index of the next request.
     pub fn stop_queue(&mut self, queue: usize) -> Result<u32> {
         self.frontend()?.get_vring_base(queue).context("cannot stop a queue")
     }
 
-    /// Sets a queue up and begins with request `base`.
+    /// Sets up a queue that begins with request `base`.
     pub fn start_queue(&mut self, queue: usize, base: u16) -> Result<()> {
         let line = self.line.as_mut().context("not connected")?;
         let driver = &self.drivers[queue];
@@ -215,7 +214,7 @@ impl FrontEnd {
     fn try_connect(&mut self, socket: &Path) -> Result<()> {
         self.line = None;
         let stream = UnixStream::connect(socket).context("cannot connect")?;
-        // An export that hangs is an error, not a test that hangs.
+        // A hung export causes an error, not a hung test.
         stream.set_read_timeout(Some(Duration::from_secs(60))).context("cannot set a timeout")?;
         let mut frontend = Frontend::from_stream(stream, self.options.queue_count as u64);
         frontend.set_owner().context("cannot own the disk")?;
@@ -278,10 +277,10 @@ impl FrontEnd {
         Ok(&mut self.line.as_mut().context("not connected")?.frontend)
     }
 
-    /// Returns whether the export has ended the connection.
+    /// Returns whether the export has closed the connection.
     pub fn is_left(&mut self) -> bool {
         let Some(line) = &mut self.line else { return true };
-        // The line for changes ends with the other one.
+        // The channel for changes closes together with the connection.
         let nonblocking = line.changes.set_nonblocking(true);
         let read = line.changes.read(&mut [0]);
         let restored = line.changes.set_nonblocking(false);

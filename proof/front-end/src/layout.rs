@@ -1,11 +1,11 @@
-//! Where everything lies in the memory that is shared.
+//! Layout of the shared memory.
 //!
 //! ```text
 //! queue 0: descriptors │ available │ used │ slot 0: header, status, table, data │ slot 1 …
 //! queue 1 …
 //! ```
 
-/// A descriptor of a ring or of a table.
+/// A descriptor of a ring or of an indirect table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
     pub address: u64,
@@ -31,14 +31,14 @@ impl Descriptor {
 
 const DESCRIPTOR_BYTES: u64 = 16;
 
-/// Descriptors that each slot has of its own: header, data, status, and one more.
+/// Number of descriptors reserved for each slot: header, data, status, and one more.
 pub(crate) const DESCRIPTORS_PER_SLOT: u16 = 4;
 
 const STATUS_AT: u64 = 64;
 const TABLE_AT: u64 = 128;
 const DATA_AT: u64 = 512;
 
-/// The places of one queue, as guest addresses.
+/// Positions of the parts of one queue, as guest addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     pub(crate) base: u64,
@@ -52,7 +52,7 @@ impl Layout {
         Self { base: first.bytes() * queue as u64, ..first }
     }
 
-    /// Bytes of memory of one queue.
+    /// Number of bytes of memory of one queue.
     pub(crate) fn bytes(self) -> u64 {
         (self.slot_offset(self.slot_count())).next_multiple_of(1 << 16)
     }

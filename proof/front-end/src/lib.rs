@@ -1,5 +1,5 @@
-//! A front end of vhost-user-blk without a virtual machine: what QEMU and a guest's driver do
-//! together, as far as tests need it.
+//! A front end of vhost-user-blk without a virtual machine: the parts of QEMU and of a guest's
+//! driver that tests need.
 //!
 //! ```text
 //! test ── FrontEnd ── socket ── export
@@ -7,10 +7,10 @@
 //!           └── Driver ── ring in shared memory ── export
 //! ```
 //!
-//! - [`FrontEnd`] shares memory, sets rings up and comes back after the export was killed, with the
-//!   rings as they were and the memory of what is in flight, as QEMU does.
-//! - [`Driver`] is one queue: it puts requests into its ring and takes answers out, and notices
-//!   when it gets one that it did not wait for. It can also write any nonsense into the ring.
+//! - [`FrontEnd`] shares memory, sets up rings and reconnects after the export was killed, with the
+//!   rings and the in-flight region preserved, like QEMU.
+//! - [`Driver`] is one queue: it puts requests into its ring and takes answers, and detects
+//!   unexpected ones. It can also write arbitrary bytes into the ring.
 #![forbid(unsafe_code)]
 
 mod driver;

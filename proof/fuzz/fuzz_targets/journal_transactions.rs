@@ -1,4 +1,4 @@
-//! Arbitrary bytes where a journal should have a segment's header or a transaction.
+//! Arbitrary bytes in place of a journal segment's header or a transaction.
 #![no_main]
 
 #[path = "../../../engine/journal/tests/support/storm.rs"]

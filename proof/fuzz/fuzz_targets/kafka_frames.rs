@@ -1,4 +1,4 @@
-//! Arbitrary bytes from a Kafka client, taken apart into frames, headers and bodies.
+//! Arbitrary bytes from a Kafka client, parsed into frames, headers and bodies.
 #![no_main]
 
 #[path = "../../../streams/kafka/tests/support/decoders.rs"]

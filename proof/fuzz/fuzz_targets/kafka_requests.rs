@@ -1,4 +1,4 @@
-//! Arbitrary bodies of every request that Kafka's clients send, in every version.
+//! Arbitrary bodies of every request type of Kafka's clients, in every version.
 #![no_main]
 
 #[path = "../../../streams/kafka/tests/support/decoders.rs"]

@@ -1,5 +1,5 @@
-//! SQL text of live queries, and records that they are run on: no panic, no overflow, and the index
-//! of filters finds what each filter finds alone.
+//! SQL text of live queries, run on records: no panic, no overflow, and the index of filters finds
+//! the same as each filter individually.
 //!
 //! Input: statement text, a zero byte, and a record's value.
 #![no_main]
@@ -30,14 +30,14 @@ fuzz_target!(|bytes: &[u8]| {
             Statement::Fetch(_) | Statement::Drop { .. } => {}
         }
     }
-    // Short inputs rarely make a whole statement: the text as a condition makes one.
+    // Short inputs rarely form a whole statement, but often a condition of one.
     let subscribe = format!("SUBSCRIBE (SELECT key, value->>'a' FROM t WHERE {sql})");
     if let Ok(Some(Statement::Subscribe(subscribe))) = parse_statement(&subscribe) {
         run(&subscribe, value);
     }
 });
 
-/// Compiles the query and hands it a record that comes, changes and goes.
+/// Compiles the query and passes it a record that is inserted, changed and deleted.
 fn run(subscribe: &Subscribe, value: &[u8]) {
     let mut paths = Paths::new();
     let table = Table::values("t");

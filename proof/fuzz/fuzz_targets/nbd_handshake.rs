@@ -1,4 +1,4 @@
-//! Arbitrary bytes from an NBD client that has not chosen an export.
+//! Arbitrary bytes from an NBD client that has not selected an export.
 #![no_main]
 
 #[path = "../../../exports/nbd/tests/support/storm.rs"]

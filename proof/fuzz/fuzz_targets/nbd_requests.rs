@@ -1,4 +1,4 @@
-//! Requests and garbage from an NBD client, with every answer compared with a model.
+//! Requests and arbitrary bytes from an NBD client, with every answer compared with a model.
 #![no_main]
 
 #[path = "../../../exports/nbd/tests/support/storm.rs"]

@@ -1,4 +1,4 @@
-//! Arbitrary methods, paths and parameters before the console's check of permissions.
+//! Arbitrary methods, paths and parameters for the console's permission check.
 #![no_main]
 
 #[path = "../../../control/api/tests/support/storm.rs"]

@@ -1,4 +1,4 @@
-//! Record batches with arbitrary headers, appended to a log that a kill ends half-way.
+//! Record batches with arbitrary headers, appended to a log that is killed during the append.
 #![no_main]
 
 #[path = "../../../streams/record-log/tests/support/storm.rs"]

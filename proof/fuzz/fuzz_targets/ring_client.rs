@@ -1,4 +1,4 @@
-//! A client of the ring that stores arbitrary bytes in the memory that it shares with the server.
+//! A ring client that writes arbitrary bytes to the memory shared with the server.
 #![no_main]
 
 #[path = "../../../exports/ring-server/tests/support/storm.rs"]

@@ -1,4 +1,4 @@
-//! Bytes of PostgreSQL's clients: messages, the statements in them, and values of parameters.
+//! Bytes of PostgreSQL clients: messages, the statements in them, and values of parameters.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

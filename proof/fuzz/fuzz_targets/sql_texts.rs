@@ -1,4 +1,4 @@
-//! Texts of SQL statements, cut into words and read.
+//! Lexing and parsing of SQL statements.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Garbage in the rings of a virtual machine's disk, which must serve the next front end.
+//! Arbitrary bytes in the rings of a virtual machine's disk, which must still serve the next front
+//! end.
 #![no_main]
 
 #[path = "../../../exports/vhost-user/tests/support/storm.rs"]
@@ -10,7 +11,7 @@ use std::sync::{LazyLock, Mutex};
 
 use libfuzzer_sys::fuzz_target;
 
-/// Runs after which the next front end is served once. Every run finds out whether one can connect.
+/// Number of runs between full requests of a next front end. Every run checks that one can connect.
 const RUNS_PER_CHECK: u32 = 8;
 
 static GROUND: LazyLock<Mutex<(storm::Ground, u32)>> =

@@ -1,5 +1,5 @@
-//! Measures a volume as an ublk device against the same daemon behind the kernel's NBD client, in
-//! turn, in a guest. The guest's processor is emulated: only ratios mean anything.
+//! Compares a volume as an ublk device with the same daemon behind the kernel's NBD client,
+//! alternately, in a guest. The guest's processor is emulated, so only ratios are meaningful.
 //!
 //! ```text
 //! cargo build -p daemon -p cli -p guest && cargo run -p guest --example ublk_against_nbd
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
     guest.power_off()
 }
 
-/// Requests in a second.
+/// Returns the number of requests per second.
 fn rate(guest: &Guest, line: &str) -> Result<f64> {
     let said = guest.check(line, TIME_LIMIT)?;
     let start = said.find('{').context("fio reports")?;

@@ -1,6 +1,6 @@
-//! The archive that a kernel unpacks into its first file system: cpio, "newc".
+//! The initial RAM file system of the kernel: a cpio archive in the format "newc".
 //!
-//! Not compressed: the guest's processor is emulated, and copying costs it less than decoding.
+//! Not compressed, because decompression is slower than copying on the emulated processor.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ const FOLDER: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const LINK: u32 = 0o120_777;
 
-/// An archive under construction; folders come by themselves.
+/// An archive under construction. Parent folders are added automatically.
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
     bytes: Vec<u8>,
@@ -16,7 +16,7 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Adds a file that may be run. The first one of a name stays.
+    /// Adds an executable file. The first file of a name stays.
     pub(crate) fn add_file(&mut self, path: &str, bytes: &[u8]) {
         self.add(path, PROGRAM, bytes);
     }
@@ -34,7 +34,7 @@ impl Archive {
         self.names.contains(path.trim_matches('/'))
     }
 
-    /// The whole archive.
+    /// Returns the whole archive.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.append("TRAILER!!!", 0, &[]);
         self.bytes
@@ -75,7 +75,7 @@ impl Archive {
 mod tests {
     use super::*;
 
-    /// The names in an archive, in order.
+    /// Returns the names in an archive, in order.
     fn names(mut archive: &[u8]) -> Vec<String> {
         let mut names = Vec::new();
         while !archive.is_empty() {

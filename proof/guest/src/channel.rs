@@ -1,4 +1,4 @@
-//! The host's end of the line to a guest's agent: one socket, many processes.
+//! Host's end of the connection to a guest's agent: one socket, many processes.
 
 use std::collections::HashMap;
 use std::io::{BufReader, Write};
@@ -14,28 +14,28 @@ use system::Interruption;
 
 use crate::frame::{Frame, FrameKind};
 
-/// Output of one process that may wait until it is asked for. Of what writes more the rest is
-/// lost, and asking for it says so.
+/// Maximum number of bytes of unread output of one process. Output beyond it is lost, and reads
+/// report that.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Event that a process tells.
+/// Event of a process.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Output(Vec<u8>),
     Complaint(Vec<u8>),
-    /// The exit code, or the negative number of the signal that ended it.
+    /// Exit code, or the negative number of the signal that ended the process.
     Ended(i32),
 }
 
-/// Where the events of one process go.
+/// Receiver of the events of one process.
 struct Listener {
     events: Sender<Event>,
     waiting_bytes: Arc<AtomicUsize>,
 }
 
-/// Events that one process tells, in order; ends early when the guest does.
+/// Events of one process, in order. The sequence ends early when the guest does.
 #[derive(Debug)]
 pub(crate) struct Events {
     pub(crate) receiver: Receiver<Event>,
@@ -43,7 +43,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// To be called with everything that was received.
+    /// Must be called with every received event.
     pub(crate) fn taken(&self, event: &Event) {
         if let Event::Output(bytes) | Event::Complaint(bytes) = event {
             // Relaxed: the count carries no data.
@@ -60,7 +60,7 @@ struct State {
     listeners: HashMap<u32, Listener>,
 }
 
-/// The line to one guest.
+/// Connection to one guest.
 pub(crate) struct Channel {
     socket: Mutex<UnixStream>,
     state: Mutex<State>,
@@ -68,7 +68,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Listens to what comes from `socket` until its other end is closed.
+    /// Reads from `socket` until its other end is closed.
     pub(crate) fn open(socket: UnixStream) -> Result<Arc<Self>> {
         let reader = BufReader::new(socket.try_clone().context("cannot share a guest's socket")?);
         let channel = Arc::new(Self {
@@ -84,7 +84,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Waits until the agent listens. Returns whether it does before `deadline`.
+    /// Waits until the agent is ready. Returns whether it is before `deadline`.
     pub(crate) fn wait_until_ready(&self, deadline: Instant) -> Result<bool> {
         let mut state = self.state();
         while !state.is_ready {
@@ -99,7 +99,7 @@ impl Channel {
         Ok(true)
     }
 
-    /// Starts a program in the guest; returns its number and what it will tell.
+    /// Starts a program in the guest. Returns its number and its events.
     pub(crate) fn run(&self, words: &[&str]) -> Result<(u32, Events)> {
         ensure!(!words.iter().any(|word| word.contains('\0')), "a word with a zero: {words:?}");
         let (events, receiver) = mpsc::channel();
@@ -123,21 +123,21 @@ impl Channel {
         Frame::new(kind, id, bytes).write(&mut *socket).context("the guest takes nothing more")
     }
 
-    /// No caller waits for this process any more.
+    /// Ends the reception of this process's events.
     pub(crate) fn forget(&self, id: u32) {
         self.state().listeners.remove(&id);
     }
 
-    /// Ends the line; the agent then turns its machine off.
+    /// Closes the connection. The agent then turns its machine off.
     pub(crate) fn close(&self) {
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        // It may be closed already, which is as good.
+        // It may be closed already.
         let _ = socket.flush();
         let _ = socket.shutdown(std::net::Shutdown::Both);
     }
 
     fn listen(&self, mut reader: BufReader<UnixStream>) {
-        // A machine without power does not end its sentences: an error is an end too.
+        // A powered-off machine may end in the middle of a frame, so an error is an end too.
         while let Ok(Some(frame)) = Frame::read(&mut reader) {
             if let Err(error) = self.take(frame) {
                 eprintln!("the guest's agent: {error:#}");

@@ -8,20 +8,20 @@ use rustix::process::Signal;
 use crate::machine::Guest;
 use crate::process::GuestProcess;
 
-/// Emulated processors take their time.
+/// Time limit for the start, because processors are emulated.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
 const STOP_TIME_MAX: Duration = Duration::from_secs(60);
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
 
 const LOG: &str = "/run/memlaned.log";
 
-/// Waits until the daemon answers or has ended. Its socket is looked for first: that is cheaper
-/// than the command line.
+/// Waits until the daemon answers or has ended. Its socket is checked first, which is cheaper than
+/// the command line.
 const WAIT: &str = "while pidof memlaned && ! [ -S /run/memlane/api.sock ]; do usleep 20000; done
 while pidof memlaned && ! memlane status; do usleep 50000; done >/dev/null 2>&1
 memlane status";
 
-/// A daemon in a guest, and the command line that talks to it.
+/// A daemon in a guest, and its command line.
 pub struct GuestDaemon<'guest> {
     guest: &'guest Guest,
     process: GuestProcess,
@@ -39,12 +39,13 @@ impl<'guest> GuestDaemon<'guest> {
         Ok(daemon)
     }
 
-    /// Kills the daemon, and only the daemon: what it started goes on.
+    /// Kills only the daemon. Processes that it started continue.
     pub fn kill(self) -> Result<()> {
         self.kill_behind("true", COMMAND_TIME_MAX).map(drop)
     }
 
-    /// The same, right behind a line of the guest's shell. Returns what that printed.
+    /// Kills the daemon immediately after a line of the guest's shell. Returns the output of the
+    /// line.
     pub fn kill_behind(self, line: &str, time_max: Duration) -> Result<String> {
         let status = self.memlane("--json status | tr , '\\n' | grep '\"pid\"' | tr -dc 0-9")?;
         let printed =
@@ -54,17 +55,17 @@ impl<'guest> GuestDaemon<'guest> {
         Ok(printed)
     }
 
-    /// Runs the command line, which must succeed, and returns what it printed.
+    /// Runs the command line, which must succeed, and returns its output.
     pub fn memlane(&self, words: &str) -> Result<String> {
         self.guest.check(&format!("memlane {words}"), COMMAND_TIME_MAX)
     }
 
-    /// Starts the command line and waits for nothing.
+    /// Starts the command line without waiting for it.
     pub fn begin(&self, words: &str) -> Result<GuestProcess> {
         self.guest.start(&format!("exec memlane {words}"))
     }
 
-    /// Asks the daemon to end and waits until it has.
+    /// Stops the daemon and waits for its end.
     pub fn stop(self) -> Result<()> {
         let log_end = self.log_end();
         self.process.signal(Signal::TERM)?;
@@ -74,7 +75,7 @@ impl<'guest> GuestDaemon<'guest> {
         Ok(())
     }
 
-    /// The end of the daemon's log, for messages.
+    /// Returns the end of the daemon's log, for messages.
     pub fn log_end(&self) -> String {
         let log = self.guest.run(&format!("tail -n 40 {LOG}"), COMMAND_TIME_MAX);
         log.map_or_else(|error| format!("{error:#}"), |output| output.stdout)

@@ -1,4 +1,4 @@
-//! Lends a disk of ours to QEMU, through NBD.
+//! NBD server that provides a simulated disk to QEMU.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use nbd::{Client, Config, Export, ExportInfo, Exports, Peer, Quota, Server, TcpA
 
 use crate::volatile_disk::VolatileDisk;
 
-/// The name under which QEMU asks for the disk.
+/// Name of the export.
 pub(crate) const EXPORT: &str = "disk";
 
 const QUOTA: Quota = Quota { total: 4, per_user: 4, reserved: 0 };
@@ -67,7 +67,7 @@ impl DiskServer {
         &self.disk
     }
 
-    /// Serves what has arrived and ends; from then on the disk is unused.
+    /// Completes the received requests and ends. The disk is unused from then on.
     pub(crate) fn stop(self) {
         self.server.stop(DRAIN_TIME_MAX);
     }

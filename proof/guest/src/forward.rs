@@ -1,4 +1,4 @@
-//! A Unix socket of the host that reaches a server in the guest.
+//! A Unix socket of the host that is forwarded to a server in the guest.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -15,7 +15,7 @@ use crate::frame::{FRAME_BYTES_MAX, FrameKind};
 
 const CONNECT: &[&str] = &["/usr/local/bin/guest-agent", "connect"];
 
-/// Carries each connection to the guest until it is dropped or the guest is gone.
+/// Forwards each connection to the guest until it is dropped or the guest is gone.
 pub(crate) struct Forward {
     path: PathBuf,
     is_over: Arc<AtomicBool>,
@@ -23,7 +23,7 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    /// From now on `path` leads to the socket `in_guest`.
+    /// Starts to forward `path` to the socket `in_guest`.
     pub(crate) fn start(channel: &Arc<Channel>, path: PathBuf, in_guest: &Path) -> Result<Self> {
         let listener = UnixListener::bind(&path)
             .with_context(|| format!("cannot listen on {}", path.display()))?;
@@ -37,7 +37,7 @@ impl Forward {
                     if flag.load(Ordering::Acquire) {
                         return;
                     }
-                    // A guest without an agent has no server either: the client is closed.
+                    // A guest without an agent has no server either: the client is disconnected.
                     let _ = connect(&channel, client, &in_guest);
                 }
             })
@@ -55,15 +55,15 @@ impl Drop for Forward {
         self.is_over.store(true, Ordering::Release);
         let is_woken = UnixStream::connect(&self.path).is_ok();
         if let Some(listening) = self.listening.take().filter(|_| is_woken) {
-            // It returns nothing; a panic was printed.
+            // It returns nothing, and a panic was printed.
             let _ = listening.join();
         }
-        // The folder it lies in goes too.
+        // The folder is removed too.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Joins a client to the server, with a thread for each direction.
+/// Connects a client to the server, with a thread for each direction.
 fn connect(channel: &Arc<Channel>, client: UnixStream, in_guest: &str) -> Result<()> {
     let (id, events) = channel.run(&[CONNECT, &[in_guest]].concat())?;
     let from_client = client.try_clone().context("cannot share a socket")?;
@@ -80,7 +80,7 @@ fn carry_to_guest(mut client: &UnixStream, channel: &Channel, id: u32) {
             return;
         }
     }
-    // When the guest is gone, so is what would have to hear of it.
+    // If the guest is gone, nothing needs the message.
     let _ = channel.send(FrameKind::Input, id, &[]);
 }
 

@@ -1,15 +1,16 @@
-//! Messages of host and agent over the serial port.
+//! Protocol between host and agent over the serial port.
 //!
 //! ```text
 //! 0        4      5    9
 //! | length | kind | id | bytes … |     numbers are little endian; `length` counts the bytes
 //! ```
 //!
-//! `id` names a process; the host chooses it. Many processes share the port, frame by frame.
+//! `id` identifies a process, and is chosen by the host. Many processes share the port, frame by
+//! frame.
 
 use std::io::{self, ErrorKind, Read, Write};
 
-/// No frame carries more bytes; longer streams take several.
+/// Maximum number of bytes in a frame. Longer streams take several.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
 
 const HEADER_BYTES: usize = 9;
@@ -17,19 +18,19 @@ const HEADER_BYTES: usize = 9;
 /// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// To the guest: start a program; the bytes are its words, each with a zero after it.
+    /// To the guest: starts a program. The bytes are its words, each terminated by zero.
     Run,
-    /// To the guest: bytes for the standard input; none at all end it.
+    /// To the guest: bytes for the standard input. Empty bytes close it.
     Input,
-    /// To the guest: the one byte is a signal for the process and all that it started.
+    /// To the guest: the one byte is a signal for the process and its children.
     Signal,
-    /// To the host: the agent listens. Has no process.
+    /// To the host: the agent is ready. Belongs to no process.
     Ready,
     /// To the host: bytes of the standard output.
     Output,
     /// To the host: bytes of the standard error.
     Complaint,
-    /// To the host: the process is gone; four bytes are its exit code, negative for a signal.
+    /// To the host: the process has ended. Four bytes are its exit code, negative for a signal.
     Ended,
 }
 
@@ -56,7 +57,8 @@ impl Frame {
         Self { kind, id, bytes: bytes.into() }
     }
 
-    /// Sends the frame with one write, so that frames of several threads do not mix under a lock.
+    /// Sends the frame with one write, so that frames of several threads do not interleave under a
+    /// lock.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         assert!(self.bytes.len() <= FRAME_BYTES_MAX, "a frame of {} bytes", self.bytes.len());
         let length = u32::try_from(self.bytes.len()).expect("frames are short");
@@ -70,7 +72,7 @@ impl Frame {
         to.flush()
     }
 
-    /// Waits for the next frame; none when the other end has gone between two.
+    /// Waits for the next frame. Returns `None` if the other end has closed between two.
     pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let mut header = [0; HEADER_BYTES];
         if from.read(&mut header[..1])? == 0 {

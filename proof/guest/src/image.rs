@@ -1,4 +1,4 @@
-//! Parts of which guests are made: a kernel and an archive of all their programs.
+//! Images of guests: a kernel and an archive of all programs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,16 +13,16 @@ use crate::kernel::{Kernel, Release};
 use crate::libraries::libraries_of;
 use crate::modules;
 
-/// Where our own programs lie in a guest.
+/// Folder of the product's programs in a guest.
 const OWN_FOLDER: &str = "/usr/local/bin";
 
 const BUSYBOX: &str = "/bin/busybox";
 const AGENT: &str = "guest-agent";
 
-/// Modules of every guest: the agent's serial port, disks, and attached volumes.
+/// Kernel modules of every guest: for the agent's serial port, disks, and attached volumes.
 const MODULES: &[&str] = &["virtio_pci", "virtio_console", "virtio_blk", "fuse", "loop"];
 
-/// What busybox's init does: prepare, then hand over to the agent.
+/// Configuration of busybox's init: prepare, then start the agent.
 const INITTAB: &str = "::sysinit:/etc/prepare\n::once:/usr/local/bin/guest-agent serve\n";
 
 const PREPARE: &str = "#!/bin/busybox sh
@@ -43,8 +43,8 @@ done </lib/modules/order
 ln -sf /proc/mounts /etc/mtab
 ";
 
-/// What a guest does first whose root is its first disk: `rdinit=/etc/from-disk` on the kernel's
-/// command line. The disk holds a copy of the archive.
+/// Init script of a guest whose root is its first disk, with `rdinit=/etc/from-disk` on the
+/// kernel's command line. The disk contains a copy of the archive.
 const FROM_DISK: &str = "#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mkdir -p /proc /sys /dev /new
@@ -60,8 +60,8 @@ umount /dev /sys /proc
 exec switch_root /new /init
 ";
 
-/// What a guest does whose first disk begins with a script, padded with zeros: it runs that, and no
-/// agent: `rdinit=/etc/from-script` on the kernel's command line.
+/// Init script of a guest without an agent, whose first disk begins with a script, padded with
+/// zeros, to be run: `rdinit=/etc/from-script` on the kernel's command line.
 const FROM_SCRIPT: &str = "#!/bin/busybox sh
 /etc/prepare
 until [ -b /dev/vda ]; do usleep 10000; done
@@ -70,14 +70,14 @@ sh /tmp/script
 poweroff -f
 ";
 
-/// Programs and modules beside those of every guest.
+/// Programs and modules in addition to those of every guest.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageContents {
     /// Programs of the product, by name.
     pub products: &'static [&'static str],
-    /// Programs of the host, by name; their libraries come along.
+    /// Programs of the host, by name. Their libraries are included.
     pub programs: &'static [&'static str],
-    /// Kernel modules, by name; what they need comes along.
+    /// Kernel modules, by name. Their dependencies are included.
     pub modules: &'static [&'static str],
 }
 
@@ -89,13 +89,12 @@ pub struct Image {
 }
 
 impl Image {
-    /// Collects everything, with the kernel 6.12. Takes seconds, and more when the kernel has to be
-    /// fetched.
+    /// Builds an image with the kernel 6.12. Takes seconds, and more if the kernel must be fetched.
     pub fn build(contents: ImageContents) -> Result<Self> {
         Self::build_for(Release::V6_12, contents)
     }
 
-    /// The same, with another kernel.
+    /// Builds an image with another kernel.
     pub fn build_for(release: Release, contents: ImageContents) -> Result<Self> {
         let kernel = Kernel::fetched(release)?;
         let mut archive = Archive::default();
@@ -118,12 +117,12 @@ impl Image {
         Ok(image)
     }
 
-    /// The kernel, for those who start guests by other means than [`crate::Guest`].
+    /// Path of the kernel, for guests started by other means than [`crate::Guest`].
     pub fn kernel(&self) -> &Path {
         self.kernel.image()
     }
 
-    /// The archive, as the kernel's initial RAM disk.
+    /// Path of the archive, as the kernel's initial RAM disk.
     pub fn archive(&self) -> PathBuf {
         self.folder.path().join("archive.cpio")
     }
@@ -159,7 +158,7 @@ fn add_modules(archive: &mut Archive, kernel: &Kernel, names: &[&str]) -> Result
     Ok(())
 }
 
-/// Adds a program as `name`, and the libraries it needs where its loader looks for them.
+/// Adds a program as `name`, and its libraries where its loader searches for them.
 fn add_program(archive: &mut Archive, path: &Path, name: &str) -> Result<()> {
     let read = |path: &Path| {
         fs::read(path).with_context(|| format!("cannot read {} for a guest", path.display()))

@@ -1,8 +1,8 @@
-//! The guests' kernel: Debian's, downloaded as a package and unpacked, never installed.
+//! Kernels of guests: Debian's, downloaded as a package and unpacked, never installed.
 //!
-//! It lies in `target/guest` once it was fetched. `MEMLANE_GUEST_KERNEL` names a folder with
-//! `boot/vmlinuz…` and `lib/modules/…` instead of 6.12, `MEMLANE_GUEST_KERNEL_6_1` one instead of
-//! 6.1, for hosts that are no Debian 12.
+//! It is cached in `target/guest`. On hosts other than Debian 12, `MEMLANE_GUEST_KERNEL` names a
+//! folder with `boot/vmlinuz…` and `lib/modules/…` to use instead of 6.12, and
+//! `MEMLANE_GUEST_KERNEL_6_1` one to use instead of 6.1.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use anyhow::{Context, Result, bail, ensure};
 use system::Tool;
 use system::debian::{download_package, with_package_lists};
 
-/// A kernel of Debian for virtual machines: a third of the size of the one for real ones.
+/// A Debian kernel for virtual machines, a third of the size of the generic one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// Debian 12's own: no ublk, and FUSE does not send requests again.
+    /// Debian 12's own: no ublk, and FUSE does not resend requests.
     V6_1,
-    /// Debian 12's newest from its backports: ublk as a module, and FUSE sends requests again.
+    /// Debian 12's newest from its backports: ublk as a module, and FUSE resends requests.
     V6_12,
 }
 
@@ -29,7 +29,7 @@ impl Release {
         }
     }
 
-    /// Beginning of the name of the package that holds the kernel.
+    /// Prefix of the name of the package that contains the kernel.
     fn beginning(self) -> &'static str {
         match self {
             Self::V6_1 => "linux-image-6.1.",
@@ -55,7 +55,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The kernel that is there, or else fetched now.
+    /// Returns the cached kernel, or fetches it.
     pub fn fetched(release: Release) -> Result<Self> {
         let (package, variable) = (release.package(), release.folder_variable());
         if let Some(folder) = std::env::var_os(variable) {
@@ -63,7 +63,7 @@ impl Kernel {
         }
         fs::create_dir_all(KEPT_IN).with_context(|| format!("cannot create {KEPT_IN}"))?;
         let kept_in = Path::new(KEPT_IN);
-        // Other tests may look for it at the same time.
+        // Other tests may use it concurrently.
         let lock = File::create(kept_in.join("lock")).context("cannot create a lock file")?;
         lock.lock().context("cannot lock the folder of the kernel")?;
         let folder = kept_in.join(package);
@@ -93,7 +93,7 @@ impl Kernel {
     }
 }
 
-/// Downloads the kernel of a release and unpacks it, whole or not at all.
+/// Downloads the kernel of a release and unpacks it, completely or not at all.
 fn fetch(release: Release, kept_in: &Path, to: &Path) -> Result<()> {
     let folder = tempfile::tempdir_in(kept_in).context("cannot make a folder to download to")?;
     with_package_lists(|| download(release, folder.path()))?;
@@ -114,13 +114,13 @@ fn download(release: Release, folder: &Path) -> Result<()> {
     download_package(package, folder)
 }
 
-/// The first package that the shown one depends on.
+/// Returns the first package on which the shown one depends.
 fn dependency_in(shown: &str) -> Option<&str> {
     let line = shown.lines().find_map(|line| line.strip_prefix("Depends:"))?;
     line.split([',', ' ']).find(|word| !word.is_empty())
 }
 
-/// The entry of `folder` whose name begins with `beginning`.
+/// Returns the entry of `folder` whose name begins with `beginning`.
 fn only_one(folder: &Path, beginning: &str) -> Result<PathBuf> {
     let entries =
         fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;

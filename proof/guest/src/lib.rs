@@ -1,4 +1,4 @@
-//! Virtual machines that run the real programs, and lose their power when a test says so.
+//! Virtual machines that run the real programs, and whose power tests can cut.
 //!
 //! ```text
 //! host                                             guest: Debian's kernel, busybox, our programs
@@ -7,16 +7,16 @@
 //!           └── disks: File, or VolatileDisk behind NBD        /dev/vda …
 //! ```
 //!
-//! - [`Image`] is what guests are made of: a kernel of Debian 12, unpacked and not installed, and
-//!   an archive of programs with the libraries they need. One image serves many guests.
-//! - [`Guest`] is one run of it under QEMU without KVM: it shows what is correct, not what is fast.
+//! - [`Image`] is the contents of guests: a kernel of Debian 12, unpacked and not installed, and an
+//!   archive of programs with their libraries. One image serves many guests.
+//! - [`Guest`] is one run of it under QEMU without KVM, so it verifies correctness, not speed.
 //!   Commands have time limits, and dropping a guest ends it.
-//! - [`MachinesHost`] is a libvirt of a test's own, with `memlane-machines` before it.
-//! - [`VolatileDisk`] is the fault model of a power cut; its module tells what each kind of disk
-//!   proves.
+//! - [`MachinesHost`] is a separate libvirt for a test, with `memlane-machines` in front of it.
+//! - [`VolatileDisk`] is the fault model of a power cut. Its module describes what each kind of
+//!   disk verifies.
 //!
-//! Everything here looks at the product from outside. A host without QEMU is an error, never a
-//! reason to skip.
+//! Everything here uses only external interfaces of the product. A host without QEMU is an error,
+//! never a reason to skip.
 #![forbid(unsafe_code)]
 
 mod archive;

@@ -1,11 +1,11 @@
-//! Shared libraries that a program needs, as the host's loader says.
+//! Shared libraries that a program needs, according to the host's loader.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use system::Tool;
 
-/// All libraries of `program`, and the loader itself; none for a program that needs none.
+/// Returns all libraries of `program`, and the loader itself, or none for a static program.
 pub(crate) fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
     let output = Tool::new("ldd").arg(program).run().context("the loader's tool is missing")?;
     let is_static = output.stderr.contains("not a dynamic executable")
@@ -20,7 +20,8 @@ pub(crate) fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths_in(&output.stdout))
 }
 
-/// The paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x7f)` and `/lib64/ld.so.2 (0x7f)`.
+/// Returns the paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x7f)` and `/lib64/ld.so.2
+/// (0x7f)`.
 fn paths_in(text: &str) -> Vec<PathBuf> {
     let path_of = |line: &str| {
         let path = line.split_whitespace().find(|word| word.starts_with('/'))?;

@@ -1,4 +1,4 @@
-//! One run of a guest under QEMU, from power on to power off or a power cut.
+//! One run of a guest under QEMU, from power-on to power-off or a power cut.
 
 use std::fs::{self, File};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,32 +17,33 @@ use crate::image::Image;
 use crate::process::GuestProcess;
 use crate::volatile_disk::VolatileDisk;
 
-/// How long a guest may take until its agent listens, also on a machine with other work.
+/// Time limit until a guest's agent is ready, also on a busy host.
 const BOOT_TIME_MAX: Duration = Duration::from_secs(120);
 const OFF_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// How much of the console is shown when a guest does not do as it should.
+/// Maximum number of bytes of the console shown after a failure of the guest.
 const CONSOLE_BYTES_SHOWN_MAX: usize = 4000;
 
 const QEMU: &str = "qemu-system-x86_64";
 
-/// The serial port that the agent listens on.
+/// Serial port of the agent.
 const PORT_NAME: &str = "memlane";
 
 const KERNEL_WORDS: &str =
     "console=ttyS0 loglevel=4 panic=-1 oops=panic mitigations=off random.trust_cpu=on tsc=reliable";
 
-/// What the kernel says last when it cannot go on.
+/// Last message of the kernel when it cannot continue.
 const PANIC_WORDS: &str = "Kernel panic";
 
-/// A kernel on two emulated processors (QEMU 7.2) was seen to panic in an interrupt two seconds
-/// into its start; why is not known. No program of ours runs by then and no disk was written.
+/// Number of boot attempts. A kernel on two emulated processors (QEMU 7.2) has panicked in an
+/// interrupt two seconds after its start, for an unknown reason, before any program of this project
+/// runs or any disk is written.
 const BOOT_ATTEMPTS_MAX: u32 = 3;
 
-/// A disk of a guest; they are called `/dev/vda`, `/dev/vdb` and so on.
+/// A disk of a guest, in the order `/dev/vda`, `/dev/vdb` and so on.
 #[derive(Clone)]
 pub enum Disk {
-    /// A file. It keeps every write that the guest was told is done.
+    /// A file. It keeps every acknowledged write.
     File(PathBuf),
     /// A disk whose cache can be lost.
     Volatile(Arc<VolatileDisk>),
@@ -53,14 +54,14 @@ pub struct GuestOptions {
     pub memory_mib: u32,
     pub processor_count: u32,
     pub disks: Vec<Disk>,
-    /// More words for QEMU, for devices that this crate does not know.
+    /// Additional options of QEMU, for devices that this crate does not know.
     pub qemu_words: Vec<String>,
-    /// More words for the kernel's command line.
+    /// Additional words for the kernel's command line.
     pub kernel_words: &'static str,
 }
 
 impl GuestOptions {
-    /// Enough for the daemon with a pool of some hundred MiB.
+    /// Options sufficient for the daemon with a pool of some hundred MiB.
     pub fn small(disks: Vec<Disk>) -> Self {
         Self {
             memory_mib: 1024,
@@ -72,9 +73,9 @@ impl GuestOptions {
     }
 }
 
-/// A running guest. Dropping it ends it at once, as a power cut does.
+/// A running guest. Dropping it ends it at once, like a power cut.
 pub struct Guest {
-    // The order is that of dropping: first the machine, then what it uses.
+    // In the order of dropping: first the machine, then its resources.
     qemu: Background,
     channel: Arc<Channel>,
     forwards: Vec<Forward>,
@@ -84,8 +85,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts a guest and waits until commands can be run in it. A kernel that panics before that
-    /// is started again, and standard error says so.
+    /// Starts a guest and waits until commands can be run in it. If the kernel panics before that,
+    /// the guest is started again, which is reported on standard error.
     pub fn boot(image: &Image, options: &GuestOptions) -> Result<Self> {
         let mut attempt = 1;
         loop {
@@ -146,12 +147,12 @@ impl Guest {
         Ok(Self { qemu, channel, forwards, disk_servers, folder, is_well: false })
     }
 
-    /// Runs a line of shell in the guest to its end, whatever that is.
+    /// Runs a line of shell in the guest and returns its result.
     pub fn run(&self, line: &str, time_limit: Duration) -> Result<ToolOutput> {
         self.start(line)?.wait(time_limit)
     }
 
-    /// Runs a line of shell, which must succeed, and returns what it wrote to standard output.
+    /// Runs a line of shell, which must succeed, and returns its standard output.
     pub fn check(&self, line: &str, time_limit: Duration) -> Result<String> {
         let output = self.run(line, time_limit)?;
         if output.exit_code != Some(0) {
@@ -161,7 +162,7 @@ impl Guest {
         Ok(output.stdout)
     }
 
-    /// The bytes of a file or device in the guest.
+    /// Reads a file or device in the guest.
     pub fn read(&self, path: &str, time_limit: Duration) -> Result<Vec<u8>> {
         let process = GuestProcess::start(&self.channel, &["/bin/cat", path])?;
         let (code, bytes, complaints) = process.wait_for_bytes(time_limit)?;
@@ -174,7 +175,7 @@ impl Guest {
         GuestProcess::start(&self.channel, &["/bin/sh", "-c", line])
     }
 
-    /// A socket of this host that reaches the one at `in_guest`.
+    /// Forwards a socket of this host to the one at `in_guest`.
     pub fn forward(&mut self, in_guest: &Path) -> Result<PathBuf> {
         let path = self.folder.path().join(format!("forward{}.sock", self.forwards.len()));
         let forward = Forward::start(&self.channel, path, in_guest)?;
@@ -182,8 +183,8 @@ impl Guest {
         Ok(self.forwards.last().context("one was just added")?.path().to_owned())
     }
 
-    /// Cuts the power: nothing in the guest is told, nothing is written any more. What is left on a
-    /// volatile disk is then for [`VolatileDisk::cut_power`] to decide.
+    /// Cuts the power: nothing in the guest is notified, and nothing more is written.
+    /// [`VolatileDisk::cut_power`] then determines the remaining contents of a volatile disk.
     pub fn cut_power(mut self) -> Result<()> {
         self.is_well = false;
         self.disk_servers.iter().for_each(|server| server.disk().fail());
@@ -208,7 +209,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Last messages of the guest's kernel on the console, as far as reports show them.
+    /// Returns the last kernel messages on the guest's console, limited for reports.
     pub fn console_end(&self) -> String {
         let console = fs::read(self.folder.path().join("console.log")).unwrap_or_default();
         let start = console.len().saturating_sub(CONSOLE_BYTES_SHOWN_MAX);
@@ -226,12 +227,12 @@ impl Drop for Guest {
     }
 }
 
-/// QEMU with everything but disks.
+/// Creates the QEMU command without disks.
 fn base(image: &Image, options: &GuestOptions, folder: &Path) -> Tool {
     let socket = folder.join("agent.sock");
     Tool::new(QEMU)
         .args("-nodefaults -no-user-config -display none -no-reboot".split(' '))
-        // TCG is named, so that a host that could do more runs the same.
+        // TCG is explicit, so that hosts with acceleration run the same.
         .args("-machine q35,accel=tcg -cpu max".split(' '))
         .arg("-smp")
         .arg(options.processor_count.to_string())
@@ -253,7 +254,7 @@ fn base(image: &Image, options: &GuestOptions, folder: &Path) -> Tool {
         .arg(format!("virtserialport,chardev=agent,name={PORT_NAME}"))
 }
 
-/// The guest is told that there is a cache, so that it flushes.
+/// The disk announces a write cache, so that the guest flushes.
 fn device_words(index: usize) -> [String; 2] {
     ["-device".to_owned(), format!("virtio-blk-pci,drive=disk{index},write-cache=on")]
 }
@@ -274,7 +275,7 @@ fn volatile_words(index: usize, socket: &Path) -> Vec<String> {
     drive.into_iter().chain(device_words(index)).collect()
 }
 
-/// The connection that QEMU makes when it starts.
+/// Accepts the connection that QEMU opens when it starts.
 fn accept(listener: &UnixListener, qemu: &mut Background, deadline: Instant) -> Result<UnixStream> {
     listener.set_nonblocking(true).context("cannot wait for QEMU")?;
     loop {

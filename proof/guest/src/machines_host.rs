@@ -1,5 +1,5 @@
-//! libvirt and `memlane-machines` in folders of a test: libvirt sees these in the place of the
-//! host's, so that nothing of the host's own libvirt is touched.
+//! libvirt and `memlane-machines` in folders of a test, mounted over the host's folders, so that
+//! the host's own libvirt is not affected.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -17,12 +17,12 @@ use crate::{Image, ImageContents};
 const TIME_LIMIT: Duration = Duration::from_secs(180);
 const STOP_TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Whom QEMU runs as: not root, so that the rights of sockets count.
+/// User of QEMU: not root, so that the permissions of sockets matter.
 const MACHINE_USER: &str = "65534";
 
-/// Machines of tests are emulated on every host: with /dev/kvm hidden behind a file that QEMU's
-/// user may not open. Were it there and QEMU could do nothing with it, libvirt would ask QEMU anew,
-/// for seconds, what it can at each use of that.
+/// Command that starts libvirtd. Machines of tests are emulated on every host: a file that QEMU's
+/// user may not open hides /dev/kvm. If /dev/kvm existed but was unusable, libvirt would query
+/// QEMU's capabilities again, for seconds, at each use.
 const LIBVIRTD: &str = "mkdir -p /run/libvirt /etc/libvirt /var/lib/libvirt /var/cache/libvirt \
                         /var/log/libvirt && mount --bind run /run/libvirt && \
                         mount --bind etc /etc/libvirt && mount --bind lib /var/lib/libvirt && \
@@ -34,8 +34,7 @@ const LIBVIRTD: &str = "mkdir -p /run/libvirt /etc/libvirt /var/lib/libvirt /var
 
 const SCRIPT_BYTES: usize = 4096;
 
-/// Machine of the guest that [`MachinesHost::volume_with_text`] is for: it runs the text as a
-/// script.
+/// Options of the machine for [`MachinesHost::volume_with_text`], which runs the text as a script.
 pub const FROM_SCRIPT: &[&str] = &[
     "--memory",
     "256MiB",
@@ -51,10 +50,10 @@ pub const FROM_SCRIPT: &[&str] = &[
 pub const FROM_SCRIPT_KERNEL_ARGS: &str = "console=ttyS0 quiet panic=-1 mitigations=off \
                                            random.trust_cpu=on rdinit=/etc/from-script";
 
-/// Where machines on volumes of a daemon run. Dropped before the daemon, it ends all that it
-/// started.
+/// Host of machines on volumes of a daemon. Must be dropped before the daemon, and ends all
+/// processes that it started.
 pub struct MachinesHost {
-    // The order is that of dropping.
+    // In the order of dropping.
     machines: Option<Background>,
     libvirtd: Background,
     folder: TempDir,
@@ -63,7 +62,7 @@ pub struct MachinesHost {
 
 impl MachinesHost {
     /// Starts libvirt and `memlane-machines` for volumes of `daemon`. Machines may boot `vmlinuz`
-    /// and `initrd`, which are of an image with these contents.
+    /// and `initrd` of an image with these contents.
     ///
     /// # Errors
     /// If the image cannot be built, or one of them does not start.
@@ -71,7 +70,7 @@ impl MachinesHost {
         let image = Image::build(contents)?;
         let folder = tempfile::Builder::new().prefix("memlane-machines-").tempdir()?;
         for path in [folder.path(), daemon.folder()] {
-            // QEMU's user passes through it.
+            // QEMU's user needs access to the folder.
             fs::set_permissions(path, Permissions::from_mode(0o755))?;
         }
         for name in ["run", "etc", "lib", "cache", "log", "log/qemu", "boot"] {
@@ -105,7 +104,7 @@ impl MachinesHost {
         wait_for("memlane-machines to serve", TIME_LIMIT, || Ok(socket.exists()))
     }
 
-    /// Where `memlane-machines` serves.
+    /// Path of the socket of `memlane-machines`.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("machines.sock")
     }
@@ -114,7 +113,7 @@ impl MachinesHost {
         self.folder.path().join("log/qemu")
     }
 
-    /// Makes a volume of 16 MiB that begins with a text, such as a script for the guest.
+    /// Creates a volume of 16 MiB that begins with a text, such as a script for the guest.
     ///
     /// # Errors
     /// If the text is longer than 4096 bytes, or the daemon refuses.
@@ -123,7 +122,7 @@ impl MachinesHost {
         Self::write_text(daemon, name, text)
     }
 
-    /// Has a volume begin with a text.
+    /// Writes a text to the beginning of a volume.
     ///
     /// # Errors
     /// If the text is longer than 4096 bytes, or the volume cannot be written.
@@ -136,12 +135,12 @@ impl MachinesHost {
         Ok(())
     }
 
-    /// A folder of the test's.
+    /// Folder of the test.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Puts a file into the folder of boot files.
+    /// Writes a file to the folder of boot files.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -149,7 +148,7 @@ impl MachinesHost {
         Ok(fs::write(self.folder.path().join("boot").join(name), contents)?)
     }
 
-    /// libvirt's own command line.
+    /// Runs libvirt's command line.
     ///
     /// # Errors
     /// If it fails.
@@ -159,21 +158,21 @@ impl MachinesHost {
         Tool::new("virsh --connect").arg(address).args(words.split_whitespace()).check()
     }
 
-    /// Output of the guest to its serial port so far.
+    /// Returns the guest's output to its serial port so far.
     pub fn console(&self, machine: &str) -> String {
         let path = self.console_folder().join(format!("{machine}-console.log"));
         String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
     }
 
-    /// Returns whether it has one.
+    /// Returns whether the machine has a console log.
     pub fn has_console(&self, machine: &str) -> bool {
         self.console_folder().join(format!("{machine}-console.log")).exists()
     }
 
-    /// Waits until the guest has written `text` so many times.
+    /// Waits until the guest has written `text` this many times.
     ///
     /// # Errors
-    /// If it does not in time; what it wrote is told.
+    /// If it does not in time. The error contains the console's text.
     pub fn wait_for_console(&self, machine: &str, text: &str, times: usize) -> Result<()> {
         let waited = wait_for(&format!("{machine} to write {text:?}"), TIME_LIMIT, || {
             Ok(self.console(machine).matches(text).count() >= times)
@@ -192,12 +191,12 @@ impl MachinesHost {
         log.unwrap_or_default()
     }
 
-    /// The processes of QEMU that libvirt started and that are there.
+    /// Returns the running QEMU processes that libvirt started.
     pub fn qemu_ids(&self) -> Vec<i32> {
         let entries = fs::read_dir(self.folder.path().join("run/qemu")).into_iter().flatten();
         let files = entries.flatten().map(|entry| entry.path());
         files
-            // Beside machines' there is the driver's own, which is that of libvirtd.
+            // Besides the machines' there is a file of the driver, with the process of libvirtd.
             .filter(|path| path.extension().is_some_and(|it| it == "pid"))
             .filter(|path| path.file_stem().is_some_and(|it| it != "driver"))
             .filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok())
@@ -222,7 +221,7 @@ impl Drop for MachinesHost {
     fn drop(&mut self) {
         for id in self.qemu_ids() {
             if let Some(id) = Pid::from_raw(id) {
-                // It may have ended by itself meanwhile, which is as good.
+                // It may have ended meanwhile.
                 let _ = kill_process(id, Signal::KILL);
             }
         }
@@ -241,7 +240,7 @@ fn start_libvirtd(folder: &Path) -> Result<Background> {
          security_driver = \"none\"\ncgroup_controllers = []\nnamespaces = []\n"
     );
     fs::write(folder.join("etc/qemu.conf"), qemu)?;
-    // libvirtd does not start without this user, whoever runs QEMU.
+    // libvirtd does not start without this user, even if QEMU runs as another one.
     for (name, fields) in [("passwd", "65533:65533::/:/bin/false"), ("group", "65533:")] {
         let mut list = fs::read_to_string(Path::new("/etc").join(name))?;
         if !list.lines().any(|line| line.starts_with("libvirt-qemu:")) {

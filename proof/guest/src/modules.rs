@@ -1,4 +1,4 @@
-//! Kernel modules that must be loaded, in order.
+//! Kernel modules in loading order.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use system::Tool;
 
-/// Files of the modules called `names` and of all that they need, each after what it needs.
+/// Returns the files of the modules `names` and their dependencies, each after its dependencies.
 /// Built-in modules need no file.
 pub(crate) fn in_order(folder: &Path, names: &[&str]) -> Result<Vec<PathBuf>> {
     let read = |name: &str| {
@@ -18,7 +18,7 @@ pub(crate) fn in_order(folder: &Path, names: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(order.into_iter().map(|path| folder.join(path)).collect())
 }
 
-/// The bytes of a module as the kernel takes them.
+/// Returns the bytes of a module, uncompressed as the kernel needs them.
 pub(crate) fn unpacked(path: &Path) -> Result<Vec<u8>> {
     if path.extension().is_some_and(|it| it == "ko") {
         return fs::read(path).with_context(|| format!("cannot read {}", path.display()));
@@ -57,7 +57,7 @@ fn visit(path: &str, needs: &HashMap<&str, Vec<&str>>, found: &mut Vec<String>) 
     found.push(path.to_owned());
 }
 
-/// The name of a module: hyphens and underscores are the same.
+/// Returns the name of a module: hyphens and underscores are equivalent.
 fn stem(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.split(".ko").next().unwrap_or(name).replace('-', "_")

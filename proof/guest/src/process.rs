@@ -1,4 +1,4 @@
-//! A program that runs in a guest, as the host sees it.
+//! Host's view of a program that runs in a guest.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -13,7 +13,7 @@ use crate::frame::{FRAME_BYTES_MAX, FrameKind};
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A program in a guest. Dropping it does not end it; the guest's end does.
+/// A program in a guest. Dropping it does not end it; the end of the guest does.
 pub struct GuestProcess {
     id: u32,
     name: String,
@@ -22,7 +22,7 @@ pub struct GuestProcess {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     exit_code: Option<i32>,
-    /// Whether nothing more will be heard of it, and why it ended may be unknown.
+    /// True if no more events will arrive, and the reason of the end may be unknown.
     is_lost: bool,
 }
 
@@ -48,18 +48,18 @@ impl GuestProcess {
             .try_for_each(|part| self.channel.send(FrameKind::Input, self.id, part))
     }
 
-    /// Ends the standard input.
+    /// Closes the standard input.
     pub fn end_input(&self) -> Result<()> {
         self.channel.send(FrameKind::Input, self.id, &[])
     }
 
-    /// Sends a signal to the program and all that it started.
+    /// Sends a signal to the program and its children.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let number = u8::try_from(signal.as_raw())?;
         self.channel.send(FrameKind::Signal, self.id, &[number])
     }
 
-    /// Standard output since this was last asked. Does not wait.
+    /// Returns the standard output since the last call. Does not wait.
     pub fn take_output(&mut self) -> Vec<u8> {
         while let Ok(event) = self.events.receiver.try_recv() {
             self.take(event);
@@ -67,7 +67,7 @@ impl GuestProcess {
         std::mem::take(&mut self.stdout)
     }
 
-    /// The exit code once the program has ended, negative for a signal. Does not wait.
+    /// Returns the exit code once the program has ended, negative for a signal. Does not wait.
     pub fn has_ended(&mut self) -> Option<i32> {
         let mut stdout = self.take_output();
         stdout.append(&mut self.stdout);
@@ -80,13 +80,13 @@ impl GuestProcess {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Waits for the program's end. One that takes longer is killed.
+    /// Waits for the program's end. It is killed when the time limit passes.
     pub fn wait(self, time_limit: Duration) -> Result<ToolOutput> {
         let (code, stdout, stderr) = self.wait_for_bytes(time_limit)?;
         Ok(ToolOutput { exit_code: Some(code), stdout: text(&stdout), stderr })
     }
 
-    /// The same with the standard output as it came; first the exit code, last the complaints.
+    /// Same, with exit code, raw standard output and standard error.
     pub(crate) fn wait_for_bytes(mut self, time_limit: Duration) -> Result<(i32, Vec<u8>, String)> {
         let deadline = Instant::now() + time_limit;
         loop {
@@ -96,7 +96,7 @@ impl GuestProcess {
             ensure!(!self.is_lost, "the guest went away during {}, or it said too much", self.name);
             let is_late = Instant::now() >= deadline;
             if is_late || Interruption::is_asked_for() {
-                // A guest that is gone has no process left to end.
+                // In a guest that is gone, no process is left to kill.
                 let _ = self.signal(Signal::KILL);
                 ensure!(is_late, "interrupted during {}", self.name);
                 let said = format!("{}{}", text(&self.stdout), text(&self.stderr));

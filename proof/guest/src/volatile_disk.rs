@@ -1,19 +1,19 @@
-//! A disk with a volatile cache, and what is left of it when the power fails.
+//! A disk with a volatile cache, and its state after a power failure.
 //!
-//! What a cut proves depends on the disk under the guest:
+//! The strength of a test with a power cut depends on the guest's disk:
 //!
 //! - [`Disk::File`](crate::Disk::File) keeps every write that QEMU acknowledged, flushed or not. It
-//!   proves that nothing acknowledged lived in the guest's memory alone: in its page cache, in the
+//!   verifies that nothing acknowledged was only in the guest's memory: in its page cache, in the
 //!   pool, in buffers of the daemon.
-//! - [`Disk::Volatile`](crate::Disk::Volatile) keeps what was flushed, and of the rest what [`Cut`]
-//!   says. It proves also that flushes reach the disk, in the right order, before anything is
-//!   acknowledged.
+//! - [`Disk::Volatile`](crate::Disk::Volatile) keeps flushed writes, and of the others the part
+//!   that [`Cut`] determines. It also verifies that flushes reach the disk, in the right order,
+//!   before anything is acknowledged.
 //!
-//! The model of the second kind: a write may survive from the moment it arrives and must survive
-//! from the end of the first flush that began after it was acknowledged. What was not flushed
-//! survives by sectors of 512 bytes, each whole or not at all, and of several writes to a sector
-//! any one. The disk does not lie about flushes, does not damage what it has, and does not mix up
-//! places; `proof/powercut` models those.
+//! The model of the second kind: a write may survive from the moment it arrives, and must survive
+//! from the end of the first flush that began after it was acknowledged. Unflushed writes survive
+//! by sectors of 512 bytes, each completely or not at all, and of several writes to a sector any
+//! one. The disk does not lie about flushes, does not damage its data, and does not misdirect
+//! writes. `proof/powercut` models those faults.
 //!
 //! ```text
 //! write ──▶ seen (a file)         reads come from here
@@ -35,20 +35,20 @@ use block_device::{
 };
 use system::Random;
 
-/// What survives or not, but never in part.
+/// Size of a sector, which survives completely or not at all.
 const SECTOR_BYTES: usize = 512;
 
-/// How much a disk caches; of more it writes back the oldest, flush or not.
+/// Size of the disk's cache. Beyond it, the oldest writes are written back without a flush.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 const ZEROS_BYTES: usize = 1 << 20;
 
-/// Fate of writes that were not flushed.
+/// Fate of unflushed writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// None survives.
     LosesAll,
-    /// All survive, as on a disk whose cache has a battery.
+    /// All survive, as on a disk with a battery-backed cache.
     KeepsAll,
     /// The first ones survive.
     KeepsFirst,
@@ -66,19 +66,19 @@ impl Cut {
     }
 }
 
-/// A write that was not flushed.
+/// An unflushed write.
 struct Waiting {
     offset: u64,
     bytes: Vec<u8>,
 }
 
-/// Whether the disk works.
+/// Power state of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Power {
     On,
-    /// Nothing changes any more, and nobody is answered: who asks may still be there to tell it.
+    /// Nothing changes any more, and no request is answered, because clients may still be running.
     Failing,
-    /// No client is there to hear an answer.
+    /// No client is left to receive an answer.
     Off,
 }
 
@@ -88,11 +88,11 @@ struct State {
     stable: File,
     waiting: Vec<Waiting>,
     waiting_bytes: usize,
-    /// How many writes became stable since the disk was made.
+    /// Number of writes that became stable since the disk was created.
     stable_count: usize,
 }
 
-/// A disk that forgets what was not flushed when its power is cut.
+/// A disk that loses unflushed writes when its power is cut.
 pub struct VolatileDisk {
     size_bytes: u64,
     flush_time: Duration,
@@ -101,8 +101,8 @@ pub struct VolatileDisk {
 }
 
 impl VolatileDisk {
-    /// A disk that holds what the file at `path` holds, and leaves that file alone. Flushes take
-    /// `flush_time`, so that there is something to lose.
+    /// Creates a disk with a copy of the file at `path`. Flushes take `flush_time`, so that there
+    /// is something to lose.
     pub fn holding(path: &Path, flush_time: Duration) -> Result<Self> {
         let copy = || -> Result<File> {
             let folder = tempfile::tempdir().context("cannot make a folder for a disk")?;
@@ -127,19 +127,18 @@ impl VolatileDisk {
         Ok(Self { size_bytes, flush_time, state, power_changed })
     }
 
-    /// From now on nothing changes and no request is answered, until [`Self::fall_silent`].
+    /// Freezes the contents and answers no more requests until [`Self::fall_silent`].
     pub(crate) fn fail(&self) {
         self.set_power(Power::Failing);
     }
 
-    /// Nobody is left to whom an answer could be a promise: waiting requests end.
+    /// Ends waiting requests, after all clients that could receive an answer have ended.
     pub(crate) fn fall_silent(&self) {
         self.set_power(Power::Off);
     }
 
-    /// Decides what a power cut has left: of what was not flushed, as much survives as `cut` says.
-    /// Returns how many bytes were at stake. The disk can be used again from then on; nobody may
-    /// use it meanwhile.
+    /// Determines the state after a power cut: unflushed writes survive according to `cut`. Returns
+    /// the number of unflushed bytes. The disk can be used again afterwards, but not meanwhile.
     pub fn cut_power(&self, cut: Cut, random: &mut Random) -> Result<usize> {
         let mut state = self.state();
         state.power = Power::On;
@@ -178,7 +177,7 @@ impl VolatileDisk {
         self.power_changed.notify_all();
     }
 
-    /// The state, while there is power to change it.
+    /// Locks the state, while there is power to change it.
     fn powered(&self) -> io::Result<MutexGuard<'_, State>> {
         let is_failing = |state: &mut State| state.power == Power::Failing;
         let waited = self.power_changed.wait_while(self.state(), is_failing);
@@ -280,7 +279,7 @@ impl BlockDevice for VolatileDisk {
             let state = self.state();
             state.stable_count + state.waiting.len()
         };
-        // Others write meanwhile, and what they write may be lost.
+        // Others write meanwhile, and their writes may be lost.
         std::thread::sleep(self.flush_time);
         let flushed = self.powered().and_then(|mut state| {
             let count = target.saturating_sub(state.stable_count);
@@ -314,7 +313,7 @@ mod tests {
         VolatileDisk::holding(file.path(), Duration::ZERO).expect("the file has whole sectors")
     }
 
-    /// Each sector by its first byte, after all of them were found to be of one kind.
+    /// Returns the first byte of each sector, after checking that all bytes of a sector are equal.
     fn sectors(disk: &VolatileDisk) -> Vec<u8> {
         let mut bytes = vec![0; SIZE];
         disk.read(0, &mut bytes).expect("all of it is there");

@@ -1,5 +1,6 @@
-//! The real programs in a virtual machine of their own, under Debian's kernel, and what tests rely
-//! on in such a machine: its sockets are reached from here, and its power can be cut.
+//! The real programs in a separate virtual machine, under Debian's kernel, and the properties of
+//! such a machine that tests rely on: its sockets are reachable from the host, and its power can be
+//! cut.
 
 use std::path::Path;
 use std::sync::Arc;

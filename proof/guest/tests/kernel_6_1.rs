@@ -1,9 +1,9 @@
-//! Debian 12's own kernel, 6.1: it has no ublk, and its FUSE does not send requests again after a
-//! kill of the daemon.
+//! Debian 12's own kernel, 6.1: it has no ublk, and its FUSE does not resend requests after a kill
+//! of the daemon.
 //!
-//! `MEMLANE_GUEST_KILLS` is the number of kills, `MEMLANE_SEED` draws their moments again.
+//! `MEMLANE_GUEST_KILLS` is the number of kills, `MEMLANE_SEED` reproduces their moments.
 //!
-//! Takes more than a minute and a half: under emulation machines boot, and daemons die.
+//! Takes more than a minute and a half, because machines boot and daemons die under emulation.
 
 #[path = "support/kills.rs"]
 mod kills;
@@ -25,7 +25,7 @@ fn boot() -> Result<Guest> {
         modules: &[],
     };
     let image = Image::build_for(Release::V6_1, contents)?;
-    // Journal and images lie in memory, too.
+    // Journal and images are in memory, too.
     let options = GuestOptions { memory_mib: 2048, ..GuestOptions::small(Vec::new()) };
     let guest = Guest::boot(&image, &options)?;
     let version = guest.check("uname -r", TIME_LIMIT)?;

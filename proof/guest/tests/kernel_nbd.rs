@@ -1,5 +1,5 @@
-//! The kernel's own NBD client on the daemon's socket, under Debian's kernels: it is given a new
-//! connection each time the daemon was killed under load, and nobody sees an error.
+//! The kernel's NBD client on the daemon's socket, under Debian's kernels: it gets a new connection
+//! each time the daemon was killed under load, and users see no error.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(240);
 const DAEMON_FLAGS: &str = "--pool-size 128MiB --no-fuse";
 const KILL_COUNT: u64 = 3;
 
-/// Requests between two kills: at least, and that many more at most.
+/// Minimum number of requests between two kills, and maximum number of additional ones.
 const REQUESTS_MIN: u64 = 50;
 const REQUESTS_MORE_MAX: u64 = 500;
 
@@ -78,7 +78,7 @@ fn check_kills(release: Release) -> Result<()> {
     guest.power_off()
 }
 
-/// How many requests the device has completed.
+/// Returns the number of requests that the device has completed.
 fn completed(guest: &Guest) -> Result<u64> {
     let stat = guest.check("cat /sys/block/nbd0/stat", TIME_LIMIT)?;
     let numbers: Vec<u64> = stat.split_whitespace().flat_map(str::parse).collect();

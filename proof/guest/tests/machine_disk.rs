@@ -10,18 +10,18 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 const PROGRAMS: &[&str] = &["fio", "mkfs.ext4", "e2fsck"];
 
-/// A file is written and verified again and again, for longer than the daemon is gone.
+/// Repeatedly writes and verifies a file, for longer than the daemon is down.
 const FIO: &str = "fio --name=v --filename=/var/tmp/load --direct=1 --ioengine=libaio --iodepth=8 \
                    --rw=randwrite --bs=4k --size=8M --time_based --runtime=8 --verify=crc32c \
                    --verify_fatal=1 --verify_backlog=64 --verify_state_save=0";
 
-/// What a copy of the archive needs to be a root of its own.
+/// Copies the archive to a disk that can be a root file system.
 const COPY: &str = "mkfs.ext4 -q /dev/vda && mount /dev/vda /mnt && \
                     cp -a /bin /etc /init /usr /lib* /mnt && \
                     mkdir /mnt/proc /mnt/sys /mnt/dev /mnt/tmp /mnt/run /mnt/mnt && \
                     umount /mnt && e2fsck -fn /dev/vda";
 
-/// Where the kernel begins when the root is on the disk.
+/// Kernel parameter for a root on the disk.
 const ROOT_WORDS: &str = "rdinit=/etc/from-disk";
 
 fn options(export: &api::Export) -> Result<GuestOptions> {
@@ -42,7 +42,7 @@ fn options(export: &api::Export) -> Result<GuestOptions> {
     Ok(GuestOptions { memory_mib, qemu_words: qemu_words.to_vec(), ..small })
 }
 
-/// The bytes of the guest's disk, as its kernel knows them.
+/// Returns the size of the guest's disk, as its kernel reports it.
 fn disk_bytes(guest: &Guest) -> Result<u64> {
     let sectors = guest.check("cat /sys/block/vda/size", TIME_LIMIT)?;
     Ok(sectors.trim().parse::<u64>()? * 512)

@@ -1,4 +1,4 @@
-//! The broker that clients are run against: one for each suite, with nothing in it at first.
+//! The broker that clients use: one for each suite, initially empty.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -14,23 +14,23 @@ use tempfile::TempDir;
 
 use crate::java::{JAVA_FLAGS, jars};
 
-/// Set to run against Apache Kafka.
+/// Variable that selects Apache Kafka instead.
 const REFERENCE_VARIABLE: &str = "MEMLANE_KAFKA_REFERENCE";
 
 const PROGRAM: &str = "memlane-broker";
 const POOL_SIZE: &str = "512MiB";
 
-/// As with the settings of Apache Kafka below.
+/// Equivalent to the settings of Apache Kafka below.
 const PRODUCT_OPTIONS: &[&str] = &["--group-initial-rebalance-delay", "0"];
 
-/// In the broker's folder.
+/// Socket in the broker's folder.
 const HTTP_SOCKET: &str = "http.sock";
 
 const WITHOUT_LOGIN: &[&str] = &["--anonymous", "loopback"];
 
 const NO_LISTS: &str = "version = 1\n";
 
-/// Lines that allow what Apache Kafka does without any.
+/// Access lists that permit what Apache Kafka permits without any.
 const EVERYBODY: &str = r#"version = 1
 [[acl]]
 principal = "User:*"
@@ -61,11 +61,11 @@ name = "kafka-cluster"
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How much of a broker's log is shown when a client failed.
+/// Maximum number of lines of a broker's log shown after a failure of a client.
 const LOG_LINES_SHOWN: usize = 20;
 
-/// Ends a program, and removes its folder, when the process that started it has gone: a suite
-/// shares one broker in a place that is never dropped.
+/// Script that ends a program, and removes its folder, when the process that started it has ended:
+/// a suite shares one broker in a static, which is never dropped.
 const KEEPER: &str = r#"folder=$1; shift
 "$@" >"$folder/log" 2>&1 </dev/null &
 program=$!
@@ -75,7 +75,7 @@ kill -KILL "$program"
 wait "$program" 2>/dev/null
 rm -rf "$folder""#;
 
-/// What Apache Kafka needs to be a cluster of one, and to do soon what clients wait for.
+/// Settings of an Apache Kafka cluster of one node, with short delays.
 const REFERENCE_SETTINGS: &str = "\
 process.roles=broker,controller
 node.id=1
@@ -92,7 +92,7 @@ group.consumer.heartbeat.interval.ms=500
 group.consumer.min.heartbeat.interval.ms=500
 ";
 
-/// Returns whether a test cannot run here, for want of programs; it then says so.
+/// Returns whether a test cannot run because of missing programs, and reports the skip.
 pub fn is_skipped(programs: &[&'static str]) -> bool {
     let needed: Vec<_> = programs.iter().map(|program| Ability::Program(program)).collect();
     let reason = missing(&needed);
@@ -106,12 +106,12 @@ pub fn is_skipped(programs: &[&'static str]) -> bool {
 pub struct Broker {
     folder: PathBuf,
     address: SocketAddr,
-    /// Its end is the end of the broker.
+    /// The broker ends with it.
     _keeper: Child,
 }
 
 impl Broker {
-    /// The broker of this suite, started by the first test that asks for it.
+    /// Returns the broker of this suite, started by the first test that uses it.
     pub fn shared() -> Result<&'static Self> {
         static SHARED: OnceLock<Result<Broker>> = OnceLock::new();
         SHARED.get_or_init(Self::start).as_ref().map_err(|error| anyhow!("{error:#}"))
@@ -126,23 +126,23 @@ impl Broker {
         self.address
     }
 
-    /// Returns whether it is Apache Kafka.
+    /// Returns whether this is Apache Kafka.
     pub fn is_reference() -> bool {
         std::env::var_os(REFERENCE_VARIABLE).is_some_and(|it| !it.is_empty())
     }
 
-    /// Returns whether a request of this kind has come, by the broker's metrics; Apache Kafka is
-    /// not asked.
+    /// Returns whether the broker has received a request of this kind, according to its metrics.
+    /// Apache Kafka does not have them.
     pub fn has_seen(&self, request: &str) -> Result<bool> {
         self.shows(&format!("memlane_broker_requests_total{{request=\"{request}\"}}"))
     }
 
-    /// Returns whether this is a part of the broker's metrics.
+    /// Returns whether the broker's metrics contain this text.
     pub fn shows(&self, part: &str) -> Result<bool> {
         Ok(ask_broker(&self.folder.join(HTTP_SOCKET), "/metrics")?.contains(part))
     }
 
-    /// Returns whether clients began transactions with their first records, and told nobody before
+    /// Checks that clients began transactions with their first records, without a separate request
     /// (KIP-890).
     pub fn check_transactions_begin_with_records(&self) -> Result<()> {
         if Self::is_reference() {
@@ -155,21 +155,21 @@ impl Broker {
         Ok(())
     }
 
-    /// The process of the broker itself.
+    /// Returns the process id of the broker itself.
     pub fn process_id(&self) -> Result<u32> {
         let text = fs::read_to_string(self.folder.join("id")).context("cannot read the id")?;
         text.trim().parse().with_context(|| format!("{text:?} is no process id"))
     }
 
-    /// Runs a client, which must succeed, and returns what it printed. The broker must not have
-    /// panicked meanwhile.
+    /// Runs a client, which must succeed, and returns its output. The broker must not have panicked
+    /// meanwhile.
     pub fn check(&self, client: Tool) -> Result<String> {
         let printed = client.check().with_context(|| self.last_words())?;
         check_for_panics(&self.folder.join("log"))?;
         Ok(printed)
     }
 
-    /// The end of the broker's log, to be shown beside the failure of a client.
+    /// Returns the end of the broker's log, for the error of a failed client.
     pub fn last_words(&self) -> String {
         let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
@@ -186,23 +186,23 @@ impl Broker {
         }
     }
 
-    /// Apache Kafka, a cluster of one with nothing in it.
+    /// Starts an empty Apache Kafka cluster of one node.
     pub fn reference() -> Result<Self> {
         start_reference(new_folder()?)
     }
 
-    /// One of its own with these options of `memlane-broker`, which say whom it lets in.
+    /// Starts a separate `memlane-broker` with these options for access control.
     pub fn with_access(options: &[&str]) -> Result<Self> {
         start_product(new_folder()?, POOL_SIZE, &[options, PRODUCT_OPTIONS].concat())
     }
 
-    /// One of its own that lets everybody do everything until access lists say otherwise, with
-    /// these options beside.
+    /// Starts a separate broker that permits everything to everybody until access lists change it,
+    /// with these additional options.
     pub(crate) fn of_everybody(pool_size: &str, options: &[&str]) -> Result<Self> {
         Self::with_lists(pool_size, EVERYBODY, options)
     }
 
-    /// One of its own without entries in its access list, where everybody is a super user.
+    /// Starts a separate broker without access lists, where everybody is a super user.
     pub(crate) fn of_super_user(pool_size: &str, options: &[&str]) -> Result<Self> {
         Self::with_lists(
             pool_size,
@@ -220,7 +220,7 @@ impl Broker {
         start_product(folder, pool_size, &access)
     }
 
-    /// Starts `command`, which shall serve `address`, and waits until it does.
+    /// Starts `command`, which must serve `address`, and waits until it does.
     fn kept(folder: TempDir, command: &[String], address: SocketAddr) -> Result<Self> {
         let folder = folder.keep();
         let keeper = Command::new("sh")
@@ -295,8 +295,8 @@ fn start_reference(folder: TempDir) -> Result<Broker> {
     Broker::kept(folder, &java(&["kafka.Kafka", settings]), address)
 }
 
-/// Whether it is there and has not ended. Words of its command line say nothing: a process that is
-/// just becoming its program has none.
+/// Returns whether the process exists and has not ended. Its command line is no indication: a
+/// process in the middle of an exec has none.
 fn is_running(id: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{id}/stat"));
     let state = stat.ok().and_then(|it| it.rsplit_once(')')?.1.trim_start().chars().next());

@@ -1,26 +1,26 @@
-//! Folders of what came from registries: there whole and as its lock says, or not at all.
+//! Folders of files from registries: complete and as locked, or missing.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The folder of this crate, with the sources of the client programs.
+/// Folder of this crate, with the sources of the client programs.
 pub(crate) const SOURCES: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Something to fetch and build.
 pub struct Recipe<'a> {
-    /// The folder of the crate that needs it; what was fetched lies in `target/` under its name.
+    /// Folder of the crate that needs it. The result is in `target/` under the crate's name.
     pub sources: &'a str,
     pub name: &'a str,
-    /// Where it comes from, for the line that says what takes so long.
+    /// Origin, for the progress message.
     pub origin: &'a str,
-    /// Files of the crate. When one of them changes, all is fetched anew.
+    /// Files of the crate. When one of them changes, everything is fetched again.
     pub made_of: &'a [&'a str],
 }
 
 impl Recipe<'_> {
-    /// The folder that `fill` filled, now or in an earlier run.
+    /// Returns the folder filled by `fill`, now or in an earlier run.
     pub fn folder(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let sources = Path::new(self.sources);
         let crate_name = sources.file_name().context("a crate has a folder with a name")?;
@@ -28,7 +28,7 @@ impl Recipe<'_> {
         fs::create_dir_all(&kept_in)
             .with_context(|| format!("cannot create {}", kept_in.display()))?;
         let kept_in = fs::canonicalize(kept_in).context("the folder was just made")?;
-        // Other tests may look for it at the same time.
+        // Other tests may use it concurrently.
         let lock_path = kept_in.join(format!("{}.lock", self.name));
         let lock = File::create(lock_path).context("cannot create a lock file")?;
         lock.lock().with_context(|| format!("cannot lock the folder of {}", self.name))?;

@@ -1,7 +1,7 @@
-//! franz-go in the program of `go/`, built by the Go that `go/toolchain` names.
+//! franz-go in the program of `go/`, built by the Go toolchain in `go/toolchain`.
 //!
-//! Distributions have older ones. Those can fetch the right one, which is a module as any other,
-//! but not all of them know how to make it run.
+//! Distributions have older ones. Those can fetch the right one, which is an ordinary module, but
+//! not all of them can run it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,12 +17,12 @@ use crate::fetched::{Recipe, SOURCES};
 const PROGRAM: &[&str] =
     &["go/go.mod", "go/go.sum", "go/main.go", "go/toolchain/go.mod", "go/toolchain/go.sum"];
 
-/// The compiler builds its own libraries first.
+/// Time limit, because the compiler builds its own libraries first.
 const BUILD_TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// Folders of programs in a toolchain; modules hold files that nobody may execute.
+/// Folders of programs in a toolchain, because files of modules are not executable.
 const FOLDERS_OF_PROGRAMS: &[&str] = &["bin", "pkg/tool/linux_amd64"];
-/// Modules inside a module have their own file hidden.
+/// Modules inside a module, whose own file is renamed.
 const HIDDEN_MODULES: &[&str] = &["src", "src/cmd"];
 
 /// A program that uses franz-go.
@@ -42,7 +42,7 @@ impl GoClient {
         Tool::new("env").arg(&self.program).arg(name)
     }
 
-    /// The program of the tests that franz-go brings along.
+    /// Returns the test program of franz-go.
     pub(crate) fn suite() -> Result<PathBuf> {
         let origin = "Go's module proxy";
         let recipe = Recipe { sources: SOURCES, name: "go-suite", origin, made_of: PROGRAM };
@@ -59,20 +59,19 @@ fn program_folder() -> PathBuf {
     Path::new(SOURCES).join("go")
 }
 
-/// Runs the Go of `go/toolchain` in `sources`, the folder of a module; a program `client` is made
-/// in `folder`.
+/// Runs the Go toolchain in `sources`, the folder of a module. Creates a program `client` in
+/// `folder`.
 ///
 /// # Errors
-/// No Go is installed that could fetch that one, a module cannot be had, or Go fails.
+/// No Go is installed that can fetch the toolchain, a module is unavailable, or Go fails.
 pub fn run_go(sources: &Path, folder: &Path, words: &[&str]) -> Result<()> {
     with_go(sources, folder, |go| go.run(words, BUILD_TIME_LIMIT).map(drop))
 }
 
-/// Has `work` run the Go of `go/toolchain` as often as it likes, and removes what Go fetched and
-/// kept.
+/// Runs `work` with the Go toolchain, and then removes the files that Go fetched and cached.
 ///
 /// # Errors
-/// As [`run_go`].
+/// Like [`run_go`].
 pub fn with_go(
     sources: &Path,
     folder: &Path,
@@ -80,14 +79,14 @@ pub fn with_go(
 ) -> Result<()> {
     let toolchain = toolchain(&program_folder().join("toolchain"), folder)?;
     work(&Go { toolchain, sources, folder })?;
-    // What was built needs neither.
+    // The built program needs neither.
     for kept in ["modules", "built"] {
         fs::remove_dir_all(folder.join(kept)).with_context(|| format!("cannot remove {kept}"))?;
     }
     Ok(())
 }
 
-/// The Go of `go/toolchain`, for one module.
+/// The Go toolchain, for one module.
 pub struct Go<'a> {
     toolchain: PathBuf,
     sources: &'a Path,
@@ -95,11 +94,10 @@ pub struct Go<'a> {
 }
 
 impl Go<'_> {
-    /// Runs it to its end and returns what it printed. The word `client` is that path in the
-    /// folder.
+    /// Runs Go and returns its output. The word `client` is that path in the folder.
     ///
     /// # Errors
-    /// A module cannot be had, or Go fails or takes longer than the limit.
+    /// A module is unavailable, or Go fails or takes longer than the limit.
     pub fn run(&self, words: &[&str], time_limit: Duration) -> Result<String> {
         let program = self.folder.join("client");
         let words = words.iter().map(|word| match *word {
@@ -121,7 +119,7 @@ impl Go<'_> {
     }
 }
 
-/// Fetches the toolchain, as its sum says, and makes it one that runs.
+/// Fetches the toolchain, verifies its checksum, and makes it executable.
 fn toolchain(module: &Path, folder: &Path) -> Result<PathBuf> {
     let fetched = Tool::new("go mod download -json -modcacherw")
         .current_dir(module)

@@ -8,16 +8,16 @@ use system::Tool;
 
 use crate::fetched::{Recipe, SOURCES};
 
-/// Fetched and checked by this list; `sha256sum` says what is wrong.
+/// Project with the dependencies. `sha256sum` verifies them by a list.
 const POM: &str = "java/pom.xml";
 const HASHES: &str = "java/jars.sha256";
 const PROGRAMS: &[&str] = &["java/ToolBox.java", "java/Transactions.java", "java/WordCount.java"];
 
-/// Small, and compiled quickly rather than well: no program runs for long.
+/// Little memory and fast compilation, because no program runs for long.
 pub(crate) const JAVA_FLAGS: &[&str] =
     &["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
 
-/// The class path of all jars.
+/// Returns the class path of all jars.
 pub fn jars() -> Result<String> {
     jars_of(SOURCES)
 }
@@ -26,8 +26,8 @@ fn jars_of(sources: &str) -> Result<String> {
     let recipe = Recipe { sources, name: "jars", origin: "Maven", made_of: &[POM, HASHES] };
     let folder = recipe.folder(|folder| {
         let sources = Path::new(sources);
-        // Maven's own folder is used like that of other programs of its user; strict checksums
-        // guard what it downloads, and the list what it found there.
+        // Maven's own folder is used, as by other programs of its user. Strict checksums protect
+        // its downloads, and the list its cached files.
         Tool::new("mvn --quiet --batch-mode --strict-checksums dependency:copy-dependencies")
             .arg("--file")
             .arg(sources.join(POM))
@@ -42,7 +42,7 @@ fn jars_of(sources: &str) -> Result<String> {
     Ok(format!("{}/*", folder.display()))
 }
 
-/// Java programs that know all jars.
+/// Java programs with all jars.
 pub struct JavaClient {
     class_path: String,
 }
@@ -52,7 +52,8 @@ impl JavaClient {
         Self::of_crate(SOURCES, PROGRAMS)
     }
 
-    /// With the jars of `java/` in the folder of a crate, and these programs there.
+    /// Creates a client with the jars of `java/` in the folder of a crate, and these programs of
+    /// it.
     pub fn of_crate(sources: &str, programs: &[&str]) -> Result<Self> {
         let jars = jars_of(sources)?;
         let made_of = [&[POM], programs].concat();
@@ -71,7 +72,7 @@ impl JavaClient {
         Ok(Self { class_path: format!("{folder}:{jars}") })
     }
 
-    /// The words that start `class`.
+    /// Returns the command that starts `class`.
     pub(crate) fn command(&self, class: &str) -> Vec<String> {
         let flags = JAVA_FLAGS.iter().copied().chain(["-cp", &self.class_path, class]);
         std::iter::once("java").chain(flags).map(str::to_owned).collect()

@@ -1,10 +1,10 @@
-//! Kafka's clients as their users have them: kcat, librdkafka for Python, Java's with the tools of
-//! Apache Kafka, and franz-go. Tests run them against `memlane-broker`.
+//! Kafka's clients as users have them: kcat, librdkafka for Python, Java's with the tools of Apache
+//! Kafka, and franz-go. Tests run them against `memlane-broker`.
 //!
-//! With `MEMLANE_KAFKA_REFERENCE` set they run against Apache Kafka instead: each test passes there
-//! too, so that one that fails shows a difference of the broker. Nothing here speaks Kafka's
-//! protocol itself. Clients come from their registries in the versions and with the hashes that are
-//! written down beside them, and lie in `target/kafka-clients` once they were fetched.
+//! With `MEMLANE_KAFKA_REFERENCE` set they run against Apache Kafka instead. Each test passes there
+//! too, so a failure shows a difference of the broker. Nothing here speaks Kafka's protocol itself.
+//! Clients come from their registries in pinned versions with hashes, and are cached in
+//! `target/kafka-clients`.
 #![forbid(unsafe_code)]
 
 mod broker;

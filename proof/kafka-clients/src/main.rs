@@ -1,4 +1,4 @@
-//! Fetches the clients that are not packages of Debian, before tests wait for them.
+//! Fetches the clients that are not Debian packages, before tests need them.
 #![forbid(unsafe_code)]
 
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! Clients for Python, in environments of their own.
+//! Python clients, in separate environments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::fetched::{Recipe, SOURCES};
 
 const REQUIREMENTS: &str = "python/requirements.txt";
 
-/// Makes an environment of Python in a folder: wheels of the package index, by their hashes.
+/// Creates a Python environment in a folder, from wheels of the package index with hashes.
 pub fn make_environment(folder: &Path, requirements: &Path) -> Result<()> {
     Tool::new("/usr/bin/python3 -m venv").arg(folder).check()?;
     Tool::new("env")
@@ -22,14 +22,14 @@ pub fn make_environment(folder: &Path, requirements: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The folder of an environment in which its modules are, for `PYTHONPATH`.
+/// Returns the module folder of an environment, for `PYTHONPATH`.
 pub fn modules_in(environment: &Path) -> Result<PathBuf> {
     let mut versions = fs::read_dir(environment.join("lib")).context("it is no environment")?;
     let version = versions.next().context("the environment is of no version")??;
     Ok(version.path().join("site-packages"))
 }
 
-/// A Python that has what `python/requirements.txt` of a crate names.
+/// Python with the packages in `python/requirements.txt` of a crate.
 pub struct PythonClient {
     python: PathBuf,
     script: PathBuf,
@@ -40,7 +40,7 @@ impl PythonClient {
         Self::of_crate(SOURCES)
     }
 
-    /// With the requirements and scenarios of the crate in this folder.
+    /// Creates a client with the requirements and scenarios of the crate in this folder.
     pub fn of_crate(sources: &str) -> Result<Self> {
         let recipe = Recipe {
             sources,
@@ -54,12 +54,12 @@ impl PythonClient {
         Ok(Self { python: folder.join("bin/python"), script })
     }
 
-    /// Runs `scenario` of the scripts in `python/`.
+    /// Returns a command that runs `scenario` of the scripts in `python/`.
     pub fn scenario(&self, scenario: &str) -> Tool {
         self.program(&self.script).arg(scenario)
     }
 
-    /// Runs the script at this path.
+    /// Returns a command that runs the script at this path.
     pub fn program(&self, script: &Path) -> Tool {
         Tool::new("env PYTHONDONTWRITEBYTECODE=1").arg(&self.python).arg(script)
     }

@@ -1,5 +1,4 @@
-//! Runs the suites of clients, those that arguments name or all, and prints what a guide says of
-//! them.
+//! Runs the suites of clients, those in the arguments or all, and prints the numbers for a guide.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

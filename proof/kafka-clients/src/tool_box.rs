@@ -1,4 +1,4 @@
-//! Kafka's command-line tools in one virtual machine of Java, which takes a second to start.
+//! Kafka's command-line tools in one Java virtual machine, whose start takes a second.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -8,18 +8,18 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::java::JavaClient;
 
-/// The machine of this suite; its tests use it one at a time.
+/// The virtual machine of this suite. Tests use it one at a time.
 static SHARED: OnceLock<Result<Mutex<ToolBox>>> = OnceLock::new();
 
-/// A virtual machine that runs classes when asked to; see `ToolBox.java` for what is said.
+/// A virtual machine that runs classes on request. See `ToolBox.java` for the protocol.
 pub struct ToolBox {
     requests: ChildStdin,
     answers: ChildStdout,
-    /// Ends when no more requests can come.
+    /// Ends when its input is closed.
     _process: Child,
 }
 
-/// End of a tool, and its output.
+/// Result of a tool, and its output.
 #[derive(Debug)]
 pub struct Answer {
     pub exit_code: u32,
@@ -28,7 +28,7 @@ pub struct Answer {
 }
 
 impl ToolBox {
-    /// Runs the main method of `class`; `input` is what it reads.
+    /// Runs the main method of `class`. `input` is its standard input.
     pub fn run(class: &str, arguments: &[&str], input: &str) -> Result<Answer> {
         let shared = SHARED.get_or_init(|| Self::start().map(Mutex::new));
         let shared = shared.as_ref().map_err(|error| anyhow!("{error:#}"))?;
@@ -36,13 +36,13 @@ impl ToolBox {
         machine.ask(class, arguments, input).with_context(|| format!("cannot run {class}"))
     }
 
-    /// The words of a tool that asks the broker at `address`; no option holds a blank.
+    /// Returns the arguments of a tool for the broker at `address`. No option contains a blank.
     pub fn words<'a>(address: &'a str, options: &'a str) -> Vec<&'a str> {
         let options = options.split_whitespace();
         ["--bootstrap-server", address].into_iter().chain(options).collect()
     }
 
-    /// Runs `class`, which must succeed, and returns what it printed.
+    /// Runs `class`, which must succeed, and returns its output.
     pub fn check(class: &str, arguments: &[&str], input: &str) -> Result<String> {
         let answer = Self::run(class, arguments, input)?;
         if answer.exit_code != 0 {

@@ -1,5 +1,5 @@
-//! Clients that log in over TLS, by each mechanism, and may do what access lists say. Apache Kafka
-//! is not compared here: it would need its own files of users and keys.
+//! Clients that log in over TLS, by each mechanism, with the permissions of access lists. Not
+//! compared with Apache Kafka, which would need its own files of users and keys.
 
 use std::fs::{self, File};
 use std::io::{Seek, Write};
@@ -19,7 +19,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 const MECHANISMS: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
 
-/// A broker with the users `admin`, who may do everything, and `reader`.
+/// A broker with the users `admin`, who has all permissions, and `reader`.
 struct Fixture {
     broker: Broker,
     folder: TempDir,
@@ -43,7 +43,7 @@ impl Fixture {
             let set = product("memlane-broker").args(["user", "set", name, "--user-file", &users]);
             set.input(secret).check()?;
         }
-        // Without the file everything would be allowed.
+        // Without the file everything would be permitted.
         fs::write(&lists, "version = 1\n").context("cannot write the file of access lists")?;
         let mechanisms = MECHANISMS.join(",");
         let broker = Broker::with_access(&[
@@ -85,7 +85,7 @@ impl Fixture {
         user.args(["-C", "-e", "-q", "-t", "lines", "-p", "0"]).run()
     }
 
-    /// Has `admin` add or remove an entry by Kafka's own tool.
+    /// Adds or removes an entry as `admin`, by Kafka's own tool.
     fn allow(&self, options: &str) -> Result<()> {
         self.admin(ACCESS, options)?;
         Ok(())
@@ -153,8 +153,8 @@ fn users_log_in_and_do_what_access_lists_allow() -> Result<()> {
     Ok(())
 }
 
-/// A member of a group that follows a pattern, and the topics whose partitions it was given, in
-/// the order in which they came.
+/// A group member that subscribes to a pattern, and the topics of its assigned partitions, in order
+/// of arrival.
 struct Follower {
     member: Background,
     said: PathBuf,
@@ -173,7 +173,7 @@ impl Follower {
         Ok(Self { member: Background::start(member)?, said })
     }
 
-    /// Waits until the member says that it has so many topics, and returns them.
+    /// Waits until the member reports this many topics, and returns them.
     fn topics(&mut self, count: usize) -> Result<Vec<String>> {
         let mut said = String::new();
         let told = wait_for("the member to be given topics", TIME_LIMIT, || {
@@ -207,7 +207,7 @@ fn a_pattern_gives_a_member_the_topics_alone_that_it_may_describe() -> Result<()
     let mut found = follower.topics(2)?;
     found.sort();
     ensure!(found == ["orders-a", "orders-z"], "{found:?}");
-    // The pattern matches the other one as well, as soon as the member may know of it.
+    // The pattern also matches the other topic, once the member is permitted to see it.
     fixture.allow("--add --allow-principal User:reader --operation Read --topic orders-hidden")?;
     let found = follower.topics(3)?;
     ensure!(found[2] == "orders-hidden", "{found:?}");

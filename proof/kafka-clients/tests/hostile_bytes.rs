@@ -1,6 +1,6 @@
-//! Messages that no client sends: frames that are cut, lie or mean nothing, readers that do not
-//! read, and more connections than anybody needs. The broker answers or closes, keeps its memory,
-//! and serves the others as before.
+//! Messages that no client sends: truncated, inconsistent or meaningless frames, readers that do
+//! not read, and excessive connections. The broker answers or closes, limits its memory, and
+//! continues to serve others.
 
 use std::io::{Read, Seek, Write};
 use std::net::TcpStream;
@@ -14,18 +14,19 @@ use system::{Random, Tool, seed};
 
 const PROGRAMS: &[&str] = &["kcat"];
 
-/// Longer than the broker takes to answer; where it neither answers nor closes, that is a failure.
+/// Time limit for an answer, longer than the broker needs. Neither an answer nor a close is a
+/// failure.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
-/// What the broker may take for all that is done to it here, beyond what it had.
+/// Maximum growth of the broker's memory under all of these attacks.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
-/// One user of the broker may have 1,000, of which other tests need some.
+/// Number of connections. One user may have 1,000, of which other tests need some.
 const CONNECTION_COUNT: usize = 900;
 const HALF_CLOSED_COUNT: usize = 500;
 const RANDOM_FRAME_COUNT: usize = 2_000;
 const SLOW_READER_COUNT: usize = 20;
-/// Their answers together are several times what the broker may grow by.
+/// Number of requests whose answers together are several times the broker's permitted growth.
 const REQUESTS_OF_SLOW_READER: usize = 20_000;
 
 const PRODUCE: i16 = 0;
@@ -33,7 +34,7 @@ const FETCH: i16 = 1;
 const METADATA: i16 = 3;
 const API_VERSIONS: i16 = 18;
 
-/// A request: key and version, a number for the answer, a client's name, and the body.
+/// Returns a request: key, version, correlation id, client name, and the body.
 fn request(key: i16, version: i16, body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     frame.extend(key.to_be_bytes());
@@ -49,7 +50,7 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[..], bytes].concat()
 }
 
-/// How the broker took something.
+/// Reaction of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     Answered,
@@ -63,10 +64,10 @@ fn connect(broker: &Broker) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sends bytes on a connection of their own, and nothing behind them.
+/// Sends bytes on a separate connection, and then closes its input.
 fn send(broker: &Broker, bytes: &[u8]) -> Result<Taken> {
     let mut stream = connect(broker)?;
-    // It may close before it has read all.
+    // The broker may close before it has read everything.
     let sent = stream.write_all(bytes);
     if sent.is_ok() {
         stream.shutdown(std::net::Shutdown::Write).ok();
@@ -93,7 +94,7 @@ fn read_answer(stream: &mut TcpStream) -> Result<Taken> {
     }
 }
 
-/// Memory of the broker's own, beside its pool, which is shared or counted by its size.
+/// Returns the broker's private memory, without its pool, which is shared or counted by its size.
 fn own_bytes(broker: &Broker) -> Result<u64> {
     let path = format!("/proc/{}/status", broker.process_id()?);
     let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -102,8 +103,8 @@ fn own_bytes(broker: &Broker) -> Result<u64> {
     Ok(kib.trim().parse::<u64>()? << 10)
 }
 
-/// Does `harm`, after which the broker serves a client as before and has not grown, while those
-/// connections are open that `harm` returns, and when they are closed.
+/// Performs `harm`. Afterwards the broker must serve a client and not have grown, both while the
+/// connections that `harm` returns are open, and after they are closed.
 fn check(harm: impl FnOnce(&Broker) -> Result<Vec<TcpStream>>) -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
@@ -113,7 +114,7 @@ fn check(harm: impl FnOnce(&Broker) -> Result<Vec<TcpStream>>) -> Result<()> {
     let (before, process) = (own_bytes(broker)?, broker.process_id()?);
     let check_growth = |when: &str| {
         let growth = own_bytes(broker)?.saturating_sub(before);
-        // Java takes what it was given before it looks for what nobody needs.
+        // Java uses its configured heap before it collects garbage.
         let is_bounded = Broker::is_reference() || growth <= GROWTH_BYTES_MAX;
         ensure!(is_bounded, "the broker grew by {growth} bytes {when}");
         Ok(())
@@ -136,7 +137,7 @@ fn write_line(broker: &Broker, topic: &str) -> Result<()> {
     Ok(())
 }
 
-/// A client writes and reads, in a topic of its own.
+/// Checks that a client writes and reads, in a separate topic.
 fn serves(broker: &Broker) -> Result<()> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     // Relaxed: the number carries no data.
@@ -168,7 +169,7 @@ fn frames_that_lie_about_their_size_end_their_connection() -> Result<()> {
 #[test]
 fn a_client_that_sends_no_more_gets_its_answers() -> Result<()> {
     if Broker::is_reference() {
-        // Apache Kafka closes at the end of what is sent.
+        // Apache Kafka closes when the client closes its input.
         return Ok(());
     }
     check(|broker| {
@@ -202,7 +203,7 @@ fn unknown_requests_are_answered_by_an_error() -> Result<()> {
 fn bodies_that_claim_more_than_they_hold_take_no_memory() -> Result<()> {
     check(|broker| {
         let huge = [0x7F, 0xFF, 0xFF, 0xFF];
-        // As a count of topics, with lengths of strings, and as a number of variable length.
+        // As a count of topics, with lengths of strings, and as a varint.
         let bodies: [&[u8]; 4] = [
             &huge,
             &[0, 0, 0, 1, 0x7F, 0xFF],
@@ -232,7 +233,7 @@ fn random_frames_harm_nobody() -> Result<()> {
             let length = usize::try_from(random.below(300)).context("a length")?;
             let mut body = vec![0; length];
             random.fill(&mut body);
-            // Small numbers are counts and lengths that may be true.
+            // Small numbers are plausible as counts and lengths.
             body.iter_mut().for_each(|byte| *byte &= if *byte < 200 { 3 } else { 255 });
             send(broker, &request(key, version, &body))?;
         }
@@ -240,7 +241,7 @@ fn random_frames_harm_nobody() -> Result<()> {
     })
 }
 
-/// Batches as in Produce version 3: no transaction, acks of all, one partition.
+/// Returns batches as in Produce version 3: no transaction, acks of all, one partition.
 fn produce(batch: &[u8]) -> Result<Vec<u8>> {
     let mut body = vec![0xFF, 0xFF, 0xFF, 0xFF];
     body.extend(30_000_i32.to_be_bytes());
@@ -261,7 +262,7 @@ fn broken_batches_are_refused_and_not_kept() -> Result<()> {
             Ok(broker.check(read)?.lines().count())
         };
         write_line(broker, "broken")?;
-        // A batch of no records whose checksum is zero, with another fault in each.
+        // A batch without records and with a checksum of zero, with another fault in each.
         let mut batch = vec![0; 61];
         batch[8..12].copy_from_slice(&49_i32.to_be_bytes());
         batch[16] = 2;
@@ -282,14 +283,14 @@ fn broken_batches_are_refused_and_not_kept() -> Result<()> {
 #[test]
 fn clients_that_read_no_answers_hold_up_nobody() -> Result<()> {
     check(|broker| {
-        // Large answers to requests in a row, and all that the broker wants to send stays there.
+        // Large answers to consecutive requests, which the client does not read.
         let all_topics = request(METADATA, 1, &[0xFF; 4]);
         let mut slow = Vec::new();
         for _ in 0..SLOW_READER_COUNT {
             let mut stream = connect(broker)?;
             stream.set_nonblocking(true)?;
             for _ in 0..REQUESTS_OF_SLOW_READER {
-                // When the broker takes no more of them, that is well.
+                // It is permitted that the broker accepts no more of them.
                 if stream.write_all(&all_topics).is_err() {
                     break;
                 }
@@ -300,8 +301,8 @@ fn clients_that_read_no_answers_hold_up_nobody() -> Result<()> {
     })
 }
 
-/// Programs may have as many descriptors as their users allow them at most; this one, and the
-/// broker that it may start.
+/// Raises the limit of descriptors to its maximum, for this program and for the broker that it may
+/// start.
 fn allow_connections() -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let limit = Rlimit { current: limit.maximum, maximum: limit.maximum };

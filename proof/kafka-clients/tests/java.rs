@@ -1,4 +1,4 @@
-//! Java's clients through the tools of Apache Kafka: each is run as its script runs it.
+//! Java's clients through the tools of Apache Kafka, run like their scripts run them.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -41,7 +41,7 @@ impl Fixture {
         Ok(Self { broker: Broker::shared()?, name: format!("{name}-{number}") })
     }
 
-    /// One with a topic of its name.
+    /// Creates a fixture with a topic of its name.
     fn with_topic(name: &str, partition_count: u32) -> Result<Self> {
         let fixture = Self::new(name)?;
         let topic = &fixture.name;
@@ -49,7 +49,7 @@ impl Fixture {
         Ok(fixture)
     }
 
-    /// Runs a tool that succeeds; no option holds a blank.
+    /// Runs a tool, which must succeed. No option contains a blank.
     fn run(&self, tool: &str, options: &str) -> Result<String> {
         self.run_with_input(tool, options, "")
     }
@@ -60,7 +60,7 @@ impl Fixture {
         ToolBox::check(tool, &words, input).with_context(|| self.broker.last_words())
     }
 
-    /// Runs a tool that fails, and returns all that it printed.
+    /// Runs a tool, which must fail, and returns its output.
     fn refused(&self, tool: &str, options: &str) -> Result<String> {
         let address = self.broker.address();
         let words = ToolBox::words(&address, options);
@@ -78,7 +78,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Of the topic's first partition.
+    /// Returns the size of the topic's first partition.
     fn size_bytes(&self) -> Result<u64> {
         let name = &self.name;
         let printed = self.run(LOG_FOLDERS, &format!("--describe --topic-list {name}"))?;
@@ -91,11 +91,11 @@ impl Fixture {
         partition["size"].as_u64().with_context(|| format!("no size in {json}"))
     }
 
-    /// The number of the codec of each batch in the topic, by a fetch that is written out: clients
-    /// show records alone.
+    /// Returns the codec number of each batch in the topic, by a hand-written fetch, because
+    /// clients show only records.
     fn codecs(&self) -> Result<Vec<u8>> {
-        /// In a batch behind its offset and length, and in an answer behind what comes before the
-        /// name of the topic and before the batches.
+        /// Offset of attributes in a batch after its offset and length, and lengths of the parts of
+        /// an answer before the topic's name and before the batches.
         const ATTRIBUTES_AT: usize = 22;
         const HEAD_BYTES: usize = 14;
         const BEFORE_BATCHES_BYTES: usize = 34;
@@ -125,7 +125,7 @@ impl Fixture {
         Ok(codecs)
     }
 
-    /// Lines of the console's consumer, which ends after so many.
+    /// Returns lines of the console consumer, which ends after this many.
     fn consume(&self, count: usize, options: &str) -> Result<Vec<String>> {
         let limits = format!("--max-messages {count} --timeout-ms 20000");
         let printed = self.run(CONSUMER, &format!("--topic {} {limits} {options}", self.name))?;
@@ -137,7 +137,7 @@ fn lines(label: &str, count: usize) -> Vec<String> {
     (0..count).map(|index| format!("{label}-{index}")).collect()
 }
 
-/// The words of the line that holds all of `marks`.
+/// Returns the words of the line that contains all of `marks`.
 #[track_caller]
 fn row<'text>(text: &'text str, marks: &[&str]) -> Result<Vec<&'text str>> {
     let has_all =
@@ -169,7 +169,7 @@ fn a_topic_has_the_codec_of_its_setting_whatever_producers_use() -> Result<()> {
         return Ok(());
     }
     let written: Vec<_> = (0..200).map(|it| format!("{it:x<1000}")).collect();
-    // In the order of the numbers that batches have of them.
+    // In the order of the codec numbers in batches.
     for (number, (codec, producers)) in (0..).zip([
         ("uncompressed", "zstd"),
         ("gzip", "none"),

@@ -1,4 +1,4 @@
-//! kcat: what scripts do with a broker, and clients of ten years ago.
+//! kcat: typical uses in scripts, and clients from ten years ago.
 
 use std::io::{Seek, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,12 +10,12 @@ use system::Tool;
 
 const PROGRAMS: &[&str] = &["kcat"];
 
-/// Before these versions brokers spoke what Apache Kafka speaks no more.
+/// Versions before which brokers used protocol versions that Apache Kafka no longer supports.
 const OLD_VERSIONS: &[&str] = &["0.10.2.1", "0.11.0.0", "1.0.0", "2.0.0"];
 
 const CODECS: &[&str] = &["none", "gzip", "snappy", "lz4", "zstd"];
 
-/// A topic of one test. kcat has it made by asking for it.
+/// Topic of one test, created automatically by kcat's requests.
 struct Topic {
     broker: &'static Broker,
     name: String,
@@ -29,7 +29,7 @@ impl Topic {
         Ok(Self { broker: Broker::shared()?, name: format!("{name}-{number}") })
     }
 
-    /// kcat with options that hold no blanks.
+    /// Creates a kcat command with options that contain no blanks.
     fn kcat(&self, options: &str) -> Tool {
         Tool::new("kcat -b").arg(self.broker.address()).args(options.split_whitespace())
     }
@@ -50,7 +50,7 @@ impl Topic {
         Ok(())
     }
 
-    /// The lines that kcat prints by `format` of what it reads, up to the end.
+    /// Returns the lines that kcat prints in `format` for everything up to the end.
     fn consume(&self, options: &str, format: &str) -> Result<Vec<String>> {
         let client = self.kcat(&format!("-C -e -q -t {} {options}", self.name));
         let printed = self.broker.check(client.arg("-f").arg(format!("{format}\\n")))?;
@@ -177,7 +177,7 @@ fn a_transaction_of_lines_is_committed() -> Result<()> {
     Ok(())
 }
 
-/// Those clients know no ApiVersions request: they speak what brokers of their time spoke.
+/// These clients have no ApiVersions request: they use the protocol versions of their time.
 #[test]
 fn clients_that_negotiate_nothing_are_served() -> Result<()> {
     if is_skipped(PROGRAMS) {

@@ -1,4 +1,4 @@
-//! librdkafka as of today, from Python: each test runs one scenario of `python/`.
+//! Current librdkafka, from Python: each test runs one scenario of `python/`.
 
 use std::fs::{self, File};
 use std::time::Duration;
@@ -172,7 +172,7 @@ fn the_cluster_is_one_node_with_an_id() -> Result<()> {
     check("admin.cluster")
 }
 
-/// Runs a scenario on a broker above a daemon, with kills of one, the other and both in between.
+/// Runs a scenario on a broker with a daemon, with kills of one, the other and both.
 fn check_over_kills(scenario: &str) -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
@@ -187,7 +187,7 @@ fn check_over_kills(scenario: &str) -> Result<()> {
         error.context(format!("{scenario}: {}", fs::read_to_string(&said).unwrap_or_default()))
     };
     for victim in ["daemon", "broker", "both"] {
-        // Each time in the middle of what clients do.
+        // Each time during activity of clients.
         wait_for("members to write and read", TIME_LIMIT, || {
             ensure!(client.has_ended()?.is_none(), "it has ended before the kill of {victim}");
             let metrics = broker.ask("/metrics")?;
@@ -217,10 +217,11 @@ fn members_by_the_next_protocol_lose_nothing_over_kills_of_broker_and_daemon() -
     check_over_kills("groups.consumer_protocol_over_kills")
 }
 
-/// Restarts of [`a_consumer_at_the_end_misses_nothing_over_restarts`]: half of them are kills.
+/// Number of restarts in [`a_consumer_at_the_end_misses_nothing_over_restarts`]: half of them are
+/// kills.
 const RESTARTS: u32 = 8;
 
-/// The variable that asks for another number of them, in long runs.
+/// Variable that overrides this number, for long runs.
 const RESTARTS_VARIABLE: &str = "MEMLANE_RESTARTS";
 
 const PARTITIONS: &str = "100";
@@ -268,8 +269,8 @@ fn a_consumer_at_the_end_misses_nothing_over_restarts() -> Result<()> {
     daemon.finish()
 }
 
-/// Clients believe nothing of an epoch below one that they know, and each start of a broker begins
-/// one: that of a topic which is made again has to be a later one.
+/// Clients ignore an epoch below a known one, and each start of a broker begins an epoch: that of a
+/// recreated topic must be a later one.
 #[test]
 fn a_topic_that_is_made_again_after_a_restart_is_read_from_its_start() -> Result<()> {
     const COUNT: &str = "100";

@@ -1,8 +1,8 @@
-//! A topic and its consumer group move to Apache Kafka and back by `MirrorMaker` 2, as the guide
-//! says: producers and consumers change their address alone.
+//! Migration of a topic and its consumer group to Apache Kafka and back by `MirrorMaker` 2, as in
+//! the guide: producers and consumers only change their address.
 //!
-//! It takes longer than 90 s: Kafka and a mirror for each direction are virtual machines of Java,
-//! and a mirror looks for topics and groups every five seconds.
+//! It takes longer than 90 s, because Kafka and a mirror for each direction are Java virtual
+//! machines, and a mirror checks for topics and groups every five seconds.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -32,18 +32,18 @@ const TOPIC: &str = "orders";
 const GROUP: &str = "shop";
 const PARTITION_COUNT: usize = 2;
 
-/// Before the number that each record has as its value; tools print other lines too.
+/// Prefix of the number in each record's value, because tools print other lines too.
 const VALUE: &str = "number ";
 
-/// Records before the switch, and after it.
+/// Number of records before the switch, and after it.
 const HALF: usize = 100_000;
 
-/// Records that a producer writes in one go.
+/// Number of records that a producer writes at once.
 const PART: usize = HALF / 10;
 
 const TIME_LIMIT: Duration = Duration::from_secs(240);
 
-/// One address that clients of Kafka are given.
+/// A cluster with its address for Kafka clients.
 struct Fixture<'a> {
     name: &'a str,
     address: String,
@@ -64,7 +64,7 @@ impl Fixture<'_> {
         self.run(PRODUCER, &options, &text).map(drop)
     }
 
-    /// The next numbers that the group reads.
+    /// Returns the next numbers that the group reads.
     fn consume(&self, count: usize) -> Result<Vec<usize>> {
         let options = format!(
             "--topic {TOPIC} --group {GROUP} --from-beginning --max-messages {count} \
@@ -75,7 +75,7 @@ impl Fixture<'_> {
         numbers.map(|it| it.parse().with_context(|| format!("{it:?}"))).collect()
     }
 
-    /// The first records of a partition, with their offsets and keys.
+    /// Returns the first records of a partition, with their offsets and keys.
     fn records(&self, partition: usize, count: usize) -> Result<Vec<String>> {
         let options = format!(
             "--topic {TOPIC} --partition {partition} --offset 0 --max-messages {count} \
@@ -87,7 +87,7 @@ impl Fixture<'_> {
         Ok(records.map(str::to_owned).collect())
     }
 
-    /// The end of each partition; none while there is no topic.
+    /// Returns the end of each partition, or none while there is no topic.
     fn ends(&self) -> Result<Vec<usize>> {
         let options = format!("--topic {TOPIC} --time latest");
         let Ok(printed) = self.run(OFFSETS, &options, "") else { return Ok(Vec::new()) };
@@ -99,7 +99,7 @@ impl Fixture<'_> {
         Ok(self.ends()?.iter().sum())
     }
 
-    /// Sum of the group's lags, once it has committed for each partition.
+    /// Returns the sum of the group's lags, once it has committed for each partition.
     fn lag(&self) -> Option<usize> {
         let printed = self.run(GROUPS, &format!("--describe --group {GROUP}"), "").ok()?;
         let rows = printed.lines().map(|it| it.split_whitespace().collect::<Vec<_>>());
@@ -109,7 +109,7 @@ impl Fixture<'_> {
     }
 }
 
-/// `MirrorMaker` 2 in one direction, as the guide sets it up.
+/// Starts `MirrorMaker` 2 in one direction, with the settings of the guide.
 fn mirror(folder: &TempDir, from: &Fixture<'_>, to: &Fixture<'_>) -> Result<Background> {
     let (_, settings) = GUIDE.split_once("```properties\n").context("settings in the guide")?;
     let (settings, _) = settings.split_once("```").context("the end of the settings")?;
@@ -146,7 +146,7 @@ fn a_topic_and_its_group_move_to_kafka_and_back() -> Result<()> {
     let kafka = Fixture { name: "kafka", address: kafka.address() };
     memlane.run(TOPICS, &format!("--create --topic {TOPIC} --partitions {PARTITION_COUNT}"), "")?;
 
-    // Towards Kafka, with the broker killed on the way.
+    // Towards Kafka, with a kill of the broker meanwhile.
     let mut moving = mirror(&folder, &memlane, &kafka)?;
     memlane.produce(0..PART)?;
     wait_for("the mirror to copy", TIME_LIMIT, || Ok(kafka.record_count()? > 0))?;
@@ -177,7 +177,7 @@ fn a_topic_and_its_group_move_to_kafka_and_back() -> Result<()> {
     let after = kafka.consume(HALF)?;
     check_each_once([before, after].concat(), 0..2 * HALF)?;
 
-    // Back, to a topic that is made anew.
+    // Back, to a recreated topic.
     memlane.run(TOPICS, &format!("--delete --topic {TOPIC}"), "")?;
     memlane.run(TOPICS, &format!("--create --topic {TOPIC} --partitions {PARTITION_COUNT}"), "")?;
     let mut back = mirror(&folder, &kafka, &memlane)?;

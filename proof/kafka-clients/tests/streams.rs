@@ -1,5 +1,5 @@
-//! Kafka Streams with `processing.guarantee=exactly_once_v2`: an application that is killed in the
-//! middle of its transactions counts each word once.
+//! Kafka Streams with `processing.guarantee=exactly_once_v2`: an application that is killed during
+//! its transactions counts each word exactly once.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const WORDS_IN_LINE: usize = 10;
 const LINES_IN_PART: usize = 200;
 const WORDS_IN_PART: usize = LINES_IN_PART * WORDS_IN_LINE;
 
-/// How many of a part's counts are committed when the application is killed.
+/// Number of committed counts of a part when the application is killed.
 const COUNTS_BEFORE_KILL: usize = 100;
 const KILL_COUNT: usize = 2;
 
@@ -49,7 +49,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Waits until that many counts are committed.
+    /// Waits until this many counts are committed.
     fn wait_for(&self, application: &mut Background, count: usize) -> Result<()> {
         let deadline = Instant::now() + TIME_LIMIT;
         loop {
@@ -90,7 +90,7 @@ fn words_are_counted_once_though_the_application_is_killed() -> Result<()> {
         fixture.wait_for(&mut application, part * WORDS_IN_PART)?;
         fixture.scenario("word_count.write", &[SOURCE, &lines])?;
         fixture.wait_for(&mut application, part * WORDS_IN_PART + COUNTS_BEFORE_KILL)?;
-        // Dropped, it is killed with what it has in hand.
+        // Dropping kills it during its work.
         drop(application);
     }
     let mut application = fixture.start_application()?;

@@ -1,4 +1,4 @@
-//! A running cluster, and the daemon beside it.
+//! A running cluster, and its daemon.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::services::{NODE, Services, start};
 
 const END_TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Programs of a cluster without pods. What is started last ends first.
+/// Programs of a cluster without pods. The last one started ends first.
 pub(crate) struct Cluster {
     pub(crate) services: Services,
     objects: PathBuf,
@@ -61,7 +61,8 @@ impl Cluster {
         })
     }
 
-    /// The kinds of snapshots and their controller, as a cluster's administrator installs them.
+    /// Installs the custom resources of snapshots and their controller, like a cluster's
+    /// administrator.
     fn install_snapshots(&self) -> Result<()> {
         let folder = |name: &str| self.objects.join(name).to_string_lossy().into_owned();
         kubectl(&["apply", "--kustomize", &folder("kinds")])?;
@@ -80,7 +81,7 @@ impl Cluster {
         let text = lines.collect::<Vec<_>>().join("\n");
         ensure!(text.contains("--enable-distributed-snapshotting"), "no option changed: {text}");
         apply(&text)?;
-        // With that option it looks at nodes, to which its own role gives no right.
+        // With that option it reads nodes, which its own role does not permit.
         let words =
             "create clusterrole snapshot-controller-nodes --verb get,list,watch --resource nodes";
         kubectl(&words.split(' ').collect::<Vec<_>>())?;
@@ -90,7 +91,7 @@ impl Cluster {
         kubectl(&words.split_whitespace().collect::<Vec<_>>()).map(drop)
     }
 
-    /// Starts a daemon as a node has it, and waits until it serves.
+    /// Starts a daemon like that of a node, and waits until it serves.
     pub(crate) fn start_daemon(&mut self, words: &[&str]) -> Result<()> {
         let words: Vec<_> = words.iter().map(|&word| word.to_owned()).collect();
         self.daemon = Some(start("memlaned", &words)?);
@@ -99,14 +100,14 @@ impl Cluster {
         })
     }
 
-    /// Kills the daemon, and starts it again.
+    /// Kills and restarts the daemon.
     pub(crate) fn kill_daemon(&mut self, words: &[&str]) -> Result<()> {
         let mut daemon = self.daemon.take().context("no daemon runs")?;
         daemon.end(Signal::KILL, END_TIME_LIMIT)?;
         self.start_daemon(words)
     }
 
-    /// Kills the kubelet, and starts it again.
+    /// Kills and restarts the kubelet.
     pub(crate) fn kill_kubelet(&mut self) -> Result<()> {
         let mut kubelet = self.kubelet.take().context("no kubelet runs")?;
         kubelet.end(Signal::KILL, END_TIME_LIMIT)?;
@@ -114,7 +115,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends the daemon, which no volume may have left, and frees its memory.
+    /// Ends the daemon, which must have no volume left, and frees its memory.
     pub(crate) fn finish_daemon(&mut self) -> Result<()> {
         let volumes = volumes(&[])?;
         ensure!(volumes.is_empty(), "volumes stay: {volumes:?}");
@@ -125,7 +126,7 @@ impl Cluster {
         check_for_panics(Path::new("/var/log/memlaned.log"))
     }
 
-    /// Ends the cluster, of which no mount may be left.
+    /// Ends the cluster, which must have no mount left.
     pub(crate) fn finish(mut self) -> Result<()> {
         let mounts = mounts_of_volumes()?;
         ensure!(mounts.is_empty(), "mounts stay: {mounts:?}");
@@ -135,7 +136,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Kills a program of a pod, by the beginning of its command line.
+    /// Kills a program of a pod, identified by the beginning of its command line.
     pub(crate) fn kill_in_pod(&self, program: &str) -> Result<()> {
         let id = process_of(program)?.with_context(|| format!("{program} does not run"))?;
         kill_process(id, Signal::KILL).with_context(|| format!("cannot kill {program}"))
@@ -143,8 +144,8 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// After a failure pods may still run on volumes: those are ended, so that no device stays. A
-    /// daemon, whoever started it, is needed for that.
+    /// Cleans up after a failure, when pods may still run on volumes: ends them, so that no device
+    /// stays. This needs a daemon, whoever started it.
     fn drop(&mut self) {
         self.kubelet = None;
         self.others.clear();
@@ -152,13 +153,13 @@ impl Drop for Cluster {
         for id in processes().filter(|id| *id > 1 && name(*id).trim() != "memlaned") {
             if id != std::process::id() {
                 let id = i32::try_from(id).ok().and_then(Pid::from_raw);
-                // It may have ended by itself, which is as good.
+                // It may have ended already.
                 let _ = id.map(|id| kill_process(id, Signal::KILL));
             }
         }
         let Ok(mounts) = mounts_of_volumes() else { return };
         for mount in mounts.iter().rev() {
-            // Nobody would hear of it; the look for what is left does.
+            // An error is irrelevant here: the final check for remains reports it.
             let _ = Tool::new("umount --lazy").arg(mount).run();
         }
         let list = "memlane volume list -o name,device | awk '$2 ~ \"^/dev/\" { print $1 }'";
@@ -169,7 +170,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Loads each archive of an image.
+/// Imports the archive of each image.
 fn import_images(folder: &Path) -> Result<()> {
     wait_for("containerd", TIME_LIMIT, || Ok(ctr("version").run()?.exit_code == Some(0)))?;
     for entry in fs::read_dir(folder).context("cannot list images")? {
@@ -184,13 +185,13 @@ fn ctr(words: &str) -> Tool {
         .args(words.split(' '))
 }
 
-/// Names of the daemon's volumes, of those that the words choose.
+/// Returns the names of the daemon's volumes selected by the arguments.
 pub(crate) fn volumes(words: &[&str]) -> Result<Vec<String>> {
     let listed = Tool::new("memlane volume list -o name").args(words).check()?;
     Ok(listed.lines().skip(1).map(|line| line.trim().to_owned()).collect())
 }
 
-/// Mounts of volumes in the folders of the kubelet.
+/// Returns mounts of volumes in the folders of the kubelet.
 pub(crate) fn mounts_of_volumes() -> Result<Vec<String>> {
     let table = fs::read_to_string("/proc/self/mounts").context("cannot list mounts")?;
     let points = table.lines().filter_map(|line| {
@@ -206,7 +207,7 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The process whose command line begins so.
+/// Returns the process whose command line begins with this program.
 pub(crate) fn process_of(program: &str) -> Result<Option<Pid>> {
     let found = processes().find(|id| {
         let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
@@ -216,12 +217,12 @@ pub(crate) fn process_of(program: &str) -> Result<Option<Pid>> {
     Ok(id.transpose()?.and_then(Pid::from_raw))
 }
 
-/// A variable that the outside sets.
+/// Returns a variable set by the outer process.
 fn variable(name: &str) -> Result<String> {
     std::env::var(name).with_context(|| format!("{name} is not set"))
 }
 
-/// The number of restarts of the driver's container, and whether all of the pod is ready.
+/// Returns the number of restarts of the driver's container, and whether the whole pod is ready.
 pub(crate) fn driver_state() -> Result<(u32, bool)> {
     let pod = kubectl(&["-n", "memlane", "get", "pods", "-o", "name"])?;
     let statuses = kubectl(&[
@@ -238,7 +239,7 @@ pub(crate) fn driver_state() -> Result<(u32, bool)> {
     Ok((count, !ready.contains("false")))
 }
 
-/// The unique id of an object, and how often its first container was started again.
+/// Returns the unique id of a pod, and the number of restarts of its first container.
 pub(crate) fn identity(pod: &str) -> Result<String> {
     field(pod, ".metadata.uid} {.status.containerStatuses[0].restartCount")
 }

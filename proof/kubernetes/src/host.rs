@@ -1,4 +1,4 @@
-//! The outside of a cluster: namespaces and control groups, and a look for what is left of it.
+//! Environment of a cluster: namespaces and control groups, and a check for remains.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use system::{Ability, Interruption, Tool, leftovers, missing, product_path, wait
 use crate::images;
 use crate::parts::Parts;
 
-/// All scenarios and the tutorial take a third of it.
+/// Time limit, three times the duration of all scenarios and the tutorial.
 const TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
 const GOING_TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -26,8 +26,8 @@ const PROGRAMS: &[&str] = &[
     "dpkg-query",
 ];
 
-/// What a cluster finds. Settings of the kernel that the kubelet writes are files; all that is
-/// mounted is shared with containers that ask for it, and nothing with the host.
+/// Script that prepares a cluster's environment. Kernel settings that the kubelet writes are files.
+/// All mounts are shared with containers that request it, and none with the host.
 const AROUND: &str = r#"
 set -eu
 here=$1
@@ -61,7 +61,7 @@ done
 "$@"
 "#;
 
-/// Runs the scenarios in a cluster of their own.
+/// Runs the scenarios in a separate cluster.
 pub(crate) fn run(parts: &Parts) -> Result<()> {
     let mut needed: Vec<_> = PROGRAMS.iter().map(|name| Ability::Program(name)).collect();
     needed.push(Ability::BlockDevices);
@@ -75,7 +75,7 @@ pub(crate) fn run(parts: &Parts) -> Result<()> {
     images::write_all(parts, &folder.path().join("images"))?;
     let groups = ControlGroups::make(&format!("memlane-kubernetes-{}", std::process::id()))?;
     let ran = run_inside(parts, folder.path(), &groups.name);
-    // What has failed is looked for in the logs, which go with the folder.
+    // The logs explain failures, and are removed with the folder.
     let _ending = Interruption::begin_to_clean_up();
     if ran.is_err() {
         keep_logs(folder.path())?;
@@ -114,7 +114,7 @@ fn run_inside(parts: &Parts, folder: &Path, groups: &str) -> Result<()> {
     Ok(())
 }
 
-/// Puts the logs of the cluster where those of tests are.
+/// Copies the logs of the cluster to those of tests.
 fn keep_logs(folder: &Path) -> Result<()> {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-logs/kubernetes");
     if kept.exists() {
@@ -126,7 +126,7 @@ fn keep_logs(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The control groups of the cluster, one in each hierarchy, which its pods' are below.
+/// Control groups of the cluster, one in each hierarchy, above those of its pods.
 struct ControlGroups {
     name: String,
     folders: Vec<PathBuf>,
@@ -157,7 +157,7 @@ impl ControlGroups {
     }
 }
 
-/// Removes a group and those below, whose files cannot be removed and go with them.
+/// Removes a group and its children, whose files cannot be removed individually.
 fn remove_tree(group: &Path) -> std::io::Result<()> {
     if !group.exists() {
         return Ok(());

@@ -1,6 +1,6 @@
-//! Container images of programs that are there: nothing is fetched from a registry.
+//! Container images of local programs, without a registry.
 //!
-//! Each is an archive as `docker save` writes it, of one layer.
+//! Each is an archive in the format of `docker save`, with one layer.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -12,23 +12,23 @@ use system::{Tool, product_path};
 
 use crate::parts::Parts;
 
-/// The image of the container that holds a pod's namespaces.
+/// Image of the container that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "registry.k8s.io/pause:3.10";
 
-/// A small system to run commands in.
+/// Image of a small system for commands.
 pub(crate) const SHELL: &str = "docker.io/library/busybox:1.35";
 
-/// The same with fio.
+/// Same, with fio.
 pub(crate) const FIO: &str = "localhost/fio:3";
 
-/// The driver's, by the name that its manifest gives.
+/// Image of the driver, with the name in its manifest.
 const DRIVER: &str = "docker.io/library/memlane-csi:0.2.0";
 
-/// The controller of snapshots.
+/// Image of the snapshot controller.
 pub(crate) const SNAPSHOT_CONTROLLER: &str =
     "registry.k8s.io/sig-storage/snapshot-controller:v8.7.0";
 
-/// Images of one program without dependencies, by the names of the manifests.
+/// Images of one static program each, with the names in the manifests.
 const SINGLE: &[(&str, &str)] = &[
     ("registry.k8s.io/sig-storage/csi-provisioner:v6.4.0", "csi-provisioner"),
     ("registry.k8s.io/sig-storage/csi-snapshotter:v8.7.0", "csi-snapshotter"),
@@ -36,14 +36,14 @@ const SINGLE: &[(&str, &str)] = &[
     (SNAPSHOT_CONTROLLER, "snapshot-controller"),
 ];
 
-/// Packages of Debian that the driver's image has: those that its recipe installs, and those that
-/// every image of Debian has.
+/// Debian packages in the driver's image: those that its recipe installs, and those in every Debian
+/// image.
 const DRIVER_PACKAGES: &[&str] = &["e2fsprogs", "xfsprogs", "mount", "util-linux", "dash"];
 
 const BUSYBOX: &str = "/bin/busybox";
 const FOLDERS_OF_PROGRAMS: &[&str] = &["/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/"];
 
-/// Writes an archive of each image into the folder.
+/// Writes an archive of each image to the folder.
 pub(crate) fn write_all(parts: &Parts, folder: &Path) -> Result<()> {
     Image::new(PAUSE, folder)?.with_shell()?.finish(&["/bin/sleep", "2147483647"])?;
     Image::new(SHELL, folder)?.with_shell()?.finish(&["/bin/sh"])?;
@@ -68,7 +68,7 @@ pub(crate) fn write_all(parts: &Parts, folder: &Path) -> Result<()> {
     image.finish(&[&installed.to_string_lossy()])
 }
 
-/// Programs in an installed package of Debian.
+/// Returns the programs in an installed Debian package.
 fn programs_of(package: &str) -> Result<Vec<PathBuf>> {
     let listed = Tool::new("dpkg-query --listfiles").arg(package).check()?;
     let is_program = |path: &&str| {
@@ -80,7 +80,7 @@ fn programs_of(package: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// One image that is being made.
+/// An image under construction.
 struct Image {
     name: String,
     archive: PathBuf,
@@ -97,7 +97,7 @@ impl Image {
         for inside in ["dev", "etc", "proc", "sys", "run", "tmp", "var", "usr/bin", "usr/sbin"] {
             make_folder(&root.join(inside))?;
         }
-        // As Debian has it, so that a program lies where its package says.
+        // As in Debian, so that programs have the paths of their packages.
         for (name, place) in [("bin", "usr/bin"), ("sbin", "usr/sbin")] {
             symlink(place, root.join(name)).context("cannot link a folder of an image")?;
         }
@@ -109,7 +109,7 @@ impl Image {
         Ok(Self { name: name.to_owned(), archive, folder, root })
     }
 
-    /// Busybox under each of its names.
+    /// Adds busybox under each of its names.
     fn with_shell(self) -> Result<Self> {
         let place = self.place(Path::new(BUSYBOX));
         copy(Path::new(BUSYBOX), &place)?;
@@ -121,10 +121,10 @@ impl Image {
         Ok(self)
     }
 
-    /// A program of this host at a path of the image, with the libraries that it loads.
+    /// Adds a program of this host at a path of the image, with its libraries.
     fn with_program(self, program: &Path, inside: &Path) -> Result<Self> {
         copy(program, &self.place(inside))?;
-        // A program without dependencies is none that ldd knows.
+        // ldd fails for a static program.
         let needed = Tool::new("ldd").arg(program).run()?;
         for word in needed.stdout.split_whitespace().filter(|word| word.starts_with('/')) {
             let library = Path::new(word.trim_end_matches(':'));
@@ -140,7 +140,7 @@ impl Image {
         self.root.join(inside.strip_prefix("/").unwrap_or(inside))
     }
 
-    /// Writes the archive; containers run these words first.
+    /// Writes the archive. `entry` is the entrypoint of containers.
     fn finish(self, entry: &[&str]) -> Result<()> {
         let layer = self.folder.join("layer.tar");
         Tool::new("tar --create --file")
@@ -181,7 +181,7 @@ fn make_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))
 }
 
-/// Copies a file with the right to execute it.
+/// Copies a file as an executable.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     make_folder(to.parent().context("a file lies in a folder")?)?;
     let permissions = fs::metadata(from).map(|it| it.permissions());

@@ -1,14 +1,13 @@
 //! `run-kubernetes`: a Kubernetes cluster of one node, with claims on volumes of Memlane.
 //!
-//! Kubernetes and the programs beside the driver are built from Go modules, containerd and etcd are
-//! Debian's. All lie in `target/kubernetes` once they are there; building them takes half an hour.
+//! Kubernetes and the sidecar programs of the driver are built from Go modules. containerd and etcd
+//! are Debian's. All are cached in `target/kubernetes`. Building them takes half an hour.
 //!
-//! The cluster has namespaces, folders and control groups of its own, and ends with them. It runs
-//! the manifests of `deploy/kubernetes` as the guide says, then the tutorial's commands as they
-//! stand.
+//! The cluster has separate namespaces, folders and control groups, which end with it. It uses the
+//! manifests of `deploy/kubernetes` as the guide says, then runs the tutorial's commands verbatim.
 //!
 //! ```text
-//! run-kubernetes                   fetches, makes images and namespaces, looks for remains
+//! run-kubernetes                   fetches, makes images and namespaces, checks for remains
 //!   └─ run-kubernetes inside …     etcd, API server, controllers, containerd, kubelet; scenarios
 //!        └─ memlaned               on the "host", outside of pods
 //! ```
@@ -56,7 +55,7 @@ fn run() -> Result<()> {
     host::run(&Parts::fetched()?)
 }
 
-/// Starts a cluster in the namespaces of this process, and runs everything in it.
+/// Starts a cluster in the namespaces of this process, and runs all scenarios in it.
 fn run_inside(folder: &Path) -> Result<()> {
     let start = Instant::now();
     let mut cluster = Cluster::start(folder)?;

@@ -2,12 +2,12 @@
 
 use crate::images::SHELL;
 
-/// A claim of the class `memlane` for a pod, of so many MiB.
+/// Returns a claim of the class `memlane` for a pod, with a size in MiB.
 pub(crate) fn claim(name: &str, size_mib: u32) -> String {
     claim_of(name, size_mib, "memlane", "")
 }
 
-/// The same of another class, with more lines of its specification.
+/// Same, with another class and more lines of the specification.
 pub(crate) fn claim_of(name: &str, size_mib: u32, class: &str, more: &str) -> String {
     format!(
         "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\nspec:\n  \
@@ -16,12 +16,12 @@ pub(crate) fn claim_of(name: &str, size_mib: u32, class: &str, more: &str) -> St
     )
 }
 
-/// A pod that runs a command of the shell with the claim at `/data`.
+/// Returns a pod that runs a shell command with the claim at `/data`.
 pub(crate) fn pod(name: &str, claim: &str, command: &str) -> String {
     pod_of(name, claim, SHELL, "volumeMounts: [{name: data, mountPath: /data}]", command)
 }
 
-/// The same with another image, and another way to the volume.
+/// Same, with another image, and another access to the volume.
 pub(crate) fn pod_of(name: &str, claim: &str, image: &str, way: &str, command: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  \
@@ -31,7 +31,7 @@ pub(crate) fn pod_of(name: &str, claim: &str, image: &str, way: &str, command: &
     )
 }
 
-/// A snapshot of a claim.
+/// Returns a snapshot of a claim.
 pub(crate) fn snapshot(name: &str, claim: &str) -> String {
     format!(
         "apiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshot\nmetadata: {{name: {name}}}\n\

@@ -1,4 +1,4 @@
-//! The programs of a cluster: fetched and built once, in the versions that are written down.
+//! Programs of a cluster: fetched and built once, in pinned versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use system::debian::unpack_package;
 
 const SOURCES: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The folder of the module that requires all the others.
+/// Folder of the module that requires all the others.
 const MODULE: &str = "go";
 
 const PACKAGES: &[&str] = &[
@@ -26,10 +26,11 @@ const PACKAGES: &[&str] = &[
     "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
 ];
 
-/// Small, and with a version: programs of a cluster that have none do not work together.
+/// Linker flags for small programs with a version, without which programs of a cluster reject each
+/// other.
 const LINKED: &str = "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2";
 
-/// Objects of snapshots, which are no part of Kubernetes.
+/// Objects of snapshots, which are not part of Kubernetes.
 const SNAPSHOT_OBJECTS: &[(&str, &str, &str)] = &[
     ("github.com/kubernetes-csi/external-snapshotter/client/v8", "config/crd", "kinds"),
     (
@@ -39,24 +40,24 @@ const SNAPSHOT_OBJECTS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Packages that are unpacked.
+/// Packages to unpack.
 const DEBIAN: &str = include_str!("../go/debian.txt");
 
-/// Two busy cores take half of it.
+/// Time limit, twice the duration on two busy cores.
 const BUILD_TIME_LIMIT: Duration = Duration::from_secs(90 * 60);
 
-/// The folders of all that a cluster consists of.
+/// Folders of all parts of a cluster.
 pub(crate) struct Parts {
-    /// Programs of Go, without dependencies.
+    /// Static Go programs.
     pub(crate) programs: PathBuf,
     /// Folders of objects.
     pub(crate) objects: PathBuf,
-    /// The root of unpacked packages.
+    /// Root of the unpacked packages.
     pub(crate) debian: PathBuf,
 }
 
 impl Parts {
-    /// Those that were fetched, now or in an earlier run.
+    /// Returns the parts, fetched now or in an earlier run.
     ///
     /// # Errors
     /// A registry does not answer, or Go fails.
@@ -80,7 +81,7 @@ impl Parts {
         Ok(Self { programs: built.join("programs"), objects: built.join("objects"), debian })
     }
 
-    /// Where programs are looked for.
+    /// Search path for programs.
     pub(crate) fn search_path(&self) -> String {
         let folders =
             [self.programs.clone(), self.debian.join("usr/bin"), self.debian.join("usr/sbin")];

@@ -1,4 +1,4 @@
-//! Use of volumes by pods, with kills in between.
+//! Use of volumes by pods, with kills.
 
 use std::fs;
 use std::path::Path;
@@ -15,13 +15,13 @@ use crate::services::NODE;
 
 const DAEMON: &[&str] = &["--pool-size", "1GiB"];
 
-/// A variable with a part of the names of the scenarios that are run.
+/// Variable with a part of the names of the scenarios to run.
 const CHOSEN: &str = "MEMLANE_SCENARIO";
 
 const DRIVER: &str = "/usr/bin/memlane-csi";
 const KILL_COUNT: u32 = 3;
 
-/// Writes and checks what it wrote, again and again, until it is told to stop.
+/// Repeatedly writes and verifies, until it is stopped.
 const VERIFIER: &str = "until [ -e /data/stop ]; do fio --name=verified --filename=/data/file \
     --size=32m --rw=randwrite --bs=4k --ioengine=psync --direct=1 --verify=crc32c \
     --verify_backlog=512 --verify_fatal=1 --output=/data/log || exit 1; \
@@ -35,10 +35,10 @@ const XFS_CLASS: &str = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\n\
     volumeBindingMode: WaitForFirstConsumer\nallowVolumeExpansion: true\n\
     parameters: {filesystem: xfs}\n";
 
-/// The number of the right in capabilities(7).
+/// Number of the capability in capabilities(7).
 const CAP_SYS_RESOURCE: u32 = 24;
 
-/// One thing that users do.
+/// One scenario: an action of users.
 type Scenario = (&'static str, fn(&mut Cluster) -> Result<()>);
 
 const SCENARIOS: &[Scenario] = &[
@@ -53,7 +53,7 @@ const SCENARIOS: &[Scenario] = &[
     ("volumes of a pod alone come and go with it", ephemeral),
 ];
 
-/// Installs the driver as the guide says, runs all scenarios, and takes everything away again.
+/// Installs the driver as the guide says, runs all scenarios, and removes everything.
 pub(crate) fn run(cluster: &mut Cluster) -> Result<()> {
     cluster.start_daemon(DAEMON)?;
     install()?;
@@ -74,7 +74,7 @@ fn manifests() -> String {
 
 fn install() -> Result<()> {
     kubectl(&["label", "node", NODE, "memlane=yes"])?;
-    // Without it nothing that lies in it could be tried.
+    // Objects in a namespace can only be validated if it exists.
     kubectl(&["create", "namespace", "memlane"])?;
     kubectl(&["apply", "--dry-run=server", "-f", &manifests()])?;
     kubectl(&["delete", "namespace", "memlane"])?;
@@ -168,7 +168,7 @@ fn refusal(_: &mut Cluster) -> Result<()> {
     wait_for("the scheduler to refuse", TIME_LIMIT, || {
         Ok(events("waiting")?.contains("not have enough free storage"))
     })?;
-    // As if the capacity that the scheduler knows were of an earlier time.
+    // As if the scheduler's view of the capacity were outdated.
     let node = format!("volume.kubernetes.io/selected-node={NODE}");
     kubectl(&["annotate", "pvc", "huge", &node])?;
     wait_for("the driver to refuse", TIME_LIMIT, || {
@@ -225,8 +225,8 @@ fn growth(_: &mut Cluster) -> Result<()> {
     kubectl(&["delete", "storageclass", "memlane-xfs"]).map(drop)
 }
 
-/// An ext4 grows while it is used where the kernel lets the driver do that, and otherwise when its
-/// pod starts again.
+/// An ext4 file system grows online if the kernel permits it to the driver, otherwise when its pod
+/// restarts.
 fn growth_of_ext4(_: &mut Cluster) -> Result<()> {
     let objects = claim("growing", 64) + &pod("user", "growing", IDLE);
     apply(&objects)?;
@@ -238,7 +238,7 @@ fn growth_of_ext4(_: &mut Cluster) -> Result<()> {
             Ok(events("user")?.contains("Permission denied to resize"))
         })?;
         kubectl(&["delete", "--wait", "pod/user"])?;
-        // The claim is as large as it is asked for again.
+        // The claim has its requested size again.
         apply(&pod("user", "growing", IDLE))?;
         wait_for_phase("user", "Running")?;
     }
@@ -259,7 +259,7 @@ fn file_system_mib(pod: &str) -> Result<u32> {
     size.trim().parse().with_context(|| format!("df prints {size:?}"))
 }
 
-/// Whether this process, and so a privileged container, has CAP_SYS_RESOURCE.
+/// Returns whether this process, and so a privileged container, has CAP_SYS_RESOURCE.
 fn may_grow_ext4() -> Result<bool> {
     let status = fs::read_to_string("/proc/self/status").context("cannot read the status")?;
     let rights = status.lines().find_map(|line| line.strip_prefix("CapBnd:"));

@@ -1,4 +1,4 @@
-//! Settings of the programs of a cluster, and their start.
+//! Settings and start of the programs of a cluster.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use system::{Background, Tool};
 
 use crate::images::PAUSE;
 
-/// The only node.
+/// Name of the only node.
 pub(crate) const NODE: &str = "node-1";
 
 const NODE_ADDRESS: &str = "10.88.0.1";
 
-/// The address at which pods find the API server: the first of those of services. No proxy is
-/// there, so that it is an address of the host itself.
+/// Address at which pods find the API server: the first service address. Without a proxy, it is an
+/// address of the host itself.
 const API_ADDRESS: &str = "https://10.96.0.1";
 
 const LOGS: &str = "/var/log";
 
-/// Where programs find each other's files.
+/// Locations of the files that programs share.
 pub(crate) struct Services {
     secrets: PathBuf,
     plugins: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Writes the settings of all. `groups` is the control group of all pods.
+    /// Writes the settings of all programs. `groups` is the control group of all pods.
     pub(crate) fn prepare(folder: &Path, debian: &Path, groups: &str) -> Result<Self> {
         let secrets = folder.join("secrets");
         let plugins = debian.join("usr/lib/cni");
@@ -130,7 +130,7 @@ impl Services {
         )
     }
 
-    /// Without the right to lower scores of the kernel's killer, which not every host gives.
+    /// Without lowering OOM scores, which not every host permits.
     fn containerd_settings(&self) -> String {
         format!(
             r#"version = 2
@@ -184,7 +184,7 @@ const NETWORK: &str = r#"{
 }
 "#;
 
-/// Starts a program whose log is named like it.
+/// Starts a program whose log has its name.
 pub(crate) fn start(program: &str, words: &[String]) -> Result<Background> {
     let log = Path::new(LOGS).join(format!("{program}.log"));
     let log = File::options().create(true).append(true).open(&log);

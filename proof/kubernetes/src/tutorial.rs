@@ -1,4 +1,4 @@
-//! The tutorial's commands, as they stand.
+//! Runs the tutorial's commands verbatim.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -12,8 +12,7 @@ use system::{Background, Tool};
 const PAGE: &str = "docs/tutorials/kubernetes.md";
 const TIME_LIMIT: Duration = Duration::from_secs(900);
 
-/// Runs the page from its beginning to its end, in one shell and in a folder that has what the page
-/// names of a checkout.
+/// Runs the whole page in one shell, in a folder with the files of a checkout that the page uses.
 pub(crate) fn run(folder: &Path) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let text = fs::read_to_string(root.join(PAGE)).context("cannot read the tutorial")?;
@@ -27,7 +26,7 @@ pub(crate) fn run(folder: &Path) -> Result<()> {
     fs::create_dir(&checkout).context("cannot make a folder for the tutorial")?;
     symlink(root.join("deploy"), checkout.join("deploy")).context("cannot link a folder")?;
     let start = Instant::now();
-    // With files for its output, as the daemon that it starts would keep pipes open.
+    // With files as output, because the daemon that it starts would keep pipes open.
     let log = Path::new("/var/log/tutorial.log");
     let output = File::create(log).context("cannot make a log")?;
     let shell = Tool::new("sh -c").arg(script).current_dir(&checkout).output_to(output)?;

@@ -1,4 +1,4 @@
-//! Comparing a device with models.
+//! Comparison of a device with models.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use block_device::{BLOCK_BYTES, BlockDevice, ByteRange, ExtentKind};
 use crate::Block;
 use crate::volume::ModelVolume;
 
-/// Extents asked for at once.
+/// Number of extents in one request.
 const EXTENTS_A_CALL: usize = 1024;
 
-/// Contents of a block of a device; `None` for a hole.
+/// Returns the contents of a block of a device, or `None` for a hole.
 pub fn observe(device: &dyn BlockDevice, block: u64) -> Option<Block> {
     let start = block * BLOCK_BYTES as u64;
     let range = ByteRange::new(start, BLOCK_BYTES as u64);
@@ -32,7 +32,7 @@ pub fn observe(device: &dyn BlockDevice, block: u64) -> Option<Block> {
     }
 }
 
-/// Fails unless the device holds what the model does: same size, same bytes, same holes.
+/// Fails unless the device equals the model: same size, same bytes, same holes.
 #[track_caller]
 pub fn check_same(device: &dyn BlockDevice, model: &ModelVolume) {
     assert_eq!(device.geometry().size_bytes, model.geometry().size_bytes, "the size");
@@ -41,7 +41,7 @@ pub fn check_same(device: &dyn BlockDevice, model: &ModelVolume) {
     }
 }
 
-/// Returns whether the device holds what the model does.
+/// Returns whether the device equals the model.
 pub fn is_same(device: &dyn BlockDevice, model: &ModelVolume) -> bool {
     device.geometry().size_bytes == model.geometry().size_bytes
         && all_blocks(device, &[model])
@@ -49,14 +49,14 @@ pub fn is_same(device: &dyn BlockDevice, model: &ModelVolume) -> bool {
             .all(|block| observe(device, block) == model.block(block))
 }
 
-/// Fails unless one block of the device is what it is in the model.
+/// Fails unless one block of the device equals that of the model.
 #[track_caller]
 pub fn check_same_block(device: &dyn BlockDevice, model: &ModelVolume, block: u64) {
     let (found, expected) = (observe(device, block), model.block(block));
     assert!(found == expected, "block {block}: {}", describe(found, &[expected]));
 }
 
-/// Fails unless each block of the device is what it is in one of two models.
+/// Fails unless each block of the device equals that of one of two models.
 #[track_caller]
 pub fn check_old_or_new(device: &dyn BlockDevice, old: &ModelVolume, new: &ModelVolume) {
     for block in all_blocks(device, &[old, new]) {
@@ -66,7 +66,7 @@ pub fn check_old_or_new(device: &dyn BlockDevice, old: &ModelVolume, new: &Model
     }
 }
 
-/// Blocks that hold something in the device or in a model.
+/// Returns the blocks with contents in the device or in a model.
 fn all_blocks(device: &dyn BlockDevice, models: &[&ModelVolume]) -> BTreeSet<u64> {
     let size_bytes = device.geometry().size_bytes;
     let mut blocks: BTreeSet<u64> =

@@ -1,25 +1,25 @@
-//! Bytes to write: of every kind that a store treats differently.
+//! Contents to write, of every kind that a store treats differently.
 
 use block_device::BLOCK_BYTES;
 use random::Random;
 
 use crate::Block;
 
-/// Look of the blocks of some contents.
+/// Kind of the blocks of some contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Texture {
-    /// Nothing shrinks them, no two are equal.
+    /// Incompressible and all different.
     Noise,
-    /// They shrink, each by another amount.
+    /// Compressible, each to a different size.
     Text,
-    /// Noise of which there are few different blocks.
+    /// Noise with few different blocks.
     FewNoises,
-    /// Text of which there are few different blocks.
+    /// Text with few different blocks.
     FewTexts,
-    /// One pattern fills each.
+    /// Filled with one pattern each.
     Fill,
     Zeros,
-    /// A fill but for one byte.
+    /// A fill except for one byte.
     AlmostFill,
     /// Each block has one of the other textures.
     Mixed,
@@ -38,10 +38,10 @@ impl Texture {
     ];
 }
 
-/// How many different blocks textures with few blocks have.
+/// Number of different blocks of textures with few blocks.
 const FEW: u64 = 6;
 
-/// Contents of any length that a seed decides.
+/// Contents of any length, determined by a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
     pub texture: Texture,
@@ -57,7 +57,7 @@ impl Contents {
         Self { texture: random.pick(&Texture::ALL), seed: random.number() }
     }
 
-    /// The first `length` bytes.
+    /// Returns the first `length` bytes.
     pub fn bytes(self, length: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length.next_multiple_of(BLOCK_BYTES));
         for index in 0..length.div_ceil(BLOCK_BYTES) {
@@ -67,7 +67,7 @@ impl Contents {
         bytes
     }
 
-    /// Block `index` of the contents.
+    /// Returns block `index` of the contents.
     pub fn block(self, index: u64) -> Block {
         let mut random = Random::new(self.seed ^ index.wrapping_mul(0xA076_1D64_78BD_642F));
         let texture = match self.texture {
@@ -98,7 +98,7 @@ fn fill_noise(random: &mut Random, block: &mut Block) {
     }
 }
 
-/// A noise of some length, over and over: the shorter, the better it shrinks.
+/// Repeats a noise of some length: the shorter, the more compressible.
 fn fill_text(random: &mut Random, block: &mut Block) {
     let period = 8 + random.index(BLOCK_BYTES - 8);
     for index in 0..BLOCK_BYTES {

@@ -1,11 +1,11 @@
-//! The simplest correct volume, to compare real ones with, and the requests to compare them under.
+//! The simplest correct volume, for comparisons with real ones, and requests for the comparisons.
 //!
-//! A [`ModelVolume`] keeps blocks in an ordered map behind one lock. A [`Schedule`] is a list of
-//! operations that a seed makes, the same in every run. A test of a real device runs both and
-//! compares the answers; [`check_same`] and [`check_old_or_new`] compare what is left.
+//! A [`ModelVolume`] stores blocks in an ordered map behind one lock. A [`Schedule`] is a list of
+//! operations determined by a seed, the same in every run. A test of a real device runs both and
+//! compares the answers. [`check_same`] and [`check_old_or_new`] compare the final states.
 //!
-//! Knows the contract of block devices and nothing of any engine. Runs out of no memory: where the
-//! real device may, the test lets the model follow it.
+//! The model knows the contract of block devices and no engine. It never runs out of memory: if the
+//! real device may, the test updates the model to match it.
 #![forbid(unsafe_code)]
 
 mod compare;
@@ -28,5 +28,5 @@ pub use seeds::{
 };
 pub use volume::{ModelVolume, Promise};
 
-/// One block's contents.
+/// Contents of one block.
 pub type Block = [u8; block_device::BLOCK_BYTES];

@@ -1,4 +1,4 @@
-//! Volumes and their snapshots by name: what may be created, copied, renamed, resized and deleted.
+//! Volumes and their snapshots by name: creation, copying, renaming, resizing and deletion.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use block_device::{BlockDevice, SectorSize};
 
 use crate::volume::ModelVolume;
 
-/// Why an operation on a volume as a whole is refused.
+/// Reason for which an operation on a volume as a whole is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelRefusal {
     AlreadyExists,
@@ -51,7 +51,7 @@ impl ModelPool {
         Ok(())
     }
 
-    /// Makes a snapshot of each volume, or of none.
+    /// Creates a snapshot of each volume, or of none.
     pub fn create_snapshots(&mut self, names: &[&str], snapshot: &str) -> Result<(), ModelRefusal> {
         for name in names {
             self.volume(name)?;
@@ -86,7 +86,7 @@ impl ModelPool {
         Ok(())
     }
 
-    /// Makes a volume of a copy of a volume or snapshot.
+    /// Creates a volume as a copy of a volume or snapshot.
     pub fn clone_volume(&mut self, source: &str, name: &str) -> Result<(), ModelRefusal> {
         let source = self.volume(source)?;
         self.check_free(name)?;
@@ -94,7 +94,7 @@ impl ModelPool {
         Ok(())
     }
 
-    /// Makes a volume what its snapshot is.
+    /// Restores a volume from its snapshot.
     pub fn restore(&mut self, name: &str, snapshot: &str) -> Result<(), ModelRefusal> {
         let volume = self.volume(name)?;
         volume.become_equal_to(&*self.volume(&full_name(name, snapshot))?);
@@ -107,7 +107,7 @@ impl ModelPool {
         }
     }
 
-    /// The names of a volume's snapshots, without its own.
+    /// Returns the names of a volume's snapshots, without the name of the volume.
     fn snapshots_of(&self, name: &str) -> Vec<String> {
         let own = |full: &String| Some(full.strip_prefix(name)?.strip_prefix('@')?.to_owned());
         self.all.keys().filter_map(own).collect()
@@ -147,22 +147,22 @@ impl ModelPool {
         self.all.get(name).cloned().ok_or(ModelRefusal::NotFound)
     }
 
-    /// All volumes, by name.
+    /// Returns all volumes, by name.
     pub fn volumes(&self) -> impl Iterator<Item = (&str, &ModelVolume)> {
         self.all().filter(|(name, _)| !name.contains('@'))
     }
 
-    /// All snapshots, by name.
+    /// Returns all snapshots, by name.
     pub fn snapshots(&self) -> impl Iterator<Item = (&str, &ModelVolume)> {
         self.all().filter(|(name, _)| name.contains('@'))
     }
 
-    /// All volumes and snapshots, by name.
+    /// Returns all volumes and snapshots, by name.
     pub fn all(&self) -> impl Iterator<Item = (&str, &ModelVolume)> {
         self.all.iter().map(|(name, volume)| (name.as_str(), &**volume))
     }
 
-    /// Bytes in the blocks of volumes, not of snapshots.
+    /// Number of bytes in the blocks of volumes, without snapshots.
     pub fn written_bytes(&self) -> u64 {
         self.volumes().map(|(_, volume)| volume.written_bytes()).sum()
     }
@@ -171,7 +171,7 @@ impl ModelPool {
         self.volumes().map(|(_, volume)| volume.fill_bytes()).sum()
     }
 
-    /// A pool of its own with the same volumes.
+    /// Returns an independent pool with the same volumes.
     pub fn snapshot(&self) -> Self {
         let copy = |(name, volume): (&String, &Arc<ModelVolume>)| {
             (name.clone(), Arc::new(ModelVolume::clone(volume)))

@@ -16,7 +16,7 @@ pub enum Request {
     Extents { range: ByteRange, count_max: usize },
 }
 
-/// Answer of a device to a request that succeeds.
+/// Answer of a device to a successful request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Done,
@@ -55,7 +55,7 @@ impl Request {
         answer.map_err(|error| error.kind)
     }
 
-    /// The bytes that the request is about.
+    /// Byte range of the request.
     pub fn range(&self) -> ByteRange {
         match *self {
             Self::Read { offset, length } | Self::Write { offset, length, .. } => {
@@ -69,7 +69,7 @@ impl Request {
         }
     }
 
-    /// The blocks that the request touches.
+    /// Blocks that the request touches.
     pub fn blocks(&self) -> std::ops::Range<u64> {
         let range = self.range();
         let end = range.start.saturating_add(range.length).div_ceil(BLOCK_BYTES as u64);

@@ -1,4 +1,4 @@
-//! Operations that a seed makes.
+//! Random operations determined by a seed.
 
 use block_device::{BLOCK_BYTES, ByteRange, SectorSize, Zeroes};
 use random::Random;
@@ -7,21 +7,21 @@ use crate::contents::{Contents, Texture};
 use crate::pool::Shrink;
 use crate::request::Request;
 
-/// Volumes of a schedule, by number; each has a name of its own.
+/// Number of volumes of a schedule, each with its own name.
 pub const SLOT_COUNT: usize = 4;
 
-/// Snapshots of each volume of a schedule, by number.
+/// Number of snapshots of each volume of a schedule.
 pub const SNAPSHOT_COUNT: usize = 3;
 
-/// Bytes that one leaf of a map covers: requests like to lie across its borders.
+/// Number of bytes that one leaf of a map covers. Many requests cross leaf boundaries.
 const LEAF_BYTES: u64 = 512 * BLOCK_BYTES as u64;
 
-/// Way in which a pool is left and opened again.
+/// Kind of end before a pool is opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reopening {
-    /// Closed in order.
+    /// Closed cleanly.
     Clean,
-    /// As after a kill between two operations.
+    /// Killed between two operations.
     Unclean,
 }
 
@@ -32,7 +32,7 @@ pub enum Operation {
         slot: usize,
         request: Request,
     },
-    /// `reduction` is the number of a way to reduce data, below four.
+    /// `reduction` is the number of a reduction, below four.
     Create {
         slot: usize,
         size_bytes: u64,
@@ -56,7 +56,7 @@ pub enum Operation {
         slot: usize,
         reduction: usize,
     },
-    /// Snapshots of one instant: of one volume, if both are the same.
+    /// Creates snapshots of one instant: of one volume, if both slots are the same.
     Snapshot {
         slots: [usize; 2],
         snapshot: usize,
@@ -75,13 +75,13 @@ pub enum Operation {
         snapshot: usize,
         request: Request,
     },
-    /// A copy of a volume, or of its snapshot, as another volume.
+    /// Creates a copy of a volume, or of its snapshot, as another volume.
     Clone {
         slot: usize,
         snapshot: Option<usize>,
         to: usize,
     },
-    /// The volume becomes what its snapshot is.
+    /// Restores the volume from its snapshot.
     Restore {
         slot: usize,
         snapshot: usize,
@@ -89,7 +89,7 @@ pub enum Operation {
     Maintain {
         steps: usize,
     },
-    /// All that was not used since the last time is idle, and some of it is compressed once more.
+    /// Begins an idle period, and compresses some idle pages.
     CompressIdle {
         steps: usize,
     },
@@ -103,12 +103,12 @@ pub enum Operation {
         slot: usize,
         durability: usize,
     },
-    /// Frozen copies of one instant take the place of those before: of one volume, if both are the
+    /// Replaces the frozen copies by new ones of one instant: of one volume, if both slots are the
     /// same.
     Freeze {
         slots: [usize; 2],
     },
-    /// The pool has so many eighths of the size that it began with.
+    /// Resizes the pool to a number of eighths of its initial size.
     ResizePool {
         eighths: u64,
     },
@@ -119,20 +119,20 @@ pub enum Operation {
     },
 }
 
-/// Kind of schedule that is wanted.
+/// Parameters of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleShape {
     pub operation_count: usize,
-    /// Most volumes are this long at most.
+    /// Maximum length of most volumes.
     pub size_bytes_max: u64,
-    /// Most requests are this long at most.
+    /// Maximum length of most requests.
     pub length_max: usize,
-    /// One in so many operations fills the pool up; none when 0.
+    /// One in this many operations fills the pool. 0: none.
     pub fill_up_one_in: u64,
-    /// One in so many operations is about copies of volumes; none when 0.
+    /// One in this many operations concerns copies of volumes. 0: none.
     pub copies_one_in: u64,
-    /// One in so many operations is about what volumes promise, frozen copies or the pool's size;
-    /// none when 0.
+    /// One in this many operations concerns classes of volumes, frozen copies or the pool's size.
+    /// 0: none.
     pub promises_one_in: u64,
 }
 
@@ -163,7 +163,7 @@ impl Schedule {
 struct Author {
     random: Random,
     shape: ScheduleShape,
-    /// The size that each volume was last asked to have.
+    /// Last requested size of each volume.
     sizes: [u64; SLOT_COUNT],
     last_offset: u64,
 }
@@ -228,7 +228,7 @@ impl Author {
         }
     }
 
-    /// Mostly the first two.
+    /// Returns a slot, mostly one of the first two.
     fn slot(&mut self) -> usize {
         let limit = if self.random.one_in(3) { SLOT_COUNT } else { 2 };
         self.random.index(limit)
@@ -286,7 +286,7 @@ impl Author {
         }
     }
 
-    /// Requests at the edge of what is allowed.
+    /// Returns a request at the limits of what is allowed.
     fn odd(&mut self, range: ByteRange, slot: usize) -> Request {
         let size = self.sizes[slot];
         match self.random.below(5) {
@@ -306,7 +306,7 @@ impl Author {
         }
     }
 
-    /// Now and then the range to the volume's end.
+    /// Sometimes extends the range to the volume's end.
     fn long(&mut self, range: ByteRange, slot: usize) -> ByteRange {
         match self.random.one_in(6) {
             true => ByteRange::new(range.start, self.sizes[slot].saturating_sub(range.start)),

@@ -1,5 +1,4 @@
-//! Running a test under many seeds, some the same in every run and the others fresh, and one of
-//! them again.
+//! Runs a test with many seeds, some fixed and some fresh in each run, or replays one of them.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,19 +6,19 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::thread;
 
-/// The variable that chooses one seed to replay.
+/// Variable that selects one seed to replay.
 pub const SEED_VARIABLE: &str = "MEMLANE_SEED";
 
-/// The variable that asks for another number of seeds than the test has of itself.
+/// Variable that overrides the number of seeds of a test.
 pub const SEED_COUNT_VARIABLE: &str = "MEMLANE_SEED_COUNT";
 
-/// The variable that chooses the first of the fresh seeds, to replay a whole run.
+/// Variable that selects the first fresh seed, to replay a whole run.
 pub const FRESH_SEEDS_VARIABLE: &str = "MEMLANE_FRESH_SEEDS";
 
-/// One in so many seeds is the same in every run.
+/// One in this many seeds is fixed.
 const FIXED_ONE_IN: u64 = 4;
 
-/// Says which seed failed, and how to replay it, if the test panics while this is alive.
+/// Reports the failed seed, and the command to replay it, if the test panics while this exists.
 struct Witness<'test> {
     seed: u64,
     test: &'test str,
@@ -36,9 +35,9 @@ impl Drop for Witness<'_> {
     }
 }
 
-/// Runs `test` with `count` seeds, or as many as [`SEED_COUNT_VARIABLE`] says: the first of them
-/// are those from 0 on, the others are drawn anew in each run and printed. With [`SEED_VARIABLE`]
-/// it is that one seed. `command` replays the test, for messages.
+/// Runs `test` with `count` seeds, or with the number in [`SEED_COUNT_VARIABLE`]. The first of them
+/// count from 0, the others are drawn in each run and printed. With [`SEED_VARIABLE`] it runs only
+/// that seed. `command` replays the test, for messages.
 pub fn for_each_seed(command: &str, count: u64, mut test: impl FnMut(u64)) {
     for seed in seeds(command, count) {
         let _witness = Witness { seed, test: command };
@@ -46,8 +45,8 @@ pub fn for_each_seed(command: &str, count: u64, mut test: impl FnMut(u64)) {
     }
 }
 
-/// Runs as [`for_each_seed`] does, on all cores, in any order, for tests that keep their seeds
-/// apart.
+/// Runs like [`for_each_seed`], on all cores and in any order, for tests whose seeds are
+/// independent.
 pub fn for_each_seed_at_once(command: &str, count: u64, test: impl Fn(u64) + Sync) {
     let seeds = Mutex::new(seeds(command, count));
     let next = || seeds.lock().expect("no thread panics with the seeds locked").next();
@@ -78,7 +77,7 @@ fn seeds(command: &str, count: u64) -> impl Iterator<Item = u64> {
     fixed.chain(fresh)
 }
 
-/// The seeds of every run, and those of this one.
+/// Returns the ranges of the fixed seeds and of the fresh ones.
 fn ranges(count: u64, fresh: u64) -> (Range<u64>, Range<u64>) {
     let fixed_count = count.div_ceil(FIXED_ONE_IN);
     (0..fixed_count, fresh..fresh + (count - fixed_count))
@@ -89,7 +88,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")))
 }
 
-/// Of 32 bits, so that people can type it and tests can calculate with it.
+/// Draws a number of 32 bits, which is short enough to type and to calculate with.
 fn fresh_number() -> u64 {
     let mut bytes = [0; 4];
     let drawn = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));

@@ -1,4 +1,4 @@
-//! The blocks of a volume, without locks: what requests do to them.
+//! Blocks of a volume without locks, and the effects of requests on them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,7 +33,7 @@ impl Blocks {
         self.written.keys().copied()
     }
 
-    /// Blocks that one pattern of four bytes fills.
+    /// Number of blocks filled with a pattern of four bytes.
     pub(crate) fn fill_count(&self) -> u64 {
         let is_fill = |block: &Block| block.chunks(4).all(|word| *word == block[..4]);
         self.written.values().filter(|block| is_fill(block)).count() as u64
@@ -64,7 +64,7 @@ impl Blocks {
         if zeroes == Zeroes::Unmap {
             self.discard(range);
         }
-        // What is a hole reads as zeros as it is.
+        // Holes read as zeros already.
         for part in edges(range) {
             if let Some(contents) = self.written.get_mut(&part.block) {
                 contents[part.start..][..part.length].fill(0);
@@ -75,7 +75,7 @@ impl Blocks {
         }
     }
 
-    /// Forgets the blocks that lie whole in the range.
+    /// Removes the blocks that lie completely in the range.
     pub(crate) fn discard(&mut self, range: ByteRange) {
         let whole = whole_blocks(range);
         let mut after = self.written.split_off(&whole.start);
@@ -115,7 +115,7 @@ impl Blocks {
     }
 }
 
-/// The blocks that lie whole in a range.
+/// Returns the blocks that lie completely in a range.
 fn whole_blocks(range: ByteRange) -> Range<u64> {
     let block_bytes = BLOCK_BYTES as u64;
     let first = range.start.div_ceil(block_bytes);
@@ -123,7 +123,7 @@ fn whole_blocks(range: ByteRange) -> Range<u64> {
     first..end.max(first)
 }
 
-/// The part of one block that a range covers.
+/// Part of one block that a range covers.
 struct Part {
     block: u64,
     start: usize,
@@ -140,7 +140,7 @@ fn parts(range: ByteRange) -> impl Iterator<Item = Part> {
     })
 }
 
-/// The parts at both ends of a range that do not cover their block whole.
+/// Returns the partial blocks at both ends of a range.
 fn edges(range: ByteRange) -> impl Iterator<Item = Part> {
     let end = range.start + range.length;
     let head = (range.length > 0).then(|| part_at(range.start, end));

@@ -1,4 +1,4 @@
-//! A volume that is easily seen to be right.
+//! A volume so simple that it is obviously correct.
 
 use std::io::IoSlice;
 use std::sync::{Mutex, MutexGuard};
@@ -11,22 +11,22 @@ use block_device::{
 use crate::Block;
 use crate::state::Blocks;
 
-/// The longest range that is shown in place.
+/// Maximum length of a range that is read in place.
 const SHOWN_BYTES_MAX: u64 = 1 << 20;
 
-/// A block device over a map of blocks. Every request is one step: nothing is seen half done.
+/// A block device over a map of blocks. Every request is atomic.
 #[derive(Debug)]
 pub struct ModelVolume {
     sector: SectorSize,
     inner: Mutex<Inner>,
 }
 
-/// Promises of a volume, beside its contents.
+/// Capacity and durability class of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
-    /// Its writes never meet a full pool.
+    /// Its writes never fail for lack of memory.
     pub is_guaranteed: bool,
-    /// The number of a durability class, below three.
+    /// Number of a durability class, below three.
     pub durability: usize,
 }
 
@@ -59,17 +59,17 @@ impl ModelVolume {
         self.lock().promise = promise;
     }
 
-    /// Contents of the block; `None` for a hole.
+    /// Returns the contents of a block, or `None` for a hole.
     pub fn block(&self, block: u64) -> Option<Block> {
         self.lock().blocks.get(block).copied()
     }
 
-    /// Makes the block hold something else: for following a device that failed half way.
+    /// Replaces the contents of a block, to match a device that failed during a request.
     pub fn set_block(&self, block: u64, contents: Option<Block>) {
         self.lock().blocks.set(block, contents);
     }
 
-    /// The indices of all written blocks, rising.
+    /// Returns the indexes of all written blocks, in ascending order.
     pub fn written_blocks(&self) -> Vec<u64> {
         self.lock().blocks.indices().collect()
     }
@@ -78,37 +78,37 @@ impl ModelVolume {
         self.lock().blocks.count() * BLOCK_BYTES as u64
     }
 
-    /// Bytes in blocks that one pattern of four bytes fills.
+    /// Number of bytes in blocks filled with a pattern of four bytes.
     pub fn fill_bytes(&self) -> u64 {
         self.lock().blocks.fill_count() * BLOCK_BYTES as u64
     }
 
-    /// Returns whether a block from byte `offset` on holds something.
+    /// Returns whether a whole block from byte `offset` on has contents.
     pub fn holds_data_behind(&self, offset: u64) -> bool {
         let first = offset.div_ceil(BLOCK_BYTES as u64);
         self.lock().blocks.indices().any(|block| block >= first)
     }
 
-    /// Moves the end. Blocks past a nearer end are forgotten.
+    /// Changes the size. Blocks past the new end are removed.
     pub fn resize(&self, size_bytes: u64) {
         let mut inner = self.lock();
         inner.size_bytes = size_bytes;
         inner.blocks.discard(ByteRange::new(size_bytes, u64::MAX - size_bytes));
     }
 
-    /// From now on every request fails with `Gone`.
+    /// Marks the volume as deleted: every later request fails with `Gone`.
     pub fn delete(&self) {
         self.lock().is_gone = true;
     }
 
-    /// A snapshot of the volume.
+    /// Creates a snapshot of the volume.
     pub fn copy_read_only(&self) -> Self {
         let copy = self.clone();
         copy.lock().is_read_only = true;
         copy
     }
 
-    /// A clone, which is guaranteed nothing at first.
+    /// Creates a clone, which is not guaranteed at first.
     pub(crate) fn copy_writable(&self) -> Self {
         let copy = self.clone();
         let promise = Promise { is_guaranteed: false, ..self.promise() };

@@ -1,4 +1,4 @@
-//! State that a loss of power leaves.
+//! State of a disk after a power failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,46 +9,46 @@ use crate::disk::Disk;
 use crate::history::{Deed, FileId, FolderId, Moment, NameChanges, Outcome, Record};
 use crate::state::State;
 
-/// What a disk writes whole or not at all.
+/// Size of a sector, which a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
 
-/// A lie is told among the last promises before the cut more often than not: older ones are mostly
-/// made good by the syncs after them.
+/// Number of promises before the cut from which a lie is mostly chosen: older ones are mostly
+/// fulfilled by later syncs.
 const LATE_PROMISES: usize = 3;
 
-/// Fate of writes and names that are not kept.
+/// Fate of writes and names that are not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// All of them arrive: the program died, the disk did not.
+    /// All of them arrive, as after a crash of the process only.
     Nothing,
     /// None of them arrives.
     Everything,
-    /// Each arrives whole or not at all.
+    /// Each arrives completely or not at all.
     SomeWrites,
-    /// Each sector of each arrives or does not.
+    /// Each sector of each write arrives or not.
     SomeSectors,
-    /// As [`Loss::SomeSectors`], on a disk that lied about one promise.
+    /// Same as [`Loss::SomeSectors`], on a disk that lied about one promise.
     Lie,
 }
 
 impl Loss {
-    /// All that an honest disk may lose.
+    /// All losses of an honest disk.
     pub const HONEST: [Self; 4] =
         [Self::Nothing, Self::Everything, Self::SomeWrites, Self::SomeSectors];
 }
 
-/// A loss of power.
+/// A power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Calls that had begun by now and not ended were under way.
+    /// Calls that had begun by this moment and not ended were in progress.
     pub moment: Moment,
     pub loss: Loss,
-    /// Decides what is lost, where there is a choice.
+    /// Determines the losses, where there is a choice.
     pub seed: u64,
 }
 
 impl Cut {
-    /// A cut of an honest disk anywhere in the history of `disk` so far.
+    /// Creates a cut of an honest disk at a random point of the history of `disk` so far.
     pub fn random(seed: u64, disk: &Disk) -> Self {
         let mut random = Random::new(seed);
         let moment = Moment(random.below(disk.now().0 + 1));
@@ -56,17 +56,17 @@ impl Cut {
     }
 }
 
-/// A disk after a loss of power, and what it lost. Counts are of writes and changes of names that
-/// had begun before the cut and were not kept.
+/// A disk after a power failure, and its losses. Counts are of writes and name changes that had
+/// begun before the cut and were not durable.
 #[derive(Clone, Debug)]
 pub struct Aftermath {
-    /// Has power again, no faults, and a history of its own.
+    /// The disk with power again, no faults, and a new history.
     pub disk: Disk,
     pub arrived: u64,
     pub lost: u64,
-    /// Arrived in part.
+    /// Partially arrived.
     pub torn: u64,
-    /// Blocks by which files grew and whose bytes are some other write's.
+    /// Blocks by which files grew and whose bytes are those of another write.
     pub recycled_blocks: u64,
     pub lost_names: u64,
     /// True if there was a promise to lie about.
@@ -74,7 +74,7 @@ pub struct Aftermath {
 }
 
 impl Disk {
-    /// The disk that `cut` leaves. This one goes on as if nothing had happened.
+    /// Returns the disk that `cut` leaves. This disk continues unaffected.
     pub fn after(&self, cut: &Cut) -> Aftermath {
         let state = self.state();
         let mut random = Random::new(cut.seed);
@@ -100,12 +100,12 @@ impl Disk {
     }
 }
 
-/// What had been promised when the power went.
+/// Promises made before the power failure.
 struct Known {
     cut: Cut,
     /// The promise that was a lie.
     lie: Option<usize>,
-    /// When the last sync of each file, and of each folder's names, began.
+    /// Beginning of the last sync of each file, and of each folder's names.
     file_syncs: BTreeMap<FileId, Moment>,
     name_syncs: BTreeMap<FolderId, Moment>,
 }
@@ -160,7 +160,7 @@ struct Remains<'disk> {
 }
 
 impl Remains<'_> {
-    /// The files of each folder, by name.
+    /// Returns the files of each folder, by name.
     fn names(&mut self) -> Vec<BTreeMap<String, FileId>> {
         let records = self.state.history.records.iter().enumerate();
         let begun = records.take_while(|(_, record)| record.begun <= self.known.cut.moment);
@@ -191,8 +191,8 @@ impl Remains<'_> {
         names
     }
 
-    /// Which changes of names arrive though they are not kept: those before some moment, as a file
-    /// system with a journal of its own has it, or any.
+    /// Chooses the name changes that arrive although they are not durable: those before some
+    /// moment, as in a journaling file system, or any.
     fn choose_names(&mut self, arrives: &mut [bool]) {
         let first_lost = self.random.index(arrives.len() + 1);
         let is_ordered = self.random.one_in(2);
@@ -227,7 +227,7 @@ impl Remains<'_> {
         }
     }
 
-    /// Writes those sectors of a write that is not kept which arrive.
+    /// Writes the arriving sectors of a write that is not durable.
     fn write_some(&mut self, contents: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
         let sectors = bytes.len() / SECTOR_BYTES;
         let arriving = self.arriving_sectors(sectors);
@@ -257,7 +257,7 @@ impl Remains<'_> {
             Loss::SomeSectors | Loss::Lie => match random.below(5) {
                 0 => all(true),
                 1 => all(false),
-                // The beginning or the end.
+                // A prefix or a suffix.
                 2 => {
                     let edge = random.index(count + 1);
                     (0..count).map(|at| at < edge).collect()
@@ -275,7 +275,7 @@ impl Remains<'_> {
         }
     }
 
-    /// Makes a file longer by zeros or, for a torn loss, by what was written elsewhere before.
+    /// Extends a file by zeros or, for a torn loss, by bytes written elsewhere before.
     fn grow(&mut self, contents: &mut Vec<u8>, length: usize) {
         let is_torn = matches!(self.known.cut.loss, Loss::SomeSectors | Loss::Lie);
         while contents.len() < length {
@@ -289,7 +289,7 @@ impl Remains<'_> {
         }
     }
 
-    /// Now and then a block that was written before the cut.
+    /// Sometimes returns a block that was written before the cut.
     fn recycled_block(&mut self) -> Option<&[u8]> {
         let choice = self.random.number();
         let history = &self.state.history;
@@ -322,7 +322,7 @@ impl Remains<'_> {
     }
 }
 
-/// Of two changes of one name the later is not there without the earlier.
+/// Ensures that the later of two changes of one name never arrives without the earlier.
 fn require_earlier(changes: &[(FolderId, NameChanges, bool)], arrives: &mut [bool]) {
     let mut changed_later = BTreeSet::new();
     for ((folder, names, _), arrives) in changes.iter().zip(arrives).rev() {

@@ -1,4 +1,4 @@
-//! The disk as it is seen while it has power.
+//! The simulated disk while it has power.
 
 use std::fmt;
 use std::sync::{Arc, MutexGuard};
@@ -13,7 +13,7 @@ use crate::state::{SharedState, State};
 
 const ROOT: FolderId = FolderId(0);
 
-/// A disk in memory. Its clones are the same disk.
+/// A disk in memory. Clones refer to the same disk.
 #[derive(Clone)]
 pub struct Disk {
     shared: SharedState,
@@ -27,43 +27,43 @@ impl fmt::Debug for Disk {
 }
 
 impl Disk {
-    /// An empty disk with room for `capacity_bytes` in files.
+    /// Creates an empty disk with room for `capacity_bytes` in files.
     pub fn new(capacity_bytes: u64) -> Self {
         Self { shared: SharedState::new(capacity_bytes) }
     }
 
-    /// The outermost folder.
+    /// Returns the root folder.
     pub fn folder(&self) -> Arc<dyn Folder> {
         Arc::new(SimulatedFolder::new(self.shared.clone(), ROOT))
     }
 
-    /// Objects in a folder of the disk's, which is made if there is none.
+    /// Returns objects in a folder of the disk, which is created if it is missing.
     pub fn objects(&self, folder: &str) -> Result<Objects, StorageError> {
         let root = SimulatedFolder::new(self.shared.clone(), ROOT);
         root.subfolder(folder).map(Objects::new)
     }
 
-    /// The present end of the history.
+    /// Returns the current end of the history.
     pub fn now(&self) -> Moment {
         self.state().history.now()
     }
 
-    /// Makes calls go wrong, besides those that already do.
+    /// Adds a fault to those that exist.
     pub fn inject(&self, fault: Fault) {
         self.state().faults.add(fault);
     }
 
-    /// No call goes wrong any more. What waits at a gate still waits.
+    /// Removes all faults. Calls that wait at a gate continue to wait.
     pub fn heal(&self) {
         self.state().faults.clear();
     }
 
-    /// Makes the disk larger or smaller; what it holds stays.
+    /// Changes the capacity of the disk. Its contents stay.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         self.state().capacity_bytes = capacity_bytes;
     }
 
-    /// All files, each with its path from the outermost folder, `packs/7`.
+    /// Returns all files with their paths from the root folder, such as `packs/7`.
     pub fn files(&self) -> Vec<FileInfo> {
         let state = self.state();
         let mut files = Vec::new();
@@ -77,13 +77,13 @@ impl Disk {
         files
     }
 
-    /// Contents of a file, past all faults; `path` is as [`Disk::files`] says it.
+    /// Returns the contents of a file, ignoring faults. `path` has the form of [`Disk::files`].
     pub fn contents(&self, path: &str) -> Vec<u8> {
         let state = self.state();
         state.files[state.find(path).0].contents.to_vec()
     }
 
-    /// Flips one bit of a file, as decay does: no call tells of it.
+    /// Flips one bit of a file silently, like bit rot.
     pub fn flip_bit(&self, path: &str, bit: u64) {
         let mut state = self.state();
         let id = state.find(path);

@@ -1,49 +1,49 @@
-//! Faults that a disk can be told to have.
+//! Faults that can be injected into a disk.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use storage::StorageAction;
 
-/// The longest wait at a gate: a test that takes longer hangs.
+/// Maximum wait at a gate. A test that takes longer hangs.
 const GATE_WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// Effect on a call.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// It fails with an I/O error. A write may have written a part.
+    /// It fails with an I/O error. A write may have been written in part.
     Io,
-    /// It fails for want of space. A write may have written a part.
+    /// It fails for lack of space. A write may have been written in part.
     NoSpace,
-    /// It takes its time: until the gate is opened. Then it succeeds.
+    /// It waits until the gate is opened. Then it succeeds.
     Hold(Gate),
 }
 
-/// Calls that go wrong.
+/// A fault of some calls.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Calls that are affected; empty for all.
+    /// Affected calls. Empty: all.
     pub actions: Vec<StorageAction>,
-    /// Number of them that succeed before.
+    /// Number of affected calls that succeed first.
     pub skipped: u64,
-    /// Number of them that it strikes.
+    /// Number of calls that fail.
     pub count: u64,
     pub effect: Effect,
 }
 
 impl Fault {
-    /// Strikes every call of these actions, until the disk is healed.
+    /// Affects every call of these actions, until the disk is healed.
     pub fn always(actions: &[StorageAction], effect: Effect) -> Self {
         Self { actions: actions.to_vec(), skipped: 0, count: u64::MAX, effect }
     }
 
-    /// Strikes one call of these actions, after `skipped` others.
+    /// Affects one call of these actions, after `skipped` others.
     pub fn once(actions: &[StorageAction], skipped: u64, effect: Effect) -> Self {
         Self { actions: actions.to_vec(), skipped, count: 1, effect }
     }
 }
 
-/// A gate that holds calls up until it is opened.
+/// A gate at which calls wait until it is opened.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     shared: Arc<(Mutex<GateState>, Condvar)>,
@@ -60,17 +60,17 @@ impl Gate {
         Self::default()
     }
 
-    /// Lets all calls through, now and later.
+    /// Lets all calls pass, now and later.
     pub fn open(&self) {
         self.change(|state| state.is_open = true);
     }
 
-    /// Returns when `count` calls wait at the gate.
+    /// Waits until `count` calls wait at the gate.
     pub fn wait_until_reached_by(&self, count: u64) {
         self.wait(|state| state.waiting >= count);
     }
 
-    /// Holds the caller up.
+    /// Blocks the caller until the gate is opened.
     pub(crate) fn pass(&self) {
         self.change(|state| state.waiting += 1);
         self.wait(|state| state.is_open);
@@ -93,7 +93,7 @@ impl Gate {
     }
 }
 
-/// The faults of a disk.
+/// Faults of a disk.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     faults: Vec<Fault>,
@@ -108,7 +108,7 @@ impl Faults {
         self.faults.clear();
     }
 
-    /// Effect on the next call of this action; each call is asked for once.
+    /// Returns the effect on the next call of this action. Must be called once for each call.
     pub(crate) fn strike(&mut self, action: StorageAction) -> Option<Effect> {
         let mut effect = None;
         for fault in &mut self.faults {

@@ -1,4 +1,4 @@
-//! The disk's folders and files, as the traits of `storage`.
+//! The disk's folders and files, as implementations of the traits of `storage`.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct SimulatedFolder {
     id: FolderId,
 }
 
-/// A file on its way to its folder.
+/// A file that was created but is not visible yet.
 #[derive(Debug)]
 pub(crate) struct Sent {
     name: String,
@@ -26,7 +26,7 @@ pub(crate) struct Sent {
     record: usize,
 }
 
-/// An open handle. Its file stays while it lives.
+/// An open handle, which keeps its file alive.
 #[derive(Debug)]
 struct SimulatedFile {
     disk: SharedState,
@@ -43,7 +43,7 @@ impl SimulatedFolder {
         format!("{}{name}", self.disk.state().folders[self.id.0].path)
     }
 
-    /// The path of a file that is called, unless the name is none.
+    /// Returns the path of a file, if its name is valid.
     fn checked(&self, name: &str, action: StorageAction) -> Result<String, StorageError> {
         let path = self.path_of(name);
         let is_valid = (1..=NAME_BYTES_MAX).contains(&name.len())
@@ -52,7 +52,7 @@ impl SimulatedFolder {
         if is_valid { Ok(path) } else { Err(invalid("no name of a file", action, path)) }
     }
 
-    /// The same, unless a fault strikes.
+    /// Same, unless a fault applies.
     fn admit(&self, name: &str, action: StorageAction) -> Result<String, StorageError> {
         let path = self.checked(name, action)?;
         self.disk.strike(action, &path)?;
@@ -65,7 +65,7 @@ impl SimulatedFolder {
         found.ok_or_else(missing)
     }
 
-    /// Changes names, as one deed that is under way for a moment.
+    /// Changes names, in one operation that is briefly in progress.
     fn change_names(&self, changes: NameChanges, outcome: Outcome) {
         let deed = Deed::Names { folder: self.id, changes: changes.clone() };
         let record = self.disk.state().history.begin(deed);
@@ -76,7 +76,7 @@ impl SimulatedFolder {
         state.history.end(record, outcome);
     }
 
-    /// Begins to make a file whole, which nobody sees yet: a loss of power may keep it or not.
+    /// Begins to create a file, which is not visible yet: a power failure keeps it or not.
     pub(crate) fn send(&self, name: &str, contents: Vec<u8>) -> Sent {
         let mut state = self.disk.state();
         let id = state.add_file(contents);
@@ -85,14 +85,14 @@ impl SimulatedFolder {
         Sent { name: name.to_owned(), id, record }
     }
 
-    /// The file is there, and durable.
+    /// Makes the file visible and durable.
     pub(crate) fn arrive(&self, sent: &Sent) {
         let mut state = self.disk.state();
         state.set_name(self.id, &sent.name, Some(sent.id));
         state.history.end(sent.record, Outcome::DoneDurably);
     }
 
-    /// Removes a file, and is durable when it returns.
+    /// Removes a file, durably on return.
     pub(crate) fn remove_durably(&self, name: &str) -> Result<(), StorageError> {
         self.admit(name, StorageAction::Remove)?;
         self.file_of(name, StorageAction::Remove)?;
@@ -100,7 +100,7 @@ impl SimulatedFolder {
         Ok(())
     }
 
-    /// The folder of that name, made if there is none.
+    /// Returns the folder of this name, which is created if it is missing.
     pub(crate) fn subfolder(&self, name: &str) -> Result<Self, StorageError> {
         let path = self.admit(name, StorageAction::OpenFolder)?;
         let mut state = self.disk.state();
@@ -117,7 +117,7 @@ impl SimulatedFolder {
         Ok(Self::new(self.disk.clone(), id))
     }
 
-    /// Makes a file whole with its contents, and its name durable.
+    /// Creates a file with its contents, and a durable name.
     pub(crate) fn make(&self, name: &str, contents: Vec<u8>) -> Result<FileId, StorageError> {
         let action = StorageAction::Create;
         let path = self.checked(name, action)?;
@@ -132,7 +132,7 @@ impl SimulatedFolder {
         let id = state.add_file(contents);
         let changes = vec![(name.to_owned(), Some(id))];
         if let Err(error) = struck {
-            // The file may be found after a loss of power, though not before.
+            // The file may exist after a power failure, but not before.
             let record = state.history.begin(Deed::Names { folder: self.id, changes });
             state.history.end(record, Outcome::Unknown);
             return Err(error);
@@ -239,7 +239,7 @@ impl SimulatedFile {
         };
         let struck = self.disk.strike(action, &self.name);
         let mut state = self.disk.state();
-        // A write that fails stops in the middle.
+        // A failing write stops in the middle.
         let written = if struck.is_ok() { bytes.len() } else { bytes.len() / 2 };
         state.store(self.id, offset, &bytes[..written]);
         let outcome = match (&struck, action) {

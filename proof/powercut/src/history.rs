@@ -1,12 +1,12 @@
-//! History of a disk, in order.
+//! History of a disk: all operations in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The longest history, by the bytes written in it: a test that writes more wants a fresh disk.
+/// Maximum length of a history in written bytes. A test that writes more should use a fresh disk.
 const HISTORY_BYTES_MAX: usize = 4 << 30;
 
-/// A point in a history: beginnings and ends of calls so far.
+/// A point in a history: the number of beginnings and ends of calls so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub u64);
 
@@ -16,7 +16,7 @@ pub(crate) struct FileId(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FolderId(pub(crate) usize);
 
-/// The names of a folder that a call changes: to a file, or to none.
+/// Changes of a folder's names: to a file, or to none.
 pub(crate) type NameChanges = Vec<(String, Option<FileId>)>;
 
 #[derive(Clone, Debug)]
@@ -27,14 +27,14 @@ pub(crate) enum Deed {
     SyncNames { folder: FolderId },
 }
 
-/// End of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It has not, or failed: it may have had its effect or not.
+    /// Not ended, or failed: it may have had its effect or not.
     Unknown,
-    /// A sync that worked, or a change that waits for one.
+    /// A successful sync, or a change that waits for one.
     Done,
-    /// A change that was its own sync.
+    /// A change that was durable by itself.
     DoneDurably,
     /// A change that no later sync makes durable.
     Forsaken,
@@ -49,12 +49,12 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Returns whether it had returned at `moment`, with its effect.
+    /// Returns whether the call had returned successfully at `moment`.
     pub(crate) fn is_done_by(&self, moment: Moment) -> bool {
         self.outcome != Outcome::Unknown && self.ended <= moment
     }
 
-    /// Returns whether it promised durability by `moment`.
+    /// Returns whether the call guaranteed durability by `moment`.
     pub(crate) fn is_barrier_by(&self, moment: Moment) -> bool {
         let is_sync = matches!(self.deed, Deed::Sync { .. } | Deed::SyncNames { .. });
         let promises = is_sync || self.outcome == Outcome::DoneDurably;
@@ -67,9 +67,9 @@ pub(crate) struct History {
     now: u64,
     pub(crate) records: Vec<Record>,
     bytes: usize,
-    /// The records of writes that are not empty.
+    /// Records of writes that are not empty.
     writes: Vec<usize>,
-    /// By file, the records of writes that no sync has covered yet.
+    /// Records of writes that no sync has covered yet, by file.
     unsynced: BTreeMap<FileId, Vec<usize>>,
 }
 
@@ -78,7 +78,7 @@ impl History {
         Moment(self.now)
     }
 
-    /// Notes that a call has begun, and returns the number of its record.
+    /// Records the beginning of a call, and returns the number of its record.
     pub(crate) fn begin(&mut self, deed: Deed) -> usize {
         let number = self.records.len();
         if let Deed::Write { file, bytes, .. } = &deed {
@@ -95,7 +95,7 @@ impl History {
         number
     }
 
-    /// Notes that a call has returned.
+    /// Records the end of a call.
     pub(crate) fn end(&mut self, number: usize, outcome: Outcome) {
         let ended = self.tick();
         let record = &mut self.records[number];
@@ -109,7 +109,7 @@ impl History {
         }
     }
 
-    /// After a failed sync: what was written to the file and not synced is never kept.
+    /// Handles a failed sync: unsynced writes to the file never become durable.
     pub(crate) fn forsake(&mut self, file: FileId) {
         for number in self.unsynced.remove(&file).unwrap_or_default() {
             let record = &mut self.records[number];
@@ -119,7 +119,7 @@ impl History {
         }
     }
 
-    /// The bytes of a write that had begun by `moment`. `choice` chooses among them.
+    /// Returns the bytes of a write that had begun by `moment`. `choice` selects it.
     pub(crate) fn old_bytes(&self, choice: u64, moment: Moment) -> Option<&[u8]> {
         let count = self.writes.partition_point(|&at| self.records[at].begun <= moment);
         let chosen = usize::try_from(choice.checked_rem(count as u64)?).ok()?;

@@ -1,13 +1,13 @@
-//! Objects as an object store keeps them, with the history of the disk that they are beside.
+//! Simulated object store, with the history of the disk beside it.
 
 use storage::{FileInfo, Folder, StorageError};
 
 use crate::folder::{Sent, SimulatedFolder};
 
-/// A folder whose files are objects: each is there whole or not at all, never changes, and is
-/// durable as soon as it is seen.
+/// A folder whose files are objects: each exists completely or not at all, never changes, and is
+/// durable as soon as it is visible.
 ///
-/// Its calls fail as those of the disk do: to put an object is to create it.
+/// Its calls fail like those of the disk: putting an object corresponds to a create.
 #[derive(Debug)]
 pub struct Objects {
     folder: SimulatedFolder,
@@ -22,24 +22,24 @@ impl Objects {
         Self { folder }
     }
 
-    /// Puts an object where there is none of that name. After an error that a fault caused it may
-    /// be found after a loss of power, though not before.
+    /// Puts an object if there is none of that name. After an error caused by a fault, it may exist
+    /// after a power failure, but not before.
     pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
         self.folder.make(name, bytes.to_vec()).map(drop)
     }
 
-    /// Puts an object that is not seen before [`Objects::arrive`]: until then a loss of power keeps
-    /// it or not.
+    /// Puts an object that is not visible before [`Objects::arrive`]. Until then a power failure
+    /// keeps it or not.
     pub fn put_late(&self, name: &str, bytes: &[u8]) -> LateObject {
         LateObject(self.folder.send(name, bytes.to_vec()))
     }
 
-    /// The object is there.
+    /// Makes the object visible.
     pub fn arrive(&self, object: &LateObject) {
         self.folder.arrive(&object.0);
     }
 
-    /// Fills `into` from `offset` of an object; false where it ends before.
+    /// Fills `into` from `offset` of an object. Returns false if the object ends before.
     pub fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<bool, StorageError> {
         let object = self.folder.open(name)?;
         let end = offset.checked_add(into.len() as u64);

@@ -1,4 +1,4 @@
-//! Contents of the disk, its history and its faults: what all handles of it share.
+//! State shared by all handles of a disk: contents, history and faults.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use storage::{StorageAction, StorageError, StorageErrorKind};
 use crate::fault::{Effect, Faults};
 use crate::history::{FileId, FolderId, History};
 
-/// The state, shared by the disk, its folders and its open files.
+/// State shared by the disk, its folders and its open files.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedState(Arc<Mutex<State>>);
 
@@ -23,10 +23,10 @@ pub(crate) struct State {
 
 #[derive(Debug)]
 pub(crate) struct FileState {
-    /// Contents when the disk got power, or when it was made.
+    /// Contents at power-on, or at creation.
     pub(crate) at_first: Arc<Vec<u8>>,
     pub(crate) contents: Arc<Vec<u8>>,
-    /// Names and open handles: without any its room is free.
+    /// Number of names and open handles. At zero its space is free.
     pub(crate) name_count: u64,
     pub(crate) handle_count: u64,
 }
@@ -34,14 +34,14 @@ pub(crate) struct FileState {
 #[derive(Clone, Debug)]
 pub(crate) struct FolderState {
     pub(crate) path: String,
-    /// The names when the disk got power.
+    /// Names at power-on.
     pub(crate) at_first: BTreeMap<String, FileId>,
     pub(crate) names: BTreeMap<String, FileId>,
     pub(crate) folders: BTreeMap<String, FolderId>,
 }
 
 impl SharedState {
-    /// Truth of an empty disk.
+    /// Creates the state of an empty disk.
     pub(crate) fn new(capacity_bytes: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             capacity_bytes,
@@ -53,11 +53,11 @@ impl SharedState {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A test that failed in another thread says so itself.
+        // A test that failed in another thread reports that itself.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Effect on the next call of `action`; waits here if it is held up.
+    /// Applies the effect on the next call of `action`, and waits here at a gate.
     pub(crate) fn strike(&self, action: StorageAction, name: &str) -> Result<(), StorageError> {
         let effect = self.state().faults.strike(action);
         match effect {
@@ -102,7 +102,7 @@ impl State {
         FileId(self.files.len() - 1)
     }
 
-    /// Lets a name of a folder name a file, or none.
+    /// Sets or removes a name of a folder.
     pub(crate) fn set_name(&mut self, folder: FolderId, name: &str, file: Option<FileId>) {
         let names = &mut self.folders[folder.0].names;
         let before = match file {
@@ -137,7 +137,7 @@ fn failed(errno: rustix::io::Errno, action: StorageAction, name: &str) -> Storag
     StorageError::from_io(errno.into(), action, name)
 }
 
-/// A disk without room for what is to be written.
+/// Returns the error of a disk without space.
 pub(crate) fn no_space(action: StorageAction, name: &str) -> StorageError {
     let error = failed(rustix::io::Errno::NOSPC, action, name);
     assert_eq!(error.kind, StorageErrorKind::NoSpace);

@@ -1,4 +1,4 @@
-//! The simulated disk fails as it is told, and forgets what a failed sync leaves in doubt.
+//! The simulated disk fails as requested, and loses writes whose sync failed.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
@@ -96,7 +96,7 @@ fn a_slow_sync_returns_when_the_gate_is_opened() {
     });
 }
 
-/// How many of many cuts after everything below find the write.
+/// Returns the number of cuts, of many after all operations, that preserve the write.
 fn found_after(fail: &[StorageAction], act: impl Fn(&dyn storage::StableFile)) -> usize {
     let disk = Disk::new(1 << 20);
     let file = disk.folder().create("log", 8192).expect("the disk has room");

@@ -1,8 +1,7 @@
-//! A log that is wrong is caught, whichever way it is wrong, and one that is right is not.
+//! Incorrect logs are detected, whatever their fault, and a correct one is not.
 //!
-//! Each log appends numbers. After a cut it reads back how many there are; every number that was
-//! acknowledged must be there, and none that was never written. The wrong ones each leave out one
-//! precaution.
+//! Each log appends numbers. After a cut it reads them back. Every acknowledged number must be
+//! present, and none that was never written. Each incorrect log omits one precaution.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
@@ -13,22 +12,22 @@ use storage::{BLOCK_BYTES, Folder, StableFile};
 
 const ENTRIES: u64 = 12;
 
-/// Each entry has two blocks, so that it can be torn.
+/// Size of an entry: two blocks, so that it can be torn.
 const ENTRY_BYTES: usize = 2 * BLOCK_BYTES;
 
-/// What a log leaves out.
+/// Precaution that a log omits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Omission {
     None,
-    /// Entries are believed by their number alone.
+    /// Entries are accepted by their number alone.
     Checksum,
     /// Entries are acknowledged before they are durable.
     Sync,
-    /// Entries are taken after one that is missing.
+    /// Entries are accepted after a missing one.
     Order,
 }
 
-/// Tells what a cut did to the promises of a log.
+/// Effect of a cut on the promises of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Kept,
@@ -36,7 +35,7 @@ enum Verdict {
     WrongData,
 }
 
-/// A number, and then bytes that it decides; the checksum is their sum.
+/// Returns an entry: a number, and bytes determined by it. The checksum is their sum.
 fn entry(number: u64) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..ENTRY_BYTES)
         .map(|at| u8::try_from((at as u64 * 7 + number) % 251).expect("small"))
@@ -51,7 +50,7 @@ fn place(number: u64) -> u64 {
     (number - 1) * ENTRY_BYTES as u64
 }
 
-/// Appends every entry; returns the moment at which each was acknowledged.
+/// Appends every entry. Returns the moments of their acknowledgements.
 fn run(disk: &Disk, omission: Omission) -> Vec<Moment> {
     let file = disk.folder().create("log", ENTRIES * ENTRY_BYTES as u64).expect("there is room");
     let mut acknowledged = Vec::new();
@@ -60,7 +59,7 @@ fn run(disk: &Disk, omission: Omission) -> Vec<Moment> {
         let parts = [IoSlice::new(&bytes)];
         match omission {
             Omission::Sync => file.write(place(number), &parts).expect("there is room"),
-            // Several writes of one sync: the order among them is not kept.
+            // Several writes for one sync: their order is not preserved.
             Omission::Order | Omission::None if number % 3 != 0 => {
                 file.write(place(number), &parts).expect("there is room");
                 continue;
@@ -76,7 +75,7 @@ fn run(disk: &Disk, omission: Omission) -> Vec<Moment> {
     acknowledged
 }
 
-/// The last entry that is taken for true, and whether all up to it are.
+/// Returns the last accepted entry, and whether all entries up to it are correct.
 fn recover(file: &Arc<dyn StableFile>, omission: Omission) -> (u64, bool) {
     let mut last = 0;
     let mut is_right = true;
@@ -151,7 +150,7 @@ fn on_a_disk_that_lies_a_right_log_loses_data_and_is_never_wrong() {
     assert!(!found.contains(&Verdict::WrongData));
 }
 
-/// Replaces a file by another; `sync` says whether its contents are synced before.
+/// Replaces a file by another. `sync` says whether its contents are synced before.
 fn replace(folder: &Arc<dyn Folder>, letter: u8, sync: bool) {
     let new = folder.create("new", 0).expect("there is room");
     new.write(0, &[IoSlice::new(&[letter; BLOCK_BYTES])]).expect("there is room");
@@ -162,7 +161,7 @@ fn replace(folder: &Arc<dyn Folder>, letter: u8, sync: bool) {
     folder.sync_names().expect("the disk works");
 }
 
-/// Whether the file is one of its versions after every cut.
+/// Returns whether the file is one of its versions after every cut.
 fn is_always_whole(sync: bool) -> bool {
     let disk = Disk::new(1 << 20);
     let folder = disk.folder();

@@ -1,4 +1,4 @@
-//! The simulated disk produces every kind of state that its fault model names, and no other.
+//! The simulated disk produces every kind of state in its fault model, and no other.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
@@ -26,7 +26,8 @@ fn cut(disk: &Disk, moment: Moment, loss: Loss, seed: u64) -> Aftermath {
     disk.after(&Cut { moment, loss, seed })
 }
 
-/// The first byte of each sector of a file, `.` for zero; runs of 8 equal ones are one letter.
+/// Returns the first byte of each sector of a file, `.` for zero. Runs of 8 equal ones are one
+/// letter.
 fn letters(disk: &Disk, path: &str) -> String {
     let contents = disk.contents(path);
     let sectors: Vec<char> = contents
@@ -43,7 +44,7 @@ fn letters(disk: &Disk, path: &str) -> String {
     sectors.chunks(8).map(of_block).collect()
 }
 
-/// All that a file may hold after cuts at the present moment.
+/// Returns all contents of a file after cuts at the current moment.
 fn all_states(disk: &Disk, loss: Loss, path: &str) -> Vec<String> {
     let states = (0..SEEDS).map(|seed| {
         let after = cut(disk, disk.now(), loss, seed);

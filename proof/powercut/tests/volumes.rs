@@ -1,19 +1,18 @@
-//! Volumes recovered from what cuts of the power leave of their disk, journal and images.
+//! Recovery of volumes after power failures, from their disk, journal and images.
 //!
-//! Class `journal`: what was flushed is there; what was not flushed is old or new, block by block.
-//! Class `image`: the volumes are as they were at the instant of the last image, or of a later one.
-//! Both: volumes are made, cloned, renamed, resized, deleted and put in other classes as was last
-//! acknowledged, or later; the ones of class `guaranteed` are guaranteed again, or it is said that
-//! there is not enough memory. Snapshots are those of the last image, or of a later one, with all
-//! that they hold, of the volumes that are there. Also after a restore from a snapshot a block is
-//! old or new until a flush has returned.
-//! Volumes have sectors of both sizes, images lie in a folder or in an object store whose answers
-//! get lost, pools are full now and then. `powercut` says what a disk may do.
+//! Class `journal`: flushed writes are present; others are old or new, block by block. Class
+//! `image`: the volumes are in their state at the instant of the last image, or of a later one.
+//! Both: volumes are created, cloned, renamed, resized, deleted and changed in class as last
+//! acknowledged, or later. Volumes of class `guaranteed` are guaranteed again, or the lack of
+//! memory is reported. Snapshots are those of the last image, or of a later one, with all contents,
+//! for the existing volumes. After a restore from a snapshot, too, a block is old or new until a
+//! flush has returned.
 //!
-//! A disk that lied, and one of whose bits has decayed, cost data, and that may be noticed; nothing
-//! is wrong.
+//! Volumes have both sector sizes, images are in a folder or in an object store that loses answers,
+//! and pools are sometimes full. `powercut` describes the possible faults of a disk.
+//! A disk that lied, or has bit rot, loses data. That may be detected, but no data is wrong.
 //!
-//! Takes some two minutes of two cores: thousands of states of a disk are recovered from.
+//! Takes some two minutes on two cores, because thousands of states of a disk are recovered.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -30,26 +29,26 @@ use volumes::{CapacityClass, Durability};
 const DISK_BYTES: u64 = 64 << 20;
 const STEPS: usize = 70;
 
-/// Lives of one pool: each begins with what the cut before left.
+/// Number of lives of one pool: each begins in the state after the previous cut.
 const LIVES: u64 = 3;
 
 const HISTORIES: u64 = 80;
 
-/// So many states are looked at by all histories together, at least.
+/// Minimum number of states checked by all histories together.
 const STATES_MIN: u64 = 5_000;
 
 const HISTORIES_OF_LIARS: u64 = 40;
 const CUTS_A_LIFE: u64 = 20;
 
-/// One in so many recoveries is cut as well, and one in so many disks is damaged before.
+/// One in this many recoveries is cut as well, and one in this many disks is damaged before.
 const CUT_AGAIN_ONE_IN: u64 = 8;
 const DAMAGE_ONE_IN: u64 = 8;
 
 static STATES: AtomicU64 = AtomicU64::new(0);
 
-/// Goal: no loss of power takes what was promised, also not one after another.
-/// Method: a random history; cuts anywhere in it, each recovered and judged, some of them cut again
-/// during recovery; then the history goes on with what one of them left.
+/// Goal: no power failure loses guaranteed data, even after another one.
+/// Method: a random history; cuts at random points, each recovered and checked, some of them cut
+/// again during recovery; then the history continues from one of them.
 #[test]
 fn what_was_flushed_survives_every_cut() {
     let seeds = AtomicU64::new(0);
@@ -71,14 +70,14 @@ fn what_was_flushed_survives_every_cut() {
          guaranteed volumes, of the histories of {seeds} seeds"
     );
     eprintln!("{}", kinds::told());
-    // Whoever chose the seeds has chosen how many states there are.
+    // With explicitly chosen seeds, the number of states is not checked.
     if seeds >= HISTORIES {
         assert!(states >= STATES_MIN, "only {states} states were looked at");
         kinds::check_that_all_happened();
     }
 }
 
-/// Returns the pool of the last state twice: as it was restored, and as it was looked at.
+/// Returns the pool of the last state twice: as restored, and as inspected.
 fn cut_often(history: &History, life: u64, random: &mut Random) -> (Fixture, Fixture) {
     let disk = &history.fixture.disk;
     let mut last = None;
@@ -93,7 +92,7 @@ fn cut_often(history: &History, life: u64, random: &mut Random) -> (Fixture, Fix
         if random.one_in(CUT_AGAIN_ONE_IN) {
             cut_recovery(&fixture.disk, history, &cut, random);
         }
-        // What damage brings back may be of the life before, of which nothing is known any more.
+        // Damage may bring back contents of an earlier life, of which nothing is known any more.
         if random.one_in(DAMAGE_ONE_IN) && life == 0 {
             damage(history, &cut, random);
         }
@@ -127,7 +126,7 @@ fn count_kinds(fixture: &Fixture) {
     }
 }
 
-/// Cuts a recovery: the next one finds the same.
+/// Cuts a recovery: the next one must find the same.
 fn cut_recovery(disk: &Disk, history: &History, cut: &Cut, random: &mut Random) {
     let again = disk.after(&Cut::random(random.number(), disk)).disk;
     STATES.fetch_add(1, Relaxed);
@@ -136,7 +135,7 @@ fn cut_recovery(disk: &Disk, history: &History, cut: &Cut, random: &mut Random) 
     count("a state of a recovery that was cut");
 }
 
-/// Flips a bit of what the cut left.
+/// Flips a bit of the disk after the cut.
 fn damage(history: &History, cut: &Cut, random: &mut Random) {
     let after = history.fixture.disk.after(cut).disk;
     let mut files = after.files();
@@ -151,7 +150,8 @@ fn damage(history: &History, cut: &Cut, random: &mut Random) {
     }
 }
 
-/// Goal: a disk that lies about one promise costs data, and that may be noticed; nothing is wrong.
+/// Goal: a disk that lies about one promise loses data, which may be detected, but no data is
+/// wrong.
 #[test]
 fn on_a_disk_that_lied_once_nothing_is_wrong() {
     let [noticed, states, seeds] = [const { AtomicU64::new(0) }; 3];
@@ -170,6 +170,6 @@ fn on_a_disk_that_lied_once_nothing_is_wrong() {
     });
     let [noticed, states, seeds] = [noticed, states, seeds].map(AtomicU64::into_inner);
     eprintln!("measured: {states} states of a disk that lied, {noticed} of them noticed");
-    // Whoever chose the seeds has chosen how many lies there are.
+    // With explicitly chosen seeds, there may be no lies.
     assert!(noticed > 0 || seeds < HISTORIES_OF_LIARS, "no lie was noticed");
 }

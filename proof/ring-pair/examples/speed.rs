@@ -1,8 +1,8 @@
-//! Requests one after the other through the ring, beside the same on a file in memory.
+//! Sequential requests through the ring, and the same requests on a file in memory.
 //!
 //! `cargo run --release -p both-ends --example speed [SECONDS [MEBIBYTES [BYTES]]]`. The server
-//! runs in this process, on a volume of a real pool; what is measured lies between two threads all
-//! the same.
+//! runs in this process, on a volume of a real pool. The measured path is nevertheless between two
+//! threads.
 #![expect(clippy::print_stdout, reason = "it is for people")]
 
 use std::fs::File;
@@ -16,7 +16,7 @@ use ring_pair::Running;
 use sdk::Device;
 use volumes::{Engine, EngineOptions, VolumeSpec};
 
-/// What is measured.
+/// Target of a measurement.
 trait Target {
     fn read(&self, offset: u64, into: &mut [u8]);
     fn write(&self, offset: u64, from: &[u8]);
@@ -91,7 +91,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds of one request.
+/// Returns the mean duration of one request in nanoseconds.
 fn mean(
     target: &dyn Target,
     random: &mut Random,

@@ -1,4 +1,4 @@
-//! A server of the ring and its clients in one process: what tests between the two stand on.
+//! A server of the ring and its clients in one process, for tests of both ends.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use ring_server::{Config, OpenVolume, Peer, Quota, Server, Target, Volumes};
 use sdk::{Client, ClientOptions, Device};
 use tempfile::TempDir;
 
-/// Longer than anything here takes; what has not happened by then never will.
+/// Timeout longer than any step of these tests.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The id of the one volume.
+/// Id of the one volume.
 pub const VOLUME_ID: u64 = 7;
 
-/// The name of the one volume.
+/// Name of the one volume.
 pub const VOLUME_NAME: &str = "db";
 
-/// One volume that all users may open.
+/// Catalog of one volume, which all users may open.
 pub struct OneVolume(pub Arc<dyn BlockDevice>);
 
 impl Volumes for OneVolume {
@@ -45,7 +45,7 @@ impl Volumes for OneVolume {
     }
 }
 
-/// A server with a socket of its own, which can go and come back.
+/// A server with its own socket, which can be stopped and restarted.
 pub struct Running {
     server: Mutex<Option<Server>>,
     directory: TempDir,
@@ -58,7 +58,7 @@ impl Running {
         Self::with_clients(device, 64)
     }
 
-    /// For so many clients at most.
+    /// Starts a server with a limit on clients.
     pub fn with_clients(device: Arc<dyn BlockDevice>, client_count_max: usize) -> Self {
         let directory = TempDir::new().expect("there is space for temporary files");
         let running = Self { server: Mutex::default(), directory, device, client_count_max };
@@ -70,7 +70,7 @@ impl Running {
         self.directory.path().join("ring.sock")
     }
 
-    /// Serves, after [`Running::stop`].
+    /// Starts the server, also after [`Running::stop`].
     pub fn start(&self) {
         let config = Config {
             path: self.socket(),
@@ -88,13 +88,13 @@ impl Running {
         *self.server.lock().expect(NOT_POISONED) = Some(server);
     }
 
-    /// Ends all clients. Returns how many did not end.
+    /// Disconnects all clients. Returns the number of those that did not end.
     pub fn stop(&self) -> usize {
         let server = self.server.lock().expect(NOT_POISONED).take();
         server.map_or(0, |server| server.stop(PATIENCE))
     }
 
-    /// Clients that have the volume open.
+    /// Number of clients that have the volume open.
     pub fn client_count(&self) -> usize {
         self.status().clients.get(&VOLUME_ID).copied().unwrap_or(0)
     }
@@ -104,7 +104,7 @@ impl Running {
         server.as_ref().map(Server::status).unwrap_or_default()
     }
 
-    /// Tells clients that the device has another size.
+    /// Notifies clients that the size of the device has changed.
     pub fn resized(&self) {
         if let Some(server) = &*self.server.lock().expect(NOT_POISONED) {
             server.resized(VOLUME_ID);
@@ -124,7 +124,7 @@ impl Running {
 
 const NOT_POISONED: &str = "no test panics while it holds this lock";
 
-/// Waits until something holds, for a bounded time.
+/// Waits until a condition holds, up to a timeout.
 #[track_caller]
 pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
@@ -134,7 +134,7 @@ pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A device as the suite for all exports wants it.
+/// A device as a subject of the conformance suite.
 pub struct SdkSubject(pub Device);
 
 impl Subject for SdkSubject {

@@ -1,4 +1,4 @@
-//! Clients that go, come back, fork, wait and are many.
+//! Clients that disconnect, reconnect, fork, wait, and are numerous.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
@@ -80,7 +80,7 @@ fn requests_wait_for_a_server_that_comes_back() {
             let (device, is_over) = (device.clone(), &is_over);
             scope.spawn(move || {
                 let start = thread << 20;
-                // Once at least, also by a thread that begins when all is over.
+                // At least once, also by a thread that begins at the end.
                 for round in 1.. {
                     let data = pattern(round, 70_000);
                     device.write(start, &data).expect("the server comes back");
@@ -121,7 +121,7 @@ fn thread_count() -> usize {
     std::fs::read_dir("/proc/self/task").expect("there is procfs").count()
 }
 
-/// Mappings of rings in this process, of servers and clients.
+/// Number of mappings of rings in this process, of servers and clients.
 fn rings_mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("there is procfs");
     maps.lines().filter(|line| line.contains("memlane-ring")).count()
@@ -159,7 +159,7 @@ fn a_client_too_many_gets_the_place_of_one_that_goes() {
             let opened = client.open(&Target::Name(VOLUME_NAME.to_owned()));
             opened.map(drop).map_err(|error| error.to_string())
         });
-        // More than the look who serves.
+        // More than the query of the server's identity.
         wait_until("it was told to wait", || running.status().refused > before + 1);
         assert!(!waiting.is_finished());
         drop(first);
@@ -244,7 +244,7 @@ fn a_lane_that_is_only_polled_notices_that_the_server_has_gone() {
     assert_eq!(polled(&mut lane), rustix::io::Errno::IO.raw_os_error(), "it was given up");
 }
 
-/// The number that the one request under way ends with.
+/// Returns the result of the one request in flight.
 fn polled(lane: &mut sdk::Lane) -> i32 {
     let mut ended = Vec::new();
     let start = Instant::now();
@@ -254,7 +254,7 @@ fn polled(lane: &mut sdk::Lane) -> i32 {
     ended[0].errno
 }
 
-/// A device whose flushes end when the test says so.
+/// A device whose flushes end when the test permits it.
 struct SlowFlush {
     volume: ModelVolume,
     may_end: Mutex<bool>,
@@ -332,7 +332,7 @@ fn a_flush_that_takes_long_holds_up_no_other_request_of_the_client() {
             thread::yield_now();
         }
         let have_passed = others.is_finished() && !flush.is_finished();
-        // Before it is judged, so that no thread is left that waits.
+        // Before the assertion, so that no thread is left waiting.
         *slow.may_end.lock().expect("no test panics with it") = true;
         slow.changed.notify_all();
         flush.join().expect("it ends").expect("and succeeds");
@@ -341,8 +341,8 @@ fn a_flush_that_takes_long_holds_up_no_other_request_of_the_client() {
     });
 }
 
-/// Lets the one volume be read alone by those who open it by its name, beside what has it for
-/// itself. A forgetful one gives all of it to those who come back.
+/// Gives read-only access to clients that open the volume by name, beside a client with exclusive
+/// access. If `is_forgetful`, reconnecting clients get full access.
 struct Beside {
     device: Arc<dyn BlockDevice>,
     is_forgetful: bool,
@@ -377,7 +377,7 @@ fn serve(path: &Path, volumes: Beside) -> Server {
     Server::start(config, Arc::new(volumes)).expect("the server starts")
 }
 
-/// The number that a write through a lane of its own ends with.
+/// Returns the result of a write through a separate lane.
 fn write_by_lane(device: &sdk::Device) -> i32 {
     let mut lane = match device.lane() {
         Ok(lane) => lane,

@@ -1,4 +1,4 @@
-//! The suite of all exports, through the ring and its client.
+//! The conformance suite of all exports, through the ring and its client.
 
 use std::sync::Arc;
 

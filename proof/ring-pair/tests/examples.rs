@@ -1,4 +1,4 @@
-//! The example programs in C and Python run against a server, as users run them.
+//! The example programs in C and Python, run against a server like users run them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,7 +10,7 @@ use ring_pair::{Running, VOLUME_NAME, wait_until};
 use memlane as _;
 use model::ModelVolume;
 
-/// The library, which lies beside the tests that depend on it.
+/// Returns the path of the library, which lies beside the tests that depend on it.
 fn library() -> PathBuf {
     let test = std::env::current_exe().expect("this program has a path");
     test.with_file_name("libmemlane.so")
@@ -69,7 +69,7 @@ fn the_example_in_python_runs() {
 
 #[test]
 fn a_forked_child_goes_on_with_what_its_parent_opened() {
-    // The C library tells children of `fork` alone.
+    // The C library notifies only children of `fork`.
     for way in ["fork", "_Fork", "clone"] {
         let running = running();
         let output = run(Command::new("python3")

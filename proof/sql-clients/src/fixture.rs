@@ -19,28 +19,28 @@ use tempfile::TempDir;
 const START_TIME_LIMIT: Duration = Duration::from_secs(120);
 const CLIENT_TIME_LIMIT: Duration = Duration::from_secs(240);
 
-/// Of PostgreSQL.
+/// Database name on the PostgreSQL server.
 const DATABASE: &str = "compared";
 
-/// What [`Fixture::filled_topic`] holds.
+/// Partitions and records of [`Fixture::filled_topic`].
 const FILLED_PARTITION_COUNT: usize = 3;
 const FILLED_RECORD_COUNT: usize = 30;
 
-/// A broker that serves SQL.
+/// Broker that serves SQL.
 pub struct Fixture {
     broker: Broker,
     sql: SocketAddr,
 }
 
 impl Fixture {
-    /// The one of this suite, which lets clients of this host in.
+    /// Returns the suite's shared broker, which accepts anonymous clients of this host.
     pub fn shared() -> Result<SharedSite> {
         static SHARED: OnceLock<Result<Fixture>> = OnceLock::new();
         let started = SHARED.get_or_init(|| Self::with_options(&["--anonymous", "loopback"]));
         started.as_ref().map(SharedSite).map_err(|error| anyhow!("{error:#}"))
     }
 
-    /// One with these options of `memlane-broker`, which say whom it lets in.
+    /// Starts a broker with these options of `memlane-broker`, which decide who may connect.
     pub fn with_options(options: &[&str]) -> Result<Self> {
         let sql = free_address()?;
         let address = sql.to_string();
@@ -54,12 +54,12 @@ impl Fixture {
         &self.broker
     }
 
-    /// Where PostgreSQL's clients connect to.
+    /// Address of the broker's PostgreSQL port.
     pub fn sql(&self) -> SocketAddr {
         self.sql
     }
 
-    /// A client of PostgreSQL, as the environment tells it where the broker is.
+    /// Returns a PostgreSQL client with the broker's address in its environment.
     pub fn client(&self, words: &str) -> Tool {
         Tool::new(words)
             .time_limit(CLIENT_TIME_LIMIT)
@@ -70,25 +70,25 @@ impl Fixture {
             .env("PGCONNECT_TIMEOUT", "10")
     }
 
-    /// psql without a user's settings, which prints rows with `|` between their columns.
+    /// Returns psql without user settings. It separates the columns of a row with `|`.
     pub fn psql(&self) -> Tool {
         self.client("psql --no-psqlrc --quiet --no-align --tuples-only -P null=<null>")
     }
 
-    /// Output of psql for one command.
+    /// Runs one command with psql and returns its output.
     pub fn query(&self, sql: &str) -> Result<String> {
         let printed = self.broker.check(self.psql().args(["-c", sql]));
         Ok(printed.with_context(|| sql.to_owned())?.trim_end().to_owned())
     }
 
-    /// Failure of psql for one command.
+    /// Runs one command that must fail with psql and returns the output.
     pub fn refused(&self, sql: &str) -> Result<ToolOutput> {
         let output = self.psql().args(["-v", "VERBOSITY=verbose", "-c", sql]).run()?;
         ensure!(output.exit_code != Some(0), "{sql} was not refused: {}", output.stdout);
         Ok(output)
     }
 
-    /// The SQLSTATE of the error that one command ends with.
+    /// Returns the SQLSTATE of the error that a command fails with.
     pub fn sql_state(&self, sql: &str) -> Result<String> {
         let output = self.psql().args(["-v", "VERBOSITY=sqlstate", "-c", sql]).run()?;
         let state = output.stderr.lines().find_map(|line| line.strip_prefix("ERROR:  "));
@@ -96,20 +96,20 @@ impl Fixture {
         Ok(state.with_context(|| format!("{sql} was not refused: {output:?}"))?.to_owned())
     }
 
-    /// Fails when the broker panicked: those of tests go on then.
+    /// Fails if the broker panicked. Tests do not notice panics otherwise.
     fn check_for_panics(&self) -> Result<()> {
         let log = format!("/proc/{}/fd/1", self.broker.process_id()?);
         ensure!(Path::new(&log).exists(), "the broker has ended; {}", self.broker.last_words());
         check_for_panics(Path::new(&log))
     }
 
-    /// Has [`Fixture::memory_peak_mib`] begin at what the broker has now.
+    /// Resets the peak that [`Fixture::memory_peak_mib`] returns to the broker's current memory.
     pub fn forget_memory_peak(&self) -> Result<()> {
         let path = format!("/proc/{}/clear_refs", self.broker.process_id()?);
         fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
     }
 
-    /// The most memory that the broker had at any moment, its pool and its program among it.
+    /// Returns the broker's peak resident memory, including its pool and its program.
     pub fn memory_peak_mib(&self) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.broker.process_id()?))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -117,7 +117,7 @@ impl Fixture {
         Ok(kib.context("the kernel tells the memory of a process")? / 1024)
     }
 
-    /// A topic's name that no other test of the suite uses.
+    /// Returns a topic name that no other test of the suite uses.
     pub fn topic(&self, name: &str) -> String {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         // Relaxed: the number carries no data.
@@ -128,18 +128,18 @@ impl Fixture {
     pub fn create_topic(&self, name: &str, partition_count: usize) -> Result<()> {
         let count = partition_count.to_string();
         let create = product("memlane").args(["topic", "create", name, "--partitions", &count]);
-        // Records of tests have times that are long ago.
+        // Keeps records forever: test records have old timestamps.
         let create = create.args(["--config", "retention.ms=-1"]);
         self.broker.check(create.env("MEMLANE_BROKER", &self.broker.address()))?;
         Ok(())
     }
 
-    /// kcat with options that hold no blanks.
+    /// Returns kcat with these options, which contain no spaces.
     pub fn kcat(&self, options: &str) -> Tool {
         Tool::new("kcat -m 10 -b").arg(self.broker.address()).args(options.split_whitespace())
     }
 
-    /// A topic that kcat filled, as `python/scenarios.py` says.
+    /// Creates a topic and fills it with kcat. `python/scenarios.py` describes the records.
     pub fn filled_topic(&self, name: &str) -> Result<String> {
         let topic = self.topic(name);
         self.create_topic(&topic, FILLED_PARTITION_COUNT)?;
@@ -152,7 +152,7 @@ impl Fixture {
         Ok(topic)
     }
 
-    /// Has kcat write records, `key:value` each.
+    /// Writes records with kcat, each as `key:value`.
     pub fn produce(&self, topic: &str, records: &[String]) -> Result<()> {
         let client = self.kcat(&format!("-P -K : -t {topic}")).input(file_of(records)?);
         self.broker.check(client)?;
@@ -166,7 +166,7 @@ impl Drop for Fixture {
     }
 }
 
-/// The broker of a suite, which is looked at when a test is done with it.
+/// Handle of the suite's shared broker. Checks the broker for panics when a test drops it.
 pub struct SharedSite(&'static Fixture);
 
 impl Deref for SharedSite {
@@ -188,10 +188,10 @@ fn check_unless_panicking(fixture: &Fixture) {
     assert!(checked.is_ok() || thread::panicking(), "the broker panicked: {checked:?}");
 }
 
-/// PostgreSQL of the host, with a folder of its own; clients connect over its socket.
+/// PostgreSQL server of the host with its own folder. Clients connect over its socket.
 pub struct Reference {
     server: Server,
-    /// Removed when the server has stopped.
+    /// Removed after the server has stopped.
     _folder: TempDir,
 }
 
@@ -199,7 +199,7 @@ impl Reference {
     pub fn start() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("memlane-sql-").tempdir_in("/tmp")?;
         let server = Server::create(&Postgres::find()?, folder.path())?;
-        // Texts in the order of their bytes, letters of all languages.
+        // Sorts texts by bytes, and knows the letters of all languages.
         let create = format!(
             "CREATE DATABASE {DATABASE} TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'"
         );
@@ -207,13 +207,13 @@ impl Reference {
         Ok(Self { server, _folder: folder })
     }
 
-    /// A client of it.
+    /// Returns a client of this server.
     pub fn client(&self, program: &str) -> Tool {
         let client = self.server.client(program).env("PGTZ", "UTC");
         client.env("PGDATABASE", DATABASE).time_limit(CLIENT_TIME_LIMIT)
     }
 
-    /// psql as [`Fixture::psql`] runs it.
+    /// Returns psql with the options of [`Fixture::psql`].
     pub fn psql(&self) -> Tool {
         let options = "--no-psqlrc --quiet --no-align --tuples-only -P null=<null>";
         self.client("psql").args(options.split(' '))
@@ -224,7 +224,7 @@ fn filled_record(number: usize) -> String {
     format!("k{number}:{{\"name\": \"n{number}\", \"qty\": {number}, \"price\": {number}.5}}")
 }
 
-/// A file with these lines, to be read from its beginning.
+/// Returns a temporary file with these lines, positioned at its start.
 pub fn file_of(lines: &[String]) -> Result<File> {
     let mut file = tempfile::tempfile().context("cannot make a file for input")?;
     for line in lines {

@@ -1,11 +1,11 @@
-//! Queries that a seed decides: of SQL that PostgreSQL and the broker understand alike.
+//! Generator of random queries from a seed, in the SQL that PostgreSQL and the broker share.
 //!
-//! Each has one right answer: rows have a total order. What is known to differ by design is never
-//! drawn; the test of the differences has a list of it.
+//! Each query has one correct answer: rows have a total order. Constructs that differ by design are
+//! never drawn; the test of the differences lists them.
 
 use random::Random;
 
-/// How deep expressions nest.
+/// Maximum nesting depth of expressions.
 const DEPTH: u32 = 3;
 
 const WORDS: &[&str] = &["'ABC'", "'abc'", "'x-y'", "''", "'ä'", "'B%'", "'a_c'", "NULL"];
@@ -20,7 +20,7 @@ const TIMES: &[&str] = &[
 const UNITS: &[&str] = &["year", "month", "week", "day", "hour", "minute"];
 const PARTS: &[&str] = &["year", "month", "day", "hour", "minute", "dow", "doy", "week", "quarter"];
 
-/// What fails for some record, or before.
+/// Expressions that fail for some record, or before reading any.
 const FAILING: &[&str] = &[
     "12 / (partition - partition)",
     "\"offset\" % (partition - partition)",
@@ -43,24 +43,24 @@ const FAILING: &[&str] = &[
     "partition = key",
 ];
 
-/// Draws queries on two tables of records.
+/// Random queries on two tables of records.
 pub struct Generator {
     random: Random,
     orders: String,
     quotes: String,
-    /// Before names of columns.
+    /// Prefix of column names.
     prefix: &'static str,
 }
 
 impl Generator {
-    /// `orders` and `quotes` are tables whose values are JSON with the fields of
-    /// [`Generator::order`] and [`Generator::quote`].
+    /// Generates queries on tables `orders` and `quotes`, whose values are JSON objects with the
+    /// fields of [`Generator::order`] and [`Generator::quote`].
     pub fn new(seed: u64, orders: &str, quotes: &str) -> Self {
         let (orders, quotes) = (orders.to_owned(), quotes.to_owned());
         Self { random: Random::new(seed), orders, quotes, prefix: "" }
     }
 
-    /// Key and value of an order as SQL; both may be NULL.
+    /// Draws key and value of an order as SQL. Both may be NULL.
     pub fn order(&mut self) -> (String, String) {
         if self.random.one_in(30) {
             return ("'tombstone'".to_owned(), "NULL".to_owned());
@@ -90,14 +90,14 @@ impl Generator {
         (key, format!("'{{{}}}'", fields.join(", ")))
     }
 
-    /// Key and value of a quote as SQL.
+    /// Draws key and value of a quote as SQL.
     pub fn quote(&mut self) -> (String, String) {
         let symbol = self.pick(&["ABC", "abc", "x-y", "none"]);
         let (qty, price) = (self.random.below(20), self.pick(&["0.5", "12.25", "99.5"]));
         (format!("'{symbol}'"), format!("'{{\"qty\": {qty}, \"price\": {price}}}'"))
     }
 
-    /// One more query.
+    /// Draws a query.
     pub fn query(&mut self) -> String {
         self.prefix = "";
         match self.random.below(12) {
@@ -112,7 +112,7 @@ impl Generator {
         }
     }
 
-    /// A query that PostgreSQL refuses, or fails at.
+    /// Draws a query that PostgreSQL rejects or that fails during execution.
     pub fn failing(&mut self) -> String {
         let (fails, orders) = (self.pick(FAILING), &self.orders);
         match self.random.below(6) {
@@ -183,7 +183,7 @@ impl Generator {
     }
 
     fn windowed(&mut self) -> String {
-        // Calls of calls, as abs(length(key)), are nothing to partition or rank by.
+        // Depth 0: nested calls, such as abs(length(key)), cannot be partitioned or ranked by.
         let (group, number) = (self.text(0), self.integer(0));
         let place = "partition, \"offset\"";
         let function = match self.random.below(7) {
@@ -257,7 +257,7 @@ impl Generator {
             true => format!("{plain} FILTER (WHERE {})", self.boolean(1)),
             false => plain,
         };
-        // Of integers it is numeric in PostgreSQL.
+        // The avg of integers is numeric in PostgreSQL.
         match filtered.starts_with("avg") {
             true => format!("({filtered})::double precision"),
             false => filtered,
@@ -311,7 +311,8 @@ impl Generator {
             }
             8 => {
                 let word = self.pick(&["IN", "NOT IN"]);
-                // Two lists of columns in one filter are merged without regard to NULL.
+                // Constants only: two IN lists of columns in one filter are merged without regard
+                // to NULL.
                 let list = [self.pick(WORDS), self.pick(WORDS), self.pick(WORDS)].join(", ");
                 format!("({} {word} ({list}))", self.text(depth))
             }
@@ -341,7 +342,7 @@ impl Generator {
         }
     }
 
-    /// Of two values of types that are compared with each other.
+    /// Draws a comparison of two values with comparable types.
     fn compared(&mut self, depth: u32) -> String {
         let (one, other) = match self.random.below(6) {
             0 => (self.integer(depth), self.integer(depth)),
@@ -398,7 +399,7 @@ impl Generator {
         }
     }
 
-    /// Never -0, which is below 0 for the engine and equal to it for PostgreSQL.
+    /// Avoids -0, which the engine sorts below 0 and PostgreSQL treats as equal to 0.
     fn float(&mut self, depth: u32) -> String {
         format!("({} + 0::double precision)", self.signed_float(depth))
     }

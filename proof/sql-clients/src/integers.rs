@@ -1,9 +1,9 @@
-//! Queries that a seed decides, with integers written everywhere: the types that these have decide
-//! what is divided how, what overflows, and what clients are told.
+//! Generator of random queries with integer literals everywhere. Their types decide which division
+//! is used, where an overflow occurs and which column types clients see.
 
 use random::Random;
 
-/// How deep expressions nest.
+/// Maximum nesting depth of expressions.
 const DEPTH: u32 = 3;
 
 const SMALL: &[&str] = &["0", "1", "2", "3", "7", "8", "10", "-1", "-2", "-5"];
@@ -28,7 +28,7 @@ const COMPARISONS: &[&str] = &["=", "<>", "<", "<=", ">", ">="];
 const TYPES: &[&str] = &["int", "bigint", "smallint", "numeric", "int", "bigint"];
 const AGGREGATES: &[&str] = &["sum", "min", "max", "avg", "count", "bit_and", "bit_or", "sum"];
 
-/// Draws queries on a table with the columns `id` and `a` of integer, and `b` of bigint.
+/// Random queries on a table with columns `id` and `a` (integer) and `b` (bigint).
 pub struct Integers {
     random: Random,
     table: String,
@@ -39,14 +39,14 @@ impl Integers {
         Self { random: Random::new(seed), table }
     }
 
-    /// The values of a row, but for `id`.
+    /// Draws the values of a row, except `id`.
     pub fn row(&mut self) -> String {
         let a = self.pick(&["NULL", "0", "1", "-3", "8", "2147483647", "-2147483648"]);
         let b = self.pick(&["NULL", "0", "2", "-7", "2147483648", "9223372036854775807"]);
         format!("{a}, {b}")
     }
 
-    /// One more query.
+    /// Draws a query.
     pub fn query(&mut self) -> String {
         let table = self.table.clone();
         match self.random.below(16) {
@@ -141,8 +141,8 @@ impl Integers {
         self.drawn(depth, |this| this.number().to_owned())
     }
 
-    /// A constant that is no quotient: PostgreSQL keeps the digits of one that it shows, and here a
-    /// column does not have them (the guide's differences).
+    /// Draws a constant without a division: PostgreSQL keeps the digits of a quotient that it
+    /// shows, and a column of the broker does not have them (see the guide's differences).
     fn branch(&mut self) -> String {
         loop {
             let drawn = self.constant(1);
@@ -166,7 +166,7 @@ impl Integers {
                 let (one, other) = (self.pick(BRANCHES), self.number());
                 format!("(SELECT max(x) FROM (SELECT {one} UNION ALL SELECT {other}) u(x))")
             }
-            // PostgreSQL computes constants that are not needed, and fails with them.
+            // PostgreSQL evaluates unneeded constants too, and fails if one of them does.
             7 => format!("coalesce({one}, {})", leaf(self)),
             8 => format!("{}({one}, {other})", self.pick(&["greatest", "least", "nullif", "mod"])),
             9 => format!("({one})::{}", self.pick(TYPES)),

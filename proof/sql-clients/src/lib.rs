@@ -1,9 +1,9 @@
-//! PostgreSQL's clients as their users have them (psql, pgbench, psycopg, asyncpg, JDBC), run
-//! against the SQL of `memlane-broker`, with Kafka's clients at its other end; and PostgreSQL
-//! itself, which gets the same data and the same queries.
+//! PostgreSQL's clients as users have them (psql, pgbench, psycopg, asyncpg, JDBC), run against the
+//! SQL of `memlane-broker`, with Kafka's clients at the log's other end. A PostgreSQL server gets
+//! the same data and queries for comparison.
 //!
-//! Nothing here speaks PostgreSQL's protocol itself. Clients come from their registries in the
-//! versions and with the hashes that are written down beside them.
+//! This crate does not implement PostgreSQL's protocol. Clients come from their registries, pinned
+//! to the versions and hashes in the files beside them.
 #![forbid(unsafe_code)]
 
 mod clients;

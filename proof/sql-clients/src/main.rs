@@ -1,4 +1,4 @@
-//! Fetches the clients that are not packages of Debian, before tests wait for them.
+//! Downloads the clients that are not Debian packages, so that tests do not wait for them.
 #![forbid(unsafe_code)]
 
 use anyhow::Result;

@@ -1,9 +1,9 @@
-//! Queries that a seed decides, of what SQL does with whole tables: subqueries, joins, set
-//! operations, groups, windows, arrays of rows. Rows have a total order.
+//! Generator of random queries on whole tables: subqueries, joins, set operations, groups, windows,
+//! arrays of rows. Rows have a total order.
 
 use random::Random;
 
-/// How deep conditions nest.
+/// Maximum nesting depth of conditions.
 const DEPTH: u32 = 2;
 
 const COMPARISONS: &[&str] = &["=", "<>", "<", "<=", ">", ">="];
@@ -22,7 +22,7 @@ const FRAMES: &[&str] = &[
     " RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
 ];
 
-/// What PostgreSQL refuses; `R` and `S` are tables.
+/// Queries that PostgreSQL rejects. `R` and `S` stand for tables.
 const WRONG: &[&str] = &[
     "SELECT a, b FROM R GROUP BY a",
     "SELECT a + b, count(*) FROM R GROUP BY a",
@@ -86,27 +86,27 @@ const WRONG: &[&str] = &[
     "SELECT id FROM R WHERE (a, b) = (1, 2, 3)",
 ];
 
-/// Draws queries on tables with columns `id`, `a` and `b` of integers and `c` of texts, all but
-/// `id` with NULLs.
+/// Random queries on tables with integer columns `id`, `a` and `b` and a text column `c`. All
+/// except `id` contain NULLs.
 pub struct Relations {
     random: Random,
     tables: [String; 3],
 }
 
 impl Relations {
-    /// The last of the tables is empty.
+    /// The last table must be empty.
     pub fn new(seed: u64, tables: [String; 3]) -> Self {
         Self { random: Random::new(seed), tables }
     }
 
-    /// The values of a row, but for `id`.
+    /// Draws the values of a row, except `id`.
     pub fn row(&mut self) -> String {
         let (a, b) = (self.small(), self.pick(&["NULL", "0", "1", "2", "5"]));
         let c = self.pick(&["NULL", "'x'", "'y'", "'z'", "''", "'x'"]);
         format!("{a}, {b}, {c}")
     }
 
-    /// One more query.
+    /// Draws a query.
     pub fn query(&mut self) -> String {
         match self.random.below(18) {
             0..=3 => self.filtered(),
@@ -126,7 +126,7 @@ impl Relations {
         }
     }
 
-    /// A query that PostgreSQL refuses, or fails at.
+    /// Draws a query that PostgreSQL rejects or that fails during execution.
     pub fn wrong(&mut self) -> String {
         let query = self.pick(WRONG);
         let [full, other, _] = &self.tables;
@@ -190,7 +190,7 @@ impl Relations {
         }
     }
 
-    /// Of one column of integers.
+    /// Draws a subquery with one integer column.
     fn subquery(&mut self, outer: &str) -> String {
         let (table, column) = (self.table(), self.pick(&["i.a", "i.b", "i.a + 1", "i.id"]));
         let filter = self.inner_filter(outer);
@@ -221,7 +221,7 @@ impl Relations {
         }
     }
 
-    /// One value of a query.
+    /// Draws a scalar subquery with an aggregate.
     fn total(&mut self, outer: &str) -> String {
         let (table, filter) = (self.table(), self.inner_filter(outer));
         let total = self.pick(&["max(i.a)", "min(i.b)", "count(*)", "sum(i.b)", "count(i.a) + 1"]);
@@ -363,8 +363,8 @@ impl Relations {
             4 => {
                 let (rolled, all) = ("ROLLUP (a, b)", "CUBE (a, b)");
                 let sets = self.pick(&[rolled, all, "GROUPING SETS ((a), (b), ())"]);
-                // No filter: a column that it makes constant is no order to PostgreSQL 15, also
-                // where sets leave it out.
+                // No filter: PostgreSQL 15 does not sort by a column that a filter makes constant,
+                // even if grouping sets omit it.
                 format!(
                     "SELECT a, b, count(*), sum(id) FROM {table} GROUP BY {sets} {having} \
                      ORDER BY 1, 2, 3, 4"
@@ -378,7 +378,7 @@ impl Relations {
         }
     }
 
-    /// Values that subqueries give for each row.
+    /// Draws a query with a scalar subquery for each row.
     fn looked_up(&mut self) -> String {
         let (table, total) = (self.table(), self.total("o"));
         match self.random.below(4) {
@@ -435,7 +435,7 @@ impl Relations {
                      FROM {table}{filter} ORDER BY 1"
                 )
             }
-            // Peers have one value where the frame is of ranges.
+            // Range frames give all peers the same value.
             2 if !frame.contains("ROWS") => format!(
                 "SELECT id, sum({number}) OVER ({partition}ORDER BY a{sort}{frame}), \
                  count(*) FILTER (WHERE b > 0) OVER ({partition}ORDER BY a{sort}{frame}) \
@@ -471,7 +471,7 @@ impl Relations {
         }
     }
 
-    /// With LATERAL.
+    /// Draws a query with a LATERAL join.
     fn beside(&mut self) -> String {
         let (table, other, filter) = (self.table(), self.table(), self.inner_filter("o"));
         let join = self.pick(&["CROSS JOIN LATERAL", "LEFT JOIN LATERAL"]);
@@ -484,7 +484,7 @@ impl Relations {
         )
     }
 
-    /// With a condition on subqueries among its columns.
+    /// Draws a query with a subquery condition among its columns.
     fn listed(&mut self) -> String {
         let (table, condition, filter) =
             (self.table(), self.condition("o", 1), self.plain_filter());
@@ -495,7 +495,7 @@ impl Relations {
         }
     }
 
-    /// The first rows of another table for each row.
+    /// Draws a query that returns the first rows of another table for each row.
     fn latest(&mut self) -> String {
         let (table, other, filter) = (self.table(), self.table(), self.inner_filter("o"));
         let (sort, key) = (self.pick(SORTS), self.pick(&["i.a", "i.b", "i.a + o.a", "i.c"]));
@@ -543,7 +543,7 @@ impl Relations {
         }
     }
 
-    /// Of which NULL has a type.
+    /// Draws a small integer or a typed NULL.
     fn small(&mut self) -> &'static str {
         self.pick(&["NULL::int", "1", "2", "3", "4", "1"])
     }

@@ -1,4 +1,4 @@
-//! Many queries in one run of psql, and what each of them gave.
+//! Many queries in one run of psql, and the answer to each.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use system::Tool;
 
 use crate::fixture::file_of;
 
-/// Stands before what psql says of how a query ended; no row begins so.
+/// Prefix of the line in which psql reports how a query ended. No row begins with it.
 const MARK: &str = "@@";
 const SUCCESS: &str = "00000";
 
-/// Of all queries.
+/// Time limit for all queries of a script.
 const TIME_LIMIT: Duration = Duration::from_secs(480);
 
-/// Numbers of double precision that differ by no more than this part of them are equal: their sums
-/// depend on the order of their rows.
+/// Relative difference up to which numbers of double precision are equal: sums depend on the order
+/// of rows.
 const DEVIATION_MAX: f64 = 1e-12;
 
-/// Digits behind the point that the broker's numerics have.
+/// Fractional digits of the broker's numerics.
 const FRACTION_DIGITS: usize = 10;
 
-/// Queries in order, without semicolons at their ends.
+/// Queries in order, without trailing semicolons.
 #[derive(Default)]
 pub struct Script {
     queries: Vec<String>,
@@ -31,7 +31,7 @@ pub struct Script {
 /// Answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Each row with `|` between its columns.
+    /// Rows, with `|` between columns.
     Rows(Vec<String>),
     Error {
         sql_state: String,
@@ -48,12 +48,12 @@ impl Script {
         &self.queries
     }
 
-    /// Runs all queries, also behind one that fails.
+    /// Runs all queries and continues after failed ones.
     pub fn run(&self, psql: Tool) -> Result<Vec<Answer>> {
         self.answers(psql, ";")
     }
 
-    /// Each query's columns as `name|type`; none where it fails. No query is run.
+    /// Returns each query's columns as `name|type`, or none if it fails. Does not run the queries.
     pub fn columns(&self, psql: Tool) -> Result<Vec<Vec<String>>> {
         let columns = |answer| match answer {
             Answer::Rows(columns) => columns,
@@ -62,7 +62,7 @@ impl Script {
         Ok(self.answers(psql, " \\gdesc")?.into_iter().map(columns).collect())
     }
 
-    /// The types of each query's columns; none where it fails. No query is run.
+    /// Returns the column types of each query, or none if it fails. Does not run the queries.
     pub fn column_types(&self, psql: Tool) -> Result<Vec<Vec<String>>> {
         let type_of = |column: &String| {
             let (_, kind) = column.rsplit_once('|').unwrap_or_default();
@@ -72,7 +72,7 @@ impl Script {
         Ok(columns.iter().map(|it| it.iter().map(type_of).collect()).collect())
     }
 
-    /// What psql gives for each query with this behind it.
+    /// Returns psql's answer to each query followed by `end`.
     fn answers(&self, psql: Tool, end: &str) -> Result<Vec<Answer>> {
         let mut lines = Vec::new();
         for query in &self.queries {
@@ -104,10 +104,10 @@ impl Script {
 }
 
 impl Answer {
-    /// Returns whether both say the same: rows in order, with columns of these types, or the same
-    /// SQLSTATE. Numbers of double precision may differ in their last digits, numerics in zeros at
-    /// their ends and, beyond [`FRACTION_DIGITS`], in what is rounded; all else is the same by
-    /// letters.
+    /// Returns whether both answers agree: the same rows in order, with columns of these types, or
+    /// the same SQLSTATE. Numbers of double precision may differ in their last digits. Numerics may
+    /// differ in trailing zeros and in rounding beyond [`FRACTION_DIGITS`]. All else must be
+    /// identical.
     pub fn agrees_with(&self, reference: &Self, types: &[String]) -> bool {
         match (self, reference) {
             (Self::Rows(ours), Self::Rows(theirs)) => {
@@ -122,7 +122,7 @@ impl Answer {
         }
     }
 
-    /// The single value of the single row.
+    /// Returns the single value of the single row.
     pub fn value(&self) -> Result<&str> {
         match self {
             Self::Rows(rows) => rows.first().map(String::as_str).context("there is no row"),
@@ -155,7 +155,7 @@ fn are_equal_numerics(one: &str, other: &str) -> bool {
     rounded(one).is_some_and(|it| Some(it) == rounded(other))
 }
 
-/// Arrays of numerics, without dimensions that nest.
+/// Compares arrays of numerics with one dimension.
 fn are_equal_arrays(one: &str, other: &str) -> bool {
     let elements = |it: &str| {
         let inner = it.strip_prefix('{')?.strip_suffix('}')?;
@@ -166,7 +166,7 @@ fn are_equal_arrays(one: &str, other: &str) -> bool {
         && one.iter().zip(&other).all(|(one, other)| one == other || are_equal_numerics(one, other))
 }
 
-/// A numeric in units of its last digit that is kept, rounded as PostgreSQL rounds.
+/// Converts a numeric to units of its last kept digit, rounded as in PostgreSQL.
 fn rounded(text: &str) -> Option<BigInt> {
     let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |it| (true, it));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));

@@ -1,5 +1,5 @@
-//! Queries that a seed decides, of what is read in texts: regular expressions, intervals, time
-//! zones; and of values that aggregates sort.
+//! Generator of random queries that parse texts (regular expressions, intervals, time zones) and
+//! queries with sorting aggregates.
 
 use random::Random;
 
@@ -28,7 +28,7 @@ const ZONES: &[&str] = &[
 const DAYS: &[&str] = &["day", "week", "month", "quarter", "year", "hour"];
 const PARTS: &[&str] = &["0", "0.1", "0.25", "0.3", "0.5", "0.9", "1", "NULL::float8", "1.5"];
 
-/// Draws queries that need no table.
+/// Random queries that need no table.
 pub struct Texts {
     random: Random,
 }
@@ -38,7 +38,7 @@ impl Texts {
         Self { random: Random::new(seed) }
     }
 
-    /// One more query.
+    /// Draws a query.
     pub fn query(&mut self) -> String {
         match self.random.below(6) {
             0..=2 => self.found(),
@@ -116,7 +116,7 @@ impl Texts {
 
     fn zoned(&mut self) -> String {
         let (zone, day) = (self.pick(ZONES), self.pick(DAYS));
-        // From 1970 to 2036, often at an hour at which clocks are changed.
+        // Times from 1970 to 2036, often in an hour with a clock change.
         let second = self.random.below(2_114_000_000) / 900 * 900;
         format!(
             "SELECT to_timestamp({second}) AT TIME ZONE '{zone}', to_timestamp({second}) AT TIME \

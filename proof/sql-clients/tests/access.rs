@@ -1,4 +1,4 @@
-//! Users and rights are those of Kafka's clients: SCRAM over TLS, and access lists.
+//! SQL users and rights are those of Kafka's clients: SCRAM over TLS, and access lists.
 
 use std::fs;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const PROGRAMS: &[&str] = &["psql", "openssl"];
 const BEGIN_TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// A broker with the users `admin`, who may do everything, and `reader`.
+/// Broker with the superuser `admin` and the user `reader`.
 struct Guarded {
     fixture: Fixture,
     folder: TempDir,
@@ -55,7 +55,7 @@ impl Guarded {
         Ok(Self { fixture, folder })
     }
 
-    /// What a user's psql gives of one command, over TLS with the broker's certificate checked.
+    /// Runs one command with psql as this user, over TLS with a verified certificate.
     fn run(&self, user: &str, secret: &str, sql: &str) -> Result<ToolOutput> {
         let certificate = self.folder.path().join("certificate.pem");
         let client = self.fixture.psql().env("PGUSER", user).env("PGPASSWORD", secret);
@@ -87,7 +87,7 @@ fn users_log_in_by_scram_over_tls_and_do_what_access_lists_allow() -> Result<()>
     for (user, secret, why) in [
         ("admin", "a guess", "FATAL:  "),
         ("nobody", "secret of admin", "FATAL:  "),
-        // Which psql says itself, asked for one.
+        // Error of psql itself, when the server asks for a password.
         ("admin", "", "no password supplied"),
     ] {
         let refused = guarded.run(user, secret, read)?;
@@ -95,7 +95,7 @@ fn users_log_in_by_scram_over_tls_and_do_what_access_lists_allow() -> Result<()>
         ensure!(refused.exit_code == Some(2) && is_told, "{user}: {refused:?}");
     }
     let reader = |sql: &str| guarded.run("reader", "secret of reader", sql);
-    // What it may not describe is not there.
+    // Topics without the right to describe them look as if they did not exist.
     let refused = reader(read)?;
     ensure!(refused.exit_code == Some(1) && refused.stderr.contains("42P01"), "{refused:?}");
     guarded.memlane("acl add reader describe --topic lines")?;
@@ -126,7 +126,7 @@ fn a_live_query_ends_when_its_user_loses_the_right() -> Result<()> {
         let begun = wait_for("the live query", BEGIN_TIME_LIMIT, || {
             guarded.fixture.broker().shows("memlane_broker_live_queries 1")
         });
-        // Also where it did not begin: the thread is to end.
+        // Removes the right even if the query did not start, so that its thread ends.
         guarded.memlane("acl remove reader read --topic lines").and(begun)?;
         reading.join().expect("it does not panic")
     })?;

@@ -1,5 +1,5 @@
-//! One text in three ways: as a SELECT, as a live query, and as a materialized view; and rows by
-//! the thousand in one INSERT.
+//! The same query as a SELECT, as a live query and as a materialized view, and INSERTs with
+//! thousands of rows.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const PROGRAMS: &[&str] = &["psql", "kcat"];
 
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Texts of queries; `$t` is the source.
+/// Queries. `$t` stands for the source.
 const TEXTS: &[&str] = &[
     "SELECT count(*) AS n FROM $t",
     "SELECT value->>'s' AS s, count(*) AS n, sum((value->>'q')::bigint) AS q FROM $t GROUP BY 1",
@@ -60,7 +60,7 @@ fn sorted(rows: &str) -> Vec<String> {
     rows
 }
 
-/// The rows of a live query that are there when it begins; `None` where it is refused.
+/// Returns the initial rows of a live query, or `None` if it is rejected.
 fn live(fixture: &Fixture, text: &str, count: usize) -> Result<Option<Vec<String>>> {
     let lines = [
         format!("BEGIN; DECLARE c CURSOR FOR SUBSCRIBE TO ({text});"),
@@ -74,7 +74,7 @@ fn live(fixture: &Fixture, text: &str, count: usize) -> Result<Option<Vec<String
         return Ok(None);
     }
     ensure!(state.trim() == "00000", "{text}: {state}");
-    // Behind the time and how many more there are.
+    // Skips mz_timestamp and mz_diff.
     let columns = |row: &str| row.splitn(3, '|').nth(2).unwrap_or_default().to_owned();
     let mut rows: Vec<_> = rows.lines().map(columns).collect();
     rows.sort();
@@ -138,7 +138,7 @@ fn thousands_of_rows_are_inserted_by_one_statement() -> Result<()> {
     );
     let sum = COUNT * (COUNT - 1) / 2;
     assert_eq!(fixture.query(&found)?, format!("{COUNT}|{COUNT}|{sum}"));
-    // The last of them does not fit: none is there.
+    // The last row is invalid: no row is inserted.
     run(format!("{insert}, (7, 'bad', NULL);"))?;
     assert_eq!(fixture.query(&found)?, format!("{COUNT}|{COUNT}|{sum}"));
     Ok(())

@@ -1,5 +1,5 @@
-//! Output of psql's commands: tables of typed columns, values of the past, and the list of what
-//! runs: with psql at one end, and kcat at the other end of the log.
+//! Output of psql's commands, tables with typed columns, time travel, and the list of running
+//! queries, with psql at one end of the log and kcat at the other.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use system::{product, wait_for};
 
 const PROGRAMS: &[&str] = &["psql", "kcat", "setpriv"];
 
-/// What psql shows of a table, behind its title.
+/// Output of psql for a table, after its title.
 const COLUMNS: &str = "  Column   |           Type           | Collation | Nullable | Default 
 -----------+--------------------------+-----------+----------+---------
  partition | integer                  |           | not null | 
@@ -24,7 +24,7 @@ const COLUMNS: &str = "  Column   |           Type           | Collation | Nulla
 
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// A broker of its own, with topics of odd names; the first keeps its current values.
+/// Starts a broker with oddly named topics. The first one keeps current values.
 fn fixture() -> Result<Fixture> {
     let fixture = Fixture::with_options(&["--anonymous", "loopback"])?;
     let create = |words: &str| {
@@ -37,7 +37,7 @@ fn fixture() -> Result<Fixture> {
     Ok(fixture)
 }
 
-/// What psql prints as it does for people.
+/// Returns psql's output in its default format.
 fn shown(fixture: &Fixture, command: &str) -> Result<String> {
     fixture.broker().check(fixture.client("psql --no-psqlrc").args(["-c", command]))
 }
@@ -194,7 +194,7 @@ fn oids_of_topics_stay_while_others_come_and_go() -> Result<()> {
     Ok(())
 }
 
-/// Statements about typed tables that are refused, with their SQLSTATE.
+/// Statements about typed tables that are rejected, with their SQLSTATE.
 const REFUSED: [(&str, &str); 10] = [
     ("CREATE TABLE trades (a text) WITH (topic = 'orders')", "42P07"),
     ("CREATE TABLE orders (a text) WITH (topic = 'orders')", "42P07"),
@@ -229,7 +229,7 @@ fn typed_tables_show_fields_and_publish_objects() -> Result<()> {
     let expected = "a|ACME|5|1.5|[1]|<null>\nb|B|<null>|<null>|<null>|2026-01-31 12:00:00+00\n\
                     c|<null>|<null>|<null>|<null>|<null>";
     assert_eq!(fixture.query(&format!("{read} ORDER BY key"))?, expected);
-    // The same by a live query, with the types that were declared.
+    // Checks the same rows in a live query, with the declared types.
     let follow = |select: &str, count: usize| -> Result<String> {
         let rows = fixture.query(&format!(
             "BEGIN; DECLARE c CURSOR FOR SUBSCRIBE TO ({select}); \

@@ -1,4 +1,5 @@
-//! COPY in both directions, byte for byte beside PostgreSQL: the same files and options on both.
+//! COPY in both directions, compared with PostgreSQL byte for byte, with the same files and
+//! options.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use system::Tool;
 
 const PROGRAMS: &[&str] = &["psql", "kcat", "setpriv"];
 
-/// Options of COPY … (key, value) FROM, and the bytes that come.
+/// Options of COPY … (key, value) FROM, and the input bytes.
 const IN: &[(&str, &[u8])] = &[
     ("", b"a\t1\nb\t\\N\nc\t\n"),
     ("", b"end\tnone"),
@@ -54,7 +55,7 @@ const IN: &[(&str, &[u8])] = &[
     ("delimiter 'a'", b""),
 ];
 
-/// Options of COPY … TO STDOUT, or what else ends the statement.
+/// Options of COPY … TO STDOUT, or other ends of the statement.
 const OUT: &[&str] = &[
     "TO STDOUT",
     "TO STDOUT WITH (FORMAT csv, HEADER)",
@@ -76,12 +77,12 @@ fn servers() -> Result<(Fixture, Reference)> {
     Ok((fixture, reference))
 }
 
-/// What psql says on standard output when it runs these lines.
+/// Runs these lines with psql and returns its standard output.
 fn said(psql: Tool, lines: &[String]) -> Result<String> {
     psql.args(["--file", "-"]).input(file_of(lines)?).check()
 }
 
-/// Both outputs, block by block, with what was done.
+/// Compares both outputs block by block, with the statement of each.
 fn compare(lines: &[(String, String)], ours: &str, theirs: &str) -> Result<()> {
     let blocks = |text: &str| text.split("@@end\n").map(str::to_owned).collect::<Vec<_>>();
     let (ours, theirs) = (blocks(ours), blocks(theirs));
@@ -127,7 +128,7 @@ fn rows_are_copied_in_and_out_as_postgresql_does() -> Result<()> {
             cases.push((format!("{rows} {options}"), copy));
         }
     }
-    // What a text escapes, and CSV has in quotes.
+    // Characters that the text format escapes and CSV quotes.
     let odd = "('odd', E'\\b\\f\\n\\r\\t\\v\\\\,;\"''' || E'\\u0001'), ('dot', '\\.'), \
                ('none', 'none')";
     let insert = format!("INSERT INTO copied (key, value) VALUES {odd};\n\\echo @@end");
@@ -156,7 +157,7 @@ fn a_copy_is_all_of_its_rows_or_none() -> Result<()> {
         Ok(format!("{}{}", output.stdout, output.stderr))
     };
     let count = || fixture.query(&format!("SELECT count(*) FROM {topic}"));
-    // The row that does not fit is behind thousands that do, and is named.
+    // The error names the invalid row, which follows thousands of valid ones.
     let mut rows: String = (0..5_000).map(|it| format!("{}\tk{it}\n", it % 3)).collect();
     rows.push_str("x\tlast\n");
     let said = copy("partition, key", &rows)?;
@@ -178,7 +179,7 @@ fn a_copy_is_all_of_its_rows_or_none() -> Result<()> {
     copy("partition, key", &rows)?;
     let counted = format!("SELECT partition, count(*) FROM {topic} GROUP BY 1 ORDER BY 1");
     assert_eq!(fixture.query(&counted)?, "0|1667\n1|1667\n2|1666");
-    // With its transaction, or not at all.
+    // COPY takes effect with its transaction, or not at all.
     fs::write(&path, "rolled back\n")?;
     let from = format!("\\copy {topic} (key) from '{}'", path.display());
     for (end, more) in [("ROLLBACK", 0), ("COMMIT", 1)] {
@@ -216,7 +217,7 @@ fn typed_tables_take_and_give_rows_by_copy() -> Result<()> {
     assert_eq!(fixture.query(&values)?, expected);
     let out = format!("COPY {table} (symbol, qty, live) TO STDOUT WITH (FORMAT csv, HEADER)");
     assert_eq!(fixture.query(&out)?, "symbol,qty,live\nA,5,t\nB,,f");
-    // Without names, all that the table declares.
+    // Without a column list, all declared columns are copied.
     fixture.query(&format!("INSERT INTO {table} VALUES ('C', 7), ('D', NULL)"))?;
     let copy = format!("COPY {table} FROM STDIN (FORMAT csv, HEADER match)");
     let rows = file_of(&["symbol,qty,price,live\nE,8,2.5,t".to_owned()])?;

@@ -1,4 +1,4 @@
-//! Queries of death end with an error within their limits, and take nothing else with them.
+//! Excessive queries fail within their limits and affect nothing else.
 
 use std::thread;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use sql_clients::{Fixture, Script, file_of};
 
 const PROGRAMS: &[&str] = &["psql", "kcat"];
 
-/// Of one query, and of all.
+/// Memory limits of one query, and of all queries.
 const QUERY_MIB: u64 = 32;
 const TOTAL_MIB: u64 = 64;
 const STATEMENT_SECONDS: &str = "5";
 
-/// What functions may make of a batch of rows, and where: in the results of one, and of what it is
-/// given, of each thread.
+/// Memory that functions may take for a batch of rows. Each thread may hold two batches: a
+/// function's arguments and its results.
 const BATCH_MIB: u64 = 32;
 const BATCHES_OF_THREAD: u64 = 2;
 
-/// What the broker may have more than before besides: what an allocator keeps, and its program.
+/// Additional memory that the broker may take: the allocator's caches and the program.
 const SLACK_MIB: u64 = 64;
 
 const ROW_COUNT: usize = 20_000;
 
-/// Values of a long list, each of which is the key of a row.
+/// Length of a long list, whose values are keys of rows.
 const LISTED_COUNT: usize = 2_000;
 
-/// A broker whose queries have small limits, with a topic of some rows.
+/// Starts a broker with small query limits and a topic with some rows.
 fn limited() -> Result<(Fixture, &'static str)> {
     let (query, total) = (format!("{QUERY_MIB}M"), format!("{TOTAL_MIB}M"));
     let fixture = Fixture::with_options(&[
@@ -45,7 +45,7 @@ fn limited() -> Result<(Fixture, &'static str)> {
     Ok((fixture, "rows"))
 }
 
-/// Queries, each with the state of its error.
+/// Excessive queries, each with the SQLSTATE of its error.
 fn queries() -> Vec<(String, &'static str)> {
     const COMPLEX: &str = "54001";
     const LONG: &str = "54000";
@@ -84,7 +84,7 @@ fn each_query_of_death_dies_alone() -> Result<()> {
     let thread_count = u64::try_from(thread::available_parallelism()?.get())?;
     let growth_mib_max = TOTAL_MIB + thread_count * BATCHES_OF_THREAD * BATCH_MIB + SLACK_MIB;
     for (query, state) in queries() {
-        // An allocator keeps for each thread what a query before had there.
+        // Measures each query alone: the allocator's thread caches keep memory of earlier queries.
         fixture.forget_memory_peak()?;
         let before = fixture.memory_peak_mib()?;
         let shown: String = query.chars().take(80).collect();

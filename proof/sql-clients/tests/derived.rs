@@ -1,8 +1,8 @@
-//! Derived topics and views while the broker is killed again and again: what they hold is what
-//! their queries make of the records that publishers were told are there, each once and in order.
+//! Derived topics and views while the broker is killed repeatedly: they contain the result of their
+//! queries on the acknowledged records, each once and in order.
 //!
-//! What is expected is computed here, of a ledger that the publishers keep: nothing of it is asked
-//! of the broker, but whether a transaction counts whose commit was not answered.
+//! The expected result is computed here, from a ledger that the publishers keep. The broker is only
+//! asked whether a transaction with an unanswered commit took effect.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,14 +20,14 @@ use random::Random;
 use system::{Broker, Tool, free_address, wait_for};
 
 const PARTITIONS: i32 = 3;
-/// Each of the two publishers writes prices to a half of these: a transaction of the other one that
-/// is open would keep from readers what it has committed behind it.
+/// Each of the two publishers writes prices to its own half of these partitions. Otherwise an open
+/// transaction of one would hide the other's later commits from readers.
 const PRICE_PARTITIONS: i32 = 2 * PARTITIONS;
 const PUBLISHERS: u64 = 2;
 const KILLS: usize = 15;
 const CATCH_UP_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// What is committed between two kills, at most.
+/// Maximum number of commits between two kills.
 const COMMITS_BETWEEN_KILLS_MAX: u64 = 20;
 
 const MADE: &[&str] = &[
@@ -52,39 +52,39 @@ const MADE: &[&str] = &[
      LEFT JOIN \"prices$current\" p ON p.key = o.key",
 ];
 
-/// What does not change is joined: so the derived topic is the same at any time.
+/// Rows to join with that never change, so that the derived topic is the same at any time.
 const NAMES: &str = "INSERT INTO names (key, value) VALUES ('S0', '{\"name\": \"zero\"}'), \
      ('S1', '{\"name\": \"one\"}'), ('S2', '{\"name\": \"two\"}'), ('S3', 'no JSON')";
 
-/// The same by number; S4 has none.
+/// The same names by number. S4 has none.
 const NAME_OF: [&str; 4] = ["zero", "one", "two", NULL];
 
-/// As psql shows it, behind all symbols.
+/// Output of psql for NULL, which sorts after all symbols.
 const NULL: &str = "~null";
 
 const TOPICS: [&str; 2] = ["orders", "prices"];
 
-/// What an order of a key was joined with.
+/// Query for the price that each order of a key was joined with.
 const PRICED: &str = "SELECT partition, key, value->>'id', value->>'price' FROM priced \
      ORDER BY partition, \"offset\"";
 
-/// A record that the broker said it has.
+/// Record that the broker acknowledged.
 #[derive(Debug, PartialEq, Eq)]
 struct Taken {
     topic: &'static str,
     partition: i32,
     offset: i64,
     key: String,
-    /// None deletes the key.
+    /// `None` deletes the key.
     fields: Option<Fields>,
     time_ms: i64,
-    /// Of its publisher, in order.
+    /// Index of the publisher's transaction, in order.
     transaction: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Fields {
-    /// No two records have the same.
+    /// Unique among all records.
     id: u64,
     symbol: Option<u64>,
     qty: u64,
@@ -114,28 +114,28 @@ impl Taken {
         self.fields.as_ref().map_or_else(|| NULL.to_owned(), |it| it.id.to_string())
     }
 
-    /// As a row of its topic.
+    /// Returns the record as a row of its topic.
     fn row(&self) -> String {
         let value = self.fields.as_ref().map_or_else(|| NULL.to_owned(), Fields::json);
         format!("{}|{}|{}|{value}|{}", self.partition, self.offset, self.key, self.time_ms)
     }
 }
 
-/// What a publisher asked to be committed.
+/// Transaction that a publisher asked to commit.
 struct Transaction {
     records: Vec<Taken>,
     is_acknowledged: bool,
 }
 
-/// What is there, by partition and offset.
+/// Records that exist, by partition and offset.
 struct Ledger {
     orders: Vec<Taken>,
     prices: Vec<Taken>,
 }
 
 impl Ledger {
-    /// The acknowledged transactions, and of those that got no answer the ones that the topics,
-    /// whose rows these are, have. What has one record of a transaction has all of them.
+    /// Collects the acknowledged transactions, and those unanswered ones whose records are in these
+    /// rows of the topics. If one record of a transaction is there, all of them must be.
     fn new(
         transactions: Vec<Transaction>,
         rows: &BTreeMap<&str, BTreeSet<String>>,
@@ -160,19 +160,19 @@ impl Ledger {
         Ok(Self { orders, prices })
     }
 
-    /// Of each key in a partition its last price, unless that deletes it.
+    /// Returns the last price of each key in a partition, without deleted keys.
     fn current(&self) -> Vec<(&Taken, &Fields)> {
         let last = self.prices.iter().map(|it| ((it.partition, &it.key), it));
         let last: BTreeMap<_, _> = last.collect();
         last.into_values().filter_map(|it| Some((it, it.fields.as_ref()?))).collect()
     }
 
-    /// The orders that are no deletions.
+    /// Returns the orders that are not deletions.
     fn objects(&self) -> impl Iterator<Item = (&Taken, &Fields)> {
         self.orders.iter().filter_map(|it| Some((it, it.fields.as_ref()?)))
     }
 
-    /// Of the current prices of each symbol: their sum, number, least and most.
+    /// Returns sum, number, minimum and maximum of each symbol's current prices.
     fn sums(&self) -> BTreeMap<String, [u64; 4]> {
         let mut sums = BTreeMap::new();
         for (_, it) in self.current() {
@@ -183,7 +183,7 @@ impl Ledger {
         sums
     }
 
-    /// How many orders there are of each symbol.
+    /// Returns the number of orders of each symbol.
     fn counts(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
         for it in &self.orders {
@@ -192,7 +192,7 @@ impl Ledger {
         counts
     }
 
-    /// What derived topics must have: a query of each, and its rows.
+    /// Returns a query of each derived topic and its expected rows.
     fn of_topics(&self) -> Vec<(&'static str, Vec<String>)> {
         let whole = |(it, fields): (&Taken, &Fields)| {
             format!("{}|{}|{}", it.partition, it.key, fields.json())
@@ -235,7 +235,7 @@ impl Ledger {
         ]
     }
 
-    /// The same of materialized views.
+    /// Returns a query of each materialized view and its expected rows.
     fn of_views(&self) -> Vec<(&'static str, Vec<String>)> {
         let (sums, counts) = (self.sums(), self.counts());
         let sum = |(symbol, [qty, n, least, most]): (&String, &[u64; 4])| {
@@ -281,9 +281,9 @@ impl Ledger {
         ]
     }
 
-    /// That each order was joined with a price of its key that is no older than it: one that was
-    /// there when the transaction before was committed, or came later. Of several partitions the
-    /// newest counts, and of one time the first partition.
+    /// Checks that each order was joined with a current or newer price of its key: one that existed
+    /// when the preceding transaction committed, or a later one. Among partitions the newest price
+    /// counts; at equal times, that of the first partition.
     fn check_prices(&self, rows: &str) -> Result<()> {
         let mut prices: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for it in &self.prices {
@@ -291,7 +291,7 @@ impl Ledger {
         }
         for (order, row) in self.orders.iter().zip(rows.lines()) {
             let (_, price) = row.rsplit_once('|').context("a row has columns")?;
-            // What each partition may have had: None is no value.
+            // Possible prices of each partition. `None` is no price.
             let states = (0..PRICE_PARTITIONS).map(|partition| {
                 let of_key = prices.get(&(&order.key, partition)).map_or(&[][..], Vec::as_slice);
                 let before = of_key.iter().rposition(|it| it.transaction < order.transaction);
@@ -332,7 +332,7 @@ impl Fixture {
             .with_context(|| sql.to_owned())
     }
 
-    /// The rows of the topics that are published to.
+    /// Returns the rows of the topics that publishers write to.
     fn sources(&self) -> Result<BTreeMap<&'static str, BTreeSet<String>>> {
         let rows = |topic| {
             let query = format!(
@@ -344,7 +344,7 @@ impl Fixture {
         TOPICS.into_iter().map(rows).collect()
     }
 
-    /// Waits until a query gives these rows.
+    /// Waits until a query returns these rows.
     fn wait_for_rows(&self, query: &str, expected: &[String]) -> Result<()> {
         ensure!(!expected.is_empty(), "{query} gives nothing: nothing is tested");
         let mut last = String::new();
@@ -363,8 +363,8 @@ impl Fixture {
     }
 }
 
-/// Publishes transactions, of which some are aborted, until it is told to stop, and keeps a ledger
-/// of what was answered.
+/// Publisher that commits transactions and aborts some until it is stopped. It keeps a ledger of
+/// the answers.
 struct Publisher {
     seed: u64,
     random: Random,
@@ -380,7 +380,7 @@ impl Publisher {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let mut deadline = None;
-            // After an error a new producer takes over, and ends what the other left open.
+            // After an error, a new producer takes over and ends the open transaction.
             while let Err(error) = self.publish(address).await {
                 if self.stops.load(Ordering::Relaxed) {
                     let deadline =
@@ -423,7 +423,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Records of one partition, at the offsets that the broker says.
+    /// Sends records to one partition and stores the offsets that the broker returns.
     async fn send(
         &mut self,
         producer: &mut TransactionalProducer,
@@ -512,7 +512,7 @@ fn derived_topics_and_views_are_what_their_queries_say_however_often_the_broker_
     Ok(())
 }
 
-/// Kills the broker again and again while publishers commit, between two kills at least once.
+/// Kills the broker repeatedly while publishers commit, at least once between two kills.
 fn publish_through_kills(fixture: &mut Fixture) -> Result<Vec<Transaction>> {
     let (stops, committed, aborted) =
         (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());

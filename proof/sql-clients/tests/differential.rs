@@ -1,5 +1,5 @@
-//! The same data and the same queries for the broker and for PostgreSQL: the answers agree, but for
-//! what is listed here.
+//! The same data and queries for the broker and for PostgreSQL. The answers agree, except for the
+//! differences listed here.
 
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
@@ -13,10 +13,10 @@ const PROGRAMS: &[&str] = &["psql", "setpriv"];
 
 const QUERY_COUNT: usize = 500;
 
-/// As many that fail besides.
+/// Number of additional queries that fail.
 const FAILING_COUNT: usize = 100;
 
-/// Each draws as many queries.
+/// Number of seeds. Each draws the full number of queries.
 const SEED_COUNT: u64 = 2;
 const REPLAY: &str = "make test FILTER=sql-clients/differential";
 
@@ -24,25 +24,25 @@ const ORDER_COUNT: usize = 300;
 const QUOTE_COUNT: usize = 40;
 const PARTITION_COUNT: usize = 3;
 
-/// Unix seconds of the first record, and the seconds between two of them.
+/// Unix seconds of the first record, and seconds between two records.
 const FIRST_TIME_S: usize = 1_767_225_600;
 const TIME_STEP_S: usize = 20_011;
 
 const FAILURES_SHOWN: usize = 12;
 
-/// What one of the two servers does with a query.
+/// Outcome of a query on one of the two servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Gives(&'static str),
-    /// With an SQLSTATE.
+    /// Fails with this SQLSTATE.
     Fails(&'static str),
 }
 
-/// Queries that the engine answers in its own way: what the broker does, and what PostgreSQL does.
+/// Queries with differing outcomes: the broker's, and PostgreSQL's.
 const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
-    // What is no JSON is NULL, but for a literal.
+    // Invalid JSON is NULL, except in a literal.
     ("SELECT j::json->>'a' FROM (VALUES ('x')) t(j)", Gives("<null>"), Fails("22P02")),
-    // A column of both would be numeric.
+    // A column of these mixed types would become numeric.
     ("SELECT a FROM (VALUES (1e20::float8), (0.5)) t(a)", Fails("0A000"), Gives("1e+20\n0.5")),
     (
         "SELECT a FROM (VALUES (CASE WHEN true THEN 1 ELSE 2.5 END), (3)) t(a)",
@@ -51,7 +51,7 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
     ),
     ("SELECT 1 WHERE 1.5::float8 IN (SELECT 1.5)", Fails("0A000"), Gives("1")),
     ("SELECT array_agg(ARRAY[1])", Fails("0A000"), Gives("{{1}}")),
-    // Types say whether it is one column.
+    // Types decide whether both columns are the same one.
     ("SELECT a, a::int FROM (VALUES (1)) t(a) ORDER BY a", Fails("0A000"), Gives("1|1")),
     ("SELECT a, a::text FROM (VALUES (1)) t(a) ORDER BY a", Fails("0A000"), Fails("42702")),
     ("SELECT to_timestamp('infinity'::float8)", Fails("0A000"), Gives("infinity")),
@@ -68,7 +68,7 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
     ("SELECT g FROM (VALUES (1)) t(a), generate_series(1, a) g", Fails("0A000"), Gives("1")),
     ("SELECT sqrt(avg(a)) FROM (VALUES (4)) t(a)", Fails("0A000"), Gives("2.0000000000000000")),
     ("SELECT array_remove(ARRAY[1.5::float8], 1.5)", Fails("0A000"), Gives("{}")),
-    // Not there.
+    // Unsupported features.
     (
         "SELECT 1 FROM (SELECT 1 AS a) x FULL JOIN (SELECT 1 AS a) y USING (a)",
         Fails("0A000"),
@@ -87,15 +87,15 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
     ("SELECT to_date('2026-1-2', 'YYYY-MM-DD')", Fails("0A000"), Gives("2026-01-02")),
     ("SELECT json_agg(DISTINCT a) FROM (VALUES (1)) t(a)", Fails("0A000"), Gives("[1]")),
     ("SELECT width_bucket(5, 0, 10, 5)", Fails("0A000"), Gives("3")),
-    // Numbers of exponents are no numerics, which have few digits.
+    // Numerics have few digits and accept no exponents.
     ("SELECT '1e-12'::numeric", Fails("0A000"), Gives("0.000000000001")),
-    // Short names of zones have several meanings.
+    // Short time zone names are ambiguous.
     (
         "SELECT timestamp '2026-01-01 12:00' AT TIME ZONE 'CET'",
         Fails("0A000"),
         Gives("2026-01-01 11:00:00+00"),
     ),
-    // Groups of the longest of alternatives.
+    // Capture groups of the longest alternative.
     ("SELECT regexp_replace('ab', '(a|ab)', '<\\1>')", Fails("0A000"), Gives("<ab>")),
     (
         "SELECT mode() WITHIN GROUP (ORDER BY x) FROM (VALUES (interval '1 day')) t(x)",
@@ -265,24 +265,24 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
     ("SELECT coalesce(to_json(1), to_jsonb(2))", Gives("1"), Fails("42846")),
     ("SELECT a FROM (VALUES (to_json(1)), ('2')) t(a)", Fails("0A000"), Gives("1\n2")),
     ("SELECT '{\"a\": 1}'::json #>> lower('{A}')::text[]", Fails("0A000"), Gives("1")),
-    // A CASE that begins with a literal in quotes is a text to what stands around it.
+    // A CASE that begins with a quoted literal is a text to the expression around it.
     ("SELECT CASE WHEN true THEN '1' ELSE 2 END + 1", Fails("42883"), Gives("2")),
     ("SELECT '{1}' UNION SELECT ARRAY[3]", Fails("42804"), Gives("{1}\n{3}")),
     ("SELECT '1' EXCEPT ALL SELECT 1", Fails("42804"), Gives("")),
     ("SELECT NULL EXCEPT ALL SELECT 2", Fails("0A000"), Gives("<null>")),
     ("SELECT '{\"a\":1}' UNION ALL SELECT '1'::jsonb", Fails("0A000"), Gives("{\"a\": 1}\n1")),
-    // What a text cannot become has few SQLSTATEs.
+    // Casts to unsupported types share few SQLSTATEs.
     ("SELECT 'a'::nothing", Fails("0A000"), Fails("42704")),
 ];
 
-/// Expressions whose types are others: the broker's, and PostgreSQL's.
+/// Expressions with differing types: the broker's, and PostgreSQL's.
 const TYPES: &[(&str, &str, &str)] = &[
     ("'a'::varchar(2)", "text", "character varying(2)"),
     ("jsonb_build_array(1)", "json", "jsonb"),
     ("'[1]'::jsonb", "json", "jsonb"),
 ];
 
-/// Queries that the engine by itself answers in another way.
+/// Queries that the engine alone would answer differently from PostgreSQL.
 const LIKE_POSTGRESQL: &[&str] = &[
     "SELECT avg(x::float8) FILTER (WHERE k LIKE 'b%' IS NOT FALSE) \
      FROM (VALUES ('a', 1.5), (NULL, 2.5)) t(k, x)",
@@ -383,16 +383,16 @@ const LIKE_POSTGRESQL: &[&str] = &[
     "SELECT interval 'x'",
 ];
 
-/// Expressions of which each has the value that PostgreSQL gives it, or its SQLSTATE.
+/// Expressions with PostgreSQL's value or SQLSTATE.
 const EXPRESSIONS: &str = include_str!("expressions.txt");
 
-/// Queries of which each has the answer that PostgreSQL gives it, or its SQLSTATE.
+/// Queries with PostgreSQL's answer or SQLSTATE.
 const QUERIES: &str = include_str!("queries.txt");
-/// One a line: expressions, or whole statements. Many of these there are not, on purpose.
+/// Expressions or whole statements, one a line. Many are unsupported on purpose.
 const CHAPTERS: &str = include_str!("chapters.txt");
 const CHAPTERS_REFUSED_PERCENT_MAX: usize = 25;
 
-/// Of the engine: types, kinds of its errors, columns and tables as it keeps them.
+/// Internal names of the engine: types, error kinds, its own columns and tables.
 const INTERNAL_NAMES: &[&str] = &[
     "Arrow",
     "DataFusion",
@@ -417,7 +417,7 @@ const INTERNAL_NAMES: &[&str] = &[
     "datafusion",
 ];
 
-/// Wrong statements of a topic.
+/// Invalid statements about a topic.
 const WRONG: &[&str] = &[
     "SELECT nothing FROM {t}",
     "SELECT {t}.nothing FROM {t}",
@@ -491,7 +491,7 @@ const WRONG: &[&str] = &[
     "INSERT INTO {t} (partition) VALUES ('x')",
 ];
 
-/// Objects of which some have an `x` that is a number, and some an `n` that is not zero.
+/// JSON objects, some with a number as `x` and some with a nonzero `n`.
 const MIXED: &[&str] = &[
     r#"{"x": "1", "n": 0}"#,
     r#"{"x": "abc", "n": 2}"#,
@@ -503,7 +503,7 @@ const MIXED: &[&str] = &[
     r#"{"x": "", "n": -1}"#,
 ];
 
-/// Queries of them, in which what stands first guards what follows.
+/// Queries on these objects in which the first condition guards the next ones.
 const GUARDED: &[&str] = &[
     "SELECT value->>'x' FROM {t} WHERE value->>'x' ~ '^[0-9]+$' AND (value->>'x')::int > 3 \
      ORDER BY partition, \"offset\"",
@@ -540,7 +540,7 @@ const GUARDED: &[&str] = &[
     "SELECT count(*) FROM {t} WHERE (value->>'x')::int > 3",
 ];
 
-/// Queries of them in which values as they are stand beside JSON.
+/// Queries on these objects that combine whole values with JSON fields.
 const UNWRAPPED: &[&str] = &[
     "SELECT coalesce(value->'x', value), coalesce(value, value->'n') FROM {t} \
      ORDER BY partition, \"offset\"",
@@ -554,7 +554,7 @@ const UNWRAPPED: &[&str] = &[
     "SELECT value->'x' FROM {t} UNION ALL SELECT key FROM {t}",
 ];
 
-/// Queries of them whose subqueries are sorted.
+/// Queries on these objects with sorted subqueries.
 const SORTED: &[&str] = &[
     "SELECT string_agg(value->>'x', ',') FROM (SELECT value FROM {t} ORDER BY \"offset\" DESC, \
      partition) s",
@@ -577,7 +577,7 @@ const SORTED: &[&str] = &[
     "SELECT * FROM (SELECT value->>'x' AS x FROM {t} ORDER BY time DESC) s WHERE x > '1' LIMIT 2",
 ];
 
-/// Queries whose columns PostgreSQL gives names to.
+/// Queries whose column names PostgreSQL chooses.
 const UNNAMED: &str = "SELECT 1, upper('a'), 1::int, 2::numeric(5, 1), now() IS NULL, \
     CASE WHEN true THEN 1 END, extract(day FROM now()) > 0, \
     trim(' a '), coalesce(1, 2), count(*), sum(1), timestamptz '2026-01-01', -1, 1 = 1";
@@ -624,7 +624,7 @@ fn differences_are_those_that_are_listed() -> Result<()> {
     Ok(())
 }
 
-/// Has both servers keep the same rows; the broker gives the offsets.
+/// Stores the same rows in both servers. The broker assigns the offsets.
 fn fill(
     fixture: &Fixture,
     reference: &Reference,
@@ -680,7 +680,7 @@ fn compare(fixture: &Fixture, reference: &Reference, seed: u64) -> Result<()> {
     (0..QUERY_COUNT).for_each(|_| script.add(generator.query()));
     (0..FAILING_COUNT).for_each(|_| script.add(generator.failing()));
     let answers = run_both(&script, fixture, reference)?;
-    // Each is what it was drawn to be.
+    // Checks that exactly the queries drawn to fail failed.
     let is_error = |it: &&Answer| matches!(it, Answer::Error { .. });
     let error_counts = [&answers[..QUERY_COUNT], &answers[QUERY_COUNT..]]
         .map(|answers| answers.iter().filter(is_error).count());
@@ -700,8 +700,8 @@ fn expressions_have_the_values_of_postgresql() -> Result<()> {
     Ok(())
 }
 
-/// Statements by the chapters of PostgreSQL's documentation: none has another answer than there,
-/// and none an answer that has none there.
+/// Statements by the chapters of PostgreSQL's documentation: the broker answers as PostgreSQL does
+/// or rejects the statement, and never answers one that PostgreSQL rejects.
 #[test]
 fn chapters_are_answered_as_by_postgresql_or_refused() -> Result<()> {
     if is_skipped(PROGRAMS) {
@@ -738,7 +738,7 @@ fn chapters_are_answered_as_by_postgresql_or_refused() -> Result<()> {
     Ok(())
 }
 
-/// A name in an error that none but the broker knows.
+/// Returns an internal name of the broker that an error message contains.
 fn internal_name(answer: &Answer) -> Option<&'static str> {
     let Answer::Error { message, .. } = answer else { return None };
     INTERNAL_NAMES.iter().find(|it| message.contains(**it)).copied()
@@ -761,7 +761,7 @@ fn errors_name_nothing_that_is_internal() -> Result<()> {
     Ok(())
 }
 
-/// Functions of PostgreSQL's that are not there.
+/// PostgreSQL functions that the broker does not have.
 const NOT_THERE: &[&str] = &[
     "xmlcomment('a')",
     "lo_creat(1)",
@@ -851,7 +851,7 @@ fn values_beside_json_are_json() -> Result<()> {
     Ok(())
 }
 
-/// Has both servers answer, which must agree.
+/// Runs the script on both servers and checks that the answers agree.
 fn run_both(script: &Script, fixture: &Fixture, reference: &Reference) -> Result<Vec<Answer>> {
     let (ours, theirs) = (script.run(fixture.psql())?, script.run(reference.psql())?);
     let types = script.column_types(reference.psql())?;
@@ -868,7 +868,7 @@ fn run_both(script: &Script, fixture: &Fixture, reference: &Reference) -> Result
     Ok(theirs)
 }
 
-/// Where two answers part, in one line.
+/// Describes the difference of two answers in one line.
 fn difference(ours: &Answer, theirs: &Answer) -> String {
     let (Answer::Rows(our_rows), Answer::Rows(their_rows)) = (ours, theirs) else {
         return format!("{ours:.300?} instead of {theirs:.300?}");

@@ -1,5 +1,5 @@
-//! Drivers of other languages: each test runs one scenario of `python/` or `java/` on a topic that
-//! Kafka's client wrote.
+//! Drivers of other languages. Each test runs one scenario of `python/` or `java/` on a topic that
+//! a Kafka client wrote.
 
 use anyhow::Result;
 use kafka_clients::is_skipped;
@@ -8,10 +8,10 @@ use sql_clients::{Fixture, jdbc, python};
 const PYTHON: &[&str] = &["kcat", "python3"];
 const JAVA: &[&str] = &["kcat", "javac", "mvn"];
 
-/// Of a topic that a statement names as it is.
+/// Topic name that statements use without quotes.
 const PLAIN: &str = "filled";
 
-/// Of one whose name is put in quotes.
+/// Topic name that needs quotes.
 const ODD: &str = "Odd.Name-";
 
 fn check_python(scenario: &str, topic: &str) -> Result<()> {

@@ -1,6 +1,6 @@
-//! The programs of the folder `examples`, as users run them, with a daemon or a broker.
+//! The programs of the folder `examples`, run as users run them, with a daemon or a broker.
 //!
-//! The first run takes longer, since Go compiles its own libraries then.
+//! The first run takes longer: Go compiles its standard library.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use kafka_clients::{JavaClient, PythonClient, is_skipped};
 use sql_clients::{Fixture, jdbc, python};
 use system::{Daemon, DaemonOptions, Tool, free_address, product_path};
 
-/// Go compiles its own libraries the first time.
+/// Time limit that allows Go to compile its standard library on the first run.
 const GO_TIME_LIMIT: Duration = Duration::from_secs(300);
 
 fn example(path: &str) -> PathBuf {
@@ -165,7 +165,7 @@ fn java_orders_are_read_by_a_group_and_queried_by_jdbc() -> Result<()> {
     check(&fixture.broker().check(orders)?, &["30 records"]);
     let [host, port] = [fixture.sql().ip().to_string(), fixture.sql().port().to_string()];
     let totals = jdbc()?.program(&path("sql/Totals.java")).args([&host, &port, &topic, "140"]);
-    // Of the numbers below 30, those that leave a rest of 0, 1 and 2 behind 3.
+    // Sums of the numbers below 30 by remainder modulo 3, from 140 on: 135 is left out.
     check(&fixture.broker().check(totals)?, &["c1 145", "c2 155"]);
     Ok(())
 }
@@ -213,7 +213,7 @@ fn rows_are_loaded_and_followed_over_a_break() -> Result<()> {
         fixture.broker().check(tool.args(words))
     };
     check(&run("sql/load.py", &["210"])?, &["210 rows"]);
-    // A fifth of them.
+    // Expects one fifth of the rows.
     let followed = run("sql/follow.py", &["celsius", "24", "42"])?;
     let (rows, position) = followed.trim_end().rsplit_once('\n').context("too few lines")?;
     ensure!(rows.lines().count() == 42 && rows.lines().all(|it| it.ends_with(" 24")), "{rows}");

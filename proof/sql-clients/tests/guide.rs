@@ -1,5 +1,5 @@
-//! The commands and statements of the guide, as they stand and in their order, with a broker at the
-//! addresses that it names: in a network of this test's own.
+//! The guide's commands and statements, in their order and unchanged, with a broker at the guide's
+//! addresses in a network namespace of this test.
 
 use std::fmt::Write;
 use std::fs;
@@ -16,11 +16,11 @@ const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/sql.
 
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// Ends of lines that say what else than to run them is done.
+/// Line endings of commands that need more than being run.
 const UNTIL_ENDED: &str = "until Ctrl-C";
 const OF_ANOTHER_SESSION: &str = "# its pid";
 
-/// What the commands run in.
+/// Script around the commands.
 const AROUND: &str = r#"
 set -eu
 here=$1
@@ -62,7 +62,7 @@ fn the_guide_works_as_it_stands() -> Result<()> {
     check_for_panics(&folder.path().join("broker.log"))
 }
 
-/// The blocks `sh example` and `sql example` of the guide as one script.
+/// Returns the guide's `sh example` and `sql example` blocks as one script.
 fn script(guide: &str) -> Result<String> {
     let mut script = AROUND.to_owned();
     let mut lines = guide.lines();
@@ -89,7 +89,7 @@ fn put_command(script: &mut String, command: &str) -> Result<()> {
         writeln!(script, "{command} >\"$here/broker.log\" 2>&1 &")?;
         writeln!(script, "until_true memlane topic list\nuntil_true memlane sql -c 'SELECT 1'")?;
     } else if command.starts_with("psql") {
-        // Statements are typed there.
+        // The following statements are typed into this client.
         writeln!(script, "client='{command}'")?;
     } else if command.ends_with(UNTIL_ENDED) {
         let command = command.split('#').next().unwrap_or_default();
@@ -101,7 +101,7 @@ fn put_command(script: &mut String, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// All statements but those that go on for ever.
+/// Appends all statements except those that never end.
 fn put_statements(script: &mut String, statements: &str) -> Result<()> {
     let ends = |it: &&str| !it.trim_start().starts_with("SUBSCRIBE");
     let ending: Vec<_> = statements.split_inclusive(';').filter(ends).collect();

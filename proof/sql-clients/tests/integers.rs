@@ -1,4 +1,4 @@
-//! Integer literals, and what is read in texts: types, values and errors of PostgreSQL.
+//! Integer literals and parsed texts: types, values and errors as in PostgreSQL.
 
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
@@ -7,7 +7,7 @@ use sql_clients::{Answer, Fixture, Integers, Reference, Script, Texts};
 
 const PROGRAMS: &[&str] = &["psql", "setpriv"];
 
-/// Of each seed.
+/// Number of queries of each seed.
 const QUERY_COUNT: usize = 700;
 
 const SEED_COUNT: u64 = 2;
@@ -16,18 +16,18 @@ const REPLAY: &str = "make test FILTER=sql-clients/integers";
 const ROW_COUNT: usize = 8;
 const REFUSED: &str = "0A000";
 
-/// Of the queries that PostgreSQL answers.
+/// Maximum share of the queries answered by PostgreSQL that the broker may reject.
 const REFUSED_PERCENT_MAX: usize = 5;
 
-/// Groups beside bars, and parts of units that floats round.
+/// Same share for texts: capture groups in alternations, and fractions of units that floats round.
 const TEXTS_REFUSED_PERCENT_MAX: usize = 30;
 
 const FAILURES_SHOWN: usize = 20;
 
-/// Which of these comes first depends on the order of rows and of what is computed of them.
+/// Errors that depend on values. Which one occurs first depends on the order of evaluation.
 const OF_VALUES: &[&str] = &["22003", "22012"];
 
-/// Queries whose types were others.
+/// Queries whose types once differed from PostgreSQL's.
 const TYPED: &[&str] = &[
     "SELECT 1, -1, 2147483647, 2147483648, -2147483648, 9223372036854775808",
     "SELECT sum(a) / 2, avg(a), min(a), count(*) FROM (VALUES (8), (3)) t(a)",
@@ -102,7 +102,7 @@ const TYPED: &[&str] = &[
      FROM (VALUES (NULL::int), (6)) v(b) ORDER BY b",
     "SELECT 1::smallint & 3::smallint, 1 | 2::bigint, NULL & 1, 5 # NULL::bigint",
     "SELECT ~(CASE WHEN g > 0 THEN 1 ELSE 2.5 END) FROM (VALUES (0), (1)) v(g)",
-    // What the engine would merge or leave out.
+    // Conditions that the engine alone would merge or drop.
     "SELECT a, a IN (1, 2) AND a IN (3, 4), a NOT IN (1, 2) OR a NOT IN (3, 4), \
      a IN (1, 2) AND a NOT IN (1, 2, 3), (a = 1 OR a = 2) AND (a = 3 OR a = 4), \
      a + 1 IN (1, 2) AND a + 1 IN (3, 4), NOT (a IN (1, 2) AND a IN (3, 4)) \
@@ -154,8 +154,7 @@ const TYPED: &[&str] = &[
     "SELECT 1 = 1::bigint, 1 = 1.0, 1 < 3000000000, 1 BETWEEN 0 AND 2, 1 IN (1, 3000000000)",
 ];
 
-/// Queries with NULL and literals in quotes, whose types come from what stands beside them; one a
-/// line.
+/// Queries with NULLs and quoted literals whose types come from their context, one a line.
 const UNTYPED: &str = include_str!("untyped.txt");
 
 #[test]
@@ -229,7 +228,7 @@ fn compare_drawn(fixture: &Fixture, reference: &Reference, seed: u64) -> Result<
     compare(&script, fixture, reference, REFUSED_PERCENT_MAX)
 }
 
-/// Compares answers, the types that columns are told to have, and kinds of errors.
+/// Compares answers, reported column types and SQLSTATEs.
 fn compare(
     script: &Script,
     fixture: &Fixture,

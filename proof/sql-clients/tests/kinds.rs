@@ -1,5 +1,5 @@
-//! Casts and operators between values of all types: what PostgreSQL has none of is refused. Names
-//! and types of columns.
+//! Casts and operators between values of all types: combinations that PostgreSQL lacks are
+//! rejected. Also names and types of columns.
 
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
@@ -9,7 +9,7 @@ const PROGRAMS: &[&str] = &["psql", "setpriv"];
 
 const TEXT: &str = "'a'::text";
 
-/// A value of each type, and the type.
+/// A value of each type, with the type's name.
 const VALUES: &[(&str, &str)] = &[
     ("3::int", "int"),
     ("3.5::numeric", "numeric"),
@@ -49,10 +49,10 @@ const OPERATORS: &[&str] = &[
     "IS DISTINCT FROM",
 ];
 
-/// Texts are read as JSON here, as the values of topics are: by these operators, and beside JSON.
+/// Operators that parse texts as JSON here, as they do topic values. JSON operands do so too.
 const OF_JSON: &[&str] = &["->", "->>", "#>", "?"];
 
-/// Queries whose columns are named by their expressions, one a line.
+/// Queries whose columns are named after their expressions, one a line.
 const NAMES: &str = include_str!("names.txt");
 
 const FAILURES_SHOWN: usize = 20;
@@ -60,7 +60,7 @@ const FAILURES_SHOWN: usize = 20;
 fn statements() -> Vec<String> {
     let mut all = Vec::new();
     for (value, _) in VALUES {
-        // A text that is no JSON is NULL as JSON.
+        // Excluded: a text that is not JSON becomes NULL as JSON.
         let casts = VALUES.iter().filter(|(_, name)| !(*value == TEXT && *name == "jsonb"));
         all.extend(casts.map(|(_, name)| format!("SELECT ({value})::{name}")));
         for operator in OPERATORS {
@@ -107,7 +107,7 @@ fn columns_have_the_names_and_types_of_postgresql() -> Result<()> {
     let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
     let mut script = Script::default();
     NAMES.lines().for_each(|it| script.add(it));
-    // JSON has one type here.
+    // The broker has one JSON type.
     let told = |columns: Vec<String>| columns.join(", ").replace("|jsonb", "|json");
     let ours = script.columns(fixture.psql())?.into_iter().map(told);
     let theirs = script.columns(reference.psql())?.into_iter().map(told);

@@ -1,4 +1,4 @@
-//! Queries of whole tables: as in PostgreSQL, or refused with SQLSTATE 0A000 and a hint.
+//! Queries on whole tables: answered as in PostgreSQL, or rejected with SQLSTATE 0A000 and a hint.
 
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
@@ -7,22 +7,22 @@ use sql_clients::{Answer, Fixture, Reference, Relations, Script};
 
 const PROGRAMS: &[&str] = &["psql", "setpriv"];
 
-/// Of each seed.
+/// Number of queries of each seed.
 const QUERY_COUNT: usize = 1400;
 
-/// As many that PostgreSQL refuses, besides.
+/// Number of additional queries that PostgreSQL rejects.
 const WRONG_COUNT: usize = 100;
 
 const SEED_COUNT: u64 = 2;
 const REPLAY: &str = "make test FILTER=sql-clients/relations";
 
-/// Rows of the tables, the last of which has none.
+/// Rows of each table. The last one is empty.
 const ROW_COUNTS: [usize; 3] = [24, 14, 0];
 const PARTITION_COUNT: usize = 3;
 
 const REFUSED: &str = "0A000";
 
-/// Of the queries that PostgreSQL answers.
+/// Maximum share of the queries answered by PostgreSQL that the broker may reject.
 const REFUSED_PERCENT_MAX: usize = 20;
 
 const FAILURES_SHOWN: usize = 20;
@@ -79,7 +79,7 @@ fn compare(fixture: &Fixture, reference: &Reference, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Has both servers keep the same rows.
+/// Stores the same rows in both servers.
 fn fill(fixture: &Fixture, reference: &Reference, table: &str, rows: &[String]) -> Result<()> {
     let (topic, columns) = (format!("{table}_topic"), "id int, a int, b int, c text");
     fixture.create_topic(&topic, PARTITION_COUNT)?;

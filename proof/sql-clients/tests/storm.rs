@@ -1,5 +1,5 @@
-//! Random messages of PostgreSQL's protocol, good ones and broken ones: each that is good is
-//! answered, the broker lets go of whoever sends others, and serves the next client.
+//! Random valid and malformed messages of PostgreSQL's protocol. The broker answers each valid one,
+//! disconnects clients that send malformed ones, and serves the next client.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,30 +10,30 @@ use kafka_clients::is_skipped;
 use model::{Random, for_each_seed};
 use sql_clients::Fixture;
 
-/// A connection whose answer does not come in this time hangs.
+/// Time without an answer after which a connection counts as hung.
 const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(60);
 
 const PROTOCOL: i32 = 196_608;
 
-/// As long as a message may be.
+/// Maximum size of a message.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Clients that send messages without an end, and how much of each.
+/// Clients that send unfinished messages, and how much each sends.
 const UNFINISHED_COUNT: usize = 8;
 const UNFINISHED_BYTES: usize = 4 << 20;
 
-/// Clients that say that their messages are longer than any may be, and what they would send.
+/// Clients that announce messages above the maximum size, and how much each tries to send.
 const EXCESSIVE_COUNT: usize = 4;
 const EXCESSIVE_BYTES: usize = 64 << 20;
 
-/// What the broker may take for all of them: twice what comes of messages that may go on, for a
-/// buffer grows by moving.
+/// Limit on the broker's memory growth for all of them: twice the bytes of unfinished messages,
+/// since a growing buffer is copied.
 const GROWTH_MIB_MAX: usize = ((2 * UNFINISHED_COUNT * UNFINISHED_BYTES) >> 20) + 32;
 
-/// What a message that the broker sends may begin with.
+/// First bytes that the broker's messages may have.
 const ANSWERS: &[u8] = b"123ACDEGHIKNRSTVZcdnstv";
 
-/// What statements are made of; none waits for what comes.
+/// Statements to change at random. None waits for new records.
 const STATEMENTS: &[&str] = &[
     "SELECT 1, NULL, 'ä', 2.5::numeric, now() IS NULL",
     "SELECT key, value->>'name', \"offset\" FROM storm WHERE key IN ('k1', 'k2') AND partition = 0",
@@ -61,7 +61,7 @@ const SIGNS: &[&str] = &[
     "\u{1}",
 ];
 
-/// A statement, changed in a few places.
+/// Returns a statement with a few random changes.
 fn statement(random: &mut Random) -> String {
     let mut text: Vec<char> = random.pick(STATEMENTS).chars().collect();
     for _ in 0..random.below(4) {
@@ -80,7 +80,7 @@ fn statement(random: &mut Random) -> String {
     text.into_iter().collect()
 }
 
-/// A number from 0 up to this one.
+/// Returns a number from 0 to `most`.
 fn place(random: &mut Random, most: usize) -> usize {
     random.index(most + 1)
 }
@@ -94,7 +94,7 @@ fn text(value: &str) -> Vec<u8> {
     [value.as_bytes(), b"\0"].concat()
 }
 
-/// Messages of one kind of request, and how often the broker says after them that it is ready.
+/// Returns the messages of a random request and the number of ReadyForQuery answers to it.
 fn request(random: &mut Random) -> (Vec<Vec<u8>>, usize) {
     if random.below(2) == 0 {
         return (vec![message(b'Q', &text(&statement(random)))], 1);
@@ -129,7 +129,7 @@ fn request(random: &mut Random) -> (Vec<Vec<u8>>, usize) {
     (messages, 1)
 }
 
-/// Breaks a message: bytes of it, its length, its end.
+/// Damages a message: its bytes, its length or its end.
 fn broken(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     let last = bytes.len() - 1;
     match random.below(5) {
@@ -140,7 +140,7 @@ fn broken(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
         }
         2 => bytes.truncate(place(random, last)),
         3 => {
-            // The rest of the body is gone, and the length says so.
+            // Removes the rest of the body and adjusts the length.
             bytes.truncate(5 + place(random, last - 4).min(last - 4));
             let length = u32::try_from(bytes.len() - 1).expect("bodies are short");
             bytes[1..5].copy_from_slice(&length.to_be_bytes());
@@ -154,7 +154,7 @@ fn byte(random: &mut Random) -> u8 {
     u8::try_from(random.below(256)).expect("a byte")
 }
 
-/// One connection, and what of its answers was not looked at yet.
+/// Connection with the answer bytes that have not been parsed.
 struct Storm {
     stream: TcpStream,
     answers: Vec<u8>,
@@ -175,7 +175,7 @@ impl Storm {
         Ok(storm)
     }
 
-    /// Reads until the broker has said so often that it is ready.
+    /// Reads until the broker has sent this many ReadyForQuery messages.
     fn ready(&mut self, times: usize) -> Result<()> {
         let mut count = 0;
         while count < times {
@@ -190,9 +190,9 @@ impl Storm {
         Ok(())
     }
 
-    /// Reads to the end of the connection; all are messages, but for what a broken start gets.
+    /// Reads until the connection ends. All is messages, except the answer to a malformed start.
     fn end(mut self) -> Result<()> {
-        // The broker may have let go of it before.
+        // The broker may have closed the connection already.
         drop(self.stream.shutdown(Shutdown::Write));
         while self.read()? {
             while self.next()?.is_some() {}
@@ -200,7 +200,7 @@ impl Storm {
         Ok(())
     }
 
-    /// The kind of the next whole message.
+    /// Returns the kind of the next complete message.
     fn next(&mut self) -> Result<Option<u8>> {
         let Some(header) = self.answers.first_chunk::<5>() else { return Ok(None) };
         let [kind, length @ ..] = *header;
@@ -214,7 +214,7 @@ impl Storm {
         Ok(Some(kind))
     }
 
-    /// Whether there was more.
+    /// Reads more bytes and returns whether there were any.
     fn read(&mut self) -> Result<bool> {
         let mut buffer = [0; 1 << 14];
         match self.stream.read(&mut buffer) {
@@ -243,8 +243,8 @@ fn fixture() -> Result<Fixture> {
     Ok(fixture)
 }
 
-/// Goal: whatever statements say, each request is answered to its end, in order.
-/// Method: random statements in both protocols; the broker's words "ready" are counted.
+/// Goal: each request is answered completely and in order, whatever its statements are.
+/// Method: random statements in both protocols; count the ReadyForQuery messages.
 #[test]
 fn each_request_is_answered_whatever_its_statement_is() -> Result<()> {
     if is_skipped(&["psql", "kcat"]) {
@@ -267,9 +267,9 @@ fn each_request_is_answered_whatever_its_statement_is() -> Result<()> {
     Ok(())
 }
 
-/// Goal: broken messages end their connection at most.
-/// Method: random messages, some of them broken, also before the login; then the connection is
-/// ended, what came is read to the end, and another client is served.
+/// Goal: malformed messages end their own connection at most.
+/// Method: random messages, some malformed, also before the login. End the connection, read all
+/// answers, and serve another client.
 #[test]
 fn broken_messages_end_their_connection_and_no_other() -> Result<()> {
     if is_skipped(&["psql", "kcat"]) {
@@ -291,7 +291,7 @@ fn broken_messages_end_their_connection_and_no_other() -> Result<()> {
                 });
             }
         }
-        // The broker may let go of it in the middle.
+        // The broker may close the connection in the middle.
         drop(storm.stream.write_all(&bytes));
         let ended = storm.end();
         ended.unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
@@ -303,15 +303,15 @@ fn broken_messages_end_their_connection_and_no_other() -> Result<()> {
     Ok(())
 }
 
-/// The start of a query that says it has so many bytes, and a part of it.
+/// Returns the start of a query that claims one size and sends another.
 fn unfinished(claimed_bytes: usize, sent_bytes: usize) -> Vec<u8> {
     let length = u32::try_from(claimed_bytes).expect("a length has 32 bits");
     [&b"Q"[..], &length.to_be_bytes(), &vec![b' '; sent_bytes]].concat()
 }
 
-/// Goal: a client takes the memory of what it may send, while it is there.
-/// Method: clients that stop in the middle of a message, and such that claim more than is allowed
-/// and send on as long as the broker reads; the peak of the broker's memory meanwhile.
+/// Goal: a client takes no more memory than its messages may, and only while it is connected.
+/// Method: clients that stop in the middle of a message, and clients that announce more than
+/// allowed and send as long as the broker reads. Measure the broker's peak memory.
 #[test]
 fn messages_without_an_end_take_a_bounded_part_of_memory() -> Result<()> {
     if is_skipped(&["psql", "kcat"]) {

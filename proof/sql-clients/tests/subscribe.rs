@@ -1,4 +1,4 @@
-//! Live queries over PostgreSQL's protocol, by psycopg, also while the broker is killed.
+//! Live queries over PostgreSQL's protocol with psycopg, also while the broker is killed.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,10 +15,10 @@ use system::{Broker, Tool, free_address, product, wait_for};
 const PROGRAMS: &[&str] = &["kcat", "python3"];
 const CLIENT_TIME_LIMIT: Duration = Duration::from_secs(240);
 
-/// How often the broker is killed.
+/// Number of kills.
 const KILL_COUNT: usize = 8;
 
-/// What live queries give before the next kill, at most.
+/// Maximum number of rows of live queries before the next kill.
 const ROWS_BETWEEN_KILLS_MAX: u64 = 100;
 const ROWS_TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -53,7 +53,7 @@ fn views_give_the_columns_of_their_queries() -> Result<()> {
     check("with_subscribe.views")
 }
 
-/// Merged objects are current values wherever these are: in queries, live ones, and definitions.
+/// Merged objects count as current values in queries, live queries and definitions.
 #[test]
 fn merged_objects_are_followed_and_derived_from() -> Result<()> {
     if is_skipped(PROGRAMS) {
@@ -69,7 +69,7 @@ fn merged_objects_are_followed_and_derived_from() -> Result<()> {
     };
     insert("{\"a\": 1, \"b\": 2}")?;
     let current = format!("SELECT value->>'a', value->>'b' FROM \"{topic}$current\"");
-    // The topic of the objects is made once the broker sees the setting.
+    // The topic of merged objects is created once the broker sees the setting.
     let is_there = || Ok(fixture.query(&current).is_ok_and(|it| it == "1|2"));
     wait_for("the first object", CLIENT_TIME_LIMIT, is_there)?;
     fixture.query(&format!(
@@ -89,9 +89,9 @@ fn merged_objects_are_followed_and_derived_from() -> Result<()> {
     Ok(())
 }
 
-/// Goal: who goes on at a position has no gap and nothing twice.
-/// Method: publish, kill the broker when live queries have given some rows; compare with the ledger
-/// of what was published.
+/// Goal: a subscriber that resumes at a position misses nothing and gets nothing twice.
+/// Method: publish; kill the broker after live queries returned some rows; compare with the ledger
+/// of published records.
 #[test]
 fn subscribers_go_on_at_their_positions_after_the_broker_was_killed() -> Result<()> {
     if is_skipped(PROGRAMS) {
@@ -110,7 +110,7 @@ fn subscribers_go_on_at_their_positions_after_the_broker_was_killed() -> Result<
     kcat.input(sql_clients::file_of(&["first".to_owned()])?).check()?;
     let (host, port) = (sql.ip().to_string(), sql.port().to_string());
     let program = python()?.scenario("with_subscribe.through_kills").args([host, port]);
-    // It goes on until its input ends, which counts the kills.
+    // The client runs until its input ends, and counts kills by it.
     let (input, mut end) = std::io::pipe().context("no pipe")?;
     let client = program.arg("killed").input(File::from(OwnedFd::from(input)));
     let client = thread::spawn(move || client.time_limit(CLIENT_TIME_LIMIT).check());
@@ -132,7 +132,7 @@ fn subscribers_go_on_at_their_positions_after_the_broker_was_killed() -> Result<
         broker.start_again().map(drop)
     });
     drop(end);
-    // What the client says is why the rows did not come.
+    // The client's error explains missing rows, so it is checked first.
     let said = client.join().expect("it does not panic")?;
     killed?;
     ensure!(!broker.log().contains("panicked"), "the broker panicked: {}", broker.log());

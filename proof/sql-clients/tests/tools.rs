@@ -1,4 +1,4 @@
-//! Questions that tools ask the catalogue, beside PostgreSQL that holds the same tables.
+//! Catalog queries of tools, compared with a PostgreSQL server that has the same tables.
 
 use std::collections::HashSet;
 
@@ -8,19 +8,19 @@ use sql_clients::{Answer, Fixture, Reference, Script};
 
 const PROGRAMS: &[&str] = &["psql", "pg_dump", "setpriv"];
 
-/// `# tool: what it asks`, how it is compared, and the statement; then an empty line.
+/// Cases, each as `# tool: purpose`, the comparison and the statement, followed by an empty line.
 const STATEMENTS: &str = include_str!("tools.txt");
 
-/// How an answer is compared with PostgreSQL's.
+/// Comparison of an answer with PostgreSQL's.
 #[derive(Clone, Copy, Debug)]
 enum Comparison<'a> {
-    /// The same rows in the same order.
+    /// Equal rows in the same order.
     Equal,
-    /// Rows that PostgreSQL has too, which has more.
+    /// Rows that PostgreSQL returns too, among others.
     Among,
-    /// Oids are others: there are rows, and the columns are the same.
+    /// Any rows, with the same columns: OIDs differ.
     Columns,
-    /// An error with this SQLSTATE, whatever PostgreSQL says.
+    /// Error with this SQLSTATE, whatever PostgreSQL returns.
     Refused(&'a str),
 }
 
@@ -46,7 +46,7 @@ fn cases() -> Result<Vec<Case<'static>>> {
     cases.collect()
 }
 
-/// Both, with the same tables.
+/// Starts both servers with the same tables.
 fn servers() -> Result<(Fixture, Reference)> {
     let (fixture, reference) =
         (Fixture::with_options(&["--anonymous", "loopback"])?, Reference::start()?);
@@ -67,7 +67,7 @@ fn servers() -> Result<(Fixture, Reference)> {
     Ok((fixture, reference))
 }
 
-/// A column as `name|type`, with types that clients read alike made one.
+/// Returns a column as `name|type`, with types that clients treat alike unified.
 fn plain(column: &str) -> String {
     let (name, kind) = column.rsplit_once('|').unwrap_or((column, ""));
     let kind = match kind {
@@ -122,7 +122,7 @@ fn tools_are_told_of_tables_as_postgresql_tells_them_or_are_refused() -> Result<
         let plain = |columns: &[String]| columns.iter().map(|it| plain(it)).collect::<Vec<_>>();
         let (our_columns, their_columns) =
             (plain(&our_columns[index]), plain(&their_columns[index]));
-        // What reads a table that is always empty has columns of text.
+        // Columns of tables that are always empty have type text.
         let has_rows = matches!(&ours[index], Answer::Rows(rows) if !rows.is_empty());
         if let Err(error) = check(case, &ours[index], &theirs[index]) {
             failures.push(format!("{}: {error}", case.title));

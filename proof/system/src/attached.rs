@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use crate::daemon::Daemon;
 use crate::tool::Tool;
 
-/// Attaches the volume and returns its device, as the command line prints it.
+/// Attaches the volume and returns its device, as printed by the command line.
 pub fn attach(daemon: &Daemon, volume: &str) -> Result<PathBuf> {
     attach_with(daemon, volume, "")
 }
@@ -25,7 +25,7 @@ pub fn device_size_bytes(device: &Path) -> Result<u64> {
     printed.trim().parse().with_context(|| format!("blockdev printed {printed:?}"))
 }
 
-/// Number of sectors that were written to the device since it was made.
+/// Number of sectors written to the device since its creation.
 pub fn written_sector_count(device: &Path) -> Result<u64> {
     let name = device.file_name().context("a device has a name")?.to_string_lossy().into_owned();
     let path = format!("/sys/block/{name}/stat");

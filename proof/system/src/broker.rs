@@ -1,4 +1,4 @@
-//! The broker as a process of its own, on volumes of a daemon or with a pool of its own.
+//! The broker as a separate process, on volumes of a daemon or with its own pool.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -25,18 +25,18 @@ const STOP_TIME_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Below the ports that the kernel gives to clients: one of these could connect to itself while
-/// what served it is gone.
+/// First port for listeners, below the kernel's ephemeral ports: a client with an ephemeral port
+/// could connect to itself while its server is down.
 const PORT_FIRST: u16 = 20_000;
 const PORT_COUNT: u16 = 12_000;
 const PORT_ATTEMPTS_MAX: usize = 100;
 
-/// Between the ports with which two processes begin that were started one after the other.
+/// Distance between the first ports of two processes that were started consecutively.
 const PORT_STEP: u32 = 61;
 
 /// A running broker, or one that was just killed. Dropping it ends it.
 pub struct Broker {
-    /// Words that its command line is put behind.
+    /// Prefix of its command line.
     starter: Vec<String>,
     flags: Vec<String>,
     port: u16,
@@ -45,18 +45,18 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Starts a broker that keeps topics on volumes of the daemon with these sockets.
+    /// Starts a broker that stores topics on volumes of the daemon with these sockets.
     pub fn on_daemon(run_dir: &Path, flags: &str) -> Result<Self> {
         Self::start(&format!("--daemon {} {flags}", run_dir.display()))
     }
 
-    /// Starts a broker with these flags, which say where topics are, and waits until it is ready.
-    /// It lets clients of this host in.
+    /// Starts a broker with these flags, which include the location of topics, and waits until it
+    /// is ready. It permits clients of this host.
     pub fn start(flags: &str) -> Result<Self> {
         Self::start_behind(&[], flags)
     }
 
-    /// The same, put behind words of a command line, as `taskset` and its own.
+    /// Same, with a prefix of the command line, such as `taskset` and its arguments.
     pub fn start_behind(starter: &[String], flags: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("memlane-").tempdir()?;
         let port = free_address()?.port();
@@ -66,8 +66,8 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Starts the broker after it was killed or stopped, and waits until it is ready. Returns how
-    /// long that took.
+    /// Starts the broker after it was killed or stopped, and waits until it is ready. Returns the
+    /// duration.
     pub fn start_again(&mut self) -> Result<Duration> {
         let start = Instant::now();
         self.launch()?;
@@ -75,7 +75,7 @@ impl Broker {
         Ok(start.elapsed())
     }
 
-    /// Starts the broker and waits for nothing.
+    /// Starts the broker without waiting.
     pub fn launch(&mut self) -> Result<()> {
         ensure!(self.child.is_none(), "the broker runs already");
         let log = File::options().create(true).append(true).open(self.log_path())?;
@@ -91,7 +91,7 @@ impl Broker {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // Ctrl-C is for the process that started it, which then stops it in order.
+            // Ctrl-C is for the process that started it, which then stops it cleanly.
             .process_group(0)
             .spawn()
             .context("cannot start memlane-broker")?;
@@ -99,7 +99,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Waits until the broker says that it serves.
+    /// Waits until the broker reports that it is ready.
     pub fn wait_until_ready(&mut self) -> Result<()> {
         let start = Instant::now();
         while !self.is_ready() {
@@ -119,7 +119,7 @@ impl Broker {
         self.ask("/readyz").is_ok_and(|it| it.starts_with("HTTP/1.1 200"))
     }
 
-    /// Where clients connect to.
+    /// Address for clients.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -142,18 +142,18 @@ impl Broker {
         Ok(stream)
     }
 
-    /// Answer of the broker's HTTP interface: head and body, as they come.
+    /// Returns the answer of the broker's HTTP interface: head and body, unparsed.
     pub fn ask(&self, path: &str) -> Result<String> {
         ask_broker(&self.http_socket(), path)
     }
 
-    /// Id of the process, while it runs.
+    /// Id of the process while it runs.
     pub fn id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Kills the broker with -9 and waits until the kernel has let go of it. Fails when the broker
-    /// had ended by itself before.
+    /// Kills the broker with SIGKILL and waits until the kernel has released it. Fails if the
+    /// broker had already ended.
     pub fn kill(&mut self) -> Result<()> {
         let mut child = self.child.take().context("the broker does not run")?;
         child.kill().context("cannot kill the broker")?;
@@ -163,20 +163,20 @@ impl Broker {
         Ok(())
     }
 
-    /// Sends the running broker a signal.
+    /// Sends a signal to the running broker.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let child = self.child.as_ref().context("the broker does not run")?;
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         Ok(kill_process(id.context("the broker has no process id")?, signal)?)
     }
 
-    /// Asks the broker to end and waits until it has, which must be a success.
+    /// Stops the broker and waits until it has ended, which must succeed.
     pub fn stop(&mut self) -> Result<()> {
         self.signal(Signal::TERM)?;
         self.wait_until_ended()
     }
 
-    /// Waits until a broker has ended that was asked to.
+    /// Waits until a broker that was asked to stop has ended.
     pub fn wait_until_ended(&mut self) -> Result<()> {
         let mut child = self.child.take().context("the broker does not run")?;
         let start = Instant::now();
@@ -195,7 +195,7 @@ impl Broker {
     }
 }
 
-/// Answer of a broker's HTTP interface at a socket: head and body, as they come.
+/// Returns the answer of a broker's HTTP interface at a socket: head and body, unparsed.
 pub fn ask_broker(http_socket: &Path, path: &str) -> Result<String> {
     let mut connection = UnixStream::connect(http_socket)?;
     connection.set_read_timeout(Some(ANSWER_TIME_LIMIT))?;
@@ -216,11 +216,11 @@ impl Drop for Broker {
     }
 }
 
-/// An address of this host alone that nothing listens at now. Whoever takes it before it is used
-/// makes the start of what was to use it fail.
+/// Returns a loopback address on which nothing listens now. If another process takes it before it
+/// is used, the start of its user fails.
 pub fn free_address() -> Result<SocketAddr> {
     static COUNT: AtomicU16 = AtomicU16::new(0);
-    // Others begin elsewhere: they are other processes.
+    // Other processes begin elsewhere.
     let begin = u16::try_from(std::process::id().wrapping_mul(PORT_STEP) % u32::from(PORT_COUNT))?;
     for _ in 0..PORT_ATTEMPTS_MAX {
         // Relaxed: the number carries no data.

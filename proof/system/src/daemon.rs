@@ -1,4 +1,4 @@
-//! The daemon as a process of its own, in temporary folders, and the command line that talks to it.
+//! The daemon as a separate process, in temporary folders, and its command line.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -27,27 +27,28 @@ const SAVE_TIME_LIMIT: Duration = Duration::from_secs(60);
 const GOING_TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How much of its log is shown when the daemon does not do as it should.
+/// Maximum number of bytes of the log shown after a failure.
 const LOG_BYTES_SHOWN_MAX: usize = 4000;
 
 /// Options of a daemon.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
     pub pool_size: &'static str,
-    /// More flags, in one line.
+    /// Additional flags, in one line.
     pub flags: &'static str,
 }
 
-/// A running daemon, or one that was just killed. Dropping it ends it and removes what it made.
+/// A running daemon, or one that was just killed. Dropping it ends it and removes everything that
+/// it created.
 pub struct Daemon {
     pool_size: String,
     flags: String,
     folder: TempDir,
-    /// Where the pool lies for a daemon that may not mount a file system for it.
+    /// Folder of the pool for a daemon that may not mount a file system for it.
     shared_memory: Option<TempDir>,
     child: Option<Child>,
     environment: Vec<(String, String)>,
-    /// Words before its command line.
+    /// Prefix of its command line.
     starter: Vec<String>,
     is_finished: bool,
 }
@@ -58,19 +59,19 @@ impl Daemon {
         Self::start_sized(options.pool_size.to_owned(), options.flags)
     }
 
-    /// The same with a size of the pool that was worked out.
+    /// Same, with a computed size of the pool.
     pub fn start_sized(pool_size: String, flags: &'static str) -> Result<Self> {
         Self::start_flagged(pool_size, flags.to_owned())
     }
 
-    /// The same with flags that were worked out, too.
+    /// Same, with computed flags, too.
     pub fn start_flagged(pool_size: String, flags: String) -> Result<Self> {
         let mut daemon = Self::prepare(pool_size, flags)?;
         daemon.start_again()?;
         Ok(daemon)
     }
 
-    /// Makes fresh folders for a daemon and does not start it.
+    /// Creates fresh folders for a daemon without starting it.
     pub fn prepare(pool_size: String, flags: String) -> Result<Self> {
         let folder = temporary_folder(&std::env::temp_dir())?;
         let shared_memory = match rustix::process::geteuid().is_root() {
@@ -89,18 +90,18 @@ impl Daemon {
         })
     }
 
-    /// Gives a variable to daemons that are started from now on.
+    /// Sets an environment variable of daemons started from now on.
     pub fn set_variable(&mut self, name: &str, value: &str) {
         self.environment.push((name.to_owned(), value.to_owned()));
     }
 
-    /// Starts daemons from now on by these words before their command lines, which become the
-    /// daemon in the end.
+    /// Sets a prefix of the command line of daemons started from now on, which must finally execute
+    /// the daemon.
     pub fn set_starter(&mut self, words: Vec<String>) {
         self.starter = words;
     }
 
-    /// Has daemons that are started from now on find an object store at this address.
+    /// Configures an object store at this address for daemons started from now on.
     pub fn set_object_store(&mut self, address: SocketAddr) {
         self.set_variable("AWS_ENDPOINT_URL", &format!("http://{address}"));
         for (name, value) in [
@@ -113,13 +114,13 @@ impl Daemon {
         }
     }
 
-    /// Gives other flags to daemons that are started from now on.
+    /// Replaces the flags of daemons started from now on.
     pub fn set_flags(&mut self, flags: &str) {
         self.flags = flags.to_owned();
     }
 
-    /// Starts the daemon after it was killed or stopped, and waits until it answers. Returns how
-    /// long that took.
+    /// Starts the daemon after it was killed or stopped, and waits until it answers. Returns the
+    /// duration.
     pub fn start_again(&mut self) -> Result<Duration> {
         let start = Instant::now();
         self.launch()?;
@@ -127,7 +128,7 @@ impl Daemon {
         Ok(start.elapsed())
     }
 
-    /// Starts the daemon and waits for nothing.
+    /// Starts the daemon without waiting.
     pub fn launch(&mut self) -> Result<()> {
         ensure!(self.child.is_none(), "the daemon runs already");
         let log = File::options()
@@ -151,7 +152,7 @@ impl Daemon {
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("cannot share the daemon's log")?)
             .stderr(log)
-            // Ctrl-C is for the process that started it, which then stops it in order.
+            // Ctrl-C is for the process that started it, which then stops it cleanly.
             .process_group(0)
             .spawn()
             .context("cannot start memlaned")?;
@@ -159,10 +160,10 @@ impl Daemon {
         Ok(())
     }
 
-    /// Waits until the daemon says that it serves.
+    /// Waits until the daemon reports that it is ready.
     pub fn wait_until_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + START_TIME_LIMIT;
-        // One that has not started, or that ends meanwhile, does not answer.
+        // A daemon that has not started, or that ends meanwhile, does not answer.
         while !self.ask(api::READINESS_PATH).is_ok_and(|it| it.starts_with("HTTP/1.1 200")) {
             let child = self.child.as_mut().context("the daemon was not started")?;
             if let Some(status) = child.try_wait().context("cannot wait for the daemon")? {
@@ -178,8 +179,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Kills the daemon with -9 and waits until the kernel has let go of it. Fails when the daemon
-    /// had ended by itself before.
+    /// Kills the daemon with SIGKILL and waits until the kernel has released it. Fails if the
+    /// daemon had already ended.
     pub fn kill(&mut self) -> Result<()> {
         let mut child = self.child.take().context("the daemon does not run")?;
         child.kill().context("cannot kill the daemon")?;
@@ -189,7 +190,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends the daemon, if it runs, as a loss of power does, and takes the pool's memory away.
+    /// Simulates a power failure: kills the daemon, if it runs, and removes the pool's memory.
     pub fn lose_memory(&mut self) -> Result<()> {
         if self.child.is_some() {
             self.kill()?;
@@ -198,7 +199,7 @@ impl Daemon {
         fs::remove_file(&region).with_context(|| format!("cannot remove {}", region.display()))
     }
 
-    /// The pool's file, unless the flags name another.
+    /// Path of the pool's file, unless the flags set another.
     pub fn pool_file(&self) -> PathBuf {
         match &self.shared_memory {
             Some(folder) => folder.path().join("region"),
@@ -206,13 +207,13 @@ impl Daemon {
         }
     }
 
-    /// Asks the daemon to end and waits until it has.
+    /// Stops the daemon and waits until it has ended.
     pub fn stop(&mut self) -> Result<()> {
         self.signal(Signal::TERM)?;
         self.wait_until_ended()
     }
 
-    /// Waits until a daemon has ended that was asked to.
+    /// Waits until a daemon that was asked to stop has ended.
     pub fn wait_until_ended(&mut self) -> Result<()> {
         let mut child = self.child.take().context("the daemon does not run")?;
         let deadline = Instant::now() + STOP_TIME_LIMIT;
@@ -230,7 +231,7 @@ impl Daemon {
         }
     }
 
-    /// Gives another size to pools that are made from now on.
+    /// Sets the size of pools created from now on.
     pub fn set_pool_size(&mut self, size: &str) {
         self.pool_size = size.to_owned();
     }
@@ -243,7 +244,7 @@ impl Daemon {
         &self.flags
     }
 
-    /// Sends the running daemon a signal.
+    /// Sends a signal to the running daemon.
     pub fn signal(&self, sent: Signal) -> Result<()> {
         signal(self.id().context("the daemon does not run")?, sent);
         Ok(())
@@ -255,8 +256,8 @@ impl Daemon {
             self.memlane(&format!("detach {volume}"))?;
         }
         self.stop()?;
-        // A device that was detached goes with the last process that has it open, as one that lists
-        // all devices of the host.
+        // A detached device disappears when the last process that has it open closes it, such as
+        // one that lists all devices of the host.
         let mut devices = Vec::new();
         let is_clean = wait_for("devices that were detached to go", GOING_TIME_LIMIT, || {
             devices = host::leftovers(&self.run_dir().join("volumes"))?;
@@ -265,7 +266,7 @@ impl Daemon {
         });
         is_clean.with_context(|| format!("detached, and still there: {devices:#?}"))?;
         self.sweep();
-        // A process that ends may have its sockets for a moment longer.
+        // A process that ends may keep its sockets for a moment longer.
         let mut left = Vec::new();
         let is_clean = wait_for("all of it to go", GOING_TIME_LIMIT, || {
             left = host::leftovers(self.folder.path())?;
@@ -280,7 +281,7 @@ impl Daemon {
         self.child.as_ref().map(Child::id)
     }
 
-    /// The daemon and whatever else serves its volumes, when they are unused.
+    /// Processes of the daemon and of others that serve its volumes while they are unused.
     pub fn serving_ids(&self) -> Vec<u32> {
         host::processes_using(&self.run_dir()).into_iter().map(|(id, _)| id).collect()
     }
@@ -305,23 +306,23 @@ impl Daemon {
         self.run_dir().join("nbd.sock")
     }
 
-    /// The URI under which NBD clients find the volume.
+    /// URI of the volume for NBD clients.
     pub fn nbd_uri(&self, volume: &str) -> String {
         format!("nbd+unix:///{volume}?socket={}", self.nbd_socket().display())
     }
 
-    /// Runs the command line; it must succeed. Returns what it printed.
+    /// Runs the command line, which must succeed, and returns its output.
     pub fn memlane(&self, words: &str) -> Result<String> {
         self.command_line(words).check()
     }
 
-    /// Runs the command line and returns how that ended.
+    /// Runs the command line and returns its result.
     pub fn try_memlane(&self, words: &str) -> Result<ToolOutput> {
         self.command_line(words).run()
     }
 
-    /// Saves an image. The daemon saves some of its own accord, one at a time, and says that it is
-    /// at one: then this waits for that first, as it is told to.
+    /// Saves an image. The daemon also saves images automatically, one at a time, and then rejects
+    /// the request: in that case this waits for the automatic one first, as the error suggests.
     pub fn save_image(&self) -> Result<()> {
         wait_for("the daemon to save an image", SAVE_TIME_LIMIT, || {
             let output = self.try_memlane("image save")?;
@@ -332,14 +333,14 @@ impl Daemon {
         })
     }
 
-    /// Answer of the daemon's interface to a question for `path`: head and body, as they come.
+    /// Returns the answer of the daemon's interface to a GET of `path`: head and body, unparsed.
     pub fn ask(&self, path: &str) -> Result<String> {
         self.request(&format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         ))
     }
 
-    /// Answer to a request that is written out, and that asks to close the connection.
+    /// Returns the answer to a literal request, which must ask to close the connection.
     pub fn request(&self, text: &str) -> Result<String> {
         request_at(&self.api_socket(), text)
     }
@@ -359,7 +360,7 @@ impl Daemon {
         serde_json::from_str(&text).with_context(|| format!("memlane volume list printed {text}"))
     }
 
-    /// The end of the daemon's log, for messages.
+    /// Returns the end of the daemon's log, for messages.
     pub fn log_end(&self) -> String {
         let log = fs::read(self.log_path()).unwrap_or_default();
         let start = log.len().saturating_sub(LOG_BYTES_SHOWN_MAX);
@@ -371,7 +372,7 @@ impl Daemon {
         Ok(attached.map(|volume| volume.name).collect())
     }
 
-    /// The command line with `words`, to be run.
+    /// Creates a command of the command line with `words`.
     pub fn command_line(&self, words: &str) -> Tool {
         product("memlane").arg("--socket").arg(self.api_socket()).args(words.split_whitespace())
     }
@@ -380,19 +381,19 @@ impl Daemon {
         self.folder.path().join("memlaned.log")
     }
 
-    /// Ends the holder, detaches devices and unmounts what the daemon mounted, after the daemon has
+    /// Ends the fd store, detaches devices and unmounts the daemon's mounts, after the daemon has
     /// ended. Each step may find nothing to do.
     fn sweep(&self) {
         for (id, _) in host::processes_using(&self.run_dir()) {
             signal(id, Signal::KILL);
         }
-        // A device is known by the path of its file, which ends with the mount.
+        // A device is identified by the path of its file, which disappears with the mount.
         detach_dead_devices(self.folder.path());
         for folder in ["volumes", "pool"] {
             let folder = self.run_dir().join(folder);
             let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
             if mounts.contains(&*folder.to_string_lossy()) {
-                // A failure shows as a leftover.
+                // A failure is reported as a leftover.
                 let _ = Tool::new("umount --lazy").arg(folder).run();
             }
         }
@@ -410,7 +411,7 @@ impl Drop for Daemon {
                 // Devices that cannot be detached end with the file system below.
                 let _ = self.memlane(&format!("detach {volume}"));
             }
-            // A daemon that does not end when asked to is killed; no more can be done here.
+            // A daemon that does not stop is killed. Nothing more can be done here.
             let _ = self.stop();
         }
         self.sweep();
@@ -419,8 +420,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Asks a daemon for a promotion, of which it is not known whether it is answered: the daemon may
-/// be killed meanwhile.
+/// Requests a promotion from a daemon that may be killed meanwhile, so it may remain unanswered.
 pub fn ask_to_promote(api_socket: &Path) -> Result<String> {
     let body = r#"{"force": true}"#;
     let request = format!(
@@ -441,7 +441,7 @@ fn request_at(api_socket: &Path, text: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// Asks again and again until `is_true`, for as long as `time_limit`.
+/// Polls until `is_true`, up to `time_limit`.
 pub fn wait_for(
     what: &str,
     time_limit: Duration,
@@ -456,13 +456,13 @@ pub fn wait_for(
     Ok(())
 }
 
-/// One of the product's programs, to be run: `memlaned`, `memlane`.
+/// Creates a command of one of the product's programs: `memlaned`, `memlane`.
 pub fn product(name: &str) -> Tool {
     Tool::new(&product_path(name).to_string_lossy())
 }
 
-/// Where a program of the product is: in the folder that `MEMLANE_BIN_DIR` names, else beside this
-/// one.
+/// Returns the path of a program of the product: in the folder named by `MEMLANE_BIN_DIR`, else
+/// beside this one.
 pub fn product_path(name: &str) -> PathBuf {
     if let Some(folder) = std::env::var_os("MEMLANE_BIN_DIR") {
         return Path::new(&folder).join(name);
@@ -481,7 +481,7 @@ fn temporary_folder(inside: &Path) -> Result<TempDir> {
 
 fn signal(process: u32, signal: Signal) {
     if let Some(id) = i32::try_from(process).ok().and_then(Pid::from_raw) {
-        // It may have ended by itself meanwhile, which is as good.
+        // It may have ended meanwhile.
         let _ = kill_process(id, signal);
     }
 }
@@ -491,7 +491,7 @@ fn detach_dead_devices(folder: &Path) {
         if let Some(device) =
             line.split_whitespace().next().filter(|it| it.starts_with("/dev/loop"))
         {
-            // The device may be busy; then a mount keeps it, and that was reported before.
+            // The device may be busy: then a mount keeps it, which was reported before.
             let _ = Tool::new("losetup --detach").arg(device).run();
         }
     }

@@ -1,4 +1,4 @@
-//! Packages of Debian that are unpacked into folders, and never installed.
+//! Debian packages unpacked into folders, and never installed.
 
 use std::fs;
 use std::path::Path;
@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 
 use crate::tool::Tool;
 
-/// Does what needs apt's lists of packages: where it fails they may be old or missing, so that
-/// they are fetched and it is done again.
+/// Runs an operation that needs apt's package lists. If it fails, the lists may be old or missing,
+/// so they are fetched and it is retried.
 ///
 /// # Errors
-/// If the lists cannot be fetched, or it fails then too.
+/// If the lists cannot be fetched, or the retry fails.
 pub fn with_package_lists(mut what: impl FnMut() -> Result<()>) -> Result<()> {
     if what().is_ok() {
         return Ok(());
@@ -30,10 +30,10 @@ pub fn download_package(package: &str, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Downloads a package and unpacks what is in it into `folder`, which is made.
+/// Downloads a package and unpacks it into `folder`, which is created.
 ///
 /// # Errors
-/// As [`download_package`]; also if the folder cannot be written.
+/// Like [`download_package`]; also if the folder cannot be written.
 pub fn unpack_package(package: &str, folder: &Path) -> Result<()> {
     let place = tempfile::tempdir().context("cannot make a folder to download to")?;
     with_package_lists(|| download_package(package, place.path()))?;

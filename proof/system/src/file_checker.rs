@@ -1,4 +1,4 @@
-//! Random operations on a file, each compared with what a file must do.
+//! Random operations on a file, each compared with the expected result.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,21 +15,21 @@ use random::Random;
 const FILE_BYTES_MAX: usize = 8 << 20;
 const OPERATION_BYTES_MAX: usize = 128 << 10;
 
-/// What the checking thread and its owner tell each other.
+/// State shared by the checking thread and its owner.
 #[derive(Default)]
 struct Shared {
     is_over: AtomicBool,
     operations: AtomicU64,
 }
 
-/// A thread that works on one file until it is asked to finish.
+/// A thread that performs operations on one file until it is stopped.
 pub struct FileChecker {
     shared: Arc<Shared>,
     thread: JoinHandle<Result<()>>,
 }
 
 impl FileChecker {
-    /// Begins to work on a new file at `path`.
+    /// Starts operations on a new file at `path`.
     pub fn start(path: &Path, seed: u64) -> Result<Self> {
         let file = File::options()
             .read(true)
@@ -45,17 +45,17 @@ impl FileChecker {
         Ok(Self { shared, thread })
     }
 
-    /// Number of operations that went well so far.
+    /// Number of successful operations so far.
     pub fn operation_count(&self) -> u64 {
         self.shared.operations.load(Ordering::Acquire)
     }
 
-    /// Returns whether the thread has ended before it was asked to, which is a failure.
+    /// Returns whether the thread has ended before it was stopped, which is a failure.
     pub fn has_failed(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Ends the work after one more comparison of the whole file.
+    /// Stops the thread after a final comparison of the whole file.
     pub fn finish(self) -> Result<()> {
         self.shared.is_over.store(true, Ordering::Release);
         self.thread.join().map_err(|_| anyhow!("the thread that checks files panicked"))?
@@ -99,7 +99,7 @@ impl Worker {
     fn write(&mut self) -> Result<()> {
         let (start, length) = self.draw_range(FILE_BYTES_MAX);
         let mut data = vec![0; length];
-        // Half of the data can be made smaller.
+        // Half of the data is compressible.
         let noise_length = if self.random.below(2) == 0 { length } else { length / 4 };
         self.random.fill(&mut data[..noise_length]);
         self.file.write_all_at(&data, start as u64)?;
@@ -141,12 +141,12 @@ impl Worker {
         Ok(())
     }
 
-    /// So that the next read comes from the device.
+    /// Drops cached pages, so that the next read comes from the device.
     fn forget_cached(&self) -> Result<()> {
         Ok(rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)?)
     }
 
-    /// A start below `end` and a length that stays below it.
+    /// Returns a start below `end` and a length that stays below it.
     fn draw_range(&mut self, end: usize) -> (usize, usize) {
         if end == 0 {
             return (0, 0);

@@ -9,24 +9,24 @@ use anyhow::{Context, Result};
 
 use crate::tool::Tool;
 
-/// Each read of it is one record.
+/// Kernel log. Each read returns one record.
 const KERNEL_LOG: &str = "/dev/kmsg";
 const KERNEL_RECORD_BYTES_MAX: usize = 8192;
 
-/// Something that not every host offers.
+/// A facility that not every host has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ability {
     /// Kernel block devices: root, `/dev/fuse` and loop devices.
     BlockDevices,
-    /// Compressed RAM disks of the kernel, made on demand: root and zram.
+    /// Compressed RAM disks of the kernel, created on demand: root and zram.
     Zram,
-    /// The right to read the kernel's log.
+    /// Permission to read the kernel's log.
     KernelLog,
     /// A program of this name.
     Program(&'static str),
 }
 
-/// Why the test or demonstration cannot run in full here; `None` when it can.
+/// Returns the reason for which the test or demonstration cannot run in full here, if there is one.
 pub fn missing(needed: &[Ability]) -> Option<String> {
     needed.iter().find_map(|ability| match ability {
         Ability::BlockDevices => missing_for_block_devices(),
@@ -36,7 +36,7 @@ pub fn missing(needed: &[Ability]) -> Option<String> {
     })
 }
 
-/// Loop devices, mounts and processes that still have to do with `folder`.
+/// Returns loop devices, mounts and processes that still refer to `folder`.
 pub fn leftovers(folder: &Path) -> Result<Vec<String>> {
     let name = folder.to_string_lossy().into_owned();
     let mut found = Vec::new();
@@ -49,8 +49,8 @@ pub fn leftovers(folder: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Processes, except this one, that name `folder` in their command line or listen on a Unix socket
-/// in it.
+/// Returns processes, except this one, that name `folder` in their command line or listen on a Unix
+/// socket in it.
 pub(crate) fn processes_using(folder: &Path) -> Vec<(u32, String)> {
     let name = folder.to_string_lossy();
     let sockets = sockets_in(&name);
@@ -60,7 +60,7 @@ pub(crate) fn processes_using(folder: &Path) -> Vec<(u32, String)> {
     processes().into_iter().filter(|(id, words)| uses(*id, words)).collect()
 }
 
-/// The Unix sockets that are bound in `folder`, as `/proc/N/fd` shows them.
+/// Returns the Unix sockets bound in `folder`, as shown in `/proc/N/fd`.
 fn sockets_in(folder: &str) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let in_folder = table.lines().filter(|line| line.contains(folder));
@@ -73,13 +73,13 @@ fn has_one_of(process: u32, sockets: &[PathBuf]) -> bool {
     open.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|it| sockets.contains(&it)))
 }
 
-/// Messages that the kernel writes to its log from now on.
+/// Follows the messages that the kernel writes to its log from now on.
 pub struct KernelLog {
     file: fs::File,
 }
 
 impl KernelLog {
-    /// Fails where this process may not read the log.
+    /// Fails if this process may not read the log.
     pub fn follow() -> Result<Self> {
         let mut file = fs::OpenOptions::new()
             .read(true)
@@ -91,8 +91,8 @@ impl KernelLog {
         Ok(Self { file })
     }
 
-    /// Complaints of the kernel about `device` since the last time: failed requests, and damage
-    /// that file systems found. Fails when it wrote so much that some of it was lost.
+    /// Returns kernel errors concerning `device` since the last call: failed requests, and damage
+    /// found by file systems. Fails if messages were lost.
     pub fn complaints(&mut self, device: &Path) -> Result<Vec<String>> {
         let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut found = Vec::new();
@@ -101,7 +101,7 @@ impl KernelLog {
             match self.file.read(&mut record) {
                 Ok(length) => {
                     let text = String::from_utf8_lossy(&record[..length]);
-                    // What is before the semicolon says when and how important.
+                    // The part before the semicolon has time and priority.
                     let line = text.split_once(';').map_or(&*text, |(_, line)| line).trim();
                     if is_complaint(line, &name) {
                         found.push(line.to_owned());
@@ -125,7 +125,7 @@ fn is_complaint(line: &str, device: &str) -> bool {
     names_device && ["error", "corrupt", "warning"].iter().any(|word| line.contains(word))
 }
 
-/// Each process with its command line.
+/// Returns each process with its command line.
 fn processes() -> Vec<(u32, String)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -152,7 +152,7 @@ fn missing_for_block_devices() -> Option<String> {
 }
 
 fn missing_for_zram() -> Option<String> {
-    // Reading it makes a device; looking at it does not.
+    // Reading the file would create a device; checking its existence does not.
     let control = Path::new("/sys/class/zram-control/hot_add");
     let is_root = rustix::process::geteuid().is_root();
     match (is_root, control.exists()) {
@@ -192,7 +192,7 @@ mod tests {
         }
         let mut log = KernelLog::follow().expect("it may be read");
         let name = format!("memlane-test-{}", std::process::id());
-        // Readers are shown a line when it ends.
+        // Readers see a line when it is complete.
         fs::write(KERNEL_LOG, format!("I/O error, dev {name}, which a test made up\n"))
             .expect("who reads it may write it");
         let complaints = log.complaints(Path::new(&name)).expect("it may be read");

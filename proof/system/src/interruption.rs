@@ -1,4 +1,4 @@
-//! The wish of the user to stop.
+//! Interruption by the user.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,15 +7,15 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-/// Guards that clean up now.
+/// Number of guards that are cleaning up.
 static CLEANING_UP: AtomicUsize = AtomicUsize::new(0);
 
-/// The user's wish to stop: Ctrl-C or a polite signal. Waits end with an error then, so that guards
-/// clean up on the way out.
+/// Request of the user to stop: Ctrl-C or a termination signal. Waits then end with an error, so
+/// that guards clean up.
 pub struct Interruption;
 
 impl Interruption {
-    /// From now on the signals ask instead of ending the process.
+    /// From now on the signals set a flag instead of ending the process.
     pub fn listen() -> Result<()> {
         let flag = INTERRUPTED.get_or_init(Arc::default);
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -25,28 +25,28 @@ impl Interruption {
         Ok(())
     }
 
-    /// While what is returned lives, waits do not end with an error: cleaning up is not interrupted
-    /// by what began it.
+    /// While the result exists, waits do not end with an error, so that the clean-up is not
+    /// interrupted by the request that caused it.
     pub fn begin_to_clean_up() -> CleaningUp {
         // Relaxed: the count carries no data.
         CLEANING_UP.fetch_add(1, Ordering::Relaxed);
         CleaningUp(())
     }
 
-    /// Returns whether waits shall end.
+    /// Returns whether waits must end.
     pub fn is_asked_for() -> bool {
         // Relaxed: the count carries no data.
         Self::was_asked_for() && CLEANING_UP.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns whether the user wished to stop, however long ago.
+    /// Returns whether the user has requested a stop at any time.
     pub fn was_asked_for() -> bool {
         // Relaxed: the flag carries no data.
         INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 }
 
-/// The time in which what was begun is taken back.
+/// Guard of a clean-up.
 #[derive(Debug)]
 #[must_use = "cleaning up ends when this is dropped"]
 pub struct CleaningUp(());

@@ -1,7 +1,8 @@
-//! The real programs, started, killed and looked at from outside, as users see them.
+//! The real programs, started, killed and observed through their external interfaces, like users
+//! do.
 //!
-//! For tests and the demonstration: nothing here knows the engine. Everything that is started or
-//! made is owned by a guard that ends or removes it, also when a test fails halfway.
+//! For tests and the demonstration: nothing here knows the engine. Every process and file that is
+//! created is owned by a guard that ends or removes it, also when a test fails.
 #![forbid(unsafe_code)]
 
 mod attached;

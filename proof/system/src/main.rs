@@ -1,9 +1,9 @@
-//! `memlane-demo`: PostgreSQL on a volume whose daemon is killed with -9 under load;
-//! `memlane-demo log`: a topic whose broker and daemon are;
-//! `memlane-demo sql`: topics and views that SQL defines, whose broker is.
+//! `memlane-demo`: PostgreSQL on a volume whose daemon is killed with SIGKILL under load;
+//! `memlane-demo log`: a topic whose broker and daemon are killed; `memlane-demo sql`: topics and
+//! views defined by SQL, whose broker is killed.
 //!
-//! Everything it starts, mounts and writes is its own and is removed at the end, also after an
-//! error or Ctrl-C.
+//! Everything that it starts, mounts and writes is separate and is removed at the end, also after
+//! an error or Ctrl-C.
 #![forbid(unsafe_code)]
 
 mod demo;

@@ -1,5 +1,5 @@
-//! A host on which memory is scarce: processes in a control group with a limit, which also counts
-//! the kernel's cache of their files.
+//! Simulation of scarce memory: processes in a control group with a limit, which includes the
+//! kernel's cache of their files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::interruption::Interruption;
 /// A version of control groups.
 #[derive(Debug)]
 struct Version {
-    /// Is there where the version counts memory.
+    /// File that exists if this version controls memory.
     sign: &'static str,
     folder: &'static str,
-    /// Has the limit of a group.
+    /// File with the limit of a group.
     limit: &'static str,
 }
 
@@ -33,13 +33,13 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// Says what the groups below one count; version 2 only.
+/// File that enables controllers in child groups; version 2 only.
 const COUNTED_BELOW: &str = "cgroup.subtree_control";
 
-/// How long the kernel may take to see that the processes of a group have ended.
+/// Time limit for the kernel to notice that the processes of a group have ended.
 const END_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// A control group of our own. Dropped, it is removed; its processes have ended before.
+/// A separate control group. Dropping it removes it; its processes must have ended before.
 #[derive(Debug)]
 pub struct MemoryLimit {
     group: PathBuf,
@@ -47,7 +47,7 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Fails where this process may make no such group.
+    /// Fails if this process may not create such a group.
     pub fn of(bytes: u64) -> Result<Self> {
         let is_there = |it: &&Version| Path::new(it.sign).exists();
         let version = VERSIONS.iter().find(is_there);
@@ -56,7 +56,7 @@ impl MemoryLimit {
         Self::make(Path::new(version.folder).join(name), version, bytes)
     }
 
-    /// A group in this one, which has no process of its own then.
+    /// Creates a child group. The parent has no process of its own then.
     pub fn inside(&self, bytes: u64) -> Result<Self> {
         let counted = self.group.join(COUNTED_BELOW);
         if counted.exists() {
@@ -73,19 +73,19 @@ impl MemoryLimit {
         Ok(limit)
     }
 
-    /// Allows so much from now on.
+    /// Changes the limit.
     pub fn set(&self, bytes: u64) -> Result<()> {
         let path = self.group.join(self.version.limit);
         fs::write(&path, bytes.to_string())
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// The folder of the group.
+    /// Folder of the group.
     pub fn group(&self) -> &Path {
         &self.group
     }
 
-    /// Words before a command line that put its process into the group.
+    /// Prefix of a command line that moves its process into the group.
     pub fn starter(&self) -> Vec<String> {
         let group = self.group.display();
         let join = format!("echo $$ > {group}/cgroup.procs && exec \"$0\" \"$@\"");

@@ -1,4 +1,4 @@
-//! A file system in use, unmounted at the end.
+//! A mounted file system, unmounted at the end.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts `device` on `folder`, which is made.
+    /// Mounts `device` on `folder`, which is created.
     pub fn new(device: &Path, folder: &Path, options: &str) -> Result<Self> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
@@ -22,7 +22,7 @@ impl Mounted {
         Ok(Self { folder: folder.to_owned(), is_mounted: true })
     }
 
-    /// Mount that another process made on `folder`.
+    /// Adopts a mount of another process on `folder`.
     pub fn existing(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), is_mounted: true }
     }
@@ -42,7 +42,7 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let _cleaning_up = Interruption::begin_to_clean_up();
         if self.is_mounted {
-            // Something went wrong before; what matters is that nothing keeps the device.
+            // Something has failed before. The device must not stay in use.
             let _ = Tool::new("umount --lazy").arg(&self.folder).run();
         }
     }

@@ -1,5 +1,5 @@
-//! A small NBD client of its own, so that tests see each acknowledgement and control what is in
-//! flight. Fixed newstyle with `GO` and simple replies; many requests may be in flight.
+//! A small NBD client, with which tests see each acknowledgement and control the requests in
+//! flight. Fixed newstyle with `GO` and simple replies. Many requests may be in flight.
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read, Write};
@@ -19,16 +19,16 @@ const REPLY_ACK: u32 = 1;
 const REPLY_INFO: u32 = 3;
 const INFO_EXPORT: u16 = 0;
 
-/// The codes of the protocol for what a read-only export refuses, for data that cannot be had, and
-/// for "no space".
+/// Error codes of the protocol for a rejected change of a read-only export, for unreadable data,
+/// and for lack of space.
 pub const NBD_NOT_PERMITTED: u32 = 1;
 pub const NBD_IO_ERROR: u32 = 5;
 pub const NBD_NO_SPACE: u32 = 28;
 
-/// No server that lives lets a client wait longer.
+/// Time limit of a reply, which a working server never reaches.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Request of a client; places and lengths are in bytes.
+/// A request of a client. Offsets and lengths are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     Read { offset: u64, length: u32 },
@@ -38,12 +38,12 @@ pub enum Request {
     WriteZeroes { offset: u64, length: u32 },
 }
 
-/// Why there was no good reply.
+/// Reason for a missing or failed reply.
 #[derive(Debug)]
 pub enum NbdFailure {
     /// The server is gone or the connection broke.
     Disconnected(io::Error),
-    /// The server refused, with a code of the protocol.
+    /// The server rejected the request, with a code of the protocol.
     Refused(u32),
     /// The server does not speak the protocol.
     Protocol(String),
@@ -74,13 +74,13 @@ impl From<io::Error> for NbdFailure {
     }
 }
 
-/// The answer to one request.
+/// Reply to one request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reply {
     pub cookie: u64,
-    /// Why the server refused, as a code of the protocol; zero when it did what was asked.
+    /// Error code of the protocol, or zero for success.
     pub error: u32,
-    /// Data that was read; empty for other requests.
+    /// Data of a read, empty for other requests.
     pub data: Vec<u8>,
 }
 
@@ -90,7 +90,7 @@ pub struct NbdClient {
     writer: UnixStream,
     size_bytes: u64,
     next_cookie: u64,
-    /// The bytes that the reply to each request in flight brings.
+    /// Number of data bytes in the reply to each request in flight.
     in_flight: HashMap<u64, u32>,
 }
 
@@ -115,7 +115,7 @@ impl NbdClient {
         self.size_bytes
     }
 
-    /// The connection itself, for another client that goes on with it. Nothing may be in flight.
+    /// Returns the connection itself, for another client to continue. Nothing may be in flight.
     pub fn into_socket(self) -> UnixStream {
         assert!(self.in_flight.is_empty(), "unexpected replies would confuse the next");
         self.writer
@@ -125,7 +125,7 @@ impl NbdClient {
         self.in_flight.len()
     }
 
-    /// Sends a request and returns its cookie; the reply comes through [`Self::receive`].
+    /// Sends a request and returns its cookie. [`Self::receive`] returns the reply.
     pub fn send(&mut self, request: &Request) -> Result<u64, NbdFailure> {
         let (command, offset, length, data): (u16, u64, u32, &[u8]) = match request {
             Request::Read { offset, length } => (0, *offset, *length, &[]),
@@ -150,7 +150,7 @@ impl NbdClient {
         Ok(cookie)
     }
 
-    /// Waits for the next reply, whichever request it answers.
+    /// Waits for the next reply, to any request.
     pub fn receive(&mut self) -> Result<Reply, NbdFailure> {
         let magic = self.read_u32()?;
         if magic != REPLY_MAGIC {
@@ -169,7 +169,7 @@ impl NbdClient {
         Ok(Reply { cookie, error: 0, data })
     }
 
-    /// Sends one request and waits for its reply; nothing else may be in flight.
+    /// Sends one request and waits for its reply. Nothing else may be in flight.
     pub fn ask(&mut self, request: &Request) -> Result<Vec<u8>, NbdFailure> {
         assert!(self.in_flight.is_empty(), "replies of others would be lost");
         self.send(request)?;
@@ -218,7 +218,7 @@ impl NbdClient {
         }
     }
 
-    /// Of all that a server may tell, the size is what this client needs.
+    /// Parses an information reply, of which this client only needs the size.
     fn take_info(&mut self, data: &[u8]) {
         let Some((kind, rest)) = data.split_first_chunk() else { return };
         if let (INFO_EXPORT, Some((size, _))) =

@@ -1,4 +1,4 @@
-//! libnbd as a client of a device: a Python program with its module, asked over a pipe.
+//! libnbd as a client of a device: a Python program with its module, controlled through a pipe.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -9,8 +9,9 @@ use anyhow::{Context, Result};
 use block_device::{ByteRange, Zeroes};
 use conformance::{Abilities, Refusal, Subject};
 
-/// Takes requests of 17 bytes (what, offset, length) with the bytes to write after them; answers
-/// with a byte for success and the bytes read, or with the length of a message and the message.
+/// Program that receives requests of 17 bytes (operation, offset, length), followed by the bytes to
+/// write. It answers with a byte for success and the bytes read, or with the length of a message
+/// and the message.
 const SERVANT: &str = r#"
 import nbd, struct, sys
 h = nbd.NBD()
@@ -39,16 +40,16 @@ while True:
     give.flush()
 "#;
 
-/// One connection for each thread that asks, up to this many.
+/// Maximum number of connections, one for each concurrent thread.
 const CONNECTIONS: usize = 4;
 
-/// An export of an NBD server, through libnbd.
+/// An export of an NBD server, accessed through libnbd.
 pub struct NbdShell {
     connections: Vec<Mutex<Servant>>,
     size_bytes: u64,
 }
 
-/// A Python process with one connection. Ends when its input does.
+/// A Python process with one connection. It ends when its input is closed.
 struct Servant {
     process: Child,
     requests: Option<ChildStdin>,
@@ -67,7 +68,7 @@ impl NbdShell {
         Ok(shell)
     }
 
-    /// Returns whether this machine has Python with libnbd's module.
+    /// Returns whether this host has Python with libnbd's module.
     pub fn is_here() -> bool {
         Path::new("/usr/bin/python3").exists()
             && Command::new("/usr/bin/python3")
@@ -77,7 +78,7 @@ impl NbdShell {
                 .is_ok_and(|status| status.success())
     }
 
-    /// A connection that is unused now, or the first.
+    /// Returns an unused connection, or the first.
     fn connection(&self) -> MutexGuard<'_, Servant> {
         let free = self.connections.iter().find_map(|connection| connection.try_lock().ok());
         free.unwrap_or_else(|| self.connections[0].lock().unwrap_or_else(PoisonError::into_inner))
@@ -129,7 +130,7 @@ impl Servant {
 impl Drop for Servant {
     fn drop(&mut self) {
         drop(self.requests.take());
-        // Its input has ended, so it does; a failure cannot be reported here.
+        // Its input is closed, so it ends. A failure cannot be reported here.
         let _status = self.process.wait();
     }
 }

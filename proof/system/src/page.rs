@@ -1,4 +1,4 @@
-//! Commands that a page of the documentation tells its readers to type.
+//! Commands in a page of the documentation.
 //!
 //! | in the page | here |
 //! |---|---|
@@ -13,7 +13,7 @@
 
 use anyhow::{Context, Result, bail};
 
-/// Something to do, and the line of the page that it stands in.
+/// A step, and its line in the page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step {
     pub line: usize,
@@ -31,7 +31,7 @@ pub enum Action {
 /// All steps of a page, in order.
 ///
 /// # Errors
-/// If a block has no end, or is of no known kind.
+/// If a block has no end, or its kind is unknown.
 pub fn steps(page: &str) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut lines = (1..).zip(page.lines());
@@ -61,7 +61,7 @@ fn hidden(text: &str) -> Option<Action> {
     Some(Action::Run { script, needs: Vec::new() })
 }
 
-/// What the words after the fence say about the block.
+/// Returns the action of a block according to the words after the fence.
 fn action(words: &str, text: String) -> Result<Option<Action>> {
     let words: Vec<&str> = words.split_whitespace().collect();
     Ok(match words[..] {

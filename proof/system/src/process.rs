@@ -1,4 +1,4 @@
-//! Processes in the background.
+//! Background processes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -12,16 +12,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::interruption::Interruption;
 use crate::tool::{Tool, name_of, wait_a_little};
 
-/// The unit in which the kernel tells processor time to programs.
+/// Unit in which the kernel reports processor time.
 const TICKS_PER_S: f64 = 100.0;
 
-/// What a program of Rust writes at a panic.
+/// Text that a Rust program writes at a panic.
 const PANIC_WORD: &[u8] = b"panicked";
 
-/// How much of a log is shown behind that.
+/// Maximum number of log lines shown after it.
 const PANIC_LINES_SHOWN_MAX: usize = 40;
 
-/// A program that runs beside the test; ended when dropped.
+/// A program that runs in the background. Dropping it ends it.
 pub struct Background {
     child: Child,
     name: String,
@@ -43,7 +43,7 @@ impl Background {
         self.child.try_wait().with_context(|| format!("cannot wait for {}", self.name))
     }
 
-    /// Waits for the program's end, which must be a success.
+    /// Waits for the program's end, which must be successful.
     pub fn finish(mut self, time_limit: Duration) -> Result<()> {
         let deadline = Instant::now() + time_limit;
         loop {
@@ -59,14 +59,14 @@ impl Background {
         }
     }
 
-    /// Sends the program a signal.
+    /// Sends a signal to the program.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
         let id = id.with_context(|| format!("{} has no process id", self.name))?;
         kill_process(id, signal).with_context(|| format!("cannot send {signal:?} to {}", self.name))
     }
 
-    /// Sends the signal and waits until the program has ended, however that went.
+    /// Sends the signal and waits until the program has ended, with any result.
     pub fn end(&mut self, signal: Signal, time_limit: Duration) -> Result<ExitStatus> {
         self.signal(signal)?;
         let deadline = Instant::now() + time_limit;
@@ -81,21 +81,21 @@ impl Background {
     }
 }
 
-/// Processor time in seconds of all threads that a process has or had: fields 14 and 15 of
+/// Processor time in seconds of all past and present threads of a process: fields 14 and 15 of
 /// /proc/PID/stat (proc_pid_stat(5)).
 pub fn processor_seconds(id: u32) -> Result<f64> {
     processor_fields(id, 11)
 }
 
-/// Processor time in seconds of the threads that a process has now, to the nanosecond where the
-/// kernel counts so: the first field of their /proc/PID/task/TID/schedstat.
+/// Processor time in seconds of the present threads of a process, in nanoseconds if the kernel
+/// supports it: the first field of their /proc/PID/task/TID/schedstat.
 pub fn processor_seconds_of_threads(id: u32) -> Result<f64> {
     let path = format!("/proc/{id}/task");
     let threads = std::fs::read_dir(&path).with_context(|| format!("cannot list {path}"))?;
     let mut ns = 0;
     for thread in threads.flatten() {
         let Ok(text) = std::fs::read_to_string(thread.path().join("schedstat")) else {
-            // A kernel that does not count so.
+            // A kernel without these statistics.
             return processor_seconds(id);
         };
         let field = text.split_whitespace().next().and_then(|field| field.parse::<u64>().ok());
@@ -104,8 +104,8 @@ pub fn processor_seconds_of_threads(id: u32) -> Result<f64> {
     Ok(std::time::Duration::from_nanos(ns).as_secs_f64())
 }
 
-/// Processor time in seconds of the children that ended and that this process has waited for, and
-/// of theirs.
+/// Processor time in seconds of the children that have ended and that this process has waited for,
+/// and of their children.
 pub fn processor_seconds_of_children() -> Result<f64> {
     processor_fields(std::process::id(), 13)
 }
@@ -121,8 +121,8 @@ fn processor_fields(id: u32, skipped: usize) -> Result<f64> {
     Ok(f64::from(ticks) / TICKS_PER_S)
 }
 
-/// Fails when a program has written into its log that it panicked, and names the lines. Programs as
-/// they ship end at a panic; those of tests unwind, and may go on as if nothing had happened.
+/// Fails if a program has logged a panic, and returns the lines. Release programs end at a panic.
+/// Those of tests unwind, and may continue.
 pub fn check_for_panics(log: &Path) -> Result<()> {
     let file = match File::open(log) {
         // A program that was never started.
@@ -135,7 +135,7 @@ pub fn check_for_panics(log: &Path) -> Result<()> {
         if !line.windows(PANIC_WORD.len()).any(|word| word == PANIC_WORD) {
             continue;
         }
-        // The message follows in lines of its own.
+        // The message is on the following lines.
         let rest = lines.map_while(Result::ok).take(PANIC_LINES_SHOWN_MAX);
         let said: Vec<_> = std::iter::once(line).chain(rest).collect();
         let said = said.join(&b'\n');
@@ -146,7 +146,7 @@ pub fn check_for_panics(log: &Path) -> Result<()> {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

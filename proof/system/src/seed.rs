@@ -1,11 +1,11 @@
-//! The seed of a run: drawn anew, or the one to be played again.
+//! Seed of a run: a fresh one, or one to replay.
 
 use std::fs::File;
 use std::io::Read;
 
 use anyhow::{Context, Result};
 
-/// The seed in the environment variable `MEMLANE_SEED`, or a fresh one.
+/// Returns the seed in the environment variable `MEMLANE_SEED`, or a fresh one.
 pub fn seed() -> Result<u64> {
     if let Ok(text) = std::env::var("MEMLANE_SEED") {
         return text.parse().with_context(|| format!("MEMLANE_SEED is no number: {text}"));

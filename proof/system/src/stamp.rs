@@ -1,4 +1,4 @@
-//! Blocks that tell where and when they were written, so that a wrong one can be explained.
+//! Blocks that contain the position and time of their write, so that a wrong one can be explained.
 //!
 //! ```text
 //! 0        8        16       24        32                                4088     4096
@@ -13,13 +13,13 @@ const MAGIC: u64 = u64::from_le_bytes(*b"MEMSTAMP");
 const BODY_START: usize = 32;
 const CHECKSUM_START: usize = BLOCK_BYTES - 8;
 
-/// How many different contents are written again and again all over the place.
+/// Number of different contents that are written repeatedly to many blocks.
 const DUPLICATE_COUNT: u64 = 24;
 
-/// The bytes of one block.
+/// Contents of one block.
 pub type Block = Box<[u8; BLOCK_BYTES]>;
 
-/// Where and when a block was written.
+/// Position and time of the write of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub volume: u64,
@@ -27,7 +27,7 @@ pub struct Stamp {
     pub sequence: u64,
 }
 
-/// Contents with which a block is filled: each kind goes another way through the engine.
+/// Contents of a block. Each kind takes another path through the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
     Noise(Stamp),
@@ -38,7 +38,7 @@ pub enum Contents {
 }
 
 impl Contents {
-    /// Contents of a random kind for the place and time that `stamp` tells.
+    /// Returns contents of a random kind for `stamp`.
     pub fn draw(random: &mut Random, stamp: Stamp) -> Self {
         match random.below(10) {
             0..4 => Self::Noise(stamp),
@@ -69,12 +69,12 @@ impl Contents {
     }
 }
 
-/// A new empty block, as volumes begin.
+/// Returns an empty block, the initial state of volumes.
 pub(crate) fn zeros() -> Block {
     Box::new([0; BLOCK_BYTES])
 }
 
-/// Description of `block` by its own contents, for messages.
+/// Describes a block by its contents, for messages.
 pub(crate) fn describe(block: &[u8]) -> String {
     if block.iter().all(|byte| *byte == block[0]) {
         return format!("filled with {:#04x}", block[0]);
@@ -99,7 +99,7 @@ fn seal(block: &mut Block, stamp: Stamp) {
     block[CHECKSUM_START..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// FNV-1a over all words but the last.
+/// Computes FNV-1a over all words but the last.
 fn checksum(block: &[u8]) -> u64 {
     block[..CHECKSUM_START].chunks_exact(8).fold(0xcbf2_9ce4_8422_2325, |hash, word| {
         let word = u64::from_le_bytes(word.try_into().expect("a chunk has 8 bytes"));

@@ -1,12 +1,12 @@
-//! A writer whose every write follows from a seed, for tests that lose the writer too: after a
-//! power cut the host works out again what was written, and knows from the acknowledged flushes
-//! what must be there.
+//! A writer whose writes are determined by a seed, for tests that also lose the writer: after a
+//! power cut the host reproduces the writes, and knows from the acknowledged flushes which must be
+//! present.
 //!
 //! ```text
 //! step 0: write, write, …, flush ── acknowledged
-//! step 1: write, …, flush        ── acknowledged: all up to here is there
+//! step 1: write, …, flush        ── acknowledged: everything up to here is present
 //! step 2: write, write, …        ── the power fails: each block is as before or as written here
-//! step 3 …                       ── or here, where the acknowledgement did not reach the host
+//! step 3 …                       ── or here, if the acknowledgement did not reach the host
 //! ```
 
 use std::collections::HashMap;
@@ -18,21 +18,21 @@ use crate::nbd_client::{NbdClient, NbdFailure, Request};
 use crate::stamp::{self, BLOCK_BYTES, Block, Contents, Stamp};
 use random::Random;
 
-/// Writes between two flushes, at most.
+/// Maximum number of runs of writes between two flushes.
 const RUNS_MAX: u64 = 3;
 const RUN_BLOCKS_MAX: u64 = 6;
 
 const SECTOR_BYTES: usize = 512;
 
-/// How many steps a writer may be ahead of what the host has heard of it.
+/// Maximum number of steps by which a writer precedes the host's knowledge.
 const STEPS_AHEAD_MAX: u64 = 4096;
 
-/// Steps of a writer in one life.
+/// Parameters of a writer's steps in one life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepsSpec {
     pub seed: u64,
     pub volume: u64,
-    /// Told in the stamps, so that what is left of earlier lives is recognised.
+    /// Part of the stamps, so that remains of earlier lives are recognized.
     pub life: u64,
     pub block_count: u64,
 }
@@ -43,7 +43,7 @@ pub struct Step {
     pub writes: Vec<(u64, Contents)>,
 }
 
-/// The steps of one life, without end.
+/// The infinite sequence of steps of one life.
 #[derive(Clone, Debug)]
 pub struct Steps {
     spec: StepsSpec,
@@ -56,7 +56,7 @@ impl Steps {
         Self { spec, random: Random::new(spec.seed), sequence: spec.life << 20 }
     }
 
-    /// The next step.
+    /// Returns the next step.
     pub fn step(&mut self) -> Step {
         let mut writes = Vec::new();
         for _ in 0..=self.random.below(RUNS_MAX) {
@@ -71,8 +71,8 @@ impl Steps {
         Step { writes }
     }
 
-    /// Takes steps on an NBD export until the server is gone; `acknowledged` counts them. All
-    /// writes of a step are in flight together.
+    /// Performs steps on an NBD export until the server is gone, and counts them in `acknowledged`.
+    /// All writes of a step are in flight together.
     pub fn run_over_nbd(
         mut self,
         client: &mut NbdClient,
@@ -90,7 +90,7 @@ impl Steps {
     fn step_over_nbd(&mut self, client: &mut NbdClient) -> Result<(), NbdFailure> {
         let mut blocks = HashMap::new();
         for (block, contents) in self.step().writes {
-            // Requests for one block must not overtake each other.
+            // Requests for one block must not be reordered.
             if blocks.insert(block, ()).is_some() {
                 receive_all(client)?;
             }
@@ -117,29 +117,30 @@ fn receive_all(client: &mut NbdClient) -> Result<(), NbdFailure> {
     Ok(())
 }
 
-/// Knowledge of the blocks that a writer writes, over all its lives.
+/// Known contents of a writer's blocks, over all its lives.
 #[derive(Clone, Debug)]
 pub struct Survivors {
-    /// What is old or new, but never half of each.
+    /// Size of the units that are old or new, but never mixed.
     unit_bytes: usize,
     blocks: Vec<Block>,
 }
 
 impl Survivors {
-    /// Blocks that were never written; after a cut each is whole, as volumes promise.
+    /// Creates blocks that were never written, each atomic across a cut, as volumes guarantee.
     pub fn new(block_count: u64) -> Self {
         let blocks = (0..block_count).map(|_| stamp::zeros()).collect();
         Self { unit_bytes: BLOCK_BYTES, blocks }
     }
 
-    /// The same on something that promises so only of its sectors, as disks do.
+    /// Same, for a target that guarantees this only for its sectors, like a disk.
     pub fn of_sectors(block_count: u64) -> Self {
         Self { unit_bytes: SECTOR_BYTES, ..Self::new(block_count) }
     }
 
-    /// Compares the blocks `found` after a life in which so many steps were acknowledged. Each must
-    /// be as the last of those left it, or as a later step wrote it. What is found counts from now
-    /// on: it may not change any more. Returns how many blocks show a later step.
+    /// Compares the blocks `found` after a life with this many acknowledged steps. Each must be as
+    /// the last of those left it, or as a later step wrote it. The contents found become the known
+    /// ones, which may not change any more. Returns the number of blocks with contents of a later
+    /// step.
     pub fn check(&mut self, spec: StepsSpec, acknowledged: u64, found: &[u8]) -> Result<usize> {
         let mut steps = Steps::new(spec);
         for _ in 0..acknowledged {
@@ -175,7 +176,7 @@ impl Survivors {
         Ok(later_count)
     }
 
-    /// Whether each unit of the block is as it was or as one of the candidates has it.
+    /// Returns whether each unit of the block is old or that of a candidate.
     fn may_be(&self, block: usize, found: &[u8], candidates: &[Contents]) -> bool {
         let candidates: Vec<Block> = candidates.iter().map(|it| it.block()).collect();
         (0..BLOCK_BYTES).step_by(self.unit_bytes).all(|start| {
@@ -196,7 +197,7 @@ mod tests {
 
     const SPEC: StepsSpec = StepsSpec { seed: 1, volume: 2, life: 3, block_count: 64 };
 
-    /// The volume after so many steps.
+    /// Returns the volume after this many steps.
     fn after(step_count: usize) -> Vec<u8> {
         let mut bytes = vec![0; 64 * BLOCK_BYTES];
         let mut steps = Steps::new(SPEC);

@@ -1,8 +1,8 @@
-//! A writer that knows what it may find after a crash.
+//! A writer that verifies its data after a crash.
 //!
-//! Stripes share a volume in turns of [`RUN_BLOCKS`] blocks, so that neighbours are written by
-//! different connections. For each of its blocks a stripe remembers what was acknowledged and what
-//! is in flight. After a crash the block holds one or the other, whole:
+//! Stripes share a volume in alternating runs of [`RUN_BLOCKS`] blocks, so that neighbours are
+//! written by different connections. A stripe records the acknowledged and the in-flight contents
+//! of each of its blocks. After a crash the block has one or the other, completely:
 //!
 //! ```text
 //! blocks    0…15   16…31   32…47   48…63
@@ -21,14 +21,14 @@ use crate::nbd_client::{NBD_NO_SPACE, NbdClient, NbdFailure, Request};
 use crate::stamp::{self, BLOCK_BYTES, Block, Contents, Stamp};
 use random::Random;
 
-/// Neighbouring blocks of one stripe; no request is longer.
+/// Number of consecutive blocks of one stripe, and maximum length of a request.
 const RUN_BLOCKS: usize = 16;
 const RUN_BYTES: usize = RUN_BLOCKS * BLOCK_BYTES;
 
-/// Requests in flight on one connection.
+/// Maximum number of requests in flight on one connection.
 const DEPTH_MAX: usize = 8;
 
-/// How often a place is drawn until one is found where nothing is in flight.
+/// Number of attempts to draw a position where nothing is in flight.
 const PLACE_TRIES_MAX: usize = 16;
 
 /// Part of a volume that a stripe writes.
@@ -39,19 +39,19 @@ pub struct StripeSpec {
     pub sector_bytes: usize,
     pub stripe: usize,
     pub stripe_count: usize,
-    /// Runs of this stripe alone.
+    /// Number of runs of this stripe.
     pub run_count: usize,
     pub seed: u64,
 }
 
 impl StripeSpec {
-    /// The size of the volume that all stripes share.
+    /// Size of the volume that all stripes share.
     pub fn volume_bytes(&self) -> usize {
         self.run_count * self.stripe_count * RUN_BYTES
     }
 }
 
-/// State that all stripes of a test share while the daemon lives once.
+/// State that all stripes of a test share during one life of the daemon.
 #[derive(Debug, Default)]
 pub struct Round {
     verified: AtomicUsize,
@@ -82,23 +82,23 @@ impl Round {
         })
     }
 
-    /// Kills the daemon under the stripes. A connection that breaks before is a failure.
+    /// Kills the daemon under the stripes. A connection that breaks earlier is a failure.
     pub fn kill(&self, daemon: &mut Daemon) -> Result<()> {
         self.is_killed.store(true, Ordering::Release);
         daemon.kill()
     }
 
-    /// Number of stripes that found everything as it must be.
+    /// Number of stripes that have verified all their blocks.
     pub fn verified_count(&self) -> usize {
         self.verified.load(Ordering::Acquire)
     }
 
-    /// Number of requests that were answered.
+    /// Number of answered requests.
     pub fn answered_count(&self) -> u64 {
         self.answered.load(Ordering::Acquire)
     }
 
-    /// Part of those that were refused for lack of space.
+    /// Number of those that failed for lack of space.
     pub fn refused_count(&self) -> u64 {
         self.refused.load(Ordering::Acquire)
     }
@@ -109,7 +109,7 @@ impl Round {
     }
 }
 
-/// One block as its writer sees it.
+/// A block's state according to its writer.
 struct State {
     acknowledged: Block,
     in_flight: Option<Block>,
@@ -123,7 +123,7 @@ pub struct Stripe {
     states: Vec<State>,
 }
 
-/// A request and the blocks as they are once it is done, each with its index in the stripe.
+/// A request and the resulting blocks, each with its index in the stripe.
 struct Step {
     request: Request,
     outcome: Vec<(usize, Block)>,
@@ -140,7 +140,7 @@ impl Stripe {
         &self.spec
     }
 
-    /// Checks every block, then writes until the daemon is killed or the round is over.
+    /// Verifies every block, then writes until the daemon is killed or the round is over.
     fn run(&mut self, socket: &Path, round: &Round) -> Result<()> {
         let result = self.run_once(socket, round);
         if result.is_err() {
@@ -181,7 +181,7 @@ impl Stripe {
                 return Ok(());
             }
             if steps.is_empty() {
-                // Too many places are in doubt after refusals.
+                // Too many blocks are uncertain after errors.
                 self.verify(&mut client)?;
                 continue;
             }
@@ -189,7 +189,7 @@ impl Stripe {
             let step = steps.remove(&reply.cookie).expect("the client knows its cookies");
             match reply.error {
                 0 => self.acknowledge(step, &reply.data)?,
-                // Each block is old or new; the next comparison tells which.
+                // Each block is old or new, which the next comparison determines.
                 NBD_NO_SPACE => {
                     round.refused.fetch_add(1, Ordering::AcqRel);
                 }
@@ -199,7 +199,7 @@ impl Stripe {
         }
     }
 
-    /// Reads all blocks; each must be what was acknowledged or what was in flight.
+    /// Reads all blocks. Each must have its acknowledged or its in-flight contents.
     fn verify(&mut self, client: &mut NbdClient) -> Result<(), Failure> {
         for run in 0..self.spec.run_count {
             let length = u32::try_from(RUN_BYTES).expect("a run is short");
@@ -247,7 +247,7 @@ impl Stripe {
         Ok(())
     }
 
-    /// A request on blocks where nothing is in flight, if one is found.
+    /// Returns a request on blocks where nothing is in flight, if one is found.
     fn draw(&mut self) -> Option<Step> {
         for _ in 0..PLACE_TRIES_MAX {
             let run = self.random.index(self.spec.run_count);
@@ -261,7 +261,7 @@ impl Stripe {
         None
     }
 
-    /// A range inside a run: mostly whole blocks, now and then only whole sectors.
+    /// Returns a range inside a run: mostly whole blocks, sometimes only whole sectors.
     fn draw_range(&mut self) -> (usize, usize) {
         let unit = match self.random.below(5) {
             0 => self.spec.sector_bytes,
@@ -288,7 +288,7 @@ impl Stripe {
                 Step { request: Request::WriteZeroes { offset, length: byte_count }, outcome }
             }
             16..18 => {
-                // Only whole blocks are forgotten.
+                // Only whole blocks are discarded.
                 let whole_start = start.next_multiple_of(BLOCK_BYTES);
                 let whole_end = (start + length) / BLOCK_BYTES * BLOCK_BYTES;
                 let whole = vec![0; whole_end.saturating_sub(whole_start)];
@@ -306,7 +306,7 @@ impl Stripe {
         }
     }
 
-    /// Bytes for a write: contents of random kinds, cut as the range cuts its blocks.
+    /// Returns bytes for a write: contents of random kinds, cut at the ends of the range.
     fn draw_data(&mut self, first: usize, start: usize, length: usize) -> Vec<u8> {
         let mut data = Vec::with_capacity(length);
         let mut at = start;
@@ -327,7 +327,7 @@ impl Stripe {
         data
     }
 
-    /// The blocks that `data` at byte `start` of the run beginning at `first` changes.
+    /// Returns the blocks changed by `data` at byte `start` of the run that begins at `first`.
     fn patched(&self, first: usize, start: usize, data: &[u8]) -> Vec<(usize, Block)> {
         let mut outcome: Vec<(usize, Block)> = Vec::new();
         for (at, byte) in (start..).zip(data) {
@@ -341,7 +341,7 @@ impl Stripe {
         outcome
     }
 
-    /// Where the stripe's block lies on the volume, in bytes.
+    /// Returns the offset of the stripe's block in the volume.
     fn offset(&self, index: usize) -> u64 {
         let run = index / RUN_BLOCKS * self.spec.stripe_count + self.spec.stripe;
         let offset = run * RUN_BYTES + index % RUN_BLOCKS * BLOCK_BYTES;
@@ -349,7 +349,7 @@ impl Stripe {
     }
 }
 
-/// Why a stripe stopped.
+/// Reason for which a stripe stopped.
 enum Failure {
     Nbd(NbdFailure),
     Wrong(anyhow::Error),

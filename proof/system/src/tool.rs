@@ -1,4 +1,4 @@
-//! Other people's programs, run to their end with a time limit.
+//! Third-party programs, run to their end with a time limit.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,12 +14,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::interruption::Interruption;
 
-/// How often a thread that waits for a program looks for Ctrl-C.
+/// Interval at which a thread that waits for a program checks for Ctrl-C.
 const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// How long a program may take to end when it is asked to.
+/// Time limit for the end of a program after the signal.
 const END_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// A program to run.
@@ -29,28 +29,28 @@ pub struct Tool {
     end_signal: Option<Signal>,
 }
 
-/// End of a program, and its output.
+/// Result of a program, and its output.
 #[derive(Debug)]
 pub struct ToolOutput {
-    /// None when a signal ended it.
+    /// `None` if a signal ended it.
     pub exit_code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
 impl Tool {
-    /// `words` are the program and its arguments, in one line where none holds a blank.
+    /// Creates a command of `words`, the program and its arguments, none of which contains a blank.
     pub fn new(words: &str) -> Self {
         let mut words = words.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).stdin(Stdio::null());
-        // Debian keeps programs for the administrator where others do not look.
+        // Debian installs administration programs in other folders.
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:/usr/local/sbin:/usr/sbin:/sbin"));
         Self { command, time_limit: TIME_LIMIT, end_signal: None }
     }
 
-    /// The program and its arguments, for records.
+    /// Returns the program and its arguments, for records.
     pub fn command_line(&self) -> String {
         name_of(&self.command)
     }
@@ -75,27 +75,27 @@ impl Tool {
         self
     }
 
-    /// Takes the file as the program's standard input.
+    /// Uses the file as the program's standard input.
     pub fn input(mut self, file: File) -> Self {
         self.command.stdin(file);
         self
     }
 
-    /// Where a program in the background writes what it has to say.
+    /// Redirects the output of a background program.
     pub fn output_to(mut self, file: File) -> Result<Self> {
         self.command.stderr(file.try_clone().context("cannot share a file for output")?);
         self.command.stdout(file);
         Ok(self)
     }
 
-    /// Ctrl-C then reaches only the process that started it.
+    /// Starts the program in a separate process group, so that Ctrl-C reaches only its parent.
     pub fn own_group(mut self) -> Self {
         self.command.process_group(0);
         self
     }
 
-    /// A program that must end early is asked with this signal first, so that it can end what it
-    /// started itself.
+    /// Sets the signal sent first to a program that must end early, so that it can end its
+    /// children.
     pub fn ended_by(mut self, signal: Signal) -> Self {
         self.end_signal = Some(signal);
         self
@@ -110,7 +110,7 @@ impl Tool {
         self.command
     }
 
-    /// Runs the program to its end, whatever that is.
+    /// Runs the program to its end and returns its result.
     pub fn run(mut self) -> Result<ToolOutput> {
         let name = name_of(&self.command);
         let mut stdout = tempfile::tempfile().context("cannot make a file for output")?;
@@ -139,7 +139,7 @@ impl Tool {
         })
     }
 
-    /// Runs the program, which must succeed, and returns what it wrote to standard output.
+    /// Runs the program, which must succeed, and returns its standard output.
     pub fn check(self) -> Result<String> {
         let name = name_of(&self.command);
         let output = self.run()?;
@@ -150,7 +150,7 @@ impl Tool {
     }
 }
 
-/// Asks the program to end, if it listens to a signal, and kills it when it does not.
+/// Sends the program its signal, if it has one, and kills it if it does not end.
 fn end(child: &mut Child, signal: Option<Signal>) -> std::io::Result<()> {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some((signal, id)) = signal.zip(id) {
@@ -167,20 +167,20 @@ fn end(child: &mut Child, signal: Option<Signal>) -> std::io::Result<()> {
     child.wait().map(|_| ())
 }
 
-/// Waits for the end of the program, but not longer than users wait for an answer to Ctrl-C. Wakes
-/// no processor while the program runs, so that it can be measured.
+/// Waits for the end of the program, up to the interval in which Ctrl-C must be noticed. Wakes no
+/// processor while the program runs, so that it can be measured.
 pub(crate) fn wait_a_little(child: &Child) {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let process = id.and_then(|id| pidfd_open(id, PidfdFlags::empty()).ok());
     let Some(process) = process else {
-        // A kernel without such descriptors: its users wait by the clock.
+        // On a kernel without process descriptors, waits by the clock.
         return std::thread::sleep(Duration::from_millis(2));
     };
-    // A signal ends the wait, which is what it shall do.
+    // A signal ends the wait, as intended.
     let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&LOOK_INTERVAL));
 }
 
-/// The program and its arguments, without its environment.
+/// Returns the program and its arguments, without its environment.
 pub(crate) fn name_of(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_program_that_is_asked_to_end_may_tidy_up_first() {
         let script = "trap 'kill $!; echo tidied >&2; exit 0' INT; sleep 60 & wait";
-        // On a busy host it may be asked before it listens: it gets ever more time.
+        // On a busy host the signal may arrive before the handler is set, so the time is increased.
         let has_tidied = |time_ms| {
             let tool = Tool::new("sh -c").arg(script).ended_by(Signal::INT);
             let error = tool.time_limit(Duration::from_millis(time_ms)).run();

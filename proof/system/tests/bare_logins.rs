@@ -1,4 +1,4 @@
-//! Logins of clients that know the first SaslHandshake alone: its messages have no headers.
+//! Logins of clients that only support SaslHandshake version 0, whose messages have no headers.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const SECRET: &str = "a secret of alice";
 
-/// A broker that `alice` may log in to, by each mechanism.
+/// Starts a broker to which `alice` may log in, by each mechanism.
 fn broker(folder: &TempDir) -> Result<Broker> {
     let users = folder.path().join("users");
     let users = users.to_str().context("a name in UTF-8")?;
@@ -41,7 +41,7 @@ fn receive(stream: &mut TcpStream) -> Result<Vec<u8>> {
     Ok(message)
 }
 
-/// Sends a request of the oldest form, and returns its answer behind the number.
+/// Sends a request with the oldest header version, and returns its answer after the correlation id.
 fn ask(stream: &mut TcpStream, key: u8, body: &[u8]) -> Result<Vec<u8>> {
     let header = [0, key, 0, 0, 0, 0, 0, 9, 0, 1, b'x'];
     send(stream, &[&header[..], body].concat())?;
@@ -75,7 +75,7 @@ fn clients_of_the_first_handshake_log_in_by_each_mechanism() -> Result<()> {
         let mut stream = broker.connect()?;
         for _again in 0..2 {
             log_in(&mut stream, mechanism, SECRET).with_context(|| format!("{mechanism:?}"))?;
-            // What follows has headers again: a list of groups, of which there are none.
+            // Later requests have headers again: a list of groups, which is empty.
             let listed = ask(&mut stream, 16, &[])?;
             ensure!(listed == [0; 6], "{mechanism:?}: {listed:?}");
         }

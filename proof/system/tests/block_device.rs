@@ -1,5 +1,5 @@
 //! Attached volumes under file systems and tools that trust block devices, while the daemon is
-//! killed with -9 and started again.
+//! killed with SIGKILL and restarted.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,11 +14,11 @@ const KILLS: usize = 8;
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 const CHECKERS: u64 = 2;
 
-/// What must happen between two kills.
+/// Number of operations required between two kills.
 const OPERATIONS_BETWEEN_KILLS: u64 = 150;
 const SECTORS_BETWEEN_KILLS: u64 = 20_000;
 
-/// How much of what was deleted may stay in use: slabs that are not empty yet.
+/// Maximum number of deleted bytes that may stay in use: slabs that are not empty yet.
 const KEPT_BYTES_MAX: u64 = 24 << 20;
 
 const MIB: u64 = 1 << 20;
@@ -91,7 +91,7 @@ fn trimming_gives_memory_back() -> Result<()> {
     daemon.finish()
 }
 
-/// Of a device much larger than the pool, whose map alone would fill it.
+/// The device is much larger than the pool: its complete map alone would fill the pool.
 #[test]
 fn zeros_of_an_empty_device_take_no_memory() -> Result<()> {
     let Some(daemon) = daemon_for(&[])? else { return Ok(()) };
@@ -119,7 +119,7 @@ fn a_device_has_the_sectors_and_the_size_of_its_volume() -> Result<()> {
     daemon.finish()
 }
 
-/// The default: what was made for 512-byte sectors fits, and is where it was.
+/// The default sector size: data created for 512-byte sectors fits, at the same offsets.
 #[test]
 fn disk_images_and_small_file_systems_of_512_byte_sectors_fit() -> Result<()> {
     let Some(daemon) = daemon_for(&[])? else { return Ok(()) };
@@ -204,7 +204,7 @@ fn tools_see_when_a_volume_changed_and_copy_its_data_alone() -> Result<()> {
     daemon.finish()
 }
 
-/// What would pull the volume away from under its user, and what would give it to another.
+/// Checks that operations that would remove the volume from its user, or give it to another, fail.
 fn check_refusals(daemon: &Daemon, user: &str) -> Result<()> {
     for words in ["snapshot restore v@s", "volume delete v", "attach v", "export vhost-user v"] {
         let output = daemon.try_memlane(words)?;
@@ -214,7 +214,7 @@ fn check_refusals(daemon: &Daemon, user: &str) -> Result<()> {
     Ok(())
 }
 
-/// As BIOSes know it: one partition of 1000 sectors after the first 63.
+/// Returns an MBR partition table: one partition of 1000 sectors after the first 63.
 fn partition_table() -> [u8; 512] {
     let mut sector = [0; 512];
     sector[450] = 0x83;
@@ -241,7 +241,7 @@ fn a_volume_is_attached_and_exported_at_once_only_if_it_is_to_be_shared() -> Res
     daemon.memlane("detach v")?;
     refused("attach v", "exported over vhost-user")?;
     attach(&daemon, "v --share")?;
-    // What cannot change may be anywhere.
+    // Read-only snapshots may have several users.
     daemon.memlane("snapshot create v monday")?;
     attach(&daemon, "v@monday")?;
     daemon.memlane("export vhost-user v@monday")?;
@@ -251,7 +251,7 @@ fn a_volume_is_attached_and_exported_at_once_only_if_it_is_to_be_shared() -> Res
     daemon.finish()
 }
 
-/// A daemon for block devices, or none and a remark when this host cannot have them.
+/// Starts a daemon for block devices, or reports a skip if this host does not support them.
 fn daemon_for(needed: &[Ability]) -> Result<Option<Daemon>> {
     if let Some(reason) = missing(&[&[Ability::BlockDevices], needed].concat()) {
         eprintln!("skipped: {reason}");
@@ -260,7 +260,7 @@ fn daemon_for(needed: &[Ability]) -> Result<Option<Daemon>> {
     Daemon::start(DaemonOptions { pool_size: "1GiB", flags: "" }).map(Some)
 }
 
-/// Makes the file system, works on it through kills, and checks it.
+/// Creates the file system, uses it during kills, and checks it.
 fn check_file_system(file_system: &FileSystem) -> Result<()> {
     let needed = [Ability::Program("stress-ng"), Ability::KernelLog];
     let Some(mut daemon) = daemon_for(&needed)? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The broker as operators see it: readiness, metrics, lists, and an end in order.
+//! The broker from an operator's point of view: readiness, metrics, lists, and a clean stop.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -79,10 +79,10 @@ fn a_broker_whose_daemon_is_away_answers_and_is_not_ready() -> Result<()> {
     daemon.finish()
 }
 
-/// Less than requests wait for a daemon that is away.
+/// Shorter than the time for which requests wait for a daemon that is down.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Writes until it is told to stop.
+/// Writes until it is stopped.
 async fn write_on(client: Arc<Client>, topic: String, stops: Arc<AtomicBool>) -> Result<()> {
     let settings = kafka_client::ProducerSettings::default();
     let mut producer = kafka_client::Producer::new(client, &topic, settings).await?;
@@ -151,7 +151,7 @@ fn one_broker_uses_a_daemon_and_a_lock_of_its_directory_keeps_none_out() -> Resu
     let run_dir = daemon.run_dir();
     let lock = std::fs::metadata(run_dir.join("broker.lock"))?;
     ensure!(lock.mode() & 0o777 == 0o660, "others can open it: {:o}", lock.mode());
-    // As any user of the host may do.
+    // Any user of the host can do this.
     let directory = std::fs::File::open(&run_dir)?;
     directory.try_lock()?;
     let mut broker = Broker::on_daemon(&run_dir, "")?;
@@ -176,7 +176,7 @@ fn what_belongs_to_the_broker_is_deleted_by_force_only_also_while_it_is_away() -
     let client = Client::new(broker.address(), Settings::default());
     runtime.block_on(client.create_topic(&topic))?;
     broker.stop()?;
-    // One that an earlier release made: nobody is said to own it.
+    // A volume of an earlier release has no owner.
     daemon.memlane("volume set topic.orders owner=")?;
     broker.start_again()?;
     wait_for("the broker to say that it is its own", TIME_LIMIT, || {
@@ -206,7 +206,7 @@ fn what_belongs_to_the_broker_is_deleted_by_force_only_also_while_it_is_away() -
 #[test]
 fn a_broker_whose_volume_was_taken_away_is_not_ready_and_names_it() -> Result<()> {
     let daemon = Daemon::start(DaemonOptions { pool_size: "128MiB", flags: "--no-fuse" })?;
-    // It has the name of a topic's and is none.
+    // A volume with the name of a topic's volume that is not one.
     daemon.memlane("volume create topic.mine --size 1MiB")?;
     let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
     let runtime = Runtime::new()?;
@@ -235,7 +235,7 @@ fn a_broker_whose_volume_was_taken_away_is_not_ready_and_names_it() -> Result<()
     daemon.finish()
 }
 
-/// A frame of a request in a version whose header has no tags, of a client without a name.
+/// Returns a request frame in a version whose header has no tags, from a client without a name.
 fn frame(key: i16, version: i16, correlation_id: i32, body: &[u8]) -> Vec<u8> {
     let mut bytes = [key.to_be_bytes(), version.to_be_bytes()].concat();
     bytes.extend(correlation_id.to_be_bytes());
@@ -245,8 +245,8 @@ fn frame(key: i16, version: i16, correlation_id: i32, body: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[..], &bytes].concat()
 }
 
-/// The body of Fetch, version 4, which waits longer than a stop takes for a record behind the one
-/// in `topic`.
+/// Returns the body of a Fetch request, version 4, which waits longer than a stop takes for a
+/// record after the one in `topic`.
 fn long_fetch(topic: &str) -> Vec<u8> {
     let mut body = Vec::new();
     for number in [-1, 600_000, 1, 1 << 20] {
@@ -265,9 +265,9 @@ fn long_fetch(topic: &str) -> Vec<u8> {
 fn answers_in_flight_are_sent_before_the_broker_ends() -> Result<()> {
     const FETCH: i16 = 1;
     const API_VERSIONS: i16 = 18;
-    // With the fetch they are as many as a connection may have in flight.
+    // Together with the fetch this is the maximum number of requests in flight on a connection.
     const BEHIND: i32 = 63;
-    // A broker that drops answers may have sent those of one before.
+    // A broker that loses answers may have sent those of a single client.
     const CLIENTS: i32 = 16;
     if let Some(reason) = missing(&[Ability::Program("kcat")]) {
         eprintln!("skipped: {reason}");
@@ -279,7 +279,7 @@ fn answers_in_flight_are_sent_before_the_broker_ends() -> Result<()> {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let mut client = broker.connect()?;
-        // Answers come in order: all others wait behind that of the fetch.
+        // Answers are in order, so all others wait behind that of the fetch.
         client.write_all(&frame(FETCH, 4, 0, &long_fetch("waits")))?;
         let behind = (1..=BEHIND).flat_map(|id| frame(API_VERSIONS, 0, id, &[]));
         client.write_all(&behind.collect::<Vec<_>>())?;
@@ -296,7 +296,7 @@ fn answers_in_flight_are_sent_before_the_broker_ends() -> Result<()> {
     broker.wait_until_ended()
 }
 
-/// The numbers of the requests that are answered, whole and up to the end of the connection.
+/// Returns the correlation ids of all complete answers up to the end of the connection.
 fn ids_of_answers(mut client: TcpStream) -> Result<Vec<i32>> {
     let mut answers = Vec::new();
     client.read_to_end(&mut answers)?;
@@ -313,7 +313,7 @@ fn ids_of_answers(mut client: TcpStream) -> Result<Vec<i32>> {
     Ok(ids)
 }
 
-/// How many requests of a kind the broker has taken.
+/// Returns the number of requests of a kind that the broker has received.
 fn requests(broker: &Broker, kind: &str) -> Result<f64> {
     let name = format!("memlane_broker_requests_total{{request=\"{kind}\"}}");
     let metrics = broker.ask("/metrics")?;
@@ -339,12 +339,12 @@ fn a_fetch_that_waits_holds_no_stop_up() -> Result<()> {
     waiting.wait()?;
     stopped?;
     let log = broker.log();
-    // A fetch that holds up a stop is given up after a while.
+    // A fetch that delays a stop is abandoned after a while.
     ensure!(log.contains("connection ended") && !log.contains("connection given up"), "{log}");
     Ok(())
 }
 
-/// Waits until retention has taken both records of a topic.
+/// Waits until retention has deleted both records of a topic.
 fn wait_until_empty(broker: &Broker, topic: &str) -> Result<()> {
     wait_for("the topic to be empty", TIME_LIMIT, || {
         let metrics = broker.ask("/metrics")?;
@@ -370,7 +370,7 @@ fn a_topic_whose_records_are_all_too_old_gives_its_memory_back() -> Result<()> {
     let client = Client::new(broker.address(), Settings::default());
     Runtime::new()?.block_on(client.alter_topic_configs("brief", &[day]))?;
     produce(&broker, "-t brief", "c\n")?;
-    // What is not too old stays, also when retention passes by.
+    // Records that are not too old stay, also when retention runs.
     for passes in ["passes", "passes-again"] {
         let read = kcat(&broker, "-C -t brief -o beginning -e -q -f %o=%s").check()?;
         ensure!(read == "2=c", "{read:?} is there");
@@ -382,10 +382,12 @@ fn a_topic_whose_records_are_all_too_old_gives_its_memory_back() -> Result<()> {
     broker.stop()
 }
 
-/// Listeners of which others reach one: that for Kafka's clients, or that for clients of SQL.
+/// Listeners of which one is reachable from other hosts: that for Kafka clients, or that for SQL
+/// clients.
 const REACHABLE: [&str; 2] = ["--listen 0.0.0.0:0", "--listen 127.0.0.1:0 --sql 0.0.0.0:0"];
 
-/// A broker with such listeners: how it ended, or that it serves, and what it said.
+/// Starts a broker with such listeners. Returns its exit status, or `None` if it serves, and its
+/// output.
 fn listen(at: &str, options: &[&str]) -> Result<(Option<ExitStatus>, String)> {
     let log = tempfile::NamedTempFile::new()?;
     let broker = product(&format!("memlane-broker --embedded 128M {at}")).args(options);
@@ -426,7 +428,7 @@ fn a_listener_that_lets_everybody_in_or_shows_secrets_is_served_only_when_asked_
             let (status, said) = listen(at, &[options, &["--anonymous", "everywhere"]].concat())?;
             ensure!(status.is_none(), "{at} {options:?} is refused where it is asked for: {said}");
         }
-        // Nothing is to be asked for where secrets stay secret.
+        // Nothing else is required if secrets stay secret.
         let scram = ["--user-file", users, "--mechanisms", "SCRAM-SHA-256"];
         let (status, said) = listen(at, &scram)?;
         ensure!(status.is_none(), "{at} with SCRAM is refused: {said}");
@@ -460,7 +462,7 @@ fn a_hang_up_reads_users_and_access_lists_again_and_bad_ones_change_nothing() ->
         Ok(writer.run()?.exit_code == Some(0))
     };
     ensure!(can_write(&broker)?, "it may write, by the lists");
-    // Both are refused, of both it is told where they are wrong, and both stay as they were.
+    // Both are rejected, the errors in both are reported, and both stay unchanged.
     std::fs::write(&users, good_users.replace("secrets", "secretz"))?;
     std::fs::write(&lists, allowed.replace("\"All\"", "\"Al\""))?;
     broker.signal(Signal::HUP)?;
@@ -472,7 +474,7 @@ fn a_hang_up_reads_users_and_access_lists_again_and_bad_ones_change_nothing() ->
     })
     .with_context(|| broker.log())?;
     ensure!(can_write(&broker)?, "bad files have changed who may write");
-    // What is in order counts at once, also beside what is not.
+    // A valid file takes effect at once, also beside an invalid one.
     std::fs::write(&lists, "version = 1\n")?;
     broker.signal(Signal::HUP)?;
     wait_for("the right to be gone", TIME_LIMIT, || Ok(!can_write(&broker)?))?;
@@ -485,7 +487,7 @@ fn a_hang_up_reads_users_and_access_lists_again_and_bad_ones_change_nothing() ->
     broker.stop()
 }
 
-/// The value of a metric, by the beginning of its line.
+/// Returns the value of a metric, by the beginning of its line.
 fn value(metrics: &str, name: &str) -> Result<f64> {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name));
     let text = line.with_context(|| format!("no {name} in {metrics}"))?;
@@ -530,11 +532,11 @@ fn clients_over_their_rate_wait_as_long_as_it_takes() -> Result<()> {
             value(&metrics, &format!("memlane_broker_rate_{name}_total{{request=\"{request}\"}}"))
         };
         let bytes = value(&metrics, &bytes)?;
-        // What a second brings comes at once, and nobody waits for the last answer's sake.
+        // The quota's first second is a burst, and no throttling follows the last answer.
         let (owed, waited) = (bytes / RATE - 1.0, of_request("throttle_seconds")?);
         ensure!(owed > 2.0, "{request}: {bytes} bytes");
         ensure!(took > owed * 0.8, "{request}: {bytes} bytes in {took} s");
-        // Beside the waits goes the time of the requests, which a busy host makes long.
+        // The total includes the time of the requests, which is long on a busy host.
         ensure!(
             (0.0..owed * 1.5).contains(&waited),
             "{request}: told to wait {waited} of {owed} s"

@@ -1,5 +1,4 @@
-//! Copies of the broker's volumes, and older states of them: none takes the place of what the
-//! broker serves.
+//! Copies and older states of the broker's volumes: none replaces a volume that the broker serves.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -41,7 +40,8 @@ async fn end_of(client: &Client, topic: &str) -> Result<i64> {
     ends.first().and_then(|it| it.offset).context("one partition")
 }
 
-/// Longer than the name of a volume may be, so that the volume's name has a part of it alone.
+/// Returns a name longer than a volume name may be, so that the volume's name contains only a part
+/// of it.
 fn long_name() -> String {
     format!("orders-{}", "x".repeat(100))
 }
@@ -62,7 +62,7 @@ fn a_copy_of_a_topics_volume_takes_no_topics_place() -> Result<()> {
     daemon.memlane("volume set topic.orders durability=image")?;
     daemon.save_image()?;
     daemon.memlane("snapshot create topic.orders@before")?;
-    // Names before and behind the topic's own, and one of the length of the long one's.
+    // Names before and after the topic's own, and one with the length of the long one's.
     let as_long = format!("{}{}", &of_long[..of_long.len() - 4], "0000");
     for words in [
         "clone topic.orders topic.another".to_owned(),
@@ -99,12 +99,12 @@ fn a_copy_of_a_topics_volume_takes_no_topics_place() -> Result<()> {
         let said = log.lines().find(|it| it.contains(volume)).context("it is passed over")?;
         ensure!(said.contains("copy"), "{said}");
     }
-    // A copy that is there before its name is asked for is told of, and not taken for the topic.
+    // A copy that exists before its name is requested is reported, and not taken for the topic.
     daemon.memlane("clone topic.orders topic.late")?;
     let refused = runtime.block_on(create(&client, "late")).err().context("it is in the way")?;
     ensure!(format!("{refused:#}").contains("copy"), "{refused:#}");
     broker.stop()?;
-    // Whoever wants the copy in the topic's place says so.
+    // To replace the topic by the copy, it must be renamed explicitly.
     daemon.memlane("snapshot delete topic.orders@before")?;
     daemon.memlane("volume delete topic.orders --force")?;
     daemon.memlane("volume rename topic.another topic.orders")?;
@@ -128,7 +128,7 @@ fn a_volume_of_a_broker_that_runs_is_not_set_back_also_after_a_restart_of_the_da
     })?;
     daemon.memlane("snapshot create topic.orders@before")?;
     runtime.block_on(produce(&client, "orders", 3))?;
-    // The broker has nothing to ask for, and so does not connect again.
+    // The broker sends no request, and so does not reconnect.
     daemon.kill()?;
     daemon.start_again()?;
     for words in [
@@ -156,7 +156,7 @@ fn a_volume_of_a_broker_that_runs_is_not_set_back_also_after_a_restart_of_the_da
     daemon.finish()
 }
 
-/// The epoch of the only partition, as clients learn it.
+/// Returns the epoch of the only partition, as reported to clients.
 fn epoch_of(broker: &Broker, topic: &str) -> Result<i32> {
     let name = of::TopicName(StrBytes::from_string(topic.to_owned()));
     let asked = of::metadata_request::MetadataRequestTopic::default().with_name(Some(name));
@@ -180,8 +180,8 @@ fn epoch_of(broker: &Broker, topic: &str) -> Result<i32> {
     Ok(told.topics[0].partitions[0].leader_epoch)
 }
 
-/// Starts a broker again and again, until its topic is in an epoch that was in no state before,
-/// each with another record. Returns the last epoch; the broker has stopped.
+/// Restarts a broker until its topic is in an epoch that no earlier state contains, each time with
+/// another record. Returns the last epoch. The broker has stopped.
 fn know_epochs(broker: &mut Broker, runtime: &Runtime) -> Result<i32> {
     let mut known = 0;
     for _ in 0..3 {
@@ -196,9 +196,9 @@ fn know_epochs(broker: &mut Broker, runtime: &Runtime) -> Result<i32> {
     Ok(known)
 }
 
-/// Starts a broker whose topic was set back to its first three records.
+/// Starts a broker whose topic was reset to its first three records.
 fn check_epoch(broker: &mut Broker, runtime: &Runtime, known: i32) -> Result<()> {
-    // The broker was started more than once a second, which nobody does for long.
+    // The broker was started more than once a second, which does not happen for long in practice.
     let since_2025 = UNIX_EPOCH + Duration::from_secs(1_735_689_600);
     let passed = since_2025 + Duration::from_secs(known.unsigned_abs().into());
     wait_for("the clock to pass the epoch", Duration::from_secs(60), || {
@@ -228,7 +228,7 @@ fn a_topic_that_is_set_back_is_in_no_epoch_that_clients_had_left() -> Result<()>
     let known = know_epochs(&mut broker, &runtime)?;
     daemon.memlane("snapshot restore topic.orders@before --force")?;
     check_epoch(&mut broker, &runtime, known)?;
-    // And to the image, by a loss of power.
+    // And to the image, after a power failure.
     let known = know_epochs(&mut broker, &runtime)?;
     daemon.kill()?;
     daemon.lose_memory()?;

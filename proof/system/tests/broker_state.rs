@@ -1,5 +1,6 @@
-//! Durability of the broker's state of groups, transactions and definitions, never worth less than
-//! that of the records that it speaks of: over losses of memory, lost volumes and changed settings.
+//! Durability of the broker's state of groups, transactions and definitions, which is never less
+//! than that of the records to which it refers: after losses of memory, lost volumes and changed
+//! settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +19,11 @@ use tokio::sync::oneshot;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const STATE: [&str; 2] = ["broker-state", "broker-definitions"];
 
-/// Groups that commit in a full pool, each to so many partitions.
+/// Number of groups that commit in a full pool, and of the partitions of each.
 const GROUP_COUNT: i32 = 200;
 const PARTITION_COUNT: i32 = 16;
 
-/// Longer than a test: no transaction ends by itself.
+/// Longer than a test, so that no transaction times out.
 const TRANSACTION_TIME: Duration = Duration::from_secs(900);
 
 fn start_daemon() -> Result<Daemon> {
@@ -58,7 +59,7 @@ impl Log {
         Ok(self.client.alter_topic_configs(self.topic, &[change]).await?)
     }
 
-    /// Sends records within the open transaction. Returns the offset of the first.
+    /// Sends records in the open transaction. Returns the offset of the first.
     async fn send(&self, producer: &mut TransactionalProducer, count: u8) -> Result<i64> {
         let record =
             |number| NewRecord { value: Some(vec![number].into()), ..NewRecord::default() };
@@ -72,7 +73,7 @@ impl Log {
         offsets.first().and_then(|it| it.offset).context("one partition")
     }
 
-    /// Waits until readers of what is committed see the end of the log.
+    /// Waits until read_committed readers see the end of the log.
     fn wait_until_none_is_open(&self, runtime: &Runtime) -> Result<()> {
         let is_closed = || {
             runtime.block_on(async {
@@ -92,7 +93,8 @@ fn check_durability(daemon: &Daemon, volumes: &[&str], wanted: &str) -> Result<(
     Ok(())
 }
 
-/// Loses memory under a topic that is made in a class, and changed to one that survives that.
+/// Loses memory under a topic that is created in one class, and changed to a class that survives
+/// this.
 fn check_survival(made: &str) -> Result<()> {
     let mut daemon = start_daemon()?;
     let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
@@ -107,7 +109,7 @@ fn check_survival(made: &str) -> Result<()> {
         producer.commit().await?;
         log.client.set_group_offsets("group", std::slice::from_ref(&committed)).await?;
         log.set_durability("journal").await?;
-        // One transaction is open when memory goes.
+        // One transaction is open when memory is lost.
         log.send(&mut producer, 2).await
     })?;
     check_durability(&daemon, &STATE, "journal")?;
@@ -124,7 +126,7 @@ fn check_survival(made: &str) -> Result<()> {
         let at = log.send(&mut other, 1).await?;
         ensure!(at == end, "a new producer's record is at {at}, and the end was {end}");
         other.commit().await?;
-        // Its open transaction is ended by the next producer of its name.
+        // Its open transaction is ended by the next producer with its id.
         log.producer("first").await.map(drop)
     })?;
     log.wait_until_none_is_open(&runtime)?;
@@ -159,7 +161,7 @@ fn state_that_is_lost_holds_no_reader_up_and_takes_no_record_for_a_repeat() -> R
         let at = log.send(&mut other, 1).await?;
         ensure!(at == end, "a new producer's record is at {at}, and the end was {end}");
         other.commit().await?;
-        // Without transactions too.
+        // Also without transactions.
         let settings = ProducerSettings {
             acks: Acks::All,
             is_idempotent: true,
@@ -189,7 +191,7 @@ fn a_volume_is_kept_at_least_as_the_settings_of_its_topic_say() -> Result<()> {
     let log = Log::of(&broker, "orders");
     check_durability(&daemon, &["topic.orders"], "journal")?;
     check_durability(&daemon, &STATE, "journal")?;
-    // Changed beside the topic, and set again as it was.
+    // Changed directly on the volume, and set again to the same value.
     daemon.memlane("volume set topic.orders durability=ram")?;
     runtime.block_on(log.set_durability("journal"))?;
     check_durability(&daemon, &["topic.orders"], "journal")?;
@@ -203,7 +205,7 @@ fn a_volume_is_kept_at_least_as_the_settings_of_its_topic_say() -> Result<()> {
     daemon.finish()
 }
 
-/// Class of a topic as clients and operators are told it, which is the same.
+/// Returns the class of a topic as reported to clients and operators, which must agree.
 fn told(runtime: &Runtime, broker: &Broker, log: &Log) -> Result<String> {
     let settings = runtime.block_on(log.client.topic_configs(log.topic))?;
     let setting = settings.into_iter().find(|it| it.name == "memlane.durability");
@@ -219,8 +221,8 @@ fn what_is_told_of_a_topic_is_true_of_its_volume_wherever_a_change_ends() -> Res
     let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
     let runtime = Runtime::new()?;
     runtime.block_on(Log::of(&broker, "orders").create(&[]))?;
-    // Between the two steps of a change the volume is of the better class: here as if the broker
-    // had died there, on the way to the one and to the other.
+    // Between the two steps of a change the volume has the stronger class: as if the broker had
+    // been killed there, in both directions.
     for class in ["journal", "ram"] {
         broker.kill()?;
         daemon.memlane("volume set topic.orders durability=journal")?;
@@ -234,7 +236,7 @@ fn what_is_told_of_a_topic_is_true_of_its_volume_wherever_a_change_ends() -> Res
         broker.start_again()?;
         ensure!(told(&runtime, &broker, &Log::of(&broker, "orders"))? == class);
     }
-    // The daemon dies while it is asked.
+    // The daemon is killed during the request.
     let log = Log::of(&broker, "orders");
     daemon.signal(Signal::STOP)?;
     let client = Arc::clone(&log.client);
@@ -243,7 +245,7 @@ fn what_is_told_of_a_topic_is_true_of_its_volume_wherever_a_change_ends() -> Res
         runtime.spawn(async move { Log { client, topic }.set_durability("journal").await });
     daemon.kill()?;
     daemon.start_again()?;
-    // It may have failed.
+    // The change may have failed.
     let _changed = runtime.block_on(changing)?;
     let is_true = || {
         let kept = serde_json::to_value(daemon.volume("topic.orders")?.durability)?;
@@ -257,7 +259,7 @@ fn what_is_told_of_a_topic_is_true_of_its_volume_wherever_a_change_ends() -> Res
     daemon.finish()
 }
 
-/// Bytes that no page store makes smaller.
+/// Returns incompressible bytes.
 fn noise(random: &mut u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     bytes.chunks_mut(8).for_each(|it| {
@@ -267,7 +269,7 @@ fn noise(random: &mut u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Fills the pool by records of these lengths, each until there is no room, and says so.
+/// Fills the pool with records of these lengths, each until there is no space, and then signals it.
 async fn fill(client: Arc<Client>, topic: &'static str, is_full: oneshot::Sender<()>) {
     let mut is_full = Some(is_full);
     let mut random = 5_u64;
@@ -283,20 +285,20 @@ async fn fill(client: Arc<Client>, topic: &'static str, is_full: oneshot::Sender
         if sent.await.is_err() {
             lengths.next_if(|length| *length > 500);
             if lengths.peek() == Some(&500) {
-                // Whoever waits may have gone.
+                // The receiver may be gone.
                 let _gone = is_full.take().map(|it| it.send(()));
             }
         }
     }
 }
 
-/// What a group commits in a round.
+/// Returns the offsets that a group commits in a round.
 fn committed(topic: &str, round: i64) -> Vec<CommittedOffset> {
     let offset = |partition| CommittedOffset { topic: topic.into(), partition, offset: round };
     (0..PARTITION_COUNT).map(offset).collect()
 }
 
-/// Commits of many groups, several rounds of them: more than the memory that is taken ahead.
+/// Commits offsets of many groups in several rounds: more than the memory reserved in advance.
 async fn commit(client: &Client, topic: &str, rounds: i64) -> Result<()> {
     for round in 0..rounds {
         for group in 0..GROUP_COUNT {
@@ -316,7 +318,7 @@ fn groups_commit_in_a_pool_that_a_producer_filled_and_retention_gives_room() -> 
     let runtime = Runtime::new()?;
     let log = Log::of(&broker, "orders");
     let (is_full, full) = oneshot::channel();
-    // So long it tries again.
+    // Duration of retries.
     let request_time_max = Duration::from_millis(200);
     let impatient = Settings { request_time_max, ..Settings::default() };
     let impatient = Arc::new(Client::new(broker.address(), impatient));
@@ -327,7 +329,7 @@ fn groups_commit_in_a_pool_that_a_producer_filled_and_retention_gives_room() -> 
             log.client.create_topic(&NewTopic { name, partitions, configs }).await?;
             let filling = tokio::spawn(fill(impatient, log.topic, is_full));
             full.await?;
-            // Whoever fills the pool goes on: what is given back is gone.
+            // The filler continues, so freed memory is taken again.
             let committed = commit(&log.client, log.topic, ROUNDS).await;
             filling.abort();
             committed
@@ -387,7 +389,7 @@ fn retention_by_size_makes_room_when_it_is_set_on_a_full_pool() -> Result<()> {
     let mut broker = Broker::start("--embedded 64MiB")?;
     let runtime = Runtime::new()?;
     let log = Log::of(&broker, "filling");
-    // So long it tries again.
+    // Duration of retries.
     let request_time_max = Duration::from_millis(200);
     let impatient = Settings { request_time_max, ..Settings::default() };
     let impatient = Arc::new(Client::new(broker.address(), impatient));
@@ -410,8 +412,7 @@ fn retention_by_size_makes_room_when_it_is_set_on_a_full_pool() -> Result<()> {
     broker.stop()
 }
 
-/// As many as asked for by `MANY_TOPICS`, or more than twice the places that the daemon has for
-/// volumes of one user.
+/// Returns `MANY_TOPICS`, or a number more than twice the daemon's limit on volumes of one user.
 fn many_topics() -> usize {
     std::env::var("MANY_TOPICS").ok().and_then(|it| it.parse().ok()).unwrap_or(600)
 }
@@ -460,7 +461,7 @@ fn a_broker_serves_more_topics_than_the_daemon_has_places_for() -> Result<()> {
     daemon.finish()
 }
 
-/// Writes the first block of a volume over NBD, and returns what it was.
+/// Writes the first block of a volume over NBD, and returns its old contents.
 fn replace_first_block(daemon: &Daemon, volume: &str, block: &[u8]) -> Result<Vec<u8>> {
     let mut client = NbdClient::connect(&daemon.nbd_socket(), volume)?;
     let length = u32::try_from(block.len())?;
@@ -491,7 +492,7 @@ fn topics_that_could_not_be_opened_are_served_or_gone_without_a_restart() -> Res
     broker.start_again()?;
     let end_of = |topic| runtime.block_on(Log::of(&broker, topic).end(Isolation::ReadUncommitted));
     for topic in ["mended", "deleted"] {
-        // A client that waits for as long as others would be told the same much later.
+        // A client with the usual timeout would get the same answer much later.
         let settings = Settings { request_time_max: Duration::from_secs(1), ..Settings::default() };
         let client = Arc::new(Client::new(broker.address(), settings));
         let log = Log { client, topic };

@@ -1,6 +1,6 @@
-//! The daemon is killed with -9 while writers are at work and commands go on beside them:
-//! snapshots, clones, images, other classes, other sizes, other limits of the pool. The writers
-//! lose nothing that was acknowledged, snapshots never change, and those that were deleted stay so.
+//! The daemon is killed with SIGKILL during writes and commands: snapshots, clones, images, changes
+//! of classes, sizes and the pool's limits. Writers lose nothing that was acknowledged, snapshots
+//! never change, and deleted ones stay deleted.
 //!
 //! `MEMLANE_KILLS` and `MEMLANE_SEED` as for the kill storm.
 
@@ -17,7 +17,7 @@ use system::{
 
 const KILLS_DEFAULT: u64 = 60;
 
-/// All kinds of commands, in an order in which each finds what it needs.
+/// All kinds of commands, in an order in which the requirements of each exist.
 const KINDS: [&str; 8] =
     ["snapshot", "clone", "resize", "delete", "durability", "image", "pool", "forget"];
 
@@ -25,19 +25,19 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 const STRIPES_PER_VOLUME: usize = 2;
 const RUNS_PER_STRIPE: usize = 16;
 
-/// Commands that are begun before a kill, and how long after the last of them it comes.
+/// Maximum number of commands begun before a kill, and of the delay after the last.
 const COMMANDS_MAX: u64 = 6;
 const DELAY_MICROSECONDS_MAX: u64 = 20_000;
 
-/// Clones that are resized and deleted are among so many new ones.
+/// Clones to resize and delete are among this many recent ones.
 const RECENT_MAX: usize = 8;
 
-/// Snapshots that are kept, at most.
+/// Maximum number of snapshots kept.
 const SNAPSHOTS_MAX: usize = 6;
 
 const VOLUMES: [(&str, &str); 3] = [("a", "ram"), ("b", "image"), ("c", "journal")];
 
-/// A fingerprint of what each snapshot held when it was first read.
+/// Fingerprint of the contents of each snapshot at its first read.
 type Snapshots = BTreeMap<String, u64>;
 
 struct Storm {
@@ -45,23 +45,23 @@ struct Storm {
     daemon: Daemon,
     stripes: Vec<Stripe>,
     snapshots: Snapshots,
-    /// Snapshots whose creation was acknowledged and whose deletion was never begun.
+    /// Snapshots whose creation was acknowledged and whose deletion never began.
     promised: BTreeSet<String>,
     /// Snapshots whose deletion was acknowledged.
     gone: BTreeSet<String>,
-    /// Makes names that were never used.
+    /// Counter for unique names.
     number: u64,
-    /// Clones that were asked for, the newest last.
+    /// Requested clones, the newest last.
     clones: Vec<String>,
     tallies: BTreeMap<&'static str, Tally>,
 }
 
-/// How commands of one kind ended.
+/// Results of the commands of one kind.
 #[derive(Debug, Default)]
 struct Tally {
     done: u64,
     refused: u64,
-    /// By the kill: they may have happened.
+    /// Interrupted by the kill: they may have happened.
     cut_short: u64,
 }
 
@@ -118,8 +118,8 @@ fn stripes(random: &mut Random) -> Vec<Stripe> {
 }
 
 impl Storm {
-    /// Lets all stripes verify and write, gives commands meanwhile, one of the kind `planned` among
-    /// them until it is acknowledged, and kills the daemon in the last of them.
+    /// Lets all stripes verify and write, runs commands meanwhile, among them one of the kind
+    /// `planned` until it is acknowledged, and kills the daemon during the last one.
     fn round(&mut self, planned: Option<&'static str>) -> Result<()> {
         let mut stripes = std::mem::take(&mut self.stripes);
         let round = Round::default();
@@ -143,7 +143,7 @@ impl Storm {
         self.check_snapshots()
     }
 
-    /// Gives commands of this kind until one is acknowledged.
+    /// Runs commands of this kind until one is acknowledged.
     fn acknowledge(&mut self, kind: &'static str) -> Result<()> {
         wait_for("a command to be acknowledged", TIME_LIMIT, || {
             if matches!(kind, "resize" | "delete") {
@@ -156,7 +156,7 @@ impl Storm {
         .with_context(|| format!("of the kind {kind}"))
     }
 
-    /// Gives a command to its end. Returns whether it was acknowledged.
+    /// Runs a command to its end. Returns whether it was acknowledged.
     fn command(&mut self, kind: &'static str, words: &str) -> Result<bool> {
         self.note_begun(kind, words);
         let output = self.daemon.try_memlane(words)?;
@@ -182,14 +182,14 @@ impl Storm {
         self.judge(kind, &words, &output).map(|_| ())
     }
 
-    /// A deletion that was begun may have happened, whatever its answer is.
+    /// Records that a deletion has begun, which may happen whatever its answer is.
     fn note_begun(&mut self, kind: &str, words: &str) {
         if let Some(name) = snapshot_deleted_by(kind, words) {
             self.promised.remove(&name);
         }
     }
 
-    /// Takes down how a command ended. Returns whether it was acknowledged.
+    /// Records the result of a command. Returns whether it was acknowledged.
     fn judge(&mut self, kind: &'static str, words: &str, output: &ToolOutput) -> Result<bool> {
         let tally = self.tallies.entry(kind).or_default();
         if output.exit_code == Some(0) {
@@ -203,9 +203,9 @@ impl Storm {
         }
         tally.refused += 1;
         let is_understood = match kind {
-            // A kill may have cut the creation or the deletion short.
+            // A kill may have interrupted the creation or the deletion.
             "forget" | "delete" | "resize" => output.exit_code == Some(3),
-            // The daemon saves images of its own accord, too.
+            // The daemon also saves images automatically.
             "image" => output.stderr.contains("wait for it"),
             _ => false,
         };
@@ -213,7 +213,7 @@ impl Storm {
         Ok(false)
     }
 
-    /// Every acknowledged snapshot is there, and holds what it held when it was seen first.
+    /// Checks that every acknowledged snapshot exists with the contents of its first read.
     fn check_snapshots(&mut self) -> Result<()> {
         let socket = self.daemon.nbd_socket();
         let mut found = Snapshots::new();
@@ -231,7 +231,7 @@ impl Storm {
         Ok(())
     }
 
-    /// Ends with everything verified, and with every kind of command seen to succeed.
+    /// Finally verifies everything, and checks that every kind of command has succeeded.
     fn finish(mut self, kill_count: u64) -> Result<()> {
         let last = Round::default();
         last.run(&self.daemon.nbd_socket(), &mut self.stripes, || Ok(()))?;
@@ -246,7 +246,7 @@ impl Storm {
         self.daemon.finish()
     }
 
-    /// A kind of command and its words.
+    /// Returns a kind of command and its arguments.
     fn draw(&mut self) -> (&'static str, String) {
         let kind = match self.random.below(9) {
             0 | 1 if self.snapshots.len() >= SNAPSHOTS_MAX => "forget",
@@ -269,7 +269,7 @@ impl Storm {
         let snapshot = names.get(self.random.index(names.len().max(1))).cloned();
         let recent = &self.clones[self.clones.len().saturating_sub(RECENT_MAX)..];
         let recent = recent.get(self.random.index(recent.len().max(1))).cloned();
-        // One that is not there is refused.
+        // A missing one causes an error.
         let recent = recent.unwrap_or_else(|| "none".to_owned());
         match kind {
             "forget" => format!("snapshot delete {}", snapshot.unwrap_or_else(|| "a@none".into())),
@@ -298,7 +298,7 @@ impl Storm {
     }
 }
 
-/// The names of the snapshots that `snapshot create VOLUME... NAME` makes.
+/// Returns the names of the snapshots that `snapshot create VOLUME... NAME` creates.
 fn snapshots_made_by(kind: &str, words: &str) -> Vec<String> {
     if kind != "snapshot" {
         return Vec::new();
@@ -308,7 +308,7 @@ fn snapshots_made_by(kind: &str, words: &str) -> Vec<String> {
     volumes.iter().map(|volume| format!("{volume}@{name}")).collect()
 }
 
-/// The name of the snapshot that `snapshot delete NAME` deletes.
+/// Returns the name of the snapshot that `snapshot delete NAME` deletes.
 fn snapshot_deleted_by(kind: &str, words: &str) -> Option<String> {
     (kind == "forget").then(|| words.rsplit(' ').next().map(str::to_owned)).flatten()
 }

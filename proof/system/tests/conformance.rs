@@ -1,4 +1,5 @@
-//! The suite of `base/block-device` over every way into the real daemon, through a real client.
+//! The conformance suite for block devices on every access path to the real daemon, through a real
+//! client.
 
 use anyhow::{Result, ensure};
 use conformance::{FileSubject, Subject};
@@ -41,7 +42,7 @@ fn attached_devices_and_files_do_what_a_device_must() -> Result<()> {
         let device = attach(&daemon, &name)?;
         check(&format!("a device of {sector}"), &FileSubject::open(&device, sector)?, 13);
     }
-    // The file of an attached volume is only read.
+    // The file of an attached volume is read-only.
     daemon.memlane("detach v512")?;
     let file = daemon.run_dir().join("volumes").join("v512");
     ensure!(file.exists(), "a volume is a file, too");

@@ -1,7 +1,7 @@
-//! The daemon is killed with -9 while volumes are created, renamed, resized, cloned, deleted and
-//! given other classes, while snapshots are taken, renamed, restored and deleted, and while images
-//! are saved and restored: each operation has happened or not, never half, and every volume and
-//! snapshot holds what it must.
+//! The daemon is killed with SIGKILL while volumes are created, renamed, resized, cloned, deleted
+//! and changed in class, while snapshots are created, renamed, restored and deleted, and while
+//! images are saved and restored. Each operation is atomic, and every volume and snapshot has the
+//! expected contents.
 //!
 //! `MEMLANE_KILLS` and `MEMLANE_SEED` as for the kill storm.
 
@@ -17,7 +17,7 @@ use system::{
 const KILLS_DEFAULT: u64 = 60;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// All kinds of operations, in an order in which each finds what it needs.
+/// All kinds of operations, in an order in which the requirements of each exist.
 const KINDS: [&str; 13] = [
     "create",
     "image",
@@ -34,7 +34,7 @@ const KINDS: [&str; 13] = [
     "forget",
 ];
 
-/// How often an operation is drawn until it is of a kind.
+/// Number of attempts to draw an operation of a kind.
 const TRIES_MAX: usize = 10_000;
 
 const VOLUMES_MAX: usize = 5;
@@ -42,16 +42,17 @@ const SNAPSHOTS_MAX: usize = 8;
 const BLOCKS_MAX: u64 = 96;
 const RUN_BLOCKS_MAX: u64 = 24;
 
-/// What an emptied pool may hold more than a new one: slabs that are kept open.
+/// Maximum growth of an emptied pool over a new one: slabs that are kept open.
 const LEAK_BYTES_MAX: u64 = 2 << 20;
 
-/// The command line alone needs some of it to start and connect; saving an image takes longer.
+/// Maximum delay of a kill. The command line takes a part of it to start and connect, and saving an
+/// image takes longer.
 const DELAY_MICROSECONDS_MAX: u64 = 30_000;
 
 const DURABILITIES: [&str; 3] = ["ram", "image", "journal"];
 const CAPACITIES: [&str; 2] = ["thin", "guaranteed"];
 
-/// A volume, or a snapshot, whose classes are those of a clone of it.
+/// A volume or snapshot. The classes of a snapshot are those of a clone of it.
 #[derive(Clone, Debug, PartialEq)]
 struct Copy {
     durability: String,
@@ -62,14 +63,14 @@ struct Copy {
 /// All volumes and snapshots, by name.
 type State = BTreeMap<String, Copy>;
 
-/// An operation, and everything as it is once that has happened.
+/// An operation, and the state after it.
 struct Operation {
     kind: &'static str,
     words: String,
     outcome: State,
 }
 
-/// An image and what is in it.
+/// An image and its contents.
 struct Saved {
     number: u64,
     state: State,
@@ -78,24 +79,24 @@ struct Saved {
 struct Storm {
     random: Random,
     daemon: Daemon,
-    /// What the pool takes without a volume.
+    /// Memory that the pool uses without a volume.
     empty_bytes: u64,
     known: State,
     saved: Option<Saved>,
-    /// Makes names and stamps that were never used.
+    /// Counter for unique names and stamps.
     number: u64,
-    /// Operations by kind: acknowledged, seen to have happened without an answer, and not.
+    /// Numbers of operations by kind: acknowledged, performed without an answer, and not performed.
     acknowledged: BTreeMap<&'static str, u64>,
     happened: BTreeMap<&'static str, u64>,
     prevented: BTreeMap<&'static str, u64>,
 }
 
-/// When the daemon is killed.
+/// Moment at which the daemon is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// So long after the operation was begun.
+    /// After this delay from the begin of the operation.
     After(Duration),
-    /// Right after it was acknowledged.
+    /// Immediately after the acknowledgement.
     Acknowledged,
 }
 
@@ -137,9 +138,9 @@ fn copies_and_classes_change_whole_or_not_at_all() -> Result<()> {
 }
 
 impl Storm {
-    /// Lets an operation be interrupted by a kill, or not, looks what has become of it, and writes.
+    /// Performs an operation, interrupted by a kill or not, determines its effect, and writes.
     fn round(&mut self, operation: &Operation, moment: Moment) -> Result<()> {
-        // What is open is neither deleted nor restored.
+        // Open volumes are neither deleted nor restored.
         wait_for("the server to miss its last client", TIME_LIMIT, || {
             Ok(self.daemon.volumes()?.iter().all(|volume| volume.nbd_connections == 0))
         })?;
@@ -159,7 +160,8 @@ impl Storm {
         self.write()
     }
 
-    /// Ends with an image that must be good, and with every kind of operation seen.
+    /// Finally saves an image, which must be correct, and checks that every kind of operation has
+    /// occurred.
     fn finish(mut self, kill_count: u64) -> Result<()> {
         let (acknowledged, happened) = (&self.acknowledged, &self.happened);
         eprintln!(
@@ -175,7 +177,7 @@ impl Storm {
         self.daemon.finish()
     }
 
-    /// What kills leaked is collected, and what is deleted comes back: the pool ends as it began.
+    /// Deletes everything: leaked and deleted memory is freed, and the pool ends as it began.
     fn delete_all(&self) -> Result<()> {
         for name in self.names(true) {
             self.daemon.memlane(&format!("snapshot delete {name}"))?;
@@ -204,15 +206,15 @@ impl Storm {
         let output = asker.join().expect("a tool returns its errors")?;
         match output.exit_code {
             Some(0) => Ok(true),
-            // Not reachable, or gone in the middle.
+            // Unreachable, or disconnected.
             Some(5) => Ok(false),
-            // One image after the other: what a kill interrupted is being fetched on.
+            // Restores are serialized: the one interrupted by a kill is still being fetched.
             Some(1) if output.stderr.contains("are still being restored") => Ok(false),
             code => bail!("{words} ended with {code:?}: {}{}", output.stdout, output.stderr),
         }
     }
 
-    /// Whether the daemon now has what the operation leads to, or still what there was before.
+    /// Returns whether the daemon has the state after the operation, or the one before.
     fn compare(&self, operation: &Operation) -> Result<bool> {
         let found = self.found()?;
         let shape_of = |state: &State| -> BTreeMap<String, (String, String, usize)> {
@@ -225,7 +227,7 @@ impl Storm {
             };
             state.iter().map(shape).collect()
         };
-        // Some operations change nothing: those have happened.
+        // Some operations change nothing: those count as performed.
         let candidates = [&operation.outcome, &self.known];
         let mut reasons = Vec::new();
         for (state, has_happened) in candidates.into_iter().zip([true, false]) {
@@ -241,7 +243,7 @@ impl Storm {
         bail!("neither old nor new: {reasons:#?}")
     }
 
-    /// All volumes and snapshots with their classes and sizes in blocks.
+    /// Returns all volumes and snapshots with their classes and sizes in blocks.
     fn found(&self) -> Result<BTreeMap<String, (String, String, usize)>> {
         let mut found = BTreeMap::new();
         let blocks = |bytes: u64| usize::try_from(bytes / BLOCK_BYTES as u64);
@@ -261,7 +263,7 @@ impl Storm {
         Ok(found)
     }
 
-    /// The first copy that holds something else than `state` says.
+    /// Returns the first copy whose contents differ from `state`.
     fn difference(&self, state: &State) -> Result<Option<String>> {
         for (name, copy) in state {
             let mut client = NbdClient::connect(&self.daemon.nbd_socket(), name)
@@ -291,14 +293,14 @@ impl Storm {
         let number = listed.iter().map(|image| image.number).max();
         let number = number.context("no image is there right after one was saved")?;
         let mut state = self.known.clone();
-        // What was guaranteed is so again only some time after it was restored.
+        // A guaranteed volume is guaranteed again only some time after its restore.
         let is_plain = |copy: &Copy| copy.durability != "ram" && copy.capacity == "thin";
         state.retain(|name, copy| !name.contains('@') && is_plain(copy));
         self.saved = Some(Saved { number, state });
         Ok(())
     }
 
-    /// Writes to one volume, undisturbed.
+    /// Writes to one volume, without a kill.
     fn write(&mut self) -> Result<()> {
         let names = self.names(false);
         let Some(name) = self.pick(&names) else { return Ok(()) };
@@ -330,13 +332,13 @@ impl Storm {
     }
 }
 
-/// What can be done with what is known.
+/// Operations that the expected state permits.
 impl Storm {
-    /// An operation of this kind, which can be made as things are.
+    /// Draws an operation of this kind that is possible now.
     fn draw_kind(&mut self, kind: &str) -> Result<Operation> {
         for _ in 0..TRIES_MAX {
             let operation = match (kind, self.known.is_empty()) {
-                // The first is to be in the images that are saved.
+                // The first volume must be included in the saved images.
                 ("create", true) => self.create_as("image", "thin"),
                 _ => self.draw(),
             };
@@ -400,7 +402,7 @@ impl Storm {
         operation
     }
 
-    /// Its snapshots keep their own names, below the new one.
+    /// Renames a volume, whose snapshots keep their own names below the new one.
     fn rename(&self, volume: &str) -> Operation {
         let new_name = format!("n{}", self.number);
         let mut operation = self.operation("rename", format!("volume rename {volume} {new_name}"));
@@ -428,7 +430,7 @@ impl Storm {
         let source = self.pick(&sources).expect("there is a volume");
         let name = format!("c{}", self.number);
         let mut operation = self.operation("clone", format!("clone {source} {name}"));
-        // A clone takes memory as it is written, whatever its source does.
+        // A clone is thin, whatever its source is.
         let capacity = "thin".to_owned();
         let copy = Copy { capacity, ..self.known[&source].clone() };
         operation.outcome.insert(name, copy);
@@ -482,7 +484,7 @@ impl Storm {
         operation
     }
 
-    /// Only of a volume without snapshots: others are refused.
+    /// Deletes a volume, only if it has no snapshots, as required.
     fn delete(&self, volume: &str, snapshots: &[String]) -> Option<Operation> {
         let is_of_it = |name: &String| name.split('@').next() == Some(volume);
         if snapshots.iter().any(is_of_it) {

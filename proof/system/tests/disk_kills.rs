@@ -1,8 +1,8 @@
-//! The daemon is killed with -9 again and again under the requests of a virtual machine, which sees
-//! nothing of it: every request is answered once, and what was answered is there.
+//! The daemon is repeatedly killed with SIGKILL under the requests of a virtual machine, which
+//! notices nothing: every request is answered once, and acknowledged writes are present.
 //!
-//! `MEMLANE_KILLS` is the number of kills, `MEMLANE_SEED` replays what a seed did as far as the
-//! machine's timing allows.
+//! `MEMLANE_KILLS` is the number of kills. `MEMLANE_SEED` replays a run, as far as the machine's
+//! timing permits.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,26 +19,26 @@ const IN_FLIGHT_MAX: usize = 24;
 const BLOCKS: usize = 2048;
 const BLOCK_BYTES: u32 = 4096;
 
-/// Answers before a kill, at most.
+/// Maximum number of answers before a kill.
 const ANSWERS_MAX: u64 = 1500;
 
-/// What a request in flight does to its block.
+/// Effect of a request in flight on its block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Read,
-    /// The version that is written.
+    /// The version being written.
     Write(u64),
     Zero,
     Flush,
 }
 
-/// A machine that knows what its disk holds.
+/// A machine that records the expected contents of its disk.
 struct Machine {
     front_end: FrontEnd,
-    /// The version in each block; 0 for zeros.
+    /// Version in each block, or 0 for zeros.
     versions: Vec<u64>,
     is_busy: Vec<bool>,
-    /// By queue and slot.
+    /// Requests by queue and slot.
     doing: Vec<Vec<Option<(usize, Doing)>>>,
     last_version: u64,
     answer_count: u64,
@@ -109,7 +109,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes and checks the answers that are there; returns how many.
+    /// Takes and checks the available answers. Returns their number.
     fn take_answers(&mut self) -> Result<u64> {
         let mut count = 0;
         for queue in 0..QUEUES {
@@ -140,7 +140,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Works until so many answers have come.
+    /// Runs until this many answers have arrived.
     fn work(&mut self, answer_count: u64, random: &mut Random) -> Result<()> {
         let (target, deadline) = (self.answer_count + answer_count, Instant::now() + TIME_LIMIT);
         while self.answer_count < target {
@@ -203,10 +203,10 @@ fn storm(flags: &str) -> Result<()> {
     for _ in 0..kill_count {
         machine.work(1 + random.below(ANSWERS_MAX), &mut random)?;
         daemon.kill()?;
-        // What was answered before the kill is in the ring; the rest is in flight now.
+        // Requests answered before the kill are in the ring. The rest is in flight now.
         machine.take_answers()?;
         busy_kill_count += u64::from(machine.in_flight() > 0);
-        // A machine does not know that the daemon is gone.
+        // A machine does not notice that the daemon is gone.
         machine.submit(&mut random)?;
         daemon.launch()?;
         machine.front_end.connect(&socket, TIME_LIMIT)?;

@@ -1,4 +1,4 @@
-//! Survival when the pool's memory is gone, as it is after a loss of power.
+//! Recovery after the loss of the pool's memory, as after a power failure.
 
 #[expect(dead_code, reason = "what goes wrong with the server is for the tests of the store")]
 #[path = "../../../engine/object-images/tests/server/mod.rs"]
@@ -16,7 +16,7 @@ use system::{
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
-/// A daemon whose journal and images are small.
+/// Starts a daemon with a small journal and small images.
 fn daemon(flags: &str) -> Result<Daemon> {
     let flags = format!("--no-fuse --journal-max-bytes 16MiB {flags}");
     Daemon::start_flagged("96MiB".to_owned(), flags)
@@ -26,7 +26,7 @@ fn client(daemon: &Daemon, volume: &str) -> Result<NbdClient> {
     Ok(NbdClient::connect(&daemon.nbd_socket(), volume)?)
 }
 
-/// Bytes that cannot be made smaller.
+/// Returns incompressible bytes.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     Random::new(seed).fill(&mut bytes);
@@ -79,7 +79,7 @@ fn a_journal_is_cut_by_images_and_both_together_have_everything() -> Result<()> 
     let mut daemon = daemon("")?;
     daemon.memlane("volume create db --size 64MiB --durability journal")?;
     let mut db = client(&daemon, "db")?;
-    // More than the journal may take, several times over.
+    // Several times the size limit of the journal.
     let mut last = [0; 512];
     let mut random = Random::new(5);
     for write_number in 1..=12_000 {
@@ -121,7 +121,8 @@ fn volumes_of_an_image_are_served_at_once_when_memory_is_gone() -> Result<()> {
     let is_pack = |key: &&String| key.contains("/packs/");
     let first_packs: Vec<_> = server.bucket().objects.keys().filter(is_pack).cloned().collect();
     let mut db = client(&daemon, "db")?;
-    // The maps of both change, so that the next image has them; most contents are in this one.
+    // The maps of both change, so that the next image contains them. Most contents are in this
+    // image.
     write(&mut db, 2000, 2000)?;
     daemon.memlane("snapshot create db before")?;
     (0..100).try_for_each(|block| write(&mut db, block, 5000 + block))?;
@@ -131,7 +132,7 @@ fn volumes_of_an_image_are_served_at_once_when_memory_is_gone() -> Result<()> {
     write(&mut db, 1, 9999)?;
     drop(db);
     daemon.lose_memory()?;
-    // Most of the contents cannot come, and nothing says that they never will.
+    // Most of the contents cannot be fetched, but are not known to be lost.
     server.bucket().held.clone_from(&first_packs);
     daemon.start_again()?;
     let mut db = client(&daemon, "db")?;
@@ -150,7 +151,7 @@ fn volumes_of_an_image_are_served_at_once_when_memory_is_gone() -> Result<()> {
     drop((db, before));
     let volume = daemon.volume("db")?;
     ensure!(volume.owner.as_deref() == Some("shop") && volume.labels["rack"] == "7", "{volume:?}");
-    // A copy from an image is another volume, and whose it is nobody said.
+    // A copy from an image is another volume, without an owner.
     daemon.memlane("image restore db --as copy")?;
     ensure!(daemon.volume("copy")?.owner.is_none(), "the copy belongs to somebody");
     daemon.finish()
@@ -290,7 +291,7 @@ fn a_volume_that_changes_its_class_loses_nothing_that_was_flushed() -> Result<()
         client(&daemon, "db")?.ask(&Request::Flush)?;
         daemon.memlane(&format!("volume set db durability={class}"))?;
         if class == "journal" {
-            // A flush makes durable from now on, also what was there before.
+            // A flush makes everything durable from now on, including earlier writes.
             client(&daemon, "db")?.ask(&Request::Flush)?;
         }
         daemon.lose_memory()?;
@@ -338,7 +339,7 @@ fn a_journal_or_images_of_another_pool_are_refused_with_both_names() -> Result<(
     daemon.finish()
 }
 
-/// A small file system for the journal, with something in it that takes nearly all of the room.
+/// A small file system for the journal, almost filled by another file.
 struct SmallDisk<'it> {
     folder: &'it Path,
 }
@@ -353,7 +354,7 @@ impl<'it> SmallDisk<'it> {
 
 impl Drop for SmallDisk<'_> {
     fn drop(&mut self) {
-        // A failure shows as a leftover.
+        // A failure is reported as a leftover.
         let _ = Tool::new("umount --lazy").arg(self.folder).run();
     }
 }
@@ -375,7 +376,7 @@ fn a_full_disk_of_the_journal_is_relieved_by_images_without_anybodys_help() -> R
     let folder = tempfile::tempdir()?;
     let dir = folder.path().join("journal");
     let disk = SmallDisk::mount(&dir)?;
-    // The journal may be longer than the disk has room for.
+    // The journal's limit may exceed the space on the disk.
     let mut daemon = daemon(&format!("--journal-dir {}", dir.display()))?;
     daemon.memlane("volume create db --size 64MiB --durability journal")?;
     let mut db = client(&daemon, "db")?;
@@ -427,7 +428,7 @@ fn flushes_wait_while_the_disk_is_full_and_go_on_when_it_is_not() -> Result<()> 
     ensure!(message.contains("disk is full") && message.contains("free space"), "{message}");
     let place = format!("the journal in {}/journal", dir.display());
     ensure!(message.contains(&place), "where to make it: {message}");
-    // Reads and writes go on meanwhile.
+    // Reads and writes continue meanwhile.
     let mut other = client(&daemon, "db")?;
     check_block(&mut other, 3, 7003);
     write(&mut other, 2000, 5)?;
@@ -479,7 +480,7 @@ fn a_volume_that_the_full_disk_of_the_journal_cannot_note_is_refused_and_not_mad
     Ok(())
 }
 
-/// Whether a write is acknowledged, and not refused as one to a read-only volume.
+/// Returns whether a write is acknowledged, and not rejected as one to a read-only volume.
 fn is_written(client: &mut NbdClient) -> Result<bool> {
     match client.ask(&Request::Write { offset: 4096, data: noise(1, 4096) }) {
         Ok(_) => Ok(true),

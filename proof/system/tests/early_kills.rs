@@ -1,10 +1,10 @@
 //! The daemon is killed in the first moments of its pool, and serves again before the pool has all
-//! of its memory: at first while the host does not have it, so that nothing can wait for it, then
+//! of its memory: first while the host does not have it, so that nothing can wait for it, then
 //! while it is being taken.
 //!
-//! `MEMLANE_EARLY_KILLS` is the number of pools, each with two kills; `MEMLANE_SEED` replays what a
-//! seed did as far as the machine's timing allows. With the former, as in the long runs, kills come
-//! up to 20 s after there is memory, and pools have up to 16 GiB.
+//! `MEMLANE_EARLY_KILLS` is the number of pools, each with two kills. `MEMLANE_SEED` replays a run,
+//! as far as the machine's timing permits. With the former, as in the long runs, kills occur up to
+//! 20 s after memory is available, and pools have up to 16 GiB.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -17,22 +17,22 @@ const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 const POOLS_DEFAULT: u64 = 4;
 
-/// What a host has left while it lacks memory: less than a part of any pool.
+/// Memory left on a host that is short of it: less than a piece of any pool.
 const ROOM_BYTES: u64 = 128 * MIB;
 
-/// What file systems need beside the pool.
+/// Memory that file systems need besides the pool.
 const SLACK_BYTES: u64 = 16 * MIB;
 
-/// How often a pool is made until one lacks memory when its daemon is killed.
+/// Number of pools created until one lacks memory when its daemon is killed.
 const TRIES_MAX: usize = 10;
 
-/// How long a start may take before a test gives up.
+/// Time limit for a start.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Of one write.
+/// Size of one write.
 const RUN_BYTES: u32 = 64 << 10;
 
-/// How far a storm goes.
+/// Size of a storm.
 struct Plan {
     pool_count: u64,
     pool_bytes_max: u64,
@@ -54,7 +54,7 @@ fn plan() -> Result<Plan> {
     })
 }
 
-/// Half of what is free now.
+/// Returns half of the available memory.
 fn affordable_bytes() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -62,7 +62,7 @@ fn affordable_bytes() -> Result<u64> {
     Ok(kib.trim().parse::<u64>()? * 512)
 }
 
-/// The memory of a host: a tmpfs of its own, which is small or large.
+/// Memory of a host, simulated by a separate tmpfs that is small or large.
 struct Memory {
     mounted: Mounted,
     _folder: tempfile::TempDir,
@@ -77,7 +77,7 @@ impl Memory {
             mount.arg(folder.path()).run()
         };
         let huge = format!("{plain},huge=always");
-        // A kernel may know no huge pages.
+        // A kernel may not support huge pages.
         if !has_huge_pages || mount(&huge)?.exit_code != Some(0) {
             let mounted = mount(&plain)?;
             ensure!(mounted.exit_code == Some(0), "{mounted:?}");
@@ -89,18 +89,19 @@ impl Memory {
         self.mounted.folder().join("region")
     }
 
-    /// What the pool has of its memory.
+    /// Memory that the pool occupies.
     fn held_bytes(&self) -> Result<u64> {
         Ok(std::fs::metadata(self.region())?.blocks() * 512)
     }
 
-    /// Gives the file system another size. `false`: it holds more than that.
+    /// Resizes the file system. Returns `false` if its contents exceed the size.
     fn resize(&self, size_bytes: u64) -> Result<bool> {
         let remount = Tool::new("mount -o").arg(format!("remount,size={size_bytes}"));
         Ok(remount.arg(self.mounted.folder()).run()?.exit_code == Some(0))
     }
 
-    /// Leaves the pool with less than it is to have. `false`: it has nearly all already.
+    /// Limits the memory below the size of the pool. Returns `false` if the pool has almost all of
+    /// it.
     fn become_short(&self, pool_bytes: u64) -> Result<bool> {
         loop {
             let size_bytes = self.held_bytes()? + ROOM_BYTES;
@@ -114,12 +115,12 @@ impl Memory {
     }
 }
 
-/// A pool whose host has too little memory for it now, and its volume.
+/// A pool whose host currently has too little memory for it, and its volume.
 struct Fixture {
     daemon: Daemon,
     memory: Memory,
     pool_bytes: u64,
-    /// Runs that were written.
+    /// Number of written runs.
     written: u64,
     random: Random,
 }
@@ -140,7 +141,7 @@ impl Fixture {
         bail!("{TRIES_MAX} pools of {pool_bytes} bytes had their memory before they served");
     }
 
-    /// Writes the next run of the volume, or one again.
+    /// Writes the next run of the volume, cyclically.
     fn write(&mut self, client: &mut NbdClient) -> Result<()> {
         let run = self.written % 1024;
         client.ask(&Request::Write { offset: run * u64::from(RUN_BYTES), data: noise(run) })?;
@@ -148,8 +149,8 @@ impl Fixture {
         Ok(())
     }
 
-    /// Writes for so long, kills the daemon, and reads once from the next. Returns how long that
-    /// took, and what the pool had of its memory then.
+    /// Writes for this time, kills the daemon, and reads once from the next one. Returns the
+    /// duration of the latter, and the pool's memory at that time.
     fn kill_and_read(&mut self, delay: Duration) -> Result<(Duration, u64)> {
         let begun = Instant::now();
         let mut client = NbdClient::connect(&self.daemon.nbd_socket(), "v")?;
@@ -190,7 +191,7 @@ impl Fixture {
     }
 }
 
-/// Bytes that cannot be made smaller.
+/// Returns incompressible bytes.
 fn noise(run: u64) -> Vec<u8> {
     let mut bytes = vec![0; RUN_BYTES as usize];
     Random::new(run).fill(&mut bytes);

@@ -1,5 +1,4 @@
-//! A daemon with a key for journal and images: what survives, what it refuses, and a key that is
-//! changed.
+//! A daemon with a key for journal and images: recovery, errors, and a change of the key.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -30,7 +29,7 @@ fn check_marker(daemon: &Daemon, block: u64) {
     assert!(found.expect("it can be read") == MARKER.repeat(256), "block {block} is another");
 }
 
-/// Whether a file in the folder, or in one within, has the marker.
+/// Returns whether a file in the folder, or in a subfolder, contains the marker.
 fn has_marker(folder: &Path) -> Result<bool> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -55,7 +54,7 @@ fn keys(daemon: &Daemon) -> Result<api::EncryptionStatus> {
     daemon.status()?.durability.encryption.context("it is encrypted")
 }
 
-/// What status, warnings and `memlane doctor` say of an image that only the key before opens.
+/// Checks status, warnings and `memlane doctor` for an image that only the previous key opens.
 fn check_key_of_images(daemon: &Daemon, wrapped_by: &str) -> Result<()> {
     let is_previous = keys(daemon)?.wrapped_by != wrapped_by;
     ensure!(keys(daemon)?.images_wrapped_by.as_deref() == Some(wrapped_by), "{:?}", keys(daemon)?);
@@ -93,7 +92,7 @@ fn an_encrypted_set_survives_with_its_key_and_is_refused_without() -> Result<()>
     ensure!(!has_marker(&daemon.folder().join("state"))?, "contents are on the disk");
     daemon.kill()?;
 
-    // Also where memory is intact.
+    // Also if the memory is intact.
     write_key(&key, '2')?;
     check_refused(&mut daemon, "configure the key that wrapped it");
     fs::set_permissions(&key, Permissions::from_mode(0o644))?;
@@ -101,7 +100,7 @@ fn an_encrypted_set_survives_with_its_key_and_is_refused_without() -> Result<()>
     fs::remove_file(&key)?;
     check_refused(&mut daemon, "cannot read the encryption key");
 
-    // The key is changed.
+    // Change of the key.
     write_key(&key, '2')?;
     write_key(&old, '1')?;
     daemon.lose_memory()?;
@@ -118,7 +117,7 @@ fn an_encrypted_set_survives_with_its_key_and_is_refused_without() -> Result<()>
     daemon.start_again()?;
     check_marker(&daemon, 2);
 
-    // The store alone.
+    // Only from the image store.
     daemon.kill()?;
     fs::remove_dir_all(daemon.folder().join("state/journal"))?;
     daemon.lose_memory()?;

@@ -1,4 +1,4 @@
-//! Volumes in a pool that has nothing left: saving gives way to writers, and is done all the same.
+//! Volumes in a full pool: saves give way to writers, and nevertheless complete.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,14 +15,15 @@ fn client(daemon: &Daemon, volume: &str) -> Result<NbdClient> {
     Ok(NbdClient::connect(&daemon.nbd_socket(), volume)?)
 }
 
-/// Bytes that cannot be made smaller.
+/// Returns incompressible bytes.
 fn noise(seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(CHUNK).expect("a small number")];
     Random::new(seed).fill(&mut bytes);
     bytes
 }
 
-/// Writes the chunks of a volume in turn and flushes each 4 MiB. A chunk is known by its number.
+/// Writes the chunks of a volume cyclically and flushes after each 4 MiB. A chunk is identified by
+/// its number.
 fn write_chunks(client: &mut NbdClient, numbers: std::ops::Range<u64>, chunks: u64) -> Result<()> {
     for number in numbers {
         let offset = number % chunks * CHUNK;
@@ -35,7 +36,7 @@ fn write_chunks(client: &mut NbdClient, numbers: std::ops::Range<u64>, chunks: u
     Ok(())
 }
 
-/// The volume holds what was written under the last numbers before `end`.
+/// Checks that the volume contains the chunks with the last numbers before `end`.
 fn check_chunks(client: &mut NbdClient, end: u64, chunks: u64) -> Result<()> {
     for number in end - chunks..end {
         let length = u32::try_from(CHUNK)?;
@@ -49,9 +50,9 @@ fn last_image(daemon: &Daemon) -> Result<Option<u64>> {
     Ok(daemon.status()?.durability.images.context("a store")?.last_image)
 }
 
-/// Goal: a guaranteed volume that takes most of the pool is flushed, saved, and comes back.
-/// Method: it is overwritten several times, flushed more than its journal may hold, killed, stopped
-/// and restored. Each needs images, for which there is no second set of pages.
+/// Goal: a guaranteed volume that takes most of the pool is flushed, saved, and recovered.
+/// Method: it is overwritten several times, flushed beyond the limit of its journal, killed,
+/// stopped and restored. Each step needs images, for which there is no second set of pages.
 #[test]
 fn a_guaranteed_volume_that_takes_most_of_the_pool_is_flushed_and_saved() -> Result<()> {
     let chunks = 40 * MIB / CHUNK;
@@ -67,7 +68,7 @@ fn a_guaranteed_volume_that_takes_most_of_the_pool_is_flushed_and_saved() -> Res
     let mut wal = client(&daemon, "wal")?;
     check_chunks(&mut wal, 3 * chunks, chunks)?;
     write_chunks(&mut wal, 3 * chunks..4 * chunks, chunks)?;
-    // No save goes on now that could take the next chunk with it: the stop has something to save.
+    // No save is running that could include the next chunk, so the stop has something to save.
     daemon.save_image()?;
     wal.ask(&Request::Write { offset: 0, data: noise(4 * chunks) })?;
     wal.ask(&Request::Flush)?;
@@ -84,15 +85,15 @@ fn a_guaranteed_volume_that_takes_most_of_the_pool_is_flushed_and_saved() -> Res
     daemon.finish()
 }
 
-/// Goal: no overwrite in a full thin pool fails while images are saved; what could fail is told of
-/// before.
+/// Goal: no overwrite in a full thin pool fails while images are saved, and possible failures are
+/// announced before.
 #[test]
 fn a_full_thin_pool_is_overwritten_while_images_are_saved() -> Result<()> {
     let daemon = Daemon::start_flagged("64MiB".to_owned(), "--no-fuse".to_owned())?;
     daemon.memlane("volume create db --size 128MiB --durability image")?;
     let mut db = client(&daemon, "db")?;
     let mut chunks = 0;
-    // The one that does not fit stays away; a part of it may be there.
+    // The chunk that does not fit is rejected. A part of it may be present.
     loop {
         match db.ask(&Request::Write { offset: chunks * CHUNK, data: noise(chunks) }) {
             Ok(_) => chunks += 1,
@@ -127,7 +128,7 @@ fn a_full_thin_pool_is_overwritten_while_images_are_saved() -> Result<()> {
     })?;
     ensure!(saved > 0, "no image was saved");
     check_chunks(&mut db, 3 * chunks, chunks)?;
-    // A thousand blocks of one content.
+    // A thousand blocks with equal contents.
     db.ask(&Request::Trim { offset: 0, length: u32::try_from(64 * CHUNK)? })?;
     let same: Vec<u8> = noise(1)[..4096].repeat(64);
     for chunk in 0..192 {

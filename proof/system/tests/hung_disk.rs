@@ -1,8 +1,8 @@
-//! A journal's disk that takes nothing: what is kept in memory alone does not wait for it, and a
-//! broker beside it stops in time.
+//! A journal disk that hangs: volumes that are only in memory do not wait for it, and a broker
+//! beside it stops in time.
 //!
-//! The topics on that disk are such that each batch begins a segment, and one of them has settings
-//! that say nothing of the journal that its volume has.
+//! In the topics on that disk each batch begins a segment. One of them has settings that do not
+//! mention the journal of its volume.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,29 +24,30 @@ use tokio::task::JoinHandle;
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Clients that write to each topic whose disk hangs: more than segments are ready before a flush.
+/// Number of clients that write to each topic on the hung disk, more than the number of prepared
+/// segments.
 const WRITER_COUNT: usize = 40;
 
-/// What each of them sends: more than a segment holds.
+/// Size of their records, more than a segment holds.
 const BATCH_BYTES: usize = 20_000;
 
-/// Commits one after the other beside one that waits.
+/// Number of consecutive commits beside one that waits.
 const ROUND_COUNT: usize = 20;
 
-/// Requests of each kind of which the slowest are compared at least, and how often at most.
+/// Minimum number of compared requests of each kind, and maximum number of comparisons.
 const SAMPLE_COUNT: usize = 200;
 const COMPARISON_COUNT_MAX: usize = 20;
 
-/// The variable that has the disk hang for so many seconds while they are sent, in long runs.
+/// Variable with the duration of the hang in seconds, for long runs.
 const HANG_VARIABLE: &str = "MEMLANE_HANG_SECONDS";
 
 const FAST: &str = "fast";
 const HUNG: &str = "hung";
 
-/// Its volume was given the journal beside its settings.
+/// Topic whose volume was given a journal independently of its settings.
 const KEPT: &str = "kept";
 
-/// A file system in a file, which can be told to take nothing.
+/// A file system in a file that can be made to hang.
 struct Disk {
     mounted: Option<Mounted>,
     folder: PathBuf,
@@ -81,7 +82,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         if self.is_hung {
-            // Something went wrong before; what matters is that nobody waits for it for ever.
+            // Something has failed before. Nothing must wait for the disk for ever.
             self.recover().ok();
         }
     }
@@ -109,7 +110,7 @@ fn committed(topic: &str) -> CommittedOffset {
     CommittedOffset { topic: topic.to_owned(), partition: 0, offset: 1 }
 }
 
-/// How long the disk hangs at least while requests are measured.
+/// Returns the minimum time for which the disk hangs during measurements.
 fn hang_time() -> Result<Duration> {
     match std::env::var(HANG_VARIABLE) {
         Ok(seconds) => Ok(Duration::from_secs(seconds.parse().context(HANG_VARIABLE)?)),
@@ -117,7 +118,7 @@ fn hang_time() -> Result<Duration> {
     }
 }
 
-/// A client whose requests wait as long as the disk hangs.
+/// Creates a client whose requests wait as long as the disk hangs.
 fn patient_client(broker: &Broker) -> Result<Arc<Client>> {
     let request_time_max = hang_time()? + TIME_LIMIT;
     let settings = Settings { request_time_max, ..Settings::default() };
@@ -135,16 +136,16 @@ async fn in_time<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result
     tokio::time::timeout(TIME_LIMIT, work).await.with_context(|| format!("{what} waits"))?
 }
 
-/// A daemon with its journal on such a disk, and a broker that serves a topic of each kind.
+/// A daemon with its journal on such a disk, and a broker with a topic of each kind.
 struct World {
-    /// First: no process ends that waits for it.
+    /// First, because no process that waits for it can end.
     disk: Disk,
     broker: Broker,
     daemon: Daemon,
     runtime: Runtime,
-    /// Those that wait for the disk.
+    /// Writers that wait for the disk.
     writers: Vec<JoinHandle<Result<()>>>,
-    /// Records in each topic on the disk.
+    /// Number of records in each topic on the disk.
     appended: usize,
     _place: TempDir,
 }
@@ -172,7 +173,7 @@ impl World {
             for topic in [FAST, HUNG, KEPT] {
                 send(&mut producer(&broker, topic).await?).await?;
             }
-            // The log of the state has begun, and ids are reserved.
+            // The state log has begun, and producer ids are reserved.
             client.set_group_offsets("before", &[committed(FAST)]).await?;
             let settings = ProducerSettings { is_idempotent: true, ..ProducerSettings::default() };
             Producer::new(Arc::clone(&client), FAST, settings).await?;
@@ -182,7 +183,7 @@ impl World {
         Ok(Self { disk, broker, daemon, runtime, writers, appended, _place: place })
     }
 
-    /// Has many wait for the disk from now on.
+    /// Hangs the disk, with many writers waiting for it.
     fn hang(&mut self) -> Result<()> {
         self.disk.hang()?;
         for topic in [HUNG, KEPT] {
@@ -193,7 +194,7 @@ impl World {
         }
         self.appended += WRITER_COUNT;
         for topic in [HUNG, KEPT] {
-            // They are in the log, and not acknowledged.
+            // The records are in the log, and not acknowledged.
             let counter = format!("memlane_broker_topic_records_in_total{{topic={topic:?}}}");
             let wanted = format!("{counter} {}", 1 + self.appended);
             let is_there = || Ok(self.broker.ask("/metrics")?.contains(&wanted));
@@ -202,7 +203,7 @@ impl World {
         Ok(())
     }
 
-    /// The disk takes all that waits.
+    /// Lets the disk complete everything that waits.
     fn recover(&mut self) -> Result<()> {
         ensure!(!self.writers.iter().any(JoinHandle::is_finished), "a writer did not wait");
         self.disk.recover()?;
@@ -273,7 +274,7 @@ fn a_disk_that_hangs_holds_up_no_topic_that_is_in_memory_alone() -> Result<()> {
     world.finish()
 }
 
-/// How long requests of each kind take, that of the slowest in a hundred.
+/// Durations of requests of each kind, at the 99th percentile.
 struct Slowest {
     produce: Duration,
     fetch: Duration,
@@ -281,7 +282,7 @@ struct Slowest {
 }
 
 impl Slowest {
-    /// Of requests that do not speak of a topic on the disk, sent for so long at least.
+    /// Measures requests that do not concern a topic on the disk, for this minimum time.
     async fn measure(broker: &Broker, least: Duration) -> Result<Self> {
         let begin = Instant::now();
         let mut times = [const { Vec::new() }; 3];
@@ -312,7 +313,7 @@ impl Slowest {
         Ok(Self { produce, fetch, commit })
     }
 
-    /// The shorter ones: other things that the host does make requests longer and never shorter.
+    /// Returns the shorter durations, because other load only prolongs requests.
     fn best(self, other: &Self) -> Self {
         Self {
             produce: self.produce.min(other.produce),
@@ -411,12 +412,12 @@ fn a_transaction_waits_for_the_disks_of_its_own_topics_alone() -> Result<()> {
     let World { broker, runtime, .. } = &mut world;
     runtime.block_on(in_time("the transaction", async { slow.await? }))?;
     runtime.block_on(in_time("the epoch", async { before.await? }))?;
-    // What was acknowledged early is in the log as well.
+    // Everything acknowledged early is also in the log.
     broker.kill()?;
     broker.start_again()?;
     let client = self::client(broker);
     runtime.block_on(in_time("all to be decided", async {
-        // A record before, one of each transaction, and its marker, which may come again.
+        // One record before, one of each transaction, and its marker, which may be repeated.
         let wanted = 1 + 2 * (1 + i64::try_from(ROUND_COUNT)?);
         loop {
             let decided = end_of(&client, Isolation::ReadCommitted).await?;
@@ -474,7 +475,7 @@ fn what_speaks_of_records_on_a_disk_waits_for_it_and_is_not_lost() -> Result<()>
     let mut world = World::start()?;
     world.hang()?;
     let client = client(&world.broker);
-    // Of a connection of its own: answers come in the order of requests.
+    // On a separate connection, because answers are in the order of requests.
     let committing = self::client(&world.broker);
     let commit = world.runtime.spawn(async move {
         let offsets = [committed(HUNG)];
@@ -492,7 +493,7 @@ fn what_speaks_of_records_on_a_disk_waits_for_it_and_is_not_lost() -> Result<()>
     world.recover()?;
     let World { broker, runtime, .. } = &mut world;
     runtime.block_on(in_time("the commit", async { Ok(commit.await??) }))?;
-    // What was acknowledged early is in the log as well.
+    // Everything acknowledged early is also in the log.
     broker.kill()?;
     broker.start_again()?;
     let client = self::client(broker);
@@ -504,7 +505,7 @@ fn what_speaks_of_records_on_a_disk_waits_for_it_and_is_not_lost() -> Result<()>
     world.finish()
 }
 
-/// Starts the broker while the disk takes nothing, and looks at it until that has recovered.
+/// Starts the broker while the disk hangs, and observes it until the disk has recovered.
 fn check_a_start(world: &mut World, round: i64) -> Result<()> {
     let World { broker, runtime, disk, .. } = world;
     disk.hang()?;
@@ -546,7 +547,7 @@ fn check_a_start(world: &mut World, round: i64) -> Result<()> {
     ensure!(!waiting.is_finished(), "a record was acknowledged that is on no disk");
     disk.recover()?;
     runtime.block_on(in_time("the record", async { waiting.await? }))?;
-    // It may have been refused as one of a topic that is not there.
+    // It may have failed as a commit for a missing topic.
     drop(runtime.block_on(commit)?);
     wait_for("all topics to be served", TIME_LIMIT, || {
         Ok(!broker.ask("/readyz")?.contains("topics are not available"))
@@ -577,7 +578,7 @@ fn a_broker_that_starts_while_a_disk_hangs_serves_all_other_topics() -> Result<(
     check_a_start(&mut world, 0)?;
     world.broker.stop()?;
     check_a_start(&mut world, 1)?;
-    // What was acknowledged before the disk took it is in the log as well.
+    // Everything acknowledged before the disk completed it is also in the log.
     let World { broker, runtime, .. } = &mut world;
     broker.kill()?;
     broker.start_again()?;
@@ -620,10 +621,10 @@ fn a_broker_stops_although_a_disk_hangs() -> Result<()> {
     world.finish()
 }
 
-/// Goal: files of access lists on a disk that hangs hold up no request but those about them, and
-/// no signal.
-/// Method: a change of the lists waits for the disk, and more clients ask for the lists than the
-/// broker has threads for all. Then it is to read them again, and to stop.
+/// Goal: files of access lists on a hung disk delay no request except those on access lists, and no
+/// signal.
+/// Method: a change of the lists waits for the disk, and more clients request the lists than the
+/// broker has threads. Then the broker must reload them, and stop.
 #[test]
 fn access_lists_on_a_disk_that_hangs_hold_up_no_other_request_and_no_signal() -> Result<()> {
     if let Some(reason) = missing(&[Ability::BlockDevices]) {

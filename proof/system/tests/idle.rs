@@ -1,4 +1,4 @@
-//! Compression of data that nobody reads, seen from outside.
+//! Idle compression, observed from outside.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const BLOCK_COUNT: u64 = 2048;
 
-/// Data that LZ4 makes smaller, and zstd much smaller.
+/// Returns data that LZ4 compresses, and zstd much more.
 fn letters(seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let few = b"etaoin shrdlu etaoin etao eeee  tttaaa";
@@ -69,7 +69,7 @@ fn idle_data_is_compressed_once_more_and_brought_back_by_reads() -> Result<()> {
 
 #[test]
 fn idle_data_survives_kills_while_it_is_compressed() -> Result<()> {
-    // Slow, so that the kill comes in the middle.
+    // Slow, so that the kill occurs during the work.
     let mut daemon = daemon("--idle-compress-after 1s --idle-cpu-percent 10")?;
     daemon.memlane("volume create v --size 16MiB --durability journal")?;
     for round in 0..3 {

@@ -1,4 +1,4 @@
-//! Behaviour of Kafka's brokers that clients rely on: at the edges of each request.
+//! Behaviour of Kafka's brokers that clients rely on, at the limits of each request.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use record_batch::{
 use system::{Broker, Daemon, DaemonOptions};
 use uuid::Uuid;
 
-/// Kafka's codes for errors.
+/// Kafka's error codes.
 const OFFSET_OUT_OF_RANGE: i16 = 1;
 const CORRUPT_MESSAGE: i16 = 2;
 const UNKNOWN_TOPIC: i16 = 3;
@@ -67,7 +67,7 @@ fn ask(
     ask_on(&mut broker.connect()?, key, version, request)
 }
 
-/// The same on a connection that is there.
+/// Same, on an existing connection.
 fn ask_on(
     stream: &mut TcpStream,
     key: ApiKey,
@@ -84,7 +84,7 @@ fn ask_on(
     ResponseKind::decode(key, &mut body, version)
 }
 
-/// Makes one topic: the error.
+/// Creates one topic. Returns the error code.
 fn create(broker: &Broker, made: of::create_topics_request::CreatableTopic) -> Result<i16> {
     let request = of::CreateTopicsRequest::default().with_topics(vec![made]);
     let ResponseKind::CreateTopics(it) = ask(broker, ApiKey::CreateTopics, 7, request)? else {
@@ -119,7 +119,7 @@ fn produced(name: &str, times: &[i64]) -> Result<of::ProduceRequest> {
     Ok(sent(name, &encode_batch(&records, &BatchOptions::default())?))
 }
 
-/// A request with these bytes as the records of the first partition.
+/// Returns a Produce request with these bytes as the records of the first partition.
 fn sent(name: &str, records: &[u8]) -> of::ProduceRequest {
     let partition = of::produce_request::PartitionProduceData::default()
         .with_records(Some(Bytes::copy_from_slice(records)));
@@ -206,7 +206,7 @@ fn times_that_stand_for_places_are_known_from_their_versions_on() -> Result<()> 
             ensure!((found.error_code, found.offset) == wanted, "{version}: {time}: {found:?}");
         }
     }
-    // It is not looked at whether there is such a topic.
+    // The existence of the topic is not checked.
     let found = listed(&broker, "none", 6, -3)?;
     ensure!(found.error_code == UNSUPPORTED_VERSION, "{found:?}");
     for time in [now + 1, -5] {
@@ -244,7 +244,7 @@ fn offsets_of_a_partition_that_is_named_twice_are_refused_once() -> Result<()> {
     broker.stop()
 }
 
-/// One record of a producer with an id, in a batch that says where it begins.
+/// Returns a batch with one record of a producer with an id, and with this base offset.
 fn numbered(sequence: i32, base_offset: i64) -> Result<Vec<u8>> {
     let record = NewRecord { value: Some("v".into()), ..NewRecord::default() };
     let producer = Some(BatchProducer { id: 5_000_000_000, epoch: 0, sequence });
@@ -275,7 +275,7 @@ fn a_batch_that_comes_again_is_answered_as_the_first_time() -> Result<()> {
     }
     let again = ask_to_take(&broker, "appended", &numbered(0, 0)?)?;
     ensure!(again == first, "{again:?} is not {first:?}");
-    // Where the batch is gone, its time is not known.
+    // The time of a deleted batch is unknown.
     ensure!(delete_records(&broker, "appended", 2)? == (0, 2), "both are gone");
     let again = ask_to_take(&broker, "appended", &numbered(0, 0)?)?;
     ensure!((again.error_code, again.base_offset) == (0, 0), "{again:?}");
@@ -418,7 +418,7 @@ fn a_request_that_cannot_be_read_ends_the_connection_and_is_in_the_log() -> Resu
     send(&mut stream, ApiKey::ListOffsets, 7, &long.into())?;
     ensure!(stream.read(&mut [0; 4])? == 0, "it is answered");
     ensure!(broker.log().contains("request=ListOffsets"), "{}", broker.log());
-    // Of an array of topics, the length alone.
+    // Of an array of topics, only the length.
     for (key, version) in [(ApiKey::Metadata, 1_u8), (ApiKey::Fetch, 4), (ApiKey::Produce, 3)] {
         let mut stream = broker.connect()?;
         let header = [0, key as u8, 0, version, 0, 0, 0, 9, 0, 4, b'c', b'u', b't', b'!'];
@@ -434,7 +434,7 @@ fn a_request_that_cannot_be_read_ends_the_connection_and_is_in_the_log() -> Resu
     broker.stop()
 }
 
-/// The offset that a group has committed in a topic: none where it has none.
+/// Returns the offset that a group has committed in a topic, if any.
 fn committed(broker: &Broker, group: &str) -> Result<Option<i64>> {
     let of_group = of::offset_fetch_request::OffsetFetchRequestGroup::default()
         .with_group_id(GroupId(text(group)))
@@ -541,7 +541,7 @@ fn common_settings_without_a_meaning_are_taken_and_the_log_names_them() -> Resul
         .find(|line| line.contains("settings accepted without effect"))
         .unwrap_or_default();
     for (name, _) in &common {
-        // The range of times is that of two settings, and has an effect.
+        // The difference of timestamps combines two settings, and takes effect.
         let has_effect = *name == "message.timestamp.difference.max.ms";
         ensure!(told.contains(name) != has_effect, "{name}: {told:?} of {said}");
     }
@@ -615,7 +615,7 @@ fn names_and_places_of_topics_that_cannot_be_are_refused() -> Result<()> {
     broker.stop()
 }
 
-/// Makes these topics, or only asks whether they could be made.
+/// Creates these topics, or only validates them.
 fn create_all(
     broker: &Broker,
     made: Vec<of::create_topics_request::CreatableTopic>,
@@ -629,7 +629,7 @@ fn create_all(
     Ok(it.topics)
 }
 
-/// Deletes these topics: the errors.
+/// Deletes these topics. Returns the error codes.
 fn delete_all(broker: &Broker, asked: &[(Option<&str>, Uuid)]) -> Result<Vec<i16>> {
     let asked = asked.iter().map(|(name, id)| {
         of::delete_topics_request::DeleteTopicState::default()
@@ -643,7 +643,7 @@ fn delete_all(broker: &Broker, asked: &[(Option<&str>, Uuid)]) -> Result<Vec<i16
     Ok(it.responses.iter().map(|it| it.error_code).collect())
 }
 
-/// Widens these topics: the errors.
+/// Adds partitions to these topics. Returns the error codes.
 fn widen_all(broker: &Broker, asked: &[(&str, i32, usize)]) -> Result<Vec<i16>> {
     let asked = asked.iter().map(|&(name, count, places)| {
         let place = of::create_partitions_request::CreatePartitionsAssignment::default();
@@ -723,7 +723,7 @@ fn what_names_a_topic_twice_changes_nothing() -> Result<()> {
     broker.stop()
 }
 
-/// More than a pool has places for in front of its slabs.
+/// Number of topics that exceeds the records in front of a pool's slabs.
 const TOPICS_MANY: usize = 1_600;
 
 #[test]
@@ -753,7 +753,7 @@ fn more_topics_than_the_first_places_of_a_pool_outlive_kills_and_are_deleted() -
     broker.stop()
 }
 
-/// Volumes of class image with 23 snapshots each: 2,040 of the 2,048 that may be durable.
+/// Number of volumes of class image with 23 snapshots each: 2,040 of the 2,048 that may be durable.
 const IMAGED_COUNT: usize = 85;
 
 #[test]
@@ -772,7 +772,7 @@ fn durable_topics_beyond_those_that_a_journal_can_name_are_refused_with_their_nu
     let many = (0..20).map(|it| imaged(&format!("topic-{it}"))).collect();
     let made = create_all(&broker, many, false)?;
     let count = made.iter().take_while(|it| it.error_code == 0).count();
-    // The state of the broker is durable too.
+    // The broker's state is durable too.
     ensure!((5..=8).contains(&count), "{count} topics were made: {made:?}");
     for refused in &made[count..] {
         let what = refused.error_message.as_deref().unwrap_or_default();
@@ -787,11 +787,11 @@ fn durable_topics_beyond_those_that_a_journal_can_name_are_refused_with_their_nu
     daemon.finish()
 }
 
-/// Kinds of resources with settings.
+/// Types of resources with settings.
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 
-/// Changes one setting of a resource: the error.
+/// Changes one setting of a resource. Returns the error code.
 fn change(
     broker: &Broker,
     (kind, name): (i8, &str),
@@ -814,7 +814,7 @@ fn change(
 
 type Shown = of::describe_configs_response::DescribeConfigsResourceResult;
 
-/// A setting of a resource as it is shown, if it is.
+/// Returns a setting of a resource as described, if it is.
 fn shown(broker: &Broker, (kind, name): (i8, &str), setting: &str) -> Result<Option<Shown>> {
     let resource = of::describe_configs_request::DescribeConfigsResource::default()
         .with_resource_type(kind)
@@ -898,7 +898,7 @@ fn a_refusal_that_nobody_waits_for_ends_the_connection() -> Result<()> {
     let mut stream = broker.connect()?;
     let unacknowledged = |name: &str| Ok::<_, anyhow::Error>(produced(name, &[now])?.with_acks(0));
     send(&mut stream, ApiKey::Produce, 9, &unacknowledged("taken")?.into())?;
-    // A request behind it is answered: there was none for the records.
+    // The next answer is that of a later request, so there was none for the records.
     let asked = of::DescribeClusterRequest::default();
     send(&mut stream, ApiKey::DescribeCluster, 0, &asked.into())?;
     let mut length = [0; 4];
@@ -967,8 +967,8 @@ fn who_may_not_describe_the_cluster_is_told_no_operation_of_it() -> Result<()> {
     Ok(())
 }
 
-/// Goal: an answer to a fetch has a bounded size, whatever limits a client names.
-/// Method: more partitions than fit into one, each with a batch of 1 MB, all in one request.
+/// Goal: the size of a Fetch response is bounded, whatever limits a client sets.
+/// Method: more partitions than fit, each with a batch of 1 MB, in one request.
 #[test]
 fn an_answer_to_a_fetch_is_bounded_however_many_partitions_it_names() -> Result<()> {
     const PARTITIONS: i32 = 40;
@@ -1014,7 +1014,7 @@ fn an_answer_to_a_fetch_is_bounded_however_many_partitions_it_names() -> Result<
     broker.stop()
 }
 
-/// A request of all records of the topic `some`, which would wait for five minutes.
+/// Returns a Fetch request for all records of the topic `some`, which waits up to five minutes.
 fn fetch(bytes_min: i32, bytes_max: i32, of_partition: i32) -> of::FetchRequest {
     let partition =
         of::fetch_request::FetchPartition::default().with_partition_max_bytes(of_partition);
@@ -1029,7 +1029,7 @@ fn fetch(bytes_min: i32, bytes_max: i32, of_partition: i32) -> of::FetchRequest 
         .with_topics(vec![topic])
 }
 
-/// Bytes that the broker has read of the topic's volume.
+/// Returns the number of bytes that the broker has read from the topic's volume.
 fn read_bytes(daemon: &Daemon, name: &str) -> Result<u64> {
     let page = daemon.ask(api::METRICS_PATH)?;
     let counter = format!("memlane_volume_read_bytes_total{{volume=\"topic.{name}\"}} ");
@@ -1037,9 +1037,9 @@ fn read_bytes(daemon: &Daemon, name: &str) -> Result<u64> {
     Ok(count.context("each volume has one")?.parse()?)
 }
 
-/// Goal: what a fetch that waits costs does not grow with each batch that comes meanwhile.
-/// Method: as many batches come as the fetch waits for; reading all there is at each would read
-/// the answer dozens of times over.
+/// Goal: the cost of a waiting fetch does not grow with each batch that arrives.
+/// Method: as many batches arrive as the fetch waits for; reading all records after each would read
+/// the response dozens of times.
 #[test]
 fn a_fetch_that_waits_reads_records_again_only_when_there_may_be_enough() -> Result<()> {
     const BATCH_COUNT: usize = 100;
@@ -1069,8 +1069,8 @@ fn a_fetch_that_waits_reads_records_again_only_when_there_may_be_enough() -> Res
     daemon.finish()
 }
 
-/// A Fetch that waits for nothing, of all partitions or of those of a session: the error, the
-/// session and the number of topics in the answer.
+/// Sends a Fetch request that does not wait, for all partitions or for those of a session. Returns
+/// the error code, the session and the number of topics in the response.
 fn fetch_in(
     stream: &mut TcpStream,
     (version, names_all): (i16, bool),
@@ -1083,8 +1083,8 @@ fn fetch_in(
     Ok((it.error_code, it.session_id, it.responses.len()))
 }
 
-/// Fetch sessions (KIP-227) as Kafka keeps them: the epochs 0 and -1 are of requests that name all,
-/// and each other epoch is of the session that it names.
+/// Fetch sessions (KIP-227) as in Kafka: requests with the epochs 0 and -1 name all partitions, and
+/// any other epoch belongs to the named session.
 #[test]
 fn sessions_go_on_beside_fetches_without_one_until_their_last_fetch() -> Result<()> {
     const UNKNOWN_SESSION: i16 = 70;
@@ -1104,8 +1104,8 @@ fn sessions_go_on_beside_fetches_without_one_until_their_last_fetch() -> Result<
     broker.stop()
 }
 
-/// Sessions are the broker's and not of a connection, as behind a proxy that sends the requests of
-/// several clients over its own.
+/// Sessions belong to the broker and not to a connection, as behind a proxy that multiplexes the
+/// requests of several clients.
 #[test]
 fn sessions_share_a_connection_and_go_on_over_another_one() -> Result<()> {
     const TOPIC_IDS: i16 = 106;
@@ -1148,7 +1148,7 @@ fn a_fetch_waits_for_no_more_than_its_answer_may_have() -> Result<()> {
         let bytes = records(ask(&broker, ApiKey::Fetch, 11, request)?);
         ensure!((1..=300).contains(&bytes), "{bytes} bytes");
     }
-    // One that waits is answered when there is enough, and not before.
+    // A waiting fetch is answered when there is enough data, and not before.
     let mut stream = broker.connect()?;
     send(&mut stream, ApiKey::Fetch, 11, &fetch(4_000, 1 << 20, 1 << 20).into())?;
     for _ in 0..30 {

@@ -1,8 +1,8 @@
-//! The daemon is killed with -9 again and again at random moments, under writers that know what
-//! they may find afterwards.
+//! The daemon is repeatedly killed with SIGKILL at random moments, under writers that verify their
+//! data afterwards.
 //!
-//! `MEMLANE_KILLS` is the number of kills, `MEMLANE_SEED` replays what a seed did as far as the
-//! machine's timing allows.
+//! `MEMLANE_KILLS` is the number of kills. `MEMLANE_SEED` replays a run, as far as the machine's
+//! timing permits.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ const KILLS_DEFAULT: u64 = 40;
 const STRIPES_PER_VOLUME: usize = 2;
 const ROUND_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// Requests after which the daemon is killed, at most.
+/// Maximum number of requests before a kill.
 const REQUESTS_MAX: u64 = 1500;
 
-/// How long after those the kill comes, at most, so that it hits any instruction.
+/// Maximum delay of the kill after those, so that it hits any instruction.
 const DELAY_MICROSECONDS_MAX: u64 = 3000;
 
-/// One kill in so many hits the daemon while it starts.
+/// One in this many kills hits the daemon while it starts.
 const START_KILL_ONE_IN: u64 = 8;
 const START_DELAY_MICROSECONDS_MAX: u64 = 30_000;
 
@@ -29,32 +29,32 @@ const VOLUMES: [(&str, usize, &str); 3] = [
     ("raw", 4096, "--reduction none"),
 ];
 
-/// One storm.
+/// Parameters of one storm.
 struct Storm {
     pool_size: &'static str,
-    /// Of 64 KiB each.
+    /// Number of runs of 64 KiB.
     runs_per_stripe: usize,
     kill_count: u64,
     moment: Moment,
 }
 
-/// When a kill comes.
+/// State in which a kill occurs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// While requests come in.
+    /// During requests.
     Busy,
-    /// While requests come in, and at least one was refused for lack of space since the start.
+    /// During requests, at least one of which has failed for lack of space since the start.
     Full,
-    /// While the writers rest and what they wrote is being compressed.
+    /// While writers pause and their pages are being compressed.
     Compressing,
 }
 
-/// What a storm went through.
+/// Totals of a storm.
 #[derive(Default)]
 struct Report {
     answered_count: u64,
     refused_count: u64,
-    /// Kills before which some of what waited had been compressed, but not all.
+    /// Number of kills before which some of the pending pages had been compressed, but not all.
     in_compression_count: u64,
     restarts: Vec<Duration>,
 }
@@ -119,7 +119,7 @@ impl Storm {
         Ok(report)
     }
 
-    /// Lets all stripes verify and write, kills the daemon meanwhile and starts it again.
+    /// Lets all stripes verify and write, kills the daemon meanwhile and restarts it.
     fn round(
         &self,
         daemon: &mut Daemon,
@@ -129,7 +129,7 @@ impl Storm {
     ) -> Result<()> {
         let round = Round::default();
         let stripe_count = stripes.len();
-        // What is compressed in the end should not be done in a moment.
+        // The final compression should take more than a moment.
         let requests_min = if self.moment == Moment::Compressing { REQUESTS_MAX } else { 0 };
         let requests_before_kill = requests_min + random.below(REQUESTS_MAX);
         let delay = Duration::from_micros(random.below(DELAY_MICROSECONDS_MAX));
@@ -206,13 +206,13 @@ fn create_volumes(daemon: &Daemon, stripes: &[Stripe]) -> Result<()> {
     Ok(())
 }
 
-/// Kills the daemon a little after it has begun to compress. Returns whether there was more to
-/// compress then.
+/// Kills the daemon shortly after it has begun to compress. Returns whether pages were still
+/// pending.
 fn kill_in_compression(daemon: &mut Daemon, delay: Duration) -> Result<bool> {
     let pending_bytes = |daemon: &Daemon| anyhow::Ok(daemon.status()?.pool.pending_bytes);
     let at_rest = pending_bytes(daemon)?;
     let begun = Instant::now();
-    // Asked again at once: what is left lasts for some hundredths of a second.
+    // Polled without a pause, because the rest takes only some hundredths of a second.
     let mut left = at_rest;
     while left > 0 && left == at_rest {
         ensure!(begun.elapsed() < ROUND_TIME_LIMIT, "waited in vain for compression to begin");
@@ -223,7 +223,7 @@ fn kill_in_compression(daemon: &mut Daemon, delay: Duration) -> Result<bool> {
     Ok(left > 0)
 }
 
-/// Not a wait for anything: the moment itself is what is random.
+/// Busy-waits. This is not a wait for a condition: the duration itself is random.
 fn spin_for(delay: Duration) {
     let end = Instant::now() + delay;
     while Instant::now() < end {

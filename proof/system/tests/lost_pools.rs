@@ -1,4 +1,4 @@
-//! Volumes of a pool that is lost: state about them finds nobody else's volume in the next pool.
+//! Volumes of a lost pool: state about them never matches another volume in the next pool.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,7 +12,7 @@ use system::{
 
 const LENGTH: u32 = 4096;
 
-/// How long a client of the ring waits for a daemon.
+/// Time for which a client of the ring waits for a daemon.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn noise(seed: u64) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn read_over_nbd(daemon: &Daemon, volume: &str) -> Result<Vec<u8>> {
     Ok(client.ask(&Request::Read { offset: 0, length: LENGTH })?)
 }
 
-/// Loses the pool with all volumes, and makes a volume of the name that the first one had.
+/// Loses the pool with all volumes, and creates a volume with the name of the first one.
 fn lose_and_make_anew(daemon: &mut Daemon) -> Result<()> {
     daemon.lose_memory()?;
     daemon.start_again()?;
@@ -41,8 +41,8 @@ fn lose_and_make_anew(daemon: &mut Daemon) -> Result<()> {
     write_over_nbd(daemon, "v", noise(2))
 }
 
-/// Copies a block from or to a device of a lost pool, past the page cache, which fails as with any
-/// dead device.
+/// Copies a block from or to a device of a lost pool, bypassing the page cache, which must fail as
+/// for any dead device.
 fn check_dead(from: &Path, to: &Path, flag: &str) -> Result<()> {
     let copied = Tool::new("dd bs=4096 count=1 status=none conv=notrunc")
         .arg(format!("if={}", from.display()))
@@ -66,7 +66,7 @@ fn a_device_of_a_lost_pool_fails_and_serves_nobodys_volume() -> Result<()> {
     write_over_nbd(&daemon, "v", noise(1))?;
     let device = daemon.memlane("attach v --as loop")?;
     let device = Path::new(device.trim()).to_owned();
-    // A process has it open, so that the next daemon cannot take it away.
+    // A process has it open, so that the next daemon cannot remove it.
     let user = File::open(&device).context("the device can be opened")?;
     lose_and_make_anew(&mut daemon)?;
     let copy = daemon.folder().join("copy");
@@ -136,7 +136,7 @@ fn a_client_of_a_lost_volume_is_refused_by_the_next_pool() -> Result<()> {
     daemon.finish()
 }
 
-/// Starts the daemon with a pool at this place, which must fail and leave the place alone.
+/// Starts the daemon with a pool at this path, which must fail and leave the path unchanged.
 fn check_refused(pool: &Path, reasons: &[&str]) -> Result<()> {
     let before = std::fs::read(pool).ok();
     let flags = format!("--no-fuse --pool-path {}", pool.display());
@@ -156,7 +156,7 @@ fn a_pool_on_a_disk_and_a_foreign_file_are_refused_and_left_alone() -> Result<()
         eprintln!("skipped: without root the pool's place is given already");
         return Ok(());
     }
-    // Not memory, whatever the folder for temporary files lies on.
+    // A path that is not in memory, whatever contains the folder for temporary files.
     check_refused(Path::new("/proc/memlane-pool"), &["on a disk", "pool-on-disk", "old data"])?;
     let folder = tempfile::tempdir_in("/dev/shm")?;
     let foreign = folder.path().join("foreign");

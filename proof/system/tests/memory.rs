@@ -1,4 +1,4 @@
-//! Memory of the host that the daemon takes beside the pool that it was given.
+//! Memory of the daemon in addition to its pool.
 
 use std::fs;
 use std::time::Duration;
@@ -10,13 +10,13 @@ const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 64 * MIB;
 const CLIENT_COUNT: usize = 120;
 
-/// How long the daemon may take to notice that clients have gone.
+/// Time limit for the daemon to notice that clients have disconnected.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a daemon may take beyond its configuration.
+/// Maximum memory of a daemon beyond its configuration.
 const EXCESS_BYTES_MAX: u64 = 64 * MIB;
 
-/// Clients of one volume each, with what they write and read.
+/// Clients of one volume each, with their contents.
 struct House {
     daemon: Daemon,
     clients: Vec<NbdClient>,
@@ -32,7 +32,7 @@ impl House {
         Ok(Self { daemon, clients: Vec::new(), contents, excess_bytes_max: 0 })
     }
 
-    /// One client more, with a volume of its own. It stays connected.
+    /// Connects another client with a separate volume. It stays connected.
     fn connect_another(&mut self) -> Result<()> {
         let volume = format!("v{}", self.clients.len());
         self.daemon.memlane(&format!("volume create {volume} --size 4MiB"))?;
@@ -40,7 +40,7 @@ impl House {
         Ok(())
     }
 
-    /// Memory of the daemon of a kind that the kernel counts.
+    /// Returns the daemon's memory of a kind counted by the kernel.
     fn bytes(&self, name: &str) -> Result<u64> {
         let id = self.daemon.id().context("the daemon does not run")?;
         let status = fs::read_to_string(format!("/proc/{id}/status"))?;
@@ -49,7 +49,7 @@ impl House {
         Ok(kib.trim().parse::<u64>()? << 10)
     }
 
-    /// Takes down how much memory the daemon has beside the pool's.
+    /// Records the daemon's memory in addition to the pool.
     fn measure(&mut self) -> Result<()> {
         let shared = self.bytes("RssShmem:")?.saturating_sub(POOL_BYTES);
         let excess = self.bytes("RssAnon:")? + self.bytes("RssFile:")? + shared;
@@ -57,7 +57,7 @@ impl House {
         Ok(())
     }
 
-    /// A client alone: a write, and a read of the same.
+    /// Performs a write and a read by one client.
     fn ask(&mut self, index: usize, length: u32) -> Result<()> {
         let data = self.contents[..length as usize].to_vec();
         let client = &mut self.clients[index];
@@ -67,7 +67,7 @@ impl House {
         self.measure()
     }
 
-    /// All clients ask before any of them takes its answer.
+    /// Sends requests of all clients before any answer is read.
     fn read_at_once(&mut self, length: u32) -> Result<()> {
         for client in &mut self.clients {
             client.send(&Request::Read { offset: 4096, length })?;
@@ -82,10 +82,11 @@ impl House {
     }
 }
 
-/// Goal: clients do not make the daemon take more memory than it may, however long their requests.
-/// Method: clients come one after the other, do a long request at once and stay. Then all of them
-/// use requests of two lengths, in turn and all together. The most that the kernel ever counted is
-/// compared with the bound.
+/// Goal: clients do not increase the daemon's memory beyond its limit, however long their requests
+/// are.
+/// Method: clients connect one after the other, each with a long request, and stay. Then all of
+/// them send requests of two lengths, in turn and all together. The maximum counted by the kernel
+/// is compared with the bound.
 #[test]
 fn many_clients_with_long_requests_take_little_memory_beside_the_pool() -> Result<()> {
     let mut house = House::new()?;
@@ -106,9 +107,9 @@ fn many_clients_with_long_requests_take_little_memory_beside_the_pool() -> Resul
     house.daemon.finish()
 }
 
-/// Goal: what threads of the daemon free is not kept for later.
-/// Method: few clients, who may have large buffers, ask for much at once and go, and others come.
-/// In the end the daemon has hardly more memory of its own than before.
+/// Goal: memory freed by the daemon's threads is not retained.
+/// Method: few clients, which may have large buffers, send many requests at once and disconnect,
+/// and others follow. At the end the daemon has hardly more private memory than before.
 #[test]
 fn what_clients_needed_goes_back_to_the_kernel_when_they_have_gone() -> Result<()> {
     let mut house = House::new()?;
@@ -133,12 +134,12 @@ fn what_clients_needed_goes_back_to_the_kernel_when_they_have_gone() -> Result<(
     house.daemon.finish()
 }
 
-/// Less than a daemon needs beside its pool, as the daemon tells it.
+/// Less than a daemon needs besides its pool, as it reports.
 const TOO_SMALL: u64 = 31 * MIB;
 
-/// Goal: a daemon does not begin what the kernel would end.
-/// Method: a start in a real control group whose parent allows too little, and one more when that
-/// allows enough.
+/// Goal: a daemon does not start if the kernel would kill it.
+/// Method: a start in a real control group whose parent has too low a limit, and another one after
+/// the limit is raised.
 #[test]
 fn a_start_below_a_control_group_that_allows_too_little_is_refused_with_the_figures() -> Result<()>
 {

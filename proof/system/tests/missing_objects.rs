@@ -1,4 +1,4 @@
-//! Objects of the store of images that cannot be found: for a while, and for good.
+//! Missing objects of the image store: temporarily and permanently.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use system::{Daemon, NBD_IO_ERROR, NbdClient, NbdFailure, Random, Request, wait_
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 const BLOCKS: u64 = 200;
 
-/// A daemon with two volumes of class `image`, and the pack that has the contents of `db` and not
-/// the map of it.
+/// A daemon with two volumes of class `image`, and the pack that contains the contents of `db` but
+/// not its map.
 struct Fixture {
     daemon: Daemon,
     pack: PathBuf,
@@ -71,7 +71,8 @@ impl Fixture {
         Ok(())
     }
 
-    /// Blocks of a volume that have what was written with this seed; all others cannot be read.
+    /// Returns the blocks of a volume that have the contents of this seed. All others must be
+    /// unreadable.
     fn readable(&self, volume: &str, seed: u64) -> Result<Vec<u64>> {
         let mut client = self.client(volume)?;
         let mut readable = Vec::new();
@@ -103,7 +104,7 @@ fn noise(seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Only the blocks that were overwritten can be read, and everything else works.
+/// Checks that only overwritten blocks are readable, and that everything else works.
 fn check_missing(fixture: &Fixture) -> Result<()> {
     ensure!(fixture.readable("db", 0)? == [0, 1], "the others are in the pack that is away");
     ensure!(fixture.readable("other", 5000)?.len() as u64 == BLOCKS, "the pack has nothing of it");
@@ -128,7 +129,7 @@ fn a_pack_that_is_away_costs_reads_of_what_is_in_it_until_it_is_back() -> Result
     fixture.daemon.start_again()?;
     fixture.write("db", 0..2, 0)?;
     check_missing(&fixture)?;
-    // Images and the removal of old ones go on, and take nothing along.
+    // Saving and removal of images continue, and remove nothing that is needed.
     for _ in 0..3 {
         fixture.write("other", BLOCKS..BLOCKS + 9, 7000)?;
         fixture.daemon.save_image()?;
@@ -170,7 +171,7 @@ fn a_loss_is_only_what_the_owner_declares() -> Result<()> {
     fixture.daemon.save_image()?;
     let verified = fixture.daemon.try_memlane("image verify")?;
     ensure!(verified.stderr.contains("were lost before the image was saved"), "{verified:?}");
-    // The image from before lacks nothing, and stays.
+    // The earlier image lacks nothing, and stays.
     let images = fixture.memlane("image list")?;
     ensure!(images.contains("800 KiB lost") && images.lines().count() == 3, "{images}");
     fixture.write("db", 0..BLOCKS, 0)?;

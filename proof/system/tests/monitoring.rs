@@ -1,5 +1,5 @@
-//! Watchers of Memlane from outside: alerts, dashboard and reference fit the metrics that a real
-//! daemon and broker have.
+//! Monitoring of Memlane: alerts, dashboard and reference match the metrics of a real daemon and
+//! broker.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,10 +15,10 @@ const PROMTOOL: &[Ability] = &[Ability::Program("promtool")];
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// What expressions name metrics of ours by.
+/// Prefixes of Memlane's metrics in expressions.
 const PREFIXES: [&str; 2] = ["memlane_", "process_"];
 
-/// The page of the reference that lists all metrics.
+/// Reference page of all metrics.
 const REFERENCE: &str = "docs/reference/metrics.md";
 
 fn root() -> PathBuf {
@@ -33,7 +33,7 @@ fn promtool(words: &str) -> Tool {
     Tool::new("promtool").args(words.split_whitespace()).current_dir(&monitoring(""))
 }
 
-/// Says why promtool cannot be run here.
+/// Returns whether promtool is missing, and reports the skip.
 fn cannot_check() -> bool {
     match missing(PROMTOOL) {
         Some(reason) => {
@@ -44,7 +44,7 @@ fn cannot_check() -> bool {
     }
 }
 
-/// The expressions of all panels, with what Grafana puts in for its variables.
+/// Returns the expressions of all panels, with values for Grafana's variables.
 fn expressions() -> Result<Vec<String>> {
     let dashboard: Value =
         serde_json::from_str(&fs::read_to_string(monitoring("dashboard.json"))?)?;
@@ -59,7 +59,7 @@ fn expressions() -> Result<Vec<String>> {
     Ok(expressions)
 }
 
-/// All names of metrics in a text.
+/// Returns all names of metrics in a text.
 fn names_in(text: &str) -> BTreeSet<String> {
     let is_other = |it: char| !it.is_ascii_alphanumeric() && it != '_';
     let words = text.split(is_other);
@@ -67,13 +67,13 @@ fn names_in(text: &str) -> BTreeSet<String> {
     named.map(str::to_owned).collect()
 }
 
-/// The names of all samples on a page of metrics.
+/// Returns the names of all samples on a page of metrics.
 fn samples_of(page: &str) -> BTreeSet<&str> {
     let samples = page.lines().filter(|line| !line.starts_with('#'));
     samples.filter_map(|line| line.split(['{', ' ']).next()).collect()
 }
 
-/// The metrics of a daemon that has volumes of each class, a journal, an image and all exports.
+/// Returns the metrics of a daemon with volumes of each class, a journal, an image and all exports.
 fn metrics() -> Result<String> {
     let daemon =
         Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "--images-ship-every 100ms" })?;
@@ -97,7 +97,7 @@ fn body_of(answer: &str) -> Result<String> {
     Ok(body.to_owned())
 }
 
-/// The metrics that a standby has once it has found an image.
+/// Returns the metrics of a standby that has found an image.
 fn standby_metrics() -> Result<String> {
     let folder = tempfile::tempdir()?;
     let start = |flags: &str| {
@@ -118,7 +118,7 @@ fn standby_metrics() -> Result<String> {
     body_of(&answer)
 }
 
-/// The metrics of a broker that serves SQL.
+/// Returns the metrics of a broker that serves SQL.
 fn broker_metrics() -> Result<String> {
     let mut broker = Broker::start("--embedded 64MiB --sql 127.0.0.1:0")?;
     let answer = broker.ask(api::METRICS_PATH)?;
@@ -126,7 +126,7 @@ fn broker_metrics() -> Result<String> {
     body_of(&answer)
 }
 
-/// A table of families on a page of metrics, with their types and help.
+/// Formats the families on a page of metrics as a table, with their types and help.
 fn table_of(page: &str, is_listed: impl Fn(&str) -> bool) -> Result<String> {
     let mut table = "| metric | type | meaning |\n|---|---|---|\n".to_owned();
     let mut lines = page.lines().filter_map(|line| line.strip_prefix("# "));
@@ -142,7 +142,7 @@ fn table_of(page: &str, is_listed: impl Fn(&str) -> bool) -> Result<String> {
     Ok(table)
 }
 
-/// To accept a change: run this with `UPDATE_REFERENCE=1`, and look at the difference.
+/// To accept a change, run this with `UPDATE_REFERENCE=1`, and check the difference.
 #[test]
 fn the_reference_has_every_metric() -> Result<()> {
     if let Some(reason) = missing(&[Ability::BlockDevices]) {
@@ -209,7 +209,7 @@ fn expressions_and_metrics_are_what_prometheus_understands() -> Result<()> {
     });
     let rules: Vec<_> = rules.collect();
     let groups = serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]});
-    // JSON is YAML, too.
+    // JSON is valid YAML.
     let path = folder.path().join("rules.yml");
     fs::write(&path, groups.to_string())?;
     promtool("check rules").arg(&path).check()?;

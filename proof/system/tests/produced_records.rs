@@ -1,5 +1,5 @@
-//! Records of producers, good and bad: what is acknowledged can be read, is found by its time and
-//! kept for as long as the topic says.
+//! Valid and invalid records of producers: acknowledged ones can be read, are found by time and
+//! retained as configured.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ fn now_ms() -> Result<i64> {
     Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?)
 }
 
-/// A batch of records made at these times, with keys.
+/// Returns a batch of records with these timestamps, with keys.
 fn batch(times: &[i64], compression: Codec) -> Vec<u8> {
     let record = |time: &i64| NewRecord {
         timestamp_ms: *time,
@@ -34,12 +34,12 @@ fn batch(times: &[i64], compression: Codec) -> Vec<u8> {
     encode_batch(&records, &options).expect("a batch").to_vec()
 }
 
-/// The same header over other records.
+/// Returns a batch with the same header and other records.
 fn with_records(batch: &[u8], records: &[u8]) -> Vec<u8> {
     BatchHeader::read(batch).expect("a header").with_records(records)
 }
 
-/// The same records under a header that is changed.
+/// Returns a batch with the same records and a changed header.
 fn with_header(batch: &[u8], change: impl FnOnce(&mut BatchHeader)) -> Vec<u8> {
     let mut header = BatchHeader::read(batch).expect("a header");
     change(&mut header);
@@ -60,7 +60,7 @@ impl Topic {
         Ok(Self { client, name })
     }
 
-    /// Sends one batch: the offset of its first record, or the name of the error.
+    /// Sends one batch. Returns the offset of its first record, or the name of the error.
     async fn produce(&self, batch: &[u8]) -> Result<Result<i64, String>> {
         let target = ProduceTarget { topic: self.name.into(), partition: 0, acks: Acks::All };
         let mut pipe = ProducePipe::open(&self.client, &target).await?;
@@ -86,7 +86,7 @@ fn what_no_consumer_could_read_is_refused_and_not_kept() -> Result<()> {
     let records = &good[HEADER_BYTES..];
     let first_bytes = usize::from(records[0] >> 1) + 1;
     let mut renumbered = records.to_vec();
-    // The second record's offset is the third byte behind its length.
+    // The second record's offset delta is the third byte after its length.
     renumbered[first_bytes + 3] = 6;
     let mut backwards = records.to_vec();
     (backwards[3], backwards[first_bytes + 3]) = (records[first_bytes + 3], records[3]);
@@ -132,7 +132,7 @@ fn a_topics_rules_for_keys_and_times_hold() -> Result<()> {
         let record = NewRecord { timestamp_ms: now, ..NewRecord::default() };
         encode_batch(&[record], &BatchOptions::default())?.to_vec()
     };
-    // The last of three records, under each codec.
+    // The last of three records, with each codec.
     let with_one_of_three = |compression: Codec| -> Result<Vec<u8>> {
         let keys = [Some("a"), Some("b"), None];
         let record = |key: Option<&'static str>| NewRecord {
@@ -154,7 +154,7 @@ fn a_topics_rules_for_keys_and_times_hold() -> Result<()> {
             ensure!(answer == Err("INVALID_RECORD".into()), "one without a key: {answer:?}");
         }
         ensure!(compacted.produce(&batch(&[now], Codec::None)).await? == Ok(0), "all with keys");
-        // The rule is the topic's, also where it was made without it.
+        // The rule is the topic's current one, also if the topic was created without it.
         let later = Topic::new(&broker, "later", &[]).await?;
         ensure!(later.produce(&without_key).await? == Ok(0), "no rule");
         let policy = ConfigChange { name: "cleanup.policy".into(), value: Some("compact".into()) };
@@ -189,7 +189,7 @@ fn a_topics_rules_for_keys_and_times_hold() -> Result<()> {
     broker.stop()
 }
 
-/// Sarama and others leave the header's newest time unset.
+/// Sarama and others leave the header's maximum timestamp unset.
 #[test]
 fn records_are_kept_and_found_by_their_own_times() -> Result<()> {
     let mut broker = Broker::start("--embedded 128M --topic-default retention.ms=604800000")?;
@@ -230,7 +230,7 @@ fn records_without_times_are_kept_for_as_long_as_the_topic_says() -> Result<()> 
         let week = WEEK_MS.to_string();
         let kept = Topic::new(&broker, "kept", &[("retention.ms", &week)]).await?;
         let undated = batch(&[-1, -1], Codec::None);
-        // Each pass of retention, after which another topic is empty, ends a segment of this one.
+        // Each pass of retention, after which another topic is empty, closes a segment of this one.
         for (number, brief) in (0..).zip(["first", "second"]) {
             ensure!(kept.produce(&undated).await? == Ok(2 * number), "batch {number}");
             let topic = Topic::new(&broker, brief, &[("retention.ms", "1000")]).await?;

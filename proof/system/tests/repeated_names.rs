@@ -1,4 +1,4 @@
-//! Names that a request repeats without end: they are looked up and answered once.
+//! Names repeated many times in a request are looked up and answered once.
 
 use std::io::{Read, Write};
 
@@ -9,7 +9,7 @@ use kafka_protocol::messages::{self as of, ApiKey, RequestKind, ResponseKind};
 use kafka_protocol::protocol::{Encodable, StrBytes};
 use system::Broker;
 
-/// Of one request; the broker takes 200,000 elements.
+/// Number of repetitions in one request. The broker accepts 200,000 elements.
 const REPEATED: usize = 60_000;
 
 fn name() -> of::TopicName {
@@ -20,7 +20,7 @@ fn group() -> of::GroupId {
     of::GroupId(StrBytes::from_static_str("group"))
 }
 
-/// The answer to a request, and how long it was.
+/// Returns the answer to a request, and its length.
 fn ask(broker: &Broker, key: ApiKey, request: &RequestKind) -> Result<(usize, ResponseKind)> {
     let served = kafka::SERVED.iter().find(|it| it.0 == key);
     let version = served.map_or(0, |it| it.2);
@@ -79,7 +79,7 @@ fn what_a_request_names_again_and_again_is_answered_once() -> Result<()> {
     let ResponseKind::DescribeProducers(it) = answer else { panic!("{answer:?}") };
     ensure!(it.topics.len() == 1 && it.topics[0].partitions.len() == 1, "{bytes} bytes");
 
-    // The log of such a broker says who asks for what.
+    // The log of this broker records the requests of clients.
     let said = broker.log();
     ensure!(said.contains("request=DescribeProducers"), "{said}");
     broker.stop()

@@ -1,8 +1,8 @@
-//! The daemon is killed with -9 again and again under clients of the ring, which repeat what was
-//! not answered: no request fails, and every one that was acknowledged is there.
+//! The daemon is repeatedly killed with SIGKILL under clients of the ring, which repeat unanswered
+//! requests: no request fails, and every acknowledged one is present.
 //!
-//! `MEMLANE_KILLS` is the number of kills, `MEMLANE_SEED` replays what a seed did as far as the
-//! machine's timing allows.
+//! `MEMLANE_KILLS` is the number of kills. `MEMLANE_SEED` replays a run, as far as the machine's
+//! timing permits.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,13 +17,13 @@ use system::{
 
 const KILLS_DEFAULT: u64 = 60;
 const THREADS: u64 = 3;
-/// Of each thread's own part of the volume.
+/// Number of blocks in each thread's part of the volume.
 const BLOCKS_PER_PART: usize = 2048;
 const PART_BYTES: u64 = 2048 * 4096;
-/// Blocks of one request, at most: several pieces.
+/// Maximum number of blocks of one request: several pieces.
 const BLOCKS_PER_REQUEST: usize = 40;
 const ROUND_TIME_LIMIT: Duration = Duration::from_secs(120);
-/// Requests after which the daemon is killed, at most, and how long after those.
+/// Maximum number of requests before a kill, and of the delay after those.
 const REQUESTS_MAX: u64 = 2000;
 const DELAY_MICROSECONDS_MAX: u64 = 3000;
 const IN_FLIGHT: usize = 32;
@@ -76,13 +76,14 @@ fn requests_survive_every_kill() -> Result<()> {
     daemon.finish()
 }
 
-/// Set for a run of this program as a client that is killed: the socket to open the volume at.
+/// Set for a run of this program as a client to be killed: the socket for opening the volume.
 const CLIENT_VARIABLE: &str = "MEMLANE_TEST_RING_CLIENT";
 
 const KILLED_CLIENTS: u64 = 20;
 
-/// Goal: a client that dies costs the daemon nothing. Method: processes open a volume, use it, and
-/// are killed; the daemon's threads and mappings are as many afterwards as before.
+/// Goal: a client that dies leaks nothing in the daemon.
+/// Method: processes open a volume, use it, and are killed; the daemon must have as many threads
+/// and mappings afterwards as before.
 #[test]
 fn clients_that_are_killed_leave_nothing_in_the_daemon() -> Result<()> {
     if let Some(socket) = std::env::var_os(CLIENT_VARIABLE) {
@@ -119,7 +120,7 @@ fn clients_that_are_killed_leave_nothing_in_the_daemon() -> Result<()> {
     )?;
     let during = costs()?;
     ensure!(during.0 > before.0 && during.1 > before.1, "clients cost {before:?}, {during:?}");
-    // Which kills them.
+    // Dropping kills them.
     drop(clients);
     wait_for("all clients to be gone", ROUND_TIME_LIMIT, || Ok(client_count()? == 0))?;
     wait_for("what they took to be given back", ROUND_TIME_LIMIT, || {
@@ -129,7 +130,7 @@ fn clients_that_are_killed_leave_nothing_in_the_daemon() -> Result<()> {
     daemon.finish()
 }
 
-/// Ends the storm when a worker fails, so that no other waits for it.
+/// Ends the storm if a worker fails, so that no other waits for it.
 fn until_over(is_over: &AtomicBool, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let result = work();
     if result.is_err() {
@@ -138,7 +139,7 @@ fn until_over(is_over: &AtomicBool, work: impl FnOnce() -> Result<()>) -> Result
     result
 }
 
-/// A part of the volume that one thread writes, and what it holds.
+/// The part of the volume that one thread writes, and its expected contents.
 struct Part {
     device: Device,
     number: u64,
@@ -182,7 +183,7 @@ impl Part {
         Ok(())
     }
 
-    /// Writes with many requests in flight, and checks what they wrote.
+    /// Writes with many requests in flight, and verifies the results.
     fn run_many(mut self, mut lane: Lane, done: &AtomicU64, is_over: &AtomicBool) -> Result<()> {
         let mut ended = Vec::with_capacity(IN_FLIGHT);
         while !is_over.load(Ordering::SeqCst) {
@@ -203,7 +204,7 @@ impl Part {
         self.check(0, BLOCKS_PER_PART)
     }
 
-    /// Reads blocks and compares them with what was written last.
+    /// Reads blocks and compares them with the last writes.
     fn check(&self, first: usize, count: usize) -> Result<()> {
         let mut bytes = vec![0; count * BLOCK_BYTES];
         self.device.read(self.offset(first), &mut bytes)?;
@@ -222,7 +223,7 @@ impl Part {
         (first, 1 + self.random.index(room))
     }
 
-    /// New contents for blocks, which count as theirs from now on.
+    /// Returns new contents for blocks, which are expected from now on.
     fn draw_data(&mut self, first: usize, count: usize) -> Vec<u8> {
         let mut data = Vec::with_capacity(count * BLOCK_BYTES);
         for index in first..first + count {
@@ -241,7 +242,7 @@ impl Part {
     }
 }
 
-/// Not a wait for anything: the moment itself is what is random.
+/// Busy-waits. This is not a wait for a condition: the duration itself is random.
 fn spin_for(delay: Duration) {
     let end = Instant::now() + delay;
     while Instant::now() < end {

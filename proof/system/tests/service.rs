@@ -1,5 +1,5 @@
-//! The daemon as a service manager sees it: what it is told at the start and the end, and that a
-//! stop loses no image.
+//! The daemon under a service manager: notifications at the start and the end, and stops that lose
+//! no image.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,14 +16,14 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 const FLAGS: &str = "--no-fuse --journal-max-bytes 16MiB";
 
-/// The socket that a service manager would listen at.
+/// Notification socket of a service manager.
 struct NotifySocket {
     socket: UnixDatagram,
     _folder: tempfile::TempDir,
 }
 
 impl NotifySocket {
-    /// Of a daemon that is not started yet.
+    /// Creates the socket of a daemon that is not started yet.
     fn of(daemon: &mut Daemon) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("notify");
@@ -33,7 +33,7 @@ impl NotifySocket {
         Ok(Self { socket, _folder: folder })
     }
 
-    /// The next message, if one has come.
+    /// Returns the next message, if one has arrived.
     fn next(&self) -> Result<Option<String>> {
         let mut message = [0; 256];
         match self.socket.recv(&mut message) {
@@ -43,7 +43,7 @@ impl NotifySocket {
         }
     }
 
-    /// Waits for a message that begins so.
+    /// Waits for a message with this prefix.
     fn wait_for(&self, beginning: &str) -> Result<String> {
         let deadline = Instant::now() + TIME_LIMIT;
         while Instant::now() < deadline {
@@ -69,7 +69,8 @@ fn client(daemon: &Daemon, volume: &str) -> Result<NbdClient> {
     Ok(NbdClient::connect(&daemon.nbd_socket(), volume)?)
 }
 
-/// A client that asks for much and takes nothing, so that its connection does not drain.
+/// Creates a client that sends many requests and reads no answers, so that its connection does not
+/// drain.
 fn client_that_hangs(daemon: &Daemon, volume: &str) -> Result<NbdClient> {
     let mut client = client(daemon, volume)?;
     for _ in 0..64 {
@@ -130,7 +131,7 @@ fn a_daemon_that_stops_says_that_it_is_alive_and_not_ready() -> Result<()> {
 
 #[test]
 fn the_interface_answers_while_a_start_waits_and_the_start_can_be_stopped() -> Result<()> {
-    // A store that takes connections and never answers.
+    // A store that accepts connections and never answers.
     let store = std::net::TcpListener::bind("127.0.0.1:0")?;
     let mut daemon = daemon("--images-store s3://bucket/images")?;
     daemon.set_object_store(store.local_addr()?);
@@ -152,7 +153,7 @@ fn the_interface_answers_while_a_start_waits_and_the_start_can_be_stopped() -> R
     daemon.finish()
 }
 
-/// A configuration file that the daemon was started with.
+/// A configuration file of the daemon.
 struct ConfigFile {
     path: PathBuf,
     _folder: tempfile::TempDir,
@@ -179,7 +180,7 @@ fn events(daemon: &Daemon) -> Result<Vec<api::Event>> {
     Ok(serde_json::from_str(&daemon.memlane("--json events")?)?)
 }
 
-/// Asks the daemon to read its configuration again, and waits until it says how that went.
+/// Makes the daemon reload its configuration, and waits until it reports the result.
 fn reload(daemon: &Daemon, outcome: &str) -> Result<api::Event> {
     let last_id = events(daemon)?.last().map_or(0, |event| event.id);
     daemon.signal(Signal::HUP)?;
@@ -219,7 +220,7 @@ fn a_hang_up_reads_the_configuration_again_and_one_that_is_wrong_changes_nothing
         ensure!(refused.level == api::EventLevel::Error, "{refused:?}");
         ensure!(thresholds(&daemon)? == [20, 30], "{wrong}: {:?}", thresholds(&daemon)?);
     }
-    // Its messages would wait for somebody to take them.
+    // Its messages would wait for a receiver.
     drop(manager);
     config.set("[capacity]\nthresholds = [30]\n")?;
     let list = daemon.folder().join("state/users.json");
@@ -238,7 +239,7 @@ fn a_hang_up_reads_the_configuration_again_and_one_that_is_wrong_changes_nothing
     daemon.finish()
 }
 
-/// A server's certificate for this name, and its key, in `folder`.
+/// Creates a server certificate for this name, and its key, in `folder`.
 fn make_certificate(folder: &Path, name: &str) -> Result<()> {
     Tool::new("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2")
         .args(["-subj", &format!("/CN={name}")])
@@ -251,7 +252,7 @@ fn make_certificate(folder: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Begins NBD, asks for TLS, prints the certificate of the server, and asks for its exports.
+/// Begins NBD, starts TLS, prints the server's certificate, and lists its exports.
 const SHOW_CERTIFICATE: &str = "
 import socket, ssl, struct, sys
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60)

@@ -1,4 +1,4 @@
-//! Settings that change what the daemon does with memory, images and names: each seen from outside.
+//! Settings of memory, images and names, observed from outside.
 
 #[expect(dead_code, reason = "what goes wrong with the server is for the tests of the store")]
 #[path = "../../../engine/object-images/tests/server/mod.rs"]
@@ -33,7 +33,7 @@ fn client(daemon: &Daemon, volume: &str) -> Result<NbdClient> {
     Ok(NbdClient::connect(&daemon.nbd_socket(), volume)?)
 }
 
-/// Bytes that cannot be made smaller.
+/// Returns incompressible bytes.
 fn noise(seed: u64, length: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(length).expect("it is short")];
     Random::new(seed).fill(&mut bytes);
@@ -111,7 +111,7 @@ fn a_start_goes_back_to_an_older_image_only_when_the_loss_is_accepted() -> Resul
     daemon.finish()
 }
 
-/// Pages set aside for hugetlbfs; as many as before when this is dropped.
+/// Pages reserved for hugetlbfs. Their number is restored on drop.
 struct HugePages {
     before: String,
 }
@@ -119,7 +119,7 @@ struct HugePages {
 impl HugePages {
     const COUNT: &'static str = "/proc/sys/vm/nr_hugepages";
 
-    /// `None` where the host has not so many to give.
+    /// Returns `None` if the host has too few.
     fn more(count: u64) -> Result<Option<Self>> {
         let before = fs::read_to_string(Self::COUNT)?.trim().to_owned();
         let wanted = before.parse::<u64>()? + count;
@@ -212,13 +212,13 @@ fn images_in_an_object_store_bring_volumes_back() -> Result<()> {
     daemon.finish()
 }
 
-/// Changes one bit of a page in the pool's memory, as memory that fails does.
+/// Flips one bit of a page in the pool's memory, like failing memory.
 fn flip_a_bit(daemon: &Daemon, contents: &[u8]) -> Result<()> {
     let region = File::options().read(true).write(true).open(daemon.pool_file())?;
     let mut found = Vec::new();
     let mut page = vec![0; contents.len()];
     let mut offset = 0;
-    // The file is as long as a pool may become, and has holes.
+    // The file has the pool's maximum size, with holes.
     while let Ok(data) = seek(&region, SeekFrom::Data(offset)) {
         let end = seek(&region, SeekFrom::Hole(data))?;
         for start in (data..end).step_by(contents.len()) {
@@ -244,7 +244,7 @@ fn the_scrub_finds_damage_in_the_background_and_heals_what_the_journal_has() -> 
     client(&daemon, "healed")?.ask(&Request::Flush)?;
     flip_a_bit(&daemon, &noise(11, BLOCK))?;
     flip_a_bit(&daemon, &noise(12, BLOCK))?;
-    // A walk that has passed the pages begins anew with a daemon.
+    // A scrub that has passed the pages starts again with a new daemon.
     let mut daemon = daemon;
     daemon.kill()?;
     daemon.start_again()?;
@@ -347,7 +347,7 @@ fn a_guarantee_that_does_not_fit_any_more_is_told_of() -> Result<()> {
     daemon.finish()
 }
 
-/// Set for a run of this program as somebody else: the socket to open a volume at.
+/// Set for a run of this program as another user: the socket for opening a volume.
 const RING_VARIABLE: &str = "MEMLANE_TEST_RING";
 
 const OTHER_USER_TEST: &str = "another_user_opens_a_volume_only_when_it_is_one_of_its_users";
@@ -390,7 +390,7 @@ fn another_user_opens_a_volume_only_when_it_is_one_of_its_users() -> Result<()> 
     daemon.finish()
 }
 
-/// The programs that a UPS daemon calls.
+/// Returns the path of a script for a UPS daemon.
 fn hook(name: &str) -> PathBuf {
     let own = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
     own.join("../../control/daemon/ups").join(name)

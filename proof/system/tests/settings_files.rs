@@ -1,4 +1,4 @@
-//! Settings files of the programs: what is no option in them is refused, by its name.
+//! Settings files of the programs: unknown options are rejected, with their names.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use system::product;
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Goal: whoever misspells an option learns of it from each program.
+/// Goal: each program reports a misspelled option.
 /// Method: a file with one such key for each program.
 #[test]
 fn a_key_that_is_no_option_is_refused_by_each_program() -> Result<()> {

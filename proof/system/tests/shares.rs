@@ -1,4 +1,4 @@
-//! Places of a broker that one client takes many of, and those that are left for others.
+//! Limited resources of a broker: one client that uses many leaves enough for others.
 
 use std::fs;
 use std::io::{Read, Seek, Write};
@@ -28,7 +28,7 @@ use tokio::runtime::Runtime;
 const SECRET: &str = "a secret of each";
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// A version of Fetch and Produce whose answers have plain headers, and that names topics.
+/// A version of Fetch and Produce with plain response headers and topic names.
 const FETCH_VERSION: i16 = 11;
 const PRODUCE_VERSION: i16 = 8;
 
@@ -36,7 +36,7 @@ fn topic(name: &str) -> of::TopicName {
     of::TopicName(StrBytes::from_string(name.to_owned()))
 }
 
-/// A request as it is sent.
+/// Returns a request frame.
 fn frame(key: ApiKey, version: i16, request: impl Into<RequestKind>) -> Result<Vec<u8>> {
     let mut frame = BytesMut::new();
     of::RequestHeader::default()
@@ -52,18 +52,18 @@ fn receive(stream: &mut TcpStream, key: ApiKey, version: i16) -> Result<Response
     stream.read_exact(&mut length)?;
     let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
     stream.read_exact(&mut answer)?;
-    // Behind the correlation id.
+    // After the correlation id.
     ResponseKind::decode(key, &mut Bytes::from(answer.split_off(4)), version)
 }
 
-/// A connection from this address.
+/// Connects from this address.
 async fn connect(broker: &Broker, from: [u8; 4]) -> Result<tokio::net::TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((from, 0).into())?;
     Ok(socket.connect(broker.address().parse()?).await?)
 }
 
-/// Connections from several addresses, as one has at most 1,000.
+/// Connects from several addresses, each of which may have at most 1,000 connections.
 fn crowd(broker: &Broker, count: usize) -> Result<Vec<TcpStream>> {
     const EACH: usize = 800;
     let connected = async |number: usize| {
@@ -88,7 +88,7 @@ fn create_topic(broker: &Broker, name: &str) -> Result<()> {
     Ok(Runtime::new()?.block_on(client.create_topic(&new))?)
 }
 
-/// A broker that these users log in to.
+/// Starts a broker with these users.
 fn broker_of(folder: &TempDir, names: &[&str], flags: &str) -> Result<Broker> {
     let users = folder.path().join("users");
     let users = users.to_str().context("a name in UTF-8")?;
@@ -102,7 +102,7 @@ fn broker_of(folder: &TempDir, names: &[&str], flags: &str) -> Result<Broker> {
     Broker::start(&format!("--embedded 128M --user-file {users} {flags}"))
 }
 
-/// A client of a user, which is answered.
+/// Creates a client of a user, which the broker answers.
 async fn log_in(broker: &Broker, user: &str) -> Result<Arc<Client>> {
     let sasl = SaslSettings {
         mechanism: Mechanism::Scram(ScramHash::Sha256),
@@ -132,7 +132,7 @@ fn connections_that_say_nothing_and_users_with_many_leave_room_for_others() -> R
         ensure!(of_alice.len() == 4, "{} of 8: {refused:#}", of_alice.len());
         ensure!(format!("{refused:#}").contains("its share of the connections"), "{refused:#}");
         log_in(&broker, "bob").await?;
-        // Those who were there are served as before.
+        // Existing clients are served as before.
         for client in &of_alice {
             client.cluster().await?;
         }
@@ -148,7 +148,7 @@ fn connections_that_say_nothing_and_users_with_many_leave_room_for_others() -> R
     broker.stop()
 }
 
-/// Says how long a request is, and sends none of it.
+/// Sends the length of a request, and none of its bytes.
 async fn announce(broker: &Broker, from: [u8; 4], bytes: i32) -> Result<tokio::net::TcpStream> {
     let mut stream = connect(broker, from).await?;
     stream.write_all(&bytes.to_be_bytes()).await?;
@@ -169,19 +169,19 @@ fn requests_in_flight_of_one_client_leave_memory_for_those_of_others() -> Result
     let mut broker = Broker::start(flags)?;
     Runtime::new()?.block_on(async {
         let is = |name, wanted| wait_for(name, TIME_LIMIT, || Ok(metric(&broker, name)? == wanted));
-        // As long as all that it may have: its next request waits.
+        // Its whole share, so that its next request waits.
         let length = (1 << 20) - 4;
         let first = announce(&broker, [127, 0, 0, 2], length).await?;
         is(IN_FLIGHT, 1 << 20)?;
         let _second = announce(&broker, [127, 0, 0, 2], (768 << 10) - 4).await?;
         is(WAITED, 1)?;
         ensure!(metric(&broker, IN_FLIGHT)? == 1 << 20, "it takes what is for others");
-        // Whoever comes from elsewhere is answered.
+        // Clients from other addresses are answered.
         Client::new(broker.address(), Settings::default()).cluster().await?;
         let _third = announce(&broker, [127, 0, 0, 3], (512 << 10) - 4).await?;
         is(IN_FLIGHT, 3 << 19)?;
         drop(first);
-        // The second one finds room.
+        // The second one gets its share.
         is(IN_FLIGHT, (512 + 768) << 10)?;
         anyhow::Ok(())
     })?;
@@ -197,7 +197,7 @@ fn a_broker_says_that_it_is_ready_beside_connections_that_ask_for_nothing() -> R
     let without_body = request("POST") + "Content-Length: 1000\r\n\r\n";
     for sent in [String::new(), request("GET"), unread, without_body] {
         let mut silent = Vec::new();
-        // More than the places and the queue of the system together.
+        // More than the connection limit and the kernel's queue together.
         for _ in 0..250 {
             let mut stream = TcpStream::connect(address)?;
             stream.write_all(sent.as_bytes())?;
@@ -214,9 +214,9 @@ fn a_broker_says_that_it_is_ready_beside_connections_that_ask_for_nothing() -> R
     broker.stop()
 }
 
-/// Goal: requests that wait for the storage hold up none that does not, however many they are.
-/// Method: more clients than the broker has threads write while the daemon stands still. Without a
-/// place for each of those that wait, all threads wait for it.
+/// Goal: requests that wait for the storage delay no others, however many they are.
+/// Method: more clients than the broker has threads write while the daemon is stopped. Without a
+/// limit on those that wait, all threads would wait.
 #[test]
 fn more_requests_than_threads_wait_for_the_daemon_and_others_are_answered() -> Result<()> {
     const WRITER_COUNT: u64 = 2_300;
@@ -269,9 +269,9 @@ fn more_requests_than_threads_wait_for_the_daemon_and_others_are_answered() -> R
     daemon.finish()
 }
 
-/// Goal: clients that ask for their groups without end have others heard in their turn.
-/// Method: the daemon stands still while an offset is committed, and so does the coordinator. More
-/// requests come than it takes in four rounds, then another client asks.
+/// Goal: clients that continuously send group requests do not starve others.
+/// Method: the daemon is stopped during an offset commit, so the coordinator waits. More requests
+/// arrive than it processes in four rounds, then another client sends one.
 #[test]
 fn requests_of_many_clients_to_the_coordinator_are_heard_in_their_turn() -> Result<()> {
     const ASKING_COUNT: usize = 4_800;
@@ -316,21 +316,21 @@ fn requests_of_many_clients_to_the_coordinator_are_heard_in_their_turn() -> Resu
     daemon.finish()
 }
 
-/// A request that waits for five minutes where it is about nothing else.
+/// Returns a request that waits five minutes unless it has data.
 fn fetch(of: Vec<FetchTopic>) -> of::FetchRequest {
     of::FetchRequest::default().with_max_wait_ms(300_000).with_min_bytes(1).with_topics(of)
 }
 
-/// Memory of a process.
+/// Returns the resident memory of a process.
 fn resident_bytes(broker: &Broker) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", broker.id().context("it runs")?))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"));
     Ok(1024 * line.context("each process has memory")?.trim().parse::<u64>()?)
 }
 
-/// Goal: what waits for its turn takes about as much memory as it has bytes, which are counted.
-/// Method: behind a fetch that waits there are those that name partitions in four bytes each, for
-/// which a reader needs many times as much.
+/// Goal: queued requests use about as much memory as their bytes, which are counted.
+/// Method: behind a waiting fetch there are fetches that name partitions in four bytes each, whose
+/// decoded form is many times larger.
 #[test]
 fn fetches_that_wait_for_their_turn_take_as_much_memory_as_they_have_bytes() -> Result<()> {
     const CONNECTION_COUNT: usize = 8;
@@ -365,7 +365,7 @@ fn fetches_that_wait_for_their_turn_take_as_much_memory_as_they_have_bytes() -> 
     broker.stop()
 }
 
-/// Begins a session with several megabytes of names: its id, or 0.
+/// Begins a session with several megabytes of names. Returns its id, or 0.
 async fn begin_session(broker: &Broker, from: [u8; 4]) -> Result<(TcpStream, i32)> {
     let stream = connect(broker, from).await?.into_std()?;
     stream.set_nonblocking(false)?;
@@ -401,7 +401,7 @@ fn fetch_sessions_of_one_client_leave_memory_for_those_of_others() -> Result<()>
         ensure!(of_one.len() == 31, "{} sessions of 4 MiB in a half of 256 MiB", of_one.len());
         let (_of_other, id) = begin_session(&broker, other).await?;
         ensure!(id != 0, "there is none for whoever comes from elsewhere");
-        // Those that are there go on.
+        // Existing sessions continue.
         let (stream, id) = &mut of_one[0];
         let request = fetch(Vec::new()).with_session_id(*id).with_session_epoch(1);
         stream.write_all(&frame(ApiKey::Fetch, FETCH_VERSION, request)?)?;
@@ -409,7 +409,7 @@ fn fetch_sessions_of_one_client_leave_memory_for_those_of_others() -> Result<()>
         let ResponseKind::Fetch(it) = answer else { panic!("{answer:?}") };
         ensure!((it.error_code, it.session_id) == (0, *id), "error {}", it.error_code);
         drop(of_one);
-        // Its memory is given back when the broker has seen that it is gone.
+        // Its memory is freed when the broker has noticed the disconnection.
         for _ in 0..1_000 {
             if begin_session(&broker, one).await?.1 != 0 {
                 return Ok(());

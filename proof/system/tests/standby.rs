@@ -1,5 +1,5 @@
-//! A standby follows the images of another daemon and takes over from it: two daemons on one image
-//! store. What is lost with the writer is at most the lag that was shown.
+//! A standby follows the images of another daemon and takes over from it: two daemons with one
+//! image store. The data lost with the writer is at most that of the reported lag.
 
 #[expect(dead_code, reason = "what goes wrong with the server is for the tests of the store")]
 #[path = "../../../engine/object-images/tests/server/mod.rs"]
@@ -13,10 +13,11 @@ use system::{Daemon, NBD_NOT_PERMITTED, NbdClient, NbdFailure, Request, wait_for
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// A standby leaves a store that fails alone for 30 s at most, and requests are repeated as long.
+/// Time limit, because a standby waits up to 30 s before it retries a failing store, and requests
+/// are repeated as long.
 const RETRY_TIME_LIMIT: Duration = Duration::from_secs(240);
 
-/// Where two daemons find each other's images.
+/// Image store shared by two daemons.
 enum Store {
     Folder(tempfile::TempDir),
     Server(server::Server),
@@ -41,7 +42,7 @@ impl Store {
         Ok(daemon)
     }
 
-    /// One that saves an image each second, and one that follows it.
+    /// Starts a daemon that saves an image each second, and a standby that follows it.
     fn pair(&self) -> Result<(Daemon, Daemon)> {
         Ok((
             self.daemon("--images-every 1s")?,
@@ -58,7 +59,7 @@ fn unix_seconds() -> Result<f64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
 }
 
-/// A block that says when it was written.
+/// Writes a block with the current time.
 fn stamp(client: &mut NbdClient, block: u64) -> Result<f64> {
     let now = unix_seconds()?;
     let data = now.to_le_bytes().repeat(512);
@@ -117,7 +118,7 @@ fn what_is_lost_with_the_writer_is_at_most_the_lag_that_was_shown() -> Result<()
         }
         let (last, _) = stamps[stamps.len() - 1];
         ensure!(last <= shown_at, "the clock was set");
-        // What is lost was answered after the image began.
+        // Lost writes were acknowledged after the image began.
         let lost = stamps.iter().find(|(stamp, _)| *stamp > newest);
         let promised = shown_at - shown;
         ensure!(
@@ -243,19 +244,19 @@ fn a_writer_does_not_become_a_standby_with_its_pool() -> Result<()> {
     daemon.finish()
 }
 
-/// Ways in which a store goes away and comes back.
+/// Kinds of outages of a store.
 #[derive(Clone, Copy, Debug)]
 enum Absence {
-    /// The folder has another name.
+    /// The folder is renamed.
     Renamed,
-    /// An empty folder is in its place, as where nothing is mounted.
+    /// An empty folder is in its place, as if nothing were mounted.
     Unmounted,
     /// The server does not run.
     Stopped,
 }
 
 impl Absence {
-    /// Takes the store away. Returns what the standby is to say.
+    /// Starts the outage. Returns the expected message of the standby.
     fn begin(self, store: &mut Store) -> Result<&'static str> {
         match (self, store) {
             (Self::Stopped, Store::Server(server)) => {
@@ -278,7 +279,7 @@ impl Absence {
         match store {
             Store::Server(server) => server.start_again(),
             Store::Folder(folder) => {
-                // Replaces an empty one; fails if something was made in it.
+                // Replaces an empty folder. Fails if something was created in it.
                 std::fs::rename(folder.path().join("aside"), folder.path().join("images"))?;
             }
         }
@@ -329,7 +330,7 @@ fn a_store_that_goes_away_and_comes_back_is_followed_again() -> Result<()> {
     Ok(())
 }
 
-/// The lag that is shown is the time since the image that is shown was saved.
+/// Checks that the reported lag is the age of the reported image.
 fn check_age(daemon: &Daemon) -> Result<()> {
     let now = || -> Result<f64> { Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64()) };
     let before = now()?;
@@ -380,7 +381,7 @@ fn a_standby_that_is_killed_again_and_again_follows_and_a_promoted_one_stays_so(
         for block in 0..1000 {
             last = stamp(&mut db, block)?;
         }
-        // At some moment of the next image.
+        // At some moment during the next image.
         std::thread::sleep(Duration::from_millis(230 * round));
         standby.kill()?;
         standby.start_again()?;

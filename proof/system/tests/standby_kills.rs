@@ -1,6 +1,6 @@
-//! A standby that is killed at drawn moments: as it starts, while it fetches, while it is promoted.
-//! Whoever connects sees one whole image, never a part of the next, and a promotion that is
-//! repeated until it is answered ends with the newest whole image.
+//! A standby that is killed at random moments: during start, fetch and promotion. Clients see one
+//! complete image, never a part of the next, and a promotion that is repeated until it is
+//! acknowledged ends with the newest complete image.
 
 #[expect(dead_code, reason = "what goes wrong with the server is for the tests of the store")]
 #[path = "../../../engine/object-images/tests/server/mod.rs"]
@@ -14,32 +14,33 @@ use system::{Daemon, NbdClient, NbdFailure, Random, Request, ask_to_promote, see
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Kills while it starts and fetches, and while it is promoted.
+/// Number of kills during start and fetch, and during promotion.
 const FETCH_KILLS: u64 = 14;
 const PROMOTION_KILLS: u64 = 6;
 
-/// Blocks of the volume; each begins with the number of the image that it was written for.
+/// Number of blocks of the volume. Each begins with the number of its image.
 const BLOCKS: u64 = 1500;
 const BLOCK_BYTES: u64 = 4096;
 
-/// Longest time from a start to a kill, in microseconds.
+/// Maximum time from a start to a kill, in microseconds.
 const START_MICROSECONDS_MAX: u64 = 50_000;
-/// Longest time from an image to a kill: some fetches have ended by then.
+/// Maximum time from an image to a kill. Some fetches have ended by then.
 const FETCH_MICROSECONDS_MAX: u64 = 300_000;
-/// Longest time from the first request to promote to a kill. It doubles with each, so that some
-/// come before the claim and some after the last step, however fast the host is.
+/// Maximum time from the first promotion request to a kill. It doubles with each kill, so that some
+/// are before the claim and some after the last step, however fast the host is.
 const PROMOTION_MICROSECONDS_MAX: u64 = 10_000;
 
-/// A writer, the one that follows it, and what was saved.
+/// A writer, its standby, and the saved images.
 struct Pair {
-    /// A directory would be refused to the standby while a writer of this host has it.
+    /// An object store, because the standby could not claim a directory while a writer of this host
+    /// has it.
     _server: Server,
     writer: Daemon,
     standby: Daemon,
     random: Random,
-    /// Number that all blocks of the newest image begin with.
+    /// Number at the beginning of all blocks of the newest image.
     newest: u64,
-    /// The lowest number that may be seen.
+    /// Minimum number that may be read.
     seen: u64,
 }
 
@@ -59,12 +60,12 @@ impl Pair {
         Ok(Self { _server: server, writer, standby, random: Random::new(seed), newest: 0, seen: 0 })
     }
 
-    /// Writes all blocks anew and saves an image of them.
+    /// Overwrites all blocks and saves an image of them.
     fn save(&mut self) -> Result<()> {
         let number = self.newest + 1;
         let mut db = NbdClient::connect(&self.writer.nbd_socket(), "db")?;
         for block in 0..BLOCKS {
-            // No two blocks are alike, so that each is fetched.
+            // All blocks differ, so that each is fetched.
             let words = [number, block].map(u64::to_le_bytes).concat();
             let data = words.repeat(4096 / words.len());
             db.ask(&Request::Write { offset: block * BLOCK_BYTES, data })?;
@@ -80,8 +81,8 @@ impl Pair {
         std::thread::sleep(Duration::from_micros(drawn));
     }
 
-    /// Reads all blocks, if there is a volume: they are of one image, not older than was seen
-    /// before.
+    /// Reads all blocks, if there is a volume, and checks that they belong to one image, not older
+    /// than seen before.
     fn check_whole(&mut self) -> Result<Option<u64>> {
         let connected = NbdClient::connect(&self.standby.nbd_socket(), "db");
         // Before the first image is complete there is none.

@@ -1,6 +1,6 @@
-//! A writer whose journal is shipped between images is killed: what was flushed before the lag that
-//! was shown is there after a promotion, in the order in which it was written, without a gap. The
-//! store is away for a while in one of the rounds.
+//! A writer whose journal is shipped between images is killed: everything flushed before the
+//! reported lag is present after a promotion, in the order of writing, without a gap. The store is
+//! unavailable for a while in one of the rounds.
 
 #[expect(dead_code, reason = "what goes wrong with the server is for the tests of the store")]
 #[path = "../../../engine/object-images/tests/server/mod.rs"]
@@ -14,33 +14,33 @@ use system::{Daemon, NbdClient, Random, Request, ask_to_promote, seed, wait_for}
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: u64 = 4096;
-/// Blocks of the volume: no round writes more.
+/// Number of blocks of the volume, which no round exceeds.
 const BLOCKS: u64 = 16 << 10;
 
-/// Blocks that a replay has to bring, and blocks of each of the writes that make them.
+/// Number of blocks that a replay must write, and number of blocks in each of their writes.
 const REPLAYED_BLOCKS: u64 = 6 << 10;
 const BATCH_BLOCKS: u64 = 64;
 const PROMOTION_KILLS: u64 = 7;
-/// Longest time from the first request to promote to a kill. It doubles with each, so that some
-/// come within the replay, however fast the host is.
+/// Maximum time from the first promotion request to a kill. It doubles with each kill, so that some
+/// are during the replay, however fast the host is.
 const PROMOTION_MICROSECONDS_MAX: u64 = 20_000;
 
 const UPLOAD_ROUNDS: u64 = 2;
 const UPLOAD_KILLS: u64 = 3;
-/// Longest time from a flush to a kill: a few intervals of uploads.
+/// Maximum time from a flush to a kill: a few upload intervals.
 const UPLOAD_MICROSECONDS_MAX: u64 = 300_000;
 
-/// The store while the writer is at it.
+/// Availability of the store during the writer's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Store {
     There,
-    /// It goes, and is back before the writer is killed.
+    /// It fails, and recovers before the writer is killed.
     BackInTime,
-    /// It goes, and is back after the writer was killed.
+    /// It fails, and recovers after the writer was killed.
     Away,
 }
 
-/// A flush that was acknowledged, and when.
+/// Time of an acknowledged flush, and number of its blocks.
 type Flushed = (Instant, u64);
 
 struct Round {
@@ -67,7 +67,7 @@ impl Round {
         Ok(Self { server, writer, standby, flushed: Vec::new() })
     }
 
-    /// Writes blocks in order, each with its number, and flushes each, for a while.
+    /// Writes blocks in order, each with its number, and flushes each, for this time.
     fn write(&mut self, time: Duration) -> Result<()> {
         let mut db = NbdClient::connect(&self.writer.nbd_socket(), "db")?;
         let begun = Instant::now();
@@ -80,7 +80,7 @@ impl Round {
         Ok(())
     }
 
-    /// Writes so many blocks more, and flushes after each of a few requests.
+    /// Writes this many more blocks, and flushes after every few requests.
     fn write_batches(&mut self, blocks: u64) -> Result<()> {
         let mut db = NbdClient::connect(&self.writer.nbd_socket(), "db")?;
         for _ in 0..blocks / BATCH_BLOCKS {
@@ -95,7 +95,8 @@ impl Round {
         Ok(())
     }
 
-    /// Blocks that the lag promises which the writer shows now. `None`: it shows none.
+    /// Returns the number of blocks guaranteed by the writer's current lag, or `None` if it reports
+    /// none.
     fn promised(&self) -> Result<Option<u64>> {
         let asked = Instant::now();
         let Some(lag) = self.lag()? else { return Ok(None) };
@@ -109,7 +110,7 @@ impl Round {
         Ok(shipping.lag_seconds.map(Duration::from_secs_f64))
     }
 
-    /// Blocks that are there: those before the first that is not, and none after.
+    /// Returns the number of blocks before the first missing one, and checks that none follows.
     fn found(&self) -> Result<u64> {
         let mut db = NbdClient::connect(&self.standby.nbd_socket(), "db")?;
         let mut read =
@@ -233,7 +234,7 @@ fn kill_while_uploading(random: &mut Random) -> Result<()> {
     let mut round = Round::start()?;
     round.write_batches(BATCH_BLOCKS)?;
     wait_for("the journal to be shipped", TIME_LIMIT, || Ok(round.lag()?.is_some()))?;
-    // What was promised once is there whatever the writer does afterwards.
+    // A guarantee given once holds, whatever the writer does afterwards.
     let mut promised = 0;
     for kill in 0..UPLOAD_KILLS {
         round.write_batches((1 + random.below(16)) * BATCH_BLOCKS)?;

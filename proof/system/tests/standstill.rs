@@ -1,5 +1,5 @@
-//! A broker that stands still as a whole, as when its machine is paused: members of groups and
-//! writers of transactions, which it could not hear, stay what they were.
+//! A broker that is paused completely, like with its machine: group members and transactional
+//! producers, which it could not hear, keep their state.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,10 +17,10 @@ use rustix::process::Signal;
 use system::Broker;
 use tokio::runtime::Runtime;
 
-/// The shortest that the broker gives; also what a transaction may take.
+/// Minimum session timeout of the broker, also used as a transaction timeout.
 const SESSION: Duration = Duration::from_secs(6);
 
-/// Versions whose answers have plain headers.
+/// Returns a version with plain response headers.
 fn version(key: ApiKey) -> i16 {
     match key {
         ApiKey::JoinGroup | ApiKey::SyncGroup | ApiKey::Heartbeat => 3,
@@ -44,7 +44,7 @@ fn receive(stream: &mut TcpStream, key: ApiKey) -> Result<ResponseKind> {
     stream.read_exact(&mut length)?;
     let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
     stream.read_exact(&mut answer)?;
-    // Behind the correlation id.
+    // After the correlation id.
     ResponseKind::decode(key, &mut Bytes::from(answer.split_off(4)), version(key))
 }
 
@@ -75,11 +75,11 @@ fn members_of_a_broker_that_stands_still_for_longer_than_their_sessions_stay_mem
     receive(&mut stream, ApiKey::SyncGroup)?;
 
     broker.signal(Signal::STOP)?;
-    // That time passes is what this is about.
+    // The test requires that this time passes.
     thread::sleep(SESSION + Duration::from_secs(1));
     broker.signal(Signal::CONT)?;
     let heartbeat = of::HeartbeatRequest::default().with_group_id(group());
-    // When this is answered, all that is due has been done.
+    // When this is answered, all due timeouts have been processed.
     send(&mut stream, ApiKey::Heartbeat, &heartbeat.clone().into())?;
     receive(&mut stream, ApiKey::Heartbeat)?;
     let heartbeat =
@@ -122,11 +122,11 @@ fn a_transaction_goes_on_whose_broker_stands_still_for_longer_than_it_may_take()
     ensure!(code == 0, "the transaction did not begin: {code}");
 
     broker.signal(Signal::STOP)?;
-    // That time passes is what this is about.
+    // The test requires that this time passes.
     thread::sleep(SESSION + Duration::from_secs(1));
     broker.signal(Signal::CONT)?;
     let heartbeat = of::HeartbeatRequest::default().with_group_id(group());
-    // When this is answered, all that is due has been done.
+    // When this is answered, all due timeouts have been processed.
     send(&mut stream, ApiKey::Heartbeat, &heartbeat.into())?;
     receive(&mut stream, ApiKey::Heartbeat)?;
     let end = of::EndTxnRequest::default()

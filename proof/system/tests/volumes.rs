@@ -1,4 +1,5 @@
-//! Volumes as users handle them: the command line, its exit codes, sizes, full pools, restarts.
+//! Volumes from a user's point of view: the command line, its exit codes, sizes, full pools,
+//! restarts.
 
 use std::time::Duration;
 
@@ -170,7 +171,7 @@ fn an_idle_daemon_with_eight_attached_volumes_hardly_wakes() -> Result<()> {
         daemon.memlane(&format!("volume create v{index} --size 16MiB"))?;
         attach(&daemon, &format!("v{index}"))?;
     }
-    // What was started with the devices may still be at work in the first of them.
+    // Processes started with the devices may still be active in the first window.
     let windows = (0..3).map(|_| wakes_and_share(&daemon)).collect::<Result<Vec<_>>>()?;
     eprintln!("measured: idle daemon, wakes each second and percent of a core: {windows:.1?}");
     ensure!(windows.iter().any(|&(wakes, _)| wakes < 50.0), "{windows:?}");
@@ -180,8 +181,8 @@ fn an_idle_daemon_with_eight_attached_volumes_hardly_wakes() -> Result<()> {
     daemon.finish()
 }
 
-/// Wakes of the daemon's threads each second in a window of some seconds, and the percentage
-/// of one core that they take. The latter depends on what a wake costs on this host.
+/// Returns the wakes of the daemon's threads per second in a window of some seconds, and their
+/// percentage of one core. The latter depends on the cost of a wake on this host.
 fn wakes_and_share(daemon: &Daemon) -> Result<(f64, f64)> {
     let id = daemon.id().context("the daemon does not run")?;
     let begun = std::time::Instant::now();
@@ -192,13 +193,13 @@ fn wakes_and_share(daemon: &Daemon) -> Result<(f64, f64)> {
     Ok((per_second, (processor_seconds(id)? - seconds) / elapsed * 100.0))
 }
 
-/// Number of times that the threads that a process has now have gone to sleep.
+/// Number of times that the present threads of a process have gone to sleep.
 fn wake_count(id: u32) -> Result<u32> {
     let path = format!("/proc/{id}/task");
     let threads = std::fs::read_dir(&path).with_context(|| format!("cannot list {path}"))?;
     let mut count = 0;
     for thread in threads.flatten() {
-        // One that has ended meanwhile counts no more.
+        // A thread that has ended meanwhile is not counted.
         let status = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         count += line.map_or(Ok(0), |number| number.trim().parse::<u32>())?;
@@ -210,14 +211,14 @@ fn client(daemon: &Daemon, volume: &str) -> Result<NbdClient> {
     Ok(NbdClient::connect(&daemon.nbd_socket(), volume)?)
 }
 
-/// Bytes that cannot be made smaller.
+/// Returns incompressible bytes.
 fn noise(seed: u64, length: u32) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(length).expect("32 bits fit")];
     Random::new(seed).fill(&mut bytes);
     bytes
 }
 
-/// Writes noise from the beginning until the pool is full; returns where that was.
+/// Writes noise from the beginning until the pool is full. Returns that offset.
 fn fill(client: &mut NbdClient) -> Result<u64> {
     let mut offset = 0;
     while offset < client.size_bytes() {

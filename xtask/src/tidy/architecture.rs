@@ -1,5 +1,4 @@
-//! Rules that tidy reads from `ARCHITECTURE.md`: the layer table and the list of crates with unsafe
-//! code.
+//! Tables that tidy reads from `ARCHITECTURE.md`: the layers, and the crates with unsafe code.
 
 use crate::house::House;
 
@@ -12,8 +11,8 @@ pub(crate) struct Layer {
     pub may_use: Vec<String>,
 }
 
-/// The rows of the table whose header is `| folder | … | may use |`. Names stand in backticks and
-/// end in a slash.
+/// Returns the rows of the table with the header `| folder | … | may use |`. Names are in backticks
+/// and end in a slash.
 pub(crate) fn layers(house: &House) -> Vec<Layer> {
     rows_under(text(house), "| folder |")
         .into_iter()
@@ -24,8 +23,8 @@ pub(crate) fn layers(house: &House) -> Vec<Layer> {
         .collect()
 }
 
-/// The crates that may hold unsafe code: bullets such as ``- `base/region`: …`` under the heading
-/// `## Unsafe code`.
+/// Returns the crates that may contain unsafe code: bullets such as ``- `base/region`: …`` under
+/// the heading `## Unsafe code`.
 pub(crate) fn crates_with_unsafe_code(house: &House) -> Vec<String> {
     text(house)
         .lines()
@@ -37,7 +36,7 @@ pub(crate) fn crates_with_unsafe_code(house: &House) -> Vec<String> {
         .collect()
 }
 
-/// The cells of each row of the Markdown table whose header line begins with `header`.
+/// Returns the cells of each row of the Markdown table whose header line begins with `header`.
 pub(crate) fn rows_under<'a>(text: &'a str, header: &str) -> Vec<Vec<&'a str>> {
     text.lines()
         .skip_while(|line| !line.starts_with(header))
@@ -47,7 +46,7 @@ pub(crate) fn rows_under<'a>(text: &'a str, header: &str) -> Vec<Vec<&'a str>> {
         .collect()
 }
 
-/// The pieces of `text` that stand in backticks.
+/// Returns the parts of `text` in backticks.
 pub(crate) fn in_backticks(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

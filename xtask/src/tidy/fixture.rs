@@ -1,8 +1,8 @@
-//! Small houses for the tests of rules.
+//! Small repositories for the tests of rules.
 
 use crate::house::{Dependency, DependencyUse, House, Package, TextFile};
 
-/// A house of the files given as path and text, without crates.
+/// Creates a repository of files given as path and text, without crates.
 pub(crate) fn house(files: &[(&str, &str)]) -> House {
     let file = |(path, text): &(&str, &str)| TextFile {
         path: (*path).to_owned(),
@@ -11,7 +11,7 @@ pub(crate) fn house(files: &[(&str, &str)]) -> House {
     House { files: files.iter().map(file).collect(), ..House::default() }
 }
 
-/// A crate at `path` with a library, named as its folder.
+/// Creates a crate at `path` with a library, named like its folder.
 pub(crate) fn package(path: &str, uses: &[(&str, DependencyUse)]) -> Package {
     Package {
         name: path.rsplit('/').next().unwrap_or(path).to_owned(),

@@ -1,7 +1,7 @@
-//! Crates use only what the layer table of `ARCHITECTURE.md` allows, and sit where it says. None
-//! asks for the feature with which a program can be ended at any store.
+//! Crates use only the layers that the table in `ARCHITECTURE.md` allows, and are where it says. No
+//! crate enables the feature of crash points.
 //!
-//! Tests may also use `base/` and `proof/`, which hold nothing but tools for them.
+//! Tests may also use `base/` and `proof/`, which contain only tools for them.
 
 use crate::house::{Dependency, DependencyUse, House, Package};
 use crate::tidy::Complaint;
@@ -13,7 +13,7 @@ const CRATES_AT_THE_ROOT: &[&str] = &["xtask"];
 /// Layers whose crates tests of any layer may use.
 const LAYERS_FOR_TESTS: &[&str] = &["base", "proof"];
 
-/// The feature with which each store to a region can end the process's life.
+/// Feature with which each store to a region can be a crash point.
 const CRASH_POINTS: &str = "crash-points";
 
 pub(crate) fn dependencies_follow_the_table(house: &House) -> Vec<Complaint> {
@@ -55,8 +55,8 @@ pub(crate) fn crates_are_named_as_their_folders(house: &House) -> Vec<Complaint>
     complaints
 }
 
-/// Features that pass it on may exist, and tests may require it. A build that does not name it is
-/// then without it, whatever else it builds.
+/// Features may forward it, and tests may require it. A build that does not name it is then without
+/// it, whatever else it builds.
 pub(crate) fn no_crate_asks_for_crash_points(house: &House) -> Vec<Complaint> {
     let manifests = house.files.iter().filter(|file| file.path.ends_with("Cargo.toml"));
     let mut complaints = Vec::new();

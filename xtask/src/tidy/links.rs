@@ -1,7 +1,7 @@
-//! Links of documents lead to files and headings that are there, and the site has every page.
+//! Links in documents lead to existing files and headings, and the site contains every page.
 //!
-//! Looked at are the links `[words](target)` of all Markdown files outside code. Targets on other
-//! hosts are not asked. The name of a heading is the one that GitHub and mdBook give it.
+//! It checks the links `[words](target)` of all Markdown files outside code. Targets on other hosts
+//! are not checked. Headings have the anchors of GitHub and mdBook.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use crate::tidy::Complaint;
 /// The table of contents of the site.
 pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Its pages are listed by their number when the site is built.
+/// Decisions are listed by number when the site is built.
 pub(crate) const DECISIONS: &str = "docs/decisions/";
 
-/// Forms to fill in, which the site does not show.
+/// Templates, which the site does not contain.
 const TEMPLATES: &str = ".github/";
 
 pub(crate) fn links_lead_somewhere(house: &House) -> Vec<Complaint> {
@@ -40,7 +40,7 @@ pub(crate) fn links_lead_somewhere(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-/// The site shows no page that its table of contents lacks.
+/// Checks that the table of contents lists every page, because the site shows no other.
 pub(crate) fn the_site_has_every_page(house: &House) -> Vec<Complaint> {
     let Some(summary) = house.file(SUMMARY) else { return Vec::new() };
     let listed: Vec<_> =
@@ -53,7 +53,7 @@ pub(crate) fn the_site_has_every_page(house: &House) -> Vec<Complaint> {
         .collect()
 }
 
-/// The path of a target from the root, of a link in the document at `from`.
+/// Resolves the target of a link in the document at `from` to a path from the root.
 pub(crate) fn resolved(from: &str, target: &str) -> String {
     if target.is_empty() {
         return from.to_owned();
@@ -74,7 +74,7 @@ fn documents(house: &House) -> impl Iterator<Item = &TextFile> {
     house.files.iter().filter(|file| file.path.ends_with(".md"))
 }
 
-/// All but the form of a decision, whose links are examples.
+/// Returns all documents but the template of decisions, whose links are examples.
 fn documents_of_others(house: &House) -> impl Iterator<Item = &TextFile> {
     documents(house).filter(|file| !file.path.ends_with("-template.md"))
 }
@@ -83,7 +83,7 @@ fn is_below(file: &TextFile, folder: &str) -> bool {
     file.path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Line numbers and targets of the links to files of this repository.
+/// Returns line numbers and targets of the links to files of this repository.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     for (number, line) in prose(text) {
@@ -99,7 +99,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     links
 }
 
-/// Numbered lines outside blocks of code.
+/// Returns the numbered lines outside of code blocks.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
@@ -109,13 +109,13 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Where a line has pieces in backticks.
+/// Returns the ranges of a line in backticks.
 fn code_in(line: &str) -> Vec<std::ops::Range<usize>> {
     let ticks: Vec<usize> = line.match_indices('`').map(|(at, _)| at).collect();
     ticks.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect()
 }
 
-/// The names of a document's headings; a repeated one has a number behind it.
+/// Returns the anchors of a document's headings. A repeated one has a number appended.
 fn headings(text: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut counts: HashMap<String, usize> = HashMap::new();
@@ -132,7 +132,7 @@ fn headings(text: &str) -> Vec<String> {
     names
 }
 
-/// The name of a heading, as links to it say.
+/// Returns the anchor of a heading.
 pub(crate) fn name_of_heading(words: &str) -> String {
     let kept = words.chars().filter(|it| it.is_alphanumeric() || " -_".contains(*it));
     kept.flat_map(char::to_lowercase).map(|it| if it == ' ' { '-' } else { it }).collect()

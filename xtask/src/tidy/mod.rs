@@ -1,7 +1,7 @@
-//! The rules of the house that a machine can check. `STYLE.md` and `ARCHITECTURE.md` say why.
+//! Rules of the repository that a machine can check. `STYLE.md` and `ARCHITECTURE.md` explain them.
 //!
-//! Each rule is one function from the house to complaints, in a module with its own tests. Rules
-//! never change files; only `cargo xtask unsafe-report` rewrites the table it owns.
+//! Each rule is a function from the repository to complaints, in a module with its tests. Rules
+//! never change files: only `cargo xtask unsafe-report` rewrites its table.
 
 mod architecture;
 mod circles;
@@ -26,11 +26,11 @@ pub(crate) use circles::circles;
 pub(crate) use links::{DECISIONS, SUMMARY, name_of_heading, resolved};
 pub(crate) use unsafety::{REPORT_PATH, report};
 
-/// One broken rule at one place.
+/// A violation of a rule at one place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Complaint {
     pub path: String,
-    /// Counts from 1; 0 when the whole file is meant.
+    /// Line number from 1, or 0 for the whole file.
     pub line: usize,
     pub text: String,
 }
@@ -82,7 +82,7 @@ const RULES: &[Rule] = &[
     supply::licences_are_known,
 ];
 
-/// All complaints of all rules, by place.
+/// Returns the complaints of all rules, by place.
 pub(crate) fn complaints(house: &House) -> Vec<Complaint> {
     let mut complaints: Vec<_> = RULES.iter().flat_map(|rule| rule(house)).collect();
     complaints.sort();

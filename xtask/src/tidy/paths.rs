@@ -1,8 +1,8 @@
-//! Documents name only files and folders that are there.
+//! Documents name only existing files and folders.
 //!
-//! Looked at are the pieces in backticks of all Markdown files but decisions, which tell of their
-//! time: those that begin with a folder at the root, and those that end as Rust files do. The
-//! latter may be the end of a path, without `src`: `page-store/lane.rs`.
+//! It checks the text in backticks of all Markdown files except decisions, which describe their
+//! time: text that begins with a folder at the root, and text that ends like Rust files. The latter
+//! may be the end of a path, without `src`: `page-store/lane.rs`.
 
 use std::collections::HashSet;
 
@@ -37,7 +37,7 @@ pub(crate) fn documents_name_what_is_there(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-/// Names in capitals stand for others.
+/// Returns whether a name is a path. Names in capitals are placeholders.
 fn is_path(name: &str) -> bool {
     let stem = name.strip_suffix(".rs").unwrap_or(name);
     name.chars().all(|one| one.is_ascii_alphanumeric() || "/._-".contains(one))
@@ -48,12 +48,12 @@ fn without_src(path: &str) -> String {
     path.replace("/src/", "/")
 }
 
-/// The path of a file and of the folders that it is in.
+/// Returns the path of a file and of its parent folders.
 fn prefixes(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at]).chain([path])
 }
 
-/// The path of a file, as a whole and from each of its folders on.
+/// Returns the path of a file, as a whole and from each of its folders on.
 fn suffixes(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[at + 1..]).chain([path])
 }

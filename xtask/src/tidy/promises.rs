@@ -1,4 +1,4 @@
-//! Each promise of `PROMISES.md` names the test that keeps it, or says "pending".
+//! Each promise of `PROMISES.md` names the test that verifies it, or says "pending".
 
 use crate::house::House;
 use crate::tidy::Complaint;
@@ -7,7 +7,7 @@ use crate::tidy::architecture::in_backticks;
 const PATH: &str = "PROMISES.md";
 const PENDING: &str = "pending";
 
-/// The last cell of each row holds `path` or `path::test` in backticks, or "pending".
+/// Checks the last cell of each row: `path` or `path::test` in backticks, or "pending".
 pub(crate) fn promises_have_their_tests(house: &House) -> Vec<Complaint> {
     let Some(promises) = house.file(PATH) else {
         return vec![Complaint::new(PATH, 0, "is missing")];
@@ -32,7 +32,8 @@ pub(crate) fn promises_have_their_tests(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-/// Whether there is a test of this path and name, or a file with tests in it or below it.
+/// Returns whether there is a test of this path and name, or a file with tests at or below the
+/// path.
 fn exists(house: &House, test: &str) -> bool {
     let Some((path, name)) = test.split_once("::") else {
         let folder = test.strip_suffix("main.rs").unwrap_or(test);
@@ -42,7 +43,7 @@ fn exists(house: &House, test: &str) -> bool {
     house.file(path).is_some_and(|file| is_test(&file.text, name))
 }
 
-/// Whether the function of this name has, among the attributes above it, one that makes it a test.
+/// Returns whether the function of this name has an attribute above it that makes it a test.
 fn is_test(text: &str, name: &str) -> bool {
     let lines: Vec<_> = text.lines().map(str::trim_start).collect();
     let head = format!("fn {name}(");

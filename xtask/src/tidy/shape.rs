@@ -1,4 +1,4 @@
-//! Sizes: files, functions, lines, shell scripts; and the opening of every module.
+//! Limits on files, functions, lines and shell scripts, and the opening of every module.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
@@ -12,7 +12,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const LINE_COLUMNS_MAX: usize = 100;
 const SHELL_LINES_MAX: usize = 20;
 
-/// The lines before the first `#[cfg(test)]` count; folders of tests do not.
+/// Counts the lines before the first `#[cfg(test)]`, outside of folders of tests.
 pub(crate) fn files_are_short(house: &House) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for file in house.rust_files().filter(|file| !is_in_tests_folder(file)) {

@@ -1,7 +1,7 @@
-//! Code that others wrote: from where it comes, under which licences, and not twice.
+//! Third-party packages: their source, their licences, and their duplicates.
 //!
-//! Known weaknesses of packages are not looked for: that takes a database from the network
-//! (`cargo deny check advisories` where there is one).
+//! Known vulnerabilities are not checked, which needs a database from the network (`cargo deny
+//! check advisories` where available).
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::tidy::Complaint;
 
 const LOCK: &str = "Cargo.lock";
 
-/// The one place that packages come from.
+/// The only permitted source of packages.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Licences of packages that may be linked into the programs, by their SPDX names.
+/// Permitted licences of packages linked into the programs, by their SPDX names.
 const LICENCES: &[&str] = &[
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -30,8 +30,8 @@ const LICENCES: &[&str] = &[
     "Zlib",
 ];
 
-/// Packages of which others need several versions. Each costs time to build and a place for the
-/// same fault twice, so a new one is a decision.
+/// Packages permitted in several versions. Each costs build time and a second place for the same
+/// fault, so a new one needs a decision.
 const NEEDED_TWICE: &[&str] = &[
     "base64",
     "bit-vec",
@@ -106,12 +106,13 @@ pub(crate) fn licences_are_known(house: &House) -> Vec<Complaint> {
         .collect()
 }
 
-/// The value of `KEY = "VALUE"`.
+/// Returns the value of `KEY = "VALUE"`.
 fn value_of<'line>(line: &'line str, key: &str) -> Option<&'line str> {
     line.strip_prefix(key)?.strip_prefix(" = \"")?.strip_suffix('"')
 }
 
-/// Whether an SPDX expression can be met with allowed licences. `/` is an old way to write OR.
+/// Returns whether an SPDX expression can be satisfied with permitted licences. `/` is an old form
+/// of OR.
 fn is_allowed(expression: &str) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = spaced.split_whitespace().peekable();

@@ -1,4 +1,4 @@
-//! Words that must not appear: empty names, reminders, machine paths, atomics past the facade,
+//! Forbidden words: empty names, reminders, machine paths, atomics outside the facade, and
 //! documentation that does not begin with its subject.
 
 use syn::spanned::Spanned;
@@ -7,7 +7,7 @@ use syn::visit::{self, Visit};
 use crate::house::House;
 use crate::tidy::Complaint;
 
-/// Names that say nothing. Joined at compile time so that this file passes its own rule.
+/// Names without meaning. Joined at compile time so that this file passes its own rule.
 const EMPTY_NAMES: &[&str] =
     &["utils", "util", "helpers", "helper", "common", "misc", "manager", "handler2"];
 
@@ -21,19 +21,19 @@ const REMINDERS: &[&str] = &[
 const MACHINE_FOLDERS: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
-/// Flags of `rustix` that have the value of another one on Linux: of `O_SYNC`.
+/// Flags of `rustix` that equal another one on Linux, `O_SYNC`.
 const FALSE_FLAGS: &[&str] =
     &[concat!("OFlags::", "DSYNC"), concat!("OFlags::", "RSYNC"), concat!("OFlags::", "FSYNC")];
 
-/// Openings of a note to oneself. Documentation begins with a noun phrase or a verb.
+/// Forbidden first words of documentation, which begins with a noun phrase or a verb.
 const OPENINGS: &[&str] = &["What", "How", "Whether", "Of", "As", "Which"];
 
-/// The layers that take atomics from `base/sync`, and the one crate that offers them. Tests
-/// from outside may use others: no protocol lives there.
+/// Layers that use atomics from `base/sync`, and the one crate that provides them. Integration
+/// tests may use others, because they contain no protocols.
 const LAYERS_ON_THE_FACADE: &[&str] = &["base/", "pool/", "engine/"];
 const FACADE: &str = "base/sync";
 
-/// Files, folders, modules and types are not named by an empty word, nor end in one.
+/// Checks that no file, folder, module or type has an empty word as its name, or as its last part.
 pub(crate) fn names_say_something(house: &House) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for file in &house.files {
@@ -112,7 +112,7 @@ fn lines_with(house: &House, complaint_of: impl Fn(&str) -> Option<String>) -> V
     complaints
 }
 
-/// Whether `folder` stands in `line` as the beginning of a path, not in the middle of one.
+/// Returns whether `folder` occurs in `line` at the beginning of a path.
 fn names_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(start, _)| {
         let before = line[..start].chars().next_back();
@@ -124,7 +124,7 @@ fn is_empty_name(name: &str) -> bool {
     EMPTY_NAMES.contains(&name)
 }
 
-/// The last word of `SnakeOrCamel` names in lower case.
+/// Returns the last word of `SnakeOrCamel` names in lower case.
 fn last_word(name: &str) -> String {
     let last_part = name.rsplit('_').next().unwrap_or(name);
     let start = last_part.rfind(|letter: char| letter.is_ascii_uppercase()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Capacity classes: claiming what volumes of class `guaranteed` may come to need.
+//! Capacity classes: claims for the memory that volumes of class `guaranteed` can need.
 
 use block_device::{Action, ByteRange, DeviceError};
 use codec::{BLOCK_BYTES, Block};
@@ -15,7 +15,7 @@ use crate::spec::CapacityClass;
 
 impl Engine {
     /// Changes the capacity class of a volume. A change to `guaranteed` fails unless the full size
-    /// fits beside what is claimed already; existing pages are then rewritten, uncompressed and
+    /// fits beside the existing claims. Existing pages are then rewritten, uncompressed and
     /// unshared.
     pub fn set_capacity(&self, name: &str, class: CapacityClass) -> Result<(), VolumeError> {
         let _administration = self.administrate();
@@ -23,7 +23,7 @@ impl Engine {
         if volume.capacity_class() == class {
             return Ok(());
         }
-        // Blocks of the volume are counted from then on.
+        // The blocks of the volume are counted from now on.
         self.end_leak_check();
         match class {
             CapacityClass::Thin => {
@@ -37,13 +37,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Claims what a new volume may come to need. Refused when that does not fit.
+    /// Claims the memory that a new volume can need. Fails if it does not fit.
     pub(super) fn claim_for(&self, name: &str, size_bytes: u64) -> Result<(), VolumeError> {
         let slots = block_slots(size_bytes) + 2 * node_slots(size_bytes);
         self.space.claim(slots).map_err(|refused| VolumeError::of_claim(name, refused))
     }
 
-    /// Makes the whole map of a volume that was claimed for, if it is of class `guaranteed`.
+    /// Creates the complete map of a volume of class `guaranteed`, for which memory is claimed
+    /// already.
     pub(super) fn complete_map(&self, map: &VolumeMap) -> Result<(), VolumeError> {
         if map.claims.is_claimed() {
             self.make_leaves(map, 0, map.size_bytes())?;
@@ -53,7 +54,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Claims what a volume needs to become larger, and makes the rest of its map.
+    /// Claims the memory for the growth of a volume, and creates the rest of its map.
     pub(super) fn claim_growth(&self, map: &VolumeMap, to_bytes: u64) -> Result<(), VolumeError> {
         if !map.claims.is_claimed() {
             return Ok(());
@@ -73,7 +74,7 @@ impl Engine {
         made
     }
 
-    /// Claims what further blocks may come to need. Not to be called while pinned or with a lane.
+    /// Claims memory for additional blocks. The caller must hold neither a pin nor a lane.
     pub(super) fn claim_blocks(&self, map: &VolumeMap, more_bytes: u64) -> Result<(), VolumeError> {
         if !map.claims.is_claimed() || more_bytes == 0 {
             return Ok(());
@@ -89,7 +90,7 @@ impl Engine {
     fn become_guaranteed(&self, map: &VolumeMap) -> Result<(), VolumeError> {
         let store = &self.pool.store;
         let size_bytes = map.size_bytes();
-        // Slots that the volume has already.
+        // Slots that the volume already uses.
         let (there, _) = map.count_pages(|entry| store.is_raw_of_one(entry));
         let slots = block_slots(size_bytes).saturating_sub(there) + 2 * node_slots(size_bytes);
         let claimed = self.space.claim(slots);
@@ -112,7 +113,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the leaves of a range of bytes.
+    /// Creates the leaves of a byte range.
     fn make_leaves(
         &self,
         map: &VolumeMap,
@@ -129,7 +130,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Stores every page of the volume as it is, in a slot that no other block shares.
+    /// Stores every page of the volume uncompressed, in an unshared slot.
     fn store_all_alone(&self, map: &VolumeMap) -> Result<(), VolumeError> {
         let store = &self.pool.store;
         let mut from = 0;
@@ -163,7 +164,7 @@ fn store_alone(map: &VolumeMap, block: u64) -> Result<(), DeviceError> {
     let mut writer = store.writer();
     let stored = map.update_own(&mut writer, block, |writer, now| {
         let mut contents: Block = [0; BLOCK_BYTES];
-        // A page that cannot be read stays: reads of it fail, and an overwrite mends it.
+        // An unreadable page stays: reads of it fail until it is overwritten.
         if !is_page(now)
             || store.is_unshared_raw(now)
             || store.read_verified(&writer.pinned, now, &mut contents).is_err()

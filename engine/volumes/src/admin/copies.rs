@@ -1,13 +1,13 @@
-//! Copies of whole maps: snapshots, clones, and what frozen copies begin as.
+//! Copies of whole maps: snapshots, clones, and the initial state of frozen copies.
 //!
-//! A copy begins as a second name of the same root: it takes no memory but its place in the table,
-//! and no longer for a large volume than for a small one. It is made with every block of the pool
-//! held, so that it has each write that was acknowledged before, of all volumes that are copied
-//! together, and no write without those that came before it.
+//! A copy begins as a second reference to the same root. It takes only a record of the table, and
+//! the same time for volumes of any size. All blocks of the pool are locked meanwhile, so all
+//! volumes that are copied together have the same instant: a copy contains every write acknowledged
+//! before it, and no write without those that precede it.
 //!
 //! ```text
-//!  records of a new group ─▶ every block held: roots raised, root words stored ─▶ group committed
-//!  ── a kill leaves no copy ─────────────────────────────────────────────────────┤── all of them ─
+//!  records of a new group ─▶ blocks locked: roots shared, root words stored ─▶ group committed
+//!  ── a kill leaves no copy ──────────────────────────────────────────────────┤── all of them ─
 //! ```
 
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::map::table::{self, Commit, Kind, Origin, Stored};
 use crate::map::volume_map::{Place, VolumeMap};
 use crate::spec::{CapacityClass, Durability, VolumeName};
 
-/// Plan of the copies to be made.
+/// Parameters of the copies to be created.
 pub(super) struct Plan {
-    /// Their own name; that of each source if there is none.
+    /// Name of each copy. If `None`, each copy takes the name of its source.
     name: Option<VolumeName>,
     kind: Kind,
     created_unix_seconds: u64,
-    /// The id of the one copy, if it is to have one that it had before.
+    /// Id to reuse for a single copy. If `None`, a new id is allocated.
     id: Option<u64>,
 }
 
@@ -98,8 +98,8 @@ impl Engine {
         self.volume(&snapshot_name(volume, snapshot))
     }
 
-    /// Deletes a snapshot; snapshots can be deleted in any order. [`Engine::maintain`] frees step
-    /// by step the memory that only this snapshot used.
+    /// Deletes a snapshot. Snapshots can be deleted in any order. [`Engine::maintain`] frees the
+    /// memory that only this snapshot used, in steps.
     pub fn delete_snapshot(&self, volume: &str, snapshot: &str) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let snapshot = self.snapshot(volume, snapshot)?;
@@ -145,8 +145,8 @@ impl Engine {
         Ok(clone)
     }
 
-    /// Rolls a volume back to one of its snapshots, its size included. The current contents are
-    /// lost; the snapshot stays. Concurrent requests see the old or the new contents of each block.
+    /// Rolls a volume back to one of its snapshots, including its size. The current contents are
+    /// lost. The snapshot stays. Concurrent requests see the old or the new contents of each block.
     pub fn restore_snapshot(&self, volume: &str, snapshot: &str) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let (target, snapshot) = (self.changeable(volume)?, self.snapshot(volume, snapshot)?);
@@ -156,7 +156,7 @@ impl Engine {
         let store = &self.pool.store;
         let (old_bytes, new_bytes) = (target.size_bytes(), snapshot.size_bytes());
         if new_bytes < old_bytes {
-            // From here on no request reaches past the new end.
+            // From here on requests past the new end are rejected.
             target.set_size_bytes(new_bytes);
             store.wait_for_readers();
         }
@@ -179,11 +179,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Compares `range` of `to` with `from` and returns runs of bytes, changed or not, that cover
-    /// the range from its start on: `count_max` runs at most, so the last may end before the range
-    /// does, and at least one unless the range is empty. Bytes past the end of `from` count as
-    /// changed. The time depends on how many nodes the maps do not share. The result is exact for
-    /// blocks that do not change meanwhile.
+    /// Compares `range` of `to` with `from`. Returns runs of bytes, changed or unchanged, that
+    /// cover the range from its start: at most `count_max` runs, so the last may end before the
+    /// range does, and at least one unless the range is empty. Bytes past the end of `from` count
+    /// as changed. The time depends on the number of nodes that the maps do not share. The result
+    /// is exact for blocks that do not change meanwhile.
     pub fn diff(
         &self,
         from: &Volume,
@@ -194,7 +194,7 @@ impl Engine {
         to.list_changes(&from.map, range, count_max)
     }
 
-    /// Makes copies that are in no list yet.
+    /// Creates copies that are not listed yet.
     pub(super) fn copy_maps(
         &self,
         sources: &[Arc<VolumeMap>],
@@ -202,7 +202,7 @@ impl Engine {
     ) -> Result<Vec<Arc<VolumeMap>>, VolumeError> {
         let copies = self.try_to_copy_maps(sources, plan);
         match &copies {
-            // What is to last comes before what is frozen for a reader, which can try again.
+            // Lasting copies take precedence over frozen ones, whose reader can retry.
             Err(error) if error.kind == VolumeErrorKind::NoSpace && plan.kind != Kind::Frozen => {
                 match self.space.take_back_frozen() {
                     true => self.try_to_copy_maps(sources, plan),
@@ -218,7 +218,7 @@ impl Engine {
         sources: &[Arc<VolumeMap>],
         plan: &Plan,
     ) -> Result<Vec<Arc<VolumeMap>>, VolumeError> {
-        // What a volume holds is counted when all leaks are known.
+        // Counts of a volume's blocks are exact only after the leak check.
         self.end_leak_check();
         let store = &self.pool.store;
         let places = self.places_for(sources, plan.kind)?;
@@ -233,7 +233,7 @@ impl Engine {
         Ok(copies)
     }
 
-    /// A place for the copy of each source.
+    /// Finds a free place for the copy of each source.
     fn places_for(
         &self,
         sources: &[Arc<VolumeMap>],
@@ -256,7 +256,7 @@ impl Engine {
         Ok(records.into_iter().map(Place::Listed).collect())
     }
 
-    /// An empty copy that does not count yet.
+    /// Creates an empty copy that is not committed yet.
     fn begin_copy(
         &self,
         source: &VolumeMap,
@@ -290,8 +290,9 @@ impl Engine {
         VolumeMap::new(Arc::clone(&self.pool), place, &stored)
     }
 
-    /// The instant. A root with as many references as can be counted cannot be shared, nor pages
-    /// whose copies a volume of class `guaranteed` could not make.
+    /// Shares the roots of all sources at one instant. Fails if the reference count of a root is at
+    /// its maximum, or if a volume of class `guaranteed` cannot claim memory for copies of its
+    /// pages.
     fn share_maps(
         &self,
         sources: &[Arc<VolumeMap>],
@@ -312,7 +313,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a volume the map of a snapshot.
+    /// Replaces the map of a volume by the map of a snapshot.
     fn exchange_map(&self, target: &VolumeMap, snapshot: &VolumeMap) -> Result<(), VolumeError> {
         let _all_held = self.pool.locks.lock_all();
         let pinned = self.pool.store.pin();

@@ -1,5 +1,4 @@
-//! Ties between a pool and stable storage: classes, dirty bits, and volumes that come back from an
-//! image.
+//! Relation of a pool to stable storage: classes, dirty bits, and volumes restored from an image.
 
 use std::sync::Arc;
 
@@ -12,27 +11,27 @@ use crate::spec::{Durability, VolumeSpec};
 use crate::walks::integrity::{DamageReport, Healer, Scrubbed};
 
 impl Engine {
-    /// Sets the target that makes flushes of class `journal` durable. Called once, before volumes
-    /// are served.
+    /// Sets the target that makes flushes of class `journal` durable. Must be called once, before
+    /// volumes are served.
     pub fn set_flush_target(&self, target: Arc<dyn FlushTarget>) {
         self.hooks.set_flush_target(target);
     }
 
-    /// Allows or refuses changes to volumes of class `journal`. The owner may refuse them while
+    /// Allows or rejects changes to volumes of class `journal`. The owner may reject them while
     /// flushes would fail.
     pub fn take_journaled_changes(&self, takes: bool) {
         self.hooks.set_journal_failing(!takes);
     }
 
-    /// Sets the image, by its number, from which absent blocks are read; `None` when no block is
-    /// absent.
+    /// Sets the image, by its number, from which absent blocks are read. `None` means that no block
+    /// is absent.
     pub fn set_page_source(&self, source: Option<(u64, Arc<dyn PageSource>)>) {
         let _administration = self.administrate();
         self.exchange_page_source(source);
     }
 
-    /// Removes the page source, after a search of all volumes and snapshots that found no absent
-    /// block. Returns `false` if the volume table has changed since `table_version`: what was added
+    /// Removes the page source, after a search of all volumes and snapshots found no absent block.
+    /// Returns `false` if the volume table has changed since `table_version`, because new entries
     /// may be copies of volumes that had absent blocks.
     pub fn end_page_source(&self, table_version: u64) -> bool {
         let _administration = self.administrate();
@@ -46,9 +45,9 @@ impl Engine {
     fn exchange_page_source(&self, source: Option<(u64, Arc<dyn PageSource>)>) {
         let (image, source) = source.unzip();
         if source.is_none() && table::absent_image(&self.pool.store).is_some() {
-            // What volumes hold is counted when all leaks are known.
+            // Counts of a volume's blocks are exact only after the leak check.
             self.end_leak_check();
-            // Leaves that volumes share are brought in through one of them.
+            // Shared leaves are fetched through one of the volumes that share them.
             let _all_held = self.pool.locks.lock_all();
             self.listed().iter().for_each(|volume| volume.map.end_absence());
         }
@@ -56,7 +55,7 @@ impl Engine {
         table::set_absent_image(&self.pool.store, image);
     }
 
-    /// Number of the image that holds the absent blocks. After a restart the owner passes it to
+    /// Number of the image that contains the absent blocks. After a restart the owner passes it to
     /// [`Engine::set_page_source`] again.
     pub fn absent_image(&self) -> Option<u64> {
         table::absent_image(&self.pool.store)
@@ -67,14 +66,14 @@ impl Engine {
         table::set_id(&self.pool.store)
     }
 
-    /// Makes the pool part of a durable set.
+    /// Adds the pool to a durable set.
     pub fn join_set(&self, id: SetId) {
         let _administration = self.administrate();
         table::set_set_id(&self.pool.store, id);
     }
 
     /// Marks the start of a restore from stable storage. The mark survives a kill. Until
-    /// [`Engine::end_restoring`] the pool holds nothing that stable storage lacks, and may be
+    /// [`Engine::end_restoring`] the pool contains nothing that stable storage lacks, and may be
     /// discarded.
     pub fn begin_restoring(&self) {
         let _administration = self.administrate();
@@ -94,8 +93,8 @@ impl Engine {
     }
 
     /// Changes the durability class of a volume. After a change to `journal` the volume is not
-    /// anchored until an image has it, even if it is empty: an older image or journal may hold
-    /// blocks that were discarded since.
+    /// anchored until an image contains it, even if it is empty: an older image or journal may
+    /// contain blocks that were discarded since.
     pub fn set_durability(&self, name: &str, durability: Durability) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.changeable(name)?;
@@ -111,7 +110,7 @@ impl Engine {
         map.set_anchored(false);
         map.set_shape(Shape { durability, ..map.shape() });
         self.note_table_change();
-        // Writers that began before do not set leaves' bits for the journal.
+        // Writers that began earlier do not set the dirty bits of leaves for the journal.
         self.pool.store.wait_for_readers();
         if durability == Durability::Journal {
             map.dirty_leaves.set_first(map.leaf_count());
@@ -119,9 +118,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes an image that holds `copy`, a frozen copy of the volume, the base of all blocks that
-    /// are not dirty towards images. Returns `false` if the volume was restored or changed its
-    /// class since the copy was made: the image does not describe it then.
+    /// Makes an image of `copy`, a frozen copy of the volume, the base of all blocks that are not
+    /// dirty towards images. Returns `false` if the volume was restored or changed its class after
+    /// the copy, because the image does not describe it then.
     pub fn adopt_image(&self, volume: &Volume, copy: &Volume, base: ImageBase) -> bool {
         let _administration = self.administrate();
         let is_same = is_of_now(volume, copy);
@@ -131,8 +130,8 @@ impl Engine {
         is_same
     }
 
-    /// Anchors a volume of class `journal` in the image that it has adopted, if it kept that class
-    /// since the copy was made.
+    /// Anchors a volume of class `journal` in the image that it has adopted, if its class has not
+    /// changed since the copy.
     pub fn anchor(&self, volume: &Volume, copy: &Volume) {
         let _administration = self.administrate();
         if copy.durability() == Durability::Journal && is_of_now(volume, copy) {
@@ -167,8 +166,8 @@ impl Engine {
         self.drop_volume(volume);
     }
 
-    /// Number of blocks to capture at a time. When memory is short, only as many as the reserve
-    /// covers: a captured block takes memory of its own when it is overwritten.
+    /// Maximum number of blocks in one capture. When memory is short, it is limited to the reserve,
+    /// because a captured block needs a new page when it is overwritten.
     pub fn capture_blocks_max(&self) -> usize {
         match self.pool.is_short_of_memory() {
             true => self.pool.store.withheld_pages_max(),
@@ -176,24 +175,24 @@ impl Engine {
         }
     }
 
-    /// Says whether reads verify what they return, at the cost of a fingerprint for each block.
+    /// Enables or disables the verification of reads, which costs one fingerprint per block.
     pub fn set_verify_reads(&self, verifies: bool) {
         self.pool.set_verify_reads(verifies);
     }
 
-    /// Sets the source of intact copies for damaged pages. Called once.
+    /// Sets the source of intact copies for damaged pages. Must be called once.
     pub fn set_healer(&self, healer: Arc<dyn Healer>) {
         self.hooks.integrity.set_healer(healer);
     }
 
     /// Scrubs a piece of the pool's memory: verifies its pages, and heals or withholds damaged
-    /// ones. The owner decides how often. One thread at a time does the work.
+    /// ones. The owner decides how often. Only one thread at a time performs the work.
     pub fn scrub(&self) -> Scrubbed {
         self.hooks.integrity.scrub(&self.pool, || self.space.maps())
     }
 
-    /// Blocks found damaged since the last call, the oldest first; when there are too many, the
-    /// latest.
+    /// Returns the blocks found damaged since the last call, oldest first. If there are too many,
+    /// only the latest are returned.
     pub fn take_damage_reports(&self) -> Vec<DamageReport> {
         self.hooks.integrity.take_reports()
     }
@@ -204,7 +203,7 @@ impl Engine {
     }
 }
 
-/// Whether what is said of a copy holds for the volume.
+/// Returns whether the copy still describes the volume: the same generation, and not deleted.
 fn is_of_now(volume: &Volume, copy: &Volume) -> bool {
     !volume.map.is_gone() && volume.map.generation() == copy.map.generation()
 }

@@ -1,4 +1,4 @@
-//! A pool and the volumes in it: the lists of all of them.
+//! A pool and the lists of its volumes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
@@ -13,11 +13,11 @@ use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
 use crate::space::find::Space;
 
-/// Volumes and snapshots by name; those of snapshots have an `@`.
+/// Volumes and snapshots by name. Names of snapshots contain an `@`.
 pub(crate) type Volumes = BTreeMap<String, Arc<Volume>>;
 
-/// The volumes of one pool. Shared by reference between threads; every method may be called from
-/// any of them.
+/// The volumes of one pool. Shared by reference between threads: every method may be called from
+/// any thread.
 #[derive(Debug)]
 pub struct Engine {
     pub(super) pool: Arc<Pool>,
@@ -30,12 +30,12 @@ pub struct Engine {
     /// Held while the pool's size changes.
     pub(super) resizing: Mutex<()>,
     table_version: AtomicU64,
-    /// Error of the last attempt to take memory for the pool, if it failed.
+    /// Error of the last attempt to take memory for the pool, if that failed.
     pub(super) memory_shortage: Mutex<Option<String>>,
 }
 
 impl Engine {
-    /// Engine of volumes that were found in a pool.
+    /// Creates the engine from the volumes found in a pool.
     pub(super) fn new(space: Arc<Space>, hooks: Arc<Hooks>, volumes: Volumes) -> Self {
         volumes.values().for_each(|volume| space.add_map(&volume.map));
         Self {
@@ -58,21 +58,21 @@ impl Engine {
         found.ok_or_else(|| VolumeError::new(VolumeErrorKind::NotFound, name))
     }
 
-    /// All volumes, by name, without their snapshots.
+    /// Returns all volumes without their snapshots, by name.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
         let mut all = self.listed();
         all.retain(|volume| !volume.is_snapshot());
         all
     }
 
-    /// All snapshots, by name.
+    /// Returns all snapshots, by name.
     pub fn snapshots(&self) -> Vec<Arc<Volume>> {
         let mut all = self.listed();
         all.retain(|volume| volume.is_snapshot());
         all
     }
 
-    /// The snapshots of a volume, oldest first.
+    /// Returns the snapshots of a volume, oldest first.
     pub fn snapshots_of(&self, volume: &Volume) -> Vec<Arc<Volume>> {
         let mut snapshots = self.snapshots();
         snapshots.retain(|snapshot| snapshot.origin_id() == Some(volume.id()));
@@ -80,13 +80,13 @@ impl Engine {
         snapshots
     }
 
-    /// All volumes and snapshots, by name.
+    /// Returns all volumes and snapshots, by name.
     pub(super) fn listed(&self) -> Vec<Arc<Volume>> {
         let volumes = self.volumes.read().expect("nothing panics with the list locked");
         volumes.values().cloned().collect()
     }
 
-    /// A volume that is no snapshot.
+    /// Finds a volume that is not a snapshot.
     pub(super) fn changeable(&self, name: &str) -> Result<Arc<Volume>, VolumeError> {
         let volume = self.volume(name)?;
         match volume.is_snapshot() {
@@ -108,7 +108,7 @@ impl Engine {
         self.note_table_change();
     }
 
-    /// A volume that is in no list yet.
+    /// Creates the handle of a volume that is not listed yet.
     pub(super) fn volume_of(
         &self,
         map: Arc<VolumeMap>,
@@ -117,7 +117,7 @@ impl Engine {
         Volume::new(map, &self.space, &self.hooks, snapshots)
     }
 
-    /// Lists a volume or snapshot under another name.
+    /// Renames a listed volume or snapshot.
     pub(super) fn list_under(&self, volume: &Arc<Volume>, name: String) {
         let mut volumes = self.write_volumes();
         volumes.remove(&volume.name());
@@ -127,7 +127,7 @@ impl Engine {
         self.note_table_change();
     }
 
-    /// Deletes a volume or snapshot. What its map holds is for maintenance to give back.
+    /// Deletes a volume or snapshot. Maintenance frees the contents of its map.
     pub(super) fn unlist_and_retire(&self, volume: &Arc<Volume>) {
         let map = &volume.map;
         map.record().begin_deleting(&self.pool.store);
@@ -137,14 +137,14 @@ impl Engine {
         volume.snapshots.remove(map);
         self.note_table_change();
         self.pool.store.wait_for_readers();
-        // The leak check must visit the map before it goes.
+        // The leak check must visit the map before it is retired.
         self.end_leak_check();
         map.leave_guaranteed();
         map.retire();
         self.pool.limit_deferred();
     }
 
-    /// Version of the volume table: rises with every change to the list of volumes or to their
+    /// Version of the volume table. It increases with every change to the list of volumes or their
     /// properties.
     pub fn table_version(&self) -> u64 {
         self.table_version.load(Ordering::Acquire)
@@ -154,17 +154,17 @@ impl Engine {
         self.table_version.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns whether the search for leaks goes on.
+    /// Returns whether the leak check is in progress.
     pub(super) fn is_checking_leaks(&self) -> bool {
         self.space.leak_search.is_going_on()
     }
 
-    /// Does a piece of maintenance. Returns whether there is more to do now.
+    /// Performs a step of maintenance. Returns whether more work is pending.
     pub(super) fn step_maintenance(&self, work: Work) -> bool {
         self.maintenance().step(&self.space, work)
     }
 
-    /// Works until no leak is being searched for.
+    /// Runs the leak check to its end.
     pub(super) fn end_leak_check(&self) {
         self.space.end_leak_search();
     }

@@ -1,6 +1,6 @@
-//! Frozen copies: volumes as they were at one instant, for a reader that wants them at rest.
+//! Frozen copies: the state of volumes at one instant, for a reader that needs it unchanged.
 //!
-//! They give way to writers that find no memory: see `space`.
+//! They are given up if a writer finds no free memory: see `space`.
 //!
 //! Order of locks: administration, `Space::hold_shortage`, `FrozenCopies::keep`, the list of maps.
 
@@ -13,8 +13,8 @@ use crate::error::{VolumeError, VolumeErrorKind};
 use crate::space::find::Space;
 
 /// Copies of volumes at one instant, kept until this is dropped or a writer needs their memory. The
-/// thread that drops this must not be pinned or within a request. Requests to copies that were
-/// given up fail with `Gone`.
+/// thread that drops this must hold no pin and be in no request. Requests to copies that were given
+/// up fail with `Gone`.
 #[derive(Debug)]
 #[must_use = "what is not kept is not frozen"]
 pub struct Frozen {
@@ -23,7 +23,7 @@ pub struct Frozen {
     manners: Manners,
 }
 
-/// What copies do when a writer finds no memory.
+/// Policy for frozen copies when a writer finds no free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manners {
     /// They are given up at once.
@@ -33,15 +33,15 @@ enum Manners {
 }
 
 impl Engine {
-    /// Freezes copies of the volumes at this instant. They stay until they are dropped, or given up
-    /// for a writer that finds no memory. Volumes of class `guaranteed` claim nothing more for
-    /// them.
+    /// Creates frozen copies of the volumes at this instant. They are kept until they are dropped,
+    /// or given up for a writer that finds no free memory. Volumes of class `guaranteed` claim no
+    /// additional memory for them.
     pub fn freeze(&self, volumes: &[Arc<Volume>]) -> Result<Frozen, VolumeError> {
         self.freeze_with(volumes, Manners::GiveWay)
     }
 
-    /// Freezes copies like [`Engine::freeze`], but a writer that finds no memory waits while they
-    /// are being read, up to a limit, before they are given up.
+    /// Creates frozen copies like [`Engine::freeze`], but a writer that finds no free memory waits
+    /// while they are being read, up to a limit, before they are given up.
     pub fn freeze_and_hold_on(&self, volumes: &[Arc<Volume>]) -> Result<Frozen, VolumeError> {
         self.freeze_with(volumes, Manners::HoldOn)
     }
@@ -56,7 +56,8 @@ impl Engine {
         if let Some(gone) = gone {
             return Err(VolumeError::new(VolumeErrorKind::NotFound, gone.name()));
         }
-        // Not while a request looks for memory, which would have to have these give way too.
+        // Excludes requests that look for memory, because they would have to give up these copies
+        // too.
         let _no_other_is_short = self.space.hold_shortage();
         let copies = self.copy_maps(&maps_of(volumes), &Plan::frozen())?;
         self.pool.frozen.note_made(copies.len());
@@ -66,7 +67,8 @@ impl Engine {
         }
         let volume = |copy| self.volume_of(copy, Arc::<SnapshotList>::default());
         let volumes = copies.into_iter().map(volume).collect();
-        // A writer that looks for memory as soon as it may finds the copies as they are to be.
+        // Set under the lock, so that a writer that looks for memory afterwards sees the right
+        // policy.
         if manners == Manners::HoldOn {
             self.pool.frozen.hold_on();
         }
@@ -75,13 +77,13 @@ impl Engine {
 }
 
 impl Frozen {
-    /// The copies, in the order of the volumes that were frozen. [`Volume::origin_id`] is the id of
-    /// a copy's volume.
+    /// Returns the copies, in the order of the frozen volumes. [`Volume::origin_id`] is the id of a
+    /// copy's volume.
     pub fn volumes(&self) -> &[Arc<Volume>] {
         &self.volumes
     }
 
-    /// Returns whether no copy was given up so far, so that all that was read is of the same
+    /// Returns whether no copy has been given up so far. If so, all contents read are of the same
     /// instant.
     pub fn is_whole(&self) -> bool {
         !self.volumes.iter().any(|volume| volume.map.is_gone())
@@ -91,7 +93,7 @@ impl Frozen {
 impl Drop for Frozen {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The process ends, and the next opening drops them.
+            // The process ends, and the next opening deletes them.
             return;
         }
         if self.manners == Manners::HoldOn {

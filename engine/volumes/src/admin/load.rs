@@ -1,4 +1,4 @@
-//! Finding the volumes of a pool that is opened, and ending what a kill interrupted.
+//! Loading of the volumes of a pool, and completion of operations that a kill interrupted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::pool::shared::Pool;
 use crate::space::find::Space;
 use crate::spec::Durability;
 
-/// End of the last run.
+/// Kind of the last run's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Clean,
     Unclean,
 }
 
-/// Finds volumes and snapshots. A record that cannot be read stays as it is, and so does all memory
-/// that it may name.
+/// Loads volumes and snapshots. An unreadable record is kept, and so is all memory that it may
+/// refer to.
 pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> Volumes {
     let pool = &space.pool;
     table::forget_frozen(&pool.store);
-    // What they name is nobody's to give back.
+    // Memory that the missing tables refer to must not be freed.
     pool.leaks.note_damage(u64::from(pool.store.missing_tables()));
     table::all(&pool.store).for_each(|record| end_interrupted(pool, record, end));
     let mut found = Vec::new();
@@ -41,11 +41,11 @@ pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> 
             None => pool.leaks.note_damage(u64::from(record.is_live(&pool.store))),
         }
     }
-    // Only copies share nodes, and what they are made of.
+    // Nodes are shared only by copies and their sources.
     let may_share = found.iter().any(|(_, stored)| stored.origin.is_some());
     let mut volumes = Volumes::new();
     let mut by_id: BTreeMap<u64, Arc<Volume>> = BTreeMap::new();
-    // Volumes first: their snapshots have names that begin with theirs.
+    // Volumes first, because the names of snapshots begin with theirs.
     found.sort_by_key(|(_, stored)| (stored.shape.kind == Kind::Snapshot, stored.id));
     for (record, stored) in &found {
         let map = load_map(pool, *record, stored, end);
@@ -58,7 +58,7 @@ pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> 
                 snapshots = Arc::clone(&origin.snapshots);
                 snapshots.add(&map);
             }
-            // Damage may have taken the volume.
+            // The record of the volume may be damaged.
             let origin = origin.map_or_else(|| format!("lost-{origin_id}"), |one| one.name());
             map.set_name(snapshot_name(&origin, stored.name.as_str()));
         }
@@ -75,14 +75,14 @@ pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> 
     volumes
 }
 
-/// Ends what was under way when the pool was left.
+/// Completes or reverts the operation that was in progress at the end of the last run.
 fn end_interrupted(pool: &Pool, record: Record, end: End) {
     let store = &pool.store;
     record.end_reverting(store);
     let is_unfinished =
         record.is_being_deleted(store) || record.is_filling(store) || record.is_uncommitted(store);
     if is_unfinished {
-        // What is left of the map counts as leaked.
+        // The rest of the map counts as leaked.
         record.end_deleting(store);
     }
     if record.is_frozen(store) {
@@ -100,7 +100,7 @@ fn load_map(pool: &Arc<Pool>, record: Record, stored: &Stored, end: End) -> Arc<
     let map = VolumeMap::new(Arc::clone(pool), Place::Listed(record), stored);
     let is_snapshot = map.kind == Kind::Snapshot;
     if end == End::Clean || is_snapshot {
-        // Counts that no volume of this size can have are damaged.
+        // Counts too large for a volume of this size are damaged.
         let blocks_max = stored.size_bytes / BLOCK_BYTES as u64;
         let signed = |count: u64| i64::try_from(count.min(blocks_max)).unwrap_or(0);
         map.counts.written.add(0, signed(stored.written_blocks));
@@ -118,11 +118,11 @@ fn load_map(pool: &Arc<Pool>, record: Record, stored: &Stored, end: End) -> Arc<
     map
 }
 
-/// Drops what an interrupted resize left past a volume's end. Without memory for copies of what
-/// other maps share, the next resize goes on.
+/// Discards what an interrupted resize left past a volume's end. If there is no memory for copies
+/// of shared nodes, the next resize continues.
 fn end_trimming(space: &Space, map: &VolumeMap) {
     let store = &map.pool.store;
-    // A snapshot never grows; what is made of it knows.
+    // A snapshot never grows. Copies of it inherit the state.
     if map.kind != Kind::Snapshot
         && map.record().is_trimming(store)
         && trim(space, map, past_end(map.size_bytes())).is_ok()

@@ -5,8 +5,8 @@
 //! after a clean end:                                      ├─▶ fill the index ─▶ idle ⇄ evacuate
 //! ```
 //!
-//! While idle, what was stored as it is gets compressed first: it leaves slabs behind that are
-//! empty, and then sparse ones to evacuate.
+//! While idle, uncompressed pages are compressed first, which leaves empty slabs, and then sparse
+//! ones to evacuate.
 
 use crate::map::table::Kind;
 use crate::pool::shared::Pool;
@@ -14,40 +14,41 @@ use crate::space::find::Space;
 use crate::walks::compression::Progress;
 use crate::walks::evacuation::Evacuation;
 
-/// Nodes taken apart in one step, of maps that are gone.
+/// Number of nodes of deleted maps that one step frees.
 const NODES_A_STEP: usize = 64;
 
-/// Slabs looked through in one step.
+/// Number of slabs that one step scans.
 const SLABS_A_STEP: u32 = 256;
 
-/// Idle calls to let pass after an evacuation that found little to do, at most.
+/// Maximum number of idle calls to skip after an evacuation that gained little.
 const REST_MAX: u32 = 1024;
 
-/// Pages that were idle leave slabs of many classes sparse. So many evacuations follow at most,
-/// each of which brings this share of what is used back.
+/// Maximum number of evacuations after idle compression, which leaves sparse slabs of many classes.
+/// Each of them must free the share below of the used memory.
 const EVACUATIONS_AFTER_IDLE: u32 = 32;
 const SHARE_AFTER_IDLE: u64 = 256;
 
-/// Kinds of work to be done.
+/// Kinds of work to perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     All,
-    /// All work but compression, and evacuations because idle pages were compressed.
+    /// All work but compression, and the evacuations that follow idle compression.
     ButCompression,
 }
 
-/// Work in progress.
+/// Background work in progress.
 #[derive(Debug)]
 pub(crate) struct Maintenance {
     task: Task,
-    /// Idle calls until an evacuation is thought of again, and how many to wait next time.
+    /// Number of idle calls until the next evacuation is considered, and the next value of that
+    /// number.
     rest: u32,
     rest_next: u32,
-    /// Maps were taken apart: slabs may be empty but for slots that lanes keep.
+    /// Maps were freed: slabs may be empty apart from slots cached by lanes.
     has_dropped: bool,
-    /// Evacuations that may still follow the compression of what was idle.
+    /// Number of evacuations that may still follow idle compression.
     after_idle: u32,
-    /// The pool is being made smaller: other evacuations would work against it.
+    /// The pool is being shrunk, against which other evacuations would work.
     pub(super) is_shrinking: bool,
 }
 
@@ -57,7 +58,8 @@ enum Task {
         next_slab: u32,
     },
     Idle,
-    /// The one in [`Space::hold_evacuation`], unless a writer needed what it keeps.
+    /// The evacuation in [`Space::hold_evacuation`], unless a writer took the memory that it
+    /// retains.
     Evacuate,
 }
 
@@ -67,7 +69,7 @@ impl Maintenance {
         Self { task, rest: 0, rest_next: 1, has_dropped: false, after_idle: 0, is_shrinking: false }
     }
 
-    /// Does a piece of the task. Returns whether there is more to do now.
+    /// Performs a step of the task. Returns whether more work is pending.
     pub(crate) fn step(&mut self, space: &Space, work: Work) -> bool {
         let pool = &space.pool;
         if pool.store.deferred_count() > 0 {
@@ -93,7 +95,7 @@ impl Maintenance {
         !(was_idle && matches!(self.task, Task::Idle))
     }
 
-    /// Lets a walk that empties slabs end early.
+    /// Ends an evacuation early.
     pub(crate) fn stop(&mut self, space: &Space) {
         let task = std::mem::replace(&mut self.task, Task::Idle);
         match task {
@@ -102,7 +104,7 @@ impl Maintenance {
         }
     }
 
-    /// The dedup index was dropped: it is to be filled again.
+    /// Starts to fill the dedup index again, after it was dropped.
     pub(crate) fn refill_index(&mut self) {
         if matches!(self.task, Task::Idle | Task::FillIndex { .. }) {
             self.task = Task::FillIndex { next_slab: 0 };
@@ -131,14 +133,15 @@ impl Maintenance {
         }
         let usage = store.usage();
         let used_bytes = usage.size_bytes - usage.free_bytes;
-        // Worth a walk when it brings a sixteenth of what is used back, less when pages left their
-        // slabs because they were idle, or any slab when the pool is nearly full.
+        // An evacuation must free a sixteenth of the used memory, less after idle compression, or
+        // any slab when the pool is nearly full.
         let is_tight = usage.free_bytes < usage.size_bytes / 16;
         let share = if is_after_idle { SHARE_AFTER_IDLE } else { 16 };
         let bytes_min = if is_tight { 0 } else { used_bytes / share };
         let mut maps = space.maps();
         maps.retain(|map| map.kind != Kind::Frozen);
-        // Held before slabs are taken out of use: the thread that holds it knows that none are.
+        // Held before slabs are taken out of use, so that any thread that holds it knows that none
+        // are.
         let mut evacuation = space.hold_evacuation();
         *evacuation = Evacuation::begin(&space.pool, maps, bytes_min);
         match &*evacuation {

@@ -1,4 +1,4 @@
-//! The engine: the lists of all volumes, and everything that is done to them but requests.
+//! The engine: the lists of all volumes, and all operations on them except requests.
 
 pub(crate) mod background;
 pub(crate) mod capacity;

@@ -15,8 +15,8 @@ use crate::space::find::Space;
 use crate::spec::{Durability, EngineOptions};
 
 impl Engine {
-    /// Opens the pool in `region`, or makes one in a fresh region. After an unclean end it serves
-    /// at once and [`Engine::maintain`] collects what leaked.
+    /// Opens the pool in `region`, or creates one in a fresh region. After an unclean end it serves
+    /// at once, and [`Engine::maintain`] frees leaked pages.
     pub fn open(region: Region, options: EngineOptions) -> Result<Self, OpenError> {
         let options =
             StoreOptions { lane_count: options.lane_count, fresh_secret: options.fresh_secret };
@@ -31,12 +31,12 @@ impl Engine {
         Ok(Self::new(space, hooks, volumes))
     }
 
-    /// Closes the pool cleanly: frees deleted maps and marks the pool, so that the next open need
-    /// not search for leaks. Requests through handles that are still held fail with `Gone`.
+    /// Closes the pool cleanly: frees deleted maps and marks the pool, so that the next open needs
+    /// no leak check. Requests through handles that are still held fail with `Gone`.
     pub fn close(self) {
         let store = &self.pool.store;
         self.end_leak_check();
-        // The next run knows nothing of what goes with this one.
+        // The next run knows nothing of frozen copies.
         self.space.let_go(&self.space.frozen());
         for volume in self.listed() {
             volume.map.set_gone();
@@ -51,15 +51,15 @@ impl Engine {
             volume.map.record().set_counts(store, &volume.map.counts);
             are_counts_kept &= has_kept_counts_only(&volume.map);
         }
-        // Otherwise the next open counts anew, as after a kill.
+        // Otherwise the next open counts again, as after a kill.
         if are_counts_kept {
             store.close();
         }
     }
 }
 
-/// Whether all that is counted of a volume is in its record: what stable storage lacks, and what
-/// was lost, is not.
+/// Returns whether the volume's record contains all its nonzero counts. It does not contain the
+/// counts of blocks missing in stable storage, absent blocks and damaged blocks.
 fn has_kept_counts_only(map: &VolumeMap) -> bool {
     let counts = &map.counts;
     let is_owed = match map.durability() {

@@ -1,4 +1,4 @@
-//! Places for volumes: free records of the table, and how many volumes may be durable.
+//! Free records of the volume table, and the limit on durable volumes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::map::volume_map::Place;
 use crate::spec::Durability;
 
 impl Engine {
-    /// Free records, so many at most: as many as there are once the table has all slabs that it
-    /// gets for them. Administration is held.
+    /// Finds up to `count` free records, and adds slabs to the table if necessary. The caller holds
+    /// the administration lock.
     pub(super) fn free_records(
         &self,
         count: usize,
@@ -29,9 +29,9 @@ impl Engine {
         Ok(free().collect())
     }
 
-    /// Places for the roots of frozen copies, so many at most.
+    /// Finds up to `count` free places for the roots of frozen copies.
     pub(super) fn free_frozen_places(&self, count: usize) -> Vec<Place> {
-        // Who gives copies up does so with this held, to where their places are free.
+        // Copies are given up only with this lock held, until their places are free.
         let _kept = self.pool.frozen.keep();
         let taken: HashSet<_> = self.space.frozen().iter().map(|map| map.tree.root_word).collect();
         let is_free = |place: &FrozenPlace| !taken.contains(&place.root_word());
@@ -39,8 +39,8 @@ impl Engine {
         all.filter(is_free).map(Place::Frozen).take(count).collect()
     }
 
-    /// Refuses what would make more volumes and snapshots durable than a journal can name, with
-    /// `more` of them.
+    /// Fails if `more` durable volumes and snapshots would exceed the number that a journal can
+    /// name.
     pub(super) fn check_durable_count(&self, more: usize, name: &str) -> Result<(), VolumeError> {
         let all = self.listed();
         if all.len() + more <= DURABLE_COUNT_MAX {

@@ -1,8 +1,8 @@
-//! Changing how much memory the pool has, while it is used.
+//! Resizing of the pool while it is in use.
 //!
-//! Growing is done at once. Shrinking empties the slabs past the new end, with walks over all
-//! maps as evacuation makes them, and takes effect when nothing is left there. Requests go on;
-//! what they store goes to slabs before the end.
+//! A pool grows at once. To shrink it, walks over all maps empty the slabs past the new end, as
+//! evacuation does. The new size takes effect when nothing is left there. Requests continue, and
+//! their new pages are stored in slabs before the end.
 
 use std::ops::ControlFlow;
 use std::sync::MutexGuard;
@@ -16,12 +16,12 @@ use crate::admin::engine::Engine;
 use crate::walks::evacuation::Evacuation;
 use crate::walks::node_moves::NodeMoves;
 
-/// Walks over the maps that empty no slab before a shrink is given up, and the pause behind each:
-/// readers, captures and copies that are being given up hold what they look at for a while.
+/// Number of walks without progress before a shrink is given up, and the pause after each. Readers,
+/// captures and copies that are being given up delay the freeing of pages and nodes.
 const IDLE_ROUNDS_MAX: u32 = 100;
 const IDLE_PAUSE: Duration = Duration::from_millis(20);
 
-/// Leaves whose nodes are looked at in one step, and nodes of maps that are gone taken apart.
+/// Number of leaves whose nodes one step checks, and limits on the freeing of deleted maps.
 const LEAVES_A_STEP: u64 = 64;
 const NODES_A_STEP: usize = 256;
 const DROPS_MAX: usize = 1 << 20;
@@ -29,14 +29,14 @@ const DROPS_MAX: usize = 1 << 20;
 /// Progress of a resize of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResizeProgress {
-    /// Size that the pool is to have.
+    /// Target size of the pool.
     pub size_bytes: u64,
     /// Memory past the new end that is still in use.
     pub left_bytes: u64,
 }
 
 impl Engine {
-    /// Size of the pool in bytes, memory that is still to be taken from the host included.
+    /// Size of the pool in bytes, including memory that is still to be taken from the host.
     pub fn size_bytes(&self) -> u64 {
         self.pool.store.size_bytes()
     }
@@ -46,9 +46,9 @@ impl Engine {
         self.pool.store.capacity_bytes()
     }
 
-    /// Takes a part of the pool's memory from the host: some milliseconds of work. Returns `false`
-    /// when no part is left that no other thread is taking. Any number of threads may call it.
-    /// Without these calls writers take memory as they need it.
+    /// Takes a part of the pool's memory from the host, which takes some milliseconds. Returns
+    /// `false` when no part is left that no other thread is taking. Any number of threads may call
+    /// it. Without these calls writers take memory as they need it.
     pub fn take_memory(&self) -> Result<bool, RegionError> {
         let result = self.pool.store.take_memory();
         let shortage = match &result {
@@ -60,7 +60,7 @@ impl Engine {
         result
     }
 
-    /// Bytes of the pool's size that are not taken from the host yet: see [`Engine::take_memory`].
+    /// Bytes of the pool's size that are not yet taken from the host: see [`Engine::take_memory`].
     pub fn untaken_bytes(&self) -> u64 {
         self.pool.store.untaken_bytes()
     }
@@ -70,8 +70,8 @@ impl Engine {
         self.pool.store.ready_bytes()
     }
 
-    /// Reason why the host refuses memory for the pool, while it does. Writes that need it fail for
-    /// lack of space until the host has memory again.
+    /// Reason for which the host refuses memory for the pool, while it does. Writes that need it
+    /// fail for lack of space until the host has memory again.
     pub fn memory_shortage(&self) -> Option<String> {
         self.lock_shortage().clone().filter(|_| self.untaken_bytes() > 0)
     }
@@ -81,8 +81,8 @@ impl Engine {
     }
 
     /// Resizes the pool to a multiple of 2 MiB. Growing takes the memory at once or fails.
-    /// Shrinking moves what lies past the new end, and lasts as long as that takes: `watch` is
-    /// asked before each piece of work and may cancel it. When it fails or is cancelled, the pool
+    /// Shrinking moves the pages and nodes past the new end, and takes as long as that needs.
+    /// Before each step it calls `watch`, which may cancel it. On failure or cancellation the pool
     /// keeps its size. After a kill the pool has the old size or the new one.
     pub fn set_size(
         &self,
@@ -94,7 +94,7 @@ impl Engine {
         if size_bytes >= store.size_bytes() {
             return store.grow(size_bytes);
         }
-        // Counts of the last opening name slabs and nodes as they lay then.
+        // The counts of the last opening refer to slabs and nodes by their former positions.
         self.end_leak_check();
         {
             let mut maintenance = self.maintenance();
@@ -135,7 +135,7 @@ impl Engine {
         store.end_shrinking(leaving)
     }
 
-    /// Walks over all maps twice: for the pages, and for the nodes.
+    /// Walks over all maps twice: once for the pages, once for the nodes.
     fn empty_leaving(
         &self,
         leaving: &Leaving,
@@ -153,7 +153,7 @@ impl Engine {
             result = self.move_nodes(&mut progress);
         }
         store.wait_for_readers();
-        // What is left after that is for the next walk.
+        // The rest is left to the next walk.
         let _dropped = (0..DROPS_MAX).take_while(|_| store.reclaim_deferred(NODES_A_STEP)).count();
         store.reclaim();
         result

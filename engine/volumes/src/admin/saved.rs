@@ -1,8 +1,8 @@
-//! Taking note that an image has what volumes hold, without taking apart what their maps share.
+//! Clears the dirty bits of blocks saved in an image, without copying shared nodes.
 //!
-//! A leaf that several maps share speaks for all of them. Its dirty bits go in its place when the
-//! image has it for each map that relies on them, so that nothing is copied; else they stay until
-//! the next image.
+//! A leaf that several maps share has one set of dirty bits for all of them. The bits are cleared
+//! in place when the image contains the leaf for each map that relies on them, so no node is
+//! copied. Otherwise they stay until the next image.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -17,14 +17,14 @@ use crate::map::table::Kind;
 use crate::map::volume_map::VolumeMap;
 use crate::spec::Durability;
 
-/// Leaves looked at before another operation of the administration may come.
+/// Number of leaves processed before another operation of the administration may run.
 const LEAVES_A_TURN: usize = 64;
 
-/// Changes of a volume that an image makes superfluous.
+/// Changes of a volume that an image supersedes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settles {
     Image,
-    /// The changes need not go into the journal either. Only for a volume without transactions in
+    /// The changes are not needed in the journal either. Only for a volume without transactions in
     /// the journal that the image does not supersede.
     ImageAndJournal,
 }
@@ -38,8 +38,8 @@ impl Settles {
     }
 }
 
-/// A volume whose base is an image that holds `copy`: a frozen copy of it, or the volume itself if
-/// it does not change.
+/// A volume whose base is an image of `copy`: a frozen copy of it, or the volume itself if it does
+/// not change.
 #[derive(Clone, Debug)]
 pub struct SavedVolume {
     pub volume: Arc<Volume>,
@@ -47,7 +47,7 @@ pub struct SavedVolume {
     pub settles: Settles,
 }
 
-/// Copies and lasting maps that have one node as a leaf.
+/// Copies and lasting maps that share one leaf node.
 #[derive(Default)]
 struct Group<'it> {
     places: HashSet<usize>,
@@ -55,8 +55,8 @@ struct Group<'it> {
 }
 
 impl Engine {
-    /// Clears the dirty bits of blocks that still hold what was saved. Maps go on sharing their
-    /// nodes.
+    /// Clears the dirty bits of blocks that still have the saved contents. Maps continue to share
+    /// their nodes.
     pub fn note_saved(&self, saved: &[SavedVolume]) {
         SharedWalk::begin(self, saved).run();
         for SavedVolume { volume, copy, settles } in saved {
@@ -65,14 +65,13 @@ impl Engine {
     }
 }
 
-/// A walk over the leaves that saved volumes have in common with their copies, in the order of
-/// their numbers.
+/// Walk over the leaves that saved volumes share with their copies, in order of leaf number.
 struct SharedWalk<'it> {
     engine: &'it Engine,
     saved: &'it [SavedVolume],
-    /// By the volume's id.
+    /// Index in `saved`, by volume id.
     places: HashMap<u64, usize>,
-    /// The next leaf of each copy.
+    /// Next leaf of each copy.
     next: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
@@ -91,7 +90,7 @@ impl<'it> SharedWalk<'it> {
 
     fn run(&mut self) {
         while !self.next.is_empty() {
-            // No map becomes a copy of another, nor does a class change, in this turn.
+            // During this turn no map becomes a copy of another and no class changes.
             let _administration = self.engine.administrate();
             let maps = self.engine.space.maps();
             for _ in 0..LEAVES_A_TURN {
@@ -109,10 +108,11 @@ impl<'it> SharedWalk<'it> {
         }
     }
 
-    /// Takes dirty bits off the nodes that some copies have as one leaf.
+    /// Clears dirty bits of the nodes that some copies share as one leaf.
     fn clean_leaf(&self, leaf: u64, copies: &[usize], maps: &[Arc<VolumeMap>]) {
         let pool = &self.engine.pool;
-        // A copy is given up only between two leaves: what shares a node with it holds the same.
+        // A copy is given up only between two leaves, so every map that shares a node with it has
+        // the same contents.
         let _kept = pool.frozen.keep();
         let mut writer = pool.store.writer();
         let mut nodes: HashMap<NodeRef, Group<'_>> = HashMap::new();
@@ -150,13 +150,13 @@ impl<'it> SharedWalk<'it> {
         let pool = &self.engine.pool;
         let _held = pool.locks.lock_leaf_of_all(sharers.iter().map(|map| map.id()), leaf);
         let _moves = pool.hold_moves();
-        // Who has changed the leaf since has a copy of it.
+        // A map that has changed the leaf since has a copy of it.
         sharers.retain(|map| map.tree.find_leaf(&pool.store, &writer.pinned, leaf) == Some(node));
         let bits = self.bits_to_clear(&places, &sharers);
         clean_shared(writer, (leaf, node), &sharers, bits);
     }
 
-    /// Which bits say nothing any more to any of the maps that share a leaf with the copies at
+    /// Returns the bits that are obsolete for all maps that share a leaf with the copies at
     /// `places`.
     fn bits_to_clear(&self, places: &HashSet<usize>, sharers: &[&Arc<VolumeMap>]) -> DirtyBits {
         let settled = |map: &Arc<VolumeMap>| {
@@ -173,7 +173,7 @@ impl<'it> SharedWalk<'it> {
         {
             return DirtyBits::NONE;
         }
-        // An image that has such a volume again takes all of it anew.
+        // The next image of such a volume then saves all of it.
         others().filter(is_with_base).for_each(|map| map.set_image_base(None));
         let settles_journal =
             |map: &&Arc<VolumeMap>| settled(map) == Some(Settles::ImageAndJournal);

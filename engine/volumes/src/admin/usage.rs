@@ -1,4 +1,4 @@
-//! Where the memory goes, in bytes.
+//! Memory usage, in bytes.
 
 use codec::BLOCK_BYTES;
 use page_store::StoreUsage;
@@ -7,67 +7,67 @@ use crate::admin::engine::Engine;
 use crate::pool::level::PoolLevel;
 use crate::spec::CapacityClass;
 
-/// The memory of a pool. Everything in the region is counted once:
-/// `used_bytes = page_bytes + map_bytes + index_bytes + table_bytes + slack_bytes`.
+/// Memory usage of a pool. Everything in the region is counted once: `used_bytes = page_bytes +
+/// map_bytes + index_bytes + table_bytes + slack_bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolUsage {
-    /// The whole region.
+    /// Size of the whole region.
     pub size_bytes: u64,
-    /// All of the region that is not free for new data.
+    /// Part of the region that is not free for new data.
     pub used_bytes: u64,
-    /// Slots that hold page contents, as long as the slots are.
+    /// Slots that hold page contents, with their full length.
     pub page_bytes: u64,
     /// Nodes of the volumes' maps.
     pub map_bytes: u64,
-    /// The dedup index.
+    /// Dedup index.
     pub index_bytes: u64,
-    /// Superblocks, volume table, slab table, counts.
+    /// Superblocks, volume table, slab table and counts.
     pub table_bytes: u64,
-    /// Free slots of slabs in use, and what does not divide into slots.
+    /// Free slots of slabs in use, and remainders that do not divide into slots.
     pub slack_bytes: u64,
     /// Readable bytes that were written and not discarded, over all volumes without snapshots.
     pub written_bytes: u64,
-    /// Part of `written_bytes`: those in blocks that a fill pattern describes, without a page.
+    /// Part of `written_bytes`: blocks that a fill pattern describes, without a page.
     pub fill_bytes: u64,
-    /// Part of `written_bytes`: those stored as they are until maintenance has time to compress
+    /// Part of `written_bytes`: blocks stored uncompressed until maintenance has time to compress
     /// them.
     pub pending_bytes: u64,
-    /// Pages that hold contents.
+    /// Number of pages that hold contents.
     pub page_count: u64,
-    /// Part of `page_count`: pages that were idle, and are compressed once more.
+    /// Part of `page_count`: idle pages that are compressed once more.
     pub idle_page_count: u64,
-    /// Memory that those would take beyond what they do if they had not been idle.
+    /// Memory that the additional compression of idle pages saves.
     pub idle_saved_bytes: u64,
-    /// Free memory that only volumes of class `guaranteed` get: their claims less what they use.
+    /// Free memory reserved for volumes of class `guaranteed`: their claims less what they use.
     pub claimed_bytes: u64,
     /// Free memory that new data leaves for overwrites, for the pool's own work and for writes of
-    /// claimed memory that are under way.
+    /// claimed memory that are in progress.
     pub reserved_bytes: u64,
     /// Memory that overwriting every block of thin volumes could need beyond what it frees, if the
     /// new data neither repeated nor shrank: a page for each block that has none to itself, because
     /// its page is shared, compressed, a pattern or not fetched, and copies of map nodes.
     pub overwrite_need_bytes: u64,
-    /// Memory that overwrites are sure to get, from free memory and from the reserve. They never
-    /// fail for lack of memory while they need no more than this.
+    /// Memory guaranteed to overwrites, from free memory and from the reserve. They never fail for
+    /// lack of memory while they need no more than this.
     pub overwrite_room_bytes: u64,
     /// Fill level of the pool.
     pub level: PoolLevel,
 }
 
-/// Blocks and pages of all volumes, as far as they say what overwrites may need.
+/// Counts of blocks and pages from which the memory need of overwrites follows.
 #[derive(Clone, Copy, Debug, Default)]
 struct OverwriteCensus {
-    /// Blocks of thin volumes that hold something.
+    /// Blocks of thin volumes that are not holes.
     thin_blocks: u64,
     /// Pages that overwrites of thin volumes do not free: of snapshots, and of volumes of class
-    /// `guaranteed`. Those that several have may be counted more than once.
+    /// `guaranteed`. Shared pages may be counted more than once.
     other_pages: u64,
-    /// Nodes that maps may share, and so have to copy.
+    /// Nodes that maps may share, and that writers must then copy.
     shared_nodes: u64,
 }
 
 impl OverwriteCensus {
-    /// Slots that overwrites of all blocks could need beside those that they free.
+    /// Number of slots that overwrites of all blocks could need beyond those that they free.
     fn need_slots(&self, raw_pages: u64) -> u64 {
         let own_pages = raw_pages.saturating_sub(self.other_pages);
         self.thin_blocks.saturating_sub(own_pages) + self.shared_nodes
@@ -77,14 +77,14 @@ impl OverwriteCensus {
 /// Progress of the clean-up after an unclean end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// The last run ended cleanly, or nothing is left to do.
+    /// The last run ended cleanly, or no work is left.
     Complete,
-    /// Leaked pages are being searched for; all volumes are served meanwhile.
+    /// The leak check is in progress. All volumes are served meanwhile.
     Sweeping,
 }
 
 impl PoolUsage {
-    /// Memory that overwrites could need beyond what they are sure to get.
+    /// Memory that overwrites could need beyond what is guaranteed to them.
     pub fn overwrite_lack_bytes(&self) -> u64 {
         self.overwrite_need_bytes.saturating_sub(self.overwrite_room_bytes)
     }
@@ -94,7 +94,7 @@ impl PoolUsage {
         (self.used_bytes + self.claimed_bytes).min(self.size_bytes)
     }
 
-    /// What the pool says of itself.
+    /// Creates the usage from the counters of the page store.
     fn new(store: &StoreUsage) -> Self {
         Self {
             size_bytes: store.size_bytes,
@@ -115,7 +115,8 @@ impl PoolUsage {
 }
 
 impl Engine {
-    /// Usage of the pool's memory. Also updates the fill level, so it is to be called now and then.
+    /// Returns the usage of the pool's memory. Also updates the fill level, so it must be called
+    /// periodically.
     pub fn usage(&self) -> PoolUsage {
         let store = self.pool.store.usage();
         let mut usage = PoolUsage::new(&store);
@@ -160,19 +161,19 @@ impl Engine {
         }
     }
 
-    /// Amount of work that all threads but the caller's have done with the pool: grows by one to
-    /// three with each request, modulo 2^32. Costs requests nothing.
+    /// Counter of the work of all other threads on the pool. It grows by one to three with each
+    /// request, modulo 2^32. Requests have no additional cost.
     pub fn activity_of_others(&self) -> u32 {
         self.pool.store.pins_of_others()
     }
 
-    /// Number of times that the pool was opened, this time included.
+    /// Number of times that the pool was opened, including this time.
     pub fn run_epoch(&self) -> u64 {
         self.pool.store.run_epoch()
     }
 
-    /// Map entries found after an unclean end that named pages which were not there. Anything but
-    /// zero means that the region was damaged.
+    /// Number of map entries found after an unclean end that refer to missing pages. A value other
+    /// than zero means that the region was damaged.
     pub fn damaged_entries(&self) -> u64 {
         self.pool.leaks.damaged()
     }

@@ -1,4 +1,4 @@
-//! Making, changing and deleting volumes.
+//! Creation, changes and deletion of volumes.
 
 use std::sync::Arc;
 
@@ -16,14 +16,15 @@ use crate::spec::{
     is_size,
 };
 
-/// Nodes of a map that its deletion takes apart: 512 MiB of blocks. Maintenance does the rest.
+/// Number of map nodes that a deletion frees at once: 512 MiB of blocks. Maintenance frees the
+/// rest.
 const NODES_DROPPED_AT_ONCE: usize = 256;
 
 impl Engine {
     pub fn create_volume(&self, spec: VolumeSpec) -> Result<Arc<Volume>, VolumeError> {
         let _administration = self.administrate();
         let is_claimed = spec.capacity == CapacityClass::Guaranteed;
-        // Until its map is made a volume of class `guaranteed` goes with a kill.
+        // Until its map is complete, a kill deletes a volume of class `guaranteed`.
         let volume = self.make_volume(spec, None, is_claimed)?;
         if is_claimed {
             let map = &volume.map;
@@ -35,7 +36,7 @@ impl Engine {
         Ok(volume)
     }
 
-    /// Makes a volume that is not listed yet, with this id if there is a wish.
+    /// Creates a volume that is not listed yet, with the given id if there is one.
     pub(super) fn make_volume(
         &self,
         spec: VolumeSpec,
@@ -70,7 +71,7 @@ impl Engine {
             fill_blocks: 0,
             untried_blocks: 0,
             base: None,
-            // Nothing is written, so nothing is missing in the journal.
+            // Nothing is written, so the journal lacks nothing.
             is_anchored: spec.durability == Durability::Journal && !is_filling,
             origin: None,
         };
@@ -83,9 +84,8 @@ impl Engine {
         Ok(self.volume_of(map, Arc::<SnapshotList>::default()))
     }
 
-    /// Deletes a volume. [`Engine::maintain`] gives the memory of a large one back step by step.
-    /// Fails while the volume has snapshots. Requests through handles that exports still hold fail
-    /// with `Gone`.
+    /// Deletes a volume. [`Engine::maintain`] frees the memory of a large one in steps. Fails while
+    /// the volume has snapshots. Requests through handles that exports still hold fail with `Gone`.
     pub fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.changeable(name)?;
@@ -118,7 +118,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes a volume's size. Blocks past the new end are dropped, if `shrink` allows that.
+    /// Changes the size of a volume. Blocks past the new end are dropped, if `shrink` allows it.
     pub fn resize_volume(
         &self,
         name: &str,
@@ -145,7 +145,7 @@ impl Engine {
         if is_refused() {
             return Err(refusal());
         }
-        // From here on no request reaches past the new end. One may have done so just before.
+        // From here on requests past the new end are rejected. One may have run just before.
         map.set_size_bytes(size_bytes);
         store.wait_for_readers();
         if is_refused() {
@@ -154,7 +154,7 @@ impl Engine {
         }
         map.record().begin_trimming(store);
         map.record().set_size(store, size_bytes);
-        // Without memory for copies of what other maps share, the next resize goes on.
+        // If there is no memory for copies of shared nodes, the next resize continues.
         if trim(&self.space, map, lost).is_ok() {
             map.record().end_trimming(store);
         }
@@ -164,7 +164,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Drops what an earlier resize had to leave past the volume's end.
+    /// Discards what an earlier resize left past the volume's end.
     pub(super) fn end_trimming(&self, map: &VolumeMap) -> Result<(), VolumeError> {
         let store = &self.pool.store;
         if map.record().is_trimming(store) {
@@ -178,8 +178,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes the reduction of contents that are written from now on. Existing pages stay as they
-    /// are; those that wait to be compressed still are.
+    /// Changes the reduction of contents written from now on. Existing pages stay unchanged. Pages
+    /// that wait for compression are still compressed.
     pub fn set_reduction(&self, name: &str, reduction: Reduction) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.changeable(name)?;
@@ -188,7 +188,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Refuses to delete a volume that has snapshots.
+    /// Fails if the volume has snapshots.
     pub(super) fn check_has_no_snapshots(&self, volume: &Volume) -> Result<(), VolumeError> {
         let names: Vec<_> = self.snapshots_of(volume).iter().map(|one| one.name()).collect();
         if names.is_empty() {
@@ -209,12 +209,12 @@ pub(super) fn check_size(name: &str, size_bytes: u64) -> Result<(), VolumeError>
     Ok(())
 }
 
-/// Everything past a volume's end.
+/// Returns the byte range past a volume's end.
 pub(super) fn past_end(size_bytes: u64) -> ByteRange {
     ByteRange::new(size_bytes, SIZE_BYTES_MAX - size_bytes)
 }
 
-/// The full name of a snapshot.
+/// Returns the full name of a snapshot.
 pub(super) fn snapshot_name(volume: &str, snapshot: &str) -> String {
     format!("{volume}@{snapshot}")
 }

@@ -1,11 +1,12 @@
-//! Blocks whose contents are in an image and not in memory yet: fetched when they are touched.
+//! Absent blocks: contents that are in an image and not in memory yet, fetched at the first access.
 //!
 //! ```text
-//!  read ─▶ absent ─▶ fetch (nothing held) ─┬─▶ the reader gets the page
-//!                                          └─▶ entries of the leaf that still say so get theirs
+//!  read ─▶ absent ─▶ fetch (no pin, no lock) ─┬─▶ the reader gets the page
+//!                                            └─▶ absent entries of the leaf get theirs
 //! ```
-//! Bringing a page in changes no contents: a writer of the block meanwhile wins. What cannot
-//! be fetched stays absent: reads of it fail until it can be, or until the owner gives it up.
+//! Fetching a page changes no contents: a concurrent write of the block takes precedence. Blocks
+//! that cannot be fetched stay absent. Reads of them fail until the fetch succeeds or the owner
+//! gives them up.
 
 use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
 use codec::{BLOCK_BYTES, Block};
@@ -20,7 +21,7 @@ use crate::map::entries::Update;
 /// Outcome for the absent blocks of a leaf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BroughtIn {
-    /// Blocks that are in memory now.
+    /// Number of blocks that are in memory now.
     pub present: u64,
     /// Blocks that could not be fetched.
     pub left: Vec<LeftBlock>,
@@ -38,11 +39,11 @@ pub struct LeftBlock {
 /// Outcome for absent blocks that were given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GivenUp {
-    /// Blocks that are lost from now on.
+    /// Number of blocks that are lost from now on.
     pub lost: u64,
-    /// Blocks that were fetched after all.
+    /// Number of blocks that were fetched after all.
     pub present: u64,
-    /// Blocks that are still absent.
+    /// Number of blocks that are still absent.
     pub left: u64,
 }
 
@@ -79,7 +80,7 @@ impl Volume {
     }
 
     /// Gives up absent blocks that cannot be fetched for one of these reasons: reads of them fail
-    /// until they are overwritten. Blocks that can be fetched are.
+    /// until they are overwritten. Other blocks are fetched.
     pub fn give_up_absent(
         &self,
         is_reason: impl Fn(SourceErrorKind) -> bool,
@@ -101,7 +102,7 @@ impl Volume {
         Ok(done)
     }
 
-    /// Returns how many blocks are lost: none if it was no longer as expected.
+    /// Declares a block lost if its entry is still as expected. Returns the number of lost blocks.
     fn lose_own(
         &self,
         block: u64,
@@ -117,7 +118,7 @@ impl Volume {
         Ok(lost)
     }
 
-    /// Stores the contents of a block, if it is still absent under this number.
+    /// Stores the contents of a block, if it is still absent with this number.
     pub fn bring_in(&self, block: u64, number: u64, contents: &Block) -> Result<(), DeviceError> {
         let fail = |kind| DeviceError::new(kind, Action::Write, block_range(block));
         let keep = || keep_page(self, block, number, contents).map_err(fail);
@@ -142,7 +143,7 @@ pub(super) fn read_slowly(
     Ok(())
 }
 
-/// Reads a block, from where it is.
+/// Reads a block from memory or from the image.
 fn read_or_fetch(
     volume: &Volume,
     range: ByteRange,
@@ -164,7 +165,7 @@ fn read_or_fetch(
         Ok(()) => return Ok(()),
         Err(Some(number)) => number,
         Err(None) => {
-            // Its page is damaged: its copy on stable storage, if there is one.
+            // Its page is damaged: read its copy on stable storage, if there is one.
             volume.mend_block(block);
             let pinned = map.pool.store.pin();
             volume.admit(&pinned, Action::Read, range)?;
@@ -175,13 +176,13 @@ fn read_or_fetch(
     let fetched = volume.hooks.fetch(number).map_err(|error| fail(error.into()))?;
     let found = fetched.read(number, into).map_err(|error| fail(error.into()))?;
     debug_assert_eq!(found, Found::Here, "what was asked for is there");
-    // Without memory for it the page is fetched again next time.
+    // If there is no memory for the page, the next read fetches it again.
     let _kept = keep_fetched(volume, leaf_of(block), &*fetched);
     Ok(())
 }
 
-/// Brings an absent block into memory, so that a part of it can be changed. The search for memory
-/// is the caller's.
+/// Fetches an absent block into memory, so that a part of it can be changed. The caller handles a
+/// lack of memory.
 pub(super) fn bring_in_block(
     volume: &Volume,
     action: Action,
@@ -195,7 +196,7 @@ pub(super) fn bring_in_block(
     kept.map(|_| ()).map_err(|kind| DeviceError::new(kind, action, range))
 }
 
-/// Mends a block of which a part is to be changed; fails if what it holds is lost.
+/// Heals a block before a part of it is changed. Fails if its contents are lost.
 pub(super) fn mend_before_change(
     volume: &Volume,
     action: Action,
@@ -212,7 +213,7 @@ pub(super) fn mend_before_change(
     Err(DeviceError::new(DeviceErrorKind::Corrupt, action, block_range(block)))
 }
 
-/// Stores what was fetched for a leaf. Returns for how many of its blocks.
+/// Stores the fetched pages of a leaf. Returns the number of its blocks that were stored.
 fn keep_fetched(
     volume: &Volume,
     leaf: u64,
@@ -245,7 +246,7 @@ fn keep_page(
         if now.kind() != PageRefKind::Absent(number) {
             return Ok(None);
         }
-        // What copies of the map get too is nothing that the volume has claimed.
+        // Pages shared with copies of the map must not use the volume's claim.
         let purpose = match map.has_leaf_alone(&writer.pinned, leaf_of(block)) {
             true => map.purpose(Purpose::NewData),
             false => Purpose::NewData,
@@ -264,8 +265,8 @@ fn keep_page(
     Ok(())
 }
 
-/// Gives a page that was fetched to all that share one image's block with the volume and lack it
-/// still: they would fetch another of their own.
+/// Shares a fetched page with all maps that lack the same block of the image, so that they need not
+/// fetch it again.
 fn share_page(
     volume: &Volume,
     writer: &mut Writer<'_>,
@@ -286,7 +287,7 @@ fn share_page(
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Contents that cannot be had.
+/// Error of contents that cannot be read.
 fn failed(action: Action, range: ByteRange, source: Cause) -> DeviceError {
     let source = Some(source);
     DeviceError { source, ..DeviceError::new(DeviceErrorKind::Corrupt, action, range) }

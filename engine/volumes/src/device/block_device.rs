@@ -1,4 +1,4 @@
-//! A volume as the block device that exports know.
+//! Implementation of [`BlockDevice`] for volumes.
 
 use std::io::IoSlice;
 
@@ -45,7 +45,7 @@ impl BlockDevice for Volume {
         let range = ByteRange::new(0, 0);
         self.admit(&self.map.pool.store.pin(), Action::Flush, range)?;
         if !self.map.is_journaled() {
-            // What is acknowledged is in the region already, and nothing better is promised.
+            // Acknowledged writes are in the region already, and the class guarantees no more.
             return Ok(());
         }
         self.hooks.flush(&self.map).map_err(|source| DeviceError {

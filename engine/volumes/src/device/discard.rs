@@ -1,4 +1,4 @@
-//! Taking contents away: discards, zeroes, and the end of a volume.
+//! Removal of contents: discards, zeroes, and trimming past the end of a volume.
 
 use block_device::{Action, ByteRange, DeviceError, Zeroes};
 use codec::BLOCK_BYTES;
@@ -19,7 +19,7 @@ impl Volume {
     pub fn declare_lost(&self, block: u64) -> Result<(), DeviceError> {
         let range = block_range(block);
         let fail = |error| DeviceError::new(refusal(error), Action::WriteZeroes, range);
-        // A pattern first, so that the block has an entry of the volume's own.
+        // Filled with zeros first, so that the block has an entry that no other map shares.
         let fill = || {
             let mut writer = self.map.pool.store.writer();
             self.admit(&writer.pinned, Action::WriteZeroes, range)?;
@@ -31,7 +31,7 @@ impl Volume {
     }
 }
 
-/// Makes a range read as zeros. Holes stay holes, without memory for a map.
+/// Makes a range read as zeros. Holes stay holes, and need no memory for a map.
 pub(super) fn write_zeroes(
     volume: &Volume,
     range: ByteRange,
@@ -46,7 +46,7 @@ pub(super) fn write_zeroes(
     }
 }
 
-/// Writes zeros to what the leaves in the range have.
+/// Writes zeros to the leaves of the range that exist.
 fn zero_leaves(volume: &Volume, range: ByteRange) -> Result<(), DeviceError> {
     let (map, store) = (&volume.map, &volume.map.pool.store);
     volume.admit(&store.pin(), Action::WriteZeroes, range)?;
@@ -78,7 +78,7 @@ fn zero_present_piece(volume: &Volume, piece: Piece) -> Result<(), PartError> {
     let admitted = volume.admit(&writer.pinned, Action::WriteZeroes, piece.range());
     admitted.map_err(|error| PartError::Device(error.kind))?;
     let entry = map.entry(&writer.pinned, piece.block);
-    // What is all zeros already stays as it is, also in a leaf that others share.
+    // All zeros already: unchanged, also in a leaf that other maps share.
     if entry.is_hole() || entry.kind() == PageRefKind::Fill(0) {
         return Ok(());
     }
@@ -93,10 +93,9 @@ fn publish_zeros(map: &VolumeMap, writer: &mut Writer<'_>, block: u64) -> Result
     map.publish(writer, block, OwnedPageRef::fill(0))
 }
 
-/// Makes holes of the whole blocks in `range` of a volume that requests are served from. Their
-/// memory is free when this returns, unless a reader still looks at it or a copy of the map has
-/// them too. Stops where the volume is cut or deleted meanwhile: its place in the table may soon be
-/// another's.
+/// Discards the whole blocks in `range` of a volume that serves requests. Their memory is free on
+/// return, unless a reader still uses it or a copy of the map shares it. Stops if the volume is
+/// shrunk or deleted meanwhile, because its record in the table may soon belong to another volume.
 pub(super) fn discard(
     volume: &Volume,
     action: Action,
@@ -106,8 +105,9 @@ pub(super) fn discard(
     volume.admit(&map.pool.store.pin(), action, range)?;
     discard_leaves(&volume.space, map, (action, range), |pinned| {
         volume.admit(pinned, action, range)?;
-        // A hole that the journal lacks is remembered until it has it. Asked under the pin, as by
-        // writers: a change of the class waits for those that saw the old one.
+        // A hole that the journal lacks stays dirty until the journal contains it. The class is
+        // read under the pin, as by writers: a change of class waits for requests that saw the old
+        // one.
         Ok(match map.is_journaled() {
             true => PageRef::HOLE.with(DirtyBits::JOURNAL),
             false => PageRef::HOLE,
@@ -115,14 +115,14 @@ pub(super) fn discard(
     })
 }
 
-/// Makes holes of the whole blocks in `range`, for the administration, which keeps requests away:
-/// the range lies past the volume's end. Fails only where copies of shared nodes find no memory.
+/// Discards the whole blocks in `range`, which lies past the volume's end, so that no request
+/// reaches it. Fails only if copies of shared nodes find no memory.
 pub(crate) fn trim(space: &Space, map: &VolumeMap, range: ByteRange) -> Result<(), DeviceError> {
     discard_leaves(space, map, (Action::Discard, range), |_| Ok(PageRef::HOLE))
 }
 
-/// Makes holes of the whole blocks in `range`, leaf by leaf. What kind of hole is asked for each
-/// leaf anew, under the pin that it is made in.
+/// Discards the whole blocks in `range`, leaf by leaf. `hole` is called for each leaf, under the
+/// pin of the change.
 fn discard_leaves(
     space: &Space,
     map: &VolumeMap,
@@ -154,7 +154,7 @@ fn discard_leaves(
     Ok(())
 }
 
-/// The pieces at both ends of a range that do not cover their block.
+/// Returns the pieces at both ends of a range that do not cover their block.
 fn cut_pieces(range: ByteRange) -> impl Iterator<Item = Piece> {
     let blocks = whole_blocks(range);
     let end = range.start + range.length;

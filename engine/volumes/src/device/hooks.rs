@@ -1,4 +1,4 @@
-//! Services of stable storage that the engine's owner connects; the engine knows neither files nor
+//! Services of stable storage, connected by the engine's owner. The engine knows neither files nor
 //! formats.
 
 use std::error::Error;
@@ -12,24 +12,24 @@ use sync::atomic::{AtomicBool, Ordering};
 use crate::map::volume_map::VolumeMap;
 use crate::walks::integrity::Integrity;
 
-/// An error of the owner's code, passed on to the caller of the request.
+/// Error of the owner's code, passed to the caller of the request.
 pub type HookError = Box<dyn Error + Send + Sync>;
 
 /// Makes flushes of volumes of class `journal` durable.
 pub trait FlushTarget: Debug + Send + Sync {
-    /// Waits until everything that was acknowledged on the volume before the call is on stable
-    /// storage. The caller holds no lock and no pin of the engine.
+    /// Waits until everything acknowledged on the volume before the call is on stable storage. The
+    /// caller holds no lock and no pin of the engine.
     fn flush(&self, volume: &VolumeMap) -> Result<(), HookError>;
 
-    /// Starts to write what was acknowledged on the volume so far to stable storage, or leaves it
+    /// Starts to write everything acknowledged on the volume so far to stable storage, or leaves it
     /// to the next flush. The caller holds no lock and no pin of the engine.
     fn write_back(&self, volume: &VolumeMap);
 }
 
 /// Source of the contents of absent blocks.
 pub trait PageSource: Debug + Send + Sync {
-    /// Fetches the page of this number, and others that the same read brings. The caller holds no
-    /// lock and no pin of the engine.
+    /// Fetches the page of this number, and others read with it. The caller holds no lock and no
+    /// pin of the engine.
     fn fetch(&self, number: u64) -> Result<Arc<dyn FetchedPages>, SourceError>;
 }
 
@@ -39,7 +39,7 @@ pub trait FetchedPages: Debug + Send + Sync {
     fn read(&self, number: u64, into: &mut Block) -> Result<Found, SourceError>;
 }
 
-/// Presence of a page among those that were fetched.
+/// Presence of a page among the fetched pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     Here,
@@ -49,8 +49,8 @@ pub enum Found {
 /// Reason why an absent page cannot be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceErrorKind {
-    /// The page is missing in the image or damaged. It may come back: only the pool's owner gives
-    /// it up.
+    /// The page is missing in the image or damaged. It may become readable again: only the pool's
+    /// owner gives it up.
     Gone,
     /// The image cannot be read now.
     Unreachable,
@@ -68,7 +68,7 @@ pub struct SourceError {
     pub source: Option<HookError>,
 }
 
-/// Nothing is connected that could do it.
+/// Error if no service is connected.
 #[derive(Debug, thiserror::Error)]
 #[error("no {what} is connected; start the daemon with one")]
 struct NotConnected {
@@ -79,7 +79,7 @@ struct NotConnected {
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
     flush_target: OnceLock<Arc<dyn FlushTarget>>,
-    /// Volumes of class `journal` take no changes.
+    /// Changes to volumes of class `journal` are rejected.
     is_journal_failing: AtomicBool,
     page_source: RwLock<Option<Arc<dyn PageSource>>>,
     pub(crate) integrity: Arc<Integrity>,
@@ -98,8 +98,7 @@ impl Hooks {
         self.is_journal_failing.load(Ordering::Relaxed)
     }
 
-    /// Has the journal make a volume's contents durable. Not to be called while pinned or with a
-    /// lane.
+    /// Flushes a volume to the journal. The caller must hold neither a pin nor a lane.
     pub(crate) fn flush(&self, volume: &VolumeMap) -> Result<(), HookError> {
         match self.flush_target.get() {
             Some(target) => target.flush(volume),
@@ -107,7 +106,7 @@ impl Hooks {
         }
     }
 
-    /// Writes back as [`Hooks::flush`] does, without its promise.
+    /// Starts a write-back without waiting for it, unlike [`Hooks::flush`].
     pub(crate) fn write_back(&self, volume: &VolumeMap) {
         if let Some(target) = self.flush_target.get() {
             target.write_back(volume);
@@ -118,7 +117,7 @@ impl Hooks {
         *self.page_source.write().expect("nothing panics with it locked") = source;
     }
 
-    /// Fetches an absent page, and what comes with it.
+    /// Fetches an absent page, and those read with it.
     pub(crate) fn fetch(&self, number: u64) -> Result<Arc<dyn FetchedPages>, SourceError> {
         let source = self.page_source.read().expect("nothing panics with it locked").clone();
         let source = source.ok_or_else(|| SourceError {

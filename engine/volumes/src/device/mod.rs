@@ -1,5 +1,5 @@
-//! The block device that exports serve: requests of one volume, and what they ask the engine's
-//! owner for.
+//! The block device that exports serve: requests of one volume, and the services of the engine's
+//! owner that they use.
 
 pub(crate) mod absent;
 pub(crate) mod block_device;

@@ -1,4 +1,4 @@
-//! Reads: no lock, no store to shared memory but the pin.
+//! Reads: they take no lock, and store nothing to shared memory except the pin.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -15,14 +15,14 @@ use crate::map::runs::Runs;
 use crate::map::volume_map::{EntryCursor, VolumeMap};
 use crate::pool::shared::Pool;
 
-/// Bytes read under one pin: what is dropped meanwhile cannot be freed.
+/// Maximum number of bytes read under one pin, which delays the freeing of pages dropped meanwhile.
 const PINNED_BYTES_MAX: usize = 256 << 10;
 
-/// The longest range that [`read_in_place`] takes.
+/// Maximum length of a range for [`read_in_place`].
 const SHOWN_BYTES_MAX: u64 = 1 << 20;
 const SLICES_MAX: usize = 258;
 
-/// Ranges as long as this lie in so many blocks at most.
+/// Maximum length of a short range, and the number of blocks that it can touch.
 const SHORT_BYTES_MAX: u64 = 16 << 10;
 const SHORT_SLICES_MAX: usize = 5;
 
@@ -37,7 +37,7 @@ pub(super) fn read(volume: &Volume, offset: u64, into: &mut [u8]) -> Result<(), 
     }
     let range = data_range(Action::Read, offset, into.len())?;
     let mut at = offset;
-    // A first chunk that ends on a boundary keeps blocks whole.
+    // The first chunk ends on a block boundary, so that no block is split between chunks.
     let first = PINNED_BYTES_MAX - usize::try_from(at % BLOCK_BYTES as u64).expect("small");
     let (head, rest) = into.split_at_mut(first.min(into.len()));
     for chunk in std::iter::once(head).chain(rest.chunks_mut(PINNED_BYTES_MAX)) {
@@ -45,7 +45,7 @@ pub(super) fn read(volume: &Volume, offset: u64, into: &mut [u8]) -> Result<(), 
         volume.admit(&pinned, Action::Read, range)?;
         let length = chunk.len() as u64;
         if read_chunk(&volume.map, &pinned, at, chunk).is_err() {
-            // Damaged, or absent: not to be waited for while pinned.
+            // Damaged or absent: must not be waited for while pinned.
             drop(pinned);
             read_slowly(volume, ByteRange::new(at, length), chunk)?;
         }
@@ -54,15 +54,15 @@ pub(super) fn read(volume: &Volume, offset: u64, into: &mut [u8]) -> Result<(), 
     Ok(())
 }
 
-/// One whole block: what most requests are, without what only longer ones need.
+/// Reads one whole block: the common case, without the overhead of longer ranges.
 fn read_block(volume: &Volume, offset: u64, into: &mut Block) -> Result<(), DeviceError> {
     let range = ByteRange::new(offset, BLOCK_BYTES as u64);
     let block = offset / BLOCK_BYTES as u64;
     let map = &*volume.map;
     let (pool, store) = (&*map.pool, &map.pool.store);
     let pinned = store.pin();
-    // Before it is known to be inside the volume, or that there is one: any block may be looked
-    // up, and what is found is not followed before.
+    // The lookup precedes the bounds check: any block index may be looked up, and the result is not
+    // followed before the check.
     let leaf = map.find_leaf(&pinned, leaf_of(block));
     let entry = leaf.map_or(PageRef::HOLE, |leaf| store.entry(&pinned, leaf, index_in_leaf(block)));
     volume.admit(&pinned, Action::Read, range)?;
@@ -117,7 +117,7 @@ fn read_piece(
     Ok(())
 }
 
-/// Shows a range where it lies in memory, or in `scratch`.
+/// Passes a range to `visit` where it lies in memory, or decoded in `scratch`.
 pub(super) fn read_in_place(
     volume: &Volume,
     range: ByteRange,
@@ -129,7 +129,7 @@ pub(super) fn read_in_place(
     }
     let pinned = volume.map.pool.store.pin();
     volume.admit(&pinned, Action::Read, range)?;
-    // Making a long list takes longer than looking a block up.
+    // The initialization of a long list takes longer than the lookup of a block.
     let is_short = range.length <= SHORT_BYTES_MAX;
     let shown = match is_short {
         true => show_pages::<SHORT_SLICES_MAX>(&volume.map, &pinned, (range, scratch), visit),
@@ -138,7 +138,7 @@ pub(super) fn read_in_place(
     if shown.is_ok() {
         return Ok(());
     }
-    // Damaged, or absent: not to be waited for while pinned.
+    // Damaged or absent: must not be waited for while pinned.
     drop(pinned);
     let length = usize::try_from(range.length).expect("it is not too long");
     read_slowly(volume, range, &mut scratch[..length])?;
@@ -146,7 +146,8 @@ pub(super) fn read_in_place(
     Ok(())
 }
 
-/// Nothing is visited when a page cannot be had. The range lies in `SLICES` blocks at most.
+/// Visits the pages of a range. If a page cannot be read, `visit` is not called. The range lies in
+/// at most `SLICES` blocks.
 fn show_pages<const SLICES: usize>(
     map: &VolumeMap,
     pinned: &Pinned<'_>,
@@ -172,7 +173,7 @@ fn show_pages<const SLICES: usize>(
     Ok(())
 }
 
-/// A page where it is stored, or decoded into `spare`.
+/// Returns a page where it is stored, or decoded into `spare`.
 fn show_page<'seen>(
     pool: &'seen Pool,
     pinned: &'seen Pinned<'_>,
@@ -197,7 +198,7 @@ fn show_page<'seen>(
     }
 }
 
-/// The extents of a range, `count_max` at most.
+/// Lists the extents of a range, at most `count_max`.
 pub(super) fn list_extents(
     volume: &Volume,
     range: ByteRange,
@@ -206,7 +207,7 @@ pub(super) fn list_extents(
     let mut extents = Runs::new(count_max);
     let mut at = range.start;
     let end = range.start.saturating_add(range.length);
-    // Once at least: an empty range has to fit the volume too.
+    // At least once, because an empty range must be checked against the volume too.
     loop {
         let pinned = volume.map.pool.store.pin();
         volume.admit(&pinned, Action::ListExtents, range)?;
@@ -218,7 +219,7 @@ pub(super) fn list_extents(
     Ok(extents.into_list(|range, kind| Extent { range, kind }))
 }
 
-/// Adds what is known of `bytes` up to the end of the next leaf. Returns where that is.
+/// Adds the extents of `bytes` up to the end of the next leaf. Returns that position.
 fn list_leaf(
     map: &VolumeMap,
     pinned: &Pinned<'_>,

@@ -1,4 +1,4 @@
-//! One volume: its map, its name, and whether a request may begin.
+//! One volume: its map, its name, and the admission of requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,13 +13,13 @@ use crate::space::find::Space;
 use crate::spec::{CapacityClass, Durability, Reduction};
 use crate::walks::capture::CaptureWalk;
 
-/// An open volume. Handles outlive the volume's deletion; their requests then fail with `Gone`.
+/// An open volume. Handles outlive the volume's deletion. Their requests then fail with `Gone`.
 #[derive(Debug)]
 pub struct Volume {
     pub(crate) map: Arc<VolumeMap>,
     pub(crate) space: Arc<Space>,
     pub(crate) hooks: Arc<Hooks>,
-    /// Those of the volume; of a snapshot, those of the volume that it is of.
+    /// Snapshots of the volume. For a snapshot, those of its volume.
     pub(crate) snapshots: Arc<SnapshotList>,
 }
 
@@ -58,17 +58,17 @@ impl Volume {
         Arc::new(Self { map, space: Arc::clone(space), hooks: Arc::clone(hooks), snapshots })
     }
 
-    /// Map of the volume's blocks, and of what stable storage has of them.
+    /// Map of the volume's blocks, and of their state in stable storage.
     pub fn map(&self) -> &Arc<VolumeMap> {
         &self.map
     }
 
-    /// Name of the volume; of a snapshot `VOLUME@SNAPSHOT`.
+    /// Name of the volume. For a snapshot `VOLUME@SNAPSHOT`.
     pub fn name(&self) -> String {
         self.map.name()
     }
 
-    /// Id of the volume: not zero, and never given to another volume of this pool, also after
+    /// Id of the volume: not zero, and never reused for another volume of this pool, also after
     /// renames and restarts.
     pub fn id(&self) -> u64 {
         self.map.id()
@@ -79,17 +79,17 @@ impl Volume {
         self.map.kind == Kind::Snapshot
     }
 
-    /// The name of a snapshot without its volume's.
+    /// Name of a snapshot without the name of its volume.
     pub fn snapshot_name(&self) -> String {
         own_name(&self.map)
     }
 
-    /// Id of the volume or snapshot that this is a snapshot, clone or frozen copy of.
+    /// Id of the source volume or snapshot, if this is a snapshot, clone or frozen copy.
     pub fn origin_id(&self) -> Option<u64> {
         self.map.origin().map(|origin| origin.volume_id)
     }
 
-    /// Time of the copy in Unix seconds, as its maker gave it; 0 when it is not known.
+    /// Time of the copy in Unix seconds, as its creator gave it; 0 if unknown.
     pub fn created_unix_seconds(&self) -> u64 {
         self.map.origin().map_or(0, |origin| origin.created_unix_seconds)
     }
@@ -98,7 +98,7 @@ impl Volume {
         self.map.reduction()
     }
 
-    /// Promise of a flush.
+    /// Guarantee of a flush.
     pub fn durability(&self) -> Durability {
         self.map.durability()
     }
@@ -108,37 +108,37 @@ impl Volume {
         self.map.capacity_class()
     }
 
-    /// Readable bytes that were written and not discarded. A cheap call.
+    /// Number of readable bytes that were written and not discarded. A cheap call.
     pub fn written_bytes(&self) -> u64 {
         self.map.written_bytes()
     }
 
-    /// Walks the map: takes time in proportion to what is written.
+    /// Usage of the volume. Walks the map: the time is proportional to the written blocks.
     pub fn usage(&self) -> VolumeUsage {
         self.map.usage()
     }
 
-    /// Begins a walk over the blocks that are not in the journal; `None` if there are none. It
-    /// finds every write that was acknowledged before the call.
+    /// Begins a walk over the blocks that are not in the journal, or returns `None` if there are
+    /// none. The walk finds every write that was acknowledged before the call.
     pub fn walk_unjournaled(&self) -> Option<CaptureWalk> {
         CaptureWalk::begin(&self.map, &self.hooks.integrity)
     }
 
-    /// Heals a block whose page a reader found damaged, or declares it lost. Must not be called
-    /// while pinned or with a lane.
+    /// Heals a block whose page a reader found damaged, or declares it lost. The caller must hold
+    /// neither a pin nor a lane.
     pub fn mend_block(&self, block: u64) {
         self.hooks.integrity.mend_block(&self.map, block);
     }
 
-    /// Earlier states that this is compared with: all snapshots of a volume, and of a snapshot
-    /// those that its volume has from before it; oldest first.
+    /// Returns the earlier states to compare with, oldest first: all snapshots of a volume, or the
+    /// snapshots of the same volume that precede this snapshot.
     pub(super) fn earlier_states(&self) -> Vec<Arc<VolumeMap>> {
         let mut earlier = self.snapshots.all();
         earlier.retain(|snapshot| !self.is_snapshot() || snapshot.id() < self.id());
         earlier
     }
 
-    /// Byte ranges in `range` that differ from those of an earlier state, in runs.
+    /// Lists byte ranges in `range` that differ from an earlier state, in runs.
     pub(crate) fn list_changes(
         &self,
         since: &VolumeMap,
@@ -149,9 +149,9 @@ impl Volume {
         self.map.list_changes(since, (range, count_max), admit)
     }
 
-    /// Refuses a request that does not fit the volume as it is now. Asked under the pin that the
-    /// request runs in, so that the administration can wait for it before it cuts or deletes the
-    /// volume.
+    /// Rejects a request that does not fit the volume's current state. Must be called under the pin
+    /// of the request, so that the administration can wait for the request before it shrinks or
+    /// deletes the volume.
     pub(crate) fn admit(
         &self,
         _pinned: &Pinned<'_>,
@@ -160,7 +160,7 @@ impl Volume {
     ) -> Result<(), DeviceError> {
         let map = &*self.map;
         let changes = matches!(action, Action::Write | Action::WriteZeroes | Action::Discard);
-        // A volume whose flushes fail refuses what would have to be flushed.
+        // A volume whose flushes fail rejects changes, because they would have to be flushed.
         let is_read_only =
             || map.kind != Kind::Volume || map.is_journaled() && self.hooks.is_journal_failing();
         let kind = if map.is_gone() {
@@ -176,7 +176,7 @@ impl Volume {
     }
 }
 
-/// The name of a snapshot without its volume's.
+/// Returns the name of a snapshot without the name of its volume.
 pub(super) fn own_name(snapshot: &VolumeMap) -> String {
     let name = snapshot.name();
     name.split_once('@').map_or("", |(_, own)| own).to_owned()

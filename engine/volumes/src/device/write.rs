@@ -1,4 +1,4 @@
-//! Writes: contents become a page first, which then becomes what the block holds.
+//! Writes: the contents are stored as a page, which then becomes the page of the block.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use crate::device::volume::Volume;
 use crate::error::refusal;
 use crate::map::volume_map::{EntryCursor, VolumeMap};
 
-/// Blocks written with one lane and under one pin.
+/// Maximum number of blocks written with one lane and under one pin.
 const BATCH_BLOCKS_MAX: usize = 64;
 
 /// Writes a range of any length.
@@ -29,7 +29,7 @@ pub(super) fn write(volume: &Volume, offset: u64, from: &[u8]) -> Result<(), Dev
     let is_overwrite = || holds(&volume.map, at.get());
     let mut rest = from;
     let mut todo = pieces(range).peekable();
-    // Once at least: an empty range has to fit the volume too.
+    // At least once, because an empty range must be checked against the volume too.
     loop {
         let write = || write_batch(volume, (range, &at), &mut todo, &mut rest);
         volume.space.find(&volume.map, is_overwrite, write)?;
@@ -39,13 +39,13 @@ pub(super) fn write(volume: &Volume, offset: u64, from: &[u8]) -> Result<(), Dev
     }
 }
 
-/// Returns whether a block holds something.
+/// Returns whether a block is not a hole.
 pub(super) fn holds(map: &VolumeMap, block: u64) -> bool {
     let pinned = map.pool.store.pin();
     !map.is_gone() && !map.entry(&pinned, block).is_hole()
 }
 
-/// One whole block: what most requests are, without what only longer ones need.
+/// Writes one whole block: the common case, without the overhead of longer ranges.
 fn write_whole(volume: &Volume, range: ByteRange, contents: &Block) -> Result<(), DeviceError> {
     let store = &volume.map.pool.store;
     let mut writer = store.writer();
@@ -55,7 +55,7 @@ fn write_whole(volume: &Volume, range: ByteRange, contents: &Block) -> Result<()
         .map_err(|error| DeviceError::new(refusal(error), Action::Write, range))
 }
 
-/// Writes the next pieces with one lane. Those that are done leave `todo` and `from`.
+/// Writes the next pieces with one lane. Completed pieces are removed from `todo` and `from`.
 fn write_batch(
     volume: &Volume,
     (range, at): (ByteRange, &Cell<u64>),
@@ -86,7 +86,7 @@ fn write_batch(
     Ok(())
 }
 
-/// Stores a whole block's contents and publishes them.
+/// Stores the contents of a whole block and publishes them.
 fn write_block(
     map: &VolumeMap,
     writer: &mut Writer<'_>,
@@ -95,16 +95,16 @@ fn write_block(
 ) -> Result<(), LinkError> {
     let mut cursor = EntryCursor::new(map);
     cursor.prefetch_entry(&writer.pinned, block);
-    // Held before the contents are streamed: a locked instruction after them would wait until
-    // they have reached memory.
+    // Locked before the contents are streamed: a locked instruction after streaming stores would
+    // wait until they have reached memory.
     let _held = map.hold_own_block(writer, block)?;
     let purpose = || purpose_of(map, cursor.entry(&writer.pinned, block));
     let page = writer.lane.store_page(&writer.pinned, contents, map.policy(), purpose)?;
     map.publish(writer, block, page)
 }
 
-/// Changes a part of a block: no other thread writes the block between the read and the write. The
-/// rest is verified, as it gets a fingerprint of its own.
+/// Changes a part of a block. No other thread writes the block between the read and the write. The
+/// rest is verified, because the new page gets a new fingerprint.
 pub(super) fn change_part(
     map: &VolumeMap,
     writer: &mut Writer<'_>,
@@ -125,8 +125,9 @@ pub(super) fn change_part(
     Ok(map.publish(writer, piece.block, stored.map_err(LinkError::from)?)?)
 }
 
-/// What a write of a block that holds this wants memory for. Overwrites may use what new data
-/// leaves for them, and those that give up as much as they take all but the last.
+/// Returns the purpose for which a write of a block with this entry allocates memory. Overwrites
+/// may use memory that is reserved for them. Those that free as much as they take may use almost
+/// all of it.
 #[inline]
 fn purpose_of(map: &VolumeMap, old: PageRef) -> Purpose {
     if map.claims.is_claimed() {
@@ -140,19 +141,19 @@ fn purpose_of(map: &VolumeMap, old: PageRef) -> Purpose {
     }
 }
 
-/// Why a part of a block cannot be changed.
+/// Reason for which a part of a block cannot be changed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PartError {
-    /// The rest of the block has to be fetched first.
+    /// The rest of the block must be fetched first.
     Absent,
-    /// The rest of the block has to be mended first.
+    /// The rest of the block must be healed first.
     Damaged,
     Device(DeviceErrorKind),
 }
 
 impl PartError {
-    /// Does what has to be done before the next attempt, if that may help. Not to be called while
-    /// pinned or with a lane.
+    /// Performs the preparation for the next attempt, if one can help. The caller must hold neither
+    /// a pin nor a lane.
     pub(super) fn prepare(
         self,
         volume: &Volume,

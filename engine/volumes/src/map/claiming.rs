@@ -1,4 +1,4 @@
-//! Claims as copies of maps come and go, and maps grow: what is to be kept free for a volume.
+//! Changes of claims as copies of maps come and go, and maps grow.
 
 use page_store::{ClaimRefused, LinkError, NODE_ENTRY_COUNT, PageRef};
 use sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use crate::map::table;
 use crate::map::volume_map::VolumeMap;
 
 impl VolumeMap {
-    /// Makes a leaf, if it is not there.
+    /// Creates a leaf if it is missing.
     pub(crate) fn make_one_leaf(&self, leaf: u64) -> Result<(), LinkError> {
         let store = &self.pool.store;
         let mut writer = store.writer();
@@ -17,13 +17,13 @@ impl VolumeMap {
         self.make_leaf(&mut writer, leaf).map(drop)
     }
 
-    /// The volume is new, and was claimed for as a whole.
+    /// Records the claims of a new volume, for which all memory is claimed already.
     pub(crate) fn note_claimed(&self) {
         let nodes = 2 * node_slots(self.size_bytes());
         self.claims.node_slots.store(nodes, Ordering::Relaxed);
     }
 
-    /// Keeps slots for copies of the nodes of a map of this size, which were claimed until now.
+    /// Reserves slots for copies of the nodes of a map of this size, which were claimed until now.
     pub(crate) fn keep_for_nodes(&self, size_bytes: u64) {
         self.keep_slots(node_slots(size_bytes));
     }
@@ -33,12 +33,12 @@ impl VolumeMap {
         self.pool.store.keep_for_nodes(signed(slots) - signed(before));
     }
 
-    /// Nothing more is needed for nodes.
+    /// Releases the claim for nodes.
     pub(crate) fn release_nodes(&self) {
         self.pool.store.release_claim(self.claims.node_slots.swap(0, Ordering::Relaxed));
     }
 
-    /// Claims what the volume was promised in an earlier run, before it is served.
+    /// Restores the claims of a volume from an earlier run, before it is served.
     pub(crate) fn claim_again(&self) {
         if self.claims.is_claimed() {
             let store = &self.pool.store;
@@ -52,7 +52,7 @@ impl VolumeMap {
         }
     }
 
-    /// Gives up what was claimed for blocks that the volume has lost.
+    /// Releases the claims of blocks that the volume has lost.
     pub(crate) fn release_blocks(&self, lost_bytes: u64) {
         if self.claims.is_claimed() && lost_bytes > 0 {
             self.keep_for_nodes(self.size_bytes());
@@ -60,8 +60,8 @@ impl VolumeMap {
         }
     }
 
-    /// The pages of the volume are its own from here on, and so many slots were claimed meanwhile.
-    /// The caller holds every block.
+    /// Makes a volume guaranteed, whose pages are unshared from here on and which claimed this many
+    /// slots meanwhile. The caller holds all block locks.
     pub(crate) fn enter_guaranteed(&self, claimed_slots: u64) {
         let store = &self.pool.store;
         store.note_owned(signed(self.own_pages()));
@@ -71,8 +71,8 @@ impl VolumeMap {
         self.claims.set_stage(Stage::Guaranteed);
     }
 
-    /// Gives the claim up. The caller holds every block, or the volume is gone, and its blocks are
-    /// counted.
+    /// Releases all claims. The caller holds all block locks, or the volume is deleted and its
+    /// blocks are counted.
     pub(crate) fn leave_guaranteed(&self) {
         if !self.claims.is_guaranteed() {
             return;
@@ -87,9 +87,9 @@ impl VolumeMap {
         self.keep_slots(0);
     }
 
-    /// Claims the pages that the volume has alone once more, because a copy of its map is about to
-    /// share them, and what copies of its nodes will need. The caller holds every block, and blocks
-    /// are counted: no leak is being searched for. Refused when that does not fit.
+    /// Claims the unshared pages of the volume once more, because a copy of its map is about to
+    /// share them, and memory for copies of its nodes. The caller holds all block locks, and the
+    /// leak check has ended, so blocks are counted. Fails if the claims do not fit.
     pub(crate) fn share_pages(&self) -> Result<(), ClaimRefused> {
         if !self.claims.is_guaranteed() {
             return Ok(());
@@ -111,18 +111,18 @@ impl VolumeMap {
         Ok(())
     }
 
-    /// The volume has taken over the map of a copy, which has all of its pages and nodes too. The
-    /// caller has called [`VolumeMap::share_pages`] under the same blocks.
+    /// Records that all pages are shared after the volume has taken over the map of a copy. The
+    /// caller has called [`VolumeMap::share_pages`] under the same locks.
     pub(super) fn note_all_shared(&self) {
         if self.claims.is_guaranteed() {
             self.claims.shared_pages.store(0, Ordering::Relaxed);
             self.claims.shared_pages.store(self.own_pages(), Ordering::Relaxed);
-            // The copy may have had pages made dense, which are none of the slots claimed.
+            // The copy may have pages in the dense form, which do not occupy claimed slots.
             self.claims.is_unsure.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Ends the sharing of pages and nodes, as no copy is left. The caller holds every block.
+    /// Ends the sharing of pages and nodes, as no copy is left. The caller holds all block locks.
     pub(crate) fn end_sharing(&self) {
         self.set_may_share(false);
         if self.claims.is_guaranteed() {
@@ -137,13 +137,14 @@ impl VolumeMap {
         }
     }
 
-    /// Nothing is absent any more: what copies of the map brought in is known now. The caller holds
-    /// every block.
+    /// Clears the count of absent blocks, as none is left, and counts the pages that copies of the
+    /// map have fetched. The caller holds all block locks.
     pub(crate) fn end_absence(&self) {
         if !self.claims.is_guaranteed() {
             return self.counts.forget_absent();
         }
-        // With those counted that others have brought in, the count of its own stays right.
+        // Counts blocks fetched by others as shared, so that the number of unshared pages stays
+        // correct.
         let absent = self.counts.absent.sum();
         self.claims.shared_pages.fetch_add(absent, Ordering::Relaxed);
         self.counts.forget_absent();
@@ -152,14 +153,14 @@ impl VolumeMap {
         }
     }
 
-    /// Pages of the volume that no copy of its map has too. The caller holds every block, or the
-    /// volume is gone.
+    /// Returns the number of pages that no copy of the map shares. The caller holds all block
+    /// locks, or the volume is deleted.
     pub(crate) fn own_pages(&self) -> u64 {
         let shared = self.claims.shared_pages.load(Ordering::Relaxed);
         self.counts.pages().saturating_sub(shared)
     }
 
-    /// Finds out anew which pages the volume has alone. The caller holds every block.
+    /// Counts the unshared pages again. The caller holds all block locks.
     fn recount_pages(&self) {
         let store = &self.pool.store;
         let before = self.own_pages();
@@ -168,11 +169,12 @@ impl VolumeMap {
         shared.store(0, Ordering::Relaxed);
         shared.store(self.own_pages().saturating_sub(own), Ordering::Relaxed);
         store.note_owned(signed(self.own_pages()) - signed(before));
-        // What is shared still may be dense, or shared by copies alone.
+        // Pages still counted as shared may be dense, or shared only between copies.
         self.claims.is_unsure.store(self.may_share(), Ordering::Relaxed);
     }
 
-    /// Counts pages, in leaves of the volume's own, of which `is_counted` says yes, and all others.
+    /// Counts the pages in unshared leaves for which `is_counted` returns true, and all other
+    /// pages.
     pub(crate) fn count_pages(&self, is_counted: impl Fn(PageRef) -> bool) -> (u64, u64) {
         let store = &self.pool.store;
         let (mut counted, mut others, mut from) = (0, 0, 0);

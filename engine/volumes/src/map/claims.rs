@@ -1,15 +1,15 @@
-//! Claims of a volume on the pool: whether it may meet a full one.
+//! Claims of a volume on the pool: whether its writes can fail for lack of memory.
 //!
-//! A volume of class `guaranteed` has claimed a slot for each of its blocks, whatever it holds now,
-//! and its map is made as a whole when it is created. It stores blocks as they are, for itself
-//! alone: a page that others share would need memory to be overwritten that is not claimed.
-//! Patterns take none, and keep their claim. Empty leaves stay.
+//! A volume of class `guaranteed` has claimed a slot for each of its blocks, independent of their
+//! current contents, and its map is created completely with the volume. It stores blocks
+//! uncompressed and unshared: overwriting a page that others share would need memory that is not
+//! claimed. Fill patterns use no memory, and keep their claim. Empty leaves stay.
 //!
-//! The pool knows how many of the claimed slots hold pages (`page_store::claims`): counted as
-//! entries change. Pages that snapshots and clones share are not the volume's alone; such a copy
-//! claims them again when it is made. Frozen copies claim nothing: they give way to writers, and
-//! what the volume has in common with them counts as its own. Copies of nodes leave slots behind
-//! that hold nodes alone, so as many as the map has are kept besides, always.
+//! The pool counts the claimed slots that hold pages, as entries change (`page_store::claims`).
+//! Pages shared with snapshots and clones do not count as the volume's: such a copy claims them
+//! again when it is created. Frozen copies claim nothing, because they are given up for writers;
+//! pages shared with them count as the volume's. Copies of nodes leave slots behind that can only
+//! hold nodes, so a number of slots equal to the map's nodes is always reserved in addition.
 
 use codec::BLOCK_BYTES;
 use page_store::{NODE_ENTRY_COUNT, PageRef, PageRefKind};
@@ -19,36 +19,35 @@ use crate::blocks::leaves_in;
 use crate::map::tree::INNER_LEVELS;
 use crate::spec::CapacityClass;
 
-/// Slots of nodes come in slabs: so many more may be wanted for the last of them.
+/// Number of additional node slots, because slots of nodes are allocated in slabs.
 const NODE_SLOTS_SPARE: u64 = 64;
 
-/// Progress of a volume on its way between the classes.
+/// State of a volume between the capacity classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Stage {
     Thin,
     Guaranteed,
-    /// Writes are those of class `guaranteed` already; what was written before is being stored
-    /// anew.
+    /// Writes already follow the rules of class `guaranteed`. Earlier pages are being rewritten.
     Becoming,
 }
 
 /// Claims of a volume.
 #[derive(Debug)]
 pub(crate) struct Claims {
-    /// A [`Stage`]. Changed with every block held.
+    /// A [`Stage`]. Changed with all block locks held.
     stage: AtomicU8,
-    /// Pages of the volume that copies of its map have too, as far as is known, and dense ones,
+    /// Number of pages that copies of the map also have, as far as is known, and of dense pages,
     /// which a copy had before the volume was restored from it.
     pub(super) shared_pages: AtomicU64,
-    /// Slots claimed for nodes: of a map that is being made, or copies that snapshots make needful.
+    /// Slots claimed for nodes: of a map that is being created, or for copies because of snapshots.
     pub(super) node_slots: AtomicU64,
-    /// Slots kept for copies of nodes that frozen copies make needful.
+    /// Slots reserved for copies of nodes because of frozen copies.
     pub(super) kept_slots: AtomicU64,
-    /// Copies of the map may have brought absent pages into leaves that they share with the volume:
-    /// `shared_pages` lacks these, which keeps more memory free than need be. Or the volume has
-    /// taken over a copy's pages, which are not all stored as they are: counted once nothing shares
-    /// them.
+    /// Copies of the map may have fetched absent pages into leaves that they share with the volume.
+    /// `shared_pages` lacks these, which reserves more memory than necessary. Or the volume has
+    /// taken over a copy's pages, some of which are not stored uncompressed. Such pages are counted
+    /// once nothing shares them.
     pub(super) is_unsure: AtomicBool,
 }
 
@@ -72,7 +71,7 @@ impl Claims {
         self.stage.load(Ordering::Relaxed) == stage as u8
     }
 
-    /// Returns whether blocks are stored as they are, in slots that were claimed.
+    /// Returns whether blocks are stored uncompressed, in claimed slots.
     #[inline]
     pub(crate) fn is_claimed(&self) -> bool {
         !self.is_at(Stage::Thin)
@@ -83,19 +82,19 @@ impl Claims {
         self.is_at(Stage::Guaranteed)
     }
 
-    /// The caller holds every block.
+    /// Changes the stage. The caller holds all block locks.
     pub(crate) fn set_stage(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// Takes one off the pages that copies of the map have too. `false` if there are none.
+    /// Decrements the number of shared pages. Returns `false` if it is zero.
     pub(super) fn take_shared_page(&self) -> bool {
         let one_less = |shared: u64| shared.checked_sub(1);
         self.shared_pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
     }
 }
 
-/// Slots that a map of so many bytes takes, made as a whole.
+/// Number of slots that the complete map of a volume of this size takes.
 pub(crate) fn node_slots(size_bytes: u64) -> u64 {
     let mut level = leaves_in(size_bytes);
     let mut sum = level;
@@ -114,7 +113,7 @@ pub(crate) fn is_page(entry: PageRef) -> bool {
     entry.kind() == PageRefKind::Page
 }
 
-/// A count of pages as a change of one.
+/// Converts a number of pages to a signed difference.
 pub(super) fn signed(pages: u64) -> i64 {
     i64::try_from(pages).expect("pages fit a pool")
 }

@@ -1,4 +1,4 @@
-//! Maps that begin as copies of others, become what a copy is, and go.
+//! Copying, replacement and removal of whole maps.
 
 use page_store::NoSpace;
 use sync::Pinned;
@@ -6,8 +6,8 @@ use sync::Pinned;
 use crate::map::volume_map::{Place, VolumeMap};
 
 impl VolumeMap {
-    /// Becomes a copy of another map: shares all of its nodes. A root with as many references as
-    /// can be counted cannot be shared. The caller holds every block.
+    /// Makes this map a copy of another map, which shares all of its nodes. Fails if the reference
+    /// count of the root is at its maximum. The caller holds all block locks.
     pub(crate) fn become_copy_of(&self, source: &Self, pinned: &Pinned<'_>) -> Result<(), NoSpace> {
         let store = &self.pool.store;
         let root = source.tree.root(store, pinned);
@@ -18,8 +18,8 @@ impl VolumeMap {
         source.leaves.share_all();
         self.take_over(source);
         self.set_generation_of(source);
-        // At this instant, like the map: an image that is being noted as the base clears
-        // dirty bits only afterwards.
+        // At the same instant as the map: an image that is being recorded as the base clears dirty
+        // bits only afterwards.
         let base = source.image_base();
         match self.place {
             Place::Listed(record) => {
@@ -34,8 +34,8 @@ impl VolumeMap {
         Ok(())
     }
 
-    /// Gives a volume the map of a snapshot. The caller holds every block, and has called
-    /// [`VolumeMap::share_pages`].
+    /// Replaces the map of a volume by the map of a snapshot. The caller holds all block locks, and
+    /// has called [`VolumeMap::share_pages`].
     pub(crate) fn revert_to(&self, snapshot: &Self, pinned: &Pinned<'_>) -> Result<(), NoSpace> {
         let store = &self.pool.store;
         if let Some(root) = snapshot.tree.root(store, pinned) {
@@ -57,7 +57,8 @@ impl VolumeMap {
         Ok(())
     }
 
-    /// Has the map of another volume from now on. The caller holds every block.
+    /// Takes over the counts of another volume, whose map it shares now. The caller holds all block
+    /// locks.
     fn take_over(&self, source: &Self) {
         self.set_may_share(true);
         source.set_may_share(true);
@@ -67,8 +68,8 @@ impl VolumeMap {
         }
     }
 
-    /// What a resize of the other volume had to leave past its end is in this one's map too, and
-    /// goes before it grows.
+    /// Copies the trimming state of the source: blocks that a resize left past its end are in this
+    /// map too, and are discarded before it grows.
     fn inherit_trimming(&self, source: &Self) {
         let store = &self.pool.store;
         if source.record().is_trimming(store) {
@@ -76,7 +77,7 @@ impl VolumeMap {
         }
     }
 
-    /// Frees the place of a volume that is not used any more, and gives its map back.
+    /// Frees the record of a deleted volume, and its map.
     pub(crate) fn retire(&self) {
         let store = &self.pool.store;
         let root = self.tree.root(store, &store.pin());

@@ -1,16 +1,16 @@
-//! Number of blocks of a volume that hold something.
+//! Numbers of blocks of a volume, by kind.
 
 use page_store::{DirtyBits, PageRef, PageRefKind};
 use sync::Striped;
 
-/// Counts of one volume, in a part for each lane, and one for the leak check.
+/// Counters of one volume, with a part for each lane, and one for the leak check.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// Blocks that were written and not discarded.
     pub(crate) written: Striped,
-    /// Part of those that a fill pattern describes.
+    /// Part of `written`: blocks that a fill pattern describes.
     pub(crate) filled: Striped,
-    /// Blocks whose page is stored as it is until it is compressed.
+    /// Blocks whose page is stored uncompressed until compression is tried.
     pub(crate) untried: Striped,
     /// Blocks whose contents are not in the journal, and not in an image.
     pub(crate) unjournaled: Striped,
@@ -37,7 +37,7 @@ impl Counts {
         }
     }
 
-    /// Becomes equal to other counts. Neither changes meanwhile.
+    /// Sets these counters to the values of others. Neither changes meanwhile.
     pub(crate) fn become_equal_to(&self, other: &Self) {
         for (own, other) in self.all().into_iter().zip(other.all()) {
             let signed = |count: u64| i64::try_from(count).expect("counts of blocks are small");
@@ -45,7 +45,7 @@ impl Counts {
         }
     }
 
-    /// Blocks that name a page in memory.
+    /// Number of blocks that refer to a page in memory.
     pub(crate) fn pages(&self) -> u64 {
         let others = [&self.filled, &self.absent, &self.damaged].map(Striped::sum);
         self.written.sum().saturating_sub(others.iter().sum())
@@ -62,7 +62,7 @@ impl Counts {
         self.forget(&self.absent);
     }
 
-    /// Clears the count of blocks that wait to be compressed.
+    /// Clears the count of blocks that wait for compression.
     pub(crate) fn forget_untried(&self) {
         self.forget(&self.untried);
     }
@@ -72,12 +72,12 @@ impl Counts {
         counter.add(self.check_part, -count);
     }
 
-    /// Counts what the leak check found. The caller holds its lock.
+    /// Counts an entry found by the leak check. The caller holds its lock.
     pub(crate) fn note_found(&self, found: PageRef) {
         self.change(self.check_part, PageRef::HOLE, found);
     }
 
-    /// Counts what an exchanged entry changes. The caller holds the lane of this index.
+    /// Counts the change of an entry. The caller holds the lane of this index.
     #[inline(always)]
     pub(crate) fn change(&self, lane: usize, old: PageRef, new: PageRef) {
         let is_fill = |entry: PageRef| matches!(entry.kind(), PageRefKind::Fill(_));

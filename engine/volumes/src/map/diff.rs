@@ -1,7 +1,7 @@
-//! Differences between two maps: parts that they share are skipped unseen.
+//! Differences between two maps. Subtrees that they share are skipped.
 //!
-//! Blocks are equal when their contents are, wherever these are stored: pages move, and are
-//! compressed, without a change of what they say.
+//! Blocks are equal if their contents are equal, wherever these are stored: pages are moved and
+//! compressed without a change of contents.
 
 use std::ops::Range;
 
@@ -17,18 +17,18 @@ use crate::map::runs::Runs;
 use crate::map::tree::Tree;
 use crate::map::volume_map::VolumeMap;
 
-/// Blocks compared under one pin.
+/// Maximum number of blocks compared under one pin.
 const BLOCKS_A_PIN: u64 = 64;
 
-/// Leaves passed under one pin where both maps are the same: half a tebibyte.
+/// Maximum number of leaves skipped under one pin where both maps are equal: half a tebibyte.
 const LEAVES_A_PIN: u64 = 1 << 18;
 
-/// Pins for one request: it answers for what it has come to then.
+/// Maximum number of pins for one request, which then returns the result so far.
 const PINS_MAX: usize = 1 << 14;
 
 impl VolumeMap {
-    /// Byte ranges in `range` that differ from those of `from`, in runs: `count_max` at most.
-    /// `admit` is asked under each pin whether the request still fits the volume.
+    /// Lists byte ranges in `range` that differ from `from`, in at most `count_max` runs. `admit`
+    /// checks under each pin that the request still fits the volume.
     pub(crate) fn list_changes(
         &self,
         from: &Self,
@@ -38,7 +38,7 @@ impl VolumeMap {
         let mut runs = Runs::new(count_max);
         let end = range.start.saturating_add(range.length);
         let mut at = range.start;
-        // Once at least: an empty range has to fit the volume too.
+        // At least once, because an empty range must be checked against the volume too.
         for _ in 0..PINS_MAX {
             let pinned = self.pool.store.pin();
             admit(&pinned)?;
@@ -59,7 +59,7 @@ impl VolumeMap {
         Ok(runs.into_list(|range, kind| ChangeExtent { range, kind }))
     }
 
-    /// Compares some of `bytes`, from their start on. Returns how far it came.
+    /// Compares a part of `bytes`, from their start. Returns the end of the part.
     fn compare_some(
         &self,
         from: &Self,
@@ -106,7 +106,7 @@ impl VolumeMap {
         let are_equal = entries[0] == entries[1] || {
             let mut contents: [Block; 2] = [[0; BLOCK_BYTES]; 2];
             let reads = [0, 1].map(|one| store.read_page(pinned, entries[one], &mut contents[one]));
-            // What is damaged, or not in memory, may have changed.
+            // Blocks that are damaged or not in memory may have changed.
             reads.iter().all(Result::is_ok) && contents[0] == contents[1]
         };
         if are_equal { ChangeKind::Unchanged } else { ChangeKind::Changed }

@@ -1,7 +1,7 @@
-//! The only functions that change what a block holds.
+//! The only functions that change map entries.
 //!
-//! Each of them has the leak check visit the leaf first, exchanges one word, counts what that
-//! changes, and sets the leaf's bits for compression and for the journal.
+//! Each of them lets the leak check visit the leaf first, exchanges one word, counts the change,
+//! and sets the leaf's bits for compression and for the journal.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,22 +16,21 @@ use crate::blocks::{LEAF_BLOCKS, index_in_leaf, leaf_of};
 use crate::map::claims::is_page;
 use crate::map::volume_map::VolumeMap;
 
-/// New state of an entry that still is what it was.
+/// New state of an entry that is still unchanged.
 #[derive(Debug)]
 pub(crate) enum Update {
-    /// It names another page of the same contents, in whatever form. What stable storage lacks it
-    /// lacks still.
+    /// The entry refers to another page with the same contents, in any form. Its dirty bits stay.
     Page(OwnedPageRef),
-    /// It keeps its page: compression does not make it smaller.
+    /// The entry keeps its page, because compression does not make it smaller.
     Tried,
-    /// What the block holds is lost. What stable storage lacks of the block it lacks still: it has
-    /// to know that what it has is older.
+    /// The contents of the block are lost. The dirty bits stay, because the copies on stable
+    /// storage are older.
     Lost,
-    /// Stable storage has what the block holds: these dirty bits go.
+    /// Stable storage has the contents of the block: these dirty bits are cleared.
     Clean(DirtyBits),
 }
 
-/// An entry in its place.
+/// Position of an entry.
 #[derive(Clone, Copy)]
 struct Place {
     leaf: u64,
@@ -40,8 +39,8 @@ struct Place {
 }
 
 impl VolumeMap {
-    /// Makes a page what the block holds. The caller holds the block as
-    /// [`VolumeMap::hold_own_block`] does.
+    /// Sets the page of a block. The caller holds the block lock, taken by
+    /// [`VolumeMap::hold_own_block`].
     pub(crate) fn publish(
         &self,
         writer: &mut Writer<'_>,
@@ -69,9 +68,9 @@ impl VolumeMap {
         Ok(())
     }
 
-    /// Updates the entry of a block as `update` decides from the present one: its contents are
-    /// stored elsewhere, or more is known of them. The leaf may be shared with others; updates of
-    /// shared leaves take turns. Returns whether the entry was changed.
+    /// Updates the entry of a block to the result of `update`, which receives the current entry.
+    /// The contents do not change, only their location or state. The leaf may be shared: updates of
+    /// shared leaves are serialized. Returns whether the entry was changed.
     pub(crate) fn update_if(
         &self,
         writer: &mut Writer<'_>,
@@ -83,8 +82,7 @@ impl VolumeMap {
         self.update_held(writer, block, update)
     }
 
-    /// Updates an entry like [`VolumeMap::update_if`], in a leaf of the volume's own: a shared leaf
-    /// is copied first.
+    /// Updates an entry like [`VolumeMap::update_if`], but copies a shared leaf first.
     pub(crate) fn update_own(
         &self,
         writer: &mut Writer<'_>,
@@ -98,7 +96,7 @@ impl VolumeMap {
         Ok(self.update_held(writer, block, update)?)
     }
 
-    /// Updates an entry like [`VolumeMap::update_if`], unless others share the leaf.
+    /// Updates an entry like [`VolumeMap::update_if`], unless the leaf is shared.
     pub(crate) fn update_alone(
         &self,
         writer: &mut Writer<'_>,
@@ -112,8 +110,8 @@ impl VolumeMap {
         Ok(self.update_held(writer, block, update)?)
     }
 
-    /// Marks a block as lost for all that share its leaf, if its entry is still the expected one.
-    /// Returns whether it was.
+    /// Marks a block as lost for all maps that share its leaf, if its entry is still the expected
+    /// one. Returns whether it was.
     pub(crate) fn lose_if(&self, block: u64, is_expected: impl FnOnce(PageRef) -> bool) -> bool {
         let store = &self.pool.store;
         let mut writer = store.writer();
@@ -122,7 +120,7 @@ impl VolumeMap {
         lost.expect("that something is lost takes no memory")
     }
 
-    /// Marks a block as lost for this volume only, if its entry is still the expected one. May take
+    /// Marks a block as lost for this volume only, if its entry is still the expected one. May need
     /// memory for a copy of the leaf.
     pub(crate) fn lose_own_if(
         &self,
@@ -178,14 +176,14 @@ impl VolumeMap {
         }
     }
 
-    /// Says what a block of a leaf of the volume's own holds that names no page in memory.
+    /// Sets an entry of an unshared leaf to a value that refers to no page in memory.
     fn set_entry(&self, lane: &mut Lane<'_>, node: NodeRef, index: usize, to: PageRef) {
         let old = lane.clear(node, index, to);
         self.note_change(lane, old, to);
     }
 
-    /// Says what the blocks of a leaf hold: `becomes` gives the entry by its index and what is
-    /// there now, either that or none that names a page in memory.
+    /// Sets the entries of a leaf. `becomes` returns the new entry for an index and the current
+    /// entry: either the current one, or one that refers to no page in memory.
     pub(super) fn fill(
         &self,
         writer: &mut Writer<'_>,
@@ -194,7 +192,7 @@ impl VolumeMap {
     ) -> Result<(), LinkError> {
         let store = &self.pool.store;
         let _held = self.pool.locks.lock_leaf(self.id(), leaf);
-        // What is as it is to be stays shared.
+        // A leaf that already has the right entries stays shared.
         let found = self.tree.find_leaf(store, &writer.pinned, leaf);
         let is_filled = |node: &NodeRef| {
             let now = |index| store.entry(&writer.pinned, *node, index);
@@ -229,7 +227,7 @@ impl VolumeMap {
         let store = &self.pool.store;
         let leaf = leaf_of(blocks.start);
         let _held = self.pool.locks.lock_leaf(self.id(), leaf);
-        // Looked up again: others may have taken the leaf out before it was ours.
+        // Looked up again, because another thread may have unlinked the leaf before it was locked.
         let Some(node) = self.tree.find_leaf(store, &writer.pinned, leaf) else { return Ok(()) };
         let is_cleared = |pinned: &Pinned<'_>, node, index| {
             is_cleared_by(store.entry(pinned, node, index), hole)
@@ -257,7 +255,7 @@ impl VolumeMap {
         self.unlink_if_empty(writer, leaf)
     }
 
-    /// Takes a leaf out of the map with all that it names, if others share it. The caller holds the
+    /// Unlinks a shared leaf with all its entries from the map. The caller holds the locks of the
     /// whole leaf.
     fn leave_leaf(
         &self,
@@ -277,7 +275,7 @@ impl VolumeMap {
         Ok(true)
     }
 
-    /// Takes a leaf out of the map in which nothing is left to say.
+    /// Unlinks a leaf from the map if all its entries are holes without dirty bits.
     pub(super) fn drop_leaf_if_empty(&self, leaf: u64) {
         let store = &self.pool.store;
         let mut writer = store.writer();
@@ -285,11 +283,11 @@ impl VolumeMap {
             return;
         }
         let _held = self.pool.locks.lock_leaf(self.id(), leaf);
-        // Without memory for copies of the nodes above it stays, and does no harm.
+        // Without memory for copies of the nodes above, the leaf stays, which is harmless.
         let _stays = self.unlink_if_empty(&mut writer, leaf);
     }
 
-    /// The caller holds the whole leaf.
+    /// Unlinks an empty leaf. The caller holds the locks of the whole leaf.
     fn unlink_if_empty(&self, writer: &mut Writer<'_>, leaf: u64) -> Result<(), LinkError> {
         let store = &self.pool.store;
         let is_hole = |node, index| store.entry(&writer.pinned, node, index) == PageRef::HOLE;
@@ -303,7 +301,7 @@ impl VolumeMap {
         Ok(())
     }
 
-    /// The caller holds the whole leaf, below nodes of the volume's own.
+    /// Unlinks a leaf below unshared nodes. The caller holds the locks of the whole leaf.
     fn unlink_leaf(&self, writer: &mut Writer<'_>, leaf: u64, parent: Parent) {
         self.before_inner_change(&writer.pinned, parent);
         self.leaves.forget(leaf);
@@ -311,8 +309,8 @@ impl VolumeMap {
     }
 }
 
-/// Takes dirty bits off a leaf for all maps but frozen copies that have it. The caller holds the
-/// leaf in each of them, and moves.
+/// Clears dirty bits of a leaf for all maps that share it, except frozen copies. The caller holds
+/// the locks of the leaf in each of them, and the lock of moves.
 pub(crate) fn clean_shared(
     writer: &mut Writer<'_>,
     (leaf, node): (u64, NodeRef),
@@ -329,7 +327,7 @@ pub(crate) fn clean_shared(
     }
 }
 
-/// Whether an entry is to become this hole.
+/// Returns whether a discard that leaves this hole changes the entry.
 fn is_cleared_by(entry: PageRef, hole: PageRef) -> bool {
     !entry.is_hole() || entry != hole && hole == PageRef::HOLE
 }

@@ -1,19 +1,19 @@
-//! Leaves of a map that nobody has used for a while.
+//! Leaves of a map that were not used recently.
 //!
-//! Time goes in periods. Each use of a leaf that is not in the leaf cache sets its bit there, and
-//! each period begins with an empty cache: so the first use of a leaf in a period is noted, and
-//! those that follow cost nothing. A leaf is idle that was used neither in the last period nor in
-//! this one.
+//! Time is divided into periods. Each use of a leaf that is not in the leaf cache sets the leaf's
+//! bit there, and each period begins with an empty cache. Therefore the first use of a leaf in a
+//! period is recorded, and later uses cost nothing. A leaf is idle if it was used neither in the
+//! previous period nor in the current one.
 
 use crate::map::leaf_bits::{LeafBits, LeafSet};
 use crate::map::leaf_cache::LeafCache;
 
-/// Uses of the leaves of one map, as far as they are known.
+/// Known uses of the leaves of one map.
 #[derive(Debug)]
 pub(crate) struct IdleLeaves {
-    /// Used in the period before.
+    /// Leaves used in the previous period.
     recent: LeafBits,
-    /// Dealt with since they were used last.
+    /// Leaves processed since their last use.
     settled: LeafBits,
 }
 
@@ -22,7 +22,7 @@ impl IdleLeaves {
         Self { recent: LeafBits::new(), settled: LeafBits::new() }
     }
 
-    /// Begins a period, after one in which these leaves were used.
+    /// Begins a period. `used` are the leaves used in the previous one.
     pub(crate) fn begin_period(&self, used: &[u64]) {
         self.recent.set_words(used);
         self.settled.clear_words(used);
@@ -33,17 +33,18 @@ impl IdleLeaves {
         !self.recent.has(leaf) && !cache.used().has(leaf)
     }
 
-    /// The idle leaves that are not dealt with.
+    /// Returns the idle leaves that have not been processed.
     pub(crate) fn waiting(&self, cache: &LeafCache, leaf_count: u64) -> LeafSet {
         LeafSet::outside_of(&[&self.recent, &self.settled, cache.used()], leaf_count)
     }
 
-    /// No leaf is dealt with any more: what could not be made smaller may be by now.
+    /// Marks all leaves as unprocessed, because pages that could not be compressed may be
+    /// compressible now.
     pub(crate) fn look_again(&self) {
         self.settled.take_words();
     }
 
-    /// These leaves are dealt with, until they are used.
+    /// Marks these leaves as processed until they are used.
     pub(crate) fn settle(&self, leaves: &LeafSet) {
         self.settled.put_back(leaves);
     }

@@ -1,56 +1,57 @@
-//! A bit for each leaf of a map: its dirty bit towards the journal, that it waits to be compressed,
-//! or that it was used of late.
+//! Bitmaps with a bit for each leaf of a map: dirty towards the journal, waiting for compression,
+//! or recently used.
 //!
-//! Private memory of a fixed size: a bit stands for one leaf of most volumes, and for several
-//! leaves of very large ones. A set bit may be idle; a leaf with such an entry always has its bit
-//! set, or is in a set that was taken and is being walked.
+//! Private memory of a fixed size. A bit stands for one leaf of most volumes, and for several
+//! leaves of very large ones. A set bit may be unnecessary, but a leaf with such an entry always
+//! has its bit set, or is in a set that was taken and is being walked.
 
 use sync::atomic::{AtomicU64, Ordering};
 use zerocopy::FromZeros;
 
-/// Bits for one volume: exact up to 128 GiB.
+/// Number of bits for one volume: exact up to 128 GiB.
 const BIT_COUNT: u64 = 64 << 10;
 const WORD_BITS: u64 = 64;
 const WORD_COUNT: usize = 1 << 10;
 
 const _: () = assert!(WORD_COUNT as u64 * WORD_BITS == BIT_COUNT);
 
-/// The leaves of one volume.
+/// Bitmap of the leaves of one volume.
 #[derive(Debug)]
 pub(crate) struct LeafBits {
     words: Box<[AtomicU64]>,
 }
 
-/// Leaves that were taken to be walked.
+/// Set of leaves taken from a bitmap to be walked.
 #[derive(Debug)]
 pub(crate) struct LeafSet {
-    /// The first words; the others are zero.
+    /// The first words. All others are zero.
     words: Box<[u64]>,
-    /// No leaf of the set has this number or a larger one.
+    /// Exclusive upper bound of the leaf numbers in the set.
     end: u64,
 }
 
 impl LeafBits {
     pub(crate) fn new() -> Self {
-        // Words that were never stored to take no memory: most volumes are small.
+        // Words that were never stored use no memory, and most volumes are small.
         let words = <[AtomicU64]>::new_box_zeroed_with_elems(WORD_COUNT);
         Self { words: words.expect("address space is not short") }
     }
 
-    /// A block of the leaf got such an entry. Called with the block still locked: a thread that
-    /// takes the leaves then sees the bit or, having locked the leaf, the entry.
+    /// Sets the bit of a leaf, after a block of it got such an entry. Called with the block still
+    /// locked: a thread that takes the bits then sees the bit or, after locking the leaf, the
+    /// entry.
     #[inline]
     pub(crate) fn set(&self, leaf: u64) {
         let (index, bit) = place(leaf);
         let word = &self.words[index];
-        // Mostly set already: a load leaves the line with all writers.
+        // Usually set already: a load keeps the cache line shared by all writers.
         if word.load(Ordering::Relaxed) & bit == 0 {
             // PAIRS-WITH: LeafBits::take, "leaves that the volume has grown by".
             word.fetch_or(bit, Ordering::Release);
         }
     }
 
-    /// Any of the first leaves may have such entries.
+    /// Sets the bits of the first leaves, any of which may have such entries.
     pub(crate) fn set_first(&self, leaf_count: u64) {
         let count = usize::try_from(leaf_count.div_ceil(WORD_BITS)).unwrap_or(usize::MAX);
         for word in self.words.iter().take(count) {
@@ -58,7 +59,7 @@ impl LeafBits {
         }
     }
 
-    /// Takes all bits of a volume that has `leaf_count()` leaves, if any is set.
+    /// Takes all bits of a volume that has `leaf_count()` leaves. Returns `None` if no bit is set.
     pub(crate) fn take(&self, leaf_count: impl Fn() -> u64) -> Option<LeafSet> {
         let word_count = leaf_count().div_ceil(WORD_BITS);
         let used = usize::try_from(word_count).unwrap_or(WORD_COUNT).min(WORD_COUNT);
@@ -67,13 +68,14 @@ impl LeafBits {
             return None;
         }
         let take = |word: &AtomicU64| match word.load(Ordering::Relaxed) {
-            // Left alone, it goes on to take no memory.
+            // Not stored, so that the word still uses no memory.
             0 => 0,
             // PAIRS-WITH: LeafBits::set, "leaves that the volume has grown by".
             _ => word.swap(0, Ordering::Acquire),
         };
         let words = used.iter().map(take).collect();
-        // Asked again: the volume may have grown, and bits have been set that its new leaves share.
+        // Read again: the volume may have grown, and bits that its new leaves share may have been
+        // set.
         let end = if leaf_count() > BIT_COUNT { u64::MAX } else { word_count * WORD_BITS };
         Some(LeafSet { words, end })
     }
@@ -87,14 +89,14 @@ impl LeafBits {
     /// Takes all bits, as words.
     pub(crate) fn take_words(&self) -> Box<[u64]> {
         let take = |word: &AtomicU64| match word.load(Ordering::Relaxed) {
-            // Left alone, it goes on to take no memory.
+            // Not stored, so that the word still uses no memory.
             0 => 0,
             _ => word.swap(0, Ordering::Relaxed),
         };
         self.words.iter().map(take).collect()
     }
 
-    /// Sets the bits that are in these words, and clears all others. No other thread sets bits.
+    /// Sets the bits of these words, and clears all others. No other thread sets bits meanwhile.
     pub(crate) fn set_words(&self, words: &[u64]) {
         for (word, &bits) in self.words.iter().zip(words) {
             if word.load(Ordering::Relaxed) != bits {
@@ -103,7 +105,7 @@ impl LeafBits {
         }
     }
 
-    /// Clears the bits that are in these words. No other thread sets bits.
+    /// Clears the bits of these words. No other thread sets bits meanwhile.
     pub(crate) fn clear_words(&self, words: &[u64]) {
         for (word, &bits) in self.words.iter().zip(words) {
             let now = word.load(Ordering::Relaxed);
@@ -113,7 +115,7 @@ impl LeafBits {
         }
     }
 
-    /// Sets the bits again of leaves that were taken.
+    /// Sets the bits of a taken set again.
     pub(crate) fn put_back(&self, set: &LeafSet) {
         for (word, &bits) in self.words.iter().zip(&set.words) {
             if bits != 0 {
@@ -124,7 +126,8 @@ impl LeafBits {
 }
 
 impl LeafSet {
-    /// The leaves of a volume of `leaf_count` leaves whose bits none of these has.
+    /// Returns the leaves of a volume of `leaf_count` leaves whose bits are set in none of the
+    /// bitmaps.
     pub(crate) fn outside_of(all: &[&LeafBits], leaf_count: u64) -> Self {
         let word_count = leaf_count.div_ceil(WORD_BITS);
         let used = usize::try_from(word_count).unwrap_or(WORD_COUNT).min(WORD_COUNT);
@@ -134,14 +137,14 @@ impl LeafSet {
         Self { words: (0..used).map(outside).collect(), end }
     }
 
-    /// The first leaf from number `leaf` on that may be in the set.
+    /// Returns the first leaf from number `leaf` on that may be in the set.
     pub(crate) fn next_from(&self, leaf: u64) -> Option<u64> {
         if leaf >= self.end {
             return None;
         }
         let (first, bit) = place(leaf);
         let mut base = leaf / WORD_BITS * WORD_BITS;
-        // Bits below the leaf's own belong to leaves a whole turn later.
+        // Lower bits belong to leaves one turn later.
         let mut bits = self.word(first) & !(bit - 1);
         for step in 1..=WORD_COUNT + 1 {
             if bits != 0 {
@@ -161,7 +164,7 @@ impl LeafSet {
     }
 }
 
-/// The word and the bit that stand for a leaf.
+/// Returns the index of the word and the bit of a leaf.
 fn place(leaf: u64) -> (usize, u64) {
     let bit = leaf % BIT_COUNT;
     let word = usize::try_from(bit / WORD_BITS).expect("the words fit memory");
@@ -172,7 +175,7 @@ fn place(leaf: u64) -> (usize, u64) {
 mod tests {
     use super::*;
 
-    /// As many leaves as share bits.
+    /// Number of leaves at which several share a bit.
     fn many() -> u64 {
         BIT_COUNT * 4
     }

@@ -1,21 +1,21 @@
-//! A private shortcut past a map's inner nodes: from leaf numbers to nodes.
+//! Cache from leaf numbers to nodes, private to the process, which bypasses a map's inner nodes.
 //!
-//! A word for each of the first leaves that came to a place of the table:
+//! Each slot of the table has a word for the first leaf that was stored in it:
 //!
 //! ```text
 //!  63           37 36  32 31                  0
 //! ┌───────────────┬────┬─┬─────────────────────┐
-//! │ leaf + 1      │ 0  │o│ number of the node  │     0: nothing remembered
+//! │ leaf + 1      │ 0  │o│ number of the node  │     0: empty
 //! └───────────────┴────┴─┴─────────────────────┘
 //! ```
 //!
-//! Bit o: the leaf is the volume's own, so its entries may be changed. Only a copy of the whole map
-//! ends that, with every block held.
+//! Bit o: the leaf is unshared, so its entries may be changed. Only a copy of the whole map ends
+//! that, with all block locks held.
 //!
-//! Words are set with a block of the leaf held and cleared with the whole leaf held, before the
-//! leaf is unlinked; or at any time, to see which leaves are used (`idle_leaves`). So a node that
-//! is found here was linked when the word was read, and a pin taken before keeps it, as it does a
-//! node that was found by walking the map.
+//! Words are set with the lock of a block of the leaf held. They are cleared with the locks of the
+//! whole leaf held, before the leaf is unlinked, or at any time, to detect the use of leaves
+//! (`idle_leaves`). Therefore a node found here was linked when the word was read, and a pin taken
+//! before keeps it valid, like a node found by walking the map.
 
 use page_store::NodeRef;
 use sync::atomic::{AtomicU64, Ordering};
@@ -23,25 +23,26 @@ use zerocopy::FromZeros;
 
 use crate::map::leaf_bits::LeafBits;
 
-/// The most leaves remembered of a volume: 16 GiB of blocks, in 64 KiB.
+/// Maximum number of cached leaves of a volume: 16 GiB of blocks, in 64 KiB.
 const LEAVES_MAX: u64 = 1 << 13;
 
-/// The same of a copy that only few read.
+/// Maximum number of cached leaves of a copy, which has few readers.
 const LEAVES_OF_COPY_MAX: u64 = 1 << 8;
 
 const NODE_BITS: u32 = 37;
 
 const OWN: u64 = 1 << 32;
 
-/// Words that the caches of all volumes may have together, 16 MiB, and those that one has at least.
+/// Limit on the words of all volumes together, 16 MiB, and minimum number of words of one.
 const BUDGET_WORDS: u64 = 2 << 20;
 const WORDS_MIN: u64 = 64;
 
-/// What is left of the budget, of all pools of the process.
+/// Rest of the budget, over all pools of the process.
 static BUDGET_LEFT: AtomicU64 = AtomicU64::new(BUDGET_WORDS);
 
-/// Takes as many words as are wanted, if there are so many left; else few are granted, and none
-/// taken. A power of two, as is what is wanted.
+/// Takes the wanted number of words from the budget. If too few are left, grants the minimum and
+/// takes nothing. Returns the numbers granted and taken. `wanted` is a power of two, and so is the
+/// grant.
 fn take_of_budget(wanted: u64) -> (u64, u64) {
     let take = |left: u64| left.checked_sub(wanted);
     match BUDGET_LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
@@ -50,13 +51,13 @@ fn take_of_budget(wanted: u64) -> (u64, u64) {
     }
 }
 
-/// The nodes of one volume's leaves, as far as they are remembered.
+/// Cached nodes of one volume's leaves.
 #[derive(Debug)]
 pub(crate) struct LeafCache {
     words: Box<[AtomicU64]>,
-    /// Words that were taken of the budget.
+    /// Number of words taken from the budget.
     taken: u64,
-    /// Leaves that were looked up since they were last forgotten to be watched.
+    /// Leaves that were looked up since the uses were last taken.
     used: LeafBits,
 }
 
@@ -67,12 +68,12 @@ impl Drop for LeafCache {
 }
 
 impl LeafCache {
-    /// Creates a cache for a volume of `leaf_count` leaves, which may become more.
+    /// Creates a cache for a volume of `leaf_count` leaves, whose number may grow.
     pub(crate) fn new(leaf_count: u64) -> Self {
         let wanted = leaf_count.clamp(1, LEAVES_MAX).next_power_of_two();
         let (granted, taken) = take_of_budget(wanted);
         let count = usize::try_from(granted).expect("the words fit memory");
-        // Words that were never stored to take no memory.
+        // Words that were never stored use no memory.
         let words = <[AtomicU64]>::new_box_zeroed_with_elems(count);
         let words = words.expect("address space is not short");
         Self { words, taken, used: LeafBits::new() }
@@ -91,7 +92,8 @@ impl LeafCache {
         (word >> NODE_BITS == leaf + 1).then(|| NodeRef::from_number(node))
     }
 
-    /// The leaf, if it is remembered as the volume's own. The caller holds a block of the leaf.
+    /// Returns the node of a leaf, if it is cached as unshared. The caller holds the lock of a
+    /// block of the leaf.
     #[inline]
     pub(crate) fn find_own(&self, leaf: u64) -> Option<NodeRef> {
         let word = self.word(leaf).load(Ordering::Acquire);
@@ -99,14 +101,13 @@ impl LeafCache {
         (word >> NODE_BITS == leaf + 1 && word & OWN != 0).then(|| NodeRef::from_number(node))
     }
 
-    /// Remembers a leaf's node, unless the place is another's: what was first stays, so that
-    /// volumes with more leaves than places do not fight over them. The caller holds a block of
-    /// the leaf.
+    /// Caches the node of a leaf, unless its slot is in use. The first leaf stays, so that volumes
+    /// with more leaves than slots do not thrash. The caller holds the lock of a block of the leaf.
     pub(crate) fn remember(&self, leaf: u64, node: NodeRef) {
         self.put(leaf, node, 0);
     }
 
-    /// Remembers the node of a leaf that is the volume's own.
+    /// Caches the node of an unshared leaf.
     pub(crate) fn remember_own(&self, leaf: u64, node: NodeRef) {
         self.put(leaf, node, OWN);
     }
@@ -128,7 +129,7 @@ impl LeafCache {
         }
     }
 
-    /// No leaf is the volume's own any more. The caller holds every block.
+    /// Marks all cached leaves as shared. The caller holds all block locks.
     pub(crate) fn share_all(&self) {
         for word in &self.words {
             let now = word.load(Ordering::Relaxed);
@@ -138,29 +139,29 @@ impl LeafCache {
         }
     }
 
-    /// Forgets everything. The caller holds every block.
+    /// Clears the cache. The caller holds all block locks.
     pub(crate) fn forget_all(&self) {
         for word in &self.words {
             word.store(0, Ordering::Release);
         }
     }
 
-    /// A leaf that was not found here is used.
+    /// Records the use of a leaf that was not found in the cache.
     pub(crate) fn note_use(&self, leaf: u64) {
         self.used.set(leaf);
     }
 
-    /// Leaves that were used in this period.
+    /// Returns the leaves used in this period.
     pub(crate) fn used(&self) -> &LeafBits {
         &self.used
     }
 
-    /// Takes the leaves that were used since the last time, as words of [`LeafBits`], and forgets
-    /// where all are, so that the next use of each is noted again. Any thread may call it at any
-    /// time: what is forgotten is looked up.
+    /// Takes the leaves used since the last call, as words of [`LeafBits`], and clears the cache,
+    /// so that the next use of each leaf is recorded again. May be called by any thread at any
+    /// time: a cleared slot only causes a lookup.
     pub(crate) fn take_used(&self) -> Box<[u64]> {
         let used = self.used.take_words();
-        // Afterwards: a use that is noted from here on is followed by another look-up.
+        // Cleared afterwards: a use that is recorded from here on is followed by another lookup.
         for word in &self.words {
             if word.load(Ordering::Relaxed) != 0 {
                 word.store(0, Ordering::Relaxed);
@@ -169,17 +170,17 @@ impl LeafCache {
         used
     }
 
-    /// Returns whether a leaf that was not found could be remembered.
+    /// Returns whether the slot of a leaf is free.
     pub(crate) fn has_room(&self, leaf: u64) -> bool {
         self.word(leaf).load(Ordering::Relaxed) == 0
     }
 
-    /// Forgets a leaf that is about to be unlinked. The caller holds the whole leaf.
+    /// Removes a leaf that is about to be unlinked. The caller holds the locks of the whole leaf.
     pub(crate) fn forget(&self, leaf: u64) {
         let word = self.word(leaf);
         let now = word.load(Ordering::Relaxed);
         if now >> NODE_BITS == leaf + 1 {
-            // Others may take the place meanwhile, but only once it is empty.
+            // Others may use the slot meanwhile, but only once it is empty.
             word.store(0, Ordering::Release);
         }
     }

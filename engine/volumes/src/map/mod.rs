@@ -1,8 +1,8 @@
-//! The maps of volumes: which page each block holds, and the one way to change that.
+//! Maps of volumes: the page of each block, and the only way to change it.
 //!
-//! `entries` has all that changes an entry. From below: `table`, `tree`, `leaf_cache`, `counts` and
-//! `claims` are what a map is made of, `volume_map` puts them together, `sharing` makes leaves a
-//! map's own before they are changed.
+//! `entries` contains all changes of entries. From the bottom: `table`, `tree`, `leaf_cache`,
+//! `counts` and `claims` are the components of a map, `volume_map` combines them, `sharing` copies
+//! shared nodes before they are changed.
 
 pub(crate) mod claiming;
 pub(crate) mod claims;

@@ -1,8 +1,9 @@
-//! Lists of runs of bytes of one kind, as requests for them answer.
+//! Lists of runs of bytes of one kind, for requests that list extents or changes.
 
 use block_device::ByteRange;
 
-/// A list of runs that grows until it is one longer than wanted: then its last is complete.
+/// List of runs with a limit. It holds one run more than the limit, so that the last wanted run is
+/// complete.
 #[derive(Debug)]
 pub(crate) struct Runs<Kind> {
     list: Vec<(ByteRange, Kind)>,
@@ -14,7 +15,7 @@ impl<Kind: Copy + PartialEq> Runs<Kind> {
         Self { list: Vec::new(), count_max }
     }
 
-    /// Adds the bytes from the end of the list on.
+    /// Adds bytes at the end of the list.
     pub(crate) fn add(&mut self, from: u64, until: u64, kind: Kind) {
         if from == until {
             return;
@@ -31,7 +32,7 @@ impl<Kind: Copy + PartialEq> Runs<Kind> {
         self.list.len() > self.count_max
     }
 
-    /// The runs that were wanted.
+    /// Returns the wanted number of runs.
     pub(crate) fn into_list<Run>(self, run: impl Fn(ByteRange, Kind) -> Run) -> Vec<Run> {
         let wanted = self.list.into_iter().take(self.count_max);
         wanted.map(|(range, kind)| run(range, kind)).collect()

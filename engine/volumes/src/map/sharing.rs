@@ -1,4 +1,4 @@
-//! Parts of a map that belong to one volume alone, and making them so before they are changed.
+//! Copy-on-write of map nodes that several maps share.
 //!
 //! ```text
 //!  before                      after a write to one block of "volume"
@@ -9,13 +9,13 @@
 //!                                               ╲───▶ leaf
 //! ```
 //!
-//! A node is shared if it, or one above it, has more than one parent. Shared nodes keep their
-//! meaning: a writer of a block owns the leaf first, and all nodes above it, by copies. Only a copy
-//! of the whole map shares nodes again: it is made with every block of the pool held, so what is
-//! own stays own while a block is held.
+//! A node is shared if it, or a node above it, has more than one parent. The contents of shared
+//! nodes do not change: a writer of a block copies the leaf and all nodes above it first, so that
+//! they are its own. Only a copy of the whole map shares nodes again. It is made with all block
+//! locks of the pool held, so own nodes stay unshared while a block lock is held.
 //!
-//! Contents may move to other pages in shared leaves too, which changes no meaning; one thread at a
-//! time does that (`Pool::hold_moves`).
+//! Contents may also move to other pages in shared leaves, which does not change them. One thread
+//! at a time does that (`Pool::hold_moves`).
 
 use std::sync::MutexGuard;
 
@@ -27,23 +27,23 @@ use crate::map::tree::{INNER_LEVELS, index_at};
 use crate::map::volume_map::VolumeMap;
 use crate::pool::locks::BlockGuard;
 
-/// A leaf as a volume has it.
+/// State of a leaf in a map.
 enum Leaf {
     Missing,
     Own(NodeRef),
     Shared,
 }
 
-/// What becomes of nodes that are not there.
+/// Treatment of missing nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
-    /// They are made, for new data.
+    /// They are created, for new data.
     Make,
     Leave,
 }
 
 impl VolumeMap {
-    /// Holds a block whose leaf, if it is there, is the volume's own. The caller holds no block.
+    /// Locks a block, and makes its leaf, if it exists, unshared. The caller holds no block lock.
     #[inline]
     pub(crate) fn hold_own_block(
         &self,
@@ -72,8 +72,8 @@ impl VolumeMap {
                     self.leaves.remember_own(leaf, node);
                     return Ok(held);
                 }
-                // The whole leaf is held for the copy. Another copy of the map may come before
-                // the block is held again.
+                // The copy needs the locks of the whole leaf. Another copy of the map may be made
+                // before the block is locked again.
                 Leaf::Shared => drop(held),
             }
             {
@@ -84,8 +84,8 @@ impl VolumeMap {
         }
     }
 
-    /// The node of a leaf, made if it is not there. The caller holds a block of the leaf as
-    /// [`VolumeMap::hold_own_block`] does.
+    /// Returns the node of a leaf, and creates it if it is missing. The caller holds the block
+    /// lock, taken by [`VolumeMap::hold_own_block`].
     #[inline]
     pub(crate) fn make_leaf(
         &self,
@@ -115,8 +115,8 @@ impl VolumeMap {
         Ok(node)
     }
 
-    /// Where the leaf's name is written, if the nodes above it are there, which then are the
-    /// volume's own. The caller holds the whole leaf.
+    /// Returns the parent word of a leaf, if the nodes above it exist, and makes these unshared.
+    /// The caller holds the locks of the whole leaf.
     pub(crate) fn own_leaf_parent(
         &self,
         writer: &mut Writer<'_>,
@@ -126,7 +126,7 @@ impl VolumeMap {
         self.own_parent(writer, leaf, Missing::Leave, purpose)
     }
 
-    /// Makes a leaf that is there the volume's own. The caller holds the whole leaf.
+    /// Makes an existing leaf unshared. The caller holds the locks of the whole leaf.
     pub(crate) fn own_leaf(
         &self,
         writer: &mut Writer<'_>,
@@ -150,13 +150,13 @@ impl VolumeMap {
         Ok(Some(node))
     }
 
-    /// Returns whether a node below nodes of the volume's own is shared.
+    /// Returns whether a node below unshared nodes is shared.
     pub(crate) fn is_shared(&self, pinned: &Pinned<'_>, node: NodeRef) -> bool {
         self.may_share() && self.pool.store.parent_count(pinned, node) > 1
     }
 
-    /// Makes the nodes above a leaf the volume's own. Returns where the leaf's name is written. The
-    /// caller holds a block of the leaf.
+    /// Makes the nodes above a leaf unshared. Returns the parent word of the leaf. The caller holds
+    /// the lock of a block of the leaf.
     fn own_parent(
         &self,
         writer: &mut Writer<'_>,
@@ -165,7 +165,7 @@ impl VolumeMap {
         purpose: Purpose,
     ) -> Result<Option<Parent>, LinkError> {
         let store = &self.pool.store;
-        // Without sharing, nodes are only ever added, each by one exchange of a word.
+        // Without sharing, nodes are only added, each by one exchange of a word.
         let _path = self.may_share().then(|| self.hold_path());
         let mut parent = Parent::Root(self.tree.root_word);
         for level in (1..=INNER_LEVELS).rev() {
@@ -189,7 +189,7 @@ impl VolumeMap {
         writer.lane.link(parent, self.purpose(Purpose::NewData))
     }
 
-    /// The caller holds a block of the leaf.
+    /// Determines the state of a leaf. The caller holds the lock of a block of the leaf.
     fn look_at_leaf(&self, pinned: &Pinned<'_>, leaf: u64) -> Leaf {
         let store = &self.pool.store;
         let Some(mut node) = self.tree.root(store, pinned) else { return Leaf::Missing };
@@ -208,12 +208,13 @@ impl VolumeMap {
         self.path.lock().expect("a panic in a request ends the process")
     }
 
-    /// Held while contents move to other pages, if other volumes may do the same in the same leaf.
+    /// Locks moves of contents to other pages, if other volumes may move the same leaf.
     pub(super) fn hold_moves(&self) -> Option<MutexGuard<'_, ()>> {
         self.may_share().then(|| self.pool.hold_moves())
     }
 
-    /// Returns whether no copy of the map has the leaf too. The caller holds a block of it.
+    /// Returns whether no copy of the map shares the leaf. The caller holds the lock of a block of
+    /// it.
     pub(crate) fn has_leaf_alone(&self, pinned: &Pinned<'_>, leaf: u64) -> bool {
         !self.may_share() || matches!(self.look_at_leaf(pinned, leaf), Leaf::Own(_))
     }

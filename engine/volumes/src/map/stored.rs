@@ -1,5 +1,5 @@
-//! Contents of a map that stable storage has: leaves that are filled from an image, and dirty bits
-//! that go once stable storage has what the entries name.
+//! State of a map relative to stable storage: leaves filled from an image, and dirty bits cleared
+//! once stable storage has the contents of entries.
 
 use codec::{BLOCK_BYTES, Block};
 use page_store::{DirtyBits, LinkError, NODE_ENTRY_COUNT, PageRef, PageRefKind, Writer};
@@ -9,22 +9,22 @@ use crate::error::{VolumeError, VolumeErrorKind};
 use crate::map::entries::Update;
 use crate::map::volume_map::VolumeMap;
 
-/// Contents of a block of a volume that comes back from an image.
+/// Contents of a block of a volume that is restored from an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilledBlock {
     Hole,
     Fill(u32),
-    /// Contents that the page source has under this number.
+    /// Contents that the page source has with this number.
     Absent(u64),
-    /// The contents that the block holds already, which the page source has under this number. A
-    /// block that is absent gets this number; one that was lost in memory becomes absent.
+    /// The contents that the block already has, which the page source has with this number. An
+    /// absent block gets this number. A block lost in memory becomes absent.
     Kept(u64),
     /// Contents that were lost before the image was saved.
     Damaged,
 }
 
 impl FilledBlock {
-    /// Entry of a block that has `now`.
+    /// Returns the new entry of a block whose current entry is `now`.
     fn entry(self, now: PageRef) -> PageRef {
         match self {
             Self::Kept(number) => match now.kind() {
@@ -41,27 +41,27 @@ impl FilledBlock {
     }
 }
 
-/// Part that stable storage has.
+/// State that stable storage has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
-    /// The dirty bits that say that it lacks it.
+    /// Dirty bits that it settles.
     pub(crate) bits: DirtyBits,
-    /// [`VolumeMap::generation`] of what was looked at.
+    /// [`VolumeMap::generation`] of that state.
     pub(crate) generation: u64,
 }
 
-/// What becomes of a leaf that others share, when dirty bits are to go.
+/// Treatment of a shared leaf when dirty bits are to be cleared.
 #[derive(Clone, Copy, Debug)]
 enum Sharing {
-    /// It stays as it is, with its bits.
+    /// The leaf stays shared, with its bits.
     Left,
-    /// The volume gets a copy of its own.
+    /// The volume gets its own copy.
     Ended,
 }
 
 impl VolumeMap {
-    /// Says what the blocks of a leaf hold, in a volume that is not used yet: the first block of
-    /// `blocks` is the leaf's first, and those past the last stay as they are.
+    /// Sets the entries of a leaf, in a volume that is not in use yet. The first block of `blocks`
+    /// is the leaf's first, and those past the last stay unchanged.
     pub fn fill_leaf(&self, leaf: u64, blocks: &[FilledBlock]) -> Result<(), VolumeError> {
         assert!(blocks.len() as u64 <= LEAF_BLOCKS, "a leaf has {LEAF_BLOCKS} blocks");
         let is_empty = || self.next_leaf(leaf) != Some(leaf);
@@ -86,14 +86,15 @@ impl VolumeMap {
         })
     }
 
-    /// Stable storage has what `saved`, a copy of the volume, holds: blocks in leaves of the
-    /// volume's own that still hold the same lose these dirty bits.
+    /// Records that stable storage has the contents of `saved`, a copy of the volume. Blocks in
+    /// unshared leaves that still have the same contents lose these dirty bits.
     pub(crate) fn note_stored(&self, saved: &Self, bits: DirtyBits) {
         let store = &self.pool.store;
         let known = Known { bits, generation: saved.generation() };
         let mut from = 0;
         loop {
-            // The copy is given up only between two leaves: the same name means the same contents.
+            // The copy is given up only between two leaves, so equal references mean equal
+            // contents.
             let _kept = self.pool.frozen.keep();
             let (leaf, entries): (u64, Vec<(u64, PageRef)>) = {
                 let pinned = store.pin();
@@ -113,9 +114,9 @@ impl VolumeMap {
         }
     }
 
-    /// Takes dirty bits off the blocks of one leaf that still hold what they did, unless the volume
-    /// has become another since. The caller keeps the pages that the entries name: the same name
-    /// means the same contents.
+    /// Clears dirty bits of blocks of one leaf that are still unchanged, unless the generation of
+    /// the volume has changed. The caller keeps the pages of the entries, so equal references mean
+    /// equal contents.
     pub(crate) fn clean_blocks(
         &self,
         leaf: u64,
@@ -145,8 +146,8 @@ impl VolumeMap {
         }
     }
 
-    /// Takes dirty bits off a block that still has these contents. The page that had them may be
-    /// another's by now, of the same name: nobody kept it.
+    /// Clears dirty bits of a block that still has these contents. Compares contents, because no
+    /// reference kept the page, which may have been reused.
     pub(crate) fn clean_equal_block(&self, block: u64, contents: &Block, known: Known) {
         let mut writer = self.pool.store.writer();
         let updated = self.update_own(&mut writer, block, |writer, now| {
@@ -162,7 +163,7 @@ impl VolumeMap {
         }
     }
 
-    /// Returns whether the block holds nothing any more.
+    /// Returns whether the block is now a hole without dirty bits.
     fn clean_block(
         &self,
         writer: &mut Writer<'_>,
@@ -172,13 +173,12 @@ impl VolumeMap {
     ) -> bool {
         let (mut is_empty, mut is_other) = (false, false);
         let clean = |_: &mut Writer<'_>, now: PageRef| {
-            // To give the volume the map of a snapshot every block is held, and the bits of all
-            // leaves are set.
+            // A restore of a snapshot holds all block locks, and sets the bits of all leaves.
             if self.generation() != generation {
                 return Ok(None);
             }
-            // Without the name it was overwritten, and so is dirty anew, or has the same contents
-            // in another page.
+            // Another reference means that the block was overwritten, and is dirty again, or that
+            // the same contents are in another page.
             is_other = now.is_dirty(bits) && now.name() != entry.name();
             is_empty = !is_other && now.without(bits) == PageRef::HOLE;
             Ok((now.is_dirty(bits) && !is_other).then_some(Update::Clean(bits)))
@@ -187,7 +187,7 @@ impl VolumeMap {
             Sharing::Ended => self.update_own(writer, block, clean),
             Sharing::Left => self.update_alone(writer, block, clean),
         };
-        // Without memory for a copy of a leaf that others share, the next walk finds it.
+        // Without memory for a copy of a shared leaf, the next walk finds the block.
         if (is_other || updated.is_err()) && bits == DirtyBits::JOURNAL {
             self.dirty_leaves.set(leaf_of(block));
         }

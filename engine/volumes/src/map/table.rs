@@ -3,29 +3,29 @@
 //!
 //! ```text
 //! word 0      state: 0 free, 1 live, 2 being deleted; bit 8: blocks past the end are being
-//!             dropped; bit 9: which of the two names counts
+//!             dropped; bit 9: which of the two names is valid
 //! word 1      id
 //! word 2      size in bytes
 //! word 3      shape, a byte each: sector (0 for 512, 1 for 4096), reduction, durability, capacity,
 //!             kind (0 volume, 1 snapshot, 2 a frozen copy of an earlier release, which the next
-//!             opening drops)
+//!             opening deletes)
 //! word 4      root of the map
-//! words 5-7   written blocks, fill blocks, blocks to be compressed: true after a clean end only,
+//! words 5-7   written blocks, fill blocks, blocks to be compressed: valid only after a clean end,
 //!             but always for snapshots
 //! words 8-15, 16-23   names, padded with zeros
 //! words 24, 25        id of the volume that this is a copy of, and when it was made (Unix seconds)
-//! words 26, 27        the image that has what is not dirty towards images, and the volume's id
-//!             there
-//! word 28     1: the journal and the image it starts from have all that is not dirty
-//! word 29     group of copies that this was made with: counts once the group is committed
-//! word 30     root of a frozen copy, which has nothing else to do with the record, and goes with
-//!             the run: the next opening forgets it
-//! word 31     record whose map, size and image this one is to have, if not 0
+//! words 26, 27        base image of all blocks that are not dirty towards images, and the volume's
+//!             id there
+//! word 28     1: the journal and the image it starts from contain all blocks that are not dirty
+//! word 29     group of copies of which this is one: valid once the group is committed
+//! word 30     root of a frozen copy, which is unrelated to the volume of the record and is
+//!             removed by the next opening
+//! word 31     record whose map, size and image this volume is to take over, if not 0
 //! ```
 //!
-//! Record 0 is no volume: its word 0 is the next id, word 1 the last committed group, words 2 and 3
-//! the id of the durable set, word 4 the image that absent entries are in, word 5 whether the pool
-//! is being restored. Each change commits by one store of word 0 or of the word changed.
+//! Record 0 describes no volume: its word 0 is the next id, word 1 the last committed group, words
+//! 2 and 3 the id of the durable set, word 4 the image of absent entries, word 5 whether the pool
+//! is being restored. Each change commits by one store of word 0 or of the changed word.
 
 use std::ops::Range;
 
@@ -42,7 +42,7 @@ use crate::spec::{
 
 const RECORD_WORDS: usize = 32;
 
-/// Records of a table slab.
+/// Number of records in a table slab.
 const TABLE_SLAB_RECORDS: usize = TABLE_SLAB_WORDS / RECORD_WORDS;
 
 const RECORD_COUNT: usize = ROOT_WORD_COUNT / RECORD_WORDS + TABLE_SLABS_MAX * TABLE_SLAB_RECORDS;
@@ -79,17 +79,18 @@ const DELETING: u64 = 2;
 const STATE_MASK: u64 = 0xFF;
 const TRIMMING: u64 = 1 << 8;
 const SECOND_NAME: u64 = 1 << 9;
-/// The map is being filled from an image: after a kill the volume goes.
+/// The map is being filled from an image: a kill deletes the volume.
 const FILLING: u64 = 1 << 10;
 
 const _: () = assert!(NAME_BYTES_MAX < NAME_WORDS * 8);
 
-/// A place in the table.
+/// Index of a record in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record(usize);
 
-/// Where the root of a frozen copy is: beside a record that may be any volume's, or free. So as
-/// many can be frozen as there can be volumes, also when the table is full.
+/// Location of the root of a frozen copy: a word of a record whose volume is unrelated, or which is
+/// free. Therefore as many copies can be frozen as there can be volumes, even when the table is
+/// full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FrozenPlace(usize);
 
@@ -98,13 +99,14 @@ impl FrozenPlace {
         all(store).map(|Record(number)| Self(number))
     }
 
-    /// The word that names the root of the copy's map.
+    /// Index of the root word of the copy's map.
     pub(crate) fn root_word(self) -> usize {
         Record(self.0).word(FROZEN_ROOT)
     }
 }
 
-/// Forgets the frozen copies of a run that was killed. What only they had counts as leaked.
+/// Removes the frozen copies of a run that was killed. Pages and nodes of only these copies count
+/// as leaked.
 pub(crate) fn forget_frozen(store: &PageStore) {
     for place in FrozenPlace::all(store).filter(|place| store.root_word(place.root_word()) != 0) {
         store.set_root(place.root_word(), None);
@@ -133,23 +135,23 @@ pub(crate) struct Origin {
     pub(crate) created_unix_seconds: u64,
 }
 
-/// Moment from which a new record is valid.
+/// Time at which a new record becomes valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Commit {
-    /// At once.
+    /// Immediately.
     Now,
-    /// When the map has been filled from an image.
+    /// After the map has been filled from an image.
     WhenFilled,
-    /// With this group of copies.
+    /// When this group of copies is committed.
     WithGroup(u64),
 }
 
-/// Use for which a map is kept.
+/// Purpose of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Volume,
     Snapshot,
-    /// A copy for a reader: goes with the process that made it.
+    /// Frozen copy for a reader, which ends with the process that created it.
     Frozen,
 }
 
@@ -157,7 +159,7 @@ impl Kind {
     const ALL: [Self; 3] = [Self::Volume, Self::Snapshot, Self::Frozen];
 }
 
-/// Kind of volume that a record describes.
+/// Properties of the volume that a record describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) sector: SectorSize,
@@ -193,7 +195,7 @@ impl Shape {
     }
 }
 
-/// Image that holds the contents of blocks that are not dirty towards images.
+/// Image that contains all blocks that are not dirty towards images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageBase {
     /// Number of the image.
@@ -205,7 +207,7 @@ pub struct ImageBase {
 /// Id that a pool, its journal and its images share.
 pub type SetId = [u8; 16];
 
-/// The durable set that the pool belongs to; `None` before there is one.
+/// Returns the id of the durable set that the pool belongs to, if there is one.
 pub(crate) fn set_id(store: &PageStore) -> Option<SetId> {
     let words = SET_ID.map(|word| store.root_word(word).to_le_bytes());
     let mut id = [0; 16];
@@ -219,12 +221,12 @@ pub(crate) fn set_set_id(store: &PageStore, id: SetId) {
     }
 }
 
-/// The image that absent entries are in.
+/// Returns the number of the image of absent entries.
 pub(crate) fn absent_image(store: &PageStore) -> Option<u64> {
     Some(store.root_word(ABSENT_IMAGE)).filter(|&image| image != 0)
 }
 
-/// Returns whether the pool is being filled with what stable storage has.
+/// Returns whether the pool is being restored from stable storage.
 pub(crate) fn is_restoring(store: &PageStore) -> bool {
     store.root_word(RESTORING) == 1
 }
@@ -237,20 +239,22 @@ pub(crate) fn set_absent_image(store: &PageStore, image: Option<u64>) {
     store.set_root_word(ABSENT_IMAGE, image.unwrap_or(0));
 }
 
-/// Ids of volumes begin below this, so that programs that keep numbers in 53 bits can name them.
+/// The ids of volumes begin below this, so that programs that keep numbers in 53 bits can represent
+/// them.
 const FIRST_ID_MAX: u64 = 1 << 51;
 
-/// A pool gives fewer ids than this: so far above one that came from a lost pool there is none that
-/// it gave too.
+/// Upper bound on the number of ids that one pool allocates. An id this far above one of a lost
+/// pool was never allocated by that pool.
 const IDS_OF_A_POOL: u64 = 1 << 32;
 
-/// Ids above this are damaged, and move nothing.
+/// Ids above this are damaged, and are ignored by the allocation.
 const ID_MAX: u64 = 1 << 62;
 
-/// Ids are never given twice: the next one is stored before this one is used. Each pool begins at
-/// another number, so that what outlives a pool (a device, a client, a list on disk) never finds
-/// its volume's id in the next. A wish is for an id that the volume had before its pool was lost;
-/// later ones are above it, as a newer snapshot has a larger id than an older one.
+/// Allocates an id. Ids are never reused: the next id is stored before this one is used. Each pool
+/// begins at another number, so that state that outlives a pool (a device, a client, a list on
+/// disk) never finds its volume's id in the next pool. `wish` is the id that a volume had before
+/// its pool was lost. Later ids are larger, as newer snapshots must have larger ids than older
+/// ones.
 pub(crate) fn take_id(store: &PageStore, wish: Option<u64>) -> u64 {
     match wish {
         Some(id) => {
@@ -272,19 +276,19 @@ fn next_id(store: &PageStore) -> u64 {
     }
 }
 
-/// Ids that are given from now on are above one that a volume has, and that its pool gave.
+/// Raises the next id above an existing id and all others that its pool can have allocated.
 pub(crate) fn pass_id(store: &PageStore, id: u64) {
     if (next_id(store)..ID_MAX).contains(&id) {
         store.set_root_word(0, id + IDS_OF_A_POOL);
     }
 }
 
-/// The group that the next copies are made with.
+/// Returns the group of the next copies.
 pub(crate) fn next_group(store: &PageStore) -> u64 {
     store.root_word(COMMITTED_GROUP) + 1
 }
 
-/// All records of the group count from here on.
+/// Commits a group: all its records become valid.
 pub(crate) fn commit_group(store: &PageStore, group: u64) {
     store.set_root_word(COMMITTED_GROUP, group);
 }
@@ -297,7 +301,7 @@ fn records_in(words: Range<usize>) -> impl Iterator<Item = Record> {
     (words.start / RECORD_WORDS..words.end / RECORD_WORDS).map(Record)
 }
 
-/// Adds the table slabs that it takes to have `wanted` free records, if there are `free` now.
+/// Adds the table slabs necessary for `wanted` free records, if there are `free` now.
 pub(crate) fn make_room(
     store: &PageStore,
     free: usize,
@@ -311,12 +315,12 @@ pub(crate) fn make_room(
 }
 
 impl Record {
-    /// The word that names the root of the volume's map.
+    /// Index of the root word of the volume's map.
     pub(crate) fn root_word(self) -> usize {
         self.word(ROOT)
     }
 
-    /// The root of the map.
+    /// Returns the root of the map.
     pub(crate) fn root(self, store: &PageStore) -> Option<NodeRef> {
         store.child(&store.pin(), Parent::Root(self.root_word()))
     }
@@ -329,7 +333,7 @@ impl Record {
         self.get(store, STATE) & STATE_MASK == LIVE
     }
 
-    /// Returns whether it is of a copy that was to go with its maker, an earlier release.
+    /// Returns whether the record is a frozen copy of an earlier release.
     pub(crate) fn is_frozen(self, store: &PageStore) -> bool {
         let shape = Shape::from_word(self.get(store, SHAPE));
         self.is_live(store) && shape.is_some_and(|shape| shape.kind == Kind::Frozen)
@@ -339,7 +343,7 @@ impl Record {
         self.get(store, STATE) & STATE_MASK == DELETING
     }
 
-    /// The volume in a live record; `None` for other records and for damaged ones.
+    /// Reads a live record. Returns `None` for other records and for damaged ones.
     pub(crate) fn load(self, store: &PageStore) -> Option<Stored> {
         let state = self.get(store, STATE);
         if state & STATE_MASK != LIVE {
@@ -364,7 +368,7 @@ impl Record {
         })
     }
 
-    /// Fills a free record. Until it counts, a kill deletes it.
+    /// Fills a free record. Until it becomes valid, a kill deletes it.
     pub(crate) fn create(self, store: &PageStore, volume: &Stored, commit: Commit) {
         self.store_name(store, NAMES[0], &volume.name);
         self.set(store, ID, volume.id);
@@ -380,7 +384,7 @@ impl Record {
         self.set(store, STATE, LIVE | if commit == Commit::WhenFilled { FILLING } else { 0 });
     }
 
-    /// Returns whether a kill came before a group of copies was complete.
+    /// Returns whether a kill interrupted the creation of a group of copies.
     pub(crate) fn is_uncommitted(self, store: &PageStore) -> bool {
         self.is_live(store) && self.get(store, GROUP) > store.root_word(COMMITTED_GROUP)
     }
@@ -391,14 +395,14 @@ impl Record {
         (volume_id != 0).then_some(Origin { volume_id, created_unix_seconds })
     }
 
-    /// The volume is to be what another record says, to whose root a reference was added for this
-    /// volume. What its own root word names is the caller's from here on. A kill does not undo it:
-    /// [`Record::end_reverting`] goes on.
+    /// Starts the replacement of the volume's map, size and base by those of another record, to
+    /// whose root a reference was added for this volume. The caller frees the old map. A kill does
+    /// not undo the replacement: [`Record::end_reverting`] completes it.
     pub(crate) fn begin_reverting(self, store: &PageStore, to: Self) {
         self.set(store, REVERTING, to.0 as u64);
     }
 
-    /// Becomes what another record says, if that was begun.
+    /// Completes a replacement that was started.
     pub(crate) fn end_reverting(self, store: &PageStore) {
         let to = self.get(store, REVERTING);
         if !self.is_live(store) || to == 0 {
@@ -412,7 +416,7 @@ impl Record {
         self.set(store, REVERTING, 0);
     }
 
-    /// Returns whether a kill came while the map was being filled.
+    /// Returns whether a kill interrupted the filling of the map.
     pub(crate) fn is_filling(self, store: &PageStore) -> bool {
         self.is_live(store) && self.get(store, STATE) & FILLING != 0
     }
@@ -428,12 +432,12 @@ impl Record {
     pub(crate) fn base(self, store: &PageStore) -> Option<ImageBase> {
         let image = self.get(store, BASE_IMAGE);
         let volume_id = self.get(store, BASE_ID);
-        // Read again: it may be changing, and is none then.
+        // Read again: the base may be changing, and counts as none then.
         let is_stable = image != 0 && self.get(store, BASE_IMAGE) == image;
         is_stable.then_some(ImageBase { image, volume_id })
     }
 
-    /// Sets the base. A kill in between leaves none.
+    /// Sets the base. A kill in between leaves the volume without a base.
     pub(crate) fn set_base(self, store: &PageStore, base: Option<ImageBase>) {
         self.set(store, BASE_IMAGE, 0);
         if let Some(base) = base {
@@ -460,7 +464,7 @@ impl Record {
         self.set(store, UNTRIED, counts.untried.sum());
     }
 
-    /// Writes the name that does not count, then makes it count.
+    /// Writes the name that is not valid, then makes it the valid one.
     pub(crate) fn rename(self, store: &PageStore, name: &VolumeName) {
         let state = self.get(store, STATE) ^ SECOND_NAME;
         self.store_name(store, name_words(state), name);
@@ -484,13 +488,13 @@ impl Record {
         self.set(store, STATE, DELETING);
     }
 
-    /// The map is gone, or its pages count as leaked.
+    /// Frees the record. The map is freed already, or its pages count as leaked.
     pub(crate) fn end_deleting(self, store: &PageStore) {
         self.set(store, ROOT, 0);
         self.set(store, STATE, FREE);
     }
 
-    /// The name that counts; a snapshot has its own alone. `None` if it is damaged.
+    /// Returns the valid name, without the volume's name for a snapshot. `None` if it is damaged.
     pub(crate) fn name(self, store: &PageStore) -> Option<VolumeName> {
         self.load_name(store, self.get(store, STATE))
     }

@@ -1,4 +1,4 @@
-//! From a block's index to the leaf that holds its entry.
+//! Tree of a map: from the index of a block to the leaf of its entry.
 //!
 //! ```text
 //!  block index   33     27 26     18 17      9 8       0
@@ -8,10 +8,10 @@
 //!  root word ──▶ node ────▶ node ────▶ node ────▶ leaf ────▶ entry
 //! ```
 //!
-//! Nodes appear when a block below them is first written; leaves go when their last block is
-//! discarded, inner nodes with their volume.
+//! Nodes are created when a block below them is first written. Leaves are removed when their last
+//! block is discarded, inner nodes with their volume.
 //!
-//! Maps may share nodes, and with them all that is below: see `sharing`.
+//! Maps may share nodes, and with them whole subtrees: see `sharing`.
 
 use std::ops::Range;
 
@@ -20,10 +20,10 @@ use sync::Pinned;
 
 use crate::blocks::{NODE_BITS, index_in_leaf};
 
-/// Levels of nodes above the leaves.
+/// Number of levels above the leaves.
 pub(crate) const INNER_LEVELS: u32 = 3;
 
-/// Leaves that a map has room for: the numbers of others would lead to these.
+/// Maximum number of leaves. Larger numbers would alias smaller ones.
 const LEAVES_MAX: u64 = 1 << (NODE_BITS * INNER_LEVELS);
 
 /// The tree of one map: its root word in the pool.
@@ -38,7 +38,7 @@ impl Tree {
         store.child(pinned, Parent::Root(self.root_word))
     }
 
-    /// The leaf, if it is there. Any number may be asked for.
+    /// Finds a leaf. Any number is valid.
     #[inline]
     pub(crate) fn find_leaf(
         self,
@@ -56,7 +56,7 @@ impl Tree {
         Some(node)
     }
 
-    /// Where the name of the leaf is written, if the nodes above it are there.
+    /// Returns the parent word of a leaf, if the nodes above it exist.
     pub(crate) fn parent_of_leaf(
         self,
         store: &PageStore,
@@ -70,7 +70,7 @@ impl Tree {
         Some(Parent::Node(node, index_at(1, leaf)))
     }
 
-    /// The first leaf that is there from number `from` on, skipping missing subtrees whole.
+    /// Returns the first existing leaf from number `from` on. Skips missing subtrees.
     pub(crate) fn next_leaf(
         self,
         store: &PageStore,
@@ -81,9 +81,9 @@ impl Tree {
         next_below(store, pinned, (root, INNER_LEVELS), from)
     }
 
-    /// Hands every inner node to `visit`, also those without leaves below, each before what is
-    /// below it: where its name is written, and how many maps share it, if all of its parents
-    /// count the same.
+    /// Passes every inner node to `visit` before those below it, including nodes without leaves.
+    /// The arguments are its parent word, the node, and the number of maps that share it, if all of
+    /// its parents are shared equally.
     pub(crate) fn for_each_inner_node(
         self,
         store: &PageStore,
@@ -94,7 +94,7 @@ impl Tree {
         visit_inner(store, pinned, (root, INNER_LEVELS), 1, visit);
     }
 
-    /// Number of maps that share a leaf.
+    /// Returns the number of maps that share a leaf.
     pub(crate) fn owners_of_leaf(self, store: &PageStore, pinned: &Pinned<'_>, leaf: u64) -> u64 {
         let mut owners = 1;
         let mut next = self.root(store, pinned);
@@ -108,7 +108,7 @@ impl Tree {
         owners
     }
 
-    /// The first of `leaves` that is not one node in both maps, with the node that each has.
+    /// Returns the first of `leaves` whose node differs between the maps, with the node of each.
     pub(crate) fn next_difference(
         maps: [Self; 2],
         store: &PageStore,
@@ -120,10 +120,10 @@ impl Tree {
     }
 }
 
-/// What two maps have in one place.
+/// Nodes of two maps at the same position.
 type Pair = [Option<NodeRef>; 2];
 
-/// The first difference below two nodes; the first leaf is below them.
+/// Returns the first difference below two nodes. The first leaf must be below them.
 fn difference_below(
     store: &PageStore,
     pinned: &Pinned<'_>,
@@ -171,7 +171,7 @@ fn visit_inner(
     }
 }
 
-/// The first leaf from number `from` on below `node`. `from` is below it too.
+/// Returns the first leaf from number `from` on below `node`. `from` must be below it too.
 fn next_below(
     store: &PageStore,
     pinned: &Pinned<'_>,
@@ -195,7 +195,7 @@ fn next_below(
     None
 }
 
-/// Index of the entry of a node at `level` that leads to the leaf.
+/// Returns the index of the entry of a node at `level` that leads to the leaf.
 pub(crate) fn index_at(level: u32, leaf: u64) -> usize {
     index_in_leaf(leaf >> (NODE_BITS * (level - 1)))
 }

@@ -1,4 +1,4 @@
-//! Views of the blocks of a map, for saving them and for their memory usage.
+//! Read-only views of the blocks of a map, for images and for memory usage.
 
 use std::ops::Range;
 
@@ -11,28 +11,28 @@ use crate::blocks::{LEAF_BLOCKS, blocks_in_leaf, index_in_leaf, leaf_of};
 use crate::map::table::Kind;
 use crate::map::volume_map::VolumeMap;
 
-/// Memory and blocks that one volume holds.
+/// Memory and blocks of one volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeUsage {
     /// Readable bytes that were written and not discarded.
     pub written_bytes: u64,
-    /// Part of `written_bytes`: those that a fill pattern describes.
+    /// Part of `written_bytes`: blocks that a fill pattern describes.
     pub fill_bytes: u64,
-    /// Memory of the volume in bytes: its share of each node of its map and of each page (a page of
-    /// two references counts half for each, and half of that where two maps share the leaf).
+    /// Memory of the volume in bytes: its share of each node of its map and of each page (a page
+    /// with two references counts half for each, and half of that if two maps share the leaf).
     pub ram_bytes: u64,
 }
 
-/// A page's contents as they are stored.
+/// Contents of a page as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredBytes<'stored> {
     Raw(&'stored Block),
-    /// In LZ4's block format.
+    /// LZ4 block format.
     Encoded(&'stored [u8]),
 }
 
 impl<'stored> StoredBytes<'stored> {
-    /// The bytes as they lie in memory: 4096, or fewer that are encoded.
+    /// The stored bytes: 4096, or fewer if they are encoded.
     pub fn as_stored(self) -> &'stored [u8] {
         match self {
             Self::Raw(block) => block,
@@ -41,25 +41,25 @@ impl<'stored> StoredBytes<'stored> {
     }
 }
 
-/// Kind of a block's contents, without the contents.
+/// Kind of a block's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockView {
     Hole,
     Fill(u32),
     Page {
-        /// The image that [`VolumeMap::image_base`] names lacks the block or has an older version
-        /// of it.
+        /// The image named by [`VolumeMap::image_base`] lacks the block or has an older version of
+        /// it.
         is_unsaved: bool,
         /// Other blocks, of any volume, refer to the same page.
         is_shared: bool,
     },
-    /// In the image that [`crate::Engine::absent_image`] names, under this number.
+    /// Not loaded: the block has this number in the image [`crate::Engine::absent_image`].
     Absent(u64),
     Damaged,
 }
 
 impl VolumeMap {
-    /// Kinds of contents of the 512 blocks of a leaf, for a volume that does not change. The result
+    /// Returns the kinds of the 512 blocks of a leaf, for a volume that does not change. The result
     /// is valid only if [`VolumeMap::is_gone`] is false afterwards.
     pub fn view_leaf(&self, leaf: u64, into: &mut [BlockView; NODE_ENTRY_COUNT]) {
         let store = &self.pool.store;
@@ -83,9 +83,10 @@ impl VolumeMap {
         }
     }
 
-    /// Shows the pages of some blocks of a leaf (ascending places in it), in that order, each with
-    /// its place. They are verified: returns the places of those that are damaged. Blocks without a
-    /// page are left out. `give` must not take long: what is deleted meanwhile waits for it.
+    /// Passes the pages of some blocks of a leaf (ascending indexes in it) to `give`, in that
+    /// order, each with its index. The pages are verified: returns the indexes of damaged ones.
+    /// Blocks without a page are skipped. `give` must not take long, because the freeing of deleted
+    /// pages waits for it.
     pub fn show_leaf(
         &self,
         leaf: u64,
@@ -109,7 +110,7 @@ impl VolumeMap {
             match store.verified_page(&pinned, entry(index), &mut scratch) {
                 Ok(PageBytes::Raw(bytes)) => give(index, StoredBytes::Raw(bytes)),
                 Ok(PageBytes::Encoded(bytes)) => give(index, StoredBytes::Encoded(bytes)),
-                // As it was before, so that what is saved of it is the same.
+                // Encoded as before it became dense, so that images have the same bytes.
                 Ok(PageBytes::Dense(_)) => {
                     let encoder = encoder.get_or_insert_with(Encoder::new);
                     give(index, as_before_dense(encoder, &scratch));
@@ -121,7 +122,7 @@ impl VolumeMap {
         damaged
     }
 
-    /// Returns whether one of these blocks holds something.
+    /// Returns whether any of these blocks is not a hole.
     pub(crate) fn holds_data_in(&self, blocks: Range<u64>) -> bool {
         let store = &self.pool.store;
         let mut from = blocks.start;
@@ -138,7 +139,7 @@ impl VolumeMap {
         false
     }
 
-    /// Walks the map: takes time in proportion to what is written.
+    /// Walks the map: the time is proportional to the written blocks.
     pub(crate) fn usage(&self) -> VolumeUsage {
         let store = &self.pool.store;
         let mut usage = VolumeUsage {
@@ -164,7 +165,7 @@ impl VolumeMap {
     }
 }
 
-/// The form that contents have while they are read.
+/// Returns the form that the contents had before the dense form.
 fn as_before_dense<'made>(
     encoder: &'made mut Encoder,
     contents: &'made Block,

@@ -1,5 +1,5 @@
-//! The map of one volume, with what is known of it: where each block's page is, and what stable
-//! storage lacks. `entries` changes what blocks hold.
+//! The map of one volume and its state: the page of each block, and the blocks that stable storage
+//! lacks. `entries` changes the entries of blocks.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -21,12 +21,12 @@ use crate::pool::leak_check::LeafPlace;
 use crate::pool::shared::Pool;
 use crate::spec::{CapacityClass, Durability, Reduction, place_of};
 
-/// Where a map is named in the pool.
+/// Location of a map's root word in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In a record of the table, with all else that is to outlive the run.
+    /// A record of the table, with all other properties that outlive the run.
     Listed(Record),
-    /// In a word for its root alone.
+    /// A word that holds only the root.
     Frozen(FrozenPlace),
 }
 
@@ -39,36 +39,36 @@ impl Place {
     }
 }
 
-/// The map of a volume, of a snapshot or of a frozen copy.
+/// Map of a volume, snapshot or frozen copy.
 #[derive(Debug)]
 pub struct VolumeMap {
     pub(crate) pool: Arc<Pool>,
     pub(crate) place: Place,
     pub(crate) tree: Tree,
     pub(crate) leaves: LeafCache,
-    /// Changed with every block held.
+    /// Changed with all block locks held.
     may_share: AtomicBool,
-    /// Held by a thread that changes inner nodes of a map that may share some.
+    /// Locked by a thread that changes inner nodes of a map that may share some.
     pub(super) path: Mutex<()>,
     id: u64,
     pub(crate) sector: SectorSize,
     pub(crate) kind: Kind,
     origin: Option<Origin>,
-    /// Base of a frozen copy, whose place has no room for it: what its volume's base was.
+    /// Base of a frozen copy, copied from its volume because no record stores it.
     pub(super) frozen_base: OnceLock<Option<ImageBase>>,
     name: Mutex<String>,
     size_bytes: AtomicU64,
     reduction: AtomicU8,
     durability: AtomicU8,
     is_anchored: AtomicBool,
-    /// Changes when the volume becomes what no earlier copy can speak for: it was restored, or its
-    /// flushes promise something else.
+    /// Changes when earlier copies no longer describe the volume: it was restored, or its
+    /// durability class changed.
     generation: AtomicU64,
     is_gone: AtomicBool,
     pub(crate) claims: Claims,
     pub(crate) counts: Counts,
     pub(crate) untried_leaves: LeafBits,
-    /// Leaves with blocks that are not in the journal; kept up for class `journal` only.
+    /// Leaves with blocks that are not in the journal. Maintained for class `journal` only.
     pub(crate) dirty_leaves: LeafBits,
     pub(crate) idle_leaves: IdleLeaves,
 }
@@ -108,7 +108,7 @@ impl VolumeMap {
         })
     }
 
-    /// The record of a volume or snapshot. Nothing is recorded of frozen copies.
+    /// Returns the record of a volume or snapshot. Frozen copies have none.
     pub(crate) fn record(&self) -> Record {
         match self.place {
             Place::Listed(record) => record,
@@ -116,7 +116,7 @@ impl VolumeMap {
         }
     }
 
-    /// Name of the volume; of a snapshot `VOLUME@SNAPSHOT`.
+    /// Name of the volume. For a snapshot `VOLUME@SNAPSHOT`.
     pub fn name(&self) -> String {
         self.name.lock().expect("nothing panics with a name locked").clone()
     }
@@ -125,7 +125,7 @@ impl VolumeMap {
         *self.name.lock().expect("nothing panics with a name locked") = name;
     }
 
-    /// Id of the volume: not zero, and never given to another volume of this pool, also after
+    /// Id of the volume: not zero, and never reused for another volume of this pool, also after
     /// renames and restarts.
     pub fn id(&self) -> u64 {
         self.id
@@ -135,7 +135,7 @@ impl VolumeMap {
         self.origin
     }
 
-    /// Id under which the journal holds the blocks: for a snapshot, the id of its volume.
+    /// Id under which the journal stores the blocks: for a snapshot, the id of its volume.
     pub fn journaled_id(&self) -> u64 {
         let origin = self.origin.filter(|_| self.kind != Kind::Volume);
         origin.map_or(self.id, |origin| origin.volume_id)
@@ -145,7 +145,7 @@ impl VolumeMap {
         Reduction::ALL[usize::from(self.reduction.load(Ordering::Relaxed))]
     }
 
-    /// Promise of a flush.
+    /// Guarantee of a flush.
     pub fn durability(&self) -> Durability {
         Durability::ALL[usize::from(self.durability.load(Ordering::Relaxed))]
     }
@@ -168,8 +168,8 @@ impl VolumeMap {
         }
     }
 
-    /// Changes how contents are reduced and what flushes promise from now on. The class of capacity
-    /// is recorded only.
+    /// Changes the reduction and the durability class from now on. The capacity class is only
+    /// recorded.
     pub(crate) fn set_shape(&self, shape: Shape) {
         self.record().set_shape(&self.pool.store, shape);
         self.reduction.store(place_of(&Reduction::ALL, shape.reduction), Ordering::Relaxed);
@@ -183,8 +183,8 @@ impl VolumeMap {
             && self.durability.load(Ordering::Relaxed) == const { Durability::Journal as u8 }
     }
 
-    /// Returns whether the journal, with the image that it starts from, holds every block that is
-    /// not dirty. A volume of class `journal` that is not anchored needs an image before its
+    /// Returns whether the journal, with the image that it starts from, contains every block that
+    /// is not dirty. A volume of class `journal` that is not anchored needs an image before its
     /// flushes can succeed.
     pub fn is_anchored(&self) -> bool {
         // PAIRS-WITH: VolumeMap::set_anchored, "an image has what is not dirty".
@@ -198,23 +198,23 @@ impl VolumeMap {
         self.is_anchored.store(is_anchored, Ordering::Release);
     }
 
-    /// Generation of the volume. A copy with the same one still describes the volume: it was not
-    /// restored and kept its class.
+    /// Generation of the volume. A copy with the same generation still describes the volume: it was
+    /// not restored and kept its class.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Begins a new generation: no earlier copy describes the volume any more.
+    /// Begins a new generation: no earlier copy describes the volume from now on.
     pub(crate) fn begin_generation(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The copy is one of another volume.
+    /// Sets the generation of a copy to that of its source.
     pub(super) fn set_generation_of(&self, source: &Self) {
         self.generation.store(source.generation(), Ordering::Release);
     }
 
-    /// The image that has the contents of all blocks that are not dirty towards images.
+    /// Image that contains all blocks that are not dirty towards images.
     pub fn image_base(&self) -> Option<ImageBase> {
         match self.place {
             Place::Listed(record) => record.base(&self.pool.store),
@@ -227,7 +227,7 @@ impl VolumeMap {
         self.record().set_base(&self.pool.store, base);
     }
 
-    /// Leaves that the volume may have.
+    /// Number of leaves that the volume can have.
     pub(crate) fn leaf_count(&self) -> u64 {
         leaves_in(self.size_bytes())
     }
@@ -237,11 +237,11 @@ impl VolumeMap {
         self.size_bytes.load(Ordering::Acquire)
     }
 
-    /// Size as the volume table records it. A shrink that is under way, and may still fail, has
-    /// already lowered the size that requests see.
+    /// Size recorded in the volume table. A shrink that is in progress, and may still fail, has
+    /// already reduced the size that requests see.
     pub fn settled_size_bytes(&self) -> u64 {
         match self.place {
-            // Otherwise its place in the table may be another's.
+            // The record of a deleted volume may belong to another one.
             Place::Listed(record) if !self.is_gone() => record.size_bytes(&self.pool.store),
             _ => self.size_bytes(),
         }
@@ -260,26 +260,26 @@ impl VolumeMap {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Returns whether it was not gone before: the caller whose call does it retires the map.
+    /// Marks the map as gone. Returns whether it was not gone before: that caller retires the map.
     pub(crate) fn set_gone(&self) -> bool {
         // PAIRS-WITH: VolumeMap::is_gone, "the volume is deleted".
         !self.is_gone.swap(true, Ordering::AcqRel)
     }
 
-    /// Returns whether the map may share nodes with others. The caller holds a block of the volume,
-    /// or takes the answer as a guess.
+    /// Returns whether the map may share nodes with others. Exact only if the caller holds a block
+    /// lock of the volume, otherwise a hint.
     #[inline]
     pub(crate) fn may_share(&self) -> bool {
         self.may_share.load(Ordering::Relaxed)
     }
 
-    /// `false`: no node is shared any more, nor has another parent than one on its way out. The
-    /// caller holds every block, or loads the volume.
+    /// Sets whether nodes may be shared. `false` requires that every node has one parent, apart
+    /// from parents that are being freed. The caller holds all block locks, or loads the volume.
     pub(crate) fn set_may_share(&self, may_share: bool) {
         self.may_share.store(may_share, Ordering::Relaxed);
     }
 
-    /// Policy by which contents are stored now.
+    /// Current policy for storing contents.
     pub(crate) fn policy(&self) -> Policy {
         if self.claims.is_claimed() {
             return Policy { shares_duplicates: false, compression: Compression::Never };
@@ -293,39 +293,39 @@ impl VolumeMap {
         Policy { shares_duplicates: reduction.shares_duplicates(), compression }
     }
 
-    /// Purpose for which this volume takes a slot.
+    /// Purpose for which this volume allocates a slot.
     #[inline]
     pub(crate) fn purpose(&self, purpose: Purpose) -> Purpose {
         if self.claims.is_claimed() { Purpose::Claimed } else { purpose }
     }
 
-    /// Readable bytes that were written and not discarded.
+    /// Number of readable bytes that were written and not discarded.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.counts.written.sum() * BLOCK_BYTES as u64
     }
 
-    /// Blocks whose contents are in an image and not in memory.
+    /// Number of blocks whose contents are in an image and not in memory.
     pub fn absent_blocks(&self) -> u64 {
         self.counts.absent.sum()
     }
 
-    /// Blocks that are not in the journal, whether or not the volume's class asks for it.
+    /// Number of blocks that are not in the journal, for volumes of any class.
     pub fn unjournaled_blocks(&self) -> u64 {
         self.counts.unjournaled.sum()
     }
 
-    /// Blocks whose contents are not in the image that [`VolumeMap::image_base`] names.
+    /// Number of blocks whose contents are not in the image named by [`VolumeMap::image_base`].
     pub fn unsaved_blocks(&self) -> u64 {
         self.counts.unsaved.sum()
     }
 
-    /// Blocks whose contents are lost: reads of them fail until they are overwritten.
+    /// Number of blocks whose contents are lost: reads of them fail until they are overwritten.
     pub fn lost_blocks(&self) -> u64 {
         self.counts.damaged.sum()
     }
 
-    /// The node of a leaf, if it is there. Finds it for the next time without a walk, unless the
-    /// caller or others hold a block of the leaf.
+    /// Finds the node of a leaf. Caches it for the next lookup, unless the caller or another thread
+    /// holds the lock of a block of the leaf.
     #[inline]
     pub(crate) fn find_leaf(&self, pinned: &Pinned<'_>, leaf: u64) -> Option<NodeRef> {
         self.leaves.find(leaf).or_else(|| self.walk_to_leaf(pinned, leaf))
@@ -337,9 +337,10 @@ impl VolumeMap {
         self.leaves.note_use(leaf);
         if self.leaves.has_room(leaf)
             && let Some(_held) = self.pool.locks.try_lock_block(self.id, leaf * LEAF_BLOCKS)
-            // Gone, its place in the table may be another's, whose leaves only that one forgets.
+            // The record of a deleted volume may belong to another one, which does not update this
+            // cache.
             && !self.is_gone()
-            // Looked up again: it may have been unlinked before the block was ours.
+            // Looked up again, because it may have been unlinked before the block was locked.
             && self.tree.find_leaf(&self.pool.store, pinned, leaf) == Some(node)
         {
             self.leaves.remember(leaf, node);
@@ -347,33 +348,34 @@ impl VolumeMap {
         Some(node)
     }
 
-    /// The node of a leaf, for work that is no use of it.
+    /// Finds the node of a leaf, without counting as a use of it.
     pub(super) fn look_up_leaf(&self, pinned: &Pinned<'_>, leaf: u64) -> Option<NodeRef> {
         self.leaves.find(leaf).or_else(|| self.tree.find_leaf(&self.pool.store, pinned, leaf))
     }
 
-    /// A reader has met a block whose page is in the dense form.
+    /// Records that a reader found a block whose page is in the dense form.
     #[cold]
     pub(crate) fn note_dense_read(&self, block: u64) {
-        // What is claimed stays as it is until it is overwritten.
+        // Pages of claimed blocks stay unchanged until they are overwritten.
         if !self.claims.is_claimed() {
             self.pool.dense_reads.push(self.id, block);
         }
     }
 
-    /// Next leaf of the map from number `from` on, with or without absent blocks.
+    /// Returns the next leaf of the map from number `from` on, with or without absent blocks.
     pub fn next_leaf(&self, from: u64) -> Option<u64> {
         let pinned = self.pool.store.pin();
         self.next_leaf_node(&pinned, from).map(|(leaf, _)| leaf)
     }
 
-    /// Next leaf of the map from number `from` on, with its node; none for a volume that is gone.
+    /// Returns the next leaf of the map from number `from` on, with its node. `None` for a deleted
+    /// volume.
     pub(crate) fn next_leaf_node(&self, pinned: &Pinned<'_>, from: u64) -> Option<(u64, NodeRef)> {
         let next = self.tree.next_leaf(&self.pool.store, pinned, from);
         next.filter(|_| !self.is_gone())
     }
 
-    /// The next leaf that is there and in a set.
+    /// Returns the next existing leaf that is in a set.
     pub(crate) fn next_leaf_in(&self, set: &LeafSet, from: u64) -> Option<u64> {
         let pinned = self.pool.store.pin();
         let mut from = from;
@@ -387,7 +389,7 @@ impl VolumeMap {
         }
     }
 
-    /// Contents of a block now.
+    /// Returns the current entry of a block.
     pub(crate) fn entry(&self, pinned: &Pinned<'_>, block: u64) -> PageRef {
         EntryCursor::new(self).entry(pinned, block)
     }
@@ -404,13 +406,13 @@ impl VolumeMap {
         }
     }
 
-    /// Returns whether a leaf stays when nothing is in it.
+    /// Returns whether a leaf stays when it is empty.
     pub(super) fn keeps_leaf(&self, leaf: u64) -> bool {
         self.claims.is_claimed() && leaf.saturating_mul(LEAF_BYTES) < self.size_bytes()
     }
 
-    /// Has the leak check visit a leaf that is about to be changed, or left for a copy, unless it
-    /// has. The caller keeps other writers of the entry away.
+    /// Lets the leak check visit a leaf that is about to be changed, or replaced by a copy, unless
+    /// it was visited. The caller excludes other writers of the entry.
     #[inline]
     pub(super) fn before_change(&self, pinned: &Pinned<'_>, leaf: u64, node: NodeRef) {
         if self.pool.leaks.is_visiting() {
@@ -418,7 +420,7 @@ impl VolumeMap {
         }
     }
 
-    /// The same for the inner node that a name is written in.
+    /// Lets the leak check visit the inner node that contains a parent word.
     #[inline]
     pub(super) fn before_inner_change(&self, pinned: &Pinned<'_>, parent: Parent) {
         if let Parent::Node(node, _) = parent
@@ -428,7 +430,7 @@ impl VolumeMap {
         }
     }
 
-    /// Has the leak check visit a leaf, and counts what is in it among what the volume holds.
+    /// Lets the leak check visit a leaf, and counts its entries for the volume.
     #[cold]
     pub(crate) fn visit_leaf(&self, pinned: &Pinned<'_>, leaf: u64, node: NodeRef) {
         let place = LeafPlace { volume_id: self.id, leaf, node };
@@ -436,11 +438,11 @@ impl VolumeMap {
         self.pool.leaks.visit_leaf(&self.pool.store, pinned, place, count);
     }
 
-    /// Counts what an exchanged entry changes, whose reference is not given back yet.
+    /// Counts the change of an entry, before the reference of the old entry is released.
     #[inline]
     pub(super) fn note_change(&self, lane: &Lane<'_>, old: PageRef, new: PageRef) {
         self.counts.change(lane.index(), old, new);
-        // In other words for the same page it is whose it was.
+        // Another form of a reference to the same page changes no owner.
         if self.claims.is_guaranteed() && old.name() != new.name() {
             self.note_pages(lane.index(), old, new);
         }
@@ -454,7 +456,8 @@ impl VolumeMap {
         }
     }
 
-    /// A page that was noted as the volume's own is in a leaf that copies of its map share.
+    /// Counts a page as shared that was counted as unshared, because it is in a leaf that copies of
+    /// the map share.
     pub(super) fn note_shared_page(&self, lane: &Lane<'_>) {
         if self.claims.is_guaranteed() {
             self.claims.shared_pages.fetch_add(1, Ordering::Relaxed);
@@ -462,7 +465,7 @@ impl VolumeMap {
         }
     }
 
-    /// Whether a page that the volume gives up was one of those that it shares.
+    /// Returns whether a page that the volume releases counted as shared.
     fn was_shared(&self, old: PageRef) -> bool {
         let store = &self.pool.store;
         if old.is_dense() {
@@ -471,8 +474,9 @@ impl VolumeMap {
         if !self.may_share() || !store.is_shared(old) {
             return false;
         }
-        // A copy that is about to go may be all that has it too. Taken for the volume's own, it
-        // stays claimed, which keeps more free than need be until the last copy is gone.
+        // A copy that is about to be deleted may be the only other user. The page counts as
+        // unshared then and stays claimed, which reserves more memory than necessary until the last
+        // copy is deleted.
         if !self.pool.frozen.is_empty() || store.deferred_count() > 0 {
             return false;
         }
@@ -480,14 +484,14 @@ impl VolumeMap {
     }
 }
 
-/// Looks entries up, remembering the leaf from block to block.
+/// Cursor that looks up entries and caches the leaf from block to block.
 pub(crate) struct EntryCursor<'map> {
     map: &'map VolumeMap,
     leaf: Option<(u64, Option<NodeRef>)>,
 }
 
 impl<'map> EntryCursor<'map> {
-    /// For use under one pin.
+    /// Creates a cursor for use under one pin.
     pub(crate) fn new(map: &'map VolumeMap) -> Self {
         Self { map, leaf: None }
     }
@@ -499,7 +503,7 @@ impl<'map> EntryCursor<'map> {
         node.map_or(PageRef::HOLE, |node| store.entry(pinned, node, index_in_leaf(block)))
     }
 
-    /// Brings the entry of a block near that will be looked at soon.
+    /// Prefetches the entry of a block that will be read soon.
     #[inline]
     pub(crate) fn prefetch_entry(&mut self, pinned: &Pinned<'_>, block: u64) {
         if let Some(node) = self.leaf(pinned, leaf_of(block)) {
@@ -507,7 +511,7 @@ impl<'map> EntryCursor<'map> {
         }
     }
 
-    /// Brings the page of a block near that will be read next.
+    /// Prefetches the page of a block that will be read next.
     #[inline]
     pub(crate) fn prefetch_page(&mut self, pinned: &Pinned<'_>, block: u64) {
         let entry = self.entry(pinned, block);

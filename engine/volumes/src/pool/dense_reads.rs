@@ -1,6 +1,6 @@
-//! Blocks that readers found in the dense form, to be brought back to a form that is read faster.
+//! Blocks that readers found in the dense form, to be restored to a form that is read faster.
 //!
-//! A list of limited length: what does not fit is noted by a later read.
+//! A bounded list: if it is full, a later read notes the block.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -8,10 +8,10 @@ use std::sync::Mutex;
 
 use sync::atomic::{AtomicUsize, Ordering};
 
-/// The most blocks noted. A reader of much cold data goes on reading it as it is.
+/// Maximum number of noted blocks. Readers of more idle data read it in the dense form.
 const BLOCKS_MAX: usize = 4096;
 
-/// Blocks by the id of their map.
+/// Set of blocks, identified by the id of their map and their index.
 #[derive(Debug, Default)]
 pub(crate) struct DenseReads {
     noted: Mutex<Noted>,
@@ -21,14 +21,15 @@ pub(crate) struct DenseReads {
 #[derive(Debug, Default)]
 struct Noted {
     blocks: BTreeSet<(u64, u64)>,
-    /// The block after which the next is taken: each gets its turn.
+    /// Last block taken. The next one follows it, so that every block gets its turn.
     last: (u64, u64),
 }
 
 impl DenseReads {
-    /// Notes a block, unless another thread is at the list or it is full.
+    /// Notes a block, unless the list is locked or full.
     pub(crate) fn push(&self, map_id: u64, block: u64) {
-        // Most of the time of a reader of much cold data: a load leaves the line with all readers.
+        // The common case for readers of much idle data: a load keeps the cache line shared by all
+        // readers.
         if self.count.load(Ordering::Relaxed) >= BLOCKS_MAX {
             return;
         }
@@ -38,12 +39,12 @@ impl DenseReads {
         }
     }
 
-    /// Returns whether blocks are noted. Costs one load.
+    /// Returns whether any block is noted. Costs one load.
     pub(crate) fn has_any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes up to `count_max` blocks, those that follow what was taken last.
+    /// Takes up to `count_max` blocks, starting after the last one taken.
     pub(crate) fn take(&self, count_max: usize) -> Vec<(u64, u64)> {
         let mut noted = self.noted.lock().expect("nothing panics with the blocks locked");
         let mut taken = Vec::new();

@@ -1,34 +1,35 @@
-//! Signals between writers and readers of frozen copies: how many copies there are, whether they
-//! are being read, and whether they may go now.
+//! Coordination between writers and readers of frozen copies: the number of copies, whether they
+//! are being read, and whether they may be given up.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How often a writer that waits for copies looks whether they are still being read.
+/// Interval at which a waiting writer checks whether copies are still being read.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often it finds that none was read on before they are given up: 3 seconds.
+/// Number of consecutive checks without progress of a reader before copies are given up: 3 seconds.
 const IDLE_LOOKS_MAX: usize = 30;
 
-/// How often it looks at all before they are given up: 60 seconds.
+/// Number of checks before copies are given up in any case: 60 seconds.
 const LOOKS_MAX: usize = 600;
 
-/// The frozen copies of one pool.
+/// State of the frozen copies of one pool.
 #[derive(Debug, Default)]
 pub(crate) struct FrozenCopies {
-    /// Copies whose maps have not been given back.
+    /// Number of copies whose maps have not been freed.
     count: Mutex<usize>,
-    /// The same, for those that do not wait.
+    /// Copy of `count` for threads that must not block on its lock.
     count_now: AtomicUsize,
-    /// Told when some go.
+    /// Signalled when copies are freed.
     gone: Condvar,
-    /// Groups of copies that are held on to.
+    /// Number of groups of copies that writers wait for.
     held_on: AtomicUsize,
-    /// Leaves of copies that were looked at, modulo 2^64.
+    /// Number of leaf reads in copies, modulo 2^64.
     looks: AtomicU64,
-    /// Held while copies go that another thread reads, and while one relies on their pages.
+    /// Held while copies of another thread's reader are given up, and while a thread relies on
+    /// their pages.
     giving_way: Mutex<()>,
 }
 
@@ -37,29 +38,29 @@ impl FrozenCopies {
         self.count_now.load(Ordering::Relaxed) == 0
     }
 
-    /// So many copies were made.
+    /// Adds new copies to the count.
     pub(crate) fn note_made(&self, made: usize) {
         self.set_count(|count| count + made);
     }
 
-    /// The maps of so many copies are on their way to be free.
+    /// Subtracts copies whose maps are being freed from the count.
     pub(crate) fn note_gone(&self, gone: usize) {
         self.set_count(|count| count - gone);
         self.gone.notify_all();
     }
 
-    /// A thread reads on in a copy.
+    /// Records that a reader of a copy makes progress.
     #[inline]
     pub(crate) fn note_look(&self) {
         self.looks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// No copy is given up until the result is dropped.
+    /// Prevents copies from being given up until the result is dropped.
     pub(crate) fn keep(&self) -> MutexGuard<'_, ()> {
         self.giving_way.lock().expect("a panic in a request ends the process")
     }
 
-    /// Writers wait for readers of a group of copies from now on.
+    /// Lets writers wait for readers of a group of copies from now on.
     pub(crate) fn hold_on(&self) {
         self.held_on.fetch_add(1, Ordering::Relaxed);
     }
@@ -68,7 +69,7 @@ impl FrozenCopies {
         self.held_on.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Waits until no copy is left, or none should be waited for.
+    /// Waits until no copy is left, or readers have exceeded a limit.
     pub(crate) fn wait_while_read(&self) {
         let mut count = self.lock();
         let mut looks = self.looks.load(Ordering::Relaxed);

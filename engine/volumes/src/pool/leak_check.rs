@@ -1,11 +1,11 @@
-//! The leak check after an unclean end, while everything is served.
+//! Leak check after an unclean end, while all volumes are served.
 //!
-//! The pool counts all references that it held when it was opened ([`LeakCounts`]). Every node of
-//! that moment must be visited once, however many maps share it, and with it all that it names. So
-//! each node is visited before it is first changed or copied: by the walk of the maps from their
-//! roots, or by the writer that comes before it. What is left over in the end is leaked.
+//! At opening the pool counts all references ([`LeakCounts`]). Every node of that moment must be
+//! visited exactly once, however many maps share it, together with its entries. Therefore each node
+//! is visited before it is first changed or copied: by the walk of the maps from their roots, or by
+//! the writer that precedes it. References that remain at the end are leaked.
 //!
-//! What a volume's blocks hold is counted by place, not by node: once for each leaf of its map.
+//! The blocks of a volume are counted by position, not by node: once for each leaf of its map.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
@@ -14,24 +14,24 @@ use page_store::{LeakCounts, NODE_ENTRY_COUNT, NodeRef, PageRef, PageStore, Pare
 use sync::Pinned;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The search, or that there is none.
+/// State of the leak check, if one is in progress.
 #[derive(Debug)]
 pub(crate) struct LeakCheck {
-    /// Maps are still being visited.
+    /// True while maps are being visited.
     is_visiting: AtomicBool,
     search: Mutex<Option<Search>>,
-    /// Entries that named pages which were not there.
+    /// Number of entries that referred to missing pages.
     damaged: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Search {
     counts: LeakCounts,
-    /// Volumes whose blocks have not all been counted, by id, with the leaves that have been.
+    /// Volumes whose blocks are not completely counted, by id, with the leaves already counted.
     counted: HashMap<u64, HashSet<u64>>,
 }
 
-/// A leaf in its place in the map of a volume.
+/// Position of a leaf in the map of a volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafPlace {
     pub(crate) volume_id: u64,
@@ -48,19 +48,19 @@ impl LeakCheck {
         }
     }
 
-    /// Returns whether nodes have to be visited before they are changed.
+    /// Returns whether nodes must be visited before they are changed.
     #[inline]
     pub(crate) fn is_visiting(&self) -> bool {
-        // Relaxed: it was set before the volumes were there, and ends when all has been visited.
+        // Relaxed: it is set before volumes exist, and cleared when all nodes have been visited.
         self.is_visiting.load(Ordering::Relaxed)
     }
 
-    /// Entries found so far that named pages which were not there. Not zero is a defect.
+    /// Number of entries found so far that referred to missing pages. Any but zero is a defect.
     pub(crate) fn damaged(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// Tells of a map that was there when the pool was opened, before it is served.
+    /// Adds a map that existed when the pool was opened, before it is served.
     pub(crate) fn admit(&self, store: &PageStore, pinned: &Pinned<'_>, root_word: usize) {
         let root = Parent::Root(root_word);
         let is_damaged = store.has_damaged_child(pinned, root);
@@ -70,23 +70,22 @@ impl LeakCheck {
         }
     }
 
-    /// The blocks of this volume are to be counted.
+    /// Starts to count the blocks of a volume.
     pub(crate) fn begin_counting(&self, volume_id: u64) {
         if let Some(search) = &mut *self.lock() {
             search.counted.insert(volume_id, HashSet::new());
         }
     }
 
-    /// The walk has come to the end of a volume's map.
+    /// Ends the count of a volume's blocks, when the walk has reached the end of its map.
     pub(crate) fn end_counting(&self, volume_id: u64) {
         if let Some(search) = &mut *self.lock() {
             search.counted.remove(&volume_id);
         }
     }
 
-    /// Visits what is in a leaf's place, once, and hands the entries to `count` if they are to be
-    /// counted among what the volume holds. The caller keeps other writers of the entries away, or
-    /// is the walk.
+    /// Visits a leaf once, and passes its entries to `count` if the volume's blocks are being
+    /// counted. The caller excludes other writers of the entries, or is the walk.
     pub(crate) fn visit_leaf(
         &self,
         store: &PageStore,
@@ -106,7 +105,7 @@ impl LeakCheck {
         }
     }
 
-    /// Visits an inner node, once.
+    /// Visits an inner node once.
     pub(crate) fn visit_inner(&self, store: &PageStore, pinned: &Pinned<'_>, node: NodeRef) {
         if let Some(search) = &mut *self.lock()
             && search.counts.awaits_visit(node)
@@ -115,16 +114,16 @@ impl LeakCheck {
         }
     }
 
-    /// All maps have been visited: hands over what is left, which is leaked. Nothing, if some of
-    /// the maps are damaged.
+    /// Ends the visits and returns the remaining references, which are leaked. Returns `None` if
+    /// any map is damaged.
     pub(crate) fn end_visiting(&self) -> Option<LeakCounts> {
         let search = self.lock().take();
         self.is_visiting.store(false, Ordering::Relaxed);
-        // What was not visited because it cannot be read is not leaked: better to keep too much.
+        // Nodes that cannot be read were not visited and are not leaked: rather keep too much.
         search.map(|search| search.counts).filter(|_| self.damaged() == 0)
     }
 
-    /// Something of the maps could not be read, so it could not be visited either.
+    /// Counts parts of maps that could not be read, and so not visited.
     pub(crate) fn note_damage(&self, count: u64) {
         self.damaged.fetch_add(count, Ordering::Relaxed);
     }

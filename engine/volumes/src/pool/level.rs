@@ -1,28 +1,29 @@
-//! Fill levels of a pool, in steps that do not flicker.
+//! Fill levels of a pool, with hysteresis.
 
 use std::fmt;
 
-/// A step is left when so much less is in use than where it begins, in thousandths of the pool.
+/// Hysteresis: a level ends when usage is this far below its threshold, in thousandths of the pool.
 const HYSTERESIS_PERMILLE: u64 = 20;
 
 /// Fill level of a pool. Claimed memory counts as used, because new data does not get it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PoolLevel {
-    /// There is room.
+    /// Below 80 %.
     #[default]
     Roomy,
-    /// From 80 % on: time to add memory or to delete data.
+    /// From 80 % on: time to add memory or delete data.
     Filling,
-    /// From 90 % on: what can shrink is compressed before it is stored, which takes longer.
+    /// From 90 % on: compressible contents are compressed before they are stored, which takes
+    /// longer.
     Short,
-    /// From 95 % on: new data will soon be refused.
+    /// From 95 % on: new data will soon be rejected.
     Critical,
 }
 
 impl PoolLevel {
     pub const ALL: [Self; 4] = [Self::Roomy, Self::Filling, Self::Short, Self::Critical];
 
-    /// The name in events, the command line and the API.
+    /// Name in events, the command line and the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Roomy => "roomy",
@@ -32,7 +33,7 @@ impl PoolLevel {
         }
     }
 
-    /// The share of the pool that is in use where the step begins, in thousandths.
+    /// Threshold of the level: the used share of the pool, in thousandths.
     pub const fn begins_at_permille(self) -> u64 {
         match self {
             Self::Roomy => 0,
@@ -42,7 +43,7 @@ impl PoolLevel {
         }
     }
 
-    /// Fill level that follows this one when `used_bytes` of `size_bytes` are in use.
+    /// Returns the level that follows this one when `used_bytes` of `size_bytes` are in use.
     #[must_use]
     pub fn after(self, used_bytes: u64, size_bytes: u64) -> Self {
         let begins = Self::ALL.map(Self::begins_at_permille);
@@ -50,8 +51,8 @@ impl PoolLevel {
     }
 }
 
-/// Number of steps that are reached now that `used_bytes` of `size_bytes` are in use, after
-/// `before` of them. Each step begins at a share of the pool, in thousandths, in ascending order.
+/// Number of steps reached when `used_bytes` of `size_bytes` are in use, after `before` of them.
+/// Each step begins at a share of the pool, in thousandths, in ascending order.
 pub fn steps_after(
     begins_at_permille: &[u64],
     before: usize,
@@ -64,7 +65,7 @@ pub fn steps_after(
         let reached = permille.saturating_add(margin);
         begins_at_permille.iter().filter(|&&begin| begin <= reached).count()
     };
-    // Downwards only as far as the share is well below where a step begins.
+    // Downwards only when the share is well below the threshold of a step.
     before.clamp(begun(0), begun(HYSTERESIS_PERMILLE))
 }
 
@@ -78,7 +79,7 @@ impl fmt::Display for PoolLevel {
 mod tests {
     use super::*;
 
-    /// Goes through shares in percent, one after the other.
+    /// Checks levels for a sequence of shares in percent.
     #[track_caller]
     fn check(shares: &[(u64, PoolLevel)]) {
         let mut level = PoolLevel::Roomy;

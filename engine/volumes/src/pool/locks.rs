@@ -1,8 +1,8 @@
-//! Locks that keep writers of one block apart, and let writers of different blocks pass.
+//! Block locks: they serialize writers of one block, and not writers of different blocks.
 //!
-//! A lock is private memory and lasts for one exchange of a map word, or for the
-//! read-modify-write of a block. The blocks of a leaf share a group of locks, so that taking all
-//! of them keeps every other thread out of the leaf.
+//! A lock is in private memory. It is held for one exchange of a map word, or for the
+//! read-modify-write of a block. The blocks of a leaf share a group of locks, so holding all of
+//! them excludes every other thread from the leaf.
 
 use std::collections::BTreeSet;
 
@@ -22,22 +22,22 @@ pub(crate) struct BlockLocks {
     locks: Box<[Padded<Latch>]>,
 }
 
-/// Holds one block, and at most the few that share its lock.
+/// Guard of one block lock, which a few other blocks may share.
 pub(crate) type BlockGuard<'locks> = LatchGuard<'locks>;
 
-/// Holds all blocks of a leaf.
+/// Guard of all blocks of a leaf.
 #[derive(Debug)]
 pub(crate) struct LeafGuard<'locks> {
     _guards: [LatchGuard<'locks>; LEAF_LOCKS],
 }
 
-/// Holds all blocks of leaves of several volumes.
+/// Guard of all blocks of leaves of several volumes.
 #[derive(Debug)]
 pub(crate) struct LeavesGuard<'locks> {
     _guards: Vec<LeafGuard<'locks>>,
 }
 
-/// Holds all blocks of all volumes.
+/// Guard of all blocks of all volumes.
 #[derive(Debug)]
 pub(crate) struct AllGuard<'locks> {
     _guards: Box<[LatchGuard<'locks>]>,
@@ -53,7 +53,7 @@ impl BlockLocks {
         self.latch_of(volume_id, block).lock()
     }
 
-    /// Holds a block, unless another thread holds it or one that shares its lock.
+    /// Locks a block, unless another thread holds it or a block that shares its lock.
     pub(crate) fn try_lock_block(&self, volume_id: u64, block: u64) -> Option<BlockGuard<'_>> {
         self.latch_of(volume_id, block).try_lock()
     }
@@ -62,20 +62,20 @@ impl BlockLocks {
         self.lock_group(first_of_group(volume_id, leaf))
     }
 
-    /// Holds the leaf of one number in each of some volumes.
+    /// Locks the leaf of one number in each of some volumes.
     pub(crate) fn lock_leaf_of_all(
         &self,
         volume_ids: impl Iterator<Item = u64>,
         leaf: u64,
     ) -> LeavesGuard<'_> {
-        // Each group once, and from the first to the last, as all that hold more than one.
+        // Each group once and in ascending order, like all threads that lock more than one.
         let groups: BTreeSet<u64> = volume_ids.map(|id| first_of_group(id, leaf)).collect();
         LeavesGuard { _guards: groups.into_iter().map(|first| self.lock_group(first)).collect() }
     }
 
     fn lock_group(&self, first: u64) -> LeafGuard<'_> {
         let mut next = first;
-        // From the first to the last: two that want one group meet at its first lock.
+        // In ascending order: two threads that lock one group meet at its first lock.
         let guards = std::array::from_fn(|_| {
             next += 1;
             self.latch(next - 1).lock()
@@ -83,7 +83,7 @@ impl BlockLocks {
         LeafGuard { _guards: guards }
     }
 
-    /// Holds every block of every volume: for an instant, and only by a thread that waits for
+    /// Locks every block of every volume: for an instant, and only by a thread that waits for
     /// nothing meanwhile.
     pub(crate) fn lock_all(&self) -> AllGuard<'_> {
         AllGuard { _guards: self.locks.iter().map(|latch| latch.lock()).collect() }
@@ -98,7 +98,8 @@ impl BlockLocks {
     }
 }
 
-/// Neighbouring leaves, and equal leaves of different volumes, have different groups.
+/// Returns the first lock of a leaf's group. Neighbouring leaves, and equal leaves of different
+/// volumes, have different groups.
 fn first_of_group(volume_id: u64, leaf: u64) -> u64 {
     let mixed = (volume_id << 32 ^ leaf).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 32) % GROUP_COUNT * LOCKS_A_GROUP

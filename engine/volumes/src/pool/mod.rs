@@ -1,4 +1,4 @@
-//! The pool: pages, locks, leaks and fill levels, without any knowledge of volumes.
+//! The pool: pages, locks, leaks and fill levels, without knowledge of volumes.
 
 pub(crate) mod dense_reads;
 pub(crate) mod frozen;

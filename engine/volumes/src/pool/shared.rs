@@ -14,18 +14,18 @@ use crate::pool::level::PoolLevel;
 use crate::pool::locks::BlockLocks;
 use crate::spec::place_of;
 
-/// While less than this share of the pool is free, writers compress before they store, and until
-/// the pool is noted to be less full.
+/// While less than a tenth of the pool is free, writers compress before they store. That ends when
+/// the pool's recorded level falls.
 const SHORT_OF_MEMORY_SHARE: u64 = 10;
 
-/// Nodes taken apart at a time, of those that no map names any more, and how often.
+/// Number of unreferenced nodes freed in one turn, and limit on the number of turns.
 const NODES_A_TURN: usize = 256;
 const TURNS_MAX: usize = 1 << 16;
 
-/// Trees that wait to be taken apart before a thread that deletes one helps with it.
+/// Number of deferred trees beyond which a thread that deletes one helps to free them.
 const DEFERRED_MAX: usize = 4096;
 
-/// Pages and their locks, the search for leaks, and how full it all is.
+/// Pages and their locks, the leak check, and the fill level.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) store: PageStore,
@@ -33,7 +33,7 @@ pub(crate) struct Pool {
     pub(crate) leaks: LeakCheck,
     pub(crate) frozen: FrozenCopies,
     pub(crate) dense_reads: DenseReads,
-    /// How full the pool was of late, as its place among all levels.
+    /// Last recorded fill level, as its index among all levels.
     level: AtomicU8,
     /// Held while contents move to other pages in leaves that volumes may share.
     moves: Mutex<()>,
@@ -54,7 +54,8 @@ impl Pool {
         }
     }
 
-    /// Returns whether so little is free that what can shrink must not be stored as it is.
+    /// Returns whether so little memory is free that compressible contents must not be stored
+    /// uncompressed.
     #[inline]
     pub(crate) fn is_short_of_memory(&self) -> bool {
         let size_bytes = self.store.size_bytes();
@@ -66,15 +67,14 @@ impl Pool {
         PoolLevel::ALL[usize::from(self.level.load(Ordering::Relaxed))]
     }
 
-    /// Takes note of how full the pool is.
+    /// Records the fill level of the pool.
     pub(crate) fn note_level(&self, used_bytes: u64, size_bytes: u64) -> PoolLevel {
         let level = self.level().after(used_bytes, size_bytes);
         self.level.store(place_of(&PoolLevel::ALL, level), Ordering::Relaxed);
         level
     }
 
-    /// Held while contents move to other pages, where other volumes may do the same in the same
-    /// leaf.
+    /// Locks moves of contents to other pages, where other volumes may move the same leaf.
     pub(crate) fn hold_moves(&self) -> MutexGuard<'_, ()> {
         self.moves.lock().expect("a panic while pages move ends the process")
     }
@@ -83,8 +83,8 @@ impl Pool {
         self.verifies_reads.store(verifies, Ordering::Relaxed);
     }
 
-    /// Copies the contents that an entry names, read under this pin, and verifies them if that is
-    /// the policy.
+    /// Reads the contents of an entry that was read under this pin, and verifies them if the policy
+    /// requires it.
     #[inline]
     pub(crate) fn read_page(
         &self,
@@ -96,7 +96,7 @@ impl Pool {
         self.verified(entry, into).map(|_| ())
     }
 
-    /// Contents that were read through an entry, verified if that is the policy.
+    /// Verifies contents that were read through an entry, if the policy requires it.
     #[inline]
     pub(crate) fn verified<'read>(
         &self,
@@ -109,20 +109,20 @@ impl Pool {
         Ok(contents)
     }
 
-    /// Takes apart some of the nodes that no map names any more, and collects what that frees.
+    /// Frees some of the unreferenced nodes, and reclaims what that releases.
     pub(crate) fn reclaim_some_deferred(&self) {
         self.store.reclaim_deferred(NODES_A_TURN);
         self.store.reclaim();
     }
 
-    /// Helps with nodes that no map names any more, if too many trees wait to be taken apart.
+    /// Frees unreferenced nodes if too many deferred trees are waiting.
     pub(crate) fn limit_deferred(&self) {
         while self.store.deferred_count() > DEFERRED_MAX {
             self.store.reclaim_deferred(NODES_A_TURN);
         }
     }
 
-    /// Takes apart all nodes that no map names any more.
+    /// Frees all unreferenced nodes.
     pub(crate) fn reclaim_all_deferred(&self) {
         for _ in 0..TURNS_MAX {
             if self.store.deferred_count() == 0 {

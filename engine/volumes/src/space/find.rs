@@ -1,11 +1,11 @@
-//! Finding memory for requests that meet a full pool.
+//! Memory for requests that meet a full pool.
 //!
-//! What is on its way to be free is collected first, and what a kill has leaked; then pages are
-//! compressed, and frozen copies give way. A thin volume's new data gets no more than that.
-//! Overwrites of what a block has alone go on while nothing else keeps a page, and writes of
-//! claimed memory go on until they find it.
+//! Memory that is about to be freed is reclaimed first, then leaked memory. Then pages are
+//! compressed, and frozen copies are given up. New data of a thin volume gets no more than that.
+//! Overwrites of unshared blocks continue while nothing else retains a page. Writes of claimed
+//! memory continue until they find it.
 //!
-//! Frozen copies take memory as the volumes change, and claim none:
+//! Frozen copies use memory as the volumes change, and claim none:
 //!
 //! ```text
 //!  freeze ─▶ frozen ─┬─ dropped by its reader ────────────────────┬─▶ gone, maps retired
@@ -14,8 +14,8 @@
 //!                                           when not read on, or after a while
 //! ```
 //!
-//! Copies that gave way twice may be held on to: then writers wait for a reader that goes on, so
-//! that a volume which is always written in a full pool can be read as a whole some time.
+//! After copies were given up twice, the reader may make writers wait while it continues, so that a
+//! volume that is always written in a full pool can eventually be read completely.
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
@@ -30,40 +30,40 @@ use crate::walks::evacuation::Evacuation;
 use crate::walks::idle_compression::IdleCompression;
 use crate::walks::leaks::LeakSearch;
 
-/// How often a request that finds no memory tries again after collecting what is on its way to be
-/// freed.
+/// Number of retries of a request that finds no memory, each after reclaiming memory that is about
+/// to be freed.
 const SPACE_TRIES_MAX: usize = 2;
 
-/// How often an overwrite does so: what it finds others may take first.
+/// Number of retries of an overwrite. It is larger, because others may take the memory first.
 const OVERWRITE_TRIES_MAX: usize = 64;
 
-/// How often a request takes nodes apart that no map names any more, and tries again.
+/// Number of times that a request frees unreferenced nodes and retries.
 const DROPS_MAX: usize = 1 << 16;
 
-/// How often one tries that has claimed memory.
+/// Number of attempts of a request with claimed memory.
 const CLAIMED_TRIES_MAX: usize = 4096;
 
-/// How often it tries before it has frozen copies give way again, which others may have made.
+/// Number of attempts before it makes frozen copies give way again, as others may have made some.
 const GIVING_WAY_TRIES: usize = 64;
 
-/// How often a request compresses some pages and tries again.
+/// Number of times that a request compresses some pages and retries.
 const COMPRESSIONS_MAX: usize = 64;
 
 type Attempted = Result<(), DeviceError>;
 
-/// The memory of one pool, and what can be made to give some back.
+/// The memory of one pool, and all means to free some.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) pool: Arc<Pool>,
-    /// Of volumes and snapshots that are listed, and of frozen copies.
+    /// Maps of listed volumes and snapshots, and of frozen copies.
     maps: RwLock<Vec<Arc<VolumeMap>>>,
     pub(crate) compression: Compression,
     pub(crate) idle_compression: IdleCompression,
     pub(crate) leak_search: LeakSearch,
-    /// The walk that empties slabs, if there is one.
+    /// Evacuation in progress, if there is one.
     evacuation: Mutex<Option<Evacuation>>,
-    /// Held by a request that collects memory for itself: what it finds is not for the next one
-    /// that is short of it.
+    /// Held by a request that reclaims memory for itself, so that the next request short of memory
+    /// does not take it.
     shortage: Mutex<()>,
 }
 
@@ -80,23 +80,23 @@ impl Space {
         }
     }
 
-    /// Ends a period of the compression of what is idle.
+    /// Ends a period of idle compression and begins the next.
     pub(crate) fn begin_idle_period(&self) {
         self.idle_compression.begin_period(self.maps());
     }
 
-    /// Compresses some of what is idle. Returns whether there may be more in this period.
+    /// Compresses some idle pages. Returns whether there may be more in this period.
     pub(crate) fn compress_idle(&self) -> bool {
         self.idle_compression.step(&self.pool, &self.maps(), &self.compression)
     }
 
-    /// Brings some blocks back that were read in the dense form. Returns whether there were any.
+    /// Restores some blocks that were read in the dense form. Returns whether there may be more.
     pub(crate) fn bring_back_read(&self) -> bool {
         self.pool.dense_reads.has_any()
             && self.idle_compression.bring_back(&self.pool, &self.maps(), &self.compression)
     }
 
-    /// All maps that there are, but for those of volumes that are being made.
+    /// Returns all maps, except those of volumes that are being created.
     pub(crate) fn maps(&self) -> Vec<Arc<VolumeMap>> {
         self.maps.read().expect("nothing panics with the maps locked").clone()
     }
@@ -111,9 +111,9 @@ impl Space {
         maps.retain(|known| !Arc::ptr_eq(known, map));
     }
 
-    /// Makes an attempt, and more if it finds no memory. `is_overwrite` is asked then whether it is
-    /// one to overwrite something, for which there is some. Not to be called while pinned or with a
-    /// lane.
+    /// Makes an attempt, and retries it if it finds no memory. `is_overwrite` then says whether the
+    /// attempt overwrites existing contents, for which memory is reserved. The caller must hold
+    /// neither a pin nor a lane.
     pub(crate) fn find(
         &self,
         map: &VolumeMap,
@@ -146,8 +146,8 @@ impl Space {
         }
     }
 
-    /// Makes attempts that take what was claimed for them, and more if they find nothing: memory is
-    /// there, though others may be about to give it back, or have to give way.
+    /// Retries an attempt with claimed memory. The memory exists, but others may still have to free
+    /// it or give way.
     fn find_claimed(
         &self,
         mut result: Attempted,
@@ -169,9 +169,9 @@ impl Space {
         result
     }
 
-    /// Makes attempts to overwrite something while housekeeping keeps no page, so that what a
-    /// block has alone is known to be its own, and to come back. Others may take that first, but
-    /// give as much back in turn.
+    /// Retries an overwrite while housekeeping retains no page, so that unshared pages are
+    /// recognized as such and their memory becomes free. Others may take that memory first, but
+    /// free as much in turn.
     fn attempt_undisturbed(
         &self,
         is_overwrite: impl Fn() -> bool,
@@ -195,14 +195,14 @@ impl Space {
         result
     }
 
-    /// Makes attempts with what is on its way to be free, can be made smaller, or gives way.
+    /// Retries with memory that is about to be freed, can be saved by compression, or is given up.
     fn attempt_with_what_comes_back(
         &self,
         mut result: Attempted,
         attempt: &mut impl FnMut() -> Attempted,
     ) -> Attempted {
         let pool = &self.pool;
-        // The last leaks may come back between an attempt and the next look.
+        // The last leaks may be freed between an attempt and the next check.
         let was_searching = self.leak_search.is_going_on();
         for _ in 0..SPACE_TRIES_MAX {
             pool.store.reclaim();
@@ -232,8 +232,7 @@ impl Space {
         result
     }
 
-    /// Takes nodes apart that no map names any more, until an attempt finds memory or none are
-    /// left.
+    /// Frees unreferenced nodes, until an attempt finds memory or none are left.
     fn attempt_while_deferred(
         &self,
         mut result: Attempted,
@@ -249,18 +248,17 @@ impl Space {
         result
     }
 
-    /// No other request collects memory for itself until the result is dropped.
+    /// Prevents other requests from reclaiming memory for themselves until the result is dropped.
     pub(crate) fn hold_shortage(&self) -> MutexGuard<'_, ()> {
         self.shortage.lock().expect("a panic in a request ends the process")
     }
 
-    /// The walk that empties slabs. No other thread looks at it until the result is dropped.
+    /// Locks the evacuation until the result is dropped.
     pub(crate) fn hold_evacuation(&self) -> MutexGuard<'_, Option<Evacuation>> {
         self.evacuation.lock().expect("a panic in housekeeping ends the process")
     }
 
-    /// Lets the slabs that are being emptied work on: a request that is short of memory needs their
-    /// slots.
+    /// Ends the evacuation, because a request that is short of memory needs the slots of its slabs.
     pub(crate) fn end_evacuation(&self) {
         let evacuation = self.hold_evacuation().take();
         if let Some(evacuation) = evacuation {
@@ -268,9 +266,9 @@ impl Space {
         }
     }
 
-    /// Has the frozen copies give way to a caller that finds no memory. Returns whether there were
-    /// any: what only they had is on its way to be free. Not to be called while pinned, with a
-    /// lane or with a block held.
+    /// Makes frozen copies give way to a caller that finds no memory. Returns whether there were
+    /// any: memory of only these copies is about to be freed then. The caller must hold no pin,
+    /// lane or block lock.
     fn make_frozen_give_way(&self) -> bool {
         self.pool.frozen.wait_while_read();
         let copies = self.frozen();
@@ -278,21 +276,21 @@ impl Space {
         !copies.is_empty()
     }
 
-    /// The frozen copies that there are.
+    /// Returns the existing frozen copies.
     pub(crate) fn frozen(&self) -> Vec<Arc<VolumeMap>> {
         let mut copies = self.maps();
         copies.retain(|map| map.kind == Kind::Frozen && !map.is_gone());
         copies
     }
 
-    /// Gives the maps of copies back that are not gone. What went before is on its way too when
-    /// this returns.
+    /// Retires the maps of those copies that are not gone. On return the maps of all are being
+    /// freed.
     pub(crate) fn let_go(&self, copies: &[Arc<VolumeMap>]) {
         let (pool, frozen) = (&self.pool, &self.pool.frozen);
         let _keep = frozen.keep();
         let left: Vec<_> = copies.iter().filter(|copy| copy.set_gone()).collect();
         left.iter().for_each(|copy| self.remove_map(copy));
-        // To end the run this lock is waited for: nothing is retired past that.
+        // The end of the run waits for this lock: nothing is retired afterwards.
         if !left.is_empty() {
             pool.store.wait_for_readers();
             left.iter().for_each(|copy| copy.retire());
@@ -300,8 +298,8 @@ impl Space {
         frozen.note_gone(left.len());
     }
 
-    /// Has frozen copies give way, and brings back what only they had. Returns whether there were
-    /// any.
+    /// Makes frozen copies give way, and frees the memory of only these copies. Returns whether
+    /// there were any.
     pub(crate) fn take_back_frozen(&self) -> bool {
         let had_some = self.make_frozen_give_way();
         if had_some {
@@ -310,13 +308,13 @@ impl Space {
         had_some
     }
 
-    /// Gives all back that a kill has leaked. Not to be called while pinned, with a lane or with a
-    /// block held.
+    /// Runs the leak check to its end, which frees all leaked memory. The caller must hold no pin,
+    /// lane or block lock.
     pub(crate) fn end_leak_search(&self) {
         while self.leak_search.step(&self.pool) {}
     }
 
-    /// Claims slots, those that frozen copies have, or that a kill has leaked, included.
+    /// Claims slots, including those that frozen copies or leaks occupy.
     pub(crate) fn claim(&self, slots: u64) -> Result<(), ClaimRefused> {
         let store = &self.pool.store;
         if store.claim(slots).is_ok() {

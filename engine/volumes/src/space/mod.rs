@@ -1,3 +1,3 @@
-//! Finding memory: what a request that meets a full pool does, in order.
+//! Space: steps that a request takes when the pool is full.
 
 pub(crate) mod find;

@@ -1,9 +1,9 @@
-//! Contents of a volume that are not in the journal: collected for it, and settled when it has it.
+//! Contents of a volume that are not in the journal: captured for it, and settled when it has them.
 //!
-//! An entry says whether its contents are in the journal ([`DirtyBits::JOURNAL`]), so that is known
-//! after a kill too. A walk takes the leaves that may have such entries, and captures them some at
-//! a time: contents that a reference keeps as they are. Once the journal has them, entries that
-//! still name the same lose the dirty bit. What was overwritten meanwhile keeps it.
+//! An entry records whether its contents are in the journal ([`DirtyBits::JOURNAL`]), so this is
+//! known after a kill too. A walk takes the leaves that may have such entries, and captures them in
+//! batches: a reference keeps the contents unchanged. Once the journal has them, entries that still
+//! refer to the same contents lose the dirty bit. Blocks that were overwritten meanwhile keep it.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::map::view::StoredBytes;
 use crate::map::volume_map::VolumeMap;
 use crate::walks::integrity::Integrity;
 
-/// A walk over the blocks of one volume that are not in the journal. What it does not settle is
-/// found by the next walk.
+/// A walk over the blocks of one volume that are not in the journal. Blocks that it does not settle
+/// are found by the next walk.
 #[derive(Debug)]
 pub struct CaptureWalk {
     map: Arc<VolumeMap>,
@@ -27,22 +27,22 @@ pub struct CaptureWalk {
     set: LeafSet,
     next_leaf: u64,
     next_index: usize,
-    /// The last block whose page was found damaged, and mended as far as that can be.
+    /// The last block whose page was found damaged, and healed if possible.
     mended: Option<u64>,
     is_settled: bool,
 }
 
-/// Blocks that were not in the journal when they were captured. Their contents stay as they are
-/// until this is settled or dropped.
+/// Blocks that were not in the journal when they were captured. Their contents stay unchanged until
+/// this is settled or dropped.
 #[derive(Debug)]
 pub struct Capture {
     map: Arc<VolumeMap>,
-    /// Of the map, before the first block was captured.
+    /// Generation of the map before the first block was captured.
     generation: u64,
     blocks: Vec<CapturedBlock>,
 }
 
-/// One block and what it held.
+/// A block and its captured contents.
 #[derive(Debug)]
 struct CapturedBlock {
     block: u64,
@@ -52,13 +52,13 @@ struct CapturedBlock {
 
 #[derive(Debug)]
 enum Held {
-    /// The entry says it all.
+    /// The entry contains the contents.
     Nothing,
     Page(OwnedPageRef),
-    /// A page with as many references as can be counted cannot be held; one in the dense form is
-    /// not what the journal has.
+    /// A copy, because the reference count of the page is at its maximum, or because the page is in
+    /// the dense form, which the journal does not use.
     Copy(Box<Block>),
-    /// The page is damaged, and could not be declared so in its place: it stays dirty.
+    /// The page is damaged, and could not be declared lost in its entry: it stays dirty.
     Damaged,
 }
 
@@ -68,24 +68,24 @@ pub enum CapturedContents<'capture> {
     Hole,
     Fill(u32),
     Page(CapturedPage<'capture>),
-    /// What it held is lost.
+    /// The contents are lost.
     Lost,
 }
 
 /// A captured page.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedPage<'capture> {
-    /// Where the page is in memory: two of one number in one capture are one page, and so are two
-    /// of different captures if the latter says that it is journaled. `None`: it cannot be told.
+    /// Position of the page in memory. Two pages with the same number in one capture are the same
+    /// page. So are two of different captures if the later one has `is_journaled`. `None`: unknown.
     pub number: Option<u64>,
-    /// The page that is under this number now went into the journal before.
+    /// The page that now has this number is in the journal already.
     pub is_journaled: bool,
     pub bytes: StoredBytes<'capture>,
 }
 
 impl CaptureWalk {
-    /// Begins a walk over the blocks of a map that are not in the journal; `None` if there are
-    /// none. It finds everything that was acknowledged before.
+    /// Begins a walk over the blocks of a map that are not in the journal, or returns `None` if
+    /// there are none. It finds everything that was acknowledged before.
     pub(crate) fn begin(map: &Arc<VolumeMap>, integrity: &Arc<Integrity>) -> Option<Self> {
         let leaf_count = || leaves_in(map.settled_size_bytes());
         let set = map.dirty_leaves.take(leaf_count)?;
@@ -100,7 +100,7 @@ impl CaptureWalk {
         })
     }
 
-    /// Captures the next blocks, `count_max` at most; `None` when all were.
+    /// Captures the next blocks, at most `count_max`. Returns `None` after the last.
     pub fn capture(&mut self, count_max: usize) -> Option<Capture> {
         assert!(count_max > 0, "something is wanted");
         let mut blocks = Vec::new();
@@ -110,7 +110,7 @@ impl CaptureWalk {
         (!blocks.is_empty()).then_some(Capture { map, generation, blocks })
     }
 
-    /// All captures have been settled: the walk's leaves need not be looked at again.
+    /// Ends the walk after all captures were settled: its leaves need not be visited again.
     pub fn end(mut self) {
         self.is_settled = true;
     }
@@ -123,8 +123,8 @@ impl CaptureWalk {
             (self.next_leaf, self.next_index) = (leaf, 0);
         }
         if self.next_index == 0 {
-            // A thread that published an entry in the leaf before the set was taken is out of it
-            // from here on; all others see the bit gone and set it again.
+            // A thread that published an entry in the leaf before the set was taken has unlocked it
+            // from here on. All others see the bit cleared and set it again.
             drop(map.pool.locks.lock_leaf(map.id(), leaf));
         }
         if let Some(block) = self.capture_until_damage(&map, leaf, blocks, count_max) {
@@ -134,8 +134,8 @@ impl CaptureWalk {
         true
     }
 
-    /// Captures blocks of a leaf up to the first whose page is damaged: returns that, to be looked
-    /// at again.
+    /// Captures blocks of a leaf up to the first whose page is damaged, and returns that block, to
+    /// be captured again.
     fn capture_until_damage(
         &mut self,
         map: &VolumeMap,
@@ -181,8 +181,8 @@ impl Drop for CaptureWalk {
     }
 }
 
-/// Keeps what an entry names as it is. `None`: an image has it. An error says that the page is
-/// damaged: it is not to be taken for what was written.
+/// Keeps the contents of an entry unchanged. Returns `None` if an image has them. An error means
+/// that the page is damaged and must not be taken for the written contents.
 fn hold(map: &VolumeMap, pinned: &Pinned<'_>, entry: PageRef) -> Result<Option<Held>, DecodeError> {
     let store = &map.pool.store;
     match entry.kind() {
@@ -191,7 +191,7 @@ fn hold(map: &VolumeMap, pinned: &Pinned<'_>, entry: PageRef) -> Result<Option<H
         PageRefKind::Page => {
             let mut scratch = [0; BLOCK_BYTES];
             let bytes = store.verified_page(pinned, entry, &mut scratch)?;
-            // The journal knows no dense form.
+            // The journal does not use the dense form.
             let is_dense = matches!(bytes, PageBytes::Dense(_));
             if !is_dense && let Some(page) = store.hold(pinned, entry) {
                 return Ok(Some(Held::Page(page)));
@@ -208,18 +208,18 @@ impl Capture {
         &self.map
     }
 
-    /// Number of blocks that were captured.
+    /// Number of captured blocks.
     pub fn block_count(&self) -> usize {
         self.blocks.len()
     }
 
-    /// The blocks by rising index, and what they hold.
+    /// Captured blocks by ascending index, with their contents.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, CapturedContents<'_>)> {
         let contents = |captured| self.contents(captured).unwrap_or(CapturedContents::Lost);
         self.blocks.iter().map(move |captured| (captured.block, contents(captured)))
     }
 
-    /// `None` for a page that cannot be read.
+    /// Returns `None` for a page that cannot be read.
     fn contents<'capture>(
         &'capture self,
         captured: &'capture CapturedBlock,
@@ -255,9 +255,9 @@ impl Capture {
         Some(CapturedContents::Page(page))
     }
 
-    /// The journal has these blocks, those before `end`, on stable storage: those that still hold
-    /// the same are not dirty any more, and their pages are known to be in the journal. Those from
-    /// `end` on stay as they are, for the next walk.
+    /// Settles the blocks before `end`, which the journal has on stable storage. Those that still
+    /// have the same contents are not dirty any more, and their pages are marked as journaled.
+    /// Blocks from `end` on are left to the next walk.
     pub fn settle(self, end: u64) {
         let map = &self.map;
         let written = self.blocks.partition_point(|captured| captured.block < end);

@@ -1,11 +1,11 @@
-//! Compressing what writers stored as it is, in the background.
+//! Background compression of pages that writers stored uncompressed.
 //!
-//! A walk over the leaves that have untried entries tries their pages, a few at a time: under a pin
-//! and a reference, but without lane or lock. Then each entry that still says the same gets the
-//! compressed page or loses bit u, with its block locked for that one store. A
-//! writer of a block meanwhile is not held up and wins.
+//! A walk over the leaves with untried entries tries their pages in batches, under a pin and a
+//! reference, but without lane or lock. Then each entry that is still unchanged gets the compressed
+//! page or loses bit u, with its block locked for that one store. A concurrent writer of a block is
+//! not delayed and takes precedence.
 //!
-//! Entries that share a page follow one by one: the dedup index leads them to the compressed page.
+//! Entries that share a page follow one by one: the dedup index leads to the compressed page.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -20,27 +20,27 @@ use crate::map::table::Kind;
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
 
-/// Pages tried under one pin, and then exchanged with one lane.
+/// Maximum number of pages tried under one pin, and then exchanged with one lane.
 const PAGES_A_BATCH: usize = 16;
 
-/// Batches in one step of maintenance.
+/// Number of batches in one step of maintenance.
 const BATCHES_A_STEP: usize = 8;
 
-/// Batches when a request needs memory, for some hundred pages.
+/// Number of batches when a request needs memory: some hundred pages.
 const BATCHES_FOR_SPACE: usize = 32;
 
-/// Progress of a piece of the work.
+/// Outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// There may be more to do now.
+    /// There may be more work now.
     Made,
-    /// Nothing is left to try.
+    /// No untried page is left.
     Done,
-    /// There is not even memory for the compressed pages.
+    /// There is no memory even for the compressed pages.
     NoSpace,
 }
 
-/// The compression of one pool: one thread at a time works on it.
+/// Compression of one pool. One thread at a time works on it.
 #[derive(Debug)]
 pub(crate) struct Compression {
     state: Mutex<State>,
@@ -52,11 +52,11 @@ struct State {
     walk: Vec<(Arc<VolumeMap>, LeafSet)>,
     next: Place,
     attempts: Vec<(usize, PageRef, Attempt)>,
-    /// Entries that lost bit u in the piece of work in hand.
+    /// Number of entries that lost bit u in the current step.
     settled: usize,
 }
 
-/// Where the walk goes on in the last volume of the list.
+/// Position of the walk in the last volume of the list.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     leaf: u64,
@@ -75,24 +75,24 @@ impl Compression {
         Self { state: Mutex::new(state) }
     }
 
-    /// Does a bounded piece of the work on these maps.
+    /// Performs a bounded step of the work on these maps.
     pub(crate) fn step(&self, pool: &Pool, maps: &[Arc<VolumeMap>]) -> Progress {
         self.work(pool, maps, BATCHES_A_STEP)
     }
 
-    /// Compresses some hundred pages for a request that finds no memory. Not to be called while
-    /// pinned or with a lane.
+    /// Compresses some hundred pages for a request that finds no memory. The caller must hold
+    /// neither a pin nor a lane.
     pub(crate) fn shrink_some(&self, pool: &Pool, maps: &[Arc<VolumeMap>]) -> Progress {
         self.work(pool, maps, BATCHES_FOR_SPACE)
     }
 
-    /// Waits for the piece in hand, which keeps some pages. None is begun until the result is
-    /// dropped.
+    /// Waits for the step in progress, which retains some pages. No other begins until the result
+    /// is dropped.
     pub(crate) fn hold(&self) -> MutexGuard<'_, impl Sized> {
         self.state()
     }
 
-    /// Waits for the piece in hand. All volumes are gone by now, so it is the last one.
+    /// Waits for the step in progress. All volumes are gone by now, so it is the last one.
     pub(crate) fn stop(&self) {
         self.state().walk.clear();
     }
@@ -107,13 +107,13 @@ impl Compression {
             match state.batch(pool) {
                 Progress::Made => {}
                 Progress::Done => {
-                    // Set meanwhile, perhaps.
+                    // Bits may have been set meanwhile.
                     state.begin_walk(maps);
                     return if state.walk.is_empty() { Progress::Done } else { Progress::Made };
                 }
                 Progress::NoSpace => {
                     state.put_back();
-                    // What has shrunk may leave memory for the next piece.
+                    // Compressed pages may have freed memory for the next step.
                     let has_won = state.settled > 0;
                     return if has_won { Progress::Made } else { Progress::NoSpace };
                 }
@@ -128,7 +128,7 @@ impl Compression {
 }
 
 impl State {
-    /// Takes all leaves that wait. Frozen copies do not last long enough.
+    /// Takes all leaves with untried entries. Frozen copies do not last long enough.
     fn begin_walk(&mut self, maps: &[Arc<VolumeMap>]) {
         let take = |map: &Arc<VolumeMap>| {
             let set = map.untried_leaves.take(|| map.leaf_count());
@@ -143,7 +143,7 @@ impl State {
         self.next = Place::default();
     }
 
-    /// Ends the walk. Its leaves are for the next one, also those that were walked.
+    /// Ends the walk. All of its leaves are left to the next walk, including those already walked.
     fn put_back(&mut self) {
         for (map, set) in self.walk.drain(..) {
             map.untried_leaves.put_back(&set);
@@ -163,8 +163,8 @@ impl State {
             self.next = Place { leaf, index: 0 };
         }
         if self.next.index == 0 {
-            // A thread that published an entry in the leaf before the set was taken is out of it
-            // from here on; all others see the bit gone and set it again.
+            // A thread that published an entry in the leaf before the set was taken has unlocked it
+            // from here on. All others see the bit cleared and set it again.
             drop(pool.locks.lock_leaf(map.id(), leaf));
         }
         let is_walked = self.try_pages(&map);
@@ -178,7 +178,7 @@ impl State {
         }
     }
 
-    /// Tries some pages of the leaf. Returns whether they were the last.
+    /// Tries some pages of the leaf. Returns whether these were the last.
     fn try_pages(&mut self, map: &VolumeMap) -> bool {
         let store = &map.pool.store;
         let pinned = store.pin();
@@ -192,14 +192,14 @@ impl State {
             .inspect(|&(_, entry)| store.prefetch_page(entry))
             .peekable();
         while let Some((index, entry)) = untried.next() {
-            // A page that this batch is about to store: the next batch will find it.
+            // This batch is about to store that page: the next batch will find it.
             let is_coming =
                 self.attempts.iter().any(|(_, tried, attempt)| *tried == entry && attempt.is_new());
             if is_coming || self.attempts.len() == PAGES_A_BATCH {
                 self.next.index = index;
                 return false;
             }
-            // The next page is on its way while this one is encoded.
+            // Prefetches the next page while this one is encoded.
             untried.peek();
             let attempt = self.compressor.attempt(store, &pinned, entry);
             self.attempts.push((index, entry, attempt));
@@ -207,7 +207,7 @@ impl State {
         true
     }
 
-    /// Gives the entries what became of their pages.
+    /// Applies the results of the attempts to the entries.
     fn exchange_pages(&mut self, map: &VolumeMap) -> Result<(), NoSpace> {
         if self.attempts.is_empty() {
             return Ok(());
@@ -233,7 +233,7 @@ impl State {
     }
 }
 
-/// Entries of one volume being changed.
+/// Exchange of entries of one volume.
 struct Exchange<'work, 'store> {
     map: &'work VolumeMap,
     writer: &'work mut Writer<'store>,
@@ -241,7 +241,7 @@ struct Exchange<'work, 'store> {
 }
 
 impl Exchange<'_, '_> {
-    /// Gives the entry the compressed page.
+    /// Replaces the page of the entry by the compressed page.
     fn shrink(
         &mut self,
         place: Place,
@@ -258,8 +258,8 @@ impl Exchange<'_, '_> {
         Ok(())
     }
 
-    /// Changes an entry, if it still says what it did when its page was tried. The attempt's
-    /// reference keeps the page: the same entry means the same contents.
+    /// Changes an entry, if it is unchanged since its page was tried. The attempt's reference keeps
+    /// the page, so equal entries mean equal contents.
     fn if_unchanged(
         &mut self,
         place: Place,
@@ -272,14 +272,14 @@ impl Exchange<'_, '_> {
     }
 }
 
-/// Changes the entry of a block, if it still says the same. Returns whether it was changed.
+/// Changes the entry of a block, if it is unchanged. Returns whether it was changed.
 pub(super) fn change_if_same(
     map: &VolumeMap,
     writer: &mut Writer<'_>,
     (block, entry): (u64, PageRef),
     update: impl FnOnce() -> Option<Update>,
 ) -> bool {
-    // Dirty bits may come and go meanwhile.
+    // Dirty bits may change meanwhile.
     let is_same = |now: PageRef| now.without(DirtyBits::ALL) == entry.without(DirtyBits::ALL);
     let changed =
         map.update_if(writer, block, |_, now| Ok(if is_same(now) { update() } else { None }));

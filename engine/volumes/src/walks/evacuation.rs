@@ -1,8 +1,8 @@
-//! Emptying slabs: sparse ones, so that their memory can be used for anything, and those that leave
-//! the pool.
+//! Evacuation of slabs: sparse ones, so that their memory becomes free for any use, and those that
+//! leave the pool.
 //!
-//! The pool names the victims; one walk over all maps moves what they hold. An entry that is moved
-//! keeps its contents, so readers see no difference and writers are held up for one exchange.
+//! The pool selects the victims. One walk over all maps moves their pages. A moved entry keeps its
+//! contents, so readers see no difference and writers are delayed for one exchange.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,40 +14,40 @@ use crate::map::entries::Update;
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
 
-/// Slabs emptied in one walk over the maps.
+/// Maximum number of slabs evacuated in one walk over the maps.
 const VICTIMS_MAX: usize = 1024;
 
-/// Shared pages whose new place is remembered in one walk. Of further ones each entry gets a page
-/// of its own.
+/// Maximum number of shared pages whose new location one walk remembers. Beyond it, each entry of a
+/// shared page gets its own page.
 const MOVED_MAX: usize = 256 << 10;
 
-/// Leaves looked at in one step.
+/// Number of leaves visited in one step.
 const LEAVES_A_STEP: usize = 64;
 
-/// A walk over the maps that empties some slabs.
+/// A walk over the maps that evacuates some slabs.
 #[derive(Debug)]
 pub(crate) struct Evacuation {
-    /// `None`: the slabs that leave the pool.
+    /// Slabs to evacuate. `None`: those that leave the pool.
     victims: Option<Victims>,
     maps: Vec<Arc<VolumeMap>>,
     next_leaf: u64,
-    /// Where shared pages went, with a reference of ours, so that all their entries follow.
+    /// New locations of shared pages, each with a reference, so that all entries of a page follow.
     moved: HashMap<PageRef, OwnedPageRef>,
 }
 
 impl Evacuation {
-    /// Chooses slabs to empty, if that may bring back `bytes_min` or more.
+    /// Selects slabs to evacuate, if that may free `bytes_min` or more.
     pub(crate) fn begin(pool: &Pool, maps: Vec<Arc<VolumeMap>>, bytes_min: u64) -> Option<Self> {
         let victims = pool.store.choose_victims(bytes_min, VICTIMS_MAX)?;
         Some(Self { victims: Some(victims), maps, next_leaf: 0, moved: HashMap::new() })
     }
 
-    /// Empties the slabs that leave the pool.
+    /// Begins to evacuate the slabs that leave the pool.
     pub(crate) fn of_leaving(maps: Vec<Arc<VolumeMap>>) -> Self {
         Self { victims: None, maps, next_leaf: 0, moved: HashMap::new() }
     }
 
-    /// Walks on for a while. Returns whether there is more to walk.
+    /// Performs a step of the walk. Returns whether there is more to walk.
     pub(crate) fn step(&mut self) -> bool {
         for _ in 0..LEAVES_A_STEP {
             let Some(map) = self.maps.last().map(Arc::clone) else { return false };
@@ -65,7 +65,7 @@ impl Evacuation {
         true
     }
 
-    /// Lets the victims that are empty go, and the others work on. Returns how many were empty.
+    /// Frees the empty victims, and returns the others to use. Returns the number of empty ones.
     pub(crate) fn end(self, pool: &Pool) -> usize {
         let mut lane = pool.store.lane();
         for (_, page) in self.moved {
@@ -95,7 +95,7 @@ impl Evacuation {
         }
     }
 
-    /// Moves one page out of a victim. The caller holds its block.
+    /// Moves one page out of a victim. The caller holds the lock of its block.
     fn move_page(
         &mut self,
         map: &VolumeMap,
@@ -109,7 +109,7 @@ impl Evacuation {
         // Two entries of one page may differ in dirty bits.
         let name = entry.name();
         let known = self.moved.get(&name).and_then(|page| writer.lane.share(page));
-        // Without memory to move to, the page stays: its slab is used again in the end.
+        // If there is no memory for a copy, the page stays: its slab is returned to use at the end.
         let page = known.or_else(|| writer.lane.relocate(&writer.pinned, entry))?;
         if store.is_shared(entry)
             && self.moved.len() < MOVED_MAX

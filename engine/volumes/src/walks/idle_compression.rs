@@ -1,14 +1,14 @@
-//! Compressing what nobody reads a second time, so that it takes less memory.
+//! Idle compression: encodes pages that were not used recently once more, to save memory.
 //!
-//! A period is as long as a leaf must be unused. The owner says when one begins; then the pages of
-//! leaves that were not used in the whole of the one before are encoded in the dense form, a few at
-//! a time, and exchanged as in `compression`. A block that is read in that form is noted, and
-//! brought back to the form for reading by itself: the rest of its leaf stays as it is.
+//! A period is the time for which a leaf must be unused. The owner begins each period. Then the
+//! pages of leaves that were not used in the whole previous period are encoded in the dense form,
+//! in batches, and exchanged as in `compression`. A block that is read in that form is noted, and
+//! restored to the readable form alone: the rest of its leaf stays unchanged.
 //!
-//! Leaves of volumes of other reductions than `full`, and of class `guaranteed`, are left alone,
-//! also where another volume shares them. Maps that share leaves count as used together.
+//! Leaves of volumes with other reductions than `full`, and of class `guaranteed`, are skipped,
+//! even if another volume shares them. A use of a leaf counts for all maps that share leaves.
 //!
-//! Lock order: the state here, then that of `compression`, which requests short of memory wait for:
+//! Lock order: the state here, then that of `compression`, for which requests short of memory wait:
 //! it is held for one step at most.
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,33 +28,33 @@ use crate::pool::shared::Pool;
 use crate::spec::Reduction;
 use crate::walks::compression::{Compression, change_if_same};
 
-/// Pages that one step tries to encode, and leaves that it looks at.
+/// Number of pages that one step tries to encode, and number of leaves that it visits.
 const PAGES_A_STEP: usize = 8;
 const LEAVES_A_STEP: usize = 64;
 
-/// After so many periods all that is idle is looked at again: a page that had several references
-/// may have one by now.
+/// Number of periods after which all idle leaves are processed again, because a page with several
+/// references may have only one by now.
 const PERIODS_A_ROUND: u64 = 16;
 
-/// Blocks brought back in one step.
+/// Number of blocks restored in one step.
 const BLOCKS_BACK_A_STEP: usize = 8;
 
-/// The compression of what is idle in one pool: one thread at a time works on it.
+/// Idle compression of one pool. One thread at a time works on it.
 #[derive(Debug)]
 pub(crate) struct IdleCompression {
     state: Mutex<State>,
-    /// The work of a period is done, and has emptied slots.
+    /// The work of a period is complete, and has emptied slots.
     has_emptied: AtomicBool,
 }
 
 #[derive(Debug)]
 struct State {
     compressor: DenseCompressor,
-    /// Periods that began.
+    /// Number of periods begun.
     periods: u64,
-    /// Pages were compressed since the work of a period was last done.
+    /// Pages were compressed since the work of a period was last complete.
     has_changed: bool,
-    /// Maps that this period still has to look at.
+    /// Maps that are still to be processed in this period.
     maps: Vec<Arc<VolumeMap>>,
     walk: Option<Walk>,
 }
@@ -68,17 +68,17 @@ struct Walk {
     index: usize,
 }
 
-/// How a look at a leaf went.
+/// Outcome of a visit of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
-    /// Pages were tried: enough for a step.
+    /// Pages were tried, enough for a step.
     Worked,
-    /// It took next to no time.
+    /// It took almost no time.
     Passed,
     Ended,
 }
 
-/// A block, what its entry said, and the other form of its page.
+/// A block, its entry, and its page in the other form.
 type Change = (u64, PageRef, Reencoded);
 
 impl IdleCompression {
@@ -89,8 +89,8 @@ impl IdleCompression {
         Self { state: Mutex::new(state), has_emptied: AtomicBool::new(false) }
     }
 
-    /// Ends a period: what was not used in it is idle, and the uses of all leaves are noted anew.
-    /// A walk that is under way goes on.
+    /// Ends a period: leaves that were not used in it are idle, and uses of all leaves are recorded
+    /// again. A walk in progress continues.
     pub(crate) fn begin_period(&self, mut maps: Vec<Arc<VolumeMap>>) {
         maps.retain(|map| map.kind != Kind::Frozen);
         let mut state = self.state();
@@ -119,7 +119,7 @@ impl IdleCompression {
     }
 
     /// Encodes some idle pages. Returns whether there may be more in this period. `all` are the
-    /// maps of the pool. Not to be called while pinned or with a lane.
+    /// maps of the pool. The caller must hold neither a pin nor a lane.
     pub(crate) fn step(
         &self,
         pool: &Pool,
@@ -127,7 +127,7 @@ impl IdleCompression {
         compression: &Compression,
     ) -> bool {
         let mut state = self.state();
-        // Almost always none: looked for once, and before requests are kept waiting.
+        // Almost always empty. Determined once, and before requests have to wait.
         let needing = all.iter().filter(|map| needs_as_they_are(map)).cloned().collect::<Vec<_>>();
         let _turn = compression.hold();
         for _ in 0..LEAVES_A_STEP {
@@ -139,7 +139,7 @@ impl IdleCompression {
                     return false;
                 }
                 Err(NoSpace) => {
-                    // There is not even memory for smaller pages: another period.
+                    // There is no memory even for smaller pages: wait for another period.
                     state.rest();
                     self.note_end(&mut state);
                     return false;
@@ -149,8 +149,8 @@ impl IdleCompression {
         true
     }
 
-    /// Brings some blocks back that were read in the dense form, unless memory is short. Returns
-    /// whether there may be more. Not to be called while pinned or with a lane.
+    /// Restores some blocks that were read in the dense form, unless memory is short. Returns
+    /// whether there may be more. The caller must hold neither a pin nor a lane.
     pub(crate) fn bring_back(
         &self,
         pool: &Pool,
@@ -165,7 +165,7 @@ impl IdleCompression {
         let _turn = compression.hold();
         let mut has_changed = false;
         for (map_id, block) in noted {
-            // What is claimed would not take the other form, see `exchange`.
+            // The pages of claimed volumes are not exchanged, see `exchange`.
             let is_it = |map: &&Arc<VolumeMap>| map.id() == map_id && !map.is_gone();
             let map = all.iter().find(is_it).filter(|map| !map.claims.is_claimed());
             has_changed |= map.is_some_and(|map| state.bring_back(map, block));
@@ -173,19 +173,20 @@ impl IdleCompression {
         has_changed || pool.dense_reads.has_any()
     }
 
-    /// The work of a period is done.
+    /// Records that the work of a period is complete.
     fn note_end(&self, state: &mut State) {
         if std::mem::take(&mut state.has_changed) {
             self.has_emptied.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Returns whether the work of a period was done since the last call, and has emptied slots.
+    /// Returns whether the work of a period was completed since the last call, and has emptied
+    /// slots.
     pub(crate) fn take_emptied(&self) -> bool {
         self.has_emptied.load(Ordering::Relaxed) && self.has_emptied.swap(false, Ordering::Relaxed)
     }
 
-    /// Waits for the step in hand. All volumes are gone by now, so it is the last one.
+    /// Waits for the step in progress. All volumes are gone by now, so it is the last one.
     pub(crate) fn stop(&self) {
         self.state().rest();
     }
@@ -231,7 +232,8 @@ impl State {
         true
     }
 
-    /// Encodes some pages of a leaf, unless it is used again or others need it as it is.
+    /// Encodes some pages of a leaf, unless it is used again or shared with a map that must not
+    /// have dense pages.
     fn encode_pages(
         &mut self,
         pool: &Pool,
@@ -244,7 +246,7 @@ impl State {
         let pinned = store.pin();
         let is_idle = map.idle_leaves.is_idle(&map.leaves, leaf);
         if !is_idle {
-            // Not to be dealt with before it is idle again.
+            // The leaf must not be settled before it is idle again.
             map.leaves.note_use(leaf);
         }
         let node = map.tree.find_leaf(store, &pinned, leaf).filter(|_| is_idle && !map.is_gone());
@@ -261,7 +263,7 @@ impl State {
             }
             let entry = store.entry(&pinned, node, index);
             if entry.is_untried() {
-                // To be looked at again when it is tried.
+                // Untried pages: the leaf is processed again after compression has tried them.
                 map.leaves.note_use(leaf);
             }
             if let Some(change) = self.compressor.make_dense(store, &pinned, entry) {
@@ -272,7 +274,7 @@ impl State {
         changes
     }
 
-    /// Gives the entries their pages in the other form, those that did not change meanwhile.
+    /// Replaces the pages of entries by their other form, if the entries are unchanged.
     fn exchange(&mut self, map: &VolumeMap, changes: Vec<Change>) -> Result<(), NoSpace> {
         let store = &map.pool.store;
         store.begin_dense();
@@ -287,7 +289,7 @@ impl State {
                     continue;
                 }
             };
-            // Stored as they are from now on, what was written before is not to change either.
+            // Pages of a volume that claims memory meanwhile stay in their form.
             let is_left = map.claims.is_claimed();
             let update = || if is_left { None } else { page.take().map(Update::Page) };
             change_if_same(map, &mut writer, (block, entry), update);
@@ -299,7 +301,7 @@ impl State {
         result
     }
 
-    /// Returns whether the block has its page in another form now.
+    /// Restores a block to the readable form. Returns whether its entry has changed.
     fn bring_back(&mut self, map: &VolumeMap, block: u64) -> bool {
         let store = &map.pool.store;
         let change = {
@@ -312,7 +314,7 @@ impl State {
             })
         };
         let is_changed = change.is_some();
-        // Without memory it stays as it is.
+        // If there is no memory, it stays dense.
         self.compressor.held_count() > 0
             && self.exchange(map, change.into_iter().collect()).is_ok()
             && is_changed
@@ -323,12 +325,12 @@ fn may_be_dense(map: &VolumeMap) -> bool {
     map.reduction() == Reduction::Full && !map.claims.is_claimed() && !map.is_gone()
 }
 
-/// Returns whether leaves that a map shares must not get pages in the dense form.
+/// Returns whether a map excludes the dense form for leaves that it shares.
 fn needs_as_they_are(map: &VolumeMap) -> bool {
     map.kind != Kind::Frozen && map.may_share() && !may_be_dense(map)
 }
 
-/// Returns whether a map that must not have pages in the dense form shares this leaf.
+/// Returns whether a map that must not have dense pages shares this leaf.
 fn is_needed_as_it_is(
     map: &VolumeMap,
     pinned: &Pinned<'_>,

@@ -1,11 +1,11 @@
-//! Contents that are not what was stored: found by a walk over the pool's memory or by a reader,
-//! and mended from stable storage if that has them.
+//! Damaged contents: detected by a scrub of the pool's memory or by a reader, and healed from
+//! stable storage if it has a copy.
 //!
 //! ```text
-//!  scrub ─▶ damaged pages ─▶ walk over all maps ─┬─▶ stable storage has it ─▶ another page
-//!                                                └─▶ nothing has it ─▶ the entry says damaged
+//!  scrub ─▶ damaged pages ─▶ walk over all maps ─┬─▶ stable storage has a copy ─▶ a new page
+//!                                                └─▶ no copy ─▶ the entry is marked as damaged
 //! ```
-//! The memory of a damaged page is not used again until the pool is opened the next time.
+//! The memory of a damaged page is withheld from use until the next opening of the pool.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
@@ -20,16 +20,16 @@ use crate::map::table::ImageBase;
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
 
-/// Reports that are kept for the owner; the oldest go first.
+/// Maximum number of reports kept for the owner. The oldest are dropped.
 const REPORTS_MAX: usize = 256;
 
-/// Pages whose memory is withheld at most: beyond that the memory is used again.
+/// Maximum number of withheld pages. Beyond that, their memory is used again.
 const WITHHELD_MAX: usize = 1024;
 
-/// Slabs looked through in one step.
+/// Number of slabs scanned in one step.
 const SLABS_A_STEP: u32 = 4;
 
-/// Where copies of damaged contents are looked for.
+/// Kinds of stable storage that may have copies of damaged contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyPlace {
     /// The journal has the page.
@@ -39,79 +39,79 @@ pub enum CopyPlace {
 }
 
 impl CopyPlace {
-    /// In the order in which they are asked: what the journal has is newer.
+    /// All places in search order: the contents in the journal are newer.
     pub const ALL: [Self; 2] = [Self::Journal, Self::Image];
 }
 
 /// A block whose page is damaged in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct DamagedBlock {
-    /// The id under which the journal has the block: of a snapshot, its volume's.
+    /// Id under which the journal stores the block: for a snapshot, the id of its volume.
     pub volume_id: u64,
-    /// The image that has what is not dirty towards images.
+    /// Image that contains all blocks that are not dirty towards images.
     pub image_base: Option<ImageBase>,
     pub block: u64,
-    /// Where the page is in memory ([`CapturedPage::number`]), if the journal has the page that is
-    /// there now.
+    /// Position of the page in memory ([`CapturedPage::number`]), if the journal contains the
+    /// current page.
     ///
     /// [`CapturedPage::number`]: crate::CapturedPage::number
     pub journaled_page: Option<u64>,
 }
 
-/// Has copies of what volumes hold.
+/// Source of copies of volumes' contents.
 pub trait Healer: Debug + Send + Sync {
-    /// The contents that a block had when this place took them. What is wrong or too old is told
-    /// by the fingerprint that memory has of the right ones. The caller holds nothing of the
-    /// engine.
+    /// Reads the contents that this place has for a block, and returns whether it has any. The
+    /// caller compares them with the fingerprint in memory, so they may be damaged or obsolete. The
+    /// caller holds no lock and no pin of the engine.
     fn copy_of(&self, damaged: &DamagedBlock, place: CopyPlace, into: &mut Block) -> bool;
 }
 
-/// A block whose contents in memory were not what was stored.
+/// A block whose contents in memory were damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamageReport {
     pub volume: String,
     pub block: u64,
-    /// Where the right contents were found; `None`: they are lost.
+    /// Place of the intact contents. `None`: they are lost.
     pub healed_from: Option<CopyPlace>,
 }
 
-/// Result of a piece of the walk over the pool's memory.
+/// Result of a step of the scrub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// Bytes of memory that were read.
+    /// Number of bytes read.
     pub bytes: u64,
-    /// Pages that were damaged.
+    /// Number of damaged pages.
     pub damaged_pages: u64,
-    /// The walk has come to the end, and begins again.
+    /// The scrub has reached the end of the memory, and begins again.
     pub is_round: bool,
 }
 
-/// The integrity of one pool.
+/// State of the scrub and of damaged pages of one pool.
 #[derive(Debug, Default)]
 pub(crate) struct Integrity {
     healer: OnceLock<Arc<dyn Healer>>,
-    /// Where the walk goes on. Held by the thread that walks.
+    /// Position of the scrub. Locked by the thread that scrubs.
     next_slab: Mutex<u32>,
     reports: Mutex<VecDeque<DamageReport>>,
-    /// By name, with a reference that is never given back.
+    /// Withheld pages by reference. Each has one count that is never released.
     withheld: Mutex<HashMap<PageRef, Withheld>>,
 }
 
-/// A damaged page whose memory is not used again.
+/// A damaged page whose memory is withheld from use.
 #[derive(Debug)]
 struct Withheld {
     page: OwnedPageRef,
-    /// It was taken out of all maps. A reader takes it out of one place only.
+    /// It was removed from all maps. A reader removes it from one entry only.
     is_in_no_map: bool,
 }
 
 impl Integrity {
-    /// Sets what has copies of damaged contents. Once.
+    /// Sets the source of copies. Must be called once.
     pub(crate) fn set_healer(&self, healer: Arc<dyn Healer>) {
         assert!(self.healer.set(healer).is_ok(), "one healer serves a pool");
     }
 
-    /// Verifies a piece of the pool's memory, and takes what is damaged there out of all maps.
+    /// Verifies a part of the pool's memory, and removes damaged pages from all maps.
     pub(crate) fn scrub(
         &self,
         pool: &Pool,
@@ -131,25 +131,26 @@ impl Integrity {
         Scrubbed { bytes: verified.bytes, damaged_pages, is_round: !verified.has_more }
     }
 
-    /// Blocks found damaged since this was called last, the oldest first; of very many the latest.
+    /// Returns the blocks found damaged since the last call, oldest first. If there are too many,
+    /// only the latest are returned.
     pub(crate) fn take_reports(&self) -> Vec<DamageReport> {
         self.reports.lock().expect("nothing panics with the reports locked").drain(..).collect()
     }
 
-    /// Bytes of memory that are not used any more since they were found damaged.
+    /// Bytes of memory withheld because they were found damaged.
     pub(crate) fn withheld_bytes(&self) -> u64 {
         self.withheld().len() as u64 * BLOCK_BYTES as u64
     }
 
-    /// Gives withheld memory back.
+    /// Releases withheld memory.
     pub(crate) fn release_withheld(&self, pool: &Pool) {
         let withheld = std::mem::take(&mut *self.withheld());
         let mut lane = pool.store.lane();
         withheld.into_values().for_each(|withheld| lane.give_back(withheld.page));
     }
 
-    /// The page of a block was found damaged by a reader of it: mends it, or says that it is lost.
-    /// Not to be called while pinned or with a lane.
+    /// Heals a block whose page a reader found damaged, or marks it as lost. The caller must hold
+    /// neither a pin nor a lane.
     pub(crate) fn mend_block(&self, map: &VolumeMap, block: u64) {
         let store = &map.pool.store;
         let page = {
@@ -167,7 +168,7 @@ impl Integrity {
         }
     }
 
-    /// Takes damaged pages out of all maps.
+    /// Removes damaged pages from all maps.
     fn replace_damaged(&self, pool: &Pool, maps: &[Arc<VolumeMap>], damaged: Vec<OwnedPageRef>) {
         let pages: HashMap<PageRef, OwnedPageRef> =
             damaged.into_iter().map(|page| (page.page_ref().name(), page)).collect();
@@ -182,7 +183,8 @@ impl Integrity {
                 }
             }
         };
-        // Maps that share a leaf may have copies that others lack: what none can mend is lost.
+        // Maps that share a leaf may have copies that others lack. A block is lost if none can heal
+        // it.
         for_each(&|map, block, page| {
             self.heal(map, block, page);
         });
@@ -199,17 +201,16 @@ impl Integrity {
         }
     }
 
-    /// Gives a block that names a damaged page the right contents, or says that they are lost to
-    /// this volume.
+    /// Heals a block that refers to a damaged page, or marks it as lost for this volume.
     fn mend(&self, map: &VolumeMap, block: u64, page: &OwnedPageRef) {
         let names_page = |entry: PageRef| entry.name() == page.page_ref().name();
-        // Without memory to say so the page stays, and reads of it fail as well.
+        // If there is no memory to mark it, the page stays, and reads of it fail as well.
         if !self.heal(map, block, page) && map.lose_own_if(block, names_page).unwrap_or(false) {
             self.report(DamageReport { volume: map.name(), block, healed_from: None });
         }
     }
 
-    /// Gives a block that names a damaged page the right contents, and all that share its leaf.
+    /// Heals a block that refers to a damaged page, for all maps that share its leaf.
     fn heal(&self, map: &VolumeMap, block: u64, page: &OwnedPageRef) -> bool {
         let copy = self.right_copy(map, block, page);
         let healed = copy.filter(|(_, contents)| self.heal_block(map, (block, page), contents));
@@ -220,7 +221,7 @@ impl Integrity {
         healed_from.is_some()
     }
 
-    /// The first copy of a block on stable storage that is what memory should have.
+    /// Returns the first copy of a block on stable storage that matches the fingerprint in memory.
     fn right_copy(
         &self,
         map: &VolumeMap,
@@ -242,9 +243,9 @@ impl Integrity {
         })
     }
 
-    /// Stores the right contents for a block that still names the page. Returns whether it does
-    /// not any more. In a full pool it takes what no other purpose may take, then the memory of
-    /// damaged pages: that a copy is lost is worse than that a damaged cell is used again.
+    /// Stores the intact contents for a block that still refers to the page. Returns whether it no
+    /// longer does. In a full pool it uses the memory reserved for removals, then the withheld
+    /// memory, because the loss of a copy is worse than the reuse of a damaged cell.
     fn heal_block(&self, map: &VolumeMap, at: (u64, &OwnedPageRef), contents: &Block) -> bool {
         let heal = |purpose| heal_block_for(purpose, map, at, contents);
         let healed = heal(Purpose::Overwrite).or_else(|_| heal(Purpose::Removal)).or_else(|_| {
@@ -263,8 +264,8 @@ impl Integrity {
         reports.push_back(report);
     }
 
-    /// Keeps the page's memory from being used again. Returns the reference if it is not needed for
-    /// that: it is withheld already, or too many are.
+    /// Withholds the page's memory from use. Returns the reference if it is not needed for that:
+    /// the page is withheld already, or too many are.
     fn withhold(&self, page: OwnedPageRef, is_in_no_map: bool) -> Option<OwnedPageRef> {
         let mut withheld = self.withheld();
         let name = page.page_ref().name();
@@ -279,7 +280,7 @@ impl Integrity {
         None
     }
 
-    /// Whether nothing is left to be done about the page.
+    /// Returns whether nothing is left to do for the page.
     fn is_dealt_with(&self, page: &OwnedPageRef) -> bool {
         self.withheld().get(&page.page_ref().name()).is_some_and(|withheld| withheld.is_in_no_map)
     }
@@ -293,7 +294,7 @@ impl Integrity {
     }
 }
 
-/// The blocks of a leaf that name one of these pages.
+/// Returns the blocks of a leaf that refer to one of these pages.
 fn blocks_of<'pages>(
     map: &VolumeMap,
     leaf: u64,

@@ -1,5 +1,5 @@
-//! The leak check's walk over all maps that there were when the pool was opened, and giving back
-//! what it finds leaked. Background work does it, and whoever needs the memory before that.
+//! Walk of the leak check over all maps that existed when the pool was opened, and freeing of
+//! leaks. Background work runs it, or any request that needs the memory earlier.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,17 +9,17 @@ use sync::atomic::{AtomicBool, Ordering};
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
 
-/// Leaves visited in one step.
+/// Number of leaves visited in one step.
 const LEAVES_A_STEP: usize = 256;
 
-/// Slabs looked through in one step.
+/// Number of slabs scanned in one step.
 const SLABS_A_STEP: usize = 256;
 
-/// Search for leaks: one for each opening after an unclean end.
+/// Leak check in phases: one for each opening after an unclean end.
 #[derive(Debug, Default)]
 pub(crate) struct LeakSearch {
     phase: Mutex<Option<Phase>>,
-    /// There is a phase, for callers that do not wait for a step.
+    /// Set while there is a phase, for callers that do not wait for a step.
     is_going_on: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ struct LeakWalk {
 }
 
 impl LeakSearch {
-    /// Begins a search that visits these maps, before the pool is served.
+    /// Begins a leak check that visits these maps, before the pool is served.
     pub(crate) fn begin(&self, maps: Vec<Arc<VolumeMap>>) {
         let walk = LeakWalk { maps, next_leaf: 0 };
         *self.phase.lock().expect("nothing panics with it locked") = Some(Phase::Visit(walk));
@@ -47,8 +47,8 @@ impl LeakSearch {
         self.is_going_on.load(Ordering::Relaxed)
     }
 
-    /// Does a bounded piece. Returns whether there was one to do. Not to be called while pinned,
-    /// with a lane or with a block held.
+    /// Performs a bounded step. Returns whether there was one to perform. The caller must hold no
+    /// pin, lane or block lock.
     pub(crate) fn step(&self, pool: &Pool) -> bool {
         if !self.is_going_on() {
             return false;
@@ -68,8 +68,9 @@ impl LeakSearch {
 }
 
 impl LeakWalk {
-    /// Visits some leaves, also of maps whose volume is gone: they must be seen before they go.
-    /// When all are visited, what is left over is leaked, if that can be told.
+    /// Visits some leaves, also of maps whose volume was deleted, which must be visited before they
+    /// are freed. When all are visited, the remaining references are leaked, unless maps are
+    /// damaged.
     fn step(mut self, pool: &Pool) -> Option<Phase> {
         let store = &pool.store;
         for _ in 0..LEAVES_A_STEP {

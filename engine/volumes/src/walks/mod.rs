@@ -1,5 +1,5 @@
-//! Walks over maps: compression, also of what nobody reads, evacuation, captures for the journal,
-//! the leak check, and the search for damage. None of them knows whose maps they are.
+//! Walks over maps: compression, idle compression, evacuation, captures for the journal, the leak
+//! check, and integrity. None of them knows whose maps they are.
 
 pub(crate) mod capture;
 pub(crate) mod compression;

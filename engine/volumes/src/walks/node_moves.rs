@@ -1,11 +1,11 @@
-//! Moving the nodes of maps out of slabs that leave the pool.
+//! Moves map nodes out of slabs that leave the pool.
 //!
-//! A node moves as a copy that takes its place below one parent. A map that shares none keeps
-//! writers out by holding the leaf for a leaf, and every block of the pool for an inner node, so
-//! that no child is linked or unlinked meanwhile. Maps that share nodes hold every block for
-//! either, and the copy is remembered, so that all parents of a node come to name one copy.
+//! A node moves as a copy that replaces it below one parent. For a map without shared nodes, the
+//! mover excludes writers by locking the leaf for a leaf, and every block of the pool for an inner
+//! node, so that no child is linked or unlinked meanwhile. For maps that share nodes it locks every
+//! block in both cases, and remembers the copy, so that all parents of a node get the same copy.
 //!
-//! A reader that still looks at the old node has found it under a pin, and finds there what held
+//! A reader that still uses the old node found it under a pin, and sees the contents of the time
 //! when it began.
 
 use std::collections::HashMap;
@@ -16,18 +16,18 @@ use page_store::{NodeRef, Parent, Purpose, Writer};
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
 
-/// Shared nodes whose copy is remembered in one walk. Further ones wait for the next.
+/// Maximum number of shared nodes whose copy is remembered in one walk. Others wait for the next.
 const MOVED_MAX: usize = 64 << 10;
 
-/// Finds all maps, also those made since the walk began.
+/// Returns all maps, including those created since the walk began.
 pub(crate) type AllMaps<'engine> = dyn Fn() -> Vec<Arc<VolumeMap>> + 'engine;
 
 /// A walk over maps that moves their nodes.
 pub(crate) struct NodeMoves<'engine> {
     pool: &'engine Pool,
     all: &'engine AllMaps<'engine>,
-    /// Copies of nodes that several parents name, with a reference of ours to the copy, and to the
-    /// node: while it seems shared, it is not changed in its place.
+    /// Copies of nodes with several parents. Holds a reference to each copy and each node: while
+    /// the node counts as shared, it is not changed in place.
     copies: HashMap<NodeRef, NodeRef>,
 }
 
@@ -36,8 +36,8 @@ impl<'engine> NodeMoves<'engine> {
         Self { pool, all, copies: HashMap::new() }
     }
 
-    /// Moves the first leaf from number `from` on, if it has to move. Returns the next number,
-    /// while there are leaves.
+    /// Moves the first leaf from number `from` on, if it has to move. Returns the next number, or
+    /// `None` after the last leaf.
     pub(crate) fn move_next_leaf(&mut self, map: &VolumeMap, from: u64) -> Option<u64> {
         let store = &self.pool.store;
         let (leaf, node) = map.next_leaf_node(&store.pin(), from)?;
@@ -47,8 +47,8 @@ impl<'engine> NodeMoves<'engine> {
         Some(leaf + 1)
     }
 
-    /// Moves the inner nodes of a map that have to, those below others first: the words of a node
-    /// that moves name what has moved already.
+    /// Moves the inner nodes of a map that have to move, lower ones first, because a copy must
+    /// refer to the moved children.
     pub(crate) fn move_inner_nodes(&mut self, map: &VolumeMap) {
         let store = &self.pool.store;
         let mut hits = Vec::new();
@@ -69,7 +69,7 @@ impl<'engine> NodeMoves<'engine> {
         }
     }
 
-    /// Lets go of the copies.
+    /// Releases the copies.
     pub(crate) fn end(self) {
         for (node, copy) in self.copies {
             self.pool.store.retire_tree(node);
@@ -92,7 +92,7 @@ impl<'engine> NodeMoves<'engine> {
             }
         }
         let _held = self.pool.locks.lock_all();
-        // Volumes that are not listed yet have not looked at their maps.
+        // Volumes that are not listed yet have not used their maps.
         for other in (self.all)() {
             other.leaves.forget(leaf);
         }
@@ -107,8 +107,8 @@ impl<'engine> NodeMoves<'engine> {
         }
     }
 
-    /// Moves one node, or lets its parent name the copy of it that is there. Without memory it
-    /// stays where it is. The caller keeps others from changing the node or the parent's word.
+    /// Moves one node, or makes its parent refer to the existing copy. Without memory the node
+    /// stays. The caller excludes changes of the node and of the parent word.
     fn move_node(&mut self, writer: &mut Writer<'_>, parent: Parent, node: NodeRef) {
         let store = &self.pool.store;
         if !store.is_node_in_victim(node) {
@@ -126,7 +126,7 @@ impl<'engine> NodeMoves<'engine> {
         {
             return;
         }
-        // Without memory the node stays where it is.
+        // Without memory the node stays.
         let copy = writer.lane.copy_node(&writer.pinned, parent, node, Purpose::Housekeeping);
         if has_others {
             match copy {

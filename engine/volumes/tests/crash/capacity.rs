@@ -1,4 +1,4 @@
-//! Volumes of class `guaranteed`, made and changed, ended before each store.
+//! Creation and changes of volumes of class `guaranteed`, killed before each store.
 
 use crate::support::{
     Ended, PoolFile, check_emptied, create, follow, operate, settle, volume_name, write,
@@ -23,7 +23,7 @@ fn furnished() -> Vec<Operation> {
     ]
 }
 
-/// Fills the pool up, and writes every block of a guaranteed volume then.
+/// Fills the pool, then writes every block of a guaranteed volume.
 fn check_guarantee(engine: &Engine, name: &str) {
     let spec = VolumeSpec::new("filler".parse().expect("a good name"), 64 * MIB);
     let filler = engine.create_volume(spec).expect("a volume can be made");
@@ -35,7 +35,7 @@ fn check_guarantee(engine: &Engine, name: &str) {
     }
 }
 
-/// Ends `act` before each store, and lets `judge` look at what is left.
+/// Kills `act` before each store, and passes the remaining state to `judge`.
 fn check(act: &dyn Fn(&Engine), sure: &str, is_new: bool) {
     let file = PoolFile::new(10 * MIB);
     let mut model = ModelPool::default();

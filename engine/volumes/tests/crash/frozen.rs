@@ -1,4 +1,4 @@
-//! Frozen copies that give way to a writer in a full pool, ended before each store.
+//! Frozen copies given up for a writer in a full pool, killed before each store.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use volumes::{CapacityClass, Engine, Volume, VolumeSpec};
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
-/// Overwrites more than any reserve of the pool has room for.
+/// Number of overwrites, more than any reserve of the pool covers.
 const OVERWRITES: u64 = 400;
 
-/// Overwrites once the copies have given way.
+/// Number of overwrites after the copies were given up.
 const OVERWRITES_AFTER: u64 = 4;
 
 fn noise(number: u64) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn is(volume: &Volume, at: u64, number: u64) -> bool {
     found[..] == noise(number)
 }
 
-/// Makes a volume in a pool that is full, and returns how many blocks it holds.
+/// Creates a volume in a full pool, and returns the number of its blocks.
 fn furnish(engine: &Engine, capacity: CapacityClass, size_bytes: u64) -> u64 {
     let thin = VolumeSpec::new("filler".parse().expect("a good name"), 64 * MIB);
     let spec = VolumeSpec::new("v".parse().expect("a good name"), size_bytes);
@@ -41,7 +41,7 @@ fn furnish(engine: &Engine, capacity: CapacityClass, size_bytes: u64) -> u64 {
     written
 }
 
-/// Overwrites blocks of a frozen volume until the copy gives way, and a few more.
+/// Overwrites blocks of a frozen volume until the copy is given up, and a few more.
 fn act(engine: &Engine, done: &Cell<u64>) {
     let volume = engine.volume("v").expect("it is there");
     let frozen = engine.freeze(&[Arc::clone(&volume)]).expect("it claims nothing");
@@ -59,7 +59,7 @@ fn act(engine: &Engine, done: &Cell<u64>) {
     settle(engine);
 }
 
-/// Ends the overwrites before each store, or each so many, and looks at what is left.
+/// Kills the overwrites before each store, or with a stride, and checks the remaining state.
 fn check(capacity: CapacityClass, size_bytes: u64, stride: usize) {
     let file = PoolFile::new(6 * MIB);
     let engine = file.open();

@@ -1,12 +1,12 @@
-//! The engine is ended before any of its stores to memory, and what recovery finds is checked.
+//! Kills the engine before each of its stores to memory, and checks what recovery finds.
 //!
-//! A scenario runs with a region that ends the run before its n-th store, for every n; what such
-//! an end leaves is what a kill leaves. Then the pool is opened again and compared with the model:
-//! what was acknowledged is there, what was under way is old or new, block by block; nothing is
+//! A scenario runs with a region that ends the run before its n-th store, for every n, which leaves
+//! the same state as a kill. Then the pool is opened again and compared with the model:
+//! acknowledged changes are present, changes in progress are old or new, block by block; nothing is
 //! damaged, and nothing leaks.
 //!
-//! The region passes these points only with the feature `crash-points`, which no crate asks for,
-//! so that no program has it: `cargo test -p volumes --features crash-points --test crash`.
+//! The region has these crash points only with the feature `crash-points`, which no crate enables,
+//! so no program contains it: `cargo test -p volumes --features crash-points --test crash`.
 
 mod capacity;
 mod frozen;

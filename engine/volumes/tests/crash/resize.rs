@@ -1,4 +1,4 @@
-//! Changing the pool's size, ended before each store, and before memory is taken or given back.
+//! Resizing of the pool, killed before each store, and before memory is taken or freed.
 
 use std::ops::ControlFlow;
 
@@ -12,10 +12,10 @@ use volumes::Engine;
 const MIB: u64 = 1 << 20;
 const CAPACITY_BYTES: u64 = 16 * MIB;
 
-/// Blocks of a leaf.
+/// Number of blocks of a leaf.
 const LEAF: u64 = 512;
 
-/// Two volumes, most of whose pages and nodes lie past what was written and discarded first.
+/// Creates two volumes, most of whose pages and nodes lie behind data that was discarded again.
 fn furnished() -> Vec<Operation> {
     vec![
         create(0, 8 * MIB),
@@ -37,7 +37,7 @@ fn set_size(engine: &Engine, size_bytes: u64) {
     engine.set_size(size_bytes, watch).expect("the size can be had");
 }
 
-/// Changes the size from `old_bytes` to `new_bytes` and ends it before each store.
+/// Changes the size from `old_bytes` to `new_bytes`, and kills it before each store.
 fn check(old_bytes: u64, new_bytes: u64) {
     let file = PoolFile::growable(old_bytes, CAPACITY_BYTES);
     let mut model = ModelPool::default();
@@ -63,7 +63,7 @@ fn check(old_bytes: u64, new_bytes: u64) {
         }
         settle(&engine);
         assert_eq!(engine.damaged_entries(), 0, "ended before store {end}");
-        // What was begun can be done again.
+        // An interrupted resize can be repeated.
         if end % 7 == 0 || ended == Ended::Completed {
             set_size(&engine, new_bytes);
             for (name, volume) in model.volumes() {

@@ -1,4 +1,4 @@
-//! Every operation, ended before each of its stores.
+//! Every operation, killed before each of its stores.
 
 use crate::support::{
     Explored, Points, Scenario, compress_idle, create, delete, discard, maintain, snapshot, write,
@@ -9,7 +9,7 @@ use model::{Contents, Operation, Reopening, Request, Shrink, Texture};
 const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 4 * MIB;
 
-/// Blocks of a leaf.
+/// Number of blocks of a leaf.
 const LEAF: u64 = 512;
 
 fn check(name: &str, prepare: &[Operation], act: &[Operation]) -> Explored {
@@ -26,7 +26,7 @@ fn write_bytes(slot: usize, offset: u64, length: usize, texture: Texture) -> Ope
     request(slot, Request::Write { offset, length, contents })
 }
 
-/// A volume with something of everything in two leaves, and a second one with equal contents.
+/// Creates a volume with all kinds of contents in two leaves, and another with equal contents.
 fn furnished() -> Vec<Operation> {
     vec![
         create(0, 8 * MIB),
@@ -150,7 +150,7 @@ fn closing_and_opening() {
 
 #[test]
 fn searching_for_leaks_while_writing() {
-    // Dropped, not closed: the act begins with what a kill leaves.
+    // Dropped, not closed: the act begins in the state after a kill.
     let act = [
         write(0, 2, 3, Texture::FewNoises),
         maintain(1),
@@ -162,7 +162,7 @@ fn searching_for_leaks_while_writing() {
     check("search for leaks", &furnished(), &act);
 }
 
-/// Pages of one name and of two, that shrink and that do not; some are overwritten in between.
+/// Pages with one reference and with two, compressible or not. Some are overwritten meanwhile.
 #[test]
 fn compressing_in_the_background() {
     let act = [
@@ -179,11 +179,11 @@ fn compressing_in_the_background() {
         maintain(8),
     ];
     let explored = check("compression", &furnished(), &act);
-    // More than 50 blocks lose their mark, most of them with a page of their own before.
+    // More than 50 blocks lose their mark, most of which had their own page before.
     assert!(explored.stores > 350, "pages were compressed");
 }
 
-/// Pages as they are and in LZ4 become dense, some are read and brought back, some overwritten.
+/// Uncompressed pages and LZ4 pages become dense. Some are read and restored, some overwritten.
 #[test]
 fn compressing_what_is_idle() {
     let read = |block: u64| Request::Read { offset: block * 4096, length: 4096 };
@@ -213,7 +213,7 @@ fn compressing_what_is_idle() {
 fn moving_pages_out_of_sparse_slabs() {
     let mut prepare = vec![create(0, 8 * MIB), create(1, 4 * MIB)];
     prepare.push(write(0, 0, 256, Texture::Noise));
-    // The same contents: pages of two names.
+    // The same contents: pages with two references.
     prepare.push(write(1, 0, 64, Texture::Noise));
     prepare.push(Operation::Reopen(Reopening::Clean));
     for block in (0..256).step_by(8) {
@@ -222,7 +222,7 @@ fn moving_pages_out_of_sparse_slabs() {
     }
     prepare.push(Operation::Reopen(Reopening::Clean));
     let explored = check("evacuation", &prepare, &[maintain(200)]);
-    // 32 pages at least are copied, each with two stores of bytes and one of its word.
+    // At least 32 pages are copied, each with two stores of bytes and one of its word.
     assert!(explored.stores > 100, "pages were moved");
 }
 
@@ -241,7 +241,7 @@ fn making_snapshots_of_one_instant_and_deleting_them() {
     check("snapshots", &furnished(), &act);
 }
 
-/// In leaves that are shared, in new ones below shared nodes, and in those copied already.
+/// Changes shared leaves, new leaves below shared nodes, and leaves that were copied already.
 #[test]
 fn changing_maps_that_share_nodes() {
     let prepare = [furnished(), vec![snapshot([0, 1], 0)]].concat();
@@ -292,7 +292,7 @@ fn restoring_a_snapshot_of_another_size() {
     check("restore", &prepare, &act);
 }
 
-/// Nodes that are shared are shown once, whichever map comes first.
+/// Shared nodes are visited once, from any of their maps.
 #[test]
 fn searching_for_leaks_in_maps_that_share_nodes() {
     let prepare = [
@@ -304,7 +304,7 @@ fn searching_for_leaks_in_maps_that_share_nodes() {
         ],
     ]
     .concat();
-    // Dropped, not closed: the act begins with what a kill leaves.
+    // Dropped, not closed: the act begins in the state after a kill.
     let act = [
         write(0, LEAF + 1, 1, Texture::FewNoises),
         write(2, 2, 3, Texture::FewNoises),
@@ -317,7 +317,7 @@ fn searching_for_leaks_in_maps_that_share_nodes() {
     check("search for leaks in shared maps", &prepare, &act);
 }
 
-/// Pages move in leaves that maps share, and in copies of them.
+/// Pages move in leaves that maps share, and in copies of these leaves.
 #[test]
 fn compressing_in_maps_that_share_nodes() {
     let act = [

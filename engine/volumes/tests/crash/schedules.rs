@@ -1,12 +1,12 @@
-//! Random schedules, ended before some of their stores; pools that are full, and large ones.
+//! Random schedules, killed before some of their stores; full pools and large ones.
 
 use crate::support::{Points, Scenario, create, discard, maintain, write};
 use model::{Operation, Request, Schedule, ScheduleShape, Texture, for_each_seed};
 
 const MIB: u64 = 1 << 20;
 
-/// Goal: no mixture of operations leaves a state that recovery cannot make good.
-/// Method: the first half of a random schedule prepares, the second is ended at some stores.
+/// Goal: no mixture of operations leaves a state that recovery cannot repair.
+/// Method: the first half of a random schedule prepares, the second is killed at some stores.
 #[test]
 fn random_schedules() {
     let shape = ScheduleShape {
@@ -55,7 +55,7 @@ fn random_schedules_with_copies() {
     );
 }
 
-/// Noise in so many pieces that the pool is full before the last.
+/// Returns writes of noise in pieces, of which the pool is full before the last.
 fn filling(slot: usize) -> Vec<Operation> {
     (0..36).map(|piece| write(slot, piece * 32, 32, Texture::Noise)).collect()
 }
@@ -77,8 +77,8 @@ fn running_out_of_memory() {
     scenario.explore(Points::Sampled { first: 0, count: 250, double_one_in: 50 });
 }
 
-/// Writes the same blocks with ever new contents: each leaves a hint in the dedup index, until
-/// the index splits its only segment.
+/// Overwrites the same blocks with new contents: each leaves a hint in the dedup index, until the
+/// index splits its only segment.
 #[test]
 fn splitting_the_dedup_index() {
     let mut act = Vec::new();

@@ -1,4 +1,4 @@
-//! The volume table after runs that ended while it was changed.
+//! The volume table after runs that were killed while it was changed.
 
 use crate::support::{Ended, Points, PoolFile, Scenario, create, delete, operate, snapshot, write};
 use block_device::SectorSize;
@@ -6,10 +6,10 @@ use model::Texture;
 use region::CrashPoints;
 use volumes::{Engine, VolumeSpec};
 
-/// More volumes than a table without more slabs has room for.
+/// Number of volumes that exceeds the room of a table without additional slabs.
 const VOLUMES_MAX: usize = 2_000;
 
-/// Volumes that can be made until the table takes a slab.
+/// Returns the number of volumes that fit before the table takes a slab.
 fn room(engine: &Engine) -> usize {
     let table_bytes = engine.usage().table_bytes;
     for count in 0..VOLUMES_MAX {
@@ -81,10 +81,10 @@ fn volumes_in_table_slabs_survive_every_end() {
     scenario.explore_in_table_slabs(Points::Every { double_one_in: 10 });
 }
 
-/// The second name of a table slab, as it lies in the region.
+/// The second name of a table slab, as stored in the region.
 const TABLE_SECOND_NAME: [u8; 8] = 0x4D45_4D53_4CC3_0000_u64.to_le_bytes();
 
-/// What a run leaves that ends with a table slab that has its second name alone, and the bytes of
+/// Returns the state after a kill at which a table slab has only its second name, and the bytes of
 /// the tables then.
 fn half_named(file: &PoolFile) -> (Vec<u8>, u64) {
     drop(file.open());

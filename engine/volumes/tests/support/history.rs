@@ -1,4 +1,4 @@
-//! Contents of a block while others were reading it.
+//! History of a block's contents while others read it.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,10 +6,10 @@ use std::sync::Mutex;
 
 use model::Block;
 
-/// Versions that are remembered: readers that are slower are not judged.
+/// Maximum number of remembered versions. Slower readers are not checked.
 const VERSIONS_MAX: usize = 64;
 
-/// The contents of one block, in order, by their hashes.
+/// Hashes of the contents of one block, in order.
 #[derive(Debug)]
 pub(crate) struct History {
     inner: Mutex<Inner>,
@@ -17,21 +17,21 @@ pub(crate) struct History {
 
 #[derive(Debug)]
 struct Inner {
-    /// The number of the first remembered version.
+    /// Number of the first remembered version.
     first: u64,
     hashes: VecDeque<u64>,
-    /// The last version that was acknowledged.
+    /// Number of the last acknowledged version.
     done: u64,
 }
 
 impl History {
-    /// A hole.
+    /// Creates the history of a hole.
     pub(crate) fn new() -> Self {
         let hashes = VecDeque::from([hash(&[0; 4096])]);
         Self { inner: Mutex::new(Inner { first: 0, hashes, done: 0 }) }
     }
 
-    /// The block may have these contents from now on.
+    /// Adds contents that the block may have from now on.
     pub(crate) fn begin(&self, contents: &Block) {
         let mut inner = self.lock();
         inner.hashes.push_back(hash(contents));
@@ -41,13 +41,13 @@ impl History {
         }
     }
 
-    /// The block has the contents that were begun last, and no others.
+    /// Records that the block has only the contents begun last.
     pub(crate) fn end(&self) {
         let mut inner = self.lock();
         inner.done = inner.first + inner.hashes.len() as u64 - 1;
     }
 
-    /// The last version that a reader that begins now must see, or a later one.
+    /// Returns the version that a reader that begins now must see, unless it sees a later one.
     pub(crate) fn done(&self) -> u64 {
         self.lock().done
     }

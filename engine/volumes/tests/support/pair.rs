@@ -1,4 +1,4 @@
-//! Running operations on an engine and on the model, and comparing.
+//! Runs operations on an engine and on the model, and compares them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use volumes::{
 use super::pool::{Pool, check_sound_when_empty, check_sums, compress_idle, settle};
 use super::promises::{FlushesNothing, FrozenPair};
 
-/// Bytes written at once to fill a pool up.
+/// Number of bytes written at once to fill a pool.
 const FILL_UP_BYTES: usize = 64 << 10;
 
-/// Slabs that may be free when new data finds no memory: the reserve, and one for rounding.
+/// Maximum number of free slabs when new data finds no memory: the reserve, and one for rounding.
 const RESERVE_SLABS_MAX: u64 = 4;
 const SLAB_BYTES: u64 = 128 << 10;
 
-/// Number of operations of each kind that were done, and not refused.
+/// Number of successful operations of each kind.
 pub(crate) type Done = BTreeMap<&'static str, u64>;
 
-/// An engine and the model of what it shall hold.
+/// An engine and the model of its contents.
 pub(crate) struct Pair {
     pub(super) pool: Pool,
     pub(super) engine: Engine,
     pub(super) model: ModelPool,
-    /// A handle to a volume that is deleted.
+    /// Handle of a deleted volume.
     stale: Option<Arc<Volume>>,
-    /// Let go before the engine.
+    /// Dropped before the engine.
     pub(super) frozen: Option<FrozenPair>,
     pub(super) done: Done,
 }
@@ -46,8 +46,8 @@ impl Pair {
         Self { pool, engine, model: ModelPool::default(), stale, frozen, done: Done::new() }
     }
 
-    /// Runs the operations in order, and checks the pool as a whole in the end. Returns what was
-    /// done.
+    /// Runs the operations in order, and checks the whole pool at the end. Returns the operations
+    /// that were performed.
     pub(crate) fn run(mut self, operations: &[Operation]) -> Done {
         for (index, operation) in operations.iter().enumerate() {
             let trace = Trace { index, operation };
@@ -139,7 +139,7 @@ impl Pair {
         }
     }
 
-    /// Operations on copies.
+    /// Performs operations on copies.
     fn copy(&mut self, operation: &Operation) {
         let engine = &self.engine;
         match *operation {
@@ -196,8 +196,8 @@ impl Pair {
         }
     }
 
-    /// Has the model do what the engine did, and compares the answers. What is refused for lack of
-    /// memory, in a full pool or where much is guaranteed, has changed nothing.
+    /// Performs the operation on the model, and compares the answers. An operation that fails for
+    /// lack of memory, in a full pool or beside many claims, must have changed nothing.
     pub(super) fn compare(
         &mut self,
         kind: &'static str,
@@ -221,7 +221,7 @@ impl Pair {
         }
     }
 
-    /// The same request to both, with the same answer; or the engine had no memory for all of it.
+    /// Performs a request on both and compares the answers, unless the engine lacked memory.
     fn request(&mut self, slot: usize, request: Request) {
         let Ok(model) = self.model.volume(&name(slot)) else {
             let missing = self.engine.volume(&name(slot)).map(drop);
@@ -247,7 +247,7 @@ impl Pair {
         }
     }
 
-    /// Lets the model follow a request that found no memory.
+    /// Updates the model after a request that found no memory.
     fn lack_memory(&mut self, volume: &Volume, model: &ModelVolume, request: Request) {
         assert!(!model.promise().is_guaranteed, "a guaranteed volume never lacks memory");
         self.check_is_full();
@@ -275,7 +275,7 @@ impl Pair {
     fn check_is_full(&self) {
         let usage = self.engine.usage();
         let free_bytes = usage.size_bytes - usage.committed_bytes();
-        // Writes of claimed memory have a reserve of their own, also when all of it is in use.
+        // Writes of claimed memory have their own reserve, also when all of it is in use.
         let reserved_bytes = usage.reserved_bytes + SLAB_BYTES;
         let reserved_bytes = reserved_bytes.max(RESERVE_SLABS_MAX * SLAB_BYTES);
         assert!(free_bytes <= reserved_bytes, "no space, yet {usage:?}");
@@ -297,7 +297,8 @@ impl Pair {
         engine.set_flush_target(Arc::new(FlushesNothing));
         *done.entry(kind).or_default() += 1;
         let pair = Self { pool, engine, model, stale: None, frozen: None, done };
-        // What stable storage lacks, of a snapshot too, is counted anew, and all else with it.
+        // The blocks that stable storage lacks, also of snapshots, are counted again, and all
+        // others with them.
         let is_ram = |(_, volume): (&str, &ModelVolume)| volume.promise().durability == 0;
         let is_counted = pair.engine.recovery() == Recovery::Complete;
         let keeps_counts = reopening == Reopening::Clean && pair.model.all().all(is_ram);
@@ -332,7 +333,7 @@ impl Pair {
         self.check_differences();
     }
 
-    /// Each two of what there is differ where their models do.
+    /// Compares all pairs of volumes: they must differ where their models do.
     fn check_differences(&self) {
         for (from_name, from_model) in self.model.all() {
             for (to_name, to_model) in self.model.all() {
@@ -350,7 +351,7 @@ impl Pair {
     }
 }
 
-/// Lets the model follow a request that found no memory: each of its blocks is old or new.
+/// Updates the model after a request that found no memory: each of its blocks is old or new.
 fn follow(volume: &Volume, model: &ModelVolume, request: Request) {
     let old = model.clone();
     request.run(model).expect("the model has memory");
@@ -365,8 +366,8 @@ fn follow(volume: &Volume, model: &ModelVolume, request: Request) {
     }
 }
 
-/// Whether the engine finds the differences that there are in blocks that either holds, and none
-/// in some others.
+/// Checks that the engine reports exactly the differences in blocks that either volume has, and
+/// none in some others.
 fn check_difference(
     engine: &Engine,
     (from, to): (&Volume, &Volume),
@@ -398,7 +399,7 @@ fn check_difference(
     assert!(changed == expected, "{changed:?} instead of {expected:?}");
 }
 
-/// The name of a request, to count it under.
+/// Returns the kind under which a request is counted.
 fn kind_of(request: Request) -> &'static str {
     match request {
         Request::Read { .. } => "read",
@@ -442,14 +443,14 @@ fn check_refusal(found: Result<(), VolumeError>, expected: Result<(), ModelRefus
     assert_eq!(found, expected);
 }
 
-/// An answer, cut to what fits a line or two.
+/// Formats an answer, truncated to a line or two.
 fn brief(answer: &impl std::fmt::Debug) -> String {
     let mut text = format!("{answer:?}");
     text.truncate(300);
     text
 }
 
-/// Says which operation failed.
+/// Reports the operation that failed.
 struct Trace<'run> {
     index: usize,
     operation: &'run Operation,

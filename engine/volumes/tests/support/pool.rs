@@ -1,4 +1,4 @@
-//! Pools in files of tmpfs, and what must hold in every pool.
+//! Pools in files of tmpfs, and conditions that every pool must meet.
 
 use std::os::unix::fs::FileExt;
 
@@ -6,16 +6,17 @@ use model::Random;
 use region::{Region, RegionSpec};
 use volumes::{Engine, EngineOptions};
 
-/// More steps than any pool of these tests takes to come to rest.
+/// Limit on steps, which no pool of these tests reaches.
 const STEPS_MAX: usize = 1_000_000;
 
-/// Words in front of the slabs of a small pool.
+/// Number of words in front of the slabs of a small pool.
 const TABLE_WORDS: usize = (384 << 10) / 8;
 
-/// Bytes that may belong to nothing in an empty pool: what does not divide into slabs.
+/// Limit on bytes of an empty pool that belong to nothing: the remainder of the division into
+/// slabs.
 const REST_BYTES_MAX: u64 = 256 << 10;
 
-/// A folder with a pool's file, deleted in the end.
+/// A folder with a pool's file, deleted at the end.
 pub(crate) struct Pool {
     folder: tempfile::TempDir,
     pub(crate) size_bytes: u64,
@@ -28,13 +29,13 @@ impl Pool {
         Self::growable(size_bytes, size_bytes, lane_count)
     }
 
-    /// Settings for a pool that may come to have more memory.
+    /// Settings of a pool that can grow.
     pub(crate) fn growable(size_bytes: u64, capacity_bytes: u64, lane_count: usize) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
         Self { folder, size_bytes, capacity_bytes, lane_count }
     }
 
-    /// A pool that is what a kill would leave of this one now.
+    /// Returns a pool in the state that a kill of this one would leave now.
     pub(crate) fn as_after_a_kill(&self) -> Self {
         let other = Self::new(self.size_bytes, self.lane_count);
         let file = |pool: &Self| pool.folder.path().join("region");
@@ -50,8 +51,8 @@ impl Pool {
         Engine::open(region.expect("the region opens"), options).expect("the pool opens")
     }
 
-    /// Marks all places in front of the slabs as neither free nor in use, so that volumes get
-    /// theirs in table slabs. There is a pool.
+    /// Marks all records in front of the slabs as neither free nor in use, so that volumes get
+    /// their records in table slabs. The pool must exist.
     pub(crate) fn take_front_places(&self) {
         let path = self.folder.path().join("region");
         let file = std::fs::OpenOptions::new().write(true).open(path).expect("the file opens");
@@ -60,13 +61,13 @@ impl Pool {
         }
     }
 
-    /// Memory that the pool's file has.
+    /// Memory that the pool's file occupies.
     pub(crate) fn held_bytes(&self) -> u64 {
         let found = std::fs::metadata(self.folder.path().join("region"));
         std::os::unix::fs::MetadataExt::blocks(&found.expect("the file is there")) * 512
     }
 
-    /// Changes some words past the superblocks, mostly where something is stored.
+    /// Changes some words past the superblocks, mostly ones that are not zero.
     pub(crate) fn damage_words(&self, random: &mut Random) {
         let path = self.folder.path().join("region");
         let bytes = std::fs::read(&path).expect("the file is there");
@@ -91,7 +92,7 @@ impl Pool {
         }
     }
 
-    /// Flips a bit of the first place in the pool's file that has these bytes.
+    /// Flips a bit at the first occurrence of these bytes in the pool's file.
     pub(crate) fn flip_bit_in(&self, wanted: &[u8]) {
         let path = self.folder.path().join("region");
         let bytes = std::fs::read(&path).expect("the file is there");
@@ -101,7 +102,7 @@ impl Pool {
         file.write_all_at(&[wanted[0] ^ 4], at as u64).expect("tmpfs has room");
     }
 
-    /// Version in the superblock that was written last: its word 1, and word 4 is the sequence.
+    /// Returns the version in the superblock written last: its word 1, with the sequence in word 4.
     pub(crate) fn layout_version(&self) -> u64 {
         let file = std::fs::File::open(self.folder.path().join("region")).expect("it is there");
         let word = |offset: u64| {
@@ -113,7 +114,7 @@ impl Pool {
         word(newest.expect("there are two") + 8)
     }
 
-    /// Flips a bit `after` bytes from each place in the pool's file that has these bytes.
+    /// Flips a bit `after` bytes from each occurrence of these bytes in the pool's file.
     pub(crate) fn flip_bit_after(&self, wanted: &[u8], after: usize) {
         let path = self.folder.path().join("region");
         let bytes = std::fs::read(&path).expect("the file is there");
@@ -124,18 +125,18 @@ impl Pool {
         }
     }
 
-    /// Flips a bit of each place in the pool's file that has these bytes. Returns their number.
+    /// Flips a bit at each occurrence of these bytes in the pool's file. Returns their number.
     pub(crate) fn flip_bit_in_each(&self, wanted: &[u8]) -> usize {
         self.store_at_each(wanted, 0, &[wanted[0] ^ 4])
     }
 
-    /// Overwrites the bytes in front of each copy of `marker` in the pool's file, where an
-    /// encoding says what follows.
+    /// Overwrites the bytes in front of each copy of `marker` in the pool's file, which an encoding
+    /// interprets.
     pub(crate) fn damage_around(&self, marker: &[u8]) {
         assert!(self.store_at_each(marker, 2, &[0xFF; 2]) > 0, "the marker is stored");
     }
 
-    /// Stores `bytes` so far in front of each copy of `marker`. Returns how many there are.
+    /// Stores `bytes` at an offset before each copy of `marker`. Returns the number of copies.
     fn store_at_each(&self, marker: &[u8], before: u64, stored: &[u8]) -> usize {
         let path = self.folder.path().join("region");
         let bytes = std::fs::read(&path).expect("the file is there");
@@ -150,19 +151,19 @@ impl Pool {
     }
 }
 
-/// Works until there is nothing more to do.
+/// Runs maintenance until no work is left.
 pub(crate) fn settle(engine: &Engine) {
     let steps = (0..STEPS_MAX).take_while(|_| engine.maintain()).count();
     assert!(steps < STEPS_MAX, "maintenance does not end");
 }
 
-/// Says that all is idle that was not used since the last time, and does some of the work.
+/// Begins an idle period, and performs some of its work.
 pub(crate) fn compress_idle(engine: &Engine, steps: usize) {
     engine.begin_idle_period();
     let _worked = (0..steps).take_while(|_| engine.compress_idle()).count();
 }
 
-/// Every byte of the pool is counted once.
+/// Checks that every byte of the pool is counted once.
 #[track_caller]
 pub(crate) fn check_sums(engine: &Engine) {
     let usage = engine.usage();
@@ -177,7 +178,7 @@ pub(crate) fn check_sums(engine: &Engine) {
     assert_eq!(engine.damaged_entries(), 0, "no entry names what is not there");
 }
 
-/// Deletes all volumes: nothing may be left of them.
+/// Deletes all volumes, and checks that no memory is in use.
 #[track_caller]
 pub(crate) fn check_sound_when_empty(engine: &Engine) {
     settle(engine);

@@ -1,4 +1,4 @@
-//! Promises of volumes, frozen copies and the pool's size, in an engine beside the model.
+//! Classes of volumes, frozen copies and the pool's size, in an engine beside the model.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use super::pair::{Pair, capacity_of, name};
 
 const UNIT_BYTES: u64 = 2 << 20;
 
-/// Stable storage that has everything already.
+/// Stable storage for which every flush succeeds at once.
 #[derive(Debug)]
 pub(super) struct FlushesNothing;
 
@@ -23,7 +23,7 @@ impl FlushTarget for FlushesNothing {
     fn write_back(&self, _volume: &VolumeMap) {}
 }
 
-/// Frozen copies beside what their volumes held then.
+/// Frozen copies with the contents of their volumes at their creation.
 pub(super) struct FrozenPair {
     frozen: Frozen,
     held: Vec<ModelVolume>,
@@ -54,7 +54,7 @@ impl Pair {
         });
     }
 
-    /// Copies of what there is of the two.
+    /// Freezes those of the two volumes that exist.
     pub(super) fn freeze(&mut self, mut slots: [usize; 2]) {
         self.thaw();
         slots.sort_unstable();
@@ -74,7 +74,7 @@ impl Pair {
         }
     }
 
-    /// Compares frozen copies, unless they gave way to a writer, and drops them.
+    /// Compares frozen copies, unless they were given up for a writer, and drops them.
     pub(super) fn thaw(&mut self) {
         let Some(FrozenPair { frozen, held }) = self.frozen.take() else { return };
         if !frozen.is_whole() {
@@ -86,7 +86,7 @@ impl Pair {
         self.count("frozen copies that stayed");
     }
 
-    /// Refused, the pool stays as it is.
+    /// Resizes the pool. If that fails, the pool keeps its size.
     pub(super) fn resize_pool(&mut self, eighths: u64) {
         let before = self.engine.size_bytes();
         let size_bytes = (self.pool.size_bytes * eighths / 8).next_multiple_of(UNIT_BYTES);

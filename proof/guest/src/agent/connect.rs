@@ -1,4 +1,4 @@
-//! Joins standard input and output to a Unix socket.
+//! Connects standard input and output to a Unix socket.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -10,14 +10,14 @@ use anyhow::{Context, Result};
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Carries bytes both ways until the server has closed its side.
+/// Copies bytes in both directions until the server has closed its side.
 pub(crate) fn connect(path: &Path) -> Result<()> {
     let socket = UnixStream::connect(path)
         .with_context(|| format!("cannot connect to {}", path.display()))?;
     let to_server = socket.try_clone().context("cannot share the socket")?;
-    // It ends with the process when the server closes first.
+    // It ends with the process if the server closes first.
     thread::spawn(move || {
-        // A client that goes, however it does, ends what it sends.
+        // A client that disconnects, in any way, ends its input.
         let _ = carry(&mut io::stdin().lock(), &mut &to_server);
         let _ = to_server.shutdown(Shutdown::Write);
     });

@@ -1,5 +1,5 @@
-//! Has the kernel's own NBD client serve a device, and gives it a new connection when the server
-//! was killed: what waits meanwhile waits for as long as the device was told.
+//! Connects the kernel's NBD client to a server, and reconnects it after the server was killed.
+//! Requests wait meanwhile, up to the device's timeout.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -24,12 +24,12 @@ const SOCKET_DESCRIPTOR: u16 = 1;
 
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
-/// There are flags; flushes, FUA, trims and writes of zeros are taken.
+/// Supported flags: flush, FUA, trim and write zeroes.
 const FLAGS: u64 = 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6;
 
 const DEAD_CONNECTION_SECONDS: u64 = 120;
 
-/// Makes an export the device `/dev/nbdINDEX`.
+/// Connects the device `/dev/nbdINDEX` to an export.
 pub(crate) fn connect(index: u32, socket: &Path, export: &str) -> Result<()> {
     let (connection, size_bytes) = connected(socket, export)?;
     let asked = Attributes::default()
@@ -42,7 +42,7 @@ pub(crate) fn connect(index: u32, socket: &Path, export: &str) -> Result<()> {
     ask(CONNECT, &asked).with_context(|| format!("cannot connect /dev/nbd{index}"))
 }
 
-/// Gives the device a connection in the place of one that broke.
+/// Replaces the broken connection of the device by a new one.
 pub(crate) fn reconnect(index: u32, socket: &Path, export: &str) -> Result<()> {
     let (connection, _) = connected(socket, export)?;
     let asked = Attributes::default()
@@ -61,14 +61,14 @@ fn ask(command: u8, attributes: &Attributes) -> Result<()> {
     Family::find("nbd")?.ask(command, attributes).map(|_| ())
 }
 
-/// A connection after its handshake, and the size of the export.
+/// Opens a connection, and returns it after the handshake with the size of the export.
 fn connected(socket: &Path, export: &str) -> Result<(OwnedFd, u64)> {
     let client = NbdClient::connect(socket, export)?;
     let size_bytes = client.size_bytes();
     Ok((client.into_socket().into(), size_bytes))
 }
 
-/// The kernel takes a share of the connection; ours may be closed afterwards.
+/// The kernel holds its own reference to the connection. This one may be closed afterwards.
 fn sockets(connection: &OwnedFd) -> Attributes {
     let descriptor = connection.as_raw_fd().cast_unsigned();
     let socket = Attributes::default().with(SOCKET_DESCRIPTOR, &descriptor.to_ne_bytes());

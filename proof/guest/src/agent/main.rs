@@ -1,15 +1,15 @@
-//! The program that runs in a guest and does what the host asks.
+//! The agent that runs in a guest and executes the host's commands.
 //!
-//! - `guest-agent serve` takes frames from the serial port and starts programs. When the host
-//!   goes away it turns the machine off, so that none is left.
-//! - `guest-agent connect PATH` joins its standard input and output to a Unix socket, so that the
-//!   host reaches servers in the guest.
-//! - `guest-agent write PATH BLOCKS VOLUME LIFE SEED` writes what follows from the numbers, and
-//!   tells the number of each step whose flush succeeded.
-//! - `guest-agent conformance PATH SECTOR SEED` runs the suite `proof/conformance` on a device
-//!   and tells how many cases hold.
-//! - `guest-agent nbd connect|reconnect INDEX SOCKET EXPORT` makes an export a device of the
-//!   kernel's own NBD client, or gives that a new connection; `nbd disconnect INDEX` ends it.
+//! - `guest-agent serve` receives frames from the serial port and starts programs. When the host
+//!   disconnects it turns the machine off, so that none is left.
+//! - `guest-agent connect PATH` connects its standard input and output to a Unix socket, so that
+//!   the host reaches servers in the guest.
+//! - `guest-agent write PATH BLOCKS VOLUME LIFE SEED` writes contents determined by the numbers,
+//!   and prints the number of each step whose flush succeeded.
+//! - `guest-agent conformance PATH SECTOR SEED` runs the suite `proof/conformance` on a device and
+//!   prints the number of passed cases.
+//! - `guest-agent nbd connect|reconnect INDEX SOCKET EXPORT` connects a device of the kernel's NBD
+//!   client to an export, or reconnects it; `nbd disconnect INDEX` disconnects it.
 #![forbid(unsafe_code)]
 
 mod connect;
@@ -70,7 +70,7 @@ fn run(words: &[String]) -> Result<()> {
     }
 }
 
-/// Panics with the names of the cases that do not hold.
+/// Panics with the names of the failed cases.
 fn check_device(path: &Path, sector: &str, seed: &str) -> Result<()> {
     let subject = FileSubject::open(path, sector.parse()?)
         .with_context(|| format!("cannot open {}", path.display()))?;

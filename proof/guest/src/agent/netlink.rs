@@ -1,4 +1,4 @@
-//! Part of generic netlink that it takes to ask one family for something.
+//! The part of generic netlink that is necessary to send a command to one family.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ const FLAG_REQUEST: u16 = 1;
 const FLAG_ACKNOWLEDGE: u16 = 4;
 const NESTED: u16 = 1 << 15;
 
-/// The family that knows the others, and how it is asked.
+/// The controller family, which resolves names of families, and its commands.
 const CONTROLLER: u16 = 16;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
@@ -22,7 +22,7 @@ const MESSAGE_HEADER_BYTES: usize = 16;
 const HEADERS_BYTES: usize = MESSAGE_HEADER_BYTES + 4;
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// Attributes, one after the other.
+/// A sequence of attributes.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes(Vec<u8>);
 
@@ -40,7 +40,7 @@ impl Attributes {
         self.with(kind | NESTED, &inner.0)
     }
 
-    /// The value of the first attribute of this kind among `bytes`.
+    /// Returns the value of the first attribute of this kind in `bytes`.
     fn find(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
         while bytes.len() >= 4 {
             let length = usize::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
@@ -54,7 +54,7 @@ impl Attributes {
     }
 }
 
-/// A family of the kernel.
+/// A netlink family of the kernel.
 pub(crate) struct Family {
     socket: OwnedFd,
     id: u16,
@@ -76,7 +76,7 @@ impl Family {
         Ok(Self { id, ..controller })
     }
 
-    /// Sends a command; returns the attributes of the answer, if there is one.
+    /// Sends a command. Returns the attributes of the answer, if there is one.
     pub(crate) fn ask(&self, command: u8, attributes: &Attributes) -> Result<Vec<u8>> {
         let length = u32::try_from(HEADERS_BYTES + attributes.0.len())?;
         let mut message = Vec::new();

@@ -1,4 +1,4 @@
-//! Takes frames from the host and hands them to the processes they are for.
+//! Receives frames from the host and dispatches them to processes.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,15 +11,15 @@ use guest::{Frame, FrameKind};
 use crate::sender::{Sender, send};
 use crate::started::{self, Started};
 
-/// The serial port that QEMU gives this name.
+/// Name of the serial port in QEMU.
 const PORT_NAME: &str = "memlane";
 const PORTS: &str = "/sys/class/virtio-ports";
 
-/// Serves until the host goes, then turns the machine off.
+/// Serves until the host disconnects, then turns the machine off.
 pub(crate) fn serve() -> Result<()> {
     let served = port().and_then(|path| serve_on(&path));
     if let Err(error) = &served {
-        // The console is what remains to tell it to.
+        // The console is the only remaining place to report it.
         let _ = fs::write("/dev/console", format!("guest-agent: {error:#}\n"));
     }
     fs::write("/proc/sysrq-trigger", "o").context("cannot turn the machine off")?;

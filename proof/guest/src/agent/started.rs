@@ -1,4 +1,4 @@
-//! One program that the host asked for: its input, its output and its end.
+//! One program started for the host: its input, its output and its end.
 
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -14,26 +14,26 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::sender::{Sender, send};
 
-/// Frames of input that may wait for a program. One that lets more of them wait is killed: the
-/// others on the line are not to wait for it.
+/// Maximum number of input frames queued for a program. A program that exceeds it is killed,
+/// because the others on the line must not wait for it.
 const WAITING_FRAMES_MAX: usize = 1024;
 
-/// How long output is waited for after the end; what the program left running may keep it open.
+/// Time to wait for output after the end, because children of the program may keep it open.
 const LAST_OUTPUT_TIME_MAX: Duration = Duration::from_secs(2);
 
 const PATH: &str = "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The exit code of what cannot be started, as shells have it.
+/// Exit code of a program that cannot be started, as in shells.
 const NOT_STARTED: i32 = 127;
 
-/// A program that was started.
+/// A started program.
 pub(crate) struct Started {
     group: Option<Pid>,
     input: Option<SyncSender<Vec<u8>>>,
     has_ended: Arc<AtomicBool>,
 }
 
-/// Starts the program that the frame names; the host hears of it when that fails.
+/// Starts the program in the frame. A failure is reported to the host.
 pub(crate) fn start(frame: &Frame, sender: &Sender) -> Option<Started> {
     let text = String::from_utf8_lossy(&frame.bytes).into_owned();
     let words: Vec<&str> = text.split_terminator('\0').collect();
@@ -63,23 +63,23 @@ impl Started {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Hands bytes to the program's input; none end it.
+    /// Passes bytes to the program's input. Empty bytes close it.
     pub(crate) fn feed(&mut self, bytes: Vec<u8>) {
         if bytes.is_empty() {
             self.input = None;
         } else if let Some(input) = &self.input
             && input.try_send(bytes).is_err()
         {
-            // It takes nothing, or has closed its input.
+            // It reads nothing, or has closed its input.
             self.input = None;
             self.signal(u8::try_from(Signal::KILL.as_raw()).expect("signals are small numbers"));
         }
     }
 
-    /// Sends a signal to the program and all that it started.
+    /// Sends a signal to the program and its children.
     pub(crate) fn signal(&self, number: u8) {
         if let (Some(group), Some(signal)) = (self.group, Signal::from_named_raw(number.into())) {
-            // It may have ended meanwhile, which is as good.
+            // It may have ended meanwhile.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -101,7 +101,7 @@ fn watched(mut child: Child, id: u32, sender: &Sender) -> Started {
     thread::spawn(move || {
         let status = child.wait();
         for output in outputs {
-            // It says nothing: its end is what is waited for.
+            // The channel carries nothing: its disconnection is the signal.
             let _ = output.recv_timeout(LAST_OUTPUT_TIME_MAX);
         }
         let code = status.map_or(NOT_STARTED, code_of);
@@ -119,7 +119,7 @@ fn feed(mut stdin: ChildStdin, waiting: &Receiver<Vec<u8>>) {
     }
 }
 
-/// Sends what comes out of the program; the receiver hears of its end.
+/// Forwards the program's output. The receiver is notified of its end.
 fn carry(
     mut from: impl Read + Send + 'static,
     kind: FrameKind,

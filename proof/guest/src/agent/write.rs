@@ -1,4 +1,4 @@
-//! Writes the steps that a seed gives to a file or device, and tells of each flush that succeeded.
+//! Writes the steps determined by a seed to a file or device, and reports each successful flush.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,31 +8,31 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use system::{BLOCK_BYTES, Step, Steps, StepsSpec};
 
-/// As the kernel's headers have them (`asm-generic/fcntl.h`), and no library.
+/// Value in the kernel's headers (`asm-generic/fcntl.h`), missing in libraries.
 const O_DSYNC: i32 = 0o10_000;
 #[cfg(target_arch = "x86_64")]
 const O_DIRECT: i32 = 0o40_000;
 #[cfg(target_arch = "aarch64")]
 const O_DIRECT: i32 = 0o200_000;
 
-/// How a step becomes durable.
+/// Method by which a step becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Writes go to the page cache; `fdatasync` makes them durable.
+    /// Writes go to the page cache. `fdatasync` makes them durable.
     Cached,
-    /// Writes go past the page cache; `fdatasync` makes them durable.
+    /// Writes bypass the page cache. `fdatasync` makes them durable.
     Direct,
     /// Each write is durable by itself.
     Durable,
 }
 
-/// Each life has its own way, so that all are tried.
+/// Returns the mode of a life. It changes from life to life, so that all are tested.
 fn mode_of(spec: StepsSpec) -> Mode {
     [Mode::Cached, Mode::Direct, Mode::Durable]
         [usize::try_from((spec.life + spec.volume) % 3).expect("it is below three")]
 }
 
-/// Takes steps until the power fails or a write does.
+/// Performs steps until the power or a write fails.
 pub(crate) fn write(path: &Path, spec: StepsSpec) -> Result<()> {
     let mode = mode_of(spec);
     let flags = match mode {
@@ -58,7 +58,7 @@ pub(crate) fn write(path: &Path, spec: StepsSpec) -> Result<()> {
 }
 
 fn take(file: &File, step: &Step, buffer: &mut [u8]) -> io::Result<()> {
-    // Direct writes want their bytes at a whole sector of memory.
+    // Direct writes need an aligned buffer.
     let start = buffer.as_ptr().align_offset(BLOCK_BYTES);
     let aligned = &mut buffer[start..start + BLOCK_BYTES];
     for (block, contents) in &step.writes {

@@ -1,8 +1,8 @@
-//! fio as a writer: what it has synced when the power fails, it verifies afterwards itself.
+//! fio as a writer, which itself verifies its synced writes after the power failure.
 //!
-//! Each life has a part of the volume of its own, which was never written before: what fio finds
-//! there is what this life wrote. fio tells now and then how many of its writes it has synced; so
-//! many are there from the beginning of the part on.
+//! Each life uses a separate part of the volume, never written before, so that all data in it is of
+//! this life. fio periodically reports the number of its synced writes. That many blocks must be
+//! present from the beginning of the part on.
 
 use anyhow::{Context, Result, ensure};
 use guest::GuestProcess;
@@ -12,15 +12,15 @@ use crate::fixture::{Fixture, TIME_LIMIT};
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 const PART_BYTES: u64 = 4 << 20;
 
-/// So that others get on too, and fio is not done when the power fails.
+/// Rate limit, so that other writers progress, and fio is not finished when the power fails.
 const WRITES_PER_S_MAX: u64 = 100;
 
 const JOB: &str = "--name=f --bs=4k --verify=crc32c --verify_state_save=0";
 
-/// fio over all its lives.
+/// fio in all its lives.
 pub(crate) struct Fio {
     volume: &'static str,
-    /// Of each life: how many blocks of its part were synced.
+    /// Number of synced blocks of the part of each life.
     synced: Vec<u64>,
 }
 
@@ -29,12 +29,12 @@ impl Fio {
         Self { volume, synced: Vec::new() }
     }
 
-    /// The size of a volume for so many lives.
+    /// Returns the size of a volume for this many lives.
     pub(crate) fn volume_bytes(life_count: u64) -> u64 {
         life_count * PART_BYTES
     }
 
-    /// Lets fio read all that it has synced in all lives.
+    /// Lets fio verify all writes that it has synced in all lives.
     pub(crate) fn verify(&self, fixture: &Fixture<'_>) -> Result<()> {
         for (life, block_count) in (0..).zip(&self.synced) {
             if *block_count > 0 {
@@ -59,7 +59,7 @@ impl Fio {
         ))
     }
 
-    /// Ends the life, after the guest has ended. Returns how many blocks were synced in it.
+    /// Ends the life, after the guest has ended. Returns the number of synced blocks.
     pub(crate) fn end(&mut self, mut process: GuestProcess) -> Result<u64> {
         let said = process.take_output();
         let said = String::from_utf8_lossy(&said);
@@ -75,14 +75,14 @@ impl Fio {
     }
 }
 
-/// How many syncs the last whole report of `text` counts; none before the first report.
+/// Returns the number of syncs in the last complete report of `text`, or zero before the first.
 fn synced_count(text: &str) -> Result<u64> {
     let mut count = 0;
     let start = text.find('{').unwrap_or(text.len());
     for report in serde_json::Deserializer::from_str(&text[start..]).into_iter() {
         // The power fails in the middle of a report.
         let Ok(report): Result<serde_json::Value, _> = report else { break };
-        // Its own count of syncs stays zero; that of their latencies does not.
+        // fio's own count of syncs stays zero, but that of their latencies does not.
         let syncs = &report["jobs"][0]["sync"]["lat_ns"]["N"];
         count = syncs.as_u64().with_context(|| format!("a report without syncs: {report}"))?;
     }

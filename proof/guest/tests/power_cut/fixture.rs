@@ -1,4 +1,4 @@
-//! A guest with a daemon, and the blocks in it that are written and read.
+//! A guest with a daemon, and access to its blocks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::{BLOCK_COUNT, DAEMON_FLAGS, IMAGE, JOURNAL};
 
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// Order in which a writer comes to its blocks.
+/// Access path of a writer to its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// A file beside the journal, on the guest's disk: shows that the checks are right.
+    /// A file beside the journal, on the guest's disk, which verifies the checks themselves.
     Plain,
     /// From the host, through NBD.
     Nbd,
@@ -32,7 +32,7 @@ impl Way {
     }
 }
 
-/// A guest with a daemon that has recovered whatever there was.
+/// A guest with a recovered daemon.
 pub(crate) struct Fixture<'guest> {
     pub(crate) guest: &'guest Guest,
     pub(crate) daemon: GuestDaemon<'guest>,
@@ -40,21 +40,21 @@ pub(crate) struct Fixture<'guest> {
 }
 
 impl<'guest> Fixture<'guest> {
-    /// Starts the daemon on what the guest's disk holds.
+    /// Starts the daemon on the contents of the guest's disk.
     pub(crate) fn start(guest: &'guest Guest, nbd_socket: PathBuf) -> Result<Self> {
         guest.check("mkdir /state && mount -t ext4 /dev/vda /state", TIME_LIMIT)?;
         let daemon = GuestDaemon::start(guest, DAEMON_FLAGS)?;
         Ok(Self { guest, daemon, nbd_socket })
     }
 
-    /// Makes what a writer writes to.
+    /// Creates the target of a writer.
     pub(crate) fn make(&self, volume: &str, way: Way) -> Result<()> {
         let size = BLOCK_COUNT * BLOCK_BYTES as u64;
         if way == Way::Plain {
             let line = format!("truncate -s {size} /state/plain && sync");
             return self.guest.check(&line, TIME_LIMIT).map(|_| ());
         }
-        // A file system needs room of its own.
+        // A file system needs additional space.
         let volume_size = if way == Way::File { 4 * size } else { size };
         let class = if way == Way::Image { IMAGE } else { JOURNAL };
         self.daemon.memlane(&format!("volume create {volume} --size {volume_size} {class}"))?;
@@ -72,7 +72,7 @@ impl<'guest> Fixture<'guest> {
         Ok(())
     }
 
-    /// Makes it usable again after a cut.
+    /// Makes the target usable again after a cut.
     pub(crate) fn find_again(&self, volume: &str, way: Way) -> Result<()> {
         if way == Way::File {
             let device = self.device(volume)?;
@@ -85,7 +85,7 @@ impl<'guest> Fixture<'guest> {
         Ok(())
     }
 
-    /// Where in the guest the blocks are.
+    /// Path of the blocks in the guest.
     pub(crate) fn path(&self, volume: &str, way: Way) -> Result<String> {
         match way {
             Way::Plain => Ok("/state/plain".to_owned()),
@@ -94,7 +94,7 @@ impl<'guest> Fixture<'guest> {
         }
     }
 
-    /// All blocks, as they are read now.
+    /// Reads all blocks.
     pub(crate) fn read(&self, volume: &str, way: Way) -> Result<Vec<u8>> {
         if !way.is_from_host() {
             return self.guest.read(&self.path(volume, way)?, TIME_LIMIT);
@@ -108,7 +108,7 @@ impl<'guest> Fixture<'guest> {
         Ok(bytes)
     }
 
-    /// The device of an attached volume.
+    /// Returns the device of an attached volume.
     pub(crate) fn device(&self, volume: &str) -> Result<String> {
         let shown = self.daemon.memlane(&format!("--json volume show {volume}"))?;
         let shown: api::Volume = serde_json::from_str(&shown)

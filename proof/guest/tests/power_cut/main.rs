@@ -1,11 +1,12 @@
-//! The power of a machine is cut while programs write and flush, and while images are saved; after
-//! the next start everything that was flushed is there, of volumes of class `image` everything that
-//! the last acknowledged image has, and nothing else than what was written.
+//! The power of a machine is cut while programs write and flush, and while images are saved. After
+//! the next start, all flushed writes are present, for volumes of class `image` the contents of the
+//! last acknowledged image, and nothing that was never written.
 //!
-//! `MEMLANE_CUTS` is the number of cuts, `MEMLANE_SEED` draws the same writes, moments and fates of
-//! what was not flushed, as far as the machine's timing allows.
+//! `MEMLANE_CUTS` is the number of cuts. `MEMLANE_SEED` reproduces the writes, moments and fates of
+//! unflushed writes, as far as the machine's timing permits.
 //!
-//! Takes a minute and a half: under emulation machines boot three times, and all is read.
+//! Takes a minute and a half, because machines boot three times under emulation, and all blocks are
+//! read.
 
 mod fio;
 mod fixture;
@@ -27,13 +28,14 @@ use crate::writer::{Work, Writer};
 const CUTS_DEFAULT: u64 = 2;
 const DISK_BYTES: u64 = 2 << 30;
 
-/// As disks need that have no battery.
+/// Duration of a flush, as of a disk without a battery.
 const FLUSH_TIME: Duration = Duration::from_millis(3);
 
-/// Of what each writer writes; few, so that blocks are written again and again.
+/// Number of blocks of each writer: few, so that they are overwritten often.
 const BLOCK_COUNT: u64 = 2048;
 
-/// What every writer has flushed at least when the power fails, and at most before that is drawn.
+/// Minimum number of steps that every writer has flushed before the power fails, and range of the
+/// additional ones.
 const STEPS_MIN: u64 = 20;
 const STEPS_MAX: u64 = 80;
 const DELAY_MICROSECONDS_MAX: u64 = 300_000;
@@ -51,11 +53,11 @@ const WRITERS: [(&str, Way); 6] = [
     ("saved", Way::Image),
 ];
 
-/// What all cuts together were like.
+/// Totals over all cuts.
 #[derive(Default)]
 struct Report {
     flush_count: u64,
-    /// By fio.
+    /// Synced by fio.
     synced_count: u64,
     later_count: usize,
     at_stake: Vec<usize>,
@@ -117,7 +119,7 @@ fn make_all(fixture: &Fixture<'_>, writers: &[Writer], cut_count: u64) -> Result
     Ok(())
 }
 
-/// Returns how many blocks show more than what was flushed.
+/// Returns the number of blocks that are newer than the last flush.
 fn verify_all(fixture: &Fixture<'_>, writers: &mut [Writer], fio: &Fio) -> Result<usize> {
     let mut later_count = 0;
     for writer in writers {
@@ -128,7 +130,7 @@ fn verify_all(fixture: &Fixture<'_>, writers: &mut [Writer], fio: &Fio) -> Resul
     Ok(later_count)
 }
 
-/// Lets all writers work until each has flushed a while, and then a little longer.
+/// Lets all writers run until each has flushed several steps, and then a little longer.
 fn work(
     writers: &mut [Writer],
     fixture: &Fixture<'_>,
@@ -148,9 +150,9 @@ fn work(
         Ok(are_far_enough)
     })?;
     save_image(writers, &mut works, fixture)?;
-    // The power fails before, in or after another one.
+    // The power fails before, during or after another image.
     let _next_image = fixture.daemon.begin("image save")?;
-    // Not a wait for anything: the moment itself is what is random.
+    // Not a wait for a condition: the moment itself is random.
     let end = Instant::now() + Duration::from_micros(random.below(DELAY_MICROSECONDS_MAX));
     while Instant::now() < end {
         thread::yield_now();
@@ -158,12 +160,13 @@ fn work(
     Ok(works)
 }
 
-/// How many steps the host has heard of. Where a writer has ended, the daemon may say why.
+/// Returns the number of steps reported to the host. If a writer has ended, the daemon's log may
+/// give the reason.
 fn acknowledged(work: &mut Work, fixture: &Fixture<'_>) -> Result<u64> {
     work.acknowledged().with_context(|| format!("the daemon's log:\n{}", fixture.daemon.log_end()))
 }
 
-/// Saves an image while all write on. What was acknowledged before is in it.
+/// Saves an image while all writers continue. It contains all steps acknowledged before.
 fn save_image(writers: &[Writer], works: &mut [Work], fixture: &Fixture<'_>) -> Result<()> {
     let mut before = Vec::new();
     for work in &mut *works {
@@ -171,7 +174,7 @@ fn save_image(writers: &[Writer], works: &mut [Work], fixture: &Fixture<'_>) -> 
     }
     wait_for("an image to be saved", TIME_LIMIT, || match fixture.daemon.memlane("image save") {
         Ok(_) => Ok(true),
-        // One of the daemon's own accord is on its way.
+        // An automatic save of the daemon is in progress.
         Err(error) if format!("{error:#}").contains("wait for it") => Ok(false),
         Err(error) => Err(error),
     })?;
@@ -195,7 +198,7 @@ impl Report {
     }
 }
 
-/// A disk with an empty file system.
+/// Creates a disk with an empty file system.
 fn empty_disk() -> Result<VolatileDisk> {
     let file = tempfile::NamedTempFile::new().context("cannot make a file for a disk")?;
     file.as_file().set_len(DISK_BYTES).context("cannot make a file for a disk")?;

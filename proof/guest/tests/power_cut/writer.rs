@@ -1,4 +1,4 @@
-//! Writers that know what they have flushed, over all their lives.
+//! Writers that record their flushed steps, over all their lives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use system::{NbdClient, NbdFailure, Steps, StepsSpec, Survivors};
 use crate::BLOCK_COUNT;
 use crate::fixture::{Fixture, Way};
 
-/// A writer over all its lives.
+/// A writer in all its lives.
 pub(crate) struct Writer {
     pub(crate) volume: &'static str,
     pub(crate) way: Way,
@@ -20,7 +20,7 @@ pub(crate) struct Writer {
     acknowledged: u64,
 }
 
-/// A writer at work.
+/// A running writer.
 pub(crate) enum Work {
     InGuest {
         process: GuestProcess,
@@ -29,7 +29,7 @@ pub(crate) enum Work {
     OverNbd {
         thread: JoinHandle<Result<(), NbdFailure>>,
         acknowledged: Arc<AtomicU64>,
-        /// Steps that an acknowledged image has, where that is what counts.
+        /// Number of steps in an acknowledged image, if images determine durability.
         saved: Option<u64>,
     },
 }
@@ -37,7 +37,7 @@ pub(crate) enum Work {
 impl Writer {
     pub(crate) fn new((number, (volume, way)): (u64, (&'static str, Way))) -> Self {
         let spec = StepsSpec { seed: 0, volume: number, life: 0, block_count: BLOCK_COUNT };
-        // Blocks of a volume are whole after a cut; those of a disk need not be.
+        // Blocks of a volume are atomic across a cut. Those of a disk need not be.
         let survivors = match way {
             Way::Plain => Survivors::of_sectors(BLOCK_COUNT),
             Way::Nbd | Way::Device | Way::File | Way::Image => Survivors::new(BLOCK_COUNT),
@@ -45,8 +45,8 @@ impl Writer {
         Self { volume, way, spec, survivors, acknowledged: 0 }
     }
 
-    /// Compares what is there with what the last life's acknowledgements promise. Returns how many
-    /// blocks show more than that.
+    /// Compares the blocks with the acknowledgements of the last life. Returns the number of blocks
+    /// that are newer.
     pub(crate) fn verify(&mut self, fixture: &Fixture<'_>) -> Result<usize> {
         let found = fixture.read(self.volume, self.way)?;
         let checked = self.survivors.check(self.spec, self.acknowledged, &found);
@@ -76,7 +76,7 @@ impl Writer {
         Ok(Work::InGuest { process: fixture.guest.start(&line)?, said: String::new() })
     }
 
-    /// Ends the life, after the guest has ended. Returns how many steps were made durable.
+    /// Ends the life, after the guest has ended. Returns the number of durable steps.
     pub(crate) fn end(&mut self, work: Work) -> Result<u64> {
         self.acknowledged = work.finish()?;
         Ok(self.acknowledged)
@@ -84,7 +84,7 @@ impl Writer {
 }
 
 impl Work {
-    /// Number of steps that the host has heard of.
+    /// Number of steps reported to the host.
     pub(crate) fn acknowledged(&mut self) -> Result<u64> {
         match self {
             Self::OverNbd { thread, acknowledged, .. } => {
@@ -99,7 +99,7 @@ impl Work {
         }
     }
 
-    /// An image was acknowledged that has so many steps.
+    /// Records an acknowledged image with this many steps.
     pub(crate) fn note_saved(&mut self, step_count: u64) {
         if let Self::OverNbd { saved, .. } = self {
             *saved = Some(step_count);
@@ -117,7 +117,7 @@ impl Work {
     }
 }
 
-/// The number in the last whole line that the process has written.
+/// Returns the number in the last complete line of the process.
 fn last_number(process: &mut GuestProcess, said: &mut String) -> Result<u64> {
     said.push_str(&String::from_utf8_lossy(&process.take_output()));
     let whole = said.rsplit_once('\n').map_or("", |(whole, _)| whole);

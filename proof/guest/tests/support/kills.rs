@@ -1,5 +1,5 @@
-//! The daemon is killed again and again while devices are written and verified: nobody sees an
-//! error, and nothing is lost.
+//! The daemon is killed repeatedly while devices are written and verified: users see no error, and
+//! nothing is lost.
 
 use std::time::Duration;
 
@@ -10,31 +10,33 @@ use system::Random;
 const TIME_LIMIT: Duration = Duration::from_secs(240);
 const DAEMON_FLAGS: &str = "--pool-size 256MiB --journal-max-bytes 64MiB";
 
-/// After so many kills the test says how far it is.
+/// Number of kills between progress messages.
 const KILLS_TOLD: u64 = 50;
 
-/// Requests between a daemon's start and its end: at least, and that many more at most.
+/// Minimum number of requests between a daemon's start and its end, and range of the additional
+/// ones.
 const REQUESTS_MIN: u64 = 20;
 const REQUESTS_MORE_MAX: u64 = 200;
 
-/// Requests that the kernel has handed out and got no answer to as the daemon is killed, at least.
+/// Minimum number of requests in flight between the kernel and the daemon at a kill.
 const IN_FLIGHT_MIN: u64 = 4;
 
-/// Writes and verifies for as long as it is left to.
+/// Load that writes and verifies until it is stopped.
 const LOAD: &str = "while ! [ -e /tmp/stop ]; do fio --name=k --direct=1 --ioengine=libaio \
                     --bs=4k --size=4M --rw=randwrite --verify=crc32c --verify_fatal=1 \
                     --verify_state_save=0";
 
-/// Reads for which the kernel takes many pages of the daemon's memory.
+/// Load of reads for which the kernel pins many pages of the daemon's memory.
 const LONG_READS: &str = "while ! [ -e /tmp/stop ]; do fio --name=l --direct=1 --ioengine=libaio \
                           --bs=1M --size=16M --iodepth=4 --rw=read";
 
-/// Says what a load has seen if it fails.
+/// Reports the output of a load if it fails.
 const REPORT: &str = ">/tmp/load.$$ 2>&1 || { cat /tmp/load.$$; exit 1; }; done";
 
 /// Kills the daemon `MEMLANE_GUEST_KILLS` times, or `kill_count` times without that variable, while
-/// a device of class `ram` is written deeply, one of class `journal` with flushes, and another one
-/// is read in long requests. `seed` draws the moments. Devices are attached as `driver`.
+/// one device of class `ram` is written with a deep queue, one of class `journal` with flushes, and
+/// another one is read in long requests. `seed` determines the moments. Devices are attached as
+/// `driver`.
 pub(crate) fn check(guest: &Guest, driver: &str, kill_count: u64, seed: u64) -> Result<()> {
     let kill_count = match std::env::var("MEMLANE_GUEST_KILLS") {
         Ok(text) => text.parse()?,
@@ -84,8 +86,8 @@ pub(crate) fn check(guest: &Guest, driver: &str, kill_count: u64, seed: u64) -> 
     daemon.stop()
 }
 
-/// A line for the guest's shell that ends when the device has completed so many requests more, and
-/// has enough in flight. Prints how many these are.
+/// Returns a shell line for the guest that ends when the device has completed this many more
+/// requests, and has enough in flight. It prints the number in flight.
 fn until_busy(device: &str, requests: u64) -> String {
     let stat = format!("/sys/block/{}/stat", device.trim_start_matches("/dev/"));
     format!(

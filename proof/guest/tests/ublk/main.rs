@@ -1,9 +1,9 @@
 //! Volumes as devices of the kernel's ublk driver, under Debian's kernel: file systems, discards,
-//! refusals, kills of the daemon under load, and what is found at its start.
+//! errors, kills of the daemon under load, and recovery at its start.
 //!
-//! `MEMLANE_GUEST_KILLS` is the number of kills, `MEMLANE_SEED` draws their moments again.
+//! `MEMLANE_GUEST_KILLS` is the number of kills, `MEMLANE_SEED` reproduces their moments.
 //!
-//! Takes more than two minutes: under emulation machines boot, and daemons die.
+//! Takes more than two minutes, because machines boot and daemons die under emulation.
 
 mod fixture;
 #[path = "../support/kills.rs"]
@@ -72,7 +72,7 @@ fn a_device_is_not_detached_below_a_loop_device_or_an_open_partition() -> Result
     let guest = boot()?;
     let daemon = GuestDaemon::start(&guest, DAEMON_FLAGS)?;
     let device = attached(&daemon, "v", "--size 16MiB --sector 512")?;
-    // A table of one partition: 4 MiB from the first on.
+    // A partition table with one partition: 4 MiB from the first MiB on.
     let table = format!(
         "{{ head -c 446 /dev/zero; printf '\\0\\0\\0\\0\\203\\0\\0\\0\\0\\10\\0\\0\\0\\40\\0\\0'; \
          head -c 48 /dev/zero; printf '\\125\\252'; }} | dd of={device} conv=fsync && \
@@ -141,7 +141,7 @@ fn a_start_takes_over_its_devices_and_touches_no_others() -> Result<()> {
     other.signal(rustix::process::Signal::KILL)?;
     other.wait(TIME_LIMIT)?;
     daemon.kill()?;
-    // As if the daemon had been killed between making the device and writing that down.
+    // The state after a kill of the daemon between the creation of the device and its recording.
     let forget = "sed -i 's/\"device\": 1,/\"device\": 999,/' /var/lib/memlane/ublk.json";
     guest.check(forget, TIME_LIMIT)?;
     guest.check(&format!("rm /var/lib/memlane/attachments.json && [ -b {orphan} ]"), TIME_LIMIT)?;

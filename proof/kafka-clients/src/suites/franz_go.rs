@@ -1,4 +1,4 @@
-//! The tests of franz-go's client, from its module.
+//! The test suite of franz-go, from its module.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::go::GoClient;
 
 const TIME_LIMIT: Duration = Duration::from_secs(90 * 60);
 
-/// How many records a test writes, instead of half a million.
+/// Number of records that a test writes, instead of half a million.
 const RECORD_COUNT: &str = "20000";
 
-/// A program of tests says by these how it ended: they passed, or some failed.
+/// Exit codes of a complete run: all tests passed, or some failed.
 const ENDS: [Option<i32>; 2] = [Some(0), Some(1)];
 
 pub(super) fn run() -> Result<Outcomes> {
@@ -32,7 +32,7 @@ pub(super) fn run() -> Result<Outcomes> {
     Ok(outcomes(&output.stdout))
 }
 
-/// Tests inside of others are a matter of those.
+/// Subtests are included in the tests that contain them.
 fn outcomes(printed: &str) -> Outcomes {
     let ends = [
         ("--- PASS: ", Outcome::Passed),

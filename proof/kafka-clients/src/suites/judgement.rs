@@ -1,31 +1,31 @@
-//! Ends of a suite's tests, beside what is known of them.
+//! Comparison of a suite's results with known failures.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 
-/// End of one test.
+/// Result of one test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed,
     Failed,
-    /// By the suite itself.
+    /// Skipped by the suite itself.
     LeftOut,
 }
 
-/// Ends of tests by their names.
+/// Results of tests by name.
 pub(super) type Outcomes = BTreeMap<String, Outcome>;
 
 /// Numbers for a guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     pub passed: usize,
-    /// Tests that cannot pass, for a reason that is known.
+    /// Tests that cannot pass, for a known reason.
     pub known: usize,
     pub left_out: usize,
 }
 
-/// Compares with the list of those that cannot pass.
+/// Compares the results with the list of known failures.
 pub(super) fn judge(outcomes: Outcomes, known: &str, passed_min: usize) -> Result<Counts> {
     let known = reasons(known)?;
     let is_known = |name: &str| known.contains_key(name);

@@ -1,7 +1,7 @@
-//! The tests of kafka-python that use a broker, from its source package.
+//! The integration tests of kafka-python, from its source package.
 //!
-//! The package lacks a module that starts Apache Kafka for them; one stands in for it that starts
-//! nothing.
+//! The package lacks a module that starts Apache Kafka for them. A replacement that starts nothing
+//! takes its place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ const STAND_IN: &str = "suites/kafka-python/service.py";
 
 const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// They passed, or some failed.
+/// Exit codes of a complete run: all tests passed, or some failed.
 const ENDS: [Option<i32>; 2] = [Some(0), Some(1)];
 
-/// Those of logins and encryption start brokers of their own.
+/// Test files. Those of logins and encryption are missing, because they start their own brokers.
 const TESTS: &[&str] = &[
     "test/integration/test_admin_integration.py",
     "test/integration/test_consumer_integration.py",
@@ -36,7 +36,7 @@ pub(super) fn run() -> Result<Outcomes> {
     let origin = "the Python package index";
     let recipe = Recipe { sources: SOURCES, name: "kafka-python", origin, made_of };
     let folder = recipe.folder(fetch)?;
-    // Members have shorter sessions than Kafka allows by default, and access lists are changed.
+    // Members use shorter sessions than Kafka allows by default, and access lists are changed.
     let sessions = ["--group-session-min", "1000", "--group-initial-rebalance-delay", "0"];
     let settings = [&["--partitions", "4"][..], &sessions].concat();
     let broker = Broker::of_everybody("512MiB", &settings)?;
@@ -44,14 +44,14 @@ pub(super) fn run() -> Result<Outcomes> {
     let root = folder.to_str().context("the path of the project is no UTF-8")?;
     let output = Tool::new("env PYTHONDONTWRITEBYTECODE=1")
         .arg(folder.join("environment/bin/python"))
-        // Without the options of the project, which are for those who look for a fault.
+        // Without the options of the project, which are for debugging.
         .args(["-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "-rA", "--tb=short"])
         .args(["--show-capture=no", "--timeout=300"])
         .args(TESTS)
         .current_dir(&sources)
         .env("KAFKA_URI", &format!("kafka://{}", broker.address()))
         .env("KAFKA_VERSION", "4.0.0")
-        // It has to be there, and nothing in it is run.
+        // The folder must exist, but nothing in it is run.
         .env("KAFKA_ROOT", root)
         .time_limit(TIME_LIMIT)
         .run()?;
@@ -78,7 +78,7 @@ fn fetch(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The folder that the package unpacks to.
+/// Returns the folder to which the package is unpacked.
 fn sources(folder: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(folder).context("cannot list what was fetched")?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -96,7 +96,7 @@ fn outcomes(printed: &str) -> Outcomes {
     let found = printed.lines().filter_map(|line| {
         let (rest, outcome) =
             ends.iter().find_map(|(mark, outcome)| Some((line.strip_prefix(mark)?, *outcome)))?;
-        // Those that are left out are named by their place and the reason.
+        // Skipped tests are identified by their location and the reason.
         let name = match outcome {
             Outcome::LeftOut => rest,
             _ => rest.split(' ').next()?.rsplit("::").next()?,

@@ -1,4 +1,4 @@
-//! The tests of librdkafka that use a broker, from Debian's source package.
+//! The broker tests of librdkafka, from Debian's source package.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,18 +18,18 @@ const FETCH: &str = "suites/librdkafka/fetch";
 
 const TIME_LIMIT: Duration = Duration::from_secs(90 * 60);
 
-/// Where the tests look for Kafka's own commands.
+/// Folder in which the tests search for Kafka's own commands.
 const KAFKA: &str = "kafka";
 
 const OPTIONS: &[&str] = &["--partitions", "4"];
 
-/// A test that counts access lists and is let in by none: it has a broker of its own.
+/// Test that counts access lists and needs none for access: it has a separate broker.
 const COUNTS_LISTS: &str = "0081";
 
-/// Tests that run at a time.
+/// Number of concurrent tests.
 const AT_ONCE: &str = "-p4";
 
-/// Kafka's own commands, which some tests call, and the classes behind them.
+/// Kafka's own commands, which some tests call, and their classes.
 const COMMANDS: &[(&str, &str)] = &[
     ("kafka-acls.sh", "org.apache.kafka.tools.AclCommand"),
     ("kafka-topics.sh", "org.apache.kafka.tools.TopicCommand"),
@@ -52,7 +52,7 @@ pub(super) fn run() -> Result<Outcomes> {
     Ok(outcomes)
 }
 
-/// Runs the tests that a variable of theirs says.
+/// Runs the tests selected by a variable.
 fn run_on(broker: &Broker, folder: &Path, (variable, names): (&str, &str)) -> Result<Outcomes> {
     let report = folder.join("report.json");
     let tests = folder.join("tests");
@@ -61,7 +61,7 @@ fn run_on(broker: &Broker, folder: &Path, (variable, names): (&str, &str)) -> Re
         .context("cannot write the settings of the tests")?;
     let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is no UTF-8");
     let libraries = format!("{}:{}", text(&folder.join("src"))?, text(&folder.join("src-cpp"))?);
-    // Its end says how many failed, as its report does.
+    // Its exit code is the number of failed tests, which the report contains too.
     let output = Tool::new("./test-runner -Q -L -E")
         .arg(AT_ONCE)
         .current_dir(&tests)
@@ -80,7 +80,7 @@ fn run_on(broker: &Broker, folder: &Path, (variable, names): (&str, &str)) -> Re
     outcomes(&report)
 }
 
-/// Makes programs of Kafka's commands, with the names that Kafka gives them.
+/// Creates programs of Kafka's commands, with Kafka's names.
 fn put_commands(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).context("cannot make a folder for Kafka's commands")?;
     let (flags, jars) = (JAVA_FLAGS.join(" "), jars()?);
@@ -94,7 +94,7 @@ fn put_commands(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Tests that the way of running leaves out are not in the report, or not run.
+/// Parses the report. Tests excluded by the run are not in the report, or not run.
 fn outcomes(report: &[u8]) -> Result<Outcomes> {
     let report: Value = serde_json::from_slice(report).context("the report is no JSON")?;
     let tests = report["tests"].as_object().context("the report has no tests")?;
@@ -103,7 +103,7 @@ fn outcomes(report: &[u8]) -> Result<Outcomes> {
         Some("SKIPPED") => Outcome::LeftOut,
         _ => Outcome::Failed,
     };
-    // The runner itself is in the report as a test that has passed.
+    // The report contains the runner itself as a passed test.
     let real = tests.iter().filter(|(name, _)| !name.starts_with('<'));
     Ok(real.map(|(name, test)| (name.clone(), outcome(test))).collect())
 }

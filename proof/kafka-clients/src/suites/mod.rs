@@ -1,8 +1,7 @@
-//! Suites of tests that clients of Kafka bring along, run against a broker of one node.
+//! Test suites of Kafka clients, run against a broker of one node.
 //!
-//! Nothing of them is kept here: they come from packages, and what is kept is the list of tests
-//! that cannot pass, each with its reason. Every other test must pass, and those lists are true: a
-//! test on one of them that passes is a fault of the list.
+//! Their sources come from packages. Stored here are only the lists of tests that cannot pass, each
+//! with its reason. Every other test must pass, and a listed test that passes is an error too.
 
 mod franz_go;
 mod judgement;
@@ -14,17 +13,17 @@ use anyhow::Result;
 pub use judgement::Counts;
 use judgement::Outcomes;
 
-/// A suite that a client brings along.
+/// Test suite of a client.
 pub struct Suite {
     pub name: &'static str,
-    /// Names of tests that cannot pass, and after each a blank and the reason.
+    /// Names of tests that cannot pass, each followed by a blank and the reason.
     known: &'static str,
-    /// So many tests pass at least: a suite that runs none proves nothing.
+    /// Minimum number of passed tests, because a suite that runs none proves nothing.
     passed_min: usize,
     run: fn() -> Result<Outcomes>,
 }
 
-/// All of them.
+/// All suites.
 pub const SUITES: &[Suite] = &[
     Suite {
         name: "kafka-python",
@@ -47,7 +46,7 @@ pub const SUITES: &[Suite] = &[
 ];
 
 impl Suite {
-    /// Runs every test to its end, and fails where one does not pass that should.
+    /// Runs every test, and fails if an unlisted one does not pass.
     pub fn check(&self) -> Result<Counts> {
         judgement::judge((self.run)()?, self.known, self.passed_min)
     }

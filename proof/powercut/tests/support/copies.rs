@@ -1,6 +1,6 @@
-//! Snapshots, clones, restores and classes of capacity in a history.
+//! Snapshots, clones, restores and capacity classes in a history.
 //!
-//! Each of them may be refused, for lack of memory or because of a name: then nothing has changed.
+//! Each of them may fail, for lack of memory or because of a name. Then nothing has changed.
 
 use block_device::BlockDevice;
 use volumes::Durability;
@@ -10,13 +10,13 @@ use crate::support::history::{is_made, name_of, slot_name};
 use crate::support::kinds::count;
 use crate::support::truth::{Contents, NamedSnapshot, SnapshotTruth, Step, VolumeTruth};
 
-/// More of them would fill the pool.
+/// Maximum number of snapshots, as more would fill the pool.
 const SNAPSHOTS_MAX: usize = 5;
 
 const OWN_NAMES: [&str; 2] = ["early", "late"];
 
 impl History {
-    /// Does something with copies of volumes.
+    /// Performs an operation on copies of volumes.
     pub(crate) fn copy(&mut self) {
         match self.random.below(12) {
             0..4 => self.create_snapshots(),
@@ -27,7 +27,7 @@ impl History {
         }
     }
 
-    /// Of one volume or of two at one instant.
+    /// Snapshots one volume, or two at one instant.
     fn create_snapshots(&mut self) {
         if self.truth.snapshots.len() >= SNAPSHOTS_MAX {
             return self.delete_some_snapshot();
@@ -56,13 +56,13 @@ impl History {
         self.truth.snapshots.keys().nth(place).copied()
     }
 
-    /// The present names of a snapshot's volume and of the snapshot itself.
+    /// Returns the current names of a snapshot's volume and of the snapshot itself.
     fn names_of(&self, id: u64) -> (String, String) {
         let snapshot = &self.truth.snapshots[&id];
         (self.name_of_volume(snapshot.volume), snapshot.name.clone())
     }
 
-    /// The present name of a volume that is there.
+    /// Returns the current name of an existing volume.
     fn name_of_volume(&self, id: u64) -> String {
         let volumes = self.fixture.engine.volumes();
         let volume = volumes.iter().find(|volume| volume.id() == id);
@@ -91,7 +91,7 @@ impl History {
         let (volume, own_name) = self.names_of(id);
         let to = self.random.pick(&OWN_NAMES);
         let step = self.begin_step();
-        // Refused if there is one of that name.
+        // Fails if there is one of that name.
         let renamed = self.fixture.set.rename_snapshot(&volume, &own_name, &name_of(to));
         if is_made(&renamed) {
             let snapshot = self.truth.snapshots.get_mut(&id).expect("it was just seen");
@@ -102,7 +102,7 @@ impl History {
         }
     }
 
-    /// A volume is deleted after its snapshots.
+    /// Deletes the snapshots of a volume, which must precede the volume.
     pub(crate) fn delete_snapshots_of(&mut self, id: u64) {
         let snapshots = self.truth.snapshots.iter();
         let ids: Vec<u64> =
@@ -110,7 +110,7 @@ impl History {
         ids.iter().for_each(|&id| self.delete_snapshot(id));
     }
 
-    /// Of a volume or of a snapshot.
+    /// Clones a volume or a snapshot.
     fn clone_volume(&mut self) {
         let to = slot_name(self.random.below(super::history::SLOTS));
         let snapshot = self.some_snapshot().filter(|_| self.random.one_in(2));
@@ -135,7 +135,7 @@ impl History {
         self.changed_table(step, clone.id(), true);
     }
 
-    /// Makes a volume what it was.
+    /// Restores a volume from a snapshot.
     fn restore_snapshot(&mut self) {
         let Some(snapshot) = self.some_snapshot() else { return self.create_snapshots() };
         let (volume, own_name) = self.names_of(snapshot);
@@ -161,8 +161,8 @@ impl History {
         self.changed_table(step, id, restored.is_ok());
     }
 
-    /// Notes a change of class and its cost for snapshots: nothing, but in memory alone none is
-    /// promised.
+    /// Records a change of class and its effect on snapshots: in class `ram` they lose their
+    /// guarantee.
     pub(crate) fn note_class(&mut self, step: Step, id: u64, to: Durability) {
         if to == Durability::Ram {
             self.truth.volumes.get_mut(&id).expect("every volume is known").was_ram.push(step);
@@ -170,7 +170,7 @@ impl History {
     }
 }
 
-/// Takes over the contents of another.
+/// Takes over the contents of another volume.
 fn give(truth: &mut VolumeTruth, blocks: &Contents, step: Step) {
     for (&block, contents) in blocks {
         truth.now.set_block(block, Some(**contents));

@@ -1,4 +1,4 @@
-//! A pool with its journal and images on a simulated disk, as a daemon would run it.
+//! A pool with its journal and images on a simulated disk, as in a daemon.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use volumes::{Engine, EngineOptions};
 
 use crate::support::objects::RemoteStore;
 
-/// Enough for all volumes of a history at once, each guaranteed its size, but where the history
-/// fills it. Each recovery takes all of it anew, which is most of its time.
+/// Size sufficient for all volumes of a history at once, each with guaranteed size, unless the
+/// history fills the pool. Each recovery takes this memory again, which is most of its time.
 pub(crate) const POOL_BYTES: u64 = 16 << 20;
 
-/// Small, so that segments end and checkpoints are due.
+/// Options with small segments, so that segments end and checkpoints become due.
 const JOURNAL_OPTIONS: JournalOptions = JournalOptions {
     length_bytes_max: 16 << 20,
     segment_bytes: 256 << 10,
@@ -29,17 +29,17 @@ const JOURNAL_OPTIONS: JournalOptions = JournalOptions {
     patience: Duration::ZERO,
 };
 
-/// Where the images of a history are.
+/// Location of the images of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Folder,
-    /// In a folder, encrypted as the journal is.
+    /// In a folder, encrypted like the journal.
     SealedFolder,
-    /// In an object store, whose moods follow from the seed.
+    /// In an object store, whose failures follow from the seed.
     Objects {
         seed: u64,
     },
-    /// The same, encrypted as the journal is.
+    /// In an object store, encrypted like the journal.
     SealedObjects {
         seed: u64,
     },
@@ -51,7 +51,7 @@ impl Place {
     }
 }
 
-/// The memory of a pool, which a kill leaves and a loss of power does not.
+/// Memory of a pool, which survives a kill but not a power failure.
 struct Memory {
     folder: TempDir,
 }
@@ -61,10 +61,10 @@ pub(crate) struct Fixture {
     pub(crate) disk: Disk,
     pub(crate) engine: Arc<Engine>,
     pub(crate) set: DurableSet,
-    /// Volumes that were guaranteed before, and for which there is not enough memory any more.
+    /// Volumes that were guaranteed, and for which there is not enough memory any more.
     pub(crate) guarantees_lost: Vec<String>,
     pub(crate) place: Place,
-    /// Where images are, if that is an object store.
+    /// Object store of the images, if there is one.
     remote: Option<RemoteStore>,
     memory: Memory,
 }
@@ -84,14 +84,14 @@ impl Memory {
 }
 
 impl Fixture {
-    /// A new pool on an empty disk.
+    /// Creates a new pool on an empty disk.
     pub(crate) fn new(disk: &Disk, place: Place) -> Self {
         let (fixture, opened) = Self::serve(disk, place, Memory::new()).expect("the disk works");
         assert!(matches!(opened, Opened::New));
         fixture
     }
 
-    /// A pool whose memory is lost, restored from what the disk has.
+    /// Restores a pool whose memory is lost from the disk.
     pub(crate) fn recover(disk: &Disk, place: Place) -> Result<Self, DurableError> {
         let (mut fixture, opened) = Self::serve(disk, place, Memory::new())?;
         if let Opened::Restored { guarantees_lost, .. } = opened {
@@ -100,7 +100,7 @@ impl Fixture {
         Ok(fixture)
     }
 
-    /// The daemon is killed and started again: the memory is as it was.
+    /// Kills and restarts the daemon: the memory survives.
     pub(crate) fn restart(self) -> Self {
         let Self { disk, engine, set, place, memory, .. } = self;
         drop(set);
@@ -110,7 +110,7 @@ impl Fixture {
         fixture
     }
 
-    /// Nothing fails any more, on the disk or in the object store.
+    /// Removes all faults of the disk and of the object store.
     pub(crate) fn heal(&self) {
         self.disk.heal();
         self.remote.iter().for_each(RemoteStore::heal);
@@ -129,7 +129,7 @@ impl Fixture {
             None => Arc::new(FolderStore::new(&*folder("images")).expect("the disk works")),
             Some(remote) => Arc::new(remote.clone()),
         };
-        // One that no other opening had: packs are named by it.
+        // A number that no other opening had, because it is part of the names of packs.
         let packs = images.packs().expect("the disk works");
         let writer = packs.iter().map(|(name, _)| name.writer).max().map_or(1, |last| last + 1);
         let spec = DurableSpec {
@@ -147,7 +147,7 @@ impl Fixture {
     }
 }
 
-/// The key of every encrypted history.
+/// Returns the key of every encrypted history.
 fn set_key() -> Arc<SetKey> {
     let key = SetKey::wrap(DataKey::new([5; 32]), &WrappingKey::new([6; 32]));
     Arc::new(key.expect("Linux has random bytes"))

@@ -10,18 +10,18 @@ use crate::support::history::name_of;
 use crate::support::kinds::count;
 use crate::support::truth::Step;
 
-/// A volume of class `ram`, of which nothing is known but that it takes room.
+/// A volume of class `ram`, which only takes memory.
 pub(crate) const FILLER: &str = "filler";
 
 const FILL_BYTES: usize = 64 << 10;
 
 impl History {
-    /// Returns whether something fills the pool.
+    /// Returns whether the pool is filled.
     pub(crate) fn is_filled(&self) -> bool {
         self.fixture.engine.volume(FILLER).is_ok()
     }
 
-    /// Fills the pool, or makes room again.
+    /// Fills the pool, or frees memory again.
     pub(crate) fn fill_or_drain(&mut self) {
         if self.is_filled() {
             return self.fixture.engine.delete_volume(FILLER).expect("it was just seen");
@@ -37,7 +37,8 @@ impl History {
         count("the pool is filled");
     }
 
-    /// Lets the truth follow a request that found no memory: each of its blocks is old or new.
+    /// Updates the expected state after a request that found no memory: each of its blocks is old
+    /// or new.
     pub(crate) fn follow(&mut self, step: Step, volume: &Volume, request: Request) {
         let is_guaranteed = |volume: &Volume| volume.capacity_class() == CapacityClass::Guaranteed;
         assert!(!is_guaranteed(volume), "{request:?} fails on a volume that is guaranteed");

@@ -1,4 +1,4 @@
-//! Random histories of volumes: what a day of a pool looks like, with the truth kept beside it.
+//! Random histories of volumes in a pool, with their expected state.
 
 use std::cmp::Ordering;
 
@@ -19,41 +19,41 @@ use crate::support::truth::{Listed, Step, Truth, VolumeTruth};
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 pub(crate) const SLOTS: u64 = 4;
 
-/// In blocks. The last ends in a second leaf.
+/// Sizes of volumes in blocks. The last ends in a second leaf.
 const SIZES: [u64; 4] = [24, 64, 200, 560];
 
-/// Requests begin below the first, or near the border of two leaves.
+/// Requests begin below the first number, or near the border of two leaves.
 const LOW_BLOCKS: u64 = 48;
 const BORDER: std::ops::Range<u64> = 500..530;
 
-/// A pool and what is known of it.
+/// A pool and its expected state.
 pub(crate) struct History {
     pub(crate) fixture: Fixture,
     pub(crate) truth: Truth,
     pub(crate) random: Random,
     classes: Classes,
-    /// Whether the pool is full now and then.
+    /// True if the pool is sometimes full.
     fills: bool,
 }
 
-/// Of so many histories one has no contents in the journal, one fills its pool, and one has its
-/// images in an object store.
+/// One in this many histories has no contents in the journal, fills its pool, or has its images in
+/// an object store.
 const NO_JOURNAL_ONE_IN: u64 = 4;
 const FILLS_ONE_IN: u64 = 3;
 const OBJECTS_ONE_IN: u64 = 3;
 
-/// Of so many one is encrypted, wherever its images are.
+/// One in this many histories is encrypted, wherever its images are.
 const SEALED_ONE_IN: u64 = 2;
 
-/// So often at most a save is tried at the end of a life: one number may belong to a manifest whose
-/// making failed.
+/// Maximum number of saves tried at the end of a life: one number may belong to a manifest whose
+/// creation failed.
 const LAST_SAVES_MAX: u32 = 3;
 
-/// Which classes the volumes of a history have.
+/// Durability classes of the volumes of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Classes {
     All,
-    /// The journal has the table of volumes, and no contents.
+    /// The journal contains the table of volumes, and no contents.
     NoJournal,
 }
 
@@ -83,8 +83,8 @@ impl History {
         history
     }
 
-    /// Goes on with a pool that is as it should be: all that is there is durable. `observed` is
-    /// the same pool again, to be looked at: looking brings absent blocks into memory.
+    /// Continues with a correct pool, all of whose contents are durable. `observed` is the same
+    /// pool again, for inspection, because inspection fetches absent blocks into memory.
     pub(crate) fn of(fixture: Fixture, observed: &Fixture, seed: u64) -> Self {
         let (mut random, classes) = (Random::new(seed), Classes::All);
         let fills = random.one_in(FILLS_ONE_IN);
@@ -101,7 +101,7 @@ impl History {
                 }
             }
             truth.note_covered(step + 1, Moment(0));
-            // What the journal brought to it is in no image.
+            // Its changes from the journal are in no image.
             truth.is_unchanged = false;
             history.truth.volumes.insert(volume.id(), truth);
             imaged.push(volume.id());
@@ -164,7 +164,7 @@ impl History {
         self.truth.begin_step(self.fixture.disk.now())
     }
 
-    /// Some volume of any class, by name and id.
+    /// Returns a random volume of any class, by name and id.
     pub(crate) fn some_volume(&mut self) -> Option<(String, u64)> {
         let mut volumes = self.fixture.engine.volumes();
         volumes.retain(|volume| volume.name() != FILLER);
@@ -213,7 +213,7 @@ impl History {
         let first = first.min(block_count - 1);
         let count = (1 + random.below(8)).min(block_count - first);
         let whole = ByteRange::new(first * BLOCK_BYTES, count * BLOCK_BYTES);
-        // Now and then only a part of the first and of the last block.
+        // Sometimes only a part of the first and of the last block.
         let cut = if random.one_in(4) { 512 * (1 + random.below(7)) } else { 0 };
         let range = match whole.length > 2 * cut {
             true => ByteRange::new(whole.start + cut, whole.length - 2 * cut),
@@ -274,7 +274,7 @@ impl History {
         let is_guaranteed = spec.capacity == CapacityClass::Guaranteed;
         let volume = match self.fixture.set.create_volume(spec) {
             Ok(volume) => volume,
-            // It does not fit, or the journal is as long as it may be: nothing has changed.
+            // It does not fit, or the journal has its maximum length: nothing has changed.
             Err(error)
                 if is_guaranteed || self.is_filled() || error.kind == DurableErrorKind::Journal =>
             {
@@ -287,8 +287,9 @@ impl History {
         self.changed_table(step, volume.id(), true);
     }
 
-    /// Heals before making: records that could not be noted and are taken back may be there after a
-    /// cut all the same, until something else is noted: under an id that was never told.
+    /// Heals the disk before a creation. Records that could not be written and are reverted may
+    /// still exist after a cut, until another record is written: under an id that was never
+    /// reported.
     pub(crate) fn heal_before_making(&mut self) {
         self.fixture.disk.heal();
     }
@@ -310,7 +311,7 @@ impl History {
         let step = self.begin_step();
         let mut kind = "a volume is reduced otherwise";
         let changed = match change {
-            // Refused if a snapshot could not be deleted.
+            // Fails if a snapshot could not be deleted.
             0..2 => {
                 kind = "a volume is deleted";
                 self.fixture.set.delete_volume(&name)
@@ -318,7 +319,7 @@ impl History {
             2..4 => {
                 kind = "a volume is renamed";
                 let to = slot_name(self.random.below(SLOTS));
-                // Refused if there is one of that name.
+                // Fails if there is one of that name.
                 self.fixture.set.rename_volume(&name, name_of(&to))
             }
             4..7 => return self.resize(&name, id),
@@ -342,8 +343,8 @@ impl History {
         self.changed_table(step, id, changed.is_ok());
     }
 
-    /// Now and then a volume that was made shorter is made longer again at once, also if the
-    /// journal could not be told in between.
+    /// Sometimes grows a volume again immediately after it was shrunk, also if the journal could
+    /// not record the shrink.
     fn resize(&mut self, name: &str, id: u64) {
         let blocks = self.random.pick(&SIZES);
         let longer: Vec<u64> = SIZES.iter().copied().filter(|it| *it > blocks).collect();
@@ -364,7 +365,7 @@ impl History {
         let size_bytes = block_count * BLOCK_BYTES;
         let resized = self.fixture.set.resize_volume(name, size_bytes, ShrinkPolicy::DropData);
         if !is_made(&resized) {
-            // It does not fit, or could not be noted: nothing has changed.
+            // It does not fit, or could not be recorded: nothing has changed.
             return;
         }
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
@@ -416,14 +417,14 @@ impl History {
         self.changed_table(step, id, changed.is_ok());
     }
 
-    /// The class of a volume that is there.
+    /// Returns the class of an existing volume.
     fn class_of(&self, id: u64) -> Option<Durability> {
         let volumes = self.fixture.engine.volumes();
         volumes.iter().find(|volume| volume.id() == id).map(|volume| volume.durability())
     }
 
-    /// Notes that everything acknowledged of a volume is durable, unless that is none of stable
-    /// storage's business.
+    /// Records that everything acknowledged of a volume is durable, unless its class guarantees
+    /// nothing.
     pub(crate) fn changed_table(&mut self, step: Step, id: u64, is_acknowledged: bool) {
         let was_noted = self.truth.is_listed(id);
         self.note_table(step);
@@ -441,12 +442,12 @@ impl History {
         self.truth.note_table(step, table);
     }
 
-    /// What cannot be saved now is saved later.
+    /// A failed save is repeated later.
     fn save_or_not(&mut self) {
         let _answer = self.checkpoint();
     }
 
-    /// Saves an image and lets the journal drop what it covers.
+    /// Saves an image, and truncates the journal.
     fn checkpoint(&mut self) -> Result<(), DurableError> {
         let step = self.begin_step();
         let request = SaveRequest {
@@ -475,7 +476,7 @@ impl History {
         self.truth.note_image(step, since, ids);
         if self.random.one_in(2) {
             self.begin_step();
-            // What cannot be removed now is removed later.
+            // Images that cannot be removed now are removed later.
             let removed = self.fixture.set.retain(1 + self.random.index(2));
             if removed.is_ok_and(|removed| !removed.images.is_empty()) {
                 count("images are deleted");
@@ -484,7 +485,7 @@ impl History {
         saved.map(drop)
     }
 
-    /// Brings what is absent into memory.
+    /// Fetches absent blocks into memory.
     fn fetch(&mut self) {
         self.begin_step();
         match self.fixture.set.stream(&Unwatched) {
@@ -496,7 +497,7 @@ impl History {
 
     fn maintain_set(&mut self) {
         self.begin_step();
-        // A disk that fails is tried again next time.
+        // A failing disk is retried next time.
         if self.fixture.set.maintain().is_ok() {
             count("upkeep of the set");
         }
@@ -509,7 +510,7 @@ impl History {
         }
     }
 
-    /// Lets something fail soon.
+    /// Injects a fault of the disk.
     fn inject(&mut self) {
         let action = self.random.pick(&[
             StorageAction::WriteDurably,
@@ -534,7 +535,7 @@ impl History {
     }
 }
 
-/// Returns whether a change was made, also if it could not be noted.
+/// Returns whether a change was made, also if it could not be recorded.
 pub(crate) fn is_made(changed: &Result<(), DurableError>) -> bool {
     match changed {
         Ok(()) => true,

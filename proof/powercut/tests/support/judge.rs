@@ -1,4 +1,4 @@
-//! Recovers what a cut left and compares it with the truth.
+//! Recovery after a cut, and comparison with the expected state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use crate::support::truth::{
     Listed, NamedSnapshot, PossibleSnapshot, SnapshotTruth, Snapshots, Step, Table, Truth, Value,
 };
 
-/// Rule for a state.
+/// Rule for a recovered state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// What was acknowledged is there; everything else is old or new.
+    /// Acknowledged changes are present. Everything else is old or new.
     Kept,
-    /// Everything is something that it was once.
+    /// All contents are some that existed once.
     NeverWrong,
 }
 
-/// Verdict on a state.
+/// Verdict on a recovered state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Recovered,
-    /// Recovery refused to go on, or blocks cannot be read. Only a disk that lied, or damage, may
-    /// cause it.
+    /// Recovery failed, or blocks cannot be read. Permitted only for a disk that lied, or after
+    /// damage.
     LossNoticed,
 }
 
-/// Recovers after `cut` and fails unless what is there may be there. Returns the pool too.
+/// Recovers after `cut`, and fails unless the state is possible. Also returns the pool.
 pub(crate) fn judge(history: &History, cut: &Cut) -> (Verdict, Option<Fixture>) {
     let rule = if cut.loss == Loss::Lie { Rule::NeverWrong } else { Rule::Kept };
     judge_disk(&history.fixture.disk.after(cut).disk, history, cut, rule)
 }
 
-/// The same for a disk that has gone through the cut already.
+/// Same for a disk that was already cut.
 pub(crate) fn judge_disk(
     after: &Disk,
     history: &History,
@@ -71,7 +71,7 @@ fn table_of(fixture: &Fixture) -> Table {
     let listed = volumes.map(|volume| {
         let mut listed = Listed::of(&volume);
         if fixture.guarantees_lost.contains(&listed.name) {
-            // It was guaranteed, does not fit any more, and that was said.
+            // It was guaranteed and does not fit any more, which was reported.
             listed.capacity = CapacityClass::Guaranteed;
         }
         (volume.id(), listed)
@@ -94,8 +94,8 @@ fn check_table(truth: &Truth, cut: &Cut, rule: Rule, found: &Table) {
     );
 }
 
-/// Whether the volumes that were found are those of a table. Volumes of class `image` that are in
-/// no image yet may be missing, and those of class `journal` whose flushes wait for one.
+/// Returns whether the volumes found are those of a table. Volumes of class `image` that are in no
+/// image yet may be missing, and those of class `journal` whose flushes wait for one.
 fn is_kept(truth: &Truth, cut: &Cut, rule: Rule, found: &Table, table: &Table) -> bool {
     let may_be_missing = |id: &u64, listed: &Listed| {
         let is_imaged = rule == Rule::Kept && truth.is_imaged(*id, cut.moment);
@@ -110,7 +110,7 @@ fn is_kept(truth: &Truth, cut: &Cut, rule: Rule, found: &Table, table: &Table) -
         && table.iter().all(|(id, listed)| found.contains_key(id) || may_be_missing(id, listed))
 }
 
-/// All snapshots that there are, with all that they hold.
+/// Returns all snapshots with their contents.
 pub(crate) fn snapshots_of(fixture: &Fixture) -> Snapshots {
     let snapshots = fixture.engine.snapshots().into_iter();
     snapshots.map(|snapshot| (snapshot.id(), named(&snapshot))).collect()
@@ -128,7 +128,7 @@ fn held_by(snapshot: &Volume) -> SnapshotTruth {
     SnapshotTruth { size_bytes, blocks: Arc::new(blocks.collect()) }
 }
 
-/// The snapshots are those of one image, of all volumes that there are still.
+/// Checks that the snapshots are those of one image, for all volumes that still exist.
 fn check_snapshots(truth: &Truth, cut: &Cut, rule: Rule, fixture: &Fixture, volumes: &Table) {
     if rule == Rule::NeverWrong {
         return fixture
@@ -158,7 +158,7 @@ fn check_snapshots(truth: &Truth, cut: &Cut, rule: Rule, fixture: &Fixture, volu
     );
 }
 
-/// In words, for a failure.
+/// Describes the differences for a failure.
 fn differences(found: &Snapshots, all: &[PossibleSnapshot<'_>]) -> Vec<String> {
     let of_one = |one: &PossibleSnapshot<'_>| {
         let name = format!("{} ({:?})", one.id, one.name);
@@ -181,7 +181,7 @@ fn differences(found: &Snapshots, all: &[PossibleSnapshot<'_>]) -> Vec<String> {
     all.iter().map(of_one).collect()
 }
 
-/// What can be read of a snapshot is of one that there was.
+/// Checks that the readable contents of a snapshot belong to one that existed.
 fn check_past_snapshot(truth: &Truth, cut: &Cut, snapshot: &Volume) {
     let readable = |block: &u64| is_readable(snapshot, *block);
     let blocks: Vec<u64> = blocks_that_hold(snapshot).into_iter().filter(readable).collect();
@@ -200,7 +200,7 @@ fn check_past_snapshot(truth: &Truth, cut: &Cut, snapshot: &Volume) {
     );
 }
 
-/// Volumes of class `image` are as they were at the one instant of an image.
+/// Checks that volumes of class `image` are in their state at the instant of one image.
 fn check_instant(truth: &Truth, cut: &Cut, fixture: &Fixture) {
     let mut volumes = fixture.engine.volumes();
     volumes.retain(|volume| {
@@ -223,7 +223,7 @@ fn check_instant(truth: &Truth, cut: &Cut, fixture: &Fixture) {
     );
 }
 
-/// Returns how many blocks cannot be read, which is allowed only where something may be lost.
+/// Returns the number of unreadable blocks, which must be zero unless data may be lost.
 fn check_volume(truth: &Truth, cut: &Cut, rule: Rule, volume: &Volume) -> u64 {
     let mut unreadable = 0;
     for block in blocks_of(truth, volume) {
@@ -252,12 +252,12 @@ fn values(truth: &Truth, rule: Rule, id: u64, block: u64, moment: Moment) -> Vec
     }
 }
 
-/// Whether the block's contents are there; that they are lost is said by an error.
+/// Returns whether the block is readable. Lost blocks cause an error.
 fn is_readable(volume: &Volume, block: u64) -> bool {
     volume.read(block * 4096, &mut [0; 4096]).is_ok()
 }
 
-/// Blocks that held something once or do so now.
+/// Returns the blocks that have or had contents.
 fn blocks_of(truth: &Truth, volume: &Volume) -> BTreeSet<u64> {
     let size_bytes = volume.geometry().size_bytes;
     let mut blocks: BTreeSet<u64> = truth.volumes[&volume.id()].known_blocks().collect();

@@ -1,10 +1,10 @@
-//! The kinds of steps and states that the histories of a run are to have: one that never happens
-//! proves nothing.
+//! Kinds of steps and states that the histories of a run must include: one that never occurs proves
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// All of them. What is counted is listed, and what is listed happens.
+/// All kinds. Every counted kind is listed, and every listed one must occur.
 const KINDS: &[&str] = &[
     "a write",
     "a write of parts of blocks",
@@ -65,7 +65,7 @@ const KINDS: &[&str] = &[
 
 static COUNTS: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
 
-/// Something of the kind has happened.
+/// Counts one event of a kind.
 pub(crate) fn count(kind: &'static str) {
     count_many(kind, 1);
 }
@@ -80,13 +80,13 @@ pub(crate) fn number_of(kind: &str) -> u64 {
     COUNTS.lock().unwrap_or_else(PoisonError::into_inner).get(kind).copied().unwrap_or(0)
 }
 
-/// Fails unless something of each kind has happened.
+/// Fails unless events of each kind have occurred.
 pub(crate) fn check_that_all_happened() {
     let missing: Vec<_> = KINDS.iter().filter(|kind| number_of(kind) == 0).collect();
     assert!(missing.is_empty(), "in no history there was {missing:?}");
 }
 
-/// Description of the events, in words.
+/// Describes the events in words.
 pub(crate) fn told() -> String {
     let of_kind = |kind: &&str| format!("{kind}: {}", number_of(kind));
     KINDS.iter().map(of_kind).collect::<Vec<_>>().join("; ")

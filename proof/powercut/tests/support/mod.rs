@@ -1,4 +1,5 @@
-//! Pools with journal and images on a simulated disk, random histories of them, and their judge.
+//! Pools with journal and images on a simulated disk, random histories of them, and checks of
+//! recovered states.
 
 mod copies;
 mod fixture;

@@ -1,5 +1,5 @@
-//! Images in an object store that is simulated beside the disk: answers get lost, and objects that
-//! were given up arrive late.
+//! Images in an object store simulated beside the disk: answers are lost, and objects that were
+//! given up arrive late.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -11,10 +11,10 @@ use storage::{AlignedBuffer, StorageError, StorageErrorKind};
 
 use crate::support::kinds::count;
 
-/// One in so many objects has a fate that is not the usual one.
+/// One in this many objects has an unusual fate.
 const UNUSUAL_ONE_IN: u64 = 12;
 
-/// A store of images in objects of a disk's. Its clones are the same store.
+/// A store of images in objects of a disk. Clones refer to the same store.
 #[derive(Clone, Debug)]
 pub(crate) struct RemoteStore(std::sync::Arc<Remote>);
 
@@ -28,20 +28,20 @@ struct Remote {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often each object was put.
+    /// Number of puts of each object.
     puts: BTreeMap<ObjectName, u64>,
     late: Option<(ObjectName, LateObject)>,
-    /// Everything is answered.
+    /// No answer is lost.
     is_well: bool,
 }
 
-/// What becomes of an object that is put.
+/// Fate of an object that is put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Answered,
-    /// It is there, and its sender hears of an error.
+    /// The object exists, but its sender gets an error.
     AnswerLost,
-    /// The same, and it is there when the store is asked for something else.
+    /// Same, and the object becomes visible at a later request.
     Late,
 }
 
@@ -60,12 +60,12 @@ impl RemoteStore {
         Self(std::sync::Arc::new(Remote { images, packs, seed, state: Mutex::default() }))
     }
 
-    /// Every answer arrives from now on.
+    /// From now on no answer is lost.
     pub(crate) fn heal(&self) {
         self.calm().is_well = true;
     }
 
-    /// Nothing is on its way to the store any more.
+    /// Lets the object in transit arrive.
     fn calm(&self) -> MutexGuard<'_, State> {
         let mut state = self.0.state.lock().expect("no thread panics with the store locked");
         if let Some((object, late)) = state.late.take() {
@@ -106,7 +106,8 @@ impl RemoteStore {
 }
 
 impl State {
-    /// Follows from the seed, the object and how often it was put: threads put them in any order.
+    /// Determined by the seed, the object and the number of its puts, because threads put them in
+    /// any order.
     fn fate(&mut self, seed: u64, object: ObjectName) -> Fate {
         let puts = self.puts.entry(object).or_default();
         *puts += 1;

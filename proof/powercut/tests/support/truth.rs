@@ -1,8 +1,8 @@
-//! States of volumes that a loss of power may leave: kept beside them while they are changed.
+//! Expected states of volumes after a power failure, recorded while they are changed.
 //!
-//! Every step of a history has a number and the moment of the disk at which it began. A cut at a
-//! moment may show the effects of all steps that had begun by then, and must show those that a
-//! flush or a commit of the table covered which was acknowledged by then.
+//! Every step of a history has a number and the moment of the disk at which it began. After a cut,
+//! the effects of all steps that had begun may be present. Those covered by a flush or a commit of
+//! the table that was acknowledged by then must be present.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use model::{Block, ModelVolume};
 use powercut::Moment;
 use volumes::{CapacityClass, Durability, Reduction, Volume};
 
-/// Contents of a block; `None` for a hole.
+/// Contents of a block, or `None` for a hole.
 pub(crate) type Value = Option<Arc<Block>>;
 
 pub(crate) type Step = usize;
@@ -46,7 +46,7 @@ impl Listed {
 /// The volumes of class `journal` and `image`, by id.
 pub(crate) type Table = BTreeMap<u64, Listed>;
 
-/// An acknowledgement: what was done before the step is durable.
+/// An acknowledgement: everything before the step is durable.
 #[derive(Clone, Copy, Debug)]
 struct Covered {
     before: Step,
@@ -63,7 +63,7 @@ pub(crate) struct SnapshotTruth {
     pub(crate) blocks: Arc<Contents>,
 }
 
-/// A snapshot: the id of its volume, its own name, and what it holds.
+/// A snapshot: the id of its volume, its own name, and its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedSnapshot {
     pub(crate) volume: u64,
@@ -74,29 +74,29 @@ pub(crate) struct NamedSnapshot {
 /// Snapshots by id.
 pub(crate) type Snapshots = BTreeMap<u64, NamedSnapshot>;
 
-/// The own names of all snapshots, by id.
+/// Own names of all snapshots, by id.
 pub(crate) type SnapshotNames = BTreeMap<u64, String>;
 
-/// Everything that is known of one volume's contents.
+/// Known contents of one volume.
 pub(crate) struct VolumeTruth {
     pub(crate) now: ModelVolume,
     blocks: BTreeMap<u64, Vec<(Step, Value)>>,
     covered: Vec<Covered>,
-    /// Shrinks that were acknowledged: from which block on.
+    /// Acknowledged shrinks, by first block.
     cuts: Vec<(u64, Covered)>,
-    /// The volume has been of one class and size from the first.
+    /// The volume has had one class and size from the beginning.
     pub(crate) is_unchanged: bool,
-    /// The steps at which it became one of class `ram`.
+    /// Steps at which it changed to class `ram`.
     pub(crate) was_ram: Vec<Step>,
-    /// The first step at which it was of class `journal` without a beginning in the journal.
+    /// First step at which it had class `journal` without an anchor.
     pub(crate) unanchored_since: Option<Step>,
 }
 
 /// An image that was saved, or that a failed save may have left.
 struct Imaged {
-    /// It has the effects of all steps before this one.
+    /// It contains the effects of all steps before this one.
     step: Step,
-    /// When it was acknowledged.
+    /// Moment of its acknowledgement.
     since: Option<Moment>,
     volumes: Vec<u64>,
     snapshots: Snapshots,
@@ -104,7 +104,7 @@ struct Imaged {
 
 #[derive(Default)]
 pub(crate) struct Truth {
-    /// When each step began.
+    /// Moments at which steps began.
     starts: Vec<Moment>,
     tables: Vec<(Step, Table, SnapshotNames)>,
     tables_covered: Vec<Covered>,
@@ -112,7 +112,7 @@ pub(crate) struct Truth {
     cuts_to_come: Vec<(Step, u64, u64)>,
     images: Vec<Imaged>,
     pub(crate) volumes: BTreeMap<u64, VolumeTruth>,
-    /// Those that there are now.
+    /// Existing snapshots.
     pub(crate) snapshots: Snapshots,
 }
 
@@ -126,7 +126,7 @@ impl SnapshotTruth {
 
 impl VolumeTruth {
     pub(crate) fn new(size_bytes: u64) -> Self {
-        // Its sector is no part of what it holds.
+        // Its sector size is irrelevant to its contents.
         let now = ModelVolume::new(size_bytes, SectorSize::Bytes512);
         let (blocks, covered, cuts, was_ram) = Default::default();
         let unanchored_since = None;
@@ -137,13 +137,13 @@ impl VolumeTruth {
         self.now.geometry().size_bytes
     }
 
-    /// Takes over what the block holds now, as the effect of `step`.
+    /// Records the current contents of a block as the effect of `step`.
     pub(crate) fn note_block(&mut self, step: Step, block: u64) {
         let value = self.now.block(block).map(Arc::new);
         self.blocks.entry(block).or_default().push((step, value));
     }
 
-    /// Takes over what all blocks hold that ever held anything.
+    /// Records the current contents of all blocks that ever had any.
     pub(crate) fn note_all(&mut self, step: Step) {
         let known: Vec<u64> = self.blocks.keys().copied().collect();
         known.into_iter().for_each(|block| self.note_block(step, block));
@@ -153,13 +153,13 @@ impl VolumeTruth {
         self.covered.push(Covered { before, since });
     }
 
-    /// Nothing that was promised before counts any more.
+    /// Discards all earlier guarantees.
     pub(crate) fn forget_covered(&mut self) {
         self.covered.clear();
         self.cuts.clear();
     }
 
-    /// Effects on the block of steps before this one are durable at `moment`.
+    /// Returns the step before which all effects on the block are durable at `moment`.
     fn floor(&self, block: u64, moment: Moment) -> Step {
         let cuts = self.cuts.iter().filter(|(first, _)| *first <= block);
         floor(self.covered.iter().chain(cuts.map(|(_, covered)| covered)), moment)
@@ -169,7 +169,8 @@ impl VolumeTruth {
         self.blocks.keys().copied()
     }
 
-    /// What a block may hold after a cut, where steps up to `last` may have had their effect.
+    /// Returns the possible contents of a block after a cut, if steps up to `last` may have had
+    /// their effect.
     fn possible(&self, block: u64, floor: Step, last: Step) -> Vec<Value> {
         let history = self.blocks.get(&block).map_or(&[][..], |history| &history[..]);
         let covered = history.partition_point(|(step, _)| *step < floor);
@@ -180,7 +181,7 @@ impl VolumeTruth {
 }
 
 impl Truth {
-    /// The number of the step that begins now.
+    /// Returns the number of the step that begins now.
     pub(crate) fn begin_step(&mut self, now: Moment) -> Step {
         self.starts.push(now);
         self.starts.len() - 1
@@ -196,7 +197,7 @@ impl Truth {
         self.tables.last().is_some_and(|(_, table, _)| table.contains_key(&id))
     }
 
-    /// Everything before the step is durable, as far as the table is concerned.
+    /// Records that everything before the step is durable with respect to the table.
     pub(crate) fn note_table_covered(&mut self, before: Step, since: Moment) {
         self.tables_covered.push(Covered { before, since });
         for (step, id, first) in self.cuts_to_come.extract_if(.., |(step, _, _)| *step < before) {
@@ -205,21 +206,21 @@ impl Truth {
         }
     }
 
-    /// A volume was cut: once a table covers that, what its blocks from `first` on held before is
-    /// gone for good.
+    /// Records a shrink: once a table covers it, the earlier contents of blocks from `first` on are
+    /// gone permanently.
     pub(crate) fn note_cut(&mut self, step: Step, id: u64, first: u64) {
         self.cuts_to_come.push((step, id, first));
     }
 
-    /// An image was saved, or might have been: of these volumes, as they were before the step.
+    /// Records an image, saved or possibly saved, of these volumes in their states before the step.
     pub(crate) fn note_image(&mut self, step: Step, since: Option<Moment>, volumes: Vec<u64>) {
         let mut snapshots = self.snapshots.clone();
         snapshots.retain(|_, snapshot| volumes.contains(&snapshot.volume));
         self.images.push(Imaged { step, since, volumes, snapshots });
     }
 
-    /// The images that a pool may be restored from after a cut: the last that was acknowledged,
-    /// and those that were begun later. Each with the step after its last.
+    /// Returns the images from which a pool may be restored after a cut: the last acknowledged one,
+    /// and those begun later. Each is given by the step after its last.
     pub(crate) fn possible_images(&self, moment: Moment) -> Vec<Step> {
         self.images_that_may_be_newest(moment).iter().map(|image| image.step).collect()
     }
@@ -235,9 +236,9 @@ impl Truth {
         &self.images[..self.images.partition_point(|image| image.step <= last)]
     }
 
-    /// The snapshots that may be found after a cut, each time all of them: those of an image that
-    /// have not been deleted since, under the names that they have then. With each of them whether
-    /// it may be missing, because nothing was promised of its volume since.
+    /// Returns the possible sets of snapshots after a cut: those of an image that have not been
+    /// deleted since, with their names at that time. Each says whether it may be missing, because
+    /// nothing has been guaranteed of its volume since.
     pub(crate) fn possible_snapshots(&self, moment: Moment) -> Vec<Vec<PossibleSnapshot<'_>>> {
         let newest = self.images_that_may_be_newest(moment);
         let last = self.last_step(moment);
@@ -259,7 +260,7 @@ impl Truth {
         possible
     }
 
-    /// Every snapshot that some image has had, by id.
+    /// Returns every snapshot in any image, by id.
     pub(crate) fn past_snapshots(
         &self,
         moment: Moment,
@@ -267,8 +268,8 @@ impl Truth {
         self.begun_images(moment).iter().flat_map(|image| &image.snapshots)
     }
 
-    /// Returns whether some acknowledged image has the volume, which was not of class `ram` since:
-    /// then it had been promised nothing.
+    /// Returns whether some acknowledged image contains the volume, which has not had class `ram`
+    /// since, without guarantees.
     pub(crate) fn is_imaged(&self, id: u64, moment: Moment) -> bool {
         let last = self.last_step(moment);
         let was_ram = self.volumes[&id].was_ram.iter().rfind(|step| **step <= last);
@@ -278,23 +279,23 @@ impl Truth {
         })
     }
 
-    /// Returns whether the journal may lack the beginning of the volume, if it is of that class.
+    /// Returns whether the volume may be unanchored, if it has class `journal`.
     pub(crate) fn may_be_unanchored(&self, id: u64, moment: Moment) -> bool {
         let last = self.last_step(moment);
         self.volumes[&id].unanchored_since.is_some_and(|step| step <= last)
     }
 
-    /// Contents of a block when a step began.
+    /// Returns the contents of a block when a step began.
     pub(crate) fn value_before(&self, id: u64, block: u64, step: Step) -> Value {
         self.volumes[&id].possible(block, step, 0).swap_remove(0)
     }
 
-    /// The last step that may have had an effect by `moment`.
+    /// Returns the last step that may have had an effect by `moment`.
     fn last_step(&self, moment: Moment) -> Step {
         self.starts.partition_point(|&start| start <= moment).saturating_sub(1)
     }
 
-    /// The tables that may be found after a cut.
+    /// Returns the possible tables after a cut.
     pub(crate) fn possible_tables(&self, moment: Moment) -> Vec<&Table> {
         self.tables_that_may_be_found(moment).map(|(_, table, _)| table).collect()
     }
@@ -309,43 +310,43 @@ impl Truth {
         self.tables[from..].iter().take_while(move |(step, _, _)| *step <= last)
     }
 
-    /// Every table that there ever was by `moment`.
+    /// Returns every table that existed by `moment`.
     pub(crate) fn past_tables(&self, moment: Moment) -> Vec<&Table> {
         let last = self.last_step(moment);
         let past = self.tables.iter().take_while(|(step, _, _)| *step <= last);
         past.map(|(_, table, _)| table).collect()
     }
 
-    /// Contents that a block may have after a cut.
+    /// Returns the possible contents of a block after a cut.
     pub(crate) fn possible_values(&self, id: u64, block: u64, moment: Moment) -> Vec<Value> {
         let volume = &self.volumes[&id];
         volume.possible(block, volume.floor(block, moment), self.last_step(moment))
     }
 
-    /// Everything that a block ever held by `moment`.
+    /// Returns all contents that a block ever had by `moment`.
     pub(crate) fn past_values(&self, id: u64, block: u64, moment: Moment) -> Vec<Value> {
         self.volumes[&id].possible(block, 0, self.last_step(moment))
     }
 }
 
-/// A snapshot that may be found.
+/// A possible snapshot.
 #[derive(Debug)]
 pub(crate) struct PossibleSnapshot<'truth> {
     pub(crate) id: u64,
     pub(crate) name: &'truth str,
-    /// Snapshot as it was in the image.
+    /// Snapshot in its state in the image.
     pub(crate) snapshot: &'truth NamedSnapshot,
     pub(crate) may_be_missing: bool,
 }
 
 impl Imaged {
-    /// Whether it was acknowledged by then.
+    /// Returns whether it was acknowledged by then.
     fn is_there(&self, moment: Moment) -> bool {
         self.since.is_some_and(|since| since <= moment)
     }
 }
 
-/// Steps before this one are durable at `moment`.
+/// Returns the step before which everything is durable at `moment`.
 fn floor<'it>(covered: impl IntoIterator<Item = &'it Covered>, moment: Moment) -> Step {
     covered.into_iter().filter(|it| it.since <= moment).map(|it| it.before).max().unwrap_or(0)
 }

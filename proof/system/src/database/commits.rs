@@ -1,4 +1,4 @@
-//! When transactions were committed, as pgbench logged them.
+//! Times of commits, from pgbench's logs.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// Commits in the order of time, each as the time since the epoch.
+/// Commits in order of time, each as the time since the epoch.
 #[derive(Debug)]
 pub struct Commits {
     times: Vec<Duration>,
@@ -32,7 +32,7 @@ impl Commits {
         Ok(Self { times })
     }
 
-    /// Commits per second from `start` to `end`.
+    /// Number of commits per second from `start` to `end`.
     pub fn rate(&self, start: Duration, end: Duration) -> f64 {
         let count = self.times.iter().filter(|time| (start..end).contains(time)).count();
         let seconds = end.saturating_sub(start).as_secs_f64();
@@ -54,15 +54,15 @@ impl Commits {
         self.times.iter().copied().find(|it| *it >= time)
     }
 
-    /// The longest time without a commit.
+    /// Longest time without a commit.
     pub fn longest_gap(&self) -> Duration {
         let gaps = self.times.windows(2).map(|pair| pair[1] - pair[0]);
         gaps.max().unwrap_or_default()
     }
 }
 
-/// A line holds client, transaction, microseconds it took, script, and when it ended in seconds
-/// and microseconds since the epoch.
+/// Returns the time of a line, which contains client, transaction, its duration in microseconds,
+/// script, and its end in seconds and microseconds since the epoch.
 fn time_of(line: &str) -> Option<Duration> {
     let fields: Vec<_> = line.split_whitespace().collect();
     let seconds = fields.get(4)?.parse().ok()?;

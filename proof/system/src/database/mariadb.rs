@@ -1,4 +1,4 @@
-//! MariaDB from the host's packages, with a data directory of our choice.
+//! MariaDB from the host's packages, with any data directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use rustix::process::Signal;
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 const STOP_TIME_LIMIT: Duration = Duration::from_secs(120);
 const TOOL_TIME_LIMIT: Duration = Duration::from_secs(600);
-/// Beside the data directory.
+/// Folder beside the data directory.
 const TEMPORARY: &str = "temporary";
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Debian's folders of programs, of which an ordinary user's `PATH` lacks some.
+/// Debian's program folders, some of which are missing in an ordinary user's `PATH`.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
 
-/// The same for every place that is compared.
+/// Settings that are equal for all compared locations.
 const SETTINGS: &[&str] = &[
     "skip-networking",
     "skip-name-resolve",
@@ -30,7 +30,7 @@ const SETTINGS: &[&str] = &[
     "innodb-flush-log-at-trx-commit=1",
 ];
 
-/// The programs of the installed version.
+/// Programs of the installed version.
 #[derive(Clone, Debug)]
 pub struct Mariadb {
     server: PathBuf,
@@ -39,7 +39,7 @@ pub struct Mariadb {
 }
 
 impl Mariadb {
-    /// Finds the programs that Debian's packages installed.
+    /// Finds the programs of Debian's packages.
     pub fn find() -> Result<Self> {
         let find = |program: &str| {
             let places = FOLDERS.iter().map(|folder| Path::new(folder).join(program));
@@ -50,7 +50,7 @@ impl Mariadb {
                 )
             })
         };
-        // The installer asks it.
+        // The installer runs it.
         find("my_print_defaults")?;
         let (server, installer) = (find("mariadbd")?, find("mariadb-install-db")?);
         let has_own_user = Tool::new("id -u mysql").check().is_ok();
@@ -61,7 +61,7 @@ impl Mariadb {
         format!("--user={}", self.user)
     }
 
-    /// Gives a folder, with all that is in it, to the user that servers run as.
+    /// Changes the owner of a folder and its contents to the user of servers.
     pub fn own(&self, folder: &Path) -> Result<()> {
         Tool::new("chown --recursive").arg(self.user).arg(folder).check().map(|_| ())
     }
@@ -70,9 +70,9 @@ impl Mariadb {
 /// Options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct MariadbOptions {
-    /// `name=value`, beside those that all servers have, or in their place.
+    /// `name=value`, in addition to the common settings, or replacing them.
     pub settings: Vec<String>,
-    /// Words that the server's command line is put behind.
+    /// Prefix of the server's command line.
     pub starter: Vec<String>,
 }
 
@@ -82,13 +82,13 @@ pub struct MariadbServer {
     options: MariadbOptions,
     data: PathBuf,
     temporary: PathBuf,
-    /// Of the socket and the log.
+    /// Folder of the socket and the log.
     own: PathBuf,
     process: Option<Background>,
 }
 
 impl MariadbServer {
-    /// Makes a data directory in `folder` and starts a server on it.
+    /// Creates a data directory in `folder` and starts a server on it.
     pub fn create(mariadb: &Mariadb, folder: &Path) -> Result<Self> {
         let data = folder.join("data");
         let temporary = folder.join(TEMPORARY);
@@ -105,8 +105,8 @@ impl MariadbServer {
         Self::open(mariadb, folder, MariadbOptions::default())
     }
 
-    /// Starts a server on a data directory that another one made in `folder` and has left. Its
-    /// temporary files lie beside that, unless a setting says otherwise.
+    /// Starts a server on a data directory that another, stopped one created in `folder`. Its
+    /// temporary files are beside it, unless a setting changes that.
     pub fn open(mariadb: &Mariadb, folder: &Path, options: MariadbOptions) -> Result<Self> {
         let data = folder.join("data");
         ensure!(data.is_dir(), "{} holds no data directory", folder.display());
@@ -153,7 +153,7 @@ impl MariadbServer {
         })
     }
 
-    /// Socket to which clients connect.
+    /// Socket for clients.
     pub fn socket(&self) -> PathBuf {
         self.own.join("socket")
     }
@@ -162,12 +162,12 @@ impl MariadbServer {
         &self.data
     }
 
-    /// The server's process.
+    /// Id of the server's process.
     pub fn id(&self) -> Option<u32> {
         self.process.as_ref().map(Background::id)
     }
 
-    /// Stops the server in order.
+    /// Stops the server cleanly.
     pub fn stop(&mut self) -> Result<()> {
         let mut process = self.process.take().context("MariaDB does not run")?;
         let status = process.end(Signal::TERM, STOP_TIME_LIMIT)?;
@@ -188,10 +188,10 @@ impl Drop for MariadbServer {
     fn drop(&mut self) {
         let _cleaning_up = Interruption::begin_to_clean_up();
         if self.process.is_some() {
-            // What does not stop in order is killed when the process is dropped.
+            // If it does not stop cleanly, it is killed when the process is dropped.
             let _ = self.stop();
         }
-        // What is left of it is small and in a folder for temporary files.
+        // Remains are small and in a folder for temporary files.
         let _ = fs::remove_dir_all(&self.own);
     }
 }

@@ -1,5 +1,5 @@
-//! PostgreSQL and MariaDB from the host's packages, and pgbench on the former, wherever their files
-//! shall be.
+//! PostgreSQL and MariaDB from the host's packages, and pgbench on the former, with files in any
+//! location.
 
 mod commits;
 mod mariadb;

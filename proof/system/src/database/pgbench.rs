@@ -1,4 +1,4 @@
-//! Work of pgbench with a database, the same wherever its files are.
+//! Load of pgbench on a database, independent of the location of its files.
 
 use std::fs;
 use std::path::Path;
@@ -18,11 +18,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// One run of pgbench.
 pub struct Load {
     pub commits: Commits,
-    /// Number of transactions that pgbench itself counted.
+    /// Number of transactions counted by pgbench itself.
     pub transaction_count: usize,
-    /// Mean duration of a transaction, in nanoseconds, as pgbench counted it.
+    /// Mean duration of a transaction in nanoseconds, as measured by pgbench.
     pub latency_ns_mean: f64,
-    /// Without the time to connect.
+    /// Without connection time.
     pub transactions_per_s: f64,
 }
 
@@ -33,7 +33,7 @@ pub struct Rush {
     pub duration: Duration,
 }
 
-/// Fills the tables of pgbench; `scale` is in units of 100,000 accounts, about 15 MiB.
+/// Fills the tables of pgbench. `scale` is in units of 100,000 accounts, about 15 MiB.
 pub fn fill(server: &Server, scale: u32) -> Result<()> {
     server.client("createdb").arg(DATABASE).check()?;
     let scale = scale.to_string();
@@ -42,7 +42,7 @@ pub fn fill(server: &Server, scale: u32) -> Result<()> {
     Ok(())
 }
 
-/// Runs pgbench; in the middle `in_the_middle` is done.
+/// Runs pgbench. `in_the_middle` is called halfway.
 pub fn run(
     server: &Server,
     rush: Rush,
@@ -98,7 +98,7 @@ fn run_in(
     })
 }
 
-/// The database as a whole is what the acknowledged transactions made of it.
+/// Checks that the database reflects exactly the acknowledged transactions.
 pub fn check_books(server: &Server, transaction_count: usize) -> Result<()> {
     let tables = [
         "sum(abalance) FROM pgbench_accounts",
@@ -120,12 +120,12 @@ pub fn check_books(server: &Server, transaction_count: usize) -> Result<()> {
     Ok(())
 }
 
-/// The time since the epoch, as pgbench logs it.
+/// Returns the time since the epoch, as in pgbench's logs.
 pub fn now() -> Result<Duration> {
     SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")
 }
 
-/// Output of pgbench at its end.
+/// Final report of pgbench.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Told {
     pub transaction_count: usize,
@@ -133,7 +133,7 @@ pub struct Told {
     pub transactions_per_s: f64,
 }
 
-/// Reads it; none where a figure is missing.
+/// Parses the report. Returns `None` if a figure is missing.
 pub fn told_in(said: &str) -> Option<Told> {
     let behind = |label: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(label));

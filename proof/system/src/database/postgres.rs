@@ -1,4 +1,4 @@
-//! PostgreSQL from the host's packages, with a data directory of our choice.
+//! PostgreSQL from the host's packages, with any data directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const TOOL_TIME_LIMIT: Duration = Duration::from_secs(600);
 
 const AS_POSTGRES: &str = "setpriv --reuid=postgres --regid=postgres --init-groups --";
 
-/// The same for every place that is compared.
+/// Settings that are equal for all compared locations.
 const SETTINGS: &[&str] = &[
     "listen_addresses=",
     "shared_buffers=256MB",
@@ -26,14 +26,14 @@ const SETTINGS: &[&str] = &[
     "logging_collector=off",
 ];
 
-/// The programs of one installed version.
+/// Programs of one installed version.
 #[derive(Clone, Debug)]
 pub struct Postgres {
     folder: PathBuf,
 }
 
 impl Postgres {
-    /// The newest version that Debian's packages installed, or what `PATH` has.
+    /// Finds the newest version of Debian's packages, or the one in `PATH`.
     pub fn find() -> Result<Self> {
         let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
         let newest = versions
@@ -51,12 +51,12 @@ impl Postgres {
         }
     }
 
-    /// One of its programs, as the user of this process.
+    /// Returns a command of one of its programs, as the user of this process.
     pub fn program(&self, name: &str) -> Tool {
         Tool::new(&self.folder.join(name).to_string_lossy())
     }
 
-    /// One of its programs, as the user `postgres`.
+    /// Returns a command of one of its programs, as the user `postgres`.
     pub fn tool(&self, program: &str) -> Tool {
         self.tool_behind(&[], program)
     }
@@ -80,9 +80,9 @@ fn version_of(folder: &Path) -> u32 {
 /// Options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
-    /// `name=value`, beside those that all servers have, or in their place.
+    /// `name=value`, in addition to the common settings, or replacing them.
     pub settings: Vec<String>,
-    /// Words that the server's command line is put behind, as the user of this process.
+    /// Prefix of the server's command line, run as the user of this process.
     pub starter: Vec<String>,
 }
 
@@ -97,12 +97,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Makes a database cluster with checksums in `folder` and starts it.
+    /// Creates a database cluster with checksums in `folder` and starts a server.
     pub fn create(postgres: &Postgres, folder: &Path) -> Result<Self> {
         Self::create_with(postgres, folder, ServerOptions::default())
     }
 
-    /// The same with options of the server.
+    /// Same, with options of the server.
     pub fn create_with(postgres: &Postgres, folder: &Path, options: ServerOptions) -> Result<Self> {
         Tool::new("chown postgres:postgres").arg(folder).check()?;
         let data = folder.join("data");
@@ -114,13 +114,13 @@ impl Server {
         Self::on(postgres, data, options)
     }
 
-    /// Starts a server on a cluster that another one made in `folder`, which it has left, in order
-    /// or not.
+    /// Starts a server on a cluster that another one created in `folder` and has left, cleanly or
+    /// not.
     pub fn open(postgres: &Postgres, folder: &Path) -> Result<Self> {
         Self::open_with(postgres, folder, ServerOptions::default())
     }
 
-    /// The same with options of the server.
+    /// Same, with options of the server.
     pub fn open_with(postgres: &Postgres, folder: &Path, options: ServerOptions) -> Result<Self> {
         let data = folder.join("data");
         ensure!(data.is_dir(), "{} holds no database cluster", folder.display());
@@ -136,7 +136,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The folder of the socket that clients connect to.
+    /// Folder of the socket for clients.
     pub fn sockets(&self) -> &Path {
         &self.sockets
     }
@@ -160,12 +160,12 @@ impl Server {
         })
     }
 
-    /// One of PostgreSQL's clients, pointed at this server.
+    /// Returns a command of one of PostgreSQL's clients, for this server.
     pub fn client(&self, program: &str) -> Tool {
         self.client_behind(&[], program)
     }
 
-    /// The same, put behind words of a command line.
+    /// Same, with a prefix of the command line.
     pub fn client_behind(&self, starter: &[String], program: &str) -> Tool {
         let tool = self.postgres.tool_behind(starter, program);
         let tool = tool.env("PGHOST", &self.sockets.to_string_lossy());
@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// Runs one statement and returns what it shows.
+    /// Runs one statement and returns its output.
     pub fn query(&self, database: &str, statement: &str) -> Result<String> {
         let printed = self.client("psql").args(["-XAtd", database, "-c", statement]).check()?;
         Ok(printed.trim().to_owned())
@@ -187,7 +187,7 @@ impl Server {
         &self.data
     }
 
-    /// Complaints of the server about its files.
+    /// Errors in the server's log concerning its files.
     pub fn complaints(&self) -> Vec<String> {
         let is_complaint = |line: &&str| {
             let words = ["PANIC", "Input/output error", "could not write", "could not fsync"];
@@ -196,15 +196,15 @@ impl Server {
         self.log_text().lines().filter(is_complaint).map(str::to_owned).collect()
     }
 
-    /// The server's first process.
+    /// Id of the server's main process.
     pub fn id(&self) -> Option<u32> {
         self.process.as_ref().map(Background::id)
     }
 
-    /// Stops the server in order.
+    /// Stops the server cleanly.
     pub fn stop(&mut self) -> Result<()> {
         let mut process = self.process.take().context("PostgreSQL does not run")?;
-        // SIGINT is its fast shutdown: open transactions end, everything is written.
+        // SIGINT is its fast shutdown: open transactions are aborted, and everything is written.
         let status = process.end(Signal::INT, STOP_TIME_LIMIT)?;
         ensure!(status.success(), "PostgreSQL ended with {status}: {}", self.log_text());
         Ok(())
@@ -219,15 +219,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _cleaning_up = Interruption::begin_to_clean_up();
         if self.process.is_some() {
-            // What does not stop in order is killed when the process is dropped.
+            // If it does not stop cleanly, it is killed when the process is dropped.
             let _ = self.stop();
         }
-        // What is left of it is small and in a folder for temporary files.
+        // Remains are small and in a folder for temporary files.
         let _ = fs::remove_dir_all(&self.sockets);
     }
 }
 
-/// A folder that PostgreSQL may write, short enough for the path of a socket.
+/// Creates a folder that PostgreSQL may write, short enough for the path of a socket.
 pub(crate) fn tempfile_folder() -> Result<PathBuf> {
     let folder = tempfile::Builder::new().prefix("memlane-pg-").tempdir_in("/tmp");
     let folder = folder.context("cannot make a temporary folder")?.keep();

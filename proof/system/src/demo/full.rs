@@ -1,6 +1,6 @@
-//! The demonstration in full: the same database on a volume as durable as a disk, on the disk, and
-//! on tmpfs, with little memory for PostgreSQL beside them; the volume's daemon is killed under
-//! load; then everything is verified.
+//! The full demonstration: the same database on a volume as durable as a disk, on the disk, and on
+//! tmpfs, with a memory limit for PostgreSQL. The volume's daemon is killed under load, and then
+//! everything is verified.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,26 +24,27 @@ const VOLUME: &str = "volume";
 const DISK: &str = "disk";
 const TMPFS: &str = "tmpfs";
 
-/// A database of some 300 MiB.
+/// Scale of pgbench: a database of some 300 MiB.
 const SCALE: u32 = 20;
 const LOAD: Rush = Rush { clients: 4, duration: Duration::from_secs(12) };
 const COMPARED_LOAD: Rush = Rush { clients: 4, duration: Duration::from_secs(7) };
 
-/// Held back after the start and the restart, where caches are filled.
+/// Time excluded after the start and the restart, while caches are filled.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// PostgreSQL has so much memory, the kernel's cache of its files and its own one among it: less
-/// than the database, so that storage matters.
+/// Memory limit of PostgreSQL, including its cache and the kernel's cache of its files: less than
+/// the database, so that storage matters.
 const MEMORY_BYTES: u64 = 192 << 20;
 const SETTINGS: [&str; 1] = ["shared_buffers=64MB"];
 
-/// What the pool, the tmpfs to compare with and PostgreSQL itself need together.
+/// Memory that the pool, the compared tmpfs and PostgreSQL itself need together.
 const MEMORY_BYTES_MIN: u64 = 4 << 30;
 
-/// With more cores busy before it begins, figures are told to be of a busy host.
+/// Number of busy cores before the start from which on the results are marked as those of a busy
+/// host.
 const BUSY_CORES_MAX: f64 = 0.2;
 
-/// Runs what this host can run.
+/// Runs the part of the demonstration that this host supports.
 pub(crate) fn run() -> Result<()> {
     Interruption::listen()?;
     let needed = [
@@ -76,19 +77,19 @@ pub(crate) fn run() -> Result<()> {
     print(&host, &memlane, &disk, &tmpfs)
 }
 
-/// What all places have in common.
+/// Common state of all locations.
 struct Host {
     postgres: Postgres,
     limit: Result<MemoryLimit>,
-    /// Before anything ran.
+    /// Measured before the start.
     busy_cores: f64,
 }
 
 impl Host {
-    /// A database cluster in the folder of a place.
+    /// Creates a database cluster in the folder of a location.
     fn server(&self, place: &str, folder: &Path) -> Result<Server> {
         let starter = match (&self.limit, place) {
-            // What lies there is memory of those who wrote it.
+            // Files there count as memory of the process that wrote them.
             (_, TMPFS) | (Err(_), _) => Vec::new(),
             (Ok(limit), _) => limit.starter(),
         };
@@ -97,7 +98,7 @@ impl Host {
     }
 }
 
-/// A run of pgbench and the processor time that all of the host spent meanwhile.
+/// A run of pgbench, and the processor time of the whole host meanwhile.
 struct Measured {
     load: Load,
     processor_s: f64,
@@ -114,7 +115,7 @@ impl Measured {
         Ok(Self { load, processor_s: busy_seconds()? - before })
     }
 
-    /// For people, in milliseconds.
+    /// Formatted in milliseconds.
     #[expect(clippy::cast_precision_loss, reason = "a count of commits is far below 2^53")]
     fn processor_per_transaction(&self) -> Option<String> {
         let ms = self.processor_s * 1e3 / self.load.transaction_count as f64;
@@ -122,19 +123,19 @@ impl Measured {
     }
 }
 
-/// The database somewhere that is only compared.
+/// Results of a location that is only compared.
 struct Compared {
     measured: Measured,
     data_bytes: u64,
-    /// A second copy of its files, as durable as the first.
+    /// Duration of a second, equally durable copy of its files.
     copied_in: Duration,
 }
 
-/// The database on a volume.
+/// Results of the database on a volume.
 struct OnMemlane {
     measured: Measured,
     device: String,
-    /// A clone of the volume, and the memory that it took.
+    /// Duration of a clone of the volume, and the memory that it took.
     cloned_in: Duration,
     clone_bytes: u64,
     killed_at: Duration,
@@ -179,7 +180,7 @@ fn compare(place: &str, host: &Host, folder: &Path, progress: &Progress) -> Resu
 fn on_memlane(host: &Host, progress: &Progress) -> Result<OnMemlane> {
     let kernel_log = KernelLog::follow();
     progress.step("volume: start a daemon; create and attach one of 6 GiB, class journal; ext4");
-    // Beside the files that it is compared with: /tmp may be memory.
+    // Beside the compared files, because /tmp may be in memory.
     let journal = tempfile::Builder::new().prefix("memlane-journal-").tempdir_in("/var/tmp");
     let journal = journal.context("cannot make a folder for the journal")?;
     let flags = format!("--journal-dir {}", journal.path().display());
@@ -306,7 +307,7 @@ fn print(host: &Host, memlane: &OnMemlane, disk: &Compared, tmpfs: &Compared) ->
     table.print()
 }
 
-/// The conditions of the figures, and the meaning of them.
+/// Returns the conditions and meaning of the figures.
 fn remarks(host: &Host, memlane: &OnMemlane) -> Result<Vec<String>> {
     let count = thousands(u64::try_from(memlane.measured.load.transaction_count)?);
     let memory = match &host.limit {
@@ -339,7 +340,7 @@ fn remarks(host: &Host, memlane: &OnMemlane) -> Result<Vec<String>> {
     ])
 }
 
-/// PostgreSQL's user must be able to enter what root made.
+/// Lets PostgreSQL's user enter a folder created by root.
 fn open_to_all(folder: TempDir) -> Result<TempDir> {
     rustix::fs::chmod(folder.path(), rustix::fs::Mode::from_raw_mode(0o755))
         .context("cannot open a folder to PostgreSQL")?;

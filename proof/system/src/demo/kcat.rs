@@ -1,4 +1,4 @@
-//! kcat, the unmodified client that is shown.
+//! kcat, the unmodified client of the demonstration.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// An error where it is not installed.
+/// Fails if it is not installed.
 pub(crate) fn check_that_it_is_there() -> Result<()> {
     match missing(&[Ability::Program("kcat")]) {
         Some(reason) => bail!("{reason}; kcat is the unmodified client that is shown"),
@@ -21,7 +21,7 @@ pub(crate) fn check_that_it_is_there() -> Result<()> {
     }
 }
 
-/// Debian's client on librdkafka. Dropped, it ends.
+/// Debian's client based on librdkafka. Dropping it ends it.
 pub(crate) struct Kcat {
     child: Child,
 }
@@ -29,12 +29,12 @@ pub(crate) struct Kcat {
 impl Kcat {
     pub(crate) fn start(broker: &Broker, words: &[&str]) -> Result<Self> {
         let child = Command::new("kcat")
-            // With -E it stays while the broker is away.
+            // With -E it continues while the broker is down.
             .args(["-E", "-b", &broker.address()])
             .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Clients say that the broker is away while it is.
+            // Clients report that the broker is down.
             .stderr(Stdio::null())
             .spawn()
             .context("cannot run kcat")?;
@@ -63,7 +63,7 @@ impl Kcat {
         Ok(Collected { seen, _kcat: self })
     }
 
-    /// All that it prints until it ends.
+    /// Returns all lines that it prints until it ends.
     pub(crate) fn lines(mut self) -> Result<Vec<String>> {
         let lines = self.output()?.lines().collect::<std::io::Result<_>>()?;
         self.finish()?;
@@ -80,13 +80,13 @@ impl Kcat {
 
 impl Drop for Kcat {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The records that a consumer has seen, as often as it may have seen them.
+/// The set of records that a consumer has received, possibly several times each.
 pub(crate) struct Collected {
     seen: Arc<Mutex<BTreeSet<String>>>,
     _kcat: Kcat,

@@ -1,4 +1,4 @@
-//! Load of the processors of the host.
+//! Processor load of the host.
 
 use std::fs;
 use std::thread;
@@ -6,26 +6,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// How long the host is watched before anything runs.
+/// Time for which the host is observed before the demonstration.
 const WATCHED: Duration = Duration::from_secs(1);
 
-/// The kernel counts processor time in hundredths of a second.
+/// Resolution of the kernel's processor time: hundredths of a second.
 const TICKS_PER_S: f64 = 100.0;
 
-/// Processor time that the host has spent on anything since it started, in seconds.
+/// Processor time that the host has used since its start, in seconds.
 pub(crate) fn busy_seconds() -> Result<f64> {
     let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     busy_in(&text).context("/proc/stat does not begin as it should")
 }
 
-/// Cores that are busy with other things.
+/// Number of cores that are busy with other work.
 pub(crate) fn busy_cores() -> Result<f64> {
     let (start, before) = (Instant::now(), busy_seconds()?);
     thread::sleep(WATCHED);
     Ok((busy_seconds()? - before) / start.elapsed().as_secs_f64())
 }
 
-/// The first line has ticks of user, nice, system, idle, iowait, irq, softirq and steal.
+/// Parses the first line, which has ticks of user, nice, system, idle, iowait, irq, softirq and
+/// steal.
 fn busy_in(text: &str) -> Option<f64> {
     let ticks = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
     let ticks: Vec<f64> = ticks.map_while(|number| number.parse().ok()).collect();

@@ -1,5 +1,5 @@
 //! The demonstration of the message log: kcat produces, a consumer group of kcat reads, and the
-//! daemon and the broker are killed in the middle. Needs no root.
+//! daemon and the broker are killed meanwhile. Needs no root.
 
 use std::io::Write;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const STEPS: usize = 5;
 const RECORD_COUNT: u64 = 200_000;
 const KILLED_AFTER: u64 = RECORD_COUNT / 2;
 
-/// Records are written in runs with a pause behind each, so that many are in flight at the kill.
+/// Number of records between pauses, so that many are in flight at the kill.
 const RUN_LENGTH: u64 = 2_000;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -24,7 +24,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 const TOPIC: &str = "demo";
 const GROUP: &str = "demo-readers";
 
-/// Kills daemon and broker under a producer and a consumer group.
+/// Kills the daemon and the broker under a producer and a consumer group.
 pub(crate) fn run() -> Result<()> {
     Interruption::listen()?;
     kcat::check_that_it_is_there()?;

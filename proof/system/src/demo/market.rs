@@ -1,6 +1,6 @@
-//! The worked example of market data (`docs/guides/market-data.md`): kcat publishes orders and
-//! quotes; a topic of the big orders and a view of the positions are kept by the broker, which is
-//! killed in the middle, and checked against what SQL says of the orders themselves. Needs no root.
+//! The market data example (`docs/guides/market-data.md`): kcat publishes orders and quotes. The
+//! broker maintains a topic of the big orders and a view of the positions. It is killed meanwhile,
+//! and the results are compared with queries on the orders themselves. Needs no root.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -20,7 +20,7 @@ const ORDER_COUNT: u64 = 20_000;
 const QUOTE_COUNT: u64 = 20_000;
 const SYMBOL_COUNT: u64 = 50;
 
-/// Shares of an order that counts as big.
+/// Number of shares from which on an order is big.
 const BIG: u64 = 900;
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ CREATE MATERIALIZED VIEW positions AS
     FROM orders GROUP BY 1;
 ";
 
-/// Positions that are not what the orders add up to.
+/// Query that counts positions that differ from the sums of the orders.
 const WRONG: &str = r#"
 SELECT count(*) FROM (SELECT symbol, sum(qty) AS qty FROM trades GROUP BY symbol) AS o
 FULL JOIN positions AS p ON p.symbol = o.symbol
@@ -49,7 +49,7 @@ ORDER BY worth DESC, symbol LIMIT 5"#;
 /// Result of the example.
 pub(crate) struct Market {
     big_count: u64,
-    /// The largest positions, as `memlane sql` prints them.
+    /// Largest positions, as printed by `memlane sql`.
     positions: String,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn run() -> Result<()> {
     io::stdout().write_all(positions.as_bytes()).context("cannot print the positions")
 }
 
-/// Publishes orders and quotes and kills the broker meanwhile.
+/// Publishes orders and quotes, and kills the broker meanwhile.
 fn show(broker: &mut Broker, sql_address: &str, progress: &Progress) -> Result<Market> {
     progress.step("orders and quotes: a topic of big orders and a view of positions are kept");
     for words in ["topic create orders", "topic create quotes --config memlane.values=latest"] {
@@ -103,7 +103,7 @@ fn show(broker: &mut Broker, sql_address: &str, progress: &Progress) -> Result<M
     wait_for("the topic of big orders to be up to date", TIME_LIMIT, || {
         Ok(number(sql_address, "SELECT count(*) FROM big")? >= Some(expected))
     })?;
-    // As a consumer sees them, who knows nothing of SQL.
+    // Read by a consumer, which knows nothing of SQL.
     let big = Kcat::start(broker, &["-C", "-t", "big", "-o", "beginning", "-e", "-q"])?.lines()?;
     let big_count = big.len() as u64;
     ensure!(big_count == expected, "the topic has {big_count} of {expected} big orders");
@@ -125,7 +125,7 @@ fn quote(number: u64) -> String {
     format!("S{:02}|{{\"bid\": {bid}, \"ask\": {}}}", number % SYMBOL_COUNT, bid + 0.5)
 }
 
-/// Hands records to kcat, a line each: it goes on while the broker is away.
+/// Passes records to kcat, one in each line. It continues while the broker is down.
 fn publish(broker: &Broker, topic: &str, records: impl Iterator<Item = String>) -> Result<Kcat> {
     let words = ["-P", "-t", topic, "-K", "|", "-X", "enable.idempotence=true"];
     let mut kcat = Kcat::start(broker, &words)?;
@@ -142,7 +142,7 @@ fn sql(address: &str, statements: &str) -> Result<String> {
     memlane("sql").args(["--server", address, "-c", statements]).check()
 }
 
-/// The one number that a query gives; `None` for NULL.
+/// Returns the single number of a query's result, or `None` for NULL.
 fn number(address: &str, query: &str) -> Result<Option<u64>> {
     let printed = sql(address, query)?;
     let cell = printed.lines().nth(1).context("the query gave nothing")?;

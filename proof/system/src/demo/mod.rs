@@ -1,5 +1,5 @@
-//! The demonstrations: of volumes, in full where block devices can be had and over NBD elsewhere;
-//! of the message log; and of SQL over it.
+//! The demonstrations: of volumes, in full if block devices are available and otherwise over NBD;
+//! of the message log; and of SQL on topics.
 
 mod full;
 mod kcat;

@@ -1,5 +1,5 @@
-//! The half of the demonstration that needs neither root nor block devices: writers over NBD that
-//! know what they may find after the daemon was killed.
+//! The half of the demonstration that needs neither root nor block devices: NBD writers that verify
+//! their data after the daemon was killed.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const RUNS_PER_STRIPE: usize = 512;
 const REQUESTS_BEFORE_KILL: u64 = 60_000;
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// Says why this is only a half, and does it.
+/// Reports the reason for the reduced demonstration, and runs it.
 pub(crate) fn run(reason: &str) -> Result<()> {
     eprintln!("Only the NBD half of the demonstration: {reason}.");
     let progress = Progress::new(STEPS);

@@ -1,4 +1,4 @@
-//! The line that says what is being done: time since the start, step, number of steps.
+//! Progress line: time since the start, step, and number of steps.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(500);
 
-/// Shows one line that is kept up to date on a terminal, or one line for each step elsewhere.
+/// Shows one line that is updated on a terminal, or one line for each step elsewhere.
 pub(crate) struct Progress {
     steps: Option<Sender<String>>,
     shower: Option<JoinHandle<()>>,
@@ -37,7 +37,7 @@ impl Progress {
                 } else if is_new {
                     eprintln!("{line}");
                 }
-                // A terminal that is gone shows nothing, which is no reason to stop.
+                // A closed terminal shows nothing, which is no reason to stop.
                 let _ = std::io::stderr().flush();
             }
             if is_terminal {
@@ -47,10 +47,10 @@ impl Progress {
         Self { steps: Some(steps), shower: Some(shower) }
     }
 
-    /// Says that the next step begins.
+    /// Announces the next step.
     pub(crate) fn step(&self, what: &str) {
         if let Some(steps) = &self.steps {
-            // The thread that shows lives as long as the sender.
+            // The display thread lives as long as the sender.
             let _ = steps.send(what.to_owned());
         }
     }
@@ -60,7 +60,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.steps = None;
         if let Some(shower) = self.shower.take() {
-            // It only shows; a panic in it was shown by itself.
+            // It only displays. A panic in it has been shown.
             let _ = shower.join();
         }
     }

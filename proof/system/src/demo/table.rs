@@ -1,4 +1,4 @@
-//! Figures side by side, for people.
+//! Table of figures.
 
 use std::io::{self, Write};
 
@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 const LABEL_WIDTH: usize = 34;
 const CELL_WIDTH: usize = 12;
 
-/// Rows of a label and cells; the first row is the head.
+/// Rows of a label and cells. The first row is the header.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<(String, Vec<String>)>,
 }
 
 impl Table {
-    /// `None` is shown as a dash.
+    /// Adds a row. `None` is shown as a dash.
     pub(crate) fn row(&mut self, label: &str, cells: &[Option<String>]) {
         let cells = cells.iter().map(|cell| cell.clone().unwrap_or_else(|| "-".to_owned()));
         self.rows.push((label.to_owned(), cells.collect()));
@@ -38,7 +38,7 @@ impl Table {
     }
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

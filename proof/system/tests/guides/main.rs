@@ -1,6 +1,6 @@
-//! The commands of the guides, the tutorials and the README, run as they stand, each page with a
-//! daemon of its own in the places that the pages name: below a `/run`, `/etc`, `/var` and
-//! `/usr/local` that are this test's alone, with a loopback device that is too.
+//! Runs the commands of the guides, the tutorials and the README verbatim, each page with a
+//! separate daemon in the folders that the pages name: in private mounts of `/run`, `/etc`, `/var`
+//! and `/usr/local`, with a private loopback device.
 
 use std::fmt::Write;
 use std::fs;
@@ -14,11 +14,11 @@ use system::{Ability, Tool, check_for_panics, missing, product_path};
 
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// How the names of the pages begin that start the daemon themselves.
+/// Prefixes of pages that start the daemon themselves.
 const SELF_STARTING: &[&str] = &["README.md", "docs/tutorials/"];
 
-/// What the commands find, and what is put in order when they are over. Nothing here outlives the
-/// namespace but devices, which are detached.
+/// Script that prepares the environment of the commands, and cleans up after them. Nothing outlives
+/// the namespace except devices, which are detached.
 const AROUND: &str = r#"
 set -eu
 here=$1
@@ -85,7 +85,7 @@ fn the_commands_of_every_page_work() -> Result<()> {
     Ok(())
 }
 
-/// The README, all guides and all tutorials.
+/// Returns the README, all guides and all tutorials.
 fn pages() -> Result<Vec<PathBuf>> {
     let mut pages = Vec::new();
     for folder in ["docs/guides", "docs/tutorials"] {
@@ -130,7 +130,7 @@ fn check(page: &Path, name: &str) -> Result<()> {
                 }
                 writeln!(script, ": {name}, line {line}\n{commands}")?;
             }
-            // `run-kubernetes` has a cluster.
+            // `run-kubernetes` runs these in a cluster.
             Action::RunInCluster { .. } => {}
         }
     }
@@ -149,8 +149,8 @@ fn check(page: &Path, name: &str) -> Result<()> {
     check_for_panics(&folder.path().join("memlaned.log"))
 }
 
-/// A checkout of this repository as far as the pages use it, with what was built here as the
-/// release build.
+/// Creates a checkout of the parts of this repository that the pages use, with the built programs
+/// as the release build.
 fn make_checkout(checkout: &Path) -> Result<()> {
     fs::create_dir_all(checkout.join("target"))?;
     for folder in ["clients", "control", "docs"] {
@@ -161,7 +161,7 @@ fn make_checkout(checkout: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a program is neither installed nor built.
+/// Returns whether a program is neither installed nor built.
 fn is_lacking(name: &str) -> bool {
     let is_installed = Tool::new("sh -c").arg(format!("command -v {name}")).check().is_ok();
     !is_installed && !product_path(name).exists() && !Path::new(name).exists()

@@ -1,4 +1,4 @@
-//! Acknowledgements that clients were told, and what they may therefore find.
+//! Acknowledgements that clients received, and the contents that follow from them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use kafka_client::CommittedOffset;
 
 use crate::entry::Entry;
 
-/// A partition by its topic and number.
+/// Partition, by topic and number.
 pub(crate) type Place = (String, i32);
 
-/// Where groups are in partitions.
+/// Offsets of groups in partitions.
 pub(crate) type Offsets = BTreeMap<(String, Place), i64>;
 
 #[derive(Debug, Default)]
@@ -21,15 +21,15 @@ pub(crate) struct Books {
 
 #[derive(Debug, Default)]
 struct Pages {
-    /// How many records of each producer are acknowledged, by where they are.
+    /// Number of acknowledged records of each producer, by partition.
     acknowledged: BTreeMap<(Place, u32), u64>,
-    /// Of each transaction that is committed, by producer and number: the records not yet seen.
+    /// Number of unread records of each committed transaction, by producer and number.
     unseen: HashMap<(u32, u64), u64>,
-    /// How many may be there, acknowledged or not.
+    /// Maximum number of records that may exist, acknowledged or not.
     attempted: BTreeMap<(Place, u32), u64>,
-    /// Where a group may have come to, by group and partition.
+    /// Maximum offset that a group may have reached, by group and partition.
     processed: Offsets,
-    /// Where a client was told that it has.
+    /// Offset acknowledged to a client.
     committed: Offsets,
 }
 
@@ -38,17 +38,17 @@ impl Books {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records of a producer up to this count are acknowledged.
+    /// Records that a producer's records up to this count are acknowledged.
     pub(crate) fn acknowledge(&self, place: Place, producer: u32, count: u64) {
         self.pages().acknowledged.insert((place, producer), count);
     }
 
-    /// Records of a producer up to this count are about to be sent.
+    /// Records that a producer is about to send records up to this count.
     pub(crate) fn attempt(&self, place: Place, producer: u32, count: u64) {
         self.pages().attempted.insert((place, producer), count);
     }
 
-    /// Number of records of a producer that are acknowledged, and how many were sent.
+    /// Returns the number of acknowledged records of a producer, and the number sent.
     pub(crate) fn counts(&self, place: &Place, producer: u32) -> (u64, u64) {
         let pages = self.pages();
         let key = (place.clone(), producer);
@@ -56,19 +56,19 @@ impl Books {
         (count(&pages.acknowledged), count(&pages.attempted))
     }
 
-    /// Acknowledged records of a topic.
+    /// Returns the acknowledged records of a topic.
     pub(crate) fn acknowledged(&self, topic: &str) -> Vec<(Place, u32, u64)> {
         let pages = self.pages();
         let of_topic = pages.acknowledged.iter().filter(|((place, _), _)| place.0 == topic);
         of_topic.map(|((place, producer), count)| (place.clone(), *producer, *count)).collect()
     }
 
-    /// A transaction is about to be committed.
+    /// Records that a transaction is about to be committed.
     pub(crate) fn commit(&self, producer: u32, transaction: u64, record_count: u64) {
         self.pages().unseen.insert((producer, transaction), record_count);
     }
 
-    /// A record is seen, which must be of a transaction that is committed.
+    /// Records that a record was read, which must belong to a committed transaction.
     pub(crate) fn see(&self, entry: Entry) -> Result<()> {
         let mut pages = self.pages();
         let transaction = (entry.producer, entry.transaction);
@@ -83,29 +83,30 @@ impl Books {
         Ok(())
     }
 
-    /// After everything was read, all of each transaction has been.
+    /// Checks, after everything was read, that no record of any transaction is missing.
     pub(crate) fn check_all_seen(&self) -> Result<()> {
         let pages = self.pages();
         ensure!(pages.unseen.is_empty(), "of these transactions parts lack: {:?}", pages.unseen);
         Ok(())
     }
 
-    /// The group is about to commit that it has come so far.
+    /// Records that the group is about to commit these offsets.
     pub(crate) fn process(&self, group: &str, offsets: &[CommittedOffset]) {
         note(&mut self.pages().processed, group, offsets);
     }
 
-    /// A client was told that the group has come so far.
+    /// Records that a commit of these offsets was acknowledged.
     pub(crate) fn acknowledge_offsets(&self, group: &str, offsets: &[CommittedOffset]) {
         note(&mut self.pages().committed, group, offsets);
     }
 
-    /// Where clients were told that groups are: no answer to what is asked from now on may be less.
+    /// Returns the acknowledged offsets of groups, which are lower bounds of all later answers.
     pub(crate) fn acknowledged_offsets(&self) -> Offsets {
         self.pages().committed.clone()
     }
 
-    /// The broker says that the group has come so far, asked when it had acknowledged `floor`.
+    /// Checks the offsets of a group that the broker reported for a request made after `floor` was
+    /// acknowledged.
     pub(crate) fn check_offsets(
         &self,
         group: &str,
@@ -125,7 +126,7 @@ impl Books {
         Ok(())
     }
 
-    /// The same of an answer with all the partitions in which the group is.
+    /// Same, for an answer with all partitions of the group.
     pub(crate) fn check_all_offsets(
         &self,
         group: &str,
@@ -141,7 +142,7 @@ impl Books {
     }
 }
 
-/// Notes where a group is, which is never before where it was.
+/// Records the offsets of a group, which never decrease.
 pub(crate) fn note(known: &mut Offsets, group: &str, offsets: &[CommittedOffset]) {
     for it in offsets {
         let key = (group.to_owned(), (it.topic.clone(), it.partition));

@@ -1,4 +1,4 @@
-//! Members of groups, and a watcher of what the groups commit.
+//! Group members, and a watcher of committed offsets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use crate::stage::{
 use crate::verifiers::{fetch, fetcher};
 
 const MEMBERSHIP: MembershipSettings = MembershipSettings {
-    // A broker that is killed may forget that a member has left; it then waits for that long.
+    // A killed broker may forget that a member has left, and then waits for this time.
     session_time_max: Duration::from_secs(6),
     heartbeat_interval: Duration::from_millis(100),
     rebalance_time_max: Duration::from_secs(10),
 };
 
-/// A member leaves and joins again after one in so many steps.
+/// One in this many steps of a member is a leave and rejoin.
 const LEAVE_ONE_IN: u64 = 1000;
-/// A transaction of a worker is rolled back, one in so many.
+/// One in this many transactions of a worker is aborted.
 const ROLL_BACK_ONE_IN: u64 = 8;
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A member of a group, and where it is in its partitions.
+/// A group member, and its positions in its partitions.
 struct Member {
     stage: Arc<Stage>,
     cast: Cast,
@@ -69,7 +69,7 @@ impl Member {
         Ok(member)
     }
 
-    /// Goes where the group has come to in the partitions that are this member's now.
+    /// Moves to the committed offsets of the partitions assigned now.
     async fn go_to_committed(&mut self) -> Result<()> {
         count(&self.stage.counts.joins);
         let floor = self.stage.books.acknowledged_offsets();
@@ -90,7 +90,7 @@ impl Member {
         self.stage.books.check_offsets(self.group, &floor, &offsets)
     }
 
-    /// Says that it lives, or joins again and goes where the group is.
+    /// Sends heartbeats, or rejoins and moves to the committed offsets.
     async fn keep_up(&mut self) -> Result<()> {
         if !self.membership.keep_up().await.context("cannot stay in the group")? {
             self.go_to_committed().await?;
@@ -103,7 +103,7 @@ impl Member {
         self.go_to_committed().await
     }
 
-    /// Leaves, so that others take over, and comes back.
+    /// Leaves, so that others take over, and rejoins.
     async fn come_back(self) -> Result<Self> {
         let Self { stage, cast, group, topics, client, membership, .. } = self;
         leave(membership).await?;
@@ -118,7 +118,7 @@ impl Member {
 
     async fn fetch(&mut self) -> Result<Vec<FetchedPartition>> {
         if self.positions.is_empty() {
-            // With fewer partitions than members this one waits for the next heartbeat.
+            // With fewer partitions than members, this one waits for the next heartbeat.
             tokio::time::sleep(WATCH_INTERVAL).await;
             return Ok(Vec::new());
         }
@@ -152,7 +152,7 @@ async fn join(client: &Arc<Client>, group: &str, topics: &BTreeSet<String>) -> R
     }
 }
 
-/// A member that the group does not know any more has left as well.
+/// Leaves the group. A member that is unknown to the group has left as well.
 async fn leave(membership: Membership) -> Result<()> {
     match membership.leave().await {
         Err(error) if !error.is_retriable() && !is_of_a_generation_before(&error) => {
@@ -171,7 +171,7 @@ fn offsets_of(fetched: &[FetchedPartition]) -> Vec<CommittedOffset> {
     fetched.iter().map(offset).collect()
 }
 
-/// Reads what transactions have committed, and commits how far it has come.
+/// Reads committed transactions, and commits its offsets.
 pub(crate) async fn read_committed(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     let mut random = Random::new(cast.seed);
     let mut member = Member::join(&stage, &cast, READERS, &TRANSACTIONS).await?;
@@ -199,7 +199,7 @@ pub(crate) async fn read_committed(stage: Arc<Stage>, cast: Cast) -> Result<()> 
     leave(member.membership).await
 }
 
-/// Reads, and writes what it makes of it in one transaction with how far it has come.
+/// Reads records, and writes its output in one transaction with its offsets.
 pub(crate) async fn work(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     let mut random = Random::new(cast.seed);
     let mut member = Member::join(&stage, &cast, WORKERS, &[INPUT]).await?;
@@ -263,11 +263,11 @@ async fn roll_back(stage: &Stage, producer: &mut TransactionalProducer) -> Resul
     producer.abort().await
 }
 
-/// Looks again and again at what the groups have committed.
+/// Repeatedly checks the committed offsets of the groups.
 pub(crate) async fn watch(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     let client = stage.client(&cast.name);
-    // Offsets of a transaction are shown when its end is noted, which may be after it is
-    // acknowledged; members wait for that.
+    // Offsets of a transaction are visible when its end is recorded, which may follow the
+    // acknowledgement. Members wait for that.
     let mut shown = stage.books.acknowledged_offsets();
     while stage.act() < Act::Verifying {
         let floor = stage.books.acknowledged_offsets();
@@ -283,7 +283,7 @@ pub(crate) async fn watch(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     Ok(())
 }
 
-/// The offsets of a group that may not be there yet.
+/// Returns the offsets of a group that may not exist yet.
 pub(crate) async fn committed(client: &Client, group: &str) -> Result<Vec<CommittedOffset>> {
     let mut patience = Patience::new("cannot learn what is committed");
     loop {

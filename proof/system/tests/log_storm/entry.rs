@@ -1,5 +1,5 @@
-//! Contents of a record: enough to know it again, and all the rest drawn by that, so that a reader
-//! can say what each byte of it is to be.
+//! Contents of a record: enough to identify it, with all other bytes determined by that, so that a
+//! reader can verify each byte.
 
 use std::fmt::Write;
 
@@ -10,11 +10,11 @@ use system::Random;
 const PADDING_BYTES_MAX: u64 = 400;
 const HEADER_COUNT_MAX: u64 = 3;
 
-/// Of so many keys some come again and again, and some are not seen for a long time.
+/// Number of keys, of which some recur often, and others rarely.
 const KEY_COUNT: u64 = 400;
 const HOT_KEY_COUNT: u64 = 8;
 
-/// In a compacted topic one record in so many deletes its key.
+/// One in this many records in a compacted topic deletes its key.
 const TOMBSTONE_ONE_IN: u64 = 8;
 
 const FIRST_RECORD_MS: i64 = 1_700_000_000_000;
@@ -23,9 +23,9 @@ const FIRST_RECORD_MS: i64 = 1_700_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) producer: u32,
-    /// 0 where there is none.
+    /// 0 if there is none.
     pub(crate) transaction: u64,
-    /// From 0 on, among the producer's records of the partition, or of the transaction.
+    /// Index from 0 among the producer's records in the partition, or in the transaction.
     pub(crate) number: u64,
 }
 
@@ -35,14 +35,14 @@ impl Entry {
         Random::new((u64::from(producer) << 48) ^ (transaction << 24) ^ number)
     }
 
-    /// The record's key, which some transactions do without.
+    /// Returns the record's key, which is missing in some transactions.
     pub(crate) fn key(self) -> Option<String> {
         let mut random = self.random();
         let key_count = random.pick(&[HOT_KEY_COUNT, KEY_COUNT]);
         (self.transaction % 3 != 1).then(|| format!("key-{}", random.below(key_count)))
     }
 
-    /// The record, with contents that can partly be made smaller.
+    /// Returns the record, with partly compressible contents.
     pub(crate) fn record(self) -> NewRecord {
         let Self { producer, transaction, number } = self;
         let mut random = self.random();
@@ -62,14 +62,14 @@ impl Entry {
         }
     }
 
-    /// The same in a compacted topic.
+    /// Same, in a compacted topic.
     pub(crate) fn record_or_tombstone(self) -> NewRecord {
         let record = self.record();
         let is_tombstone = self.random().number() % (2 * TOMBSTONE_ONE_IN) < 2;
         NewRecord { value: record.value.filter(|_| !is_tombstone), ..record }
     }
 
-    /// Reads the claims of a record, which the rest of it must agree with.
+    /// Reads the identification in a record, which the rest of it must match.
     pub(crate) fn read(record: &Record) -> Result<Self> {
         let read = || {
             let text = std::str::from_utf8(record.value.as_deref()?).ok()?;
@@ -86,7 +86,7 @@ impl Entry {
     }
 }
 
-/// Returns whether a record is what was sent, in each of its parts.
+/// Checks that a record equals the sent one, in all parts.
 pub(crate) fn check(found: &Record, sent: &NewRecord) -> Result<()> {
     let Record { offset: _, timestamp_ms, key, value, headers } = found.clone();
     let found = NewRecord { key, value, headers, timestamp_ms };

@@ -1,18 +1,18 @@
-//! The broker and the daemon below it are killed with -9 again and again, under producers and
-//! consumers that know what they may find afterwards.
+//! The broker and its daemon are repeatedly killed with SIGKILL, under producers and consumers that
+//! verify their data afterwards.
 //!
-//! - What a producer was told is kept is there: once, where it is idempotent or transactional; in
-//!   order for each partition and producer.
-//! - Of a transaction all is seen or nothing. What one reads, processes and writes in transactions
-//!   comes out once for each input.
-//! - Committed offsets of groups never go back behind what was acknowledged, and never pass what
-//!   was processed.
-//! - Compaction keeps the last record of each key, retention as much as a topic is to keep.
-//! - A topic that was made is there, and one that was deleted is not.
-//! - After each kill every client gets on, with so many attempts and no more.
+//! - Acknowledged records of a producer are present: once, if it is idempotent or transactional,
+//!   and in order for each partition and producer.
+//! - Transactions are read completely or not at all. A transactional read-process-write loop
+//!   produces one output for each input.
+//! - Committed offsets of groups never go back behind acknowledged ones, and never exceed processed
+//!   ones.
+//! - Compaction keeps the last record of each key, retention the configured amount.
+//! - A created topic exists, and a deleted one does not.
+//! - After each kill every client recovers within a limited number of attempts.
 //!
-//! `MEMLANE_LOG_KILLS` is the number of kills, `MEMLANE_SEED` replays what a seed did as far as the
-//! machine's timing allows.
+//! `MEMLANE_LOG_KILLS` is the number of kills. `MEMLANE_SEED` replays a run, as far as the
+//! machine's timing permits.
 
 mod books;
 mod consumers;
@@ -32,7 +32,8 @@ use crate::storm::{Place, Report, Storm};
 const KILLS_DEFAULT: usize = 60;
 const TEST_COUNT: usize = 3;
 
-/// One storm keeps all that it writes, so that many kills are several storms.
+/// Maximum number of kills in one storm, which stores everything that it writes, so many kills are
+/// divided among several storms.
 const KILLS_PER_STORM_MAX: usize = 100;
 
 #[test]
@@ -45,14 +46,14 @@ fn topics_survive_every_kill_of_broker_and_daemon() -> Result<()> {
     run(Place::Daemon, "daemon")
 }
 
-/// With the daemon all memory is lost, as it is with power, but nothing that the kernel was given
-/// for the disk.
+/// All memory is lost with the daemon, as in a power failure, except data passed to the kernel for
+/// the disk.
 #[test]
 fn journal_topics_survive_every_loss_of_memory() -> Result<()> {
     run(Place::Journal, "journal")
 }
 
-/// Each of the tests has its part of the kills.
+/// Runs a test with its share of the kills.
 fn run(place: Place, test: &str) -> Result<()> {
     let mut left = kill_count()? / TEST_COUNT;
     let seed = seed()?;

@@ -1,5 +1,5 @@
-//! Topics that come and go: one that was made is there with all that was written to it, and of one
-//! that was deleted nothing is, also when another one takes its name.
+//! Creation and deletion of topics: a created one exists with all acknowledged records, and nothing
+//! of a deleted one remains, also if another one takes its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::verifiers::{fetch, fetcher};
 const NAMES: [&str; 3] = ["made-a", "made-b", "made-c"];
 const RECORD_COUNT_MAX: u64 = 40;
 
-/// A topic that is there: what its records are marked with, and how many they are.
+/// An existing topic: the identification of its records, and their number.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     producer: u32,
@@ -34,7 +34,7 @@ impl Made {
     }
 }
 
-/// Makes topics, and deletes them.
+/// Creates and deletes topics.
 pub(crate) async fn make_and_delete(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     let mut random = Random::new(cast.seed);
     let client = stage.client(&cast.name);
@@ -68,7 +68,7 @@ pub(crate) async fn make_and_delete(stage: Arc<Stage>, cast: Cast) -> Result<()>
     Ok(())
 }
 
-/// Whether the broker has these topics and those of the storm, and no other.
+/// Checks that the broker has exactly these topics and those of the storm.
 async fn check_list(client: &Client, made: impl Iterator<Item = &str>) -> Result<()> {
     let mut patience = Patience::new("cannot list topics");
     let cluster = loop {
@@ -120,7 +120,7 @@ fn is(error: &kafka_client::ClientError, refusal: ResponseError) -> bool {
     error.refusal() == Some(refusal)
 }
 
-/// Writes the records of a new topic, which begins with the offset 0.
+/// Writes the records of a new topic, which begins with offset 0.
 async fn fill(
     client: &Arc<Client>,
     name: &str,

@@ -15,27 +15,27 @@ use crate::stage::{
     Act, BRIEF, INPUT, KEYED, PARTITION_COUNT, PLAIN, Patience, Stage, TRANSACTIONS, add, count,
 };
 
-/// Batches of one partition that are in flight, at most.
+/// Maximum number of batches of one partition in flight.
 const IN_FLIGHT_MAX: u64 = 5;
 const RECORDS_PER_BATCH_MAX: u64 = 6;
 const SENDS_PER_TRANSACTION_MAX: u64 = 4;
 
-/// So many records of each partition are several segments.
+/// Number of records of each partition that fill several segments.
 const ALONE_COUNT_MIN: u64 = 600;
 
-/// Longer than any client waits for the broker, so that no transaction ends by itself.
+/// Longer than any client waits for the broker, so that no transaction times out.
 const TRANSACTION_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// A client among those of a storm.
+/// Role of a client in a storm.
 #[derive(Clone, Debug)]
 pub(crate) struct Cast {
     pub(crate) name: String,
-    /// Number with which its records are marked.
+    /// Number that identifies its records.
     pub(crate) number: u32,
     pub(crate) seed: u64,
 }
 
-/// The numbers of what a producer sends to each partition of a topic.
+/// Next record numbers of a producer for each partition of a topic.
 #[derive(Default)]
 struct Numbers {
     next: [u64; PARTITION_COUNT as usize],
@@ -50,14 +50,14 @@ impl Numbers {
         numbers.map(|number| Entry { producer, transaction: 0, number }).collect()
     }
 
-    /// All that was numbered may be there.
+    /// Records that all numbered records may exist.
     fn attempt(&self, stage: &Stage, topic: &str, producer: u32) {
         for (partition, count) in (0..).zip(self.next) {
             stage.books.attempt((topic.to_owned(), partition), producer, count);
         }
     }
 
-    /// All that was numbered is acknowledged.
+    /// Records that all numbered records are acknowledged.
     fn acknowledge(&self, stage: &Stage, topic: &str, producer: u32) {
         for (partition, count) in (0..).zip(self.next) {
             stage.books.acknowledge((topic.to_owned(), partition), producer, count);
@@ -65,7 +65,8 @@ impl Numbers {
     }
 }
 
-/// Several batches in flight, to each partition, repeated by the client until they are answered.
+/// Sends several batches in flight to each partition, which the client repeats until they are
+/// answered.
 pub(crate) async fn send_idempotently(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     let mut random = Random::new(cast.seed);
     let settings = ProducerSettings {
@@ -92,7 +93,7 @@ pub(crate) async fn send_idempotently(stage: Arc<Stage>, cast: Cast) -> Result<(
     Ok(())
 }
 
-/// Batches that are sent again when they were not answered, and may be kept twice.
+/// Sends batches that are repeated if they were not answered, and may be stored twice.
 pub(crate) async fn send_plainly(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     let mut random = Random::new(cast.seed);
     let compression = random.pick(&Compression::ALL);
@@ -111,7 +112,7 @@ pub(crate) async fn send_plainly(stage: Arc<Stage>, cast: Cast) -> Result<()> {
         while let Err(error) = producer.send(batches.clone()).await {
             patience.after(error).await?;
             count(&stage.counts.repeated);
-            // The connection of before may have ended with the broker.
+            // The previous connection may have ended with the broker.
             match Producer::new(Arc::clone(&client), PLAIN, settings).await {
                 Ok(next) => producer = next,
                 Err(error) => patience.after(error).await?,
@@ -128,11 +129,11 @@ fn records(entries: &[Entry]) -> Vec<NewRecord> {
     entries.iter().map(|entry| entry.record()).collect()
 }
 
-/// Batches of a producer that has `KEYED` or `BRIEF` for itself, so that a record's offset is its
+/// Sends batches as the only producer of `KEYED` or `BRIEF`, so that a record's offset is its
 /// number.
 pub(crate) async fn send_alone(stage: Arc<Stage>, cast: Cast, topic: &'static str) -> Result<()> {
     let mut random = Random::new(cast.seed);
-    // What is deleted by its size is counted uncompressed.
+    // Retention by size is verified with uncompressed sizes.
     let compression =
         if topic == BRIEF { Compression::None } else { random.pick(&Compression::ALL) };
     let settings =
@@ -162,16 +163,16 @@ pub(crate) async fn send_alone(stage: Arc<Stage>, cast: Cast, topic: &'static st
     Ok(())
 }
 
-/// How a transaction is to end.
+/// Outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Commit,
     Abort,
-    /// Another producer with the same id comes in the middle.
+    /// Another producer with the same id takes over in the middle.
     Takeover,
 }
 
-/// Transactions over several topics and partitions.
+/// Sends transactions over several topics and partitions.
 pub(crate) async fn send_in_transactions(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     let mut random = Random::new(cast.seed);
     let mut producer = transactional(&stage, &cast.name, &mut random).await?;
@@ -239,7 +240,7 @@ pub(crate) async fn transactional(
     }
 }
 
-/// A producer that another one has replaced must not be able to write any more.
+/// Checks that a replaced producer cannot write any more.
 async fn check_fenced(mut producer: TransactionalProducer) -> Result<()> {
     let entry = Entry { producer: u32::MAX, transaction: 0, number: 0 };
     let sent = producer.send(TRANSACTIONS[0], vec![(0, vec![entry.record()])]).await;

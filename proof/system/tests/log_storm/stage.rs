@@ -1,4 +1,4 @@
-//! State that all clients of a storm share: the broker's address, the books, how far the storm is.
+//! State shared by all clients of a storm: the broker's address, the books, and the phase.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use kafka_client::{Client, ClientError, ErrorKind, ResponseError, Settings};
 
 use crate::books::Books;
 
-/// Where producers of plain and of idempotent batches send to.
+/// Topic of producers of plain and of idempotent batches.
 pub(crate) const PLAIN: &str = "plain";
 pub(crate) const INPUT: &str = "input";
-/// Where transactions are spread over.
+/// Topics of transactions.
 pub(crate) const TRANSACTIONS: [&str; 2] = ["transactions-a", "transactions-b"];
-/// Output that is made of `INPUT`.
+/// Topic with the output for `INPUT`.
 pub(crate) const OUTPUT: &str = "output";
-/// A compacted topic, and one that keeps its last `BRIEF_BYTES` in each partition.
+/// A compacted topic, and one whose retention is `BRIEF_BYTES` in each partition.
 pub(crate) const KEYED: &str = "keyed";
 pub(crate) const BRIEF: &str = "brief";
 pub(crate) const BRIEF_BYTES: u64 = 32 << 10;
@@ -25,27 +25,27 @@ pub(crate) const TOPICS: [&str; 7] =
     [PLAIN, INPUT, TRANSACTIONS[0], TRANSACTIONS[1], OUTPUT, KEYED, BRIEF];
 pub(crate) const PARTITION_COUNT: i32 = 3;
 
-/// The groups: one reads the transactions, the other makes `OUTPUT` of `INPUT`.
+/// Groups: one reads the transactions, the other transforms `INPUT` to `OUTPUT`.
 pub(crate) const READERS: &str = "readers";
 pub(crate) const WORKERS: &str = "workers";
 
-/// After so many attempts in a row a client has hung.
+/// Number of consecutive attempts after which a client counts as hung.
 const ATTEMPTS_MAX: u32 = 300;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Within one call, the client repeats what it may for so long.
+/// Time for which the client retries within one call.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Pauses between two steps of a client, which leave the processor to others.
+/// Pause between two steps of a client, which yields the processor to others.
 const STEP_PAUSE: Duration = Duration::from_millis(4);
 
-/// Act of a storm; each is after the one before.
+/// Phase of a storm, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Act {
     Producing,
-    /// Producers have ended; groups read what is left.
+    /// Producers have ended. Groups read the rest.
     Draining,
-    /// Groups have ended too; verifiers read what is left.
+    /// Groups have ended too. Verifiers read the rest.
     Verifying,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Stage {
     address: String,
     pub(crate) books: Books,
     act: AtomicUsize,
-    /// The steps of each client, by its name.
+    /// Number of steps of each client, by name.
     steps: BTreeMap<String, AtomicU64>,
     pub(crate) counts: Counts,
 }
@@ -90,7 +90,7 @@ impl Stage {
         }
     }
 
-    /// A client with connections of its own.
+    /// Creates a client with its own connections.
     pub(crate) fn client(&self, name: &str) -> Arc<Client> {
         let settings = Settings {
             client_id: name.to_owned(),
@@ -109,13 +109,13 @@ impl Stage {
         self.act.store(index, Ordering::SeqCst);
     }
 
-    /// The client has done something that the broker has answered; rests a little.
+    /// Records an answered step of the client, and pauses.
     pub(crate) async fn step(&self, name: &str) {
         self.steps[name].fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(STEP_PAUSE).await;
     }
 
-    /// The steps of all clients.
+    /// Returns the steps of all clients.
     pub(crate) fn steps(&self) -> BTreeMap<String, u64> {
         let count =
             |(name, count): (&String, &AtomicU64)| (name.clone(), count.load(Ordering::SeqCst));
@@ -131,19 +131,19 @@ pub(crate) fn add(counter: &AtomicU64, count: usize) {
     counter.fetch_add(count as u64, Ordering::SeqCst);
 }
 
-/// Repeats what may work a little later, and no more often than a client may have to.
+/// Retry policy: repeats attempts that may succeed later, up to a limit.
 pub(crate) struct Patience {
     what: &'static str,
     attempt_count: u32,
 }
 
 impl Patience {
-    /// `what` is said where it is in vain.
+    /// Creates a policy. `what` is the error message after the last attempt.
     pub(crate) fn new(what: &'static str) -> Self {
         Self { what, attempt_count: 0 }
     }
 
-    /// Returns after a pause when another attempt makes sense.
+    /// Waits before another attempt, if one is useful.
     pub(crate) async fn after(&mut self, error: ClientError) -> Result<()> {
         self.attempt_count += 1;
         let is_worth_it = error.is_retriable() || error.kind() == ErrorKind::Unreachable;
@@ -156,7 +156,7 @@ impl Patience {
     }
 }
 
-/// Returns whether a member was refused because its group is another by now.
+/// Returns whether a member was rejected because the group's generation has changed.
 pub(crate) fn is_of_a_generation_before(error: &ClientError) -> bool {
     matches!(
         error.refusal(),

@@ -1,4 +1,4 @@
-//! One storm: processes, clients and kills, and what came of it.
+//! One storm: processes, clients and kills, and the results.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,39 +24,40 @@ use crate::sweeps::Sweeper;
 use crate::verifiers::{Verifier, ends};
 use crate::{consumers, makers, producers};
 
-/// All clients get on after a kill within this time, and all is read after the last.
+/// Time limit for the progress of all clients after a kill, and for reading everything after the
+/// last.
 const ROUND_TIME_LIMIT: Duration = Duration::from_secs(60);
 const END_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long after all got on the next kill comes, at most.
+/// Maximum delay of the next kill after all clients have progressed.
 const DELAY_MICROSECONDS_MAX: u64 = 60_000;
 
-/// How long after its start a broker is killed that starts.
+/// Maximum delay of a kill after the start of a broker.
 const START_DELAY_MICROSECONDS_MAX: u64 = 60_000;
 
-/// So often brokers delete and compact what they need not keep; one is killed around that.
+/// Interval of retention and compaction. One kill is at about that time.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 const UPKEEP_DELAY_MICROSECONDS_MAX: u64 = 200_000;
 
-/// Counts of what kills bring about by chance, and of what is counted at the end.
+/// Counts that only kills cause, by chance, or that are determined at the end.
 const SELDOM: [&str; 2] = [REPEATED, REMOVED];
 const REPEATED: &str = "plain requests repeated";
 const REMOVED: &str = "records removed by compaction and retention";
 
 const POOL_SIZE: &str = "768MiB";
 
-/// Images cut the journal while the storm lasts.
+/// Images truncate the journal during the storm.
 const DAEMON_FLAGS: &str = "--no-fuse --journal-max-bytes 32MiB";
 const DURABILITIES: [&str; 2] = ["ram", "journal"];
 
-/// Where topics are kept.
+/// Location of topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In a pool of the broker's own.
+    /// Stored in a separate pool of the broker.
     Embedded,
-    /// On volumes of a daemon, in memory or with a journal, as it falls.
+    /// Stored on volumes of a daemon, randomly in memory or with a journal.
     Daemon,
-    /// On volumes of a daemon with a journal, all of them, so that the pool may be lost.
+    /// Stored on volumes of a daemon, all with a journal, so that the pool may be lost.
     Journal,
 }
 
@@ -69,7 +70,7 @@ impl Place {
         }
     }
 
-    /// What is killed, one after the other and again from the first on.
+    /// Returns the sequence of kills, which is repeated.
     fn victims(self) -> &'static [Victim] {
         use Victim::{Both, Broker, Daemon, Memory, StartingBroker, Upkeep};
         match self {
@@ -91,7 +92,7 @@ pub(crate) struct Storm {
 pub(crate) struct Report {
     kills: BTreeMap<&'static str, u64>,
     counts: BTreeMap<&'static str, u64>,
-    /// From the restart until all clients had got on.
+    /// Times from the restart until all clients had progressed.
     recoveries: Vec<Duration>,
 }
 
@@ -124,7 +125,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What runs while a storm lasts. Dropped in this order.
+/// Processes of a storm. Dropped in this order.
 struct Processes {
     broker: Broker,
     ready_at: Instant,
@@ -132,16 +133,16 @@ struct Processes {
     _pool: TempDir,
 }
 
-/// What is killed.
+/// Target of a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Broker,
     Daemon,
     Both,
-    /// Both, and all memory with them; what reached the kernel for the disk stays.
+    /// Both, and all memory. Data passed to the kernel for the disk stays.
     Memory,
     StartingBroker,
-    /// The broker, around the time at which it deletes and compacts.
+    /// The broker, at about the time of retention and compaction.
     Upkeep,
 }
 
@@ -182,7 +183,7 @@ impl Processes {
         Ok(Self { broker, ready_at: Instant::now(), daemon, _pool: pool })
     }
 
-    /// Kills what is to be killed, and starts it again.
+    /// Kills and restarts the target.
     fn kill(&mut self, victim: Victim, random: &mut Random) -> Result<()> {
         match (victim, self.daemon.as_mut()) {
             (Victim::Daemon, Some(daemon)) => {
@@ -219,7 +220,7 @@ impl Processes {
 }
 
 impl Storm {
-    /// Runs the storm to its end; at the first thing that is not as it should be it fails.
+    /// Runs the storm to its end. Fails at the first error.
     pub(crate) fn run(&self) -> Result<Report> {
         let mut random = Random::new(self.seed);
         let mut processes = Processes::start(self.place, &mut random)?;
@@ -259,7 +260,7 @@ impl Storm {
             let waited = clients.wait_for_all();
             report.recoveries.push(waited.with_context(|| format!("after a kill: {victim:?}"))?);
         }
-        // What never happened was not tested.
+        // Events that never happened were not tested.
         wait_for("all to have happened", ROUND_TIME_LIMIT, || {
             clients.check()?;
             let counts = clients.counts();
@@ -348,7 +349,7 @@ impl<'a> Clients<'a> {
         Ok(clients)
     }
 
-    /// Waits until each client has done something since, and returns how long that took.
+    /// Waits until each client has progressed, and returns the duration.
     fn wait_for_all(&mut self) -> Result<Duration> {
         let start = Instant::now();
         let before = self.stage.steps();
@@ -370,7 +371,7 @@ impl<'a> Clients<'a> {
         Ok(start.elapsed())
     }
 
-    /// Fails when a client has.
+    /// Fails if a client has failed.
     fn check(&mut self) -> Result<()> {
         for set in [&mut self.producers, &mut self.consumers, &mut self.verifiers] {
             if let Some(ended) = set.try_join_next() {
@@ -381,7 +382,7 @@ impl<'a> Clients<'a> {
         Ok(())
     }
 
-    /// Ends producers, then groups, then verifiers, each after all is read.
+    /// Ends producers, then groups, then verifiers, each after everything is read.
     fn finish(&mut self) -> Result<()> {
         let stage = Arc::clone(&self.stage);
         stage.set_act(Act::Draining);
@@ -441,12 +442,12 @@ impl<'a> Clients<'a> {
     }
 }
 
-/// The client's name with its error.
+/// Adds the client's name to its error.
 async fn named(cast: Cast, work: impl Future<Output = Result<()>>) -> Result<()> {
     work.await.with_context(|| cast.name)
 }
 
-/// Waits until all clients of a set have ended well.
+/// Waits until all clients of a set have ended successfully.
 async fn ended(set: &mut JoinSet<Result<()>>) -> Result<()> {
     let all = async {
         while let Some(ended) = set.join_next().await {
@@ -466,7 +467,7 @@ async fn create_topics(stage: &Stage, place: Place, random: &mut Random) -> Resu
         let mut configs = vec![
             ("memlane.durability", place.durability(random).to_owned()),
             ("segment.bytes", "1048576".to_owned()),
-            // What is written has to be there in the end, whatever its age.
+            // All records must exist at the end, whatever their age.
             ("retention.ms", "-1".to_owned()),
         ];
         if [KEYED, BRIEF].contains(&name) {
@@ -486,7 +487,7 @@ async fn create_topics(stage: &Stage, place: Place, random: &mut Random) -> Resu
     Ok(())
 }
 
-/// Not a wait for anything: the moment itself is what is random.
+/// Busy-waits. This is not a wait for a condition: the duration itself is random.
 fn spin_for(microseconds: u64) {
     let end = Instant::now() + Duration::from_micros(microseconds);
     while Instant::now() < end {

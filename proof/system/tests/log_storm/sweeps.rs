@@ -1,8 +1,8 @@
-//! Readers of topics from which the broker removes records by itself: each pass goes from the first
-//! record that is left to the last.
+//! Readers of topics from which the broker removes records: each pass reads from the first
+//! remaining record to the last.
 //!
-//! One producer has such a topic for itself, so that a record's offset is its number, and what the
-//! broker may remove follows from the numbers alone.
+//! Such a topic has a single producer, so a record's offset is its number, and the records that may
+//! be removed follow from the numbers alone.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::producers::Cast;
 use crate::stage::{Act, BRIEF_BYTES, KEYED, PARTITION_COUNT, Patience, Stage, add};
 use crate::verifiers::fetcher;
 
-/// Greater than what an uncompressed batch takes beside keys, values and headers, for each record.
+/// Upper bound of the bytes per record in an uncompressed batch, besides keys, values and headers.
 const RECORD_OVERHEAD_BYTES: u64 = 100;
 
 pub(crate) struct Sweeper {
     stage: Arc<Stage>,
     cast: Cast,
     topic: &'static str,
-    /// What the topic's producer marks its records with.
+    /// Identification of the topic's producer in its records.
     producer: u32,
-    /// The first offsets of the last pass.
+    /// First offsets of the last pass.
     starts: Vec<i64>,
 }
 
-/// What a pass found in one partition.
+/// Result of a pass over one partition.
 struct Found {
     start: i64,
     next: i64,
@@ -41,7 +41,8 @@ impl Sweeper {
         Self { stage, cast, topic, producer, starts }
     }
 
-    /// Reads until all is produced and read, and something was removed from each partition.
+    /// Reads until everything is produced and read, and some records were removed from each
+    /// partition.
     pub(crate) async fn run(mut self) -> Result<()> {
         let client = self.stage.client(&self.cast.name);
         loop {
@@ -57,8 +58,8 @@ impl Sweeper {
         }
     }
 
-    /// Reads all that is there. Returns how many records are not any more, by partition; `None`
-    /// where some were removed before they were read.
+    /// Reads all existing records. Returns the number of removed records by partition, or `None` if
+    /// some were removed before they were read.
     async fn pass(&mut self, client: &Arc<Client>) -> Result<Option<Vec<usize>>> {
         let acknowledged: Vec<_> = (0..PARTITION_COUNT).map(|it| self.counts(it).0).collect();
         let starts = offsets(client, self.topic, OffsetAt::Earliest).await?;
@@ -131,7 +132,7 @@ impl Sweeper {
         Ok(())
     }
 
-    /// Whether what lacks is what may.
+    /// Checks that only records that may be removed are missing.
     fn judge(&self, partition: i32, found: &Found, acknowledged: u64) -> Result<usize> {
         let (_, attempted) = self.counts(partition);
         let next = u64::try_from(found.next)?;
@@ -155,7 +156,7 @@ impl Sweeper {
     }
 }
 
-/// No less than a record takes in an uncompressed batch.
+/// Returns an upper bound of a record's size in an uncompressed batch.
 fn bytes_at_most(entry: Entry) -> u64 {
     let record = entry.record();
     let length = |bytes: Option<usize>| bytes.unwrap_or_default() as u64;

@@ -14,14 +14,14 @@ use crate::stage::{Act, INPUT, OUTPUT, PARTITION_COUNT, PLAIN, Patience, Stage, 
 const WAIT_MAX: Duration = Duration::from_millis(50);
 const OPEN_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Expectation of the records of one producer in one partition.
+/// Expected records of one producer in one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
-    /// All numbers one after the other, none twice.
+    /// All numbers in sequence, none twice.
     Once,
-    /// All numbers, and repetitions of earlier ones.
+    /// All numbers, with repetitions of earlier ones.
     AtLeastOnce,
-    /// Those of transactions that the books know, in order.
+    /// Those of transactions in the books, in order.
     Transactional,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Verifier {
     cast: Cast,
     promise: Promise,
     topics: Vec<&'static str>,
-    /// The next that each producer is to show in each partition.
+    /// Next expected record of each producer in each partition.
     next: BTreeMap<(String, i32, u32), Entry>,
 }
 
@@ -46,7 +46,7 @@ impl Verifier {
         Self { stage, cast, promise, topics, next: BTreeMap::new() }
     }
 
-    /// Reads until all is produced and read.
+    /// Reads until everything is produced and read.
     pub(crate) async fn run(mut self) -> Result<()> {
         let client = self.stage.client(&self.cast.name);
         let mut positions = positions(&self.topics);
@@ -113,7 +113,7 @@ impl Verifier {
             return self.stage.books.check_all_seen();
         }
         for topic in &self.topics {
-            // What workers make of a topic has its numbers.
+            // The output of workers has the numbers of its input.
             let source = if *topic == OUTPUT { INPUT } else { topic };
             for (place, producer, count) in self.stage.books.acknowledged(source) {
                 let key = ((*topic).to_owned(), place.1, producer);
@@ -146,13 +146,13 @@ pub(crate) async fn fetch(fetcher: &mut Fetcher, at: &[Position]) -> Result<Vec<
 }
 
 pub(crate) fn fetcher(client: &Arc<Client>) -> Fetcher {
-    // What is read at a time is written in one batch by those who process it.
+    // Workers write the records of one fetch in one batch.
     let limits =
         FetchLimits { wait_max: WAIT_MAX, partition_bytes_max: 64 << 10, ..FetchLimits::default() };
     Fetcher::new(Arc::clone(client), limits, Isolation::ReadCommitted)
 }
 
-/// The beginnings of all partitions.
+/// Returns the beginnings of all partitions.
 fn positions(topics: &[&str]) -> Vec<Position> {
     let mut positions = Vec::new();
     for topic in topics {
@@ -163,8 +163,8 @@ fn positions(topics: &[&str]) -> Vec<Position> {
     positions
 }
 
-/// The ends of all partitions, where no transaction stays open: the mark of one that was ended may
-/// come after that was acknowledged.
+/// Returns the ends of all partitions without an open transaction. The marker of an ended
+/// transaction may follow its acknowledgement.
 pub(crate) async fn ends(client: &Client, topics: &[&str]) -> Result<Vec<Position>> {
     let mut ends = Vec::new();
     for topic in topics {

@@ -1,4 +1,4 @@
-//! The guide's table of requests against what a broker announces, and does with the others.
+//! Compares the guide's table of requests with the versions that a broker announces and serves.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::{ADMIN, Asked, Connection, Fixture, asking};
 
 const GUIDE: &str = include_str!("../../../../docs/guides/kafka.md");
 
-/// Of UnsupportedVersion.
+/// Error code of UnsupportedVersion.
 const UNSUPPORTED: i16 = 35;
 
-/// No request of Kafka's has a higher number.
+/// Upper bound of the API keys of Kafka's requests.
 const KEY_MAX: i16 = 200;
 
-/// A line of the table.
+/// A row of the table.
 struct Row {
     key: i16,
     name: String,
-    /// The lowest and the highest version.
+    /// Minimum and maximum version.
     of_kafka: (i16, i16),
     here: Option<(i16, i16)>,
 }
@@ -72,7 +72,7 @@ fn the_table_of_requests_says_what_is_announced_and_the_others_are_refused() -> 
         ensure!(is_first, "{name} has two lines");
     }
     let mut announced = announced(&fixture)?;
-    // Announced for those who look whether it is there, and not served.
+    // Announced for clients that check for it, but not served.
     let produce = announced.get_mut(&(ApiKey::Produce as i16)).context("Produce")?;
     ensure!(produce.0 == 0, "Produce is announced from {}", produce.0);
     produce.0 = 3;
@@ -91,7 +91,7 @@ fn the_table_of_requests_says_what_is_announced_and_the_others_are_refused() -> 
         let code = answer.last_chunk().copied().map(i16::from_be_bytes);
         ensure!(code == Some(UNSUPPORTED), "{}: {answer:?}", row.name);
     }
-    // What is served is served in no other version.
+    // Served requests are served in no other version.
     for (key, (lowest, highest)) in of_table {
         let api_key = ApiKey::try_from(key).map_err(|()| anyhow::anyhow!("no key {key}"))?;
         ensure!(kafka::is_served(api_key, lowest) && kafka::is_served(api_key, highest));
@@ -101,9 +101,9 @@ fn the_table_of_requests_says_what_is_announced_and_the_others_are_refused() -> 
     Ok(())
 }
 
-/// Goal: what is announced is served, in each version, and the versions beside it are refused.
-/// Method: the requests of the rights' table about something that is there, where a version has
-/// place for all that they say, and a header alone elsewhere.
+/// Goal: announced requests are served in each version, and the adjacent versions are rejected.
+/// Method: the requests of the rights' table on existing resources, if a version has all of their
+/// fields, otherwise only a header.
 #[test]
 fn each_version_that_is_announced_is_served_and_no_other() -> Result<()> {
     let fixture = Fixture::start(Vec::new())?;
@@ -121,7 +121,7 @@ fn each_version_that_is_announced_is_served_and_no_other() -> Result<()> {
             let name = asking::harmless(&row.name, "seen");
             let request = asking::request(&row.name, version, &[name]);
             let is_served = (*lowest..=highest).contains(&version);
-            // The first versions of some have no way to ask for all.
+            // The first versions of some requests cannot ask for all.
             let has_place = row.name != "OffsetFetch: all topics" || version >= 2;
             let is_whole = is_served
                 && has_place
@@ -139,7 +139,7 @@ fn each_version_that_is_announced_is_served_and_no_other() -> Result<()> {
                     whole_count += 1;
                 }
                 Ok(answer) if is_served => ensure!(told(answer) != Some(UNSUPPORTED), "{}", what()),
-                // Whoever asks for versions by one that is not known is told those that are.
+                // An unknown version of ApiVersions is answered with the supported ones.
                 Ok(answer) => {
                     let is_told = key == ApiKey::ApiVersions || told(answer) == Some(UNSUPPORTED);
                     ensure!(is_told, "{}", what());
@@ -153,7 +153,7 @@ fn each_version_that_is_announced_is_served_and_no_other() -> Result<()> {
     Ok(())
 }
 
-/// What the broker says of a setting that it takes and does not use.
+/// Description of a setting that is accepted without effect.
 const WITHOUT_EFFECT: &str = "taken for the sake of clients that send it; it has no effect";
 
 #[test]

@@ -1,18 +1,18 @@
-//! Requests of each kind that name what they are about, and what their answers say of each name.
-//! None changes anything, whether it is allowed or not.
+//! Requests of each type for named resources, and the results for each name in their answers. None
+//! changes anything, whether or not it is permitted.
 
 use bytes::Bytes;
 use kafka_protocol::messages::{self as of, RequestKind, ResponseKind};
 use kafka_protocol::protocol::StrBytes;
 
-/// Of producers and members that are not there.
+/// Id of producers and members that do not exist.
 const NOBODY: &str = "nobody";
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 const GROUP: i8 = 32;
 
-/// What the settings in a row of the table are of.
+/// Returns the type of the resource whose settings a row of the table concerns.
 fn resource<'a>(row: &str, name: &'a str) -> (i8, &'a str) {
     match row.split(": ").nth(1) {
         Some("topics") => (TOPIC, name),
@@ -41,11 +41,11 @@ fn topics<T>(names: &[&str], topic_of: impl Fn(of::TopicName) -> T) -> Vec<T> {
     names.iter().map(|name| topic_of(topic(name))).collect()
 }
 
-/// Versions other than the highest in which a row of the table is asked for.
+/// Returns versions other than the highest in which a row of the table is tested.
 pub(crate) fn versions(row: &str) -> Option<&'static [i16]> {
     match row {
         "OffsetFetch: topics" | "OffsetFetch: all topics" => Some(&[7, 9]),
-        // Later ones name topics by their ids.
+        // Later versions identify topics by id.
         "Fetch" => Some(&[12]),
         "ElectLeaders" | "DescribeQuorum" => Some(&[0, 1, 2]),
         "AlterPartitionReassignments"
@@ -58,7 +58,7 @@ pub(crate) fn versions(row: &str) -> Option<&'static [i16]> {
     }
 }
 
-/// The name that is asked about where a request that is allowed would change it.
+/// Returns a replacement for a name whose request, if permitted, would change something.
 pub(crate) fn harmless(row: &str, name: &'static str) -> &'static str {
     match (row, name) {
         ("DeleteTopics" | "DeleteGroups", "seen") => "seen-missing",
@@ -66,8 +66,8 @@ pub(crate) fn harmless(row: &str, name: &'static str) -> &'static str {
     }
 }
 
-/// A request about these names; a request that has place for one is about the first. `None` where
-/// the test has none for that row of the table.
+/// Returns a request for these names, or for the first if it has only one field. `None` if the test
+/// has no request for that row of the table.
 pub(crate) fn request(row: &str, version: i16, names: &[&str]) -> Option<RequestKind> {
     let name = names[0];
     Some(match row {
@@ -404,7 +404,7 @@ fn about_offsets(row: &str, version: i16, names: &[&str]) -> Option<RequestKind>
     })
 }
 
-/// Commits an offset of each topic for a group.
+/// Returns a commit of an offset of each topic for a group.
 pub(crate) fn commit(group_id: &str, names: &[&str]) -> of::OffsetCommitRequest {
     use of::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
     let topics = topics(names, |it| {
@@ -439,7 +439,7 @@ fn offset_fetch(version: i16, names: Option<&[&str]>) -> of::OffsetFetchRequest 
     of::OffsetFetchRequest::default().with_groups(vec![group])
 }
 
-/// Adds partitions to a transaction.
+/// Returns a request that adds partitions to a transaction.
 pub(crate) fn add_partitions(
     id: &str,
     producer: (of::ProducerId, i16),
@@ -457,7 +457,7 @@ pub(crate) fn add_partitions(
         .with_v3_and_below_topics(topics)
 }
 
-/// Asks for the id of a producer, for a transactional id where one is given.
+/// Returns a request for a producer id, with a transactional id if one is given.
 pub(crate) fn init_producer(id: Option<&str>, timeout_ms: i32) -> of::InitProducerIdRequest {
     of::InitProducerIdRequest::default()
         .with_transactional_id(id.map(transaction))
@@ -471,7 +471,7 @@ fn about_transactions(row: &str, name: &str, names: &[&str]) -> Option<RequestKi
     let nobody = of::ProducerId(i64::MAX);
     Some(match row {
         "InitProducerId" => init_producer(None, 1_000).into(),
-        // No transaction has so little time.
+        // No transaction may have so short a timeout.
         "InitProducerId: for transactions" => init_producer(Some(name), 0).into(),
         "AddPartitionsToTxn" => add_partitions("seen", (nobody, 0), names).into(),
         "AddOffsetsToTxn" => of::AddOffsetsToTxnRequest::default()
@@ -516,7 +516,8 @@ macro_rules! each {
     };
 }
 
-/// Words of an answer about each name: its error, or 0. One that says it of all has no name.
+/// Returns the result for each name in an answer: its error code, or 0. A result for the whole
+/// request has no name.
 pub(crate) fn said(row: &str, answer: &ResponseKind) -> Vec<(String, i16)> {
     match answer {
         ResponseKind::ApiVersions(it) => whole(it.error_code),

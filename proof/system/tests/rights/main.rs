@@ -1,7 +1,7 @@
-//! Every request of Kafka's protocol against every right: each client may do what the table of the
-//! guide says and nothing else, and learns of nothing that it may not describe.
+//! Every request of Kafka's protocol against every right: each client may perform exactly the
+//! requests in the guide's table, and learns nothing of resources that it may not describe.
 //!
-//! A client here is an address of this host, for which the access lists have lines.
+//! A client here is a loopback address, to which entries of the access lists refer.
 
 mod announced;
 mod asking;
@@ -25,17 +25,17 @@ use tempfile::TempDir;
 
 const GUIDE: &str = include_str!("../../../../docs/guides/access.md");
 
-/// Codes of Topic-, Group-, Cluster- and TransactionalIdAuthorizationFailed.
+/// Error codes TopicAuthorizationFailed, and those of groups, the cluster and transactional ids.
 const FORBIDDEN: [i16; 4] = [29, 30, 31, 53];
 
 const ADMIN: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Logins have tests of their own.
+/// Logins have separate tests.
 const OF_LOGINS: [&str; 2] = ["SaslHandshake", "SaslAuthenticate"];
 
-/// A connection from an address of this host.
+/// A connection from a loopback address.
 struct Connection {
     stream: TcpStream,
 }
@@ -61,7 +61,7 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Sends a request; the bytes of its answer and what they say.
+    /// Sends a request. Returns the bytes of its answer, raw and decoded.
     fn ask(&mut self, asked: Asked, request: &RequestKind) -> Result<(Vec<u8>, ResponseKind)> {
         let Asked(key, version) = asked;
         let mut frame = BytesMut::new();
@@ -78,7 +78,7 @@ impl Connection {
     }
 }
 
-/// A request's key and version.
+/// Key and version of a request.
 #[derive(Clone, Copy, Debug)]
 struct Asked(ApiKey, i16);
 
@@ -90,14 +90,14 @@ impl Asked {
     }
 }
 
-/// A broker whose access lists have lines for each of many clients.
+/// A broker whose access lists have entries for each of many clients.
 struct Fixture {
     broker: Broker,
     users: Vec<User>,
     _folder: TempDir,
 }
 
-/// The address of a client.
+/// Returns the address of a client.
 fn address(number: usize) -> Ipv4Addr {
     let number = u16::try_from(number).expect("they are few");
     let [high, low] = number.to_be_bytes();
@@ -149,7 +149,7 @@ impl Fixture {
         Ok(Connection::open(&self.broker, ADMIN)?.ask(asked, &request.into())?.1)
     }
 
-    /// Topics, groups and transactions of both names, each of which uses both topics.
+    /// Creates topics, groups and transactions of both names, each of which uses both topics.
     fn fill(&self) -> Result<()> {
         let topics = ["seen", "hidden"].map(|name| {
             of::create_topics_request::CreatableTopic::default()
@@ -180,7 +180,7 @@ impl Fixture {
     }
 }
 
-/// A client with each right alone, one with all others, and one with exactly what a row takes.
+/// Returns clients with each single right, with all others, and with exactly the rights of a row.
 fn users(rows: &[Row]) -> Vec<User> {
     let only = |right| User { allowed: vec![right], denied: None };
     let everything = || KINDS.map(|kind| Right { operation: "All", kind }).to_vec();
@@ -193,13 +193,13 @@ fn users(rows: &[Row]) -> Vec<User> {
     Right::all().map(only).chain(Right::all().map(without)).chain(exact).collect()
 }
 
-/// Has a client that may not know of something ask for it, and for what is not there: the answers
-/// are the same to the last byte, but for the name.
+/// Compares the answers for a resource that a client may not describe and for a missing one: they
+/// must be equal to the last byte, except for the name.
 fn check_tells_nothing(connection: &mut Connection, row: &Row, asked: Asked) -> Result<()> {
     const NAMES: [&str; 2] = ["hidden", "absent"];
     let request = |name| asking::request(&row.name, asked.1, &[name]).context("no request");
     if request(NAMES[0])? == request(NAMES[1])? {
-        // It is about nothing that has a name.
+        // The request has no named resource.
         return Ok(());
     }
     let mut answers = Vec::new();
@@ -214,7 +214,7 @@ fn check_tells_nothing(connection: &mut Connection, row: &Row, asked: Asked) -> 
     Ok(())
 }
 
-/// Has one client ask for what a row is about.
+/// Tests the requests of a row by one client.
 fn check(connection: &mut Connection, user: &User, row: &Row, asked: Asked) -> Result<()> {
     let names = ["seen", "hidden", "hidden-missing"].map(|name| asking::harmless(&row.name, name));
     let request = |names: &[&str]| asking::request(&row.name, asked.1, names).context("no request");
@@ -228,7 +228,7 @@ fn check(connection: &mut Connection, user: &User, row: &Row, asked: Asked) -> R
     }
     if row.refused == Refused::Request {
         for name in names {
-            // Some are about nothing that has a name.
+            // Some requests have no named resource.
             if request(&[name])? == request(&["seen"])? && name != "seen" {
                 continue;
             }
@@ -287,7 +287,7 @@ fn every_request_does_what_the_table_says_with_every_right() -> Result<()> {
     Ok(())
 }
 
-/// The settings of a topic, and the error in their place.
+/// Returns the number of settings of a topic, or the error in their place.
 fn told_settings(fixture: &Fixture, user: usize, name: &str) -> Result<(usize, i16)> {
     let topic = of::create_topics_request::CreatableTopic::default()
         .with_name(of::TopicName(StrBytes::from_string(name.to_owned())))
@@ -317,7 +317,7 @@ fn whoever_makes_a_topic_sees_its_settings_only_with_the_right_to() -> Result<()
     ensure!(told_settings(&fixture, 0, "seen-0")? == (0, FORBIDDEN[0]));
     let (count, error) = told_settings(&fixture, 1, "seen-1")?;
     ensure!(count > 0 && error == 0, "{count} settings, error {error}");
-    // The same for one that is made because a client asks for it.
+    // Same, for automatic creation by a client's request.
     for (user, code) in [(2, FORBIDDEN[0]), (3, 0)] {
         let name = of::TopicName(StrBytes::from_static_str("seen-on-demand"));
         let topic = of::metadata_request::MetadataRequestTopic::default().with_name(Some(name));
@@ -346,7 +346,7 @@ fn a_group_that_reads_a_hidden_topic_is_described_to_nobody_else() -> Result<()>
             .with_subscribed_topic_names(Some(vec![of::TopicName(topic.into())]))
             .with_topic_partitions(Some(Vec::new()));
         let request = of::ConsumerGroupDescribeRequest::default().with_group_ids(vec![group]);
-        // Its session may be over before it is described, on a host that is busy.
+        // On a busy host the member's session may end before it is described.
         wait_for("a description of the member", TIME_LIMIT, || {
             fixture.done("", fixture.admin("ConsumerGroupHeartbeat", join.clone())?)?;
             let api = Asked::highest("ConsumerGroupDescribe")?;

@@ -1,4 +1,4 @@
-//! Requests for what one broker has in one way alone: where partitions are, who leads them, and
+//! Requests with a single valid choice on one broker: the placement and leaders of partitions, and
 //! the settings of the broker and of groups.
 
 use anyhow::{Result, ensure};
@@ -8,14 +8,14 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::Fixture;
 
-/// Kinds of resources, as Kafka counts them.
+/// Kafka's types of resources.
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 const LOGGER: i8 = 8;
 const CLIENT_METRICS: i8 = 16;
 const GROUP: i8 = 32;
 
-/// Kafka's codes.
+/// Kafka's error codes.
 const UNKNOWN_PARTITION: i16 = 3;
 const UNSUPPORTED_VERSION: i16 = 35;
 const INVALID_REPLICAS: i16 = 39;
@@ -33,7 +33,7 @@ fn topic(name: &str) -> TopicName {
     TopicName(text(name))
 }
 
-/// One with the topics `seen` and `hidden`, of one partition each.
+/// Creates a fixture with the topics `seen` and `hidden`, of one partition each.
 fn fixture() -> Result<Fixture> {
     let fixture = Fixture::start(Vec::new())?;
     fixture.fill()?;
@@ -183,7 +183,7 @@ fn settings_of_the_broker_and_of_groups_are_shown() -> Result<()> {
         ensure!(shown == Some(format!("PLAINTEXT://{address}")), "{name}: {shown:?}");
     }
     ensure!(value(&broker, "group.consumer.session.timeout.ms").is_some(), "{broker:?}");
-    // What requests set for all brokers: nothing.
+    // Settings for all brokers: none.
     let of_all = described(&fixture, BROKER, "")?;
     ensure!(of_all.error_code == 0 && of_all.configs.is_empty(), "{of_all:?}");
     for name in ["seen", "is-not-there"] {
@@ -226,10 +226,10 @@ fn what_has_settings_is_listed() -> Result<()> {
     Ok(())
 }
 
-/// A kind, a name, and the settings that it is to have.
+/// A type, a name, and the settings to apply.
 type Wanted<'a> = (i8, &'a str, &'a [(&'a str, Option<&'a str>)]);
 
-/// Sends AlterConfigs for resources with settings; the codes of the answer.
+/// Sends AlterConfigs for resources with settings. Returns the error codes.
 fn replaced(fixture: &Fixture, resources: &[Wanted<'_>]) -> Result<Vec<i16>> {
     use of::alter_configs_request::{AlterConfigsResource, AlterableConfig};
     let resources = resources.iter().map(|(kind, name, settings)| {
@@ -258,7 +258,7 @@ fn alter_configs_sets_what_it_names_and_nothing_else() -> Result<()> {
     let both = [("retention.ms", Some("1000")), ("segment.bytes", Some("65536"))];
     ensure!(replaced(&fixture, &[(TOPIC, "seen", &both)])? == [0]);
     ensure!(shown()? == ["1000", "65536"].map(|it| Some(it.to_owned())));
-    // What is refused changes nothing.
+    // A rejected request changes nothing.
     let good = ("retention.ms", Some("5000"));
     for (bad, expected) in [
         (("segment.bytes", Some("soon")), INVALID_CONFIG),

@@ -1,4 +1,4 @@
-//! The table of the guide, and a second opinion on which rights allow what.
+//! The guide's table, and an independent evaluation of rights.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub(crate) const OPERATIONS: [&str; 11] = [
 ];
 pub(crate) const KINDS: [&str; 4] = ["Topic", "Group", "Cluster", "TransactionalId"];
 
-/// An operation on resources of a kind.
+/// An operation on resources of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Right {
     pub(crate) operation: &'static str,
@@ -38,7 +38,7 @@ impl Right {
         all.find(|it| it.to_string() == text).with_context(|| format!("{text:?} is no right"))
     }
 
-    /// Whether it gives the other.
+    /// Returns whether this right implies the other.
     fn gives(self, other: Self) -> bool {
         let implied = match other.operation {
             "Describe" => matches!(self.operation, "Read" | "Write" | "Delete" | "Alter"),
@@ -49,7 +49,7 @@ impl Right {
             && (self.operation == other.operation || self.operation == "All" || implied)
     }
 
-    /// Whether a denial of it takes the other away.
+    /// Returns whether a denial of this right removes the other.
     fn takes(self, other: Self) -> bool {
         self.kind == other.kind && (self.operation == other.operation || self.operation == "All")
     }
@@ -61,7 +61,7 @@ impl fmt::Display for Right {
     }
 }
 
-/// Rights of one client: with the cluster, and with everything whose name begins with `seen`.
+/// Rights of one client: on the cluster, and on all resources whose names begin with `seen`.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     pub(crate) allowed: Vec<Right>,
@@ -83,11 +83,11 @@ pub(crate) enum Refused {
     LeftOut,
 }
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// One of them is enough, with all of its rights.
+    /// Alternatives. One of them is sufficient, with all of its rights.
     pub(crate) ways: Vec<Vec<Right>>,
     pub(crate) refused: Refused,
 }
@@ -101,7 +101,7 @@ impl Row {
         self.ways.iter().any(|way| way.iter().all(|right| user.has(*right)))
     }
 
-    /// The same for names that no line names.
+    /// Same, for names without an entry.
     pub(crate) fn allows_all_names(&self, user: &User) -> bool {
         let mut ways = self.ways.iter();
         ways.any(|way| way.iter().all(|right| right.kind == "Cluster" && user.has(*right)))
@@ -119,7 +119,7 @@ pub(crate) fn rows(guide: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A line may be of several requests.
+/// Returns the rows of a line, which may concern several requests.
 fn rows_of(line: &str) -> Result<Vec<Row>> {
     let cells: Vec<_> =
         line.trim_matches('|').split('|').map(|it| it.trim().replace('`', "")).collect();

@@ -1,4 +1,4 @@
-//! Contents of volumes, written down a block a line: `VOLUME BLOCK KIND NUMBER`.
+//! Contents of volumes as text, one block per line: `VOLUME BLOCK KIND NUMBER`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ type Block = Vec<u8>;
 struct Line<'a> {
     volume: &'a str,
     block: usize,
-    /// `None` where there is nothing: zeros.
+    /// `None` for zeros.
     contents: Option<Block>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn write(place: &Place, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the volumes of a text hold its blocks, and zeros in all others.
+/// Checks that the volumes of a text contain its blocks, and zeros in all others.
 pub(crate) fn check(place: &Place, text: &str) -> Result<()> {
     let mut expected = BTreeMap::<&str, Vec<u8>>::new();
     for line in lines(text) {

@@ -1,7 +1,6 @@
-//! Formats that earlier releases left behind: today's programs open it and find all that it holds.
-//!
-//! Each set is a folder beside this file, made once by the programs of its release: README.md there
-//! says what is in it and how one is made.
+//! Formats of earlier releases: the current programs open them and find all contents.
+//! Each set is a folder beside this file, created once by the programs of its release. README.md
+//! there describes the contents and the creation of a set.
 
 mod blocks;
 mod make;
@@ -20,17 +19,17 @@ use member::Member;
 use place::{Place, answered, check_same};
 use system::Tool;
 
-/// Asks for a new set, in this folder.
+/// Folder for a new set, if one is wanted.
 const OUT_VARIABLE: &str = "MEMLANE_GOLDEN_OUT";
 
 const ARCHIVE: &str = "left-behind.tar.gz";
 
-/// A member by the protocol of KIP-848 that never left, and how far it had come.
+/// A member of the KIP-848 protocol that never left, and its epoch.
 const MEMBER: Member<'_> =
     Member { group: "next", id: "b4b6a2f0-5a55-4f0e-8d6e-6d656d626572", topic: "journaled" };
 const MEMBER_EPOCH: i32 = 1;
 
-/// What memory held that outlived the programs.
+/// Memory that outlived the programs.
 #[test]
 fn all_that_was_left_behind_in_set_1_is_found() -> Result<()> {
     check_all(&set("set-1"), Place::unpack(&set("set-1").join(ARCHIVE))?)
@@ -41,7 +40,8 @@ fn what_was_durable_in_set_1_is_found_when_memory_is_gone() -> Result<()> {
     check_durable(&set("set-1"), Place::unpack(&set("set-1").join(ARCHIVE))?)
 }
 
-/// What today's programs leave behind becomes a set where that is asked for.
+/// Checks that the current programs find the contents left by the current programs, which become a
+/// set on request.
 #[test]
 fn all_that_todays_programs_leave_behind_is_found() -> Result<()> {
     let place = make::leave_behind()?;
@@ -66,7 +66,7 @@ fn check_all(set: &Path, mut place: Place) -> Result<()> {
     check_answers(set, "answers.txt", |words| served.shell(words))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let client = Arc::new(Client::new(served.broker.address(), Settings::default()));
-    // A new producer ends what the one before left open.
+    // A new producer ends the open transaction of the previous one.
     runtime.block_on(make::transactional(&client))?;
     check_answers(set, "answers-without-transaction.txt", |words| served.shell(words))?;
     runtime.block_on(check_producers(&client))?;
@@ -97,7 +97,7 @@ fn check_blocks(set: &Path, name: &str, place: &Place) -> Result<()> {
     blocks::check(place, &text).with_context(|| format!("against {name}"))
 }
 
-/// Asks again what a file of the set asks, and compares the answers.
+/// Repeats the commands of a file of the set, and compares the answers.
 fn check_answers(set: &Path, name: &str, shell: impl Fn(&str) -> Tool) -> Result<()> {
     let expected = std::fs::read_to_string(set.join(name)).with_context(|| format!("no {name}"))?;
     let found = answered(&expected, shell)?;
@@ -108,7 +108,7 @@ fn check_answers(set: &Path, name: &str, shell: impl Fn(&str) -> Tool) -> Result
     Ok(())
 }
 
-/// Sends each batch of an idempotent producer again: the log takes none of them twice.
+/// Resends each batch of an idempotent producer: the log must accept none of them twice.
 async fn check_producers(client: &Client) -> Result<()> {
     let (topic, partition) = ("idempotent".to_owned(), 0);
     let to = ProduceTarget { topic: topic.clone(), partition, acks: Acks::All };
@@ -119,7 +119,7 @@ async fn check_producers(client: &Client) -> Result<()> {
     let fetched = fetch.receiver.receive()?;
     let (mut batches, mut count) = (fetched.batches, 0);
     while let Some(batch) = batches.next_batch()? {
-        // A producer's batches begin at offset 0; the checksum does not cover it.
+        // A producer's batches begin at offset 0, which the checksum does not cover.
         let mut bytes = batch.bytes.to_vec();
         bytes[..8].fill(0);
         produce.sender.send(&mut PreparedProduce::new(&to, &bytes)?)?;
@@ -133,7 +133,7 @@ async fn check_producers(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The logs of the broker's own, and those of topics, on the volumes that they lie on.
+/// The broker's own logs, and those of topics, on their volumes.
 #[test]
 fn logs_of_a_later_version_are_refused_by_the_name_of_their_volume() -> Result<()> {
     let mut place = Place::unpack(&set("set-1").join(ARCHIVE))?;
@@ -158,7 +158,7 @@ fn logs_of_a_later_version_are_refused_by_the_name_of_their_volume() -> Result<(
     place.daemon.stop()
 }
 
-/// Writes the version into the first block of a log.
+/// Writes the version to the first block of a log.
 fn set_version(place: &Place, volume: &str, version: u8) -> Result<()> {
     const VERSION_BYTE: usize = 7;
     let device = place.volume(volume)?;

@@ -1,4 +1,4 @@
-//! A set, as today's programs leave it behind.
+//! Creates a set with the current programs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{MEMBER, MEMBER_EPOCH};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// The longest that a broker takes: no member is gone before it was looked for.
+/// Maximum session timeout of the broker, so that no member expires before the check.
 const SESSION_TIME_MAX: Duration = Duration::from_secs(1_800);
 const TRANSACTION_TIME_MAX: Duration = Duration::from_secs(900);
 
@@ -60,7 +60,7 @@ beta 2 text 14
 gamma 1 fill 15
 delta 8 noise 1";
 
-/// Behind the image, in the journal and in memory alone.
+/// After the image, in the journal or only in memory.
 const LAST_BLOCKS: &str = "
 beta 0 text 16
 beta 1 nothing
@@ -127,7 +127,7 @@ memlane acl add reader read --topic codecs
 memlane acl add reader read write --topic jour --prefix
 memlane acl add reader read --group readers";
 
-/// Makes all of a set; its daemon is killed in the end.
+/// Creates a complete set. Its daemon is killed at the end.
 pub(crate) fn leave_behind() -> Result<Place> {
     let mut place = Place::new()?;
     place.daemon.start_again()?;
@@ -141,7 +141,7 @@ pub(crate) fn leave_behind() -> Result<Place> {
     served.shell(TOPICS).check()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(use_broker(&served))?;
-    // Before it is joined with.
+    // Before it is used in a join.
     wait_until_printed(&served, "memlane consume merged.values", "{\"x\":1,\"z\":3}")?;
     for definition in DEFINITIONS {
         served.shell("memlane sql -c \"$1\"").args(["sh", definition]).check()?;
@@ -164,13 +164,13 @@ pub(crate) fn leave_behind() -> Result<Place> {
     served.shell(RIGHTS).check()?;
     served.broker.stop()?;
     drop(served);
-    // Behind the last image: the first topic of class `journal` has one saved.
+    // After the last image: the first topic of class `journal` causes the saving of one.
     blocks::write(&place, LAST_BLOCKS)?;
     place.daemon.kill()?;
     Ok(place)
 }
 
-/// What the command line does not do.
+/// Performs operations that the command line does not support.
 async fn use_broker(served: &Served<'_>) -> Result<()> {
     let client = Arc::new(Client::new(served.broker.address(), Settings::default()));
     client.delete_records("cut", 0, 4).await?;
@@ -203,7 +203,8 @@ async fn use_broker(served: &Served<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The transactional producer of the set. Made anew it ends what the one before left open.
+/// Creates the transactional producer of the set. A new one ends the open transaction of the
+/// previous one.
 pub(crate) async fn transactional(client: &Arc<Client>) -> Result<TransactionalProducer> {
     let settings =
         TransactionSettings { compression: Compression::None, time_max: TRANSACTION_TIME_MAX };
@@ -216,7 +217,7 @@ fn record(value: &'static str) -> Vec<(i32, Vec<NewRecord>)> {
     vec![(0, vec![NewRecord { key: None, value, headers: Vec::new(), timestamp_ms: 1 }])]
 }
 
-/// Waits for what the broker does in the background.
+/// Waits for background work of the broker.
 fn wait_until_printed(served: &Served<'_>, command: &str, expected: &str) -> Result<()> {
     wait_for(command, TIME_LIMIT, || Ok(served.shell(command).run()?.stdout.contains(expected)))
 }

@@ -1,4 +1,4 @@
-//! A member of a group by the protocol of KIP-848, as bytes: its heartbeats.
+//! Raw heartbeats of a group member with the KIP-848 protocol.
 
 use std::io::{Read, Write};
 
@@ -8,14 +8,14 @@ use system::Broker;
 const HEARTBEAT: i16 = 68;
 const VERSION: i16 = 1;
 
-/// Answer to a heartbeat, with an epoch of the member's that goes on.
+/// Answer to a heartbeat, with the member's epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Beat {
     pub(crate) error: i16,
     pub(crate) epoch: i32,
 }
 
-/// Who sends heartbeats.
+/// Sender of heartbeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member<'a> {
     pub(crate) group: &'a str,
@@ -34,7 +34,7 @@ impl Member<'_> {
         self.ask(broker, 0, &said)
     }
 
-    /// Says that it is there, with the epoch that it was given.
+    /// Sends a heartbeat with the assigned epoch.
     pub(crate) fn beat(&self, broker: &Broker, epoch: i32) -> Result<Beat> {
         let mut said = (-1_i32).to_be_bytes().to_vec();
         said.extend([0, 0, 0, 0]);
@@ -65,7 +65,8 @@ impl Member<'_> {
     }
 }
 
-/// Number of the request, tags, time to wait, error, message, member, epoch, and what follows.
+/// Parses an answer: correlation id, tags, throttle time, error, message, member, epoch, and the
+/// rest.
 fn beat_of(answer: &[u8]) -> Option<Beat> {
     let (error, rest) = answer.get(9..)?.split_first_chunk()?;
     let rest = skip_text(skip_text(rest)?)?;
@@ -73,7 +74,7 @@ fn beat_of(answer: &[u8]) -> Option<Beat> {
     Some(Beat { error: i16::from_be_bytes(*error), epoch })
 }
 
-/// Texts of fewer than 127 bytes, whose length is one byte.
+/// Appends a text of fewer than 127 bytes, whose length is one byte.
 fn put_text(text: &str, into: &mut Vec<u8>) {
     into.push(u8::try_from(text.len() + 1).expect("names here are short"));
     into.extend(text.as_bytes());
@@ -84,7 +85,7 @@ fn skip_text(bytes: &[u8]) -> Option<&[u8]> {
     rest.get(usize::from(length.saturating_sub(1))..)
 }
 
-/// Refuses one that the group does not take as its member.
+/// Fails unless the group accepts the member in this epoch.
 pub(crate) fn check(beat: Beat, epoch: i32) -> Result<()> {
     ensure!(beat == Beat { error: 0, epoch }, "{beat:?} instead of epoch {epoch}");
     Ok(())

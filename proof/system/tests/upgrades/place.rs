@@ -1,4 +1,4 @@
-//! The folders that a daemon and a broker leave behind: packed, unpacked, and run again.
+//! Folders of a stopped daemon and broker: packed, unpacked, and used again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use tempfile::TempDir;
 const POOL_SIZE: &str = "32MiB";
 const FLAGS: &str = "--no-fuse --journal-max-bytes 4MiB --pool-size-max 64MiB";
 
-/// The users of the broker, and what they may do, beside the region.
+/// Files with the broker's users and their rights, beside the region.
 const USERS: &str = "users.toml";
 const ACLS: &str = "acls.toml";
 
-/// A daemon that is not started yet, and what its broker needs.
+/// A daemon that is not started yet, and the files of its broker.
 pub(crate) struct Place {
-    /// The region lies here unless the daemon has a folder of its own for that.
+    /// Folder of the region, unless the daemon has a separate one.
     folder: TempDir,
     region: PathBuf,
     pub(crate) daemon: Daemon,
@@ -29,14 +29,14 @@ impl Place {
         let mut daemon = Daemon::prepare(POOL_SIZE.to_owned(), FLAGS.to_owned())?;
         let mut region = daemon.pool_file();
         if region.starts_with(daemon.run_dir()) {
-            // A daemon of root's mounts a file system over that.
+            // A daemon running as root mounts a file system over that.
             region = folder.path().join("region");
             daemon.set_flags(&format!("{FLAGS} --pool-path {}", region.display()));
         }
         Ok(Self { folder, region, daemon })
     }
 
-    /// Unpacks the archive, as if its contents had been left behind here.
+    /// Unpacks the archive, as if its contents had been left here.
     pub(crate) fn unpack(archive: &Path) -> Result<Self> {
         let place = Self::new()?;
         for (folder, names) in place.parts()? {
@@ -46,7 +46,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Puts what lies here, after the daemon's death, into an archive.
+    /// Packs the files, after the daemon was killed, into an archive.
     pub(crate) fn pack(&self, archive: &Path) -> Result<()> {
         let mut packed = tar("--create").arg(archive);
         packed = packed.args(["--sparse", "--hole-detection=raw", "--sort=name"]);
@@ -57,7 +57,7 @@ impl Place {
         packed.check().map(drop)
     }
 
-    /// Folders, and what of them is packed.
+    /// Returns folders, and their parts to be packed.
     fn parts(&self) -> Result<[(&Path, &'static [&'static str]); 3]> {
         let beside = self.region.parent().context("the region lies in a folder")?;
         ensure!(self.region.ends_with("region"), "the region has another name");
@@ -76,12 +76,12 @@ impl Place {
         fs::remove_file(&self.region).context("cannot remove the region")
     }
 
-    /// A broker that lets everybody in.
+    /// Starts a broker without access control.
     pub(crate) fn open_broker(&self) -> Result<Served<'_>> {
         self.broker("")
     }
 
-    /// One that asks for a user, and what the user may do.
+    /// Starts a broker with users and access lists.
     pub(crate) fn guarded_broker(&self) -> Result<Served<'_>> {
         let (users, acls) = (self.file(USERS), self.file(ACLS));
         let files = format!("--user-file {} --acl-file {}", users.display(), acls.display());
@@ -95,13 +95,13 @@ impl Place {
         Ok(Served { place: self, broker, sql })
     }
 
-    /// A volume, or a snapshot by `VOLUME@SNAPSHOT`.
+    /// Opens a volume, or a snapshot as `VOLUME@SNAPSHOT`.
     pub(crate) fn volume(&self, name: &str) -> Result<Device> {
         let client = Client::connect(&self.daemon.run_dir().join("ring.sock"))?;
         client.open(&Target::Name(name.to_owned())).with_context(|| format!("volume {name}"))
     }
 
-    /// Runs words of a shell that ask the daemon.
+    /// Creates a shell command for the daemon.
     pub(crate) fn shell(&self, words: &str) -> Tool {
         let programs = product_path("memlane").parent().map(Path::to_owned).unwrap_or_default();
         let search = std::env::var("PATH").unwrap_or_default();
@@ -113,7 +113,7 @@ impl Place {
     }
 }
 
-/// A broker that serves what a place holds.
+/// A broker that serves the contents of a place.
 pub(crate) struct Served<'a> {
     place: &'a Place,
     pub(crate) broker: Broker,
@@ -121,7 +121,7 @@ pub(crate) struct Served<'a> {
 }
 
 impl Served<'_> {
-    /// Runs words of a shell that ask the broker or the daemon.
+    /// Creates a shell command for the broker or the daemon.
     pub(crate) fn shell(&self, words: &str) -> Tool {
         let tool = self.place.shell(words);
         tool.env("MEMLANE_BROKER", &self.broker.address()).env("MEMLANE_SQL", &self.sql)
@@ -132,8 +132,8 @@ fn tar(action: &str) -> Tool {
     Tool::new("tar --gzip --numeric-owner").arg(action).arg("--file")
 }
 
-/// A text of commands, each behind `$ `, with what `shell` prints below each of them now. Lines
-/// with `#` before the first command stay.
+/// Returns a text of commands, each after `$ `, with the current output of `shell` for each of
+/// them. Lines with `#` before the first command are kept.
 pub(crate) fn answered(text: &str, shell: impl Fn(&str) -> Tool) -> Result<String> {
     let mut found = String::new();
     for line in text.lines() {
@@ -150,7 +150,7 @@ pub(crate) fn answered(text: &str, shell: impl Fn(&str) -> Tool) -> Result<Strin
     Ok(found)
 }
 
-/// Tells the first line that differs.
+/// Reports the first different line.
 #[track_caller]
 pub(crate) fn check_same(name: &str, found: &str, expected: &str) {
     let mut command = "";

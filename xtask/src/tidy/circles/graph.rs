@@ -1,4 +1,4 @@
-//! The circles among the modules of a crate.
+//! Dependency cycles among the modules of a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::tidy::circles::tree::{ModuleId, Tree};
 use crate::tidy::circles::types::{Types, offered_names};
 use crate::tidy::circles::uses::uses;
 
-/// Modules each of which uses all others, directly or through others.
+/// Modules each of which depends on all others, directly or transitively.
 pub(crate) struct Circle {
     pub crate_path: String,
     modules: Vec<String>,
@@ -46,7 +46,7 @@ pub(crate) fn modules_form_no_circle(house: &House) -> Vec<Complaint> {
     circles(house).into_iter().map(complaint).collect()
 }
 
-/// The circles of all libraries and programs.
+/// Finds the cycles of all libraries and programs.
 pub(crate) fn circles(house: &House) -> Vec<Circle> {
     let trees: Vec<Vec<Tree>> = house
         .packages
@@ -65,7 +65,8 @@ pub(crate) fn circles(house: &House) -> Vec<Circle> {
     circles
 }
 
-/// Names of methods that the crates below `package` offer; those of each package are `offered`.
+/// Returns the method names offered by the crates below `package`; `offered` has those of each
+/// package.
 fn names_below(house: &House, package: &Package, offered: &[BTreeSet<String>]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut seen = BTreeSet::new();
@@ -84,7 +85,7 @@ fn names_below(house: &House, package: &Package, offered: &[BTreeSet<String>]) -
 
 fn circles_in(crate_path: &str, tree: &Tree, names_below: &BTreeSet<String>) -> Vec<Circle> {
     let mut uses = uses(tree, &Types::read(tree, names_below.clone()));
-    // A parent is made of its children.
+    // A parent consists of its children.
     uses.retain(|(user, used), _| !tree.is_inside(*used, *user));
     let reached = reached_from_each(tree.modules.len(), uses.keys().copied());
     let name = |module: ModuleId| tree.modules[module].name.clone();
@@ -118,7 +119,7 @@ fn circles_in(crate_path: &str, tree: &Tree, names_below: &BTreeSet<String>) -> 
     circles
 }
 
-/// For each of `count` modules those that it uses, directly or through others.
+/// Returns, for each of `count` modules, those that it depends on, directly or transitively.
 fn reached_from_each(
     count: usize,
     edges: impl Iterator<Item = (ModuleId, ModuleId)>,

@@ -1,6 +1,6 @@
-//! The modules of a crate, and what a path that is written in one of them names.
+//! The module tree of a crate, and the resolution of paths in its modules.
 //!
-//! Tests are left out. What the crate does not define resolves to nothing.
+//! Tests are excluded. Items of other crates do not resolve.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +8,18 @@ use syn::visit::{self, Visit};
 
 use crate::house::House;
 
-/// How many imports and re-exports a name is followed through.
+/// Maximum number of imports and re-exports through which a name is followed.
 const STEPS_MAX: usize = 16;
 
-/// An index into `Tree::modules`.
+/// Index in `Tree::modules`.
 pub(super) type ModuleId = usize;
 
-/// One module: a file, or a block in a file.
+/// One module: a file, or an inline module.
 pub(super) struct Module {
-    /// Name as in paths, without `crate::`; the root is named as its file.
+    /// Path without `crate::`. The root has the name of its file.
     pub name: String,
     pub path: String,
-    /// The module whose file this is written in: itself, unless it is a block.
+    /// Module of the file in which this is written: itself, unless it is inline.
     pub file: ModuleId,
     pub items: Vec<syn::Item>,
     parent: Option<ModuleId>,
@@ -29,18 +29,18 @@ pub(super) struct Module {
     globs: Vec<Vec<String>>,
 }
 
-/// Something that a module defines.
+/// An item that a module defines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Item {
     pub module: ModuleId,
     pub name: String,
 }
 
-/// Item that a path names.
+/// Target of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Named {
     Module(ModuleId),
-    /// An item, and what the path names inside it, such as a method of a type.
+    /// An item, and the rest of the path inside it, such as a method of a type.
     Item(Item, Option<String>),
 }
 
@@ -48,17 +48,17 @@ pub(super) struct Tree {
     pub modules: Vec<Module>,
 }
 
-/// Where a module is written.
+/// Location of a module's source.
 struct Place<'a> {
     name: &'a str,
     path: &'a str,
-    /// Where the files of its children lie.
+    /// Folder of its children's files.
     folder: &'a str,
     parent: Option<ModuleId>,
 }
 
 impl Tree {
-    /// The modules below the file `root` of a library or program.
+    /// Reads the modules below the root file of a library or program.
     pub(super) fn read(house: &House, root: &str) -> Self {
         let (folder, file) = root.rsplit_once('/').unwrap_or(("", root));
         let name = file.strip_suffix(".rs").unwrap_or(file);
@@ -67,7 +67,7 @@ impl Tree {
         tree
     }
 
-    /// Item that `segments`, written in `module`, names, if it is of this crate.
+    /// Resolves `segments`, written in `module`, to an item of this crate.
     pub(super) fn resolve(&self, module: ModuleId, segments: &[String]) -> Option<Named> {
         self.resolve_within(module, segments, STEPS_MAX)
     }
@@ -157,7 +157,7 @@ impl Tree {
         id
     }
 
-    /// Reads the module that `declaration` in the module `parent` declares or holds.
+    /// Reads the module that `declaration` in the module `parent` declares or contains.
     fn add_child(
         &mut self,
         house: &House,
@@ -239,7 +239,7 @@ fn name_of(item: &syn::Item) -> Option<String> {
     Some(name.to_string())
 }
 
-/// The imports of a module, those inside its functions too.
+/// Imports of a module, including those inside its functions.
 #[derive(Default)]
 struct Imports {
     names: BTreeMap<String, Vec<String>>,
@@ -260,13 +260,13 @@ impl<'ast> Visit<'ast> for Imports {
     }
 }
 
-/// One name that a `use` brings in; none for `*`.
+/// One name that a `use` imports, or `None` for `*`.
 pub(super) struct Leaf {
     pub path: Vec<String>,
     pub name: Option<String>,
 }
 
-/// The single names in the tree of a `use`.
+/// Returns the individual names in the tree of a `use`.
 pub(super) fn leaves(tree: &syn::UseTree) -> Vec<Leaf> {
     let mut leaves = Vec::new();
     collect_leaves(tree, &[], &mut leaves);

@@ -1,18 +1,18 @@
-//! The types of a crate: in which modules their methods are written, and the types of their fields.
+//! Types of a crate: the modules of their methods, and the types of their fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tidy::circles::tree::{Item, ModuleId, Named, Tree};
 
-/// Pointers whose methods are those of what they point to.
+/// Pointers that dereference to their contents.
 const POINTERS: &[&str] = &["Arc", "Box", "Rc"];
 
-/// The type of a value, as far as it is plain.
+/// Type of a value, as far as it is apparent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ValueType {
     /// A type of this crate.
     Own(Item),
-    /// A type of another crate, or a parameter.
+    /// A type of another crate, or a type parameter.
     Foreign,
     Unknown,
 }
@@ -22,14 +22,14 @@ pub(super) struct Types {
     /// Inherent methods and associated functions, by type and name.
     methods: BTreeMap<Item, BTreeMap<String, ModuleId>>,
     fields: BTreeMap<Item, BTreeMap<String, ValueType>>,
-    /// The modules that write an inherent method of a name.
+    /// Modules that define an inherent method of a name.
     owners: BTreeMap<String, BTreeSet<ModuleId>>,
-    /// Names of which a call may mean what another crate or a trait defines.
+    /// Names that another crate or a trait also defines.
     ambiguous: BTreeSet<String>,
 }
 
 impl Types {
-    /// Reads the types of `tree`; `names_elsewhere` are those of methods of the crates below.
+    /// Reads the types of `tree`. `names_elsewhere` are the method names of the crates below.
     pub(super) fn read(tree: &Tree, names_elsewhere: BTreeSet<String>) -> Self {
         let mut types = Self { ambiguous: names_elsewhere, ..Self::default() };
         for (module, content) in tree.modules.iter().enumerate() {
@@ -45,12 +45,12 @@ impl Types {
         types
     }
 
-    /// The module that writes the method or associated function `name` of `of_type`.
+    /// Returns the module that defines the method or associated function `name` of `of_type`.
     pub(super) fn method(&self, of_type: &Item, name: &str) -> Option<ModuleId> {
         self.methods.get(of_type)?.get(name).copied()
     }
 
-    /// The module that a call of `name` on a value of an unknown type must mean.
+    /// Returns the only module that a call of `name` on a value of an unknown type can refer to.
     pub(super) fn only_owner(&self, name: &str) -> Option<ModuleId> {
         let owners = self.owners.get(name).filter(|_| !self.ambiguous.contains(name))?;
         owners.first().copied().filter(|_| owners.len() == 1)
@@ -93,7 +93,7 @@ impl Types {
     }
 }
 
-/// Names of the methods that a crate offers to those above it.
+/// Returns the method names that a crate offers to crates above it.
 pub(super) fn offered_names(tree: &Tree) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for item in tree.modules.iter().flat_map(|module| &module.items) {
@@ -122,7 +122,7 @@ fn trait_functions(block: &syn::ItemTrait) -> impl Iterator<Item = String> {
     })
 }
 
-/// Type of a value of the type `written` in `module`, seen through references and pointers.
+/// Returns the type of a value declared as `written` in `module`, without references and pointers.
 pub(super) fn value_type(tree: &Tree, module: ModuleId, written: &syn::Type) -> ValueType {
     match written {
         syn::Type::Reference(reference) => value_type(tree, module, &reference.elem),

@@ -1,4 +1,4 @@
-//! Uses of modules by others: the paths and method calls of each.
+//! Uses between modules: the paths and method calls of each.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use syn::visit::{self, Visit};
 use crate::tidy::circles::tree::{Item, ModuleId, Named, Tree, leaves};
 use crate::tidy::circles::types::{Types, ValueType, segments, value_type};
 
-/// Methods of the standard library: on a value of an unknown type, a call of one is most likely
-/// of it.
+/// Methods of the standard library, to which a call on a value of an unknown type most likely
+/// refers.
 const STANDARD_METHODS: &[&str] = &[
     "abs",
     "accept",
@@ -215,16 +215,16 @@ const STANDARD_METHODS: &[&str] = &[
     "zip",
 ];
 
-/// The uses of one module by another.
+/// Uses of one module by another.
 #[derive(Debug)]
 pub(super) struct Use {
     pub count: usize,
-    /// The first: what is used, and in which line.
+    /// The first use: its target, and its line.
     pub what: String,
     pub line: usize,
 }
 
-/// All uses between the files of a crate: the user, then what it uses.
+/// All uses between the files of a crate, by user and used module.
 pub(super) type Uses = BTreeMap<(ModuleId, ModuleId), Use>;
 
 pub(super) fn uses(tree: &Tree, types: &Types) -> Uses {
@@ -248,7 +248,7 @@ struct Visitor<'a> {
     types: &'a Types,
     module: ModuleId,
     self_type: ValueType,
-    /// Of the function that is read.
+    /// Parameters of the current function.
     parameters: BTreeMap<String, ValueType>,
     uses: &'a mut Uses,
 }
@@ -289,7 +289,7 @@ impl Visitor<'_> {
         }
     }
 
-    /// A call of a method whose receiver may be of any type.
+    /// Records a call of a method whose receiver may have any type.
     fn note_call(&mut self, name: &str, place: Span) {
         if !STANDARD_METHODS.contains(&name)
             && let Some(owner) = self.types.only_owner(name)
@@ -339,7 +339,7 @@ impl Visitor<'_> {
         self.parameters = outside;
     }
 
-    /// The paths and calls in what a macro is given, which has a syntax of its own.
+    /// Records the paths and calls in the tokens of a macro, whose syntax is unknown.
     fn note_tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<_> = tokens.into_iter().collect();
         let mut path: Vec<String> = Vec::new();
@@ -372,7 +372,7 @@ fn is_point(token: &TokenTree, point: char) -> bool {
     matches!(token, TokenTree::Punct(it) if it.as_char() == point)
 }
 
-/// Whether `::` and a name follow.
+/// Returns whether `::` and a name follow.
 fn joins(tokens: &[TokenTree]) -> bool {
     match tokens {
         [TokenTree::Punct(first), second, TokenTree::Ident(_), ..] => {
@@ -383,7 +383,7 @@ fn joins(tokens: &[TokenTree]) -> bool {
 }
 
 impl<'ast> Visit<'ast> for Visitor<'_> {
-    /// Is read on its own.
+    /// Inline modules are read separately.
     fn visit_item_mod(&mut self, _: &'ast syn::ItemMod) {}
 
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}

@@ -1,4 +1,4 @@
-//! A pool's file that is put back to a known state before each run.
+//! A pool's file that is reset to a known state before each run.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -10,15 +10,15 @@ use std::sync::Once;
 use region::{CrashPoints, Crashed, Region, RegionSpec};
 use volumes::{Engine, EngineOptions};
 
-/// End of a run.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Completed,
-    /// Before the store that it was to end at.
+    /// Ended before the store of the crash point.
     Killed,
 }
 
-/// A folder with a pool's file, deleted in the end.
+/// A folder with a pool's file, deleted at the end.
 pub(crate) struct PoolFile {
     folder: tempfile::TempDir,
     size_bytes: u64,
@@ -30,19 +30,19 @@ impl PoolFile {
         Self::growable(size_bytes, size_bytes)
     }
 
-    /// Settings for a pool that may come to have more memory.
+    /// Settings of a pool that can grow.
     pub(crate) fn growable(size_bytes: u64, capacity_bytes: u64) -> Self {
         silence_crashes();
         let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
         Self { folder, size_bytes, capacity_bytes }
     }
 
-    /// The bytes in the file; none when there is no file yet.
+    /// Returns the bytes of the file, or none if there is no file yet.
     pub(crate) fn save(&self) -> Vec<u8> {
         std::fs::read(self.path()).unwrap_or_default()
     }
 
-    /// Makes the file what it was when `bytes` were saved.
+    /// Resets the file to its saved bytes.
     pub(crate) fn restore(&self, bytes: &[u8]) {
         if bytes.is_empty() {
             let _absent = std::fs::remove_file(self.path());
@@ -53,8 +53,8 @@ impl PoolFile {
         file.write_all(bytes).expect("tmpfs has room");
     }
 
-    /// Marks all places in front of the slabs as neither free nor in use, so that volumes get
-    /// theirs in table slabs. There is a pool.
+    /// Marks all records in front of the slabs as neither free nor in use, so that volumes get
+    /// their records in table slabs. The pool must exist.
     pub(crate) fn take_front_places(&self) {
         let file = OpenOptions::new().write(true).open(self.path()).expect("the file opens");
         for record in 1..1024 {
@@ -62,7 +62,7 @@ impl PoolFile {
         }
     }
 
-    /// Marks one of these places as free.
+    /// Marks one of these records as free.
     pub(crate) fn free_front_place(&self) {
         let file = OpenOptions::new().write(true).open(self.path()).expect("the file opens");
         file.write_all_at(&[0; 8], 8192 + 256).expect("tmpfs has room");
@@ -72,15 +72,15 @@ impl PoolFile {
         self.open_region(self.region())
     }
 
-    /// Opens the pool so that `points` end the run.
+    /// Opens the pool with crash points.
     pub(crate) fn open_until(&self, points: &CrashPoints) -> Engine {
         let mut region = self.region();
         region.set_crash_points(points.clone());
         self.open_region(region)
     }
 
-    /// Works until a point ends it. What is dropped on the way out stores nothing: a second
-    /// panic would end the test.
+    /// Runs `work` until a crash point ends it. Values dropped during the unwinding store nothing:
+    /// a second panic would end the test.
     pub(crate) fn run(&self, work: impl FnOnce()) -> Ended {
         let result = catch_unwind(AssertUnwindSafe(work));
         match result {
@@ -96,12 +96,12 @@ impl PoolFile {
     }
 
     fn open_region(&self, region: Region) -> Engine {
-        // One lane: each run of a scenario makes the same stores.
+        // One lane, so that each run of a scenario makes the same stores.
         let options = EngineOptions { lane_count: 1, fresh_secret: [7; 32] };
         Engine::open(region, options).expect("the pool opens")
     }
 
-    /// Memory that the file has.
+    /// Memory that the file occupies.
     pub(crate) fn held_bytes(&self) -> u64 {
         let found = std::fs::metadata(self.path()).expect("the file is there");
         std::os::unix::fs::MetadataExt::blocks(&found) * 512
@@ -112,7 +112,7 @@ impl PoolFile {
     }
 }
 
-/// Keeps the reports of panics that are meant to be off the screen.
+/// Suppresses the reports of intended panics.
 fn silence_crashes() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -10,16 +10,17 @@ use volumes::{Engine, Recovery, VolumeSpec};
 
 use super::operate::volume_name;
 
-/// More steps than any recovery of these pools takes.
+/// Limit on steps of recovery, which no recovery of these pools reaches.
 const STEPS_MAX: usize = 100_000;
 
-/// Bytes that may belong to nothing in an empty pool: what does not divide into slabs.
+/// Limit on bytes of an empty pool that belong to nothing: the remainder of the division into
+/// slabs.
 const REST_BYTES_MAX: u64 = 256 << 10;
 
-/// A volume that no scenario uses.
+/// Slot of a volume that no scenario uses.
 const FRESH_SLOT: usize = 9;
 
-/// The pools before and after what was under way when the run ended.
+/// States of the model before and after the operation that was in progress at the end of the run.
 pub(crate) struct Before<'run> {
     pub(crate) old: &'run ModelPool,
     pub(crate) new: &'run ModelPool,
@@ -27,10 +28,10 @@ pub(crate) struct Before<'run> {
 }
 
 impl Before<'_> {
-    /// Judges a pool that was just opened again, and empties it.
+    /// Checks a pool that was just opened again, and empties it.
     pub(crate) fn judge(&self, engine: &Engine) {
         let model = self.recognize(engine);
-        // What is served during the search for leaks takes part in it.
+        // Requests during the leak check participate in it.
         self.disturb(engine, &model);
         settle(engine);
         check_pool(engine, &model);
@@ -44,14 +45,14 @@ impl Before<'_> {
         check_emptied(engine);
     }
 
-    /// The model of what is there: each volume and block is old or new.
+    /// Determines the state of the model that matches: each volume and block is old or new.
     fn recognize(&self, engine: &Engine) -> ModelPool {
         let found = listing(engine);
         let is_request = matches!(self.under_way, Some(Operation::Request { .. }));
         let holds = |(name, volume): (&str, &model::ModelVolume)| {
             is_same(&*engine.volume(name).expect("it is listed"), volume)
         };
-        // What is not a request on blocks is done as a whole or not at all.
+        // Operations other than block requests are atomic.
         let is_old = found == model_listing(self.old) && (is_request || self.old.all().all(holds));
         let base = if is_old { self.old } else { self.new };
         assert_eq!(found, model_listing(base), "the volumes are neither the old nor the new ones");
@@ -74,7 +75,7 @@ impl Before<'_> {
         recognized
     }
 
-    /// Changes a little before the search for leaks has ended.
+    /// Makes small changes before the leak check has ended.
     fn disturb(&self, engine: &Engine, model: &ModelPool) {
         for (name, volume) in model.volumes() {
             let real = engine.volume(name).expect("it was there before");
@@ -105,10 +106,10 @@ fn check_pool(engine: &Engine, model: &ModelPool) {
     assert_eq!(usage.fill_bytes, model.fill_bytes());
 }
 
-/// Writes a little to a device, or as much as there is memory for.
+/// Writes a little to a device, as far as there is memory.
 fn write_some(device: &dyn BlockDevice, seed: u64) {
     let length = usize::try_from(device.geometry().size_bytes).unwrap_or(usize::MAX).min(4096);
-    // One block: written, or refused whole.
+    // One block: written or rejected as a whole.
     let _full = device.write(0, &Contents::new(Texture::Fill, seed).bytes(length));
 }
 
@@ -125,7 +126,7 @@ fn create_fresh(engine: &Engine, _model: &ModelPool) {
     engine.delete_volume(volume_name(FRESH_SLOT).as_str()).expect("the volume is deleted");
 }
 
-/// Deletes all volumes: nothing may be left of them, and nothing that was lost before.
+/// Deletes all volumes, and checks that no memory is in use, including memory lost earlier.
 pub(crate) fn check_emptied(engine: &Engine) {
     for volume in engine.volumes() {
         for snapshot in engine.snapshots_of(&volume) {

@@ -1,4 +1,4 @@
-//! Running a scenario up to each of its stores, and judging what is left.
+//! Runs scenarios up to each of their stores, and checks the remaining state.
 
 mod file;
 mod judge;

@@ -43,32 +43,32 @@ pub(crate) fn snapshot_name(snapshot: usize) -> VolumeName {
     format!("snapshot-{snapshot}").parse().expect("a good name")
 }
 
-/// The names of the volumes in `slots`, each once.
+/// Returns the names of the volumes in `slots`, each once.
 fn names_of(slots: [usize; 2]) -> Vec<String> {
     let mut names: Vec<String> = slots.iter().map(|&slot| volume_name(slot).to_string()).collect();
     names.dedup();
     names
 }
 
-/// What a clone is made of.
+/// Returns the name of a clone's source.
 fn source_name(slot: usize, snapshot: Option<usize>) -> String {
     let name = volume_name(slot);
     snapshot.map_or(name.to_string(), |one| format!("{name}@{}", snapshot_name(one)))
 }
 
-/// Names of several words of memory, which differ in the first and in the last.
+/// Returns a name of several words of memory, which differ in the first and in the last.
 pub(crate) fn volume_name(slot: usize) -> VolumeName {
     format!("{slot}-names-a-volume-{slot}").parse().expect("a good name")
 }
 
-/// Success of an operation, or its end for want of memory.
+/// Outcome of an operation with respect to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     Enough,
     RanOut,
 }
 
-/// Does one operation. Refusals are answers as any other. `open` opens the pool again.
+/// Performs one operation. Rejections are valid answers. `open` opens the pool again.
 pub(crate) fn operate(
     engine: Engine,
     operation: &Operation,
@@ -184,8 +184,8 @@ fn follow_copy(model: &mut ModelPool, operation: &Operation) {
     };
 }
 
-/// Lets the model do the same. Where the engine ran out of memory, the model takes over what the
-/// engine's blocks are now.
+/// Performs the operation on the model. If the engine ran out of memory, the model takes over the
+/// current blocks of the engine.
 pub(crate) fn follow(
     model: &mut ModelPool,
     operation: &Operation,

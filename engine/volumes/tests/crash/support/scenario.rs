@@ -1,4 +1,4 @@
-//! A scenario: what is there, what is done, and where the runs of it end.
+//! A scenario: its initial state, its operations, and the points at which its runs end.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -10,38 +10,38 @@ use super::file::{Ended, PoolFile};
 use super::judge::{Before, settle};
 use super::operate::{follow, operate};
 
-/// Stores after which runs end.
+/// Numbers of stores after which runs end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Points {
-    /// After each number of stores, and of each `double_one_in`-th of these runs, again after some
+    /// After every number of stores. Of each `double_one_in`-th of these runs, also after some
     /// numbers of stores of the recovery.
     Every { double_one_in: u64 },
-    /// After `count` numbers, evenly from number `first` on, and likewise again.
+    /// After `count` numbers, evenly spaced from `first` on, with the same rule for the recovery.
     Sampled { first: u64, count: u64, double_one_in: u64 },
 }
 
-/// Second ends tried for one first end.
+/// Number of second ends tried for one first end.
 const SECOND_ENDS: u64 = 5;
 
-/// Cases that were tried.
+/// Numbers of cases that were tried.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Explored {
     pub(crate) ends: u64,
     pub(crate) second_ends: u64,
-    /// Stores of a run that completes.
+    /// Number of stores of a complete run.
     pub(crate) stores: u64,
 }
 
 pub(crate) struct Scenario<'test> {
     pub(crate) name: &'test str,
     pub(crate) pool_bytes: u64,
-    /// Leaves the pool that runs begin with; without operations there is none yet.
+    /// Operations that create the initial pool. Without operations there is no pool yet.
     pub(crate) prepare: &'test [Operation],
     pub(crate) act: &'test [Operation],
 }
 
 impl Scenario<'_> {
-    /// Runs the scenario up to each point, and judges what is left.
+    /// Runs the scenario up to each point, and checks the remaining state.
     pub(crate) fn explore(&self, points: Points) -> Explored {
         self.explore_in(PoolFile::new(self.pool_bytes), points)
     }
@@ -87,7 +87,7 @@ impl Scenario<'_> {
         explored
     }
 
-    /// Does all operations. Returns the model before each, and after the last.
+    /// Performs all operations. Returns the model before each, and after the last.
     fn rehearse(
         &self,
         file: &PoolFile,
@@ -111,7 +111,7 @@ struct Runs<'scenario> {
     scenario: &'scenario Scenario<'scenario>,
     file: PoolFile,
     base: Vec<u8>,
-    /// Before each operation, and after the last.
+    /// Models before each operation, and after the last.
     models: Vec<ModelPool>,
 }
 
@@ -123,7 +123,7 @@ impl Runs<'_> {
         points.passed()
     }
 
-    /// Runs from the beginning until the points end it. Returns how many operations were done.
+    /// Runs from the beginning until a crash point. Returns the number of completed operations.
     fn run(&self, points: &CrashPoints) -> (Ended, usize) {
         self.file.restore(&self.base);
         let done = Cell::new(0);
@@ -157,7 +157,7 @@ impl Runs<'_> {
         Before { old: &self.models[done], new, under_way: self.scenario.act.get(done) }
     }
 
-    /// Ends the recovery from an end too, at some of its stores.
+    /// Ends the recovery after an end as well, at some of its stores.
     fn check_second_ends(&self, end: u64) -> u64 {
         let before = self.end_at(end);
         let left = self.file.save();
@@ -178,7 +178,7 @@ impl Runs<'_> {
     }
 }
 
-/// Says where a run ended whose judgement fails.
+/// Reports the point at which a run ended if its check fails.
 struct Place<'run> {
     scenario: &'run str,
     end: u64,
