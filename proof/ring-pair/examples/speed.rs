@@ -1,6 +1,6 @@
 //! Sequential requests through the ring, and the same requests on a file in memory.
 //!
-//! `cargo run --release -p both-ends --example speed [SECONDS [MEBIBYTES [BYTES]]]`. The server
+//! `cargo run --release -p ring-pair --example speed [SECONDS [MEBIBYTES [BYTES]]]`. The server
 //! runs in this process, on a volume of a real pool. The measured path is nevertheless between two
 //! threads.
 #![expect(clippy::print_stdout, reason = "it is for people")]
