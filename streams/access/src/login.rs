@@ -153,7 +153,10 @@ impl Logins {
         let named = Mechanism::from_name(mechanism);
         let Some(mechanism) = named.filter(|it| self.settings.mechanisms.contains(it)) else {
             let names: Vec<_> = self.mechanism_names().collect();
-            let message = format!("the mechanism is not enabled; use {}", names.join(", "));
+            let message = format!(
+                "SASL mechanism not enabled in the server; enabled mechanisms are {}",
+                names.join(", ")
+            );
             return Err(refusal(ResponseError::UnsupportedSaslMechanism, message));
         };
         if self.session.as_ref().is_some_and(|session| session.mechanism != mechanism) {

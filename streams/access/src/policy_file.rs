@@ -76,13 +76,14 @@ impl PolicyFile {
             return Ok(());
         }
         Err(self.wrong(&format!(
-            "it has format {version}, this version of the program reads {FORMAT_VERSION}"
+            "unsupported format version {version}; this program reads version {FORMAT_VERSION}"
         )))
     }
 
     /// Error for a file that was deleted since it was read.
     pub(crate) fn gone(&self) -> AccessError {
-        let what = format!("{} was deleted; its contents stay in force", self.path.display());
+        let what =
+            format!("{} was deleted; the contents last read remain in effect", self.path.display());
         AccessError::new(AccessErrorKind::File, what)
     }
 
@@ -104,7 +105,7 @@ impl PolicyFile {
         let body = toml::to_string(contents).map_err(|error| self.failed("write", error))?;
         let text = format!("{heading}\n{body}");
         if text.len() as u64 > FILE_BYTES_MAX {
-            let what = format!("{} would be too long", self.path.display());
+            let what = format!("{} would exceed the maximum file size", self.path.display());
             return Err(AccessError::new(AccessErrorKind::Full, what));
         }
         if self.read()?.as_deref().map(fingerprint) != self.seen {

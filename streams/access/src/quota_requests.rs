@@ -155,11 +155,13 @@ fn check_filter(components: &[ComponentData]) -> Result<(), Refused> {
             return Err((ResponseError::UnsupportedVersion, what));
         }
         if !seen.insert(kind) {
-            return Err(invalid(format!("the filter names {kind:?} more than once")));
+            return Err(invalid(format!("duplicate entity type {kind:?} in the filter")));
         }
         match (component.match_type, &component._match) {
             (EXACT, Some(_)) | (DEFAULT | ANY, None) => {}
-            (EXACT, None) => return Err(invalid(format!("the filter for a {kind} has no name"))),
+            (EXACT, None) => {
+                return Err(invalid(format!("an exact-match filter for {kind} requires a name")));
+            }
             (DEFAULT | ANY, Some(_)) => {
                 return Err(invalid(format!("a filter for every {kind} must not have a name")));
             }
@@ -171,11 +173,13 @@ fn check_filter(components: &[ComponentData]) -> Result<(), Refused> {
 
 fn wanted_of(entry: &WantedEntry) -> Result<Wanted<'_>, Refused> {
     let [entity] = &*entry.entity else {
-        return Err(invalid("quotas are of one user each, or of all that have none of their own"));
+        return Err(invalid(
+            "quotas require one entity, a user or the default user; combinations are not supported",
+        ));
     };
     if &*entity.entity_type != USER {
         return Err(invalid(format!(
-            "quotas are of users here, not of {:?}",
+            "unsupported quota entity {:?}: only users can have quotas",
             &*entity.entity_type
         )));
     }
@@ -186,13 +190,13 @@ fn wanted_of(entry: &WantedEntry) -> Result<Wanted<'_>, Refused> {
     let mut seen = BTreeSet::new();
     let rates = entry.ops.iter().map(|change| {
         if !seen.insert(&*change.key) {
-            return Err(invalid(format!("{:?} is changed more than once", &*change.key)));
+            return Err(invalid(format!("duplicate quota key {:?} in the request", &*change.key)));
         }
         let is_produce = match &*change.key {
             PRODUCE => true,
             FETCH => false,
             key => {
-                let what = format!("there is no quota {key:?} here: {PRODUCE} and {FETCH} are");
+                let what = format!("invalid quota key {key:?}; use {PRODUCE} or {FETCH}");
                 return Err(invalid(what));
             }
         };
@@ -209,7 +213,10 @@ fn rate_of(change: &OpData) -> Result<Option<NonZeroU64>, Refused> {
     let whole = (change.value.fract() == 0.0).then(|| format!("{:.0}", change.value));
     let rate = whole.and_then(|it| it.parse::<i64>().ok()).and_then(|it| u64::try_from(it).ok());
     let rate = rate.and_then(NonZeroU64::new).ok_or_else(|| {
-        invalid(format!("{} = {}: it takes a whole number above 0", &*change.key, change.value))
+        invalid(format!(
+            "invalid quota value {} = {}; use an integer greater than 0",
+            &*change.key, change.value
+        ))
     })?;
     Ok(Some(rate))
 }

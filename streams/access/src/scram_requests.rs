@@ -75,11 +75,15 @@ impl UserFile {
         let results = seen.into_iter().map(|name| {
             let known = users.entry(name).filter(|user| !user.secrets.is_empty());
             let (error, what) = match known {
-                _ if twice.contains(name) => {
-                    (ResponseError::DuplicateResource, "the user is named more than once")
-                }
+                _ if twice.contains(name) => (
+                    ResponseError::DuplicateResource,
+                    "cannot describe SCRAM credentials for the same user twice in a single request",
+                ),
                 Some(user) => return described(name, user),
-                None => (ResponseError::ResourceNotFound, "no such user"),
+                None => (
+                    ResponseError::ResourceNotFound,
+                    "attempt to describe a user credential that does not exist",
+                ),
             };
             DescribeUserScramCredentialsResult::default()
                 .with_user(text(name))
@@ -155,7 +159,7 @@ fn wanted_of<'a>(
         let wanted = all.entry(name).or_default();
         let checked = step.and_then(|step| {
             if wanted.steps.iter().any(|other| other.hash == step.hash) {
-                let what = "the request changes the user's secret for a mechanism twice";
+                let what = "a user credential cannot be altered twice in the same request";
                 return Err((ResponseError::DuplicateResource, what.to_owned()));
             }
             Ok(step)
@@ -183,7 +187,10 @@ fn deletion(users: &Users, deletion: &ScramCredentialDeletion) -> Result<Step, R
     if known {
         return Ok(Step { hash, keys: None });
     }
-    let what = format!("the user has no password for {}", hash.mechanism_name());
+    let what = format!(
+        "attempt to delete a user credential that does not exist: {}",
+        hash.mechanism_name()
+    );
     Err((ResponseError::ResourceNotFound, what))
 }
 
@@ -193,7 +200,8 @@ fn upsertion(upsertion: &ScramCredentialUpsertion) -> Result<Step, Refused> {
     check_name(&upsertion.name).map_err(|error| refused(error.to_string()))?;
     user_name(&upsertion.name).map_err(|error| refused(error.to_string()))?;
     if &*upsertion.name == Principal::anonymous().name() {
-        let what = "ANONYMOUS means clients that have not logged in; it cannot have a password";
+        let what =
+            "ANONYMOUS is the principal of unauthenticated clients and cannot have a password";
         return Err(refused(what.to_owned()));
     }
     let iterations = u32::try_from(upsertion.iterations).unwrap_or(0);

@@ -13,8 +13,8 @@ use crate::policy_file::PolicyFile;
 use crate::principal::Principal;
 use crate::users::{KeysText, USER_COUNT_MAX, UserEntry, UserName, UserTable, Users};
 
-const HEADING: &str = "# Users of the broker: salted keys, from which no secret can be had.\n\
-                       # Written anew with each change; comments are not kept.";
+const HEADING: &str = "# Users of the broker: salted SCRAM keys, which do not reveal passwords.\n\
+                       # Rewritten with each change; comments are not kept.";
 
 /// Length of a new key for decoy salts, in bytes.
 const DECOY_KEY_BYTES: usize = 32;
@@ -124,13 +124,14 @@ impl UserFile {
 
 fn secrets(new: &NewSecret<'_>) -> Result<Vec<KeysText>, AccessError> {
     let refused = |error: sasl::SaslError| {
-        let what = format!("cannot give {} a secret: {error}", new.name.escape_debug());
+        let what = format!("cannot set the password of {}: {error}", new.name.escape_debug());
         AccessError::new(AccessErrorKind::NotAllowed, what)
     };
     check_name(new.name).map_err(refused)?;
     check_secret(new.secret).map_err(refused)?;
     if new.name == Principal::anonymous().name() {
-        let what = "ANONYMOUS means clients that have not logged in; it cannot have a password";
+        let what =
+            "ANONYMOUS is the principal of unauthenticated clients and cannot have a password";
         return Err(AccessError::new(AccessErrorKind::NotAllowed, what));
     }
     let mut secrets = Vec::new();
@@ -147,14 +148,14 @@ pub(crate) fn user_name(name: &str) -> Result<UserName, AccessError> {
 }
 
 fn missing(name: &str) -> AccessError {
-    let what = format!("no user {}", name.escape_debug());
+    let what = format!("user {} does not exist", name.escape_debug());
     AccessError::new(AccessErrorKind::Missing, what)
 }
 
 fn random<const BYTES: usize>() -> Result<[u8; BYTES], AccessError> {
     let mut bytes = [0; BYTES];
     SystemRandom::new().fill(&mut bytes).map_err(|_| {
-        AccessError::new(AccessErrorKind::File, "the system gives no random bytes for a salt")
+        AccessError::new(AccessErrorKind::File, "cannot get random bytes for a salt")
     })?;
     Ok(bytes)
 }

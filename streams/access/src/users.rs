@@ -103,7 +103,7 @@ impl Users {
         }
         if table.decoy_key.as_deref().is_some_and(|key| decoy_key_of(key).is_none()) {
             let form = format!("{DECOY_KEY_BYTES_MIN} or more bytes in base64");
-            return Err(file.wrong(&format!("decoy-key is not {form}; take the line out")));
+            return Err(file.wrong(&format!("decoy-key is not {form}; remove the line")));
         }
         Ok(Self::of(table))
     }
@@ -237,7 +237,7 @@ impl TryFrom<String> for UserName {
         // Subjects of certificates can have entries for quotas, too.
         Principal::user(&name)?;
         if name == "*" {
-            let what = "* is no user's name: in access lists it is each principal";
+            let what = "invalid user name *: in access lists it means every principal";
             return Err(AccessError::new(crate::error::AccessErrorKind::NotAllowed, what));
         }
         Ok(Self(name))

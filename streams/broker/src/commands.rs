@@ -67,10 +67,14 @@ impl Command {
 fn read_password() -> anyhow::Result<String> {
     let mut input = std::io::stdin().lock();
     if input.is_terminal() {
-        bail!("passwords are read from standard input, not from the command line");
+        bail!("no password: pass it on standard input through a pipe, not on the command line");
     }
     let mut text = String::new();
-    input.by_ref().take(PASSWORD_BYTES_MAX).read_to_string(&mut text).context("the password")?;
+    input
+        .by_ref()
+        .take(PASSWORD_BYTES_MAX)
+        .read_to_string(&mut text)
+        .context("cannot read the password")?;
     let password = text.lines().next().unwrap_or_default();
     if password.is_empty() {
         bail!("no password on standard input");

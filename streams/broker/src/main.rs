@@ -172,7 +172,7 @@ async fn serve(
     operation.serves(&broker, sql.as_ref().map(SqlServer::metrics));
     service_manager::ready();
     let alive = tokio::spawn(operation::keep_alive());
-    stop_asked.await.context("nobody heeds signals")?;
+    stop_asked.await.context("the signal handler ended")?;
     tracing::info!("stopping: finishing requests in flight");
     service_manager::stopping();
     operation.stops();

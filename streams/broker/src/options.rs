@@ -304,16 +304,16 @@ fn positive() -> RangedI64ValueParser<i32> {
 
 fn mechanism(name: &str) -> Result<Mechanism, String> {
     let names: Vec<_> = Mechanism::ALL.iter().map(|it| it.name()).collect();
-    Mechanism::from_name(name).ok_or_else(|| format!("it is one of {}", names.join(", ")))
+    Mechanism::from_name(name).ok_or_else(|| format!("use one of {}", names.join(", ")))
 }
 
 fn migration_policy(name: &str) -> Result<MigrationPolicy, String> {
     let names = MigrationPolicy::ALL.map(MigrationPolicy::name);
-    MigrationPolicy::from_name(name).ok_or_else(|| format!("it is one of {}", names.join(", ")))
+    MigrationPolicy::from_name(name).ok_or_else(|| format!("use one of {}", names.join(", ")))
 }
 
 fn principal(text: &str) -> Result<Principal, String> {
-    let name = text.strip_prefix("User:").ok_or("a principal is User:NAME")?;
+    let name = text.strip_prefix("User:").ok_or("use User:NAME")?;
     Principal::user(name).map_err(|error| error.to_string())
 }
 
@@ -336,7 +336,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("it is not NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("use NAME=VALUE")?;
     let setting = crate::topics::find_setting(name)
         .ok_or_else(|| format!("unknown topic setting {name:?}"))?;
     setting.check(value)?;
@@ -395,7 +395,7 @@ mod tests {
         }
         assert_eq!(policy("UPGRADE").expect("as in Kafka"), MigrationPolicy::Upgrade);
         let error = policy("both").expect_err("it is none").to_string();
-        let names = "it is one of bidirectional, upgrade, downgrade, disabled";
+        let names = "use one of bidirectional, upgrade, downgrade, disabled";
         assert!(error.contains(names), "{error}");
     }
 

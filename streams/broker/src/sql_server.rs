@@ -202,7 +202,7 @@ impl Host for SqlHost {
             }
             for wait in waits {
                 wait.stable().await.map_err(|kind| {
-                    let what = format!("the records are appended but not flushed: {kind:?}");
+                    let what = format!("records were appended but could not be flushed: {kind:?}");
                     SqlError::new(SqlState::IO, what)
                 })?;
             }
@@ -340,7 +340,7 @@ impl SqlHost {
             SqlError::new(SqlState::UNDEFINED_TABLE, what)
         })?;
         if topic.is_derived {
-            let what = format!("cannot insert into {:?}: the broker fills it", topic.name);
+            let what = format!("cannot insert into derived topic {:?}", topic.name);
             return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
         }
         let is_missing = |number: &i32| topic.partition(*number).is_none();

@@ -317,8 +317,8 @@ fn flush_beside(topic: &Arc<Topic>, volume: &'static str) -> anyhow::Result<()> 
         Err(_) => {
             tracing::warn!(
                 volume,
-                "the state of the broker waits for its disk: transactions, new producers and \
-                 offset commits wait too"
+                "flush of the broker's state is stalled by its disk; transactions, new producers \
+                 and offset commits are waiting"
             );
             Ok(())
         }

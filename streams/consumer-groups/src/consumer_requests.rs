@@ -99,7 +99,7 @@ impl Groups {
             request.group_ids.iter().map(|id| match self.groups.get(&id.0).map(|it| &it.kind) {
                 Some(Kind::Consumer(group)) => describe(group, caller.api_version, topics),
                 Some(Kind::Classic(_)) | None => {
-                    let message = format!("group {} is no consumer group", id.0);
+                    let message = format!("group {} is not a consumer group", id.0);
                     DescribedGroup::default()
                         .with_group_id(id.clone())
                         .with_error_code(ResponseError::GroupIdNotFound.code())

@@ -36,8 +36,8 @@ pub enum LoadErrorKind {
 /// A malformed record of the state log.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot read {kind:?} of a record of the group coordinator, with a key of {key_bytes} bytes: \
-     it is damaged, or of a later version"
+    "cannot load a record of the group coordinator with a key of {key_bytes} bytes: invalid \
+     {kind:?}; it is corrupt, or of a later version"
 )]
 pub struct LoadError {
     pub kind: LoadErrorKind,

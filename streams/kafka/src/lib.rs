@@ -17,9 +17,9 @@ pub use versions::{SERVED, Served, is_served};
 /// Malformed bytes in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    #[error("a frame's length is not that of a request, or above the limit")]
+    #[error("invalid request size: too small or above the limit")]
     FrameLength,
-    #[error("a length in the request does not fit the bytes that are there")]
+    #[error("invalid length in the request: it does not fit the remaining bytes")]
     Length,
     #[error("a string in the request is not UTF-8")]
     Text,

@@ -63,7 +63,7 @@ impl Segment {
         let end = head / BLOCK * BLOCK;
         let range = ByteRange::new(self.slot.batches(kept.cut), end - kept.cut);
         device.discard(range).map_err(|error| {
-            LogError::device(format!("cannot give back the start of {}", self.place()), error)
+            LogError::device(format!("cannot discard the start of {}", self.place()), error)
         })?;
         kept.cut = end;
         Ok(())

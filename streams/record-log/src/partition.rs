@@ -190,7 +190,8 @@ impl Partition {
             if is_admitted {
                 return Ok(());
             }
-            let what = format!("the transaction of producer {id} ended before its batch came");
+            let what =
+                format!("the transaction of producer {id} ended before its batch was appended");
             Err(LogError::new(LogErrorKind::TransactionState, what))
         })
     }

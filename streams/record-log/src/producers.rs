@@ -165,7 +165,7 @@ impl Producers {
             return Ok(None);
         }
         if producer.transaction.is_some() && !batch.is_transactional() {
-            let what = format!("producer {} has a transaction open", batch.producer_id);
+            let what = format!("producer {} has an open transaction", batch.producer_id);
             return Err(LogError::new(LogErrorKind::TransactionState, what));
         }
         producer.check_sequence(batch)
@@ -433,7 +433,7 @@ impl Producer {
 
 fn out_of_order(batch: &BatchHeader, expected: i32) -> LogError {
     let what = format!(
-        "producer {} sent sequence {} out of order; {expected} is next",
+        "out of order sequence number for producer {}: got {}, expected {expected}",
         batch.producer_id, batch.base_sequence
     );
     LogError::new(LogErrorKind::OutOfOrderSequence, what)

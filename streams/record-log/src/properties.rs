@@ -37,7 +37,10 @@ impl Properties {
 
     pub(crate) fn open(device: &dyn BlockDevice) -> Result<Self, LogError> {
         let newest = PropertiesRecord::load_newest(device)?.ok_or_else(|| {
-            LogError::new(LogErrorKind::Damaged, "the topic has lost the properties of its owner")
+            LogError::new(
+                LogErrorKind::Damaged,
+                "the properties record of the topic is missing or corrupt",
+            )
         })?;
         Ok(Self::new(newest))
     }
@@ -78,7 +81,7 @@ fn check_length(bytes: &[u8]) -> Result<(), LogError> {
         return Ok(());
     }
     let what = format!(
-        "cannot keep properties of {} bytes: a topic has room for {PROPERTIES_BYTES_MAX}",
+        "topic properties of {} bytes exceed the limit of {PROPERTIES_BYTES_MAX}",
         bytes.len()
     );
     Err(LogError::new(LogErrorKind::TooLarge, what))

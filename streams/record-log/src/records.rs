@@ -339,8 +339,8 @@ fn load<T>(
     let failed = |error| LogError::device(format!("cannot read the {kind:?} record"), error);
     let foreign = || {
         let what = format!(
-            "byte {at} of the volume does not hold a {kind:?} record of this version: it is \
-             damaged, or of a later version"
+            "byte {at} of the volume does not contain a {kind:?} record of this version: it is \
+             corrupt, or of a later version"
         );
         LogError::new(LogErrorKind::NotALog, what)
     };

@@ -20,7 +20,7 @@ pub(crate) fn recover(
 ) -> Result<Partition, LogError> {
     let device = &*volume.device;
     let Some(record) = PartitionRecord::load(device, number)? else {
-        let what = format!("partition {number} has no record");
+        let what = format!("the metadata record of partition {number} is missing");
         return Err(LogError::new(LogErrorKind::Damaged, what));
     };
     for replaced in take_replaced(&mut segments) {
@@ -63,8 +63,8 @@ pub(crate) fn recover(
     }
     if end < start_offset || found.segments.is_empty() && start_offset > 0 {
         let what = format!(
-            "partition {number} begins at offset {start_offset}, and its last record is before \
-             {end}"
+            "partition {number} has lost records: its start offset is {start_offset}, but its log \
+             ends at {end}"
         );
         return Err(LogError::new(LogErrorKind::Damaged, what));
     }
@@ -96,7 +96,8 @@ fn drop_unflushed(volume: &TopicVolume, segment: Segment, end: i64) -> Result<()
     let is_flushed =
         segment.header.replacement.is_some() || checkpoint.is_some_and(|it| it.position > 0);
     if is_flushed {
-        let what = format!("{} does not follow offset {end}, where it should", segment.place());
+        let what =
+            format!("{} does not continue the log, which ends at offset {end}", segment.place());
         return Err(LogError::new(LogErrorKind::Damaged, what));
     }
     give_back(volume, segment)

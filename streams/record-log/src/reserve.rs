@@ -38,7 +38,7 @@ pub(crate) fn fill_or_give_back(
     let after = slot.batches(filled);
     let range = ByteRange::new(after, slot.start() + SLOT_BYTES - after);
     device.discard(range).map_err(|error| {
-        LogError::device(format!("cannot give back the end of segment {}", slot.0), error)
+        LogError::device(format!("cannot discard the end of segment {}", slot.0), error)
     })?;
     Ok(filled)
 }
@@ -64,5 +64,5 @@ pub(crate) fn fill(
 pub(crate) fn write(device: &dyn BlockDevice, at: u64, length: u64) -> Result<(), LogError> {
     let length = usize::try_from(length).expect("at most all of it");
     let written = device.write(at, &FILLER[..length]);
-    written.map_err(|error| LogError::device("cannot take memory for what comes", error))
+    written.map_err(|error| LogError::device("cannot reserve memory for new records", error))
 }

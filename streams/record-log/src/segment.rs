@@ -425,7 +425,7 @@ impl Segment {
         reserved: u64,
     ) -> Result<Vec<u8>, LogError> {
         let failed =
-            |error| LogError::device(format!("cannot cut the end of {}", self.place()), error);
+            |error| LogError::device(format!("cannot truncate the end of {}", self.place()), error);
         let position = self.extent().position;
         let block_start = position / BLOCK * BLOCK;
         let mut block = [0; BLOCK_BYTES];
@@ -449,7 +449,7 @@ impl Segment {
     }
 
     fn damaged(&self, position: u64) -> LogError {
-        let what = format!("{} has no batch at byte {position}, where one was", self.place());
+        let what = format!("{} is corrupt: no record batch at byte {position}", self.place());
         LogError::new(LogErrorKind::Damaged, what)
     }
 }

@@ -236,7 +236,7 @@ pub(crate) fn discard(device: &dyn BlockDevice, slot: Slot) -> Result<(), LogErr
     for (start, length) in [(BLOCK, SLOT_BYTES - BLOCK), (0, BLOCK)] {
         let range = ByteRange::new(slot.start() + start, length);
         device.discard(range).map_err(|error| {
-            LogError::device(format!("cannot give back segment {} of the volume", slot.0), error)
+            LogError::device(format!("cannot discard segment {} of the volume", slot.0), error)
         })?;
     }
     Ok(())

@@ -57,7 +57,7 @@ impl Topic {
         let NewTopic { id, partition_count, options, properties } = *new;
         check_count(partition_count)?;
         if TopicRecord::load(&*device)?.is_some() {
-            let what = "cannot make a topic on the volume: it holds one";
+            let what = "cannot create a topic on the volume: it already contains one";
             return Err(LogError::new(LogErrorKind::NotALog, what));
         }
         let properties = Properties::create(&*device, properties)?;
@@ -165,7 +165,7 @@ impl Topic {
                     segments.push(Segment::new(slot, header));
                 }
                 Some(_) => {
-                    let what = format!("segment {} of the volume is another topic's", slot.0);
+                    let what = format!("segment {} of the volume belongs to another topic", slot.0);
                     return Err(LogError::new(LogErrorKind::Damaged, what));
                 }
             }

@@ -119,7 +119,7 @@ impl TopicVolume {
         match taken {
             Ok(slot) => return Ok(Some(slot)),
             Err(NoSlot::AllInUse(count)) => {
-                let what = format!("all {count} segments of the volume are in use");
+                let what = format!("the volume is full: all {count} segments are in use");
                 return Err(LogError::new(LogErrorKind::NoSpace, what));
             }
             Err(NoSlot::BeforeFlushEnds) => return Ok(None),
@@ -238,7 +238,7 @@ impl TopicVolume {
 
 /// Error while a flush in progress has yet to prepare slots.
 pub(crate) fn no_slot_ready() -> LogError {
-    let what = "no segment can begin before the flush of the volume has ended that goes on";
+    let what = "cannot start a new segment until the current flush of the volume ends";
     LogError::new(LogErrorKind::NotDurable, what)
 }
 

@@ -50,7 +50,7 @@ impl From<ValuesError> for SqlError {
             ValuesError::Log(error) => error.into(),
             error if error.may_be_repeated() => {
                 Self::new(SqlState::SERIALIZATION, error.to_string())
-                    .with_hint("Repeat the query a little later.")
+                    .with_hint("Retry the query later.")
             }
             error => Self::new(SqlState::IO, error.to_string()),
         }

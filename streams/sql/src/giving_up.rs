@@ -56,7 +56,10 @@ pub(crate) fn is_planning() -> bool {
 /// Fails if the work was cancelled.
 pub(crate) fn check() -> Result<(), SqlError> {
     match is_given_up() {
-        true => Err(SqlError::new(SqlState::CANCELLED, "canceling statement: nobody waits for it")),
+        true => Err(SqlError::new(
+            SqlState::CANCELLED,
+            "canceling statement: its result is no longer needed",
+        )),
         false => Ok(()),
     }
 }

@@ -26,9 +26,9 @@ pub(crate) async fn contain_future<T>(
 }
 
 fn error_of(panic: &Panic) -> SqlError {
-    let what = format!("the statement met a fault of the server: {}", text_of(panic));
+    let what = format!("internal error (panic) in the server: {}", text_of(panic));
     SqlError::new(SqlState::INTERNAL, what)
-        .with_hint("The log of the server has the statement and where the fault is; please report.")
+        .with_hint("Find the statement and the location in the server log, and report the bug.")
 }
 
 /// Makes panics in the engine's spawned tasks fail the statement alone: the engine propagates a

@@ -8,34 +8,34 @@ use record_log::LogError;
 pub enum ValuesError {
     /// The values are still being read from the log. The request can be retried.
     #[error(
-        "the current values of partition {partition} are not there yet: its log is read up to \
-         offset {applied} of {needed}"
+        "current values of partition {partition} are not ready: its log is indexed up to offset \
+         {applied} of {needed}"
     )]
     NotReady { partition: u32, applied: i64, needed: i64 },
 
     /// Compaction removed a record before its successor was followed. The request can be retried.
     #[error(
-        "the value at offset {offset} of partition {partition} was replaced, and what replaces it \
-         is not followed yet"
+        "the value at offset {offset} of partition {partition} was replaced, and its successor is \
+         not indexed yet"
     )]
     Overtaken { partition: u32, offset: i64 },
 
     /// The log does not contain the values at that offset.
     #[error(
-        "the values of partition {partition} at offset {offset} are not known: its log tells them \
-         from offset {first} to {last}"
+        "the values of partition {partition} at offset {offset} are not available: its log has \
+         them from offset {first} to {last}"
     )]
     OutOfReach { partition: u32, offset: i64, first: i64, last: i64 },
 
     /// More keys have changed since the offset than fit into the caller's memory limit.
     #[error(
-        "the values of partition {partition} at offset {offset} take more than {bytes_max} bytes \
-         to find: ask for a later offset, or allow more memory"
+        "the values of partition {partition} at offset {offset} need more than {bytes_max} bytes \
+         of memory to find: use a later offset, or raise the memory limit"
     )]
     TooMuchMemory { partition: u32, offset: i64, bytes_max: usize },
 
     /// A batch can no longer be decoded, though the follower had decoded it.
-    #[error("the batch from offset {offset} on of partition {partition} is damaged")]
+    #[error("the record batch at offset {offset} of partition {partition} is corrupt")]
     Damaged { partition: u32, offset: i64 },
 
     /// The checkpoint was not written. The previous one remains valid.

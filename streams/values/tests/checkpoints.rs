@@ -77,7 +77,7 @@ fn a_checkpoint_of_another_log_is_refused_and_forgotten() {
     one.device.read(place, &mut bytes).expect("it reads");
     partition.derived_area().device().write(place, &bytes).expect("it writes");
     let (follower, opening) = follow_all(&partition);
-    assert_eq!(opening, Opening::Refused { why: "it is of another log" });
+    assert_eq!(opening, Opening::Refused { why: "it belongs to another log" });
     assert_eq!(follower.values().figures().key_count, 0);
     drop(follower);
     assert_eq!(follow_all(&partition).1, Opening::FromStart);

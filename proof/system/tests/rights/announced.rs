@@ -154,7 +154,7 @@ fn each_version_that_is_announced_is_served_and_no_other() -> Result<()> {
 }
 
 /// Description of a setting that is accepted without effect.
-const WITHOUT_EFFECT: &str = "taken for the sake of clients that send it; it has no effect";
+const WITHOUT_EFFECT: &str = "accepted for compatibility with clients; it has no effect";
 
 #[test]
 fn the_table_of_settings_says_what_a_topic_has() -> Result<()> {

@@ -169,7 +169,7 @@ impl FromStr for HostRule {
             return Ok(Self::Any);
         }
         let address: IpAddr = text.parse().map_err(|_| {
-            let what = format!("the host {text:.100?} is neither an address nor *");
+            let what = format!("the host {text:.100?} is not an IP address or *");
             AccessError::new(AccessErrorKind::NotAllowed, what)
         })?;
         Ok(Self::Address(address.to_canonical()))

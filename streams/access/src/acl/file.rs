@@ -15,8 +15,8 @@ use crate::principal::Principal;
 /// Maximum number of entries.
 pub const ACL_COUNT_MAX: usize = 100_000;
 
-const HEADING: &str = "# Access lists of the broker. What no line allows is denied.\n\
-                       # Written anew with each change; comments are not kept.";
+const HEADING: &str = "# Access control lists of the broker. What no entry allows is denied.\n\
+                       # Rewritten with each change; comments are not kept.";
 
 /// Options of access control in the broker's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

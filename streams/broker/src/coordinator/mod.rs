@@ -230,7 +230,11 @@ impl Coordinator {
     /// is done when topics of these names are created again. May block.
     pub(crate) fn topics_deleted(&self, names: Vec<Arc<str>>) {
         if !names.is_empty() && !forgetting::forget(&self.queue, &names) {
-            tracing::warn!(?names, "offsets of deleted topics are kept until they are made again");
+            tracing::warn!(
+                ?names,
+                "cannot delete committed offsets of deleted topics now; retrying when the topics \
+                 are created again"
+            );
         }
     }
 }

@@ -253,7 +253,7 @@ impl Part {
             state.missed(number, self.read.position, start);
         }
         if outcome.undecodable > 0 {
-            state.skip(outcome.undecodable, "a batch cannot be read");
+            state.skip(outcome.undecodable, "cannot read a record batch");
         }
         if outcome.next == self.read.position && self.is_noted {
             return Ok(false);

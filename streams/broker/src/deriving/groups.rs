@@ -213,7 +213,7 @@ impl Part {
                     state.missed(number, read.position, start);
                 }
                 if outcome.undecodable > 0 {
-                    state.skip(outcome.undecodable, "a batch cannot be read");
+                    state.skip(outcome.undecodable, "cannot read a record batch");
                 }
                 read.position = outcome.next;
                 Ok(outcome.is_behind)

@@ -67,7 +67,7 @@ impl RecordShape {
         });
         if select.projection.is_empty() {
             if !taken.has_value {
-                let what = "no column makes the value of the records";
+                let what = "the query selects no column for the value of the records";
                 return Err(SqlError::new(SqlState::NOT_SUPPORTED, what)
                     .with_hint("Select value, or columns for a JSON object."));
             }
@@ -164,18 +164,22 @@ impl Taken {
         for (index, column) in columns.iter().enumerate() {
             match column.name.as_str() {
                 UNUSED => {}
-                "key" if self.is_keyed => return refused("over current values, the key stays"),
+                "key" if self.is_keyed => {
+                    return refused("column key cannot be changed in a query on current values");
+                }
                 "key" => shape.key = Some(index),
                 "time" if column.data_type != Type::Timestamptz => {
-                    return refused("the column time must be a timestamptz");
+                    return refused("column time must be of type timestamptz");
                 }
                 "time" => shape.time = Some(index),
-                "headers" => return refused("headers can be selected as they are alone"),
-                "value" if self.has_value => return refused("two columns are named value"),
+                "headers" => return refused("column headers can only be selected unchanged"),
+                "value" if self.has_value => {
+                    return refused("column \"value\" specified more than once");
+                }
                 "value" => shape.value = ValueShape::Column(index),
                 name => {
                     if fields.iter().any(|(it, _)| it == name) {
-                        let what = format!("two columns are named {name:?}");
+                        let what = format!("column {name:?} specified more than once");
                         return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
                     }
                     fields.push((name.to_owned(), index));
@@ -184,8 +188,15 @@ impl Taken {
         }
         let has_value = self.has_value || matches!(shape.value, ValueShape::Column(_));
         match (has_value, fields.is_empty()) {
-            (true, false) => return refused("columns beside value: they would be in no record"),
-            (false, true) => return refused("no column makes the value of the records"),
+            (true, false) => {
+                return refused(
+                    "columns other than key, time and headers cannot be selected together with \
+                     value",
+                );
+            }
+            (false, true) => {
+                return refused("the query selects no column for the value of the records");
+            }
             (false, false) => shape.value = ValueShape::Object(fields),
             (true, true) => {}
         }

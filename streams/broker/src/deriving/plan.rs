@@ -56,7 +56,10 @@ impl Plan {
     pub(super) fn of(statement: &str) -> Result<Self, SqlError> {
         let parsed = parse_statement(statement)?;
         let Some(Statement::Create(create)) = parsed else {
-            return Err(SqlError::new(SqlState::SYNTAX, "the statement defines no derived topic"));
+            return Err(SqlError::new(
+                SqlState::SYNTAX,
+                "the statement is not CREATE TOPIC or CREATE MATERIALIZED VIEW",
+            ));
         };
         let sources = Query::sources(&create.query)?;
         if let Some(joined) = sources.joined {
@@ -78,10 +81,10 @@ impl Plan {
         if whole.is_grouped() {
             if !is_view {
                 return Err(not_supported("aggregates in CREATE TOPIC")
-                    .with_hint("CREATE MATERIALIZED VIEW keeps aggregates."));
+                    .with_hint("Use CREATE MATERIALIZED VIEW for aggregates."));
             }
             if whole.identity().is_none() {
-                let what = "a materialized view must select all that it groups by";
+                let what = "a materialized view must select all its GROUP BY columns";
                 return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
             }
             let (query, shape) = (Arc::new(whole), Shape::Groups);
@@ -106,11 +109,12 @@ impl Plan {
         let [(source, stream), (topic, values)] = [&*names[0], &*names[1]].map(table_of);
         let (source, source_kind) = (source.to_owned(), stream.kind);
         if kind == CreateKind::MaterializedView {
-            return Err(not_supported("a join in CREATE MATERIALIZED VIEW")
-                .with_hint("CREATE TOPIC makes a record of each record of the stream."));
+            return Err(not_supported("a join in CREATE MATERIALIZED VIEW").with_hint(
+                "Use CREATE TOPIC, which creates a record for each record of the stream.",
+            ));
         }
         if (source_kind, values.kind) != (TableKind::Log, TableKind::Values) {
-            return Err(not_supported("a join other than of a log with current values")
+            return Err(not_supported("a join other than between a log and current values")
                 .with_hint("FROM orders o [LEFT] JOIN \"prices$current\" p ON … = p.key"));
         }
         let mut paths = Paths::new();
@@ -126,7 +130,7 @@ impl Plan {
     /// means its log here but its rows in queries, and duplicate column names.
     pub(super) fn check_new(&self, is_view: impl Fn(&str) -> bool) -> Result<(), SqlError> {
         if let Some(name) = self.tables.iter().find(|it| is_view(it)) {
-            let what = format!("{name:?}, a materialized view, as the source of another topic");
+            let what = format!("materialized view {name:?} as the source of another topic");
             return Err(not_supported(&what).with_hint(format!(
                 "Select from \"{name}$current\", whose values are JSON objects of its columns, or \
                  from its log, \"{name}$log\"."
@@ -168,7 +172,7 @@ impl Plan {
             let policy = settings.entry("cleanup.policy".to_owned());
             let policy = policy.or_insert_with(|| "compact".to_owned());
             if policy != "compact" {
-                let what = "what holds current values has cleanup.policy = compact";
+                let what = "a derived topic with current values requires cleanup.policy = compact";
                 return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
             }
             settings.insert("memlane.values".to_owned(), "latest".to_owned());

@@ -36,14 +36,19 @@ impl State {
     pub(super) fn wait(&self, why: &str) {
         let mut waits = self.waits.lock().expect(NO_PANIC);
         if waits.as_deref() != Some(why) {
-            tracing::warn!(topic = self.name, source = self.source, why, "deriving waits");
+            tracing::warn!(
+                topic = self.name,
+                source = self.source,
+                why,
+                "derived topic is blocked"
+            );
             *waits = Some(why.to_owned());
         }
     }
 
     pub(super) fn goes_on(&self) {
         if self.waits.lock().expect(NO_PANIC).take().is_some() {
-            tracing::info!(topic = self.name, "deriving goes on");
+            tracing::info!(topic = self.name, "derived topic continues");
         }
     }
 

@@ -149,7 +149,7 @@ impl Worker {
         if let Origin::Definition(definition) = origin
             && self.deriving.definitions.get(&new.name).as_ref() != Some(definition)
         {
-            return Err(SqlError::new(SqlState::UNDEFINED_TABLE, "it was dropped"));
+            return Err(SqlError::new(SqlState::UNDEFINED_TABLE, "the derived topic was dropped"));
         }
         if let Some(there) = self.deriving.topics.by_name(&new.name) {
             return Ok(there);

@@ -105,7 +105,7 @@ impl Followed {
                     Opening::Refused { why } => {
                         tracing::warn!(%topic, partition, why, "ignoring an invalid checkpoint");
                     }
-                    _ => tracing::debug!(%topic, partition, ?opening, "values are followed"),
+                    _ => tracing::debug!(%topic, partition, ?opening, "following current values"),
                 }
                 self.partition.set_values(Some(Arc::clone(follower.values())));
                 Some(follower)

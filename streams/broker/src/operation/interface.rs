@@ -260,7 +260,7 @@ async fn show_topic(State(operation): Shared, PathOf(name): PathOf<String>) -> R
     let Some(broker) = operation.broker() else { return not_serving(&operation) };
     match broker.topics.by_name(&name) {
         Some(topic) => json(TopicView::detailed(&topic)),
-        None => problem(ProblemKind::NotFound, format!("there is no topic {name:?}")),
+        None => problem(ProblemKind::NotFound, format!("topic {name:?} does not exist")),
     }
 }
 
@@ -276,7 +276,7 @@ async fn show_group(State(operation): Shared, PathOf(name): PathOf<String>) -> R
     let Some(broker) = operation.broker() else { return not_serving(&operation) };
     match detailed_lag(&broker, &name).await {
         Some(Some(group)) => json(group),
-        Some(None) => problem(ProblemKind::NotFound, format!("no group {name:?}")),
+        Some(None) => problem(ProblemKind::NotFound, format!("group {name:?} does not exist")),
         None => coordinator_busy(),
     }
 }

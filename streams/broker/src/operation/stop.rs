@@ -54,7 +54,7 @@ impl Signals {
         let Self { runtime, mut heeded } = self;
         let again = async { tokio::time::timeout(STOP_TIME_MAX, heeded.stop()).await };
         if runtime.block_on(again).is_ok() {
-            tracing::warn!("stopped at once; acknowledged records are kept");
+            tracing::warn!("stopped immediately; acknowledged records are kept");
             exit_at_once(1);
         }
         tracing::warn!("timed out waiting for requests in flight; acknowledged records are kept");

@@ -117,7 +117,7 @@ fn check(context: &Context, operation: Operation, kind: i8, name: &str) -> Resul
     // Settings of all topics are determined by the broker's options.
     let is_for_all = kind == TOPIC && operation == Operation::AlterConfigs;
     if (is_for_all || matches!(kind, GROUP | CLIENT_METRICS)) && name.is_empty() {
-        let what = format!("a {} has a name", kind_name(kind));
+        let what = format!("a {} resource requires a name", kind_name(kind));
         return Err(Refusal::new(ResponseError::InvalidRequest, what));
     }
     Ok(())
@@ -138,7 +138,7 @@ fn check_node(name: &str) -> Result<(), Refusal> {
     if name.parse() == Ok(NODE_ID) {
         return Ok(());
     }
-    let what = format!("no broker {name:?}; the only broker is {NODE_ID}");
+    let what = format!("broker {name:?} does not exist; the only broker is {NODE_ID}");
     Err(Refusal::new(ResponseError::InvalidRequest, what))
 }
 
@@ -180,7 +180,7 @@ fn show(
     }
     let documentation = match (request.include_documentation, setting.meaning) {
         (false, _) => None,
-        (true, "") => Some(text("taken for the sake of clients that send it; it has no effect")),
+        (true, "") => Some(text("accepted for compatibility with clients; it has no effect")),
         (true, meaning) => Some(text(meaning)),
     };
     DescribeConfigsResourceResult::default()

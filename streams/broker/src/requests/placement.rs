@@ -101,7 +101,7 @@ fn check_replicas(replicas: Option<&[BrokerId]>) -> Result<(), Refusal> {
         )),
         None => Err(Refusal::new(
             ResponseError::NoReassignmentInProgress,
-            "the partition is not being reassigned",
+            "no partition reassignment is in progress",
         )),
     }
 }

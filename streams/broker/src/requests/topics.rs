@@ -52,7 +52,7 @@ fn each_name<'a, T, K: Ord + 'a>(
     firsts.map(|(it, count)| match count {
         1 => (it, Ok(())),
         _ => {
-            let what = "the request names the topic more than once";
+            let what = "duplicate topic name in the request";
             (it, Err(Refusal::new(ResponseError::InvalidRequest, what)))
         }
     })
@@ -84,7 +84,7 @@ fn create_one(
     let mut settings = BTreeMap::new();
     for config in &asked.configs {
         let Some(value) = &config.value else {
-            let what = format!("setting {:?} has no value", config.name.as_str());
+            let what = format!("null value not supported for setting {:?}", config.name.as_str());
             return Err(Refusal::new(ResponseError::InvalidConfig, what));
         };
         settings.insert(config.name.to_string(), value.to_string());
@@ -257,9 +257,9 @@ fn find_deleted(context: &Context, asked: &DeleteTopicState) -> Result<Arc<OpenT
             check_deletion(context, name)?;
             topics.demand(name)?
         }
-        None => topics
-            .by_id(asked.topic_id)
-            .ok_or_else(|| Refusal::new(ResponseError::UnknownTopicId, "no topic has this id"))?,
+        None => topics.by_id(asked.topic_id).ok_or_else(|| {
+            Refusal::new(ResponseError::UnknownTopicId, "this server does not host this topic id")
+        })?,
     };
     if !context.may(Operation::Describe, Resource::topic(&topic.name)) {
         let what = "permission denied: describe the topic of this id";

@@ -16,7 +16,12 @@ impl Asked {
         let mut body = bytes::BytesMut::new();
         if let Err(error) = response.encode(&mut body, self.version) {
             // A field that does not exist in this version was set, which is a bug.
-            tracing::error!(request = ?self.key, version = self.version, %error, "cannot answer");
+            tracing::error!(
+                request = ?self.key,
+                version = self.version,
+                %error,
+                "cannot encode a response"
+            );
             return self.refusal(kafka_protocol::ResponseError::UnknownServerError.code());
         }
         let mut frame = Vec::with_capacity(body.len() + 16);

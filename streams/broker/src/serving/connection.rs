@@ -300,7 +300,7 @@ impl Requests<'_> {
         let header = RequestHeader::read(frame)?;
         let (version, correlation_id) = (header.api_version, header.correlation_id);
         let Some(key) = header.key() else {
-            tracing::debug!(key = header.api_key, "unknown request");
+            tracing::debug!(key = header.api_key, "unknown API key");
             let error = ResponseError::UnsupportedVersion.code();
             return Ok(Taken::answer(Some(Answer::Ready(bare_refusal(correlation_id, error)))));
         };

@@ -22,11 +22,11 @@ pub(crate) enum Ending {
     Stalled,
     #[error("the connection was idle for too long")]
     Idle,
-    #[error("the client did not log in, or did not renew its login, in time")]
+    #[error("timed out waiting for the client's authentication or re-authentication")]
     NotLoggedIn,
     #[error("records with acks=0 were refused: {0:?}")]
     Unacknowledged(ResponseError),
-    #[error("the login failed")]
+    #[error("authentication failed")]
     Refused,
     #[error("the broker is stopping")]
     Stopping,

@@ -77,7 +77,7 @@ pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
                          reached"
                     );
                 }
-                () = drained(&broker) => tracing::debug!(%address, "connection given up"),
+                () = drained(&broker) => tracing::debug!(%address, "connection closed: shutdown"),
             }
             Counters::count(&broker.counters.connections_ended);
             drop(broker);

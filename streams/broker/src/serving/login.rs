@@ -154,7 +154,7 @@ impl Login {
                 Answered { response: response.into(), goes_on: true }
             }
             Err(refusal) => {
-                tracing::info!(address = %client.address, %refusal, "login refused");
+                tracing::info!(address = %client.address, %refusal, "authentication failed");
                 refused(response, &refusal)
             }
         }

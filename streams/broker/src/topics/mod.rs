@@ -79,7 +79,7 @@ impl Refusal {
 
     /// Returns the error for an unknown topic name.
     pub(crate) fn no_topic(name: &str) -> Self {
-        Self::new(ResponseError::UnknownTopicOrPartition, format!("there is no topic {name:?}"))
+        Self::new(ResponseError::UnknownTopicOrPartition, format!("topic {name:?} does not exist"))
     }
 }
 
@@ -240,7 +240,7 @@ impl Topics {
         self.keep_state_as_well(&mut state, settings.class)?;
         let topic = self.make(new, settings)?;
         let volume = &topic.volume;
-        tracing::info!(topic = new.name, partitions = new.partition_count, volume, "topic made");
+        tracing::info!(topic = new.name, partitions = new.partition_count, volume, "topic created");
         say_what_has_no_effect(&new.name, &topic.settings());
         Ok(self.insert(topic, new.owner))
     }
@@ -256,7 +256,7 @@ impl Topics {
         self.settle()?;
         if let Some(name) = self.colliding(&new.name) {
             if *name == *new.name {
-                let what = format!("there is a topic {name:?}");
+                let what = format!("topic {name:?} already exists");
                 return Err(Refusal::new(ResponseError::TopicAlreadyExists, what));
             }
             let what = format!(
@@ -332,7 +332,7 @@ impl Topics {
         let mut refusal = of_storage(error);
         let why = match self.open_volume(volume) {
             Ok(topic) if topic.id == id => return Ok(topic),
-            Ok(_) => "it is available after a restart of the broker".to_owned(),
+            Ok(_) => "restart the broker to make it available".to_owned(),
             Err(why) => why.message,
         };
         if is_taken {

@@ -84,7 +84,11 @@ impl Topics {
         // The broker died during the creation of the topic, before it replied.
         tracing::info!(volume = name, "deleting a topic whose creation did not finish");
         if let Err(error) = self.storage.delete(&name).map_err(of_storage) {
-            tracing::warn!(volume = name, error = error.message, "cannot delete it");
+            tracing::warn!(
+                volume = name,
+                error = error.message,
+                "cannot delete a topic whose creation did not finish"
+            );
         }
         Ok(None)
     }

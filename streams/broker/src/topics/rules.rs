@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use super::settings::TopicSettings;
 
 /// Reason for rejecting a record of a compacted topic.
-pub(crate) const WITHOUT_KEY: &str = "records of a compacted topic need a key";
+pub(crate) const WITHOUT_KEY: &str = "compacted topic cannot accept message without key";
 
 /// Timestamp of a record without one.
 const NO_TIME: i64 = -1;

@@ -23,25 +23,25 @@ pub struct ShapeError {
 /// Fault in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeFault {
-    #[error("this version of the request is not described")]
+    #[error("unsupported version of the request")]
     Undescribed,
-    #[error("{needed} bytes are claimed, {left} are left")]
+    #[error("{needed} bytes are needed, but only {left} remain")]
     Cut { needed: usize, left: usize },
-    #[error("the length is {0}")]
+    #[error("invalid length {0}")]
     NegativeLength(i32),
-    #[error("null is not allowed here")]
+    #[error("null value for a non-nullable field")]
     Null,
-    #[error("a structure that may be null begins with 1 or -1, not {0}")]
+    #[error("a nullable struct must begin with 1 or -1, not {0}")]
     Presence(i8),
-    #[error("a request has at most {elements_max} elements of arrays and tagged fields")]
+    #[error("too many array elements and tagged fields; the limit is {elements_max}")]
     TooManyElements { elements_max: usize },
-    #[error("a compact number has more than 32 bits")]
+    #[error("a varint is longer than 32 bits")]
     LongNumber,
-    #[error("tag {0} does not follow the tags before it")]
+    #[error("tag {0} is out of order")]
     TagOrder(u32),
-    #[error("tag {0} is of another version")]
+    #[error("tag {0} is not valid in this version")]
     TagVersion(u32),
-    #[error("the field of tag {0} does not end where its size says")]
+    #[error("the size of tagged field {0} does not match its content")]
     TagSize(u32),
 }
 

@@ -487,7 +487,7 @@ impl<'t> Binder<'t> {
                 [Unnamed(FunctionArgExpr::Expr(argument))] => Some(self.bind(argument)?.decided()),
                 _ => {
                     return Err(SqlError::not_supported(format_args!(
-                        "{name} with such arguments"
+                        "{name} with these arguments"
                     )));
                 }
             };

@@ -48,7 +48,7 @@ fn strict(call: Call, mut values: Vec<Value<'_>>) -> Result<Value<'_>, RowError>
         }
         (Call::OctetLength | Call::Length, [Value::Bytes(bytes)]) => count(bytes.len()),
         (Call::ToTimestamp, [Value::Float(seconds)]) => time_of(*seconds),
-        _ => Err(RowError::InvalidArgument("the function has no such arguments")),
+        _ => Err(RowError::InvalidArgument("function does not exist for these argument types")),
     }
 }
 
@@ -97,7 +97,7 @@ fn text_call<'a>(
             };
             Ok(Value::Text(trim(call, text, letters)))
         }
-        _ => Err(RowError::InvalidArgument("the function has no such arguments")),
+        _ => Err(RowError::InvalidArgument("function does not exist for these argument types")),
     }
 }
 

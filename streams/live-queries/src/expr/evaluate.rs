@@ -200,7 +200,7 @@ fn like_made<'a>(
     folds: bool,
 ) -> Result<Value<'a>, RowError> {
     if pattern.len() > PATTERN_BYTES_MAX {
-        return Err(RowError::InvalidArgument("LIKE pattern is too long"));
+        return Err(RowError::InvalidArgument("LIKE pattern too long"));
     }
     let found = match (Pattern::new(pattern, escape, folds), folds) {
         (Ok(pattern), _) => pattern.matches(text),

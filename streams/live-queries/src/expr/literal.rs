@@ -19,9 +19,9 @@ pub(super) fn bind_literal(literal: &ast::Value) -> Result<Bound, SqlError> {
         | ast::Value::EscapedStringLiteral(text)
         | ast::Value::UnicodeStringLiteral(text) => Ok(text_literal(text)),
         ast::Value::DollarQuotedString(text) => Ok(text_literal(&text.value)),
-        ast::Value::Placeholder(name) => Err(SqlError::not_supported(format_args!(
-            "parameter {name} that has not been given a value"
-        ))),
+        ast::Value::Placeholder(name) => {
+            Err(SqlError::not_supported(format_args!("parameter {name} without a value")))
+        }
         other => Err(SqlError::not_supported(format_args!("the literal {other}"))),
     }
 }

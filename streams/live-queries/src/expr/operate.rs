@@ -38,7 +38,7 @@ pub(crate) fn calculate(
             let us = us.ok_or(RowError::OutOfRange(result))?;
             Ok(if result == Type::Interval { Value::Interval(us) } else { Value::Time(us) })
         }
-        _ => Err(RowError::InvalidArgument("operands of these types cannot be calculated with")),
+        _ => Err(RowError::InvalidArgument("operator does not exist for these operand types")),
     }
 }
 
@@ -90,7 +90,11 @@ fn floats(operator: Arithmetic, left: f64, right: f64) -> Result<f64, RowError> 
             return Err(RowError::DivisionByZero);
         }
         Arithmetic::Divide => left / right,
-        Arithmetic::Modulo => return Err(RowError::InvalidArgument("doubles have no modulo")),
+        Arithmetic::Modulo => {
+            return Err(RowError::InvalidArgument(
+                "operator % is not supported for double precision",
+            ));
+        }
     };
     let is_overflow = number.is_infinite() && left.is_finite() && right.is_finite();
     let is_underflow = number == 0.0
@@ -139,7 +143,7 @@ pub(crate) fn concatenate<'a>(left: Value<'a>, right: Value<'a>) -> Result<Value
 
 pub(crate) fn check_length(bytes: usize) -> Result<(), RowError> {
     match bytes > MADE_TEXT_BYTES_MAX {
-        true => Err(RowError::InvalidArgument("text that a query makes is too long")),
+        true => Err(RowError::InvalidArgument("text result of the query too long")),
         false => Ok(()),
     }
 }

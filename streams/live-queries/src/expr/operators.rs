@@ -77,8 +77,8 @@ pub(super) fn header(steps: &[Step], as_text: bool) -> Result<Bound, SqlError> {
         ([Step::Key(name)], true) => {
             Ok(Bound { expr: Expr::HeaderText(name.clone()), data_type: Type::Text })
         }
-        _ => Err(SqlError::not_supported("paths into headers")
-            .with_hint("take a header as text: headers->>'name'")),
+        _ => Err(SqlError::not_supported("JSON paths into headers")
+            .with_hint("use a header as text: headers->>'name'")),
     }
 }
 

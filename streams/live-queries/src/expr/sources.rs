@@ -46,7 +46,7 @@ impl<'t> Source<'t> {
     fn take(&mut self, steps: &[Step]) -> Result<PathId, SqlError> {
         let path = self.paths.take(steps).ok_or_else(|| {
             let message =
-                format!("the queries of {} want more than {PATHS_MAX} JSON paths", self.table.name);
+                format!("live queries on {} use more than {PATHS_MAX} JSON paths", self.table.name);
             SqlError::new(SqlState::TOO_LARGE, message)
         })?;
         self.taken.push(path);

@@ -136,7 +136,7 @@ pub(crate) fn unify_compared(
 pub(crate) fn no_operator(left: Type, symbol: &str, right: Type) -> SqlError {
     let message = format!("operator does not exist: {left} {symbol} {right}");
     SqlError::new(SqlState::UNDEFINED_FUNCTION, message)
-        .with_hint("add a cast, such as (value->>'quantity')::bigint")
+        .with_hint("add an explicit type cast, such as (value->>'quantity')::bigint")
 }
 
 pub(crate) fn bind_arithmetic(

@@ -62,7 +62,8 @@ impl FilterIndex {
     /// Fails if the index is full.
     pub fn insert(&mut self, filter: Arc<Filter>) -> Result<FilterId, SqlError> {
         if self.len() >= self.filters_max {
-            let message = format!("there are {} live queries on this table already", self.len());
+            let message =
+                format!("too many live queries on this table: the limit is {}", self.len());
             return Err(SqlError::new(SqlState::CONFIGURATION_LIMIT, message));
         }
         let id = match self.free.pop() {

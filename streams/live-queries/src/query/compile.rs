@@ -78,7 +78,7 @@ pub(super) fn compile_select(
     let limit = limit(query)?;
     if order.is_empty() != limit.is_none() {
         return Err(SqlError::not_supported("ORDER BY without LIMIT and LIMIT without ORDER BY")
-            .with_hint("a result that never ends has an order only as far as LIMIT reaches"));
+            .with_hint("use ORDER BY and LIMIT together: an unbounded result cannot be sorted"));
     }
     let names = items.iter().map(|it| it.name.clone());
     let columns = names
@@ -97,7 +97,7 @@ pub(super) fn compile_select(
             projection,
             having,
         },
-        None if having.is_some() => return Err(SqlError::not_supported("HAVING without groups")),
+        None if having.is_some() => return Err(SqlError::not_supported("HAVING without GROUP BY")),
         None => Shape::Records { projection },
     };
     let paths = Vec::new();
@@ -350,7 +350,7 @@ pub(super) fn select_of(query: &ast::Query) -> Result<&ast::Select, SqlError> {
 
 fn from(select: &ast::Select) -> Result<From, SqlError> {
     let [table] = select.from.as_slice() else {
-        return Err(SqlError::not_supported("a FROM of other than one table"));
+        return Err(SqlError::not_supported("FROM with other than one table"));
     };
     if !table.joins.is_empty() {
         return Err(SqlError::not_supported("joins"));
@@ -381,7 +381,7 @@ pub(super) fn relation(table: &TableFactor) -> Result<From, SqlError> {
     let name = folded(part);
     let alias = match alias {
         Some(alias) if alias.columns.is_empty() => folded(&alias.name),
-        Some(_) => return Err(SqlError::not_supported("names of columns in FROM")),
+        Some(_) => return Err(SqlError::not_supported("column aliases in FROM")),
         None => name.clone(),
     };
     Ok(From { name, alias })

@@ -95,12 +95,12 @@ impl Query {
         let mut compile = || {
             let is_all = |it: &SelectItem| matches!(it, SelectItem::Wildcard(_));
             if select.projection.iter().any(is_all) {
-                return Err(SqlError::not_supported("SELECT * of a join"));
+                return Err(SqlError::not_supported("SELECT * with a join"));
             }
             let key = bind_key(&written, &mut binder)?;
             let compiled = compile_select(query, select, stream, &mut binder)?;
             match compiled.is_grouped() || compiled.is_top() {
-                true => Err(SqlError::not_supported("groups and ORDER BY of a join")),
+                true => Err(SqlError::not_supported("GROUP BY and ORDER BY with a join")),
                 false => Ok((key, compiled)),
             }
         };
@@ -119,7 +119,7 @@ impl Query {
 
 fn written(select: &ast::Select) -> Result<Written<'_>, SqlError> {
     let refused = || {
-        SqlError::not_supported("a join other than of one stream with current values")
+        SqlError::not_supported("a join other than between one stream and current values")
             .with_hint("FROM stream [LEFT] JOIN \"topic$current\" AS t ON … = t.key")
     };
     let [from] = select.from.as_slice() else { return Err(refused()) };
@@ -144,8 +144,10 @@ fn written(select: &ast::Select) -> Result<Written<'_>, SqlError> {
 /// Binds the expression that the table's key is compared with.
 fn bind_key(written: &Written<'_>, binder: &mut Binder<'_>) -> Result<Expr, SqlError> {
     let refused = || {
-        SqlError::not_supported("a join on other than equality with the key of the current values")
-            .with_hint("ON … = t.key; other conditions go to WHERE")
+        SqlError::not_supported(
+            "a join condition other than equality with the key of the current values",
+        )
+        .with_hint("use ON … = t.key, and put other conditions into WHERE")
     };
     let is_key = |expr: &ast::Expr| match unwrapped(expr) {
         ast::Expr::CompoundIdentifier(names) => {

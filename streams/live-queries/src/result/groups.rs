@@ -123,7 +123,10 @@ impl Groups {
     fn subtract(&mut self, plan: Plan<'_>, addend: &Addend) -> Result<(), SqlError> {
         let group = self.groups.get_mut(&addend.id).filter(|it| it.row_count > 0);
         let group = group.ok_or_else(|| {
-            SqlError::new(SqlState::INTERNAL, "a record leaves a group that it was never in")
+            SqlError::new(
+                SqlState::INTERNAL,
+                "internal error: a removed record belongs to no group",
+            )
         })?;
         group.row_count -= 1;
         for (accumulator, argument) in group.accumulators.iter_mut().zip(&addend.arguments) {
@@ -223,7 +226,7 @@ fn encode(keys: &[Value<'_>]) -> Arc<[u8]> {
 }
 
 fn too_large(what: &str) -> SqlError {
-    let message = format!("the query needs more than the limit of {what}");
+    let message = format!("query exceeds the limit of {what}");
     SqlError::new(SqlState::CONFIGURATION_LIMIT, message)
-        .with_hint("group by fewer values, or have the operator raise the limit")
+        .with_hint("group by fewer values, or ask the administrator to raise the limit")
 }

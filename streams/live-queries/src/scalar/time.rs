@@ -155,7 +155,7 @@ pub(crate) fn truncate_time(unit: &str, time_us: i64) -> Result<i64, RowError> {
         "hour" => 3_600 * SECOND_US,
         "day" => DAY_US,
         "week" | "month" | "year" => return truncate_date(unit, time_us),
-        _ => return Err(RowError::InvalidArgument("date_trunc knows no such unit")),
+        _ => return Err(RowError::InvalidArgument("unit not recognized for date_trunc")),
     };
     Ok(time_us - time_us.rem_euclid(fixed_us))
 }
@@ -193,6 +193,6 @@ pub(crate) fn date_part(field: &str, time_us: i64) -> Result<Decimal, RowError> 
         "second" => Decimal::new(second_us, 6),
         "milliseconds" => Decimal::new(second_us, 3),
         "microseconds" => Decimal::from(second_us),
-        _ => return Err(RowError::InvalidArgument("extract knows no such field")),
+        _ => return Err(RowError::InvalidArgument("field not recognized for extract")),
     })
 }

@@ -27,7 +27,8 @@ pub(super) fn options(parser: &mut Parser<'_>) -> Result<Vec<(String, String)>, 
             || !matches!(parser.peek_token().token, Token::Comma | Token::RParen);
         let value = if has_value { literal(parser)? } else { "true".to_owned() };
         if options.iter().any(|(it, _)| *it == option) || options.len() == OPTIONS_MAX {
-            let message = format!("option \"{option}\" is given twice, or there are too many");
+            let message =
+                format!("option \"{option}\" specified more than once, or too many options");
             return Err(SqlError::new(SqlState::SYNTAX, message));
         }
         options.push((option, value));
@@ -141,9 +142,11 @@ pub(super) fn point(parser: &mut Parser<'_>) -> Result<Point, SqlError> {
     match parse(&text.as_str().into(), Type::Timestamptz) {
         Ok(Value::Time(us)) => Ok(Point::TimeMs(us.div_euclid(1_000))),
         _ => {
-            let message = format!("\"{text}\" is neither a time nor a position");
-            Err(SqlError::new(SqlState::INVALID_DATETIME, message)
-                .with_hint("a time is '2026-01-31 10:00:00+00', a position '0:17,1:20'"))
+            let message = format!("invalid timestamp or position: \"{text}\"");
+            Err(SqlError::new(SqlState::INVALID_DATETIME, message).with_hint(
+                "use a timestamp such as '2026-01-31 10:00:00+00', or a position such \
+                            as '0:17,1:20'",
+            ))
         }
     }
 }

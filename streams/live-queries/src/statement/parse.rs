@@ -184,7 +184,7 @@ fn fetch(parser: &mut Parser<'_>) -> Result<Fetch, SqlError> {
         if timeout_ms.is_none() {
             let message = format!("invalid option of FETCH: {option} = '{value}'");
             return Err(SqlError::new(SqlState::INVALID_PARAMETER, message)
-                .with_hint("FETCH knows TIMEOUT = '1 s'"));
+                .with_hint("FETCH supports TIMEOUT = '1 s'"));
         }
     }
     Ok(Fetch { cursor, count, timeout_ms })

@@ -164,9 +164,9 @@ fn upsert_key(query: &Query, names: &[String]) -> Result<Vec<usize>, SqlError> {
         true => Ok(key),
         false => Err(SqlError::new(
             SqlState::INVALID_COLUMN_REFERENCE,
-            "the KEY of ENVELOPE UPSERT does not tell the rows apart",
+            "the KEY of ENVELOPE UPSERT does not uniquely identify rows",
         )
-        .with_hint("name the column key, or all that GROUP BY groups by, and select it as it is")),
+        .with_hint("use the column key, or all GROUP BY columns, and select them unchanged")),
     }
 }
 

@@ -473,7 +473,7 @@ impl Subscription {
         }
         let error = SqlError::new(
             SqlState::CONFIGURATION_LIMIT,
-            "the client does not keep up with its subscription",
+            "the client is too slow: the buffer of its subscription is full",
         );
         self.end_with(
             Err(error.with_hint("read faster, or choose BACKPRESSURE = conflate or wait")),

@@ -105,7 +105,7 @@ impl NewSegment {
         device.write(at, &self.buffer[..length]).map_err(|error| {
             let base_offset = self.first.base_offset;
             let what = format!(
-                "cannot write what compaction leaves of partition {} from offset {base_offset} on",
+                "cannot write the compacted segment of partition {} at offset {base_offset}",
                 self.first.partition
             );
             LogError::device(what, error)

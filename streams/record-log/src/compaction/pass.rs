@@ -553,6 +553,7 @@ fn is_dirty(segments: &[Arc<Segment>], clean_offset: i64, min_dirty_ratio: f64) 
 }
 
 fn damaged(segment: &Segment) -> LogError {
-    let what = format!("cannot compact {}: its batches end too early", segment.place());
+    let what =
+        format!("cannot compact {}: it is corrupt, its batches end too early", segment.place());
     LogError::new(LogErrorKind::Damaged, what)
 }

@@ -166,8 +166,8 @@ impl SchemaProvider for Topics {
 }
 
 fn log_of_the_past(name: &str) -> DataFusionError {
-    let what = format!("{name:?} is a log, which has all times");
+    let what = format!("AS OF cannot be applied to {name:?}: it is a log with all records");
     SqlError::new(SqlState::INVALID_PARAMETER, what)
-        .with_hint("Filter it by time or offset; AS OF is for current values.")
+        .with_hint("Filter it by time or offset, or use AS OF with current values.")
         .into_engine()
 }

@@ -219,10 +219,10 @@ fn values_at(
 /// Error: the values of a partition were not available in time.
 pub(super) fn behind(topic: &str, number: u32, applied: i64, wanted: i64) -> SqlError {
     let what = format!(
-        "the current values of partition {number} of {topic:?} are not there yet: its log is read \
-         up to offset {applied} of {wanted}"
+        "current values of partition {number} of {topic:?} are not ready: its log is indexed up \
+         to offset {applied} of {wanted}"
     );
-    SqlError::new(SqlState::SERIALIZATION, what).with_hint("Repeat the query a little later.")
+    SqlError::new(SqlState::SERIALIZATION, what).with_hint("Retry the query later.")
 }
 
 /// Rows of one partition that were not sent yet.

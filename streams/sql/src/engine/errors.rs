@@ -16,8 +16,8 @@ impl SqlError {
 
     /// Error: a JSON string contains an escape that is not representable as text.
     pub(crate) fn untranslatable() -> Self {
-        let what =
-            "unsupported Unicode escape sequence: a text holds neither \\u0000 nor half a pair";
+        let what = "unsupported Unicode escape sequence: \\u0000 and unpaired surrogates cannot \
+                    be converted to text";
         Self::new(SqlState::UNTRANSLATABLE, what)
     }
 
@@ -39,7 +39,7 @@ impl SqlError {
         if !self.is_of_planner() {
             return self;
         }
-        tracing::debug!(error = self.message, "a query is refused that could not be planned");
+        tracing::debug!(error = self.message, "cannot plan a query; rejecting it as not supported");
         let what = "a subquery, LATERAL or an expression of this form is not supported";
         Self::unsupported(what).with_hint("Write it as a join or an aggregate.")
     }
@@ -54,7 +54,7 @@ impl From<ParserError> for SqlError {
     fn from(error: ParserError) -> Self {
         match error {
             ParserError::RecursionLimitExceeded => {
-                Self::new(SqlState::TOO_COMPLEX, "the statement nests too deeply")
+                Self::new(SqlState::TOO_COMPLEX, "statement too complex: it is nested too deeply")
             }
             ParserError::TokenizerError(what) | ParserError::ParserError(what) => {
                 Self::new(SqlState::SYNTAX, format!("syntax error: {what}"))
@@ -205,12 +205,12 @@ fn of_engine(error: &DataFusionError) -> SqlError {
             SqlError::new(state_of(what, EXECUTED).unwrap_or(SqlState::INVALID_PARAMETER), what)
         }
         DataFusionError::ResourcesExhausted(_) => {
-            let what = "the query needs more memory than it may take";
+            let what = "out of memory: the query exceeds its memory limit";
             SqlError::new(SqlState::OUT_OF_MEMORY, what)
         }
         DataFusionError::Collection(errors) => match errors.first() {
             Some(first) => of_engine(first),
-            None => SqlError::new(SqlState::INTERNAL, "the query failed without a reason"),
+            None => SqlError::new(SqlState::INTERNAL, "query failed without an error message"),
         },
         other => {
             let what = other.strip_backtrace();
@@ -238,8 +238,8 @@ fn of_schema(error: &SchemaError) -> SqlError {
         SchemaError::FieldNotFound { field, .. } if SYSTEM_COLUMNS.contains(&field.name()) => {
             let what = format!("system column {:?} is not supported", field.name());
             SqlError::unsupported(what).with_hint(
-                "Records have \"partition\" and \"offset\". Tools that ask for it read what there \
-                 is through JDBC's metadata instead.",
+                "Use the columns \"partition\" and \"offset\". Tools that need system columns can \
+                 read JDBC metadata instead.",
             )
         }
         SchemaError::FieldNotFound { field, .. } => {
@@ -331,7 +331,10 @@ fn days_of_month(year: i64, month: i64) -> i64 {
 }
 
 fn too_large_regex() -> SqlError {
-    SqlError::new(SqlState::INVALID_REGEX, "invalid regular expression: it is too large")
+    SqlError::new(
+        SqlState::INVALID_REGEX,
+        "invalid regular expression: regular expression is too complex",
+    )
 }
 
 /// Classifies a planning error by its message, since the engine has no codes for most of them.
@@ -345,8 +348,8 @@ fn of_plan(what: &str) -> SqlError {
         return missing_function(name);
     }
     if lower.starts_with("array_element does not support") {
-        return SqlError::unsupported("a subscript of what is no array is not supported")
-            .with_hint("Write -> or ->> for an element of JSON.");
+        return SqlError::unsupported("subscripting a value that is not an array is not supported")
+            .with_hint("Use -> or ->> for elements of json.");
     }
     let state = if lower.starts_with("table ") && lower.contains("not found") {
         SqlState::UNDEFINED_TABLE
@@ -359,8 +362,9 @@ fn of_plan(what: &str) -> SqlError {
 /// Error for a missing function: not supported if PostgreSQL has it, otherwise undefined.
 pub(super) fn missing_function(name: &str) -> SqlError {
     match FUNCTIONS.split_whitespace().any(|it| it == name) {
-        true => SqlError::unsupported(format!("function {name} is not supported"))
-            .with_hint("Ask a PostgreSQL that reads the topics through postgres_fdw."),
+        true => SqlError::unsupported(format!("function {name} is not supported")).with_hint(
+            "Run the query in a PostgreSQL server that reads the topics through postgres_fdw.",
+        ),
         false => {
             let what = format!("function {name} does not exist");
             SqlError::new(SqlState::UNDEFINED_FUNCTION, what)

@@ -295,8 +295,8 @@ impl<T: Real> Accumulator for Moving<T> {
             return Ok(());
         }
         let what = format!(
-            "an aggregate of floats over a frame that moves and has more than {FRAME_VALUES_MAX} \
-             rows is not supported"
+            "aggregates of floating-point values over a moving window frame of more than \
+             {FRAME_VALUES_MAX} rows are not supported"
         );
         Err(SqlError::unsupported(what).with_hint("Cast to numeric.").into_engine())
     }

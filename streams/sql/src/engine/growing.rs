@@ -265,7 +265,8 @@ impl ScalarUDFImpl for Bounded {
         let bytes_max = if folds { FOLDED_BYTES_MAX } else { RESULT_BYTES_MAX };
         if bytes > bytes_max {
             let what = format!(
-                "{} would make {bytes} bytes of {rows} rows, and {bytes_max} are allowed",
+                "result of {} is too large: {bytes} bytes for {rows} rows exceed the limit of \
+                 {bytes_max}",
                 self.name()
             );
             return Err(SqlError::new(SqlState::TOO_LARGE, what).into_engine());

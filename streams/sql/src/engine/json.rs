@@ -349,7 +349,7 @@ fn path_of(expr: &Expr) -> Result<Vec<Expr>> {
     let (Expr::Literal(ScalarValue::Utf8(Some(text)), _)
     | Expr::Literal(ScalarValue::Utf8View(Some(text)), _)) = expr
     else {
-        let what = "#> and #>> take their path as a literal alone, such as '{a,b}'";
+        let what = "operators #> and #>> are supported only with a literal path, such as '{a,b}'";
         return Err(SqlError::unsupported(what).into_engine());
     };
     let steps = array_elements(text).map_err(SqlError::into_engine)?;
@@ -395,8 +395,9 @@ fn compare(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBi
             };
             let (left, right) = (name(left_is_text, &left), name(right_is_text, &right));
             let what = format!("operator does not exist: {left} {operator} {right}");
-            let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
-                .with_hint("Cast the text, as in (value->>'price')::numeric.");
+            let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what).with_hint(
+                "You might need to add explicit type casts, as in (value->>'price')::numeric.",
+            );
             return Err(error.into_engine());
         }
     };

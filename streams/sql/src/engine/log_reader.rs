@@ -236,7 +236,7 @@ impl Rows {
             );
             let kind = if plan.kind == TableKind::Values { CURRENT_SUFFIX } else { "" };
             let table = format!("{topic}{kind}{BYTES_SUFFIX}");
-            let hint = format!("Read {table:?}, whose keys and values are bytea.");
+            let hint = format!("Use table {table:?}, whose keys and values are bytea.");
             SqlError::new(SqlState::INVALID_ENCODING, message).with_hint(hint)
         };
         let is_shown = |it: &&[u8]| plan.reads_all() || std::str::from_utf8(it).is_ok();

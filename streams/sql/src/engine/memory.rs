@@ -59,15 +59,15 @@ pub(super) fn take_for_statement(
 
 fn beyond_share(total: &Limit) -> DataFusionError {
     DataFusionError::ResourcesExhausted(format!(
-        "{} of {} bytes for queries are free, and the queries of one user leave as many free as \
-         they use",
+        "{} of {} bytes of query memory are free; queries of one user may not use more than \
+         remains free",
         total.most().saturating_sub(total.taken()),
         total.most()
     ))
 }
 
 fn beyond_query(limit: usize) -> DataFusionError {
-    DataFusionError::ResourcesExhausted(format!("a query may take {limit} bytes"))
+    DataFusionError::ResourcesExhausted(format!("memory limit of {limit} bytes per query exceeded"))
 }
 
 impl std::fmt::Display for QueryMemory {
@@ -162,7 +162,7 @@ impl ExtensionOptions for CallMemory {
     }
 
     fn set(&mut self, key: &str, _: &str) -> Result<()> {
-        Err(DataFusionError::Configuration(format!("there is no option {key}")))
+        Err(DataFusionError::Configuration(format!("option {key} does not exist")))
     }
 
     fn entries(&self) -> Vec<ConfigEntry> {

@@ -36,9 +36,10 @@ impl Past {
         match ScalarValue::from(text).cast_to(&to) {
             Ok(ScalarValue::TimestampMillisecond(Some(ms), _)) => Ok(Self::Time(ms)),
             _ => {
-                let what = format!("invalid time or offsets behind AS OF: {text:?}");
+                let what = format!("invalid timestamp or offsets in AS OF: {text:?}");
                 Err(SqlError::new(SqlState::INVALID_TEXT, what).with_hint(
-                    "A time is written as '2026-01-31 12:00:00+00', offsets as '0:17,1:20'.",
+                    "Use a timestamp such as '2026-01-31 12:00:00+00', or offsets such as \
+                     '0:17,1:20'.",
                 ))
             }
         }
@@ -98,8 +99,8 @@ impl Past {
 fn out_of_reach(partition: &Partition, (first, last): (i64, i64)) -> SqlError {
     let number = partition.number();
     let mut what = format!(
-        "the log of partition {number} does not tell the values of then: it does from offset \
-         {first} to {last}"
+        "AS OF is out of the range of the log of partition {number}: values are available from \
+         offset {first} to {last}"
     );
     // The batch there has the time. Errors in reading the log are left to the next query.
     let mut bytes = Vec::new();
@@ -108,7 +109,7 @@ fn out_of_reach(partition: &Partition, (first, last): (i64, i64)) -> SqlError {
     {
         let since = ScalarValue::TimestampMillisecond(Some(header.max_timestamp), None);
         if let Ok(ScalarValue::Utf8(Some(text))) = since.cast_to(&DataType::Utf8) {
-            what = format!("{what}, which is since {text}Z");
+            what = format!("{what}, beginning at {text}Z");
         }
     }
     SqlError::new(SqlState::INVALID_PARAMETER, what)

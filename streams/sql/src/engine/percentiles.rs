@@ -56,7 +56,7 @@ impl AggregateUDFImpl for Percentile {
                 Ok(vec![DataType::Float64; 2])
             }
             _ => {
-                let what = "function percentile_cont of these types does not exist";
+                let what = "function percentile_cont for these argument types does not exist";
                 Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what).into_engine())
             }
         }
@@ -72,7 +72,7 @@ impl AggregateUDFImpl for Percentile {
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         let part = args.exprs[1].downcast_ref::<Literal>().ok_or_else(|| {
-            let what = "percentile_cont of a part that depends on the row is not supported";
+            let what = "percentile_cont with a fraction that depends on the row is not supported";
             SqlError::unsupported(what).into_engine()
         })?;
         let part = match part.value().cast_to(&DataType::Float64)? {

@@ -66,7 +66,7 @@ impl Planner {
             let _working = begin();
             contain(work)
         });
-        let stops = || SqlError::new(SqlState::SHUTDOWN, "the server stops");
+        let stops = || SqlError::new(SqlState::SHUTDOWN, "the database system is shutting down");
         task.await.map_err(|_| stops())?
     }
 

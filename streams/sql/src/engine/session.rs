@@ -270,7 +270,7 @@ impl Session {
         let (total, limit) = (&self.engine.memory, self.engine.query_bytes_max);
         take_for_statement(total, self.owner, word_count, limit).map_err(|error| {
             SqlError::from(error)
-                .with_hint("Send a long list as a parameter that is an array, and rows by COPY.")
+                .with_hint("Pass a long list as an array parameter, and insert rows with COPY.")
         })
     }
 

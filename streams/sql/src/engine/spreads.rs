@@ -93,9 +93,9 @@ impl AggregateUDFImpl for SpreadOf {
             };
         }
         if args.is_distinct {
-            let what = format!("{} of DISTINCT values beside other aggregates", self.name());
+            let what = format!("{} with DISTINCT next to other aggregates", self.name());
             let error = SqlError::unsupported(format!("{what} is not supported"));
-            return Err(error.with_hint("Compute it in a query of its own.").into_engine());
+            return Err(error.with_hint("Compute it in a separate query.").into_engine());
         }
         Ok(Box::new(Exact {
             of: self.of,

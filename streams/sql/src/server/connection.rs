@@ -159,7 +159,9 @@ impl Connection {
                 Ok(())
             }
             Request::Flush => self.ends().send(io).await,
-            Request::Login(_) => Err(SqlError::protocol("the login is over").into()),
+            Request::Login(_) => {
+                Err(SqlError::protocol("unexpected password message after authentication").into())
+            }
             // Remainder of a failed COPY.
             Request::CopyData(_)
             | Request::CopyDone

@@ -74,7 +74,7 @@ impl Connection {
                 Request::Flush | Request::Sync => continue,
                 Request::Terminate => return Err(Ending::Closed),
                 _ => {
-                    let what = "another message came where data of a copy was waited for";
+                    let what = "unexpected message type during COPY from stdin";
                     return Err(SqlError::protocol(what).into());
                 }
             };

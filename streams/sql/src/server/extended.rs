@@ -48,7 +48,7 @@ impl Connection {
         }
         if is_named && self.statements.len() >= self.server.limits.statement_count {
             let count = self.server.limits.statement_count;
-            let what = format!("a connection prepares {count} statements at most");
+            let what = format!("too many prepared statements: at most {count} per connection");
             return Err(SqlError::new(SqlState::TOO_MANY, what).into());
         }
         let statements = split(text)?;
@@ -155,12 +155,15 @@ impl Connection {
             return Err(SqlError::new(SqlState::DUPLICATE_CURSOR, what).into());
         }
         if self.portals.len() >= self.server.limits.statement_count {
-            let what = "there are too many portals";
+            let what = "too many portals on this connection";
             return Err(SqlError::new(SqlState::TOO_MANY, what).into());
         }
         if bind.parameters.len() != prepared.parameters.len() {
             let (found, expected) = (bind.parameters.len(), prepared.parameters.len());
-            let what = format!("{found} parameters came, and the statement has {expected}");
+            let what = format!(
+                "bind message supplies {found} parameters, but prepared statement requires \
+                 {expected}"
+            );
             return Err(SqlError::protocol(what).into());
         }
         let formats = Formats(bind.parameter_formats);
@@ -260,7 +263,7 @@ fn query_parameters(
     let unknown = declared.iter().find(|oid| **oid > 0 && PgType::data_type_of(**oid).is_none());
     // `unknown` is the type of an untyped literal.
     if let Some(oid) = unknown.filter(|oid| **oid != PgType::UNKNOWN) {
-        let what = format!("parameters of the type with object id {oid} are not supported");
+        let what = format!("parameters of the type with OID {oid} are not supported");
         return Err(SqlError::unsupported(what));
     }
     let of_json = json_parameters(plan).map_err(SqlError::from)?;
@@ -268,8 +271,9 @@ fn query_parameters(
         let is_text =
             PgType::data_type_of(*oid).is_some() && ![PgType::JSON.oid, JSONB].contains(oid);
         if is_text && of_json.contains(&format!("${}", index + 1)) {
-            let what = format!("parameter ${} beside JSON has another type", index + 1);
-            let hint = "Write ::json behind it.";
+            let what =
+                format!("parameter ${} is used as json but declared with another type", index + 1);
+            let hint = "Cast the parameter to json.";
             return Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint));
         }
     }

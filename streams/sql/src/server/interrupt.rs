@@ -39,7 +39,9 @@ impl Ends {
         let mut stops = self.stops.clone();
         tokio::select! {
             () = self.terminated.cancelled() => terminated_error(),
-            () = stopped(&mut stops) => SqlError::new(SqlState::SHUTDOWN, "the server stops"),
+            () = stopped(&mut stops) => {
+                SqlError::new(SqlState::SHUTDOWN, "the database system is shutting down")
+            }
         }
     }
 

@@ -40,14 +40,14 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot take a connection for SQL");
+                tracing::warn!(%error, "cannot accept a SQL connection");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
         let Some((seat, end)) = seats.try_enter() else {
             Counters::count(&server.counters.connections_refused);
-            tracing::warn!(%address, "refused: there are as many SQL connections as allowed");
+            tracing::warn!(%address, "rejected a SQL connection: too many SQL connections");
             if let Ok(seat) = Arc::clone(&refused).try_acquire_owned() {
                 let server = Arc::clone(&server);
                 tokio::spawn(async move {
@@ -68,22 +68,21 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::
                 // A connection's state is private and is dropped after a panic.
                 ended = contain_future(serving) => match ended {
                     Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::debug!(%address, %error, "SQL connection ended"),
+                    Ok(Err(error)) => tracing::debug!(%address, %error, "SQL connection closed"),
                     Err(panic) => {
                         Counters::count(&server.counters.faults);
                         let fault = text_of(&panic);
-                        tracing::error!(%address, fault, "SQL connection ended by a fault");
+                        tracing::error!(%address, fault, "SQL connection closed by a panic");
                     }
                 },
                 _end = end => {
                     Counters::count(&server.counters.connections_refused);
                     tracing::warn!(
                         %address,
-                        "ended before its client was known: there are as many SQL connections as \
-                         allowed"
+                        "closed a SQL connection before authentication: too many SQL connections"
                     );
                 }
-                () = drained(stops) => tracing::debug!(%address, "SQL connection given up"),
+                () = drained(stops) => tracing::debug!(%address, "SQL connection closed: shutdown"),
             }
             Counters::count(&server.counters.connections_ended);
             drop(alive);

@@ -121,7 +121,7 @@ fn live_query(
         value.map_or_else(|| name.to_owned(), literal)
     });
     let Some(Statement::Subscribe(subscribe)) = parse_statement(&text)? else {
-        return Err(SqlError::new(SqlState::SYNTAX, "SUBSCRIBE takes a query or a table"));
+        return Err(SqlError::new(SqlState::SYNTAX, "SUBSCRIBE requires a query or a table"));
     };
     let name = Query::table_name(&subscribe.query)?;
     let (topic, table) = find_table(host, &name);

@@ -90,7 +90,7 @@ impl Connection {
         if MaterializedView::find(host, topic).is_some() {
             self.client.check(host, Operation::Write, topic)?;
             let what = format!("cannot insert into materialized view {topic:?}");
-            let hint = "Its query fills it: insert into what that selects from.";
+            let hint = "Insert into the source that its query reads.";
             return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, what).with_hint(hint));
         }
         let table = TypedTable::of_name(host, name);

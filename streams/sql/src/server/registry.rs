@@ -88,7 +88,10 @@ impl Registry {
     pub(super) fn add(&self, client: Arc<Client>) -> Result<Arc<Entry>, SqlError> {
         let mut secret = [0; 4];
         getrandom::fill(&mut secret).map_err(|error| {
-            SqlError::new(SqlState::INTERNAL, format!("no random numbers: {error}"))
+            SqlError::new(
+                SqlState::INTERNAL,
+                format!("could not generate random cancel key: {error}"),
+            )
         })?;
         let secret = i32::from_be_bytes(secret);
         let mut connections = self.connections.lock().expect(NO_PANIC);

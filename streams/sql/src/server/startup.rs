@@ -67,7 +67,7 @@ pub(super) async fn serve(
         }
         Begun::Plain(mut io, introduction) => {
             if server.host.tls().is_some() {
-                let what = "the connection has to be encrypted: connect with sslmode=require";
+                let what = "connection must be encrypted with SSL: connect with sslmode=require";
                 let error = SqlError::new(SqlState::AUTHENTICATION, what);
                 io.out.error(&error, "FATAL");
                 return io.send().await;
@@ -191,7 +191,8 @@ async fn log_in<S: Stream>(
             let address = of.address;
             let place = server.host.connect(&principal, address.ip())?;
             if !of.seat.hold(owner_of(&principal, address.ip())) {
-                let what = "the user has as many connections as it leaves to others";
+                let what = "too many connections for this user: one user may not use more \
+                            connections than remain free";
                 return Err(SqlError::new(SqlState::TOO_MANY, what));
             }
             Ok(Arc::new(Client { principal, on_behalf_of, address, place }))
@@ -206,7 +207,7 @@ async fn log_in<S: Stream>(
     let (client, entry) = match entry {
         Ok(entry) => entry,
         Err(error) => {
-            tracing::info!(address = %of.address, %error, "SQL login refused");
+            tracing::info!(address = %of.address, %error, "SQL authentication failed");
             io.out.error(&error, "FATAL");
             return io.send().await;
         }
@@ -236,7 +237,9 @@ async fn identify<S: Stream>(
     let name = &introduction.user;
     let mechanism = Mechanism::Scram(ScramHash::Sha256);
     if !policy.logins.mechanisms.contains(&mechanism) {
-        return Err(refused("clients of SQL log in by SCRAM-SHA-256, which is off".to_owned()));
+        return Err(refused(
+            "SQL clients require SCRAM-SHA-256 authentication, which is disabled".to_owned(),
+        ));
     }
     let mut logins = Logins::new(policy.logins.clone());
     io.out.authentication_sasl(&[mechanism.name()]);
@@ -265,13 +268,13 @@ async fn login_message<S: Stream>(io: &mut Io<S>) -> Result<bytes::Bytes, Unread
     io.send().await.map_err(|_| Unread::Closed)?;
     match io.request(LOGIN_BYTES_MAX).await? {
         Request::Login(bytes) => Ok(bytes),
-        _ => Err(Unread::Invalid(SqlError::protocol("a login has to go on"))),
+        _ => Err(Unread::Invalid(SqlError::protocol("expected SASL response"))),
     }
 }
 
 /// Parses a SASLInitialResponse: the mechanism's name and the client's first message.
 fn initial_response(message: &mut bytes::Bytes) -> Result<(String, Vec<u8>), SqlError> {
-    let wrong = || SqlError::protocol("the first message of a login is cut off");
+    let wrong = || SqlError::protocol("malformed SASLInitialResponse message");
     let end = message.iter().position(|byte| *byte == 0).ok_or_else(wrong)?;
     let name = String::from_utf8(message.split_to(end).to_vec()).map_err(|_| wrong())?;
     message.advance(1);

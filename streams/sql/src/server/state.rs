@@ -186,8 +186,8 @@ impl Prepared {
             .zip(sent.fields())
             .find(|(told, sent)| !PgType::of(told).is_sent_as(PgType::of(sent)));
         let Some((told, _)) = other else { return Ok(()) };
-        let what = format!("the type of column {:?} is not known beforehand", told.name());
-        Err(SqlError::unsupported(what).with_hint("Cast it to the type that it shall have."))
+        let what = format!("could not determine data type of column {:?}", told.name());
+        Err(SqlError::unsupported(what).with_hint("Add an explicit cast to the column."))
     }
 
     /// Returns the bytes of its query's memory that it holds.

@@ -108,7 +108,7 @@ impl Connection {
         if error.state == SqlState::INTERNAL {
             Counters::count(&self.server.counters.faults);
             let (statement, user) = (kept_text(statement), &self.client.principal);
-            tracing::error!(%user, statement, %error, "a SQL statement met a fault of the server");
+            tracing::error!(%user, statement, %error, "internal error (panic) in a SQL statement");
         }
     }
 
@@ -253,7 +253,7 @@ impl Connection {
         if is_alone && self.transaction == TransactionState::Idle {
             let what = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, what)
-                .with_hint("Begin a transaction, or declare it WITH HOLD."));
+                .with_hint("Start a transaction, or declare the cursor WITH HOLD."));
         }
         Ok(())
     }
@@ -438,7 +438,7 @@ impl Connection {
         }
         if self.cursors.len() >= self.server.limits.statement_count {
             let count = self.server.limits.statement_count;
-            let what = format!("a connection declares {count} cursors at most");
+            let what = format!("too many cursors: at most {count} per connection");
             return Err(SqlError::new(SqlState::TOO_MANY, what));
         }
         self.cursors.insert(name.to_owned(), cursor);

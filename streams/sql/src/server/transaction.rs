@@ -47,9 +47,11 @@ impl Taken {
         let size = |it: &PublishedRecord| it.size_bytes() + size_of_val(it);
         self.bytes += records.iter().map(size).sum::<usize>();
         if self.bytes > INSERTED_BYTES_MAX {
-            let what = format!("a transaction inserts {INSERTED_BYTES_MAX} bytes at most");
+            let what = format!(
+                "transaction too large: at most {INSERTED_BYTES_MAX} bytes can be inserted"
+            );
             return Err(SqlError::new(SqlState::TOO_LARGE, what)
-                .with_hint("Insert a part at a time, each in a transaction of its own."));
+                .with_hint("Split the insert into several transactions."));
         }
         self.records.extend(records);
         Ok(())
@@ -201,7 +203,8 @@ impl Connection {
     fn keep(&mut self, name: &str) -> Result<(), SqlError> {
         let work = &mut self.work;
         if work.savepoints.len() >= SAVEPOINT_COUNT_MAX {
-            let what = format!("a transaction has {SAVEPOINT_COUNT_MAX} savepoints at most");
+            let what =
+                format!("too many savepoints: at most {SAVEPOINT_COUNT_MAX} per transaction");
             return Err(SqlError::new(SqlState::TOO_MANY, what));
         }
         work.savepoints.push(Kept {

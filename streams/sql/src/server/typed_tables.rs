@@ -38,7 +38,7 @@ impl Connection {
         if !may_see || host.topic(&table.topic).is_none() {
             let what = format!("topic {:?} does not exist", table.topic);
             return Err(SqlError::new(SqlState::UNDEFINED_TABLE, what)
-                .with_hint("A table is declared over a topic that is there."));
+                .with_hint("Create the topic before the table."));
         }
         let (name, kind) = (table.name.clone(), DefinitionKind::Table);
         let new = NewDefinition { name, kind, statement: statement.to_owned() };

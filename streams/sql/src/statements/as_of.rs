@@ -39,11 +39,13 @@ pub(super) fn named(words: &Words) -> Result<Words, SqlError> {
         at += WORDS.len();
         at += usize::from(has_keyword(at, "TIMESTAMP") || has_keyword(at, "TIMESTAMPTZ"));
         let Some(Token::SingleQuotedString(when)) = tokens.get(at).map(|it| &it.token) else {
-            return Err(syntax("FOR SYSTEM_TIME AS OF takes a time or offsets in single quotes"));
+            return Err(syntax(
+                "FOR SYSTEM_TIME AS OF requires a timestamp or offsets in single quotes",
+            ));
         };
         at += 1;
         let Some(Token::Word(table)) = output.last_mut().map(|it| &mut it.token) else {
-            return Err(syntax("FOR SYSTEM_TIME AS OF stands behind the name of a table"));
+            return Err(syntax("FOR SYSTEM_TIME AS OF must follow a table name"));
         };
         let name = match table.quote_style {
             Some(_) => table.value.clone(),

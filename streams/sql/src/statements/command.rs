@@ -193,7 +193,7 @@ pub(crate) fn parse(words: &Words) -> Result<Statement, SqlError> {
 fn parse_query(words: &Words) -> Result<Box<Statement>, SqlError> {
     match parse(words)? {
         query @ Statement::Query(_) => Ok(Box::new(query)),
-        _ => Err(SqlError::unsupported(format!("{} is no query", words.keyword(0)))),
+        _ => Err(SqlError::unsupported(format!("{} is not a query", words.keyword(0)))),
     }
 }
 
@@ -210,7 +210,8 @@ fn explain(words: &Words) -> Result<Command, SqlError> {
     let mut analyze = Analyze::No;
     if words.iter().nth(1) == Some(&Token::LParen) {
         let end = words.iter().position(|it| *it == Token::RParen);
-        let end = end.ok_or_else(|| SqlError::new(SqlState::SYNTAX, "a bracket is missing"))?;
+        let end = end
+            .ok_or_else(|| SqlError::new(SqlState::SYNTAX, "syntax error: missing parenthesis"))?;
         let options: Vec<String> = words.keywords().take(end).skip(2).collect();
         for (index, option) in options.iter().enumerate() {
             let is_on = !options.get(index + 1).is_some_and(|it| is_off(it));
@@ -238,14 +239,18 @@ fn is_off(word: &str) -> bool {
 /// Parses `DECLARE name [BINARY] [NO SCROLL] CURSOR [WITH HOLD] FOR query`.
 fn declare(words: &Words) -> Result<Command, SqlError> {
     let at = words.keywords().skip(1).position(|it| it == "FOR").map(|it| it + 1);
-    let at = at.ok_or_else(|| SqlError::new(SqlState::SYNTAX, "DECLARE has no FOR"))?;
+    let at = at.ok_or_else(|| {
+        SqlError::new(SqlState::SYNTAX, "syntax error: DECLARE requires FOR and a query")
+    })?;
     let before: Vec<String> = words.keywords().take(at).skip(2).collect();
     let has = |word: &str| before.iter().any(|it| it == word);
     if !has("CURSOR") {
-        return Err(SqlError::new(SqlState::SYNTAX, "DECLARE declares cursors alone"));
+        return Err(SqlError::new(SqlState::SYNTAX, "syntax error: DECLARE requires CURSOR"));
     }
     if has("SCROLL") && !has("NO") {
-        return Err(SqlError::unsupported("cursors go forward alone: declare it NO SCROLL"));
+        return Err(SqlError::unsupported(
+            "scrollable cursors are not supported: declare it NO SCROLL",
+        ));
     }
     Ok(Command::Declare {
         name: words.name(1)?,
@@ -262,7 +267,7 @@ fn fetch(words: &Words) -> Result<Command, SqlError> {
     // The name is last, or before WITH and its options.
     let end = words.keywords().skip(1).position(|it| it == "WITH").map_or(count, |it| it + 1);
     if end < 2 {
-        return Err(syntax("FETCH names no cursor"));
+        return Err(syntax("syntax error: FETCH requires a cursor name"));
     }
     let name = words.name(end - 1)?;
     let mut rows_max = 1;
@@ -272,13 +277,15 @@ fn fetch(words: &Words) -> Result<Command, SqlError> {
             ("NEXT" | "FORWARD" | "FROM" | "IN", _) => {}
             ("RELATIVE" | "ABSOLUTE" | "PRIOR" | "LAST" | "FIRST" | "BACKWARD", _)
             | (_, Token::Minus) => {
-                let what = "cursors go forward alone";
+                let what = "cursor can only scan forward";
                 return Err(SqlError::unsupported(what));
             }
             (_, Token::Number(number, _)) => {
-                rows_max = number.parse().map_err(|_| syntax("FETCH has no valid count"))?;
+                rows_max = number
+                    .parse()
+                    .map_err(|_| syntax("syntax error: invalid row count of FETCH"))?;
             }
-            _ => return Err(syntax("FETCH takes a direction and the name of a cursor")),
+            _ => return Err(syntax("syntax error: FETCH requires a direction and a cursor name")),
         }
     }
     Ok(match words.keyword(0).as_str() {
@@ -290,7 +297,10 @@ fn fetch(words: &Words) -> Result<Command, SqlError> {
 /// Parses `DROP TABLE [IF EXISTS] name, … [CASCADE | RESTRICT]`.
 fn drop_table(words: &Words) -> Result<Command, SqlError> {
     let Statement::Drop { if_exists, names, .. } = parse(words)? else {
-        return Err(SqlError::new(SqlState::SYNTAX, "DROP TABLE takes names of tables"));
+        return Err(SqlError::new(
+            SqlState::SYNTAX,
+            "syntax error: DROP TABLE requires table names",
+        ));
     };
     let names = names.iter().map(table_name).collect::<Result<_, _>>()?;
     Ok(Command::DropTable { names, may_be_gone: if_exists })
@@ -304,7 +314,10 @@ fn timeout(words: &Words, end: usize) -> Result<Option<u64>, SqlError> {
     let options = words.after(end).source(&|name| name.to_owned());
     match live_queries::parse_statement(&format!("FETCH 1 cursor {options}"))? {
         Some(live_queries::Statement::Fetch(fetch)) => Ok(fetch.timeout_ms),
-        _ => Err(SqlError::new(SqlState::SYNTAX, "FETCH takes WITH (TIMEOUT = '1 s')")),
+        _ => Err(SqlError::new(
+            SqlState::SYNTAX,
+            "syntax error: FETCH supports only WITH (TIMEOUT = '1 s')",
+        )),
     }
 }
 
@@ -315,7 +328,7 @@ fn discard(words: &Words) -> Result<Command, SqlError> {
         "SEQUENCES" => Discarded::Nothing("DISCARD SEQUENCES"),
         "TEMP" | "TEMPORARY" => Discarded::Nothing("DISCARD TEMP"),
         _ => {
-            let what = "DISCARD takes ALL, PLANS, SEQUENCES or TEMP";
+            let what = "syntax error: DISCARD requires ALL, PLANS, SEQUENCES or TEMP";
             return Err(SqlError::new(SqlState::SYNTAX, what));
         }
     };
@@ -329,7 +342,7 @@ fn copy(words: &Words) -> Result<Command, SqlError> {
             Statement::Insert(insert) => {
                 Ok(Command::CopyIn { insert: Box::new(insert), columns, form })
             }
-            _ => Err(SqlError::new(SqlState::SYNTAX, "COPY … FROM takes a table")),
+            _ => Err(SqlError::new(SqlState::SYNTAX, "syntax error: COPY FROM requires a table")),
         },
     }
 }

@@ -35,17 +35,21 @@ pub(super) fn read_copy(words: &Words) -> Result<Copy, SqlError> {
     let named = Words(before.to_vec()).after(1);
     let rest = Words(rest.to_vec());
     let (end, hint) = match is_in {
-        true => ("STDIN", "Write FROM STDIN: psql's \\copy reads a file of its client."),
-        false => ("STDOUT", "Write TO STDOUT: psql's \\copy writes a file of its client."),
+        true => {
+            ("STDIN", "Use COPY FROM STDIN, or psql's \\copy command for a file on the client.")
+        }
+        false => {
+            ("STDOUT", "Use COPY TO STDOUT, or psql's \\copy command for a file on the client.")
+        }
     };
     if rest.keyword(1) != end {
-        let what = "COPY from or to files and programs of the server is not supported";
+        let what = "COPY from or to a file or program on the server is not supported";
         return Err(SqlError::unsupported(what).with_hint(hint));
     }
     let form = Options::read(&rest.after(2), is_in)?;
     let is_query = named.iter().next() == Some(&Token::LParen);
     match (is_query, is_in) {
-        (true, true) => Err(syntax("COPY … FROM takes a table")),
+        (true, true) => Err(syntax("syntax error: COPY FROM requires a table")),
         (true, false) => Ok(Copy::Out { rows: inside(&named)?, form }),
         (false, true) => copy_in(&named, form),
         (false, false) => {
@@ -73,7 +77,7 @@ fn direction(words: &Words) -> Result<(usize, bool), SqlError> {
             _ => {}
         }
     }
-    Err(syntax("COPY has no TO and no FROM"))
+    Err(syntax("syntax error: COPY requires TO or FROM"))
 }
 
 fn copy_in(named: &Words, form: CopyForm) -> Result<Copy, SqlError> {
@@ -104,7 +108,10 @@ fn table(named: &Words) -> Result<(String, Option<Words>), SqlError> {
             })
     };
     if !are(&table, &Token::Period) || columns.as_ref().is_some_and(|it| !are(it, &Token::Comma)) {
-        return Err(syntax("COPY takes a query in brackets, or a table and names of its columns"));
+        return Err(syntax(
+            "syntax error: COPY requires a query in parentheses, or a table with optional column \
+             names",
+        ));
     }
     Ok((text(&table), columns))
 }
@@ -118,7 +125,7 @@ fn inside(words: &Words) -> Result<Words, SqlError> {
         (Some(open), Some(close)) if open < close && is_last(close) => {
             Ok(Words(words.0[open + 1..close].to_vec()).after(0))
         }
-        _ => Err(syntax("a bracket is missing")),
+        _ => Err(syntax("syntax error: missing parenthesis")),
     }
 }
 
@@ -126,7 +133,7 @@ fn statement(text: &str) -> Result<Words, SqlError> {
     let mut statements = split(text)?;
     match (statements.pop(), statements.is_empty()) {
         (Some(statement), true) => Ok(statement),
-        _ => Err(syntax("COPY takes a table or a query")),
+        _ => Err(syntax("syntax error: COPY requires a table or a query")),
     }
 }
 
@@ -175,7 +182,9 @@ impl Options {
             [_, value] => Some(value_of(value)),
             _ => return Err(not_taken(&name)),
         };
-        let needed = || value.clone().ok_or_else(|| syntax(&format!("COPY's {name} has no value")));
+        let needed = || {
+            value.clone().ok_or_else(|| syntax(&format!("COPY option {name} requires a parameter")))
+        };
         match name.as_str() {
             "FORMAT" => set(&mut self.format, format_of(&needed()?)?),
             "HEADER" => set(&mut self.header, header_of(value.as_deref())?),
@@ -198,7 +207,7 @@ impl Options {
                 rest = behind.unwrap_or_default();
                 value
                     .map(|it| value_of(it))
-                    .ok_or_else(|| syntax(&format!("COPY's {name} has no value")))
+                    .ok_or_else(|| syntax(&format!("COPY option {name} requires a parameter")))
             };
             match name.as_str() {
                 "CSV" => set(&mut self.format, CopyFormat::Csv),
@@ -210,7 +219,7 @@ impl Options {
                 "ESCAPE" => set(&mut self.escape, value()?),
                 "ENCODING" => set(&mut self.encoding, value()?),
                 "WHERE" => {
-                    return Err(SqlError::unsupported("COPY … FROM with WHERE is not supported"));
+                    return Err(SqlError::unsupported("COPY FROM with WHERE is not supported"));
                 }
                 "FORCE" => return Err(not_taken("FORCE_QUOTE")),
                 _ => return Err(not_taken(&name)),
@@ -234,7 +243,7 @@ impl Options {
         }
         if self.encoding.is_some_and(|it| !is_utf8(&it)) {
             return Err(SqlError::unsupported(
-                "COPY in another encoding than UTF8 is not supported",
+                "COPY with an encoding other than UTF8 is not supported",
             ));
         }
         if self.header == Some(CopyHeader::Match) && !is_in {
@@ -306,8 +315,9 @@ fn not_taken(name: &str) -> SqlError {
     if NOT_SUPPORTED.contains(&name) {
         return SqlError::unsupported(format!("COPY with {name} is not supported"));
     }
-    syntax(&format!("option {:?} not recognized", name.to_lowercase()))
-        .with_hint("COPY takes FORMAT, HEADER, DELIMITER, NULL, QUOTE, ESCAPE and ENCODING.")
+    syntax(&format!("option {:?} not recognized", name.to_lowercase())).with_hint(
+        "Supported options are FORMAT, HEADER, DELIMITER, NULL, QUOTE, ESCAPE and ENCODING.",
+    )
 }
 
 /// Returns an unquoted word in upper case, or an empty string for other tokens.

@@ -58,9 +58,9 @@ fn check_sources(host: &dyn Host, client: &Client, words: &Words) -> Result<(), 
         let Ok(name) = name_of(at(if is_named { 3 } else { 1 })) else { continue };
         let Some(table) = TypedTable::of_name(host, &name) else { continue };
         client.check(host, Operation::Describe, &table.topic)?;
-        let what = format!("topics and views of typed tables are not supported: {name:?} is one");
+        let what = format!("cannot derive a topic or view from typed table {name:?}");
         let hint = format!(
-            "Select from its topic, {:?}, with fields such as (value->>'qty')::bigint.",
+            "Select from its topic {:?}, with fields such as (value->>'qty')::bigint.",
             table.topic
         );
         return Err(SqlError::unsupported(what).with_hint(hint));

@@ -61,13 +61,15 @@ impl InsertPlan {
         typed: impl FnOnce(&str) -> Result<Option<TypedTable>, SqlError>,
     ) -> Result<Self, SqlError> {
         if insert.on.is_some() || insert.returning.is_some() {
-            return Err(SqlError::unsupported("INSERT with ON CONFLICT or RETURNING"));
+            return Err(SqlError::unsupported(
+                "INSERT with ON CONFLICT or RETURNING is not supported",
+            ));
         }
         let TableObject::TableName(table) = &insert.table else {
-            return Err(SqlError::unsupported("INSERT into anything but a table"));
+            return Err(SqlError::unsupported("INSERT into anything but a table is not supported"));
         };
         let Some(source) = &insert.source else {
-            return Err(SqlError::unsupported("INSERT without VALUES or a query"));
+            return Err(SqlError::unsupported("INSERT without VALUES or a query is not supported"));
         };
         let table = table_name(table)?;
         let typed = typed(&table)?;
@@ -81,8 +83,8 @@ impl InsertPlan {
         let are_named = !insert.columns.is_empty();
         if !are_named {
             let Some(typed) = &typed else {
-                let what = "rows of a topic have to name their columns";
-                let hint = format!("Name them as in {table} (key, value).");
+                let what = "INSERT into a topic requires a column list";
+                let hint = format!("Write INSERT INTO {table} (key, value).");
                 return Err(SqlError::new(SqlState::SYNTAX, what).with_hint(hint));
             };
             columns.extend((0..typed.columns.len()).map(Column::Field));
@@ -98,7 +100,7 @@ impl InsertPlan {
                 "value" if typed.is_none() => Column::Value,
                 "headers" => Column::Headers,
                 "offset" => {
-                    let what = "the log gives offsets: they cannot be inserted";
+                    let what = "cannot insert into column \"offset\": the log assigns offsets";
                     return Err(SqlError::new(SqlState::SYNTAX, what));
                 }
                 other => {
@@ -107,7 +109,7 @@ impl InsertPlan {
                 }
             };
             if columns.contains(&column) {
-                let what = format!("column {name:?} is named twice");
+                let what = format!("column {name:?} specified more than once");
                 return Err(SqlError::new(SqlState::SYNTAX, what));
             }
             columns.push(column);
@@ -204,7 +206,8 @@ impl InsertPlan {
     pub(crate) fn records(&self, rows: &RecordBatch) -> Result<Vec<PublishedRecord>, SqlError> {
         let (expected, found) = (self.columns.len(), rows.num_columns());
         if found > expected || found < expected && self.are_named {
-            let what = format!("INSERT names {expected} columns, and its rows have {found}");
+            let what =
+                format!("INSERT has {expected} target columns but rows of {found} expressions");
             return Err(SqlError::new(SqlState::SYNTAX, what));
         }
         let mut records: Vec<PublishedRecord> = Vec::new();
@@ -272,7 +275,8 @@ fn milliseconds(us: i64) -> Result<i64, SqlError> {
     match us {
         0.. => Ok(us / 1_000),
         _ => {
-            let what = "timestamp out of range: records have times from 1970-01-01 00:00:00+00 on";
+            let what =
+                "timestamp out of range: record timestamps must be 1970-01-01 00:00:00+00 or later";
             Err(SqlError::new(SqlState::DATETIME_OVERFLOW, what))
         }
     }
@@ -322,7 +326,7 @@ fn parameter_index(name: &str) -> Result<usize, SqlError> {
 
 fn literal(parameters: &[ScalarValue], index: usize) -> Result<Value, SqlError> {
     let value = parameters.get(index).ok_or_else(|| {
-        SqlError::new(SqlState::PROTOCOL, format!("there is no value for parameter ${}", index + 1))
+        SqlError::new(SqlState::PROTOCOL, format!("no value found for parameter ${}", index + 1))
     })?;
     if value.is_null() {
         return Ok(Value::Null);
@@ -368,7 +372,8 @@ impl<'de> Deserialize<'de> for Members {
 /// Parses headers from a JSON object in the format of the column `headers`.
 fn headers(text: &str) -> Result<Vec<Header>, SqlError> {
     let wrong = || {
-        let what = "headers are a JSON object of texts, lists of texts, and nulls";
+        let what = "invalid headers: use a JSON object whose values are strings, arrays of \
+                    strings, or null";
         SqlError::new(SqlState::INVALID_TEXT, what)
     };
     let Members(members) = serde_json::from_str(text).map_err(|_| wrong())?;

@@ -41,7 +41,7 @@ fn parse_counting(tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, u
         .with_tokens_with_locations(tokens);
     let parsed = parser.parse_statement().map_err(|error| match error {
         ParserError::RecursionLimitExceeded if dialect.steps.get() > steps_max => {
-            let what = "the statement nests too much that can be read in several ways";
+            let what = "statement too complex: too many nested ambiguous expressions";
             SqlError::new(SqlState::TOO_COMPLEX, what)
         }
         error => error.into(),
@@ -59,7 +59,7 @@ fn parse_counting(tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, u
 /// Sequences of words whose syntax the parser does not support.
 const REFUSED: &[(&str, &[&str], &str)] = &[
     ("BETWEEN", &["SYMMETRIC", "ASYMMETRIC"], "BETWEEN SYMMETRIC"),
-    ("EXCLUDE", &["CURRENT", "GROUP", "TIES", "NO"], "EXCLUDE in the frame of a window"),
+    ("EXCLUDE", &["CURRENT", "GROUP", "TIES", "NO"], "EXCLUDE in a window frame"),
 ];
 
 fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {
@@ -119,7 +119,7 @@ impl Dialect for Postgres {
             _ => false,
         };
         let is_test = is(not, Keyword::NOT) && is(null, Keyword::NULL);
-        let what = || "NOT NULL follows a value: write IS NOT NULL".to_owned();
+        let what = || "NOT NULL after an expression: use IS NOT NULL".to_owned();
         is_test.then(|| Err(ParserError::ParserError(what())))
     }
 

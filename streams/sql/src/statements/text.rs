@@ -138,7 +138,7 @@ pub(super) fn name_of(word: Option<&Token>) -> Result<String, SqlError> {
             Some(_) => word.value.clone(),
             None => word.value.to_ascii_lowercase(),
         }),
-        _ => Err(SqlError::new(SqlState::SYNTAX, "a name is missing")),
+        _ => Err(SqlError::new(SqlState::SYNTAX, "syntax error: a name is missing")),
     }
 }
 
@@ -152,7 +152,7 @@ impl std::fmt::Display for Words {
 pub(crate) fn split(text: &str) -> Result<Vec<Words>, SqlError> {
     if text.len() > TEXT_BYTES_MAX {
         let length = text.len();
-        let what = format!("the text has {length} bytes; {TEXT_BYTES_MAX} are allowed");
+        let what = format!("query string of {length} bytes exceeds the limit of {TEXT_BYTES_MAX}");
         return Err(SqlError::new(SqlState::TOO_LARGE, what));
     }
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location();
@@ -201,7 +201,7 @@ fn check(words: &Words) -> Result<(), SqlError> {
             | Token::DoubleQuotedRawStringLiteral(_)
             | Token::TripleSingleQuotedRawStringLiteral(_)
             | Token::TripleDoubleQuotedRawStringLiteral(_) => {
-                let what = format!("syntax error: {token} is a literal of another kind of SQL");
+                let what = format!("syntax error: {token} is not a PostgreSQL literal");
                 return Err(SqlError::new(SqlState::SYNTAX, what));
             }
             Token::Comma
@@ -213,12 +213,15 @@ fn check(words: &Words) -> Result<(), SqlError> {
             _ => operator_count += 1,
         }
         if depth > NESTING_MAX {
-            return too_complex(format!("brackets nest more than {NESTING_MAX} deep"));
+            return too_complex(format!(
+                "parentheses are nested more than {NESTING_MAX} levels deep"
+            ));
         }
     }
     match operator_count > OPERATOR_COUNT_MAX {
         true => too_complex(format!(
-            "the statement has {operator_count} operators; {OPERATOR_COUNT_MAX} are allowed"
+            "statement too complex: {operator_count} operators exceed the limit of \
+             {OPERATOR_COUNT_MAX}"
         )),
         false => Ok(()),
     }

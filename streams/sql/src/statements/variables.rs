@@ -78,7 +78,8 @@ pub(crate) enum Scope {
 
 impl Assignment {
     pub(crate) fn read(words: &Words) -> Result<Self, SqlError> {
-        let syntax = || SqlError::new(SqlState::SYNTAX, "SET takes a name and a value");
+        let syntax =
+            || SqlError::new(SqlState::SYNTAX, "syntax error: SET requires a name and a value");
         let first = words.keyword(1);
         // SET SESSION AUTHORIZATION and similar statements have no equals sign.
         let at = if matches!(first.as_str(), "SESSION" | "LOCAL") { 2 } else { 1 };
@@ -101,7 +102,9 @@ impl Assignment {
                 return Ok(Self::of_modes(read_modes(words, at + 3)?, READ_ONLY, scope));
             }
             "AUTHORIZATION" | "ROLE" => {
-                return Err(SqlError::unsupported("clients stay who they logged in as"));
+                return Err(SqlError::unsupported(
+                    "SET ROLE and SET SESSION AUTHORIZATION are not supported",
+                ));
             }
             _ => {
                 let sign = words
@@ -225,7 +228,10 @@ impl Variables {
             };
         }
         if name == ON_BEHALF_OF {
-            let what = format!("{name} is said with the login, in options, and stays");
+            let what = format!(
+                "parameter \"{name}\" cannot be set after connection start: set it in the \
+                 connection's options"
+            );
             return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
         }
         if name == STATEMENT_TIMEOUT {
@@ -251,17 +257,20 @@ impl Variables {
             None => drop(self.now.set.remove(name)),
             Some(value) if name == "timezone" => {
                 if !is_utc(value) {
-                    let what = format!("time zone {value:?} is not supported: sessions have UTC");
+                    let what = format!("time zone {value:?} is not supported: sessions use UTC");
                     return Err(SqlError::unsupported(what).with_hint(
-                        "Write times with their offset, as '2026-01-01 12:00+01', and have the \
-                         client show them in its zone.",
+                        "Write timestamps with their offset, such as '2026-01-01 12:00+01', and \
+                         convert them to local time in the client.",
                     ));
                 }
             }
             Some(value) => {
                 let is_known = self.now.set.contains_key(name);
                 if !is_known && self.now.set.len() >= OTHER_COUNT_MAX {
-                    let what = format!("a connection sets {OTHER_COUNT_MAX} parameters at most");
+                    let what = format!(
+                        "too many configuration parameters: at most {OTHER_COUNT_MAX} per \
+                         connection"
+                    );
                     return Err(SqlError::new(SqlState::TOO_LARGE, what));
                 }
                 self.now.set.insert(name.clone(), value.clone());

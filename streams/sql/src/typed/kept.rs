@@ -28,7 +28,7 @@ impl TypedTable {
     fn of(definition: &Definition) -> Option<Self> {
         let read = Self::parse(&definition.statement);
         read.inspect_err(|error| {
-            tracing::warn!(%error, table = definition.name, "a typed table cannot be read");
+            tracing::warn!(%error, table = definition.name, "invalid definition of a typed table");
         })
         .ok()
     }

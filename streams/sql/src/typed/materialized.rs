@@ -32,7 +32,7 @@ impl MaterializedView {
     fn of(definition: &Definition) -> Self {
         let name = &definition.name;
         Self::read(definition).unwrap_or_else(|error| {
-            tracing::warn!(%error, view = name, "the columns of a view cannot be found");
+            tracing::warn!(%error, view = name, "cannot parse the definition of a view");
             Self { table: Table::values(name), is_of_records: true, query: String::new() }
         })
     }
@@ -40,7 +40,7 @@ impl MaterializedView {
     fn read(definition: &Definition) -> Result<Self, SqlError> {
         let name = &definition.name;
         let Some(Statement::Create(create)) = parse_statement(&definition.statement)? else {
-            return Err(SqlError::unsupported("the statement makes no view"));
+            return Err(SqlError::unsupported("the stored statement does not create a view"));
         };
         let source = table_of(&Query::table_name(&create.query)?).1;
         let query = Query::compile(&create.query, &source, &mut Paths::new())?;

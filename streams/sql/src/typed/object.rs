@@ -76,7 +76,7 @@ impl TypedColumn {
         if let Some(numbers) = array.as_primitive_opt::<Float64Type>()
             && let Some(number) = numbers.iter().flatten().find(|it| !it.is_finite())
         {
-            return Err(invalid(format!("{number} is no number of JSON")));
+            return Err(invalid(format!("{number} cannot be represented in JSON")));
         }
         let texts = cast(&array, &DataType::Utf8View).map_err(|it| invalid(it.to_string()))?;
         let texts = texts.as_string_view();
@@ -88,12 +88,14 @@ impl TypedColumn {
             let json = match self.data_type {
                 Type::Text | Type::Timestamptz => quoted(&text),
                 Type::Numeric if serde_json::from_str::<serde_json::Number>(&text).is_err() => {
-                    return Err(invalid(format!("{text:?} is no number")));
+                    return Err(invalid(format!("{text:?} is not a number")));
                 }
                 // Includes numbers given as text.
                 _ => match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
                     Ok(_) => text.clone(),
-                    Err(error) => return Err(invalid(format!("{text:?} is no JSON: {error}"))),
+                    Err(error) => {
+                        return Err(invalid(format!("{text:?} is not valid JSON: {error}")));
+                    }
                 },
             };
             Ok(Some(Field { json, text }))

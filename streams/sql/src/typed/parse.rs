@@ -40,7 +40,7 @@ impl TypedTable {
             }
         }
         if columns.len() > COLUMN_COUNT_MAX {
-            let what = format!("a table has {COLUMN_COUNT_MAX} columns at most");
+            let what = format!("tables can have at most {COLUMN_COUNT_MAX} columns");
             return Err(SqlError::new(SqlState::TOO_LARGE, what));
         }
         let mut table = Self {
@@ -75,13 +75,13 @@ impl TypedTable {
             }
         }
         if self.topic.is_empty() {
-            let what = format!("table {:?} names no topic", self.name);
+            let what = format!("table {:?} requires the option \"topic\"", self.name);
             return Err(SqlError::new(SqlState::INVALID_PARAMETER, what)
                 .with_hint("CREATE TABLE … (…) WITH (topic = 'orders', format = 'json')"));
         }
         match &self.key {
             Some(key) if self.column(key).is_none() => {
-                let what = format!("column {key:?}, which is to be the key, does not exist");
+                let what = format!("column {key:?} named in key does not exist");
                 Err(SqlError::new(SqlState::UNDEFINED_COLUMN, what))
             }
             _ => Ok(()),
@@ -103,13 +103,14 @@ impl TypedTable {
             ("format" | "values" | "on_error", other) => {
                 let what = format!("invalid value for option {name:?}: {other:?}");
                 return Err(SqlError::new(SqlState::INVALID_PARAMETER, what).with_hint(
-                    "format is 'json', values 'log' or 'current', on_error 'null' or 'fail'.",
+                    "Valid values: format 'json'; values 'log' or 'current'; on_error 'null' or \
+                     'fail'.",
                 ));
             }
             _ => {
                 let what = format!("unrecognized option {name:?} of CREATE TABLE");
                 return Err(SqlError::new(SqlState::INVALID_PARAMETER, what)
-                    .with_hint("Options are topic, format, values, on_error and key."));
+                    .with_hint("Supported options are topic, format, values, on_error and key."));
             }
         }
         Ok(())
@@ -166,10 +167,10 @@ fn type_of(sql_type: &SqlType) -> Result<Type, SqlError> {
             Type::Timestamptz
         }
         other => {
-            let what = format!("columns of type {other} cannot be declared");
+            let what = format!("columns of type {other} are not supported");
             return Err(SqlError::unsupported(what).with_hint(
-                "Types are boolean, integer, bigint, numeric, double precision, text, json and \
-                 timestamptz.",
+                "Supported types are boolean, integer, bigint, numeric, double precision, text, \
+                 json and timestamptz.",
             ));
         }
     })
@@ -182,7 +183,7 @@ fn table_name(parser: &mut Parser<'_>) -> Result<String, SqlError> {
         Some([name]) => Ok(folded(name)),
         Some([schema, name]) if schema.value == SCHEMA => Ok(folded(name)),
         _ => {
-            let what = format!("tables are in the schema {SCHEMA:?}, and {name} is not");
+            let what = format!("tables can be created only in schema {SCHEMA:?}, not as {name}");
             Err(SqlError::unsupported(what))
         }
     }

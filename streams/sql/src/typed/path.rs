@@ -10,9 +10,9 @@ const STEP_COUNT_MAX: usize = 20;
 /// Parses a path. It has at least one step.
 pub(super) fn read(text: &str) -> Result<Vec<Step>, SqlError> {
     let wrong = || {
-        let what = format!("invalid path {text:?}");
+        let what = format!("invalid JSON path {text:?}");
         SqlError::new(SqlState::SYNTAX, what)
-            .with_hint("A path is written as '$.quote.bid' or '$.\"a name\".list[0]'.")
+            .with_hint("Use a path such as '$.quote.bid' or '$.\"a name\".list[0]'.")
     };
     let mut rest = text.strip_prefix('$').ok_or_else(wrong)?;
     let mut steps = Vec::new();

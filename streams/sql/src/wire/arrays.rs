@@ -27,7 +27,9 @@ pub(crate) fn array_elements(text: &str) -> Result<Vec<Option<String>>, SqlError
                 }
                 Some(',') | None if !is_quoted => break,
                 Some('{') if !is_quoted && element.is_empty() => {
-                    return Err(SqlError::unsupported("a text of an array of arrays"));
+                    return Err(SqlError::unsupported(
+                        "multidimensional array literals are not supported",
+                    ));
                 }
                 None | Some('{' | '}') if !is_quoted || signs.peek().is_none() => {
                     return Err(malformed());

@@ -97,7 +97,7 @@ impl CopyIn {
             return Ok(());
         }
         if self.rest.len() + bytes.len() > ROW_BYTES_MAX {
-            let what = format!("a row of a copy has more than {ROW_BYTES_MAX} bytes");
+            let what = format!("COPY row exceeds the limit of {ROW_BYTES_MAX} bytes");
             return Err(SqlError::new(SqlState::TOO_LARGE, what));
         }
         self.rest.extend_from_slice(bytes);

@@ -54,7 +54,8 @@ fn uuid_text(bytes: [u8; 16]) -> String {
 }
 
 fn wrong_length(data_type: &DataType) -> SqlError {
-    let what = format!("a parameter of type {data_type} has a binary value of wrong length");
+    let what =
+        format!("incorrect binary data format in parameter of type {data_type}: wrong length");
     SqlError::new(SqlState::INVALID_BINARY, what)
 }
 
@@ -72,10 +73,12 @@ fn read_binary_list(bytes: &[u8], element: &DataType) -> Result<ScalarValue, Sql
     next(4)?;
     let oid = number(next(4)?).cast_unsigned();
     if dimensions > 1 {
-        return Err(SqlError::unsupported("parameters are arrays of one dimension"));
+        return Err(SqlError::unsupported("multidimensional array parameters are not supported"));
     }
     if PgType::data_type_of(oid).as_ref() != Some(element) {
-        let what = format!("an array of type {element} has elements of type {oid}");
+        let what = format!(
+            "binary data for array of type {element} has elements of the type with OID {oid}"
+        );
         return Err(SqlError::new(SqlState::INVALID_BINARY, what));
     }
     let mut elements = Vec::new();
@@ -102,7 +105,10 @@ fn list_of(elements: &[ScalarValue], element: &DataType) -> ScalarValue {
 
 fn text_of(bytes: &[u8]) -> Result<&str, SqlError> {
     std::str::from_utf8(bytes).map_err(|_| {
-        SqlError::new(SqlState::INVALID_ENCODING, "the text of a parameter is not UTF-8")
+        SqlError::new(
+            SqlState::INVALID_ENCODING,
+            "invalid byte sequence for encoding \"UTF8\" in a parameter",
+        )
     })
 }
 

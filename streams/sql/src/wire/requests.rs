@@ -43,7 +43,7 @@ pub(crate) fn take_startup(buffer: &mut BytesMut) -> Result<Option<Startup>, Sql
     };
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if !(8..=STARTUP_BYTES_MAX).contains(&length) {
-        return Err(SqlError::protocol("the first message has no valid length"));
+        return Err(SqlError::protocol("invalid length of startup packet"));
     }
     if buffer.len() < length {
         return Ok(None);
@@ -69,7 +69,8 @@ pub(crate) fn take_startup(buffer: &mut BytesMut) -> Result<Option<Startup>, Sql
         }
         _ => {
             let (major, minor) = (code >> 16, code & 0xFFFF);
-            let what = format!("protocol {major}.{minor} is not spoken here, 3.0 is");
+            let what =
+                format!("unsupported frontend protocol {major}.{minor}: server supports 3.0");
             return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
         }
     };
@@ -131,10 +132,10 @@ pub(crate) fn take_request(
     let length = u32::from_be_bytes(length.try_into().expect("four bytes"));
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length < 4 {
-        return Err(SqlError::protocol("a message has no valid length"));
+        return Err(SqlError::protocol("invalid message length"));
     }
     if length > bytes_max {
-        let what = format!("a message has {length} bytes; {bytes_max} are allowed");
+        let what = format!("message of {length} bytes exceeds the limit of {bytes_max}");
         return Err(SqlError::new(SqlState::TOO_LARGE, what));
     }
     if buffer.len() <= length {
@@ -177,10 +178,12 @@ fn read(kind: u8, mut fields: Fields) -> Result<Request, SqlError> {
         b'd' => Request::CopyData(fields.0.split_off(0)),
         b'c' => Request::CopyDone,
         b'f' => Request::CopyFail(fields.text()?),
-        _ => return Err(SqlError::protocol(format!("a message of unknown kind {kind}"))),
+        _ => return Err(SqlError::protocol(format!("invalid frontend message type {kind}"))),
     };
     if fields.0.has_remaining() {
-        return Err(SqlError::protocol("a message is longer than its fields"));
+        return Err(SqlError::protocol(
+            "invalid message format: message is longer than its fields",
+        ));
     }
     Ok(request)
 }
@@ -191,7 +194,7 @@ pub(crate) struct Fields(pub(crate) Bytes);
 impl Fields {
     fn take(&mut self, length: usize) -> Result<Bytes, SqlError> {
         if self.0.len() < length {
-            return Err(SqlError::protocol("a message is cut off"));
+            return Err(SqlError::protocol("insufficient data left in message"));
         }
         Ok(self.0.split_to(length))
     }
@@ -215,11 +218,15 @@ impl Fields {
     /// Reads a zero-terminated text.
     pub(crate) fn text(&mut self) -> Result<String, SqlError> {
         let end = self.0.iter().position(|byte| *byte == 0);
-        let end = end.ok_or_else(|| SqlError::protocol("a text in a message has no end"))?;
+        let end = end
+            .ok_or_else(|| SqlError::protocol("invalid string in message: it has no terminator"))?;
         let bytes = self.take(end)?;
         self.0.advance(1);
         String::from_utf8(bytes.into()).map_err(|_| {
-            SqlError::new(SqlState::INVALID_ENCODING, "a text in a message is not UTF-8")
+            SqlError::new(
+                SqlState::INVALID_ENCODING,
+                "invalid byte sequence for encoding \"UTF8\" in a message",
+            )
         })
     }
 
@@ -227,7 +234,7 @@ impl Fields {
         match self.u16()? {
             0 => Ok(Format::Text),
             1 => Ok(Format::Binary),
-            other => Err(SqlError::protocol(format!("format {other} of a value is unknown"))),
+            other => Err(SqlError::protocol(format!("unsupported format code: {other}"))),
         }
     }
 
@@ -236,7 +243,8 @@ impl Fields {
             -1 => Ok(None),
             length => {
                 let length = usize::try_from(length);
-                let length = length.map_err(|_| SqlError::protocol("a value's length is wrong"))?;
+                let length = length
+                    .map_err(|_| SqlError::protocol("invalid length of a value in message"))?;
                 self.take(length).map(Some)
             }
         }
@@ -250,7 +258,7 @@ impl Fields {
     ) -> Result<Vec<T>, SqlError> {
         let count = usize::from(self.u16()?);
         if count * bytes_min > self.0.len() {
-            return Err(SqlError::protocol("a message is cut off"));
+            return Err(SqlError::protocol("insufficient data left in message"));
         }
         (0..count).map(|_| take(self)).collect()
     }
@@ -261,7 +269,9 @@ impl Fields {
         match kind {
             b'S' => Ok(Target::Statement(name)),
             b'P' => Ok(Target::Portal(name)),
-            _ => Err(SqlError::protocol("neither a statement nor a portal is named")),
+            _ => {
+                Err(SqlError::protocol("invalid message subtype: neither a statement nor a portal"))
+            }
         }
     }
 }

@@ -123,13 +123,11 @@ impl<'a> Request<'a> {
     fn check(&self, named: &Named<'_>) -> Result<(), Refusal> {
         let refuse = |what| Err(Refusal::new(ResponseError::InvalidRequest, what));
         if self.twice.contains(&(named.kind, named.name.clone())) {
-            return refuse(format!("the request names {:?} more than once", &**named.name));
+            return refuse(format!("duplicate resource {:?} in the request", &**named.name));
         }
         let mut seen = BTreeSet::new();
         match named.settings.iter().find(|setting| !seen.insert(**setting)) {
-            Some(setting) => {
-                refuse(format!("the request names setting {:?} more than once", &***setting))
-            }
+            Some(setting) => refuse(format!("duplicate setting {:?} in the request", &***setting)),
             None => Ok(()),
         }
     }
@@ -231,5 +229,8 @@ impl<'a> Known<'a> {
 }
 
 fn no_value(name: &str) -> Refusal {
-    Refusal::new(ResponseError::InvalidRequest, format!("setting {name:?} has no value"))
+    Refusal::new(
+        ResponseError::InvalidRequest,
+        format!("null value not supported for setting {name:?}"),
+    )
 }

@@ -107,7 +107,7 @@ impl ScalarUDFImpl for EqualsAny {
         }
         let elements = array.value(0);
         if elements.len() > ELEMENT_COUNT_MAX {
-            let what = format!("an array after ANY has {ELEMENT_COUNT_MAX} elements at most");
+            let what = format!("array in ANY exceeds the limit of {ELEMENT_COUNT_MAX} elements");
             return Err(SqlError::new(SqlState::TOO_COMPLEX, what).into_engine());
         }
         let all = (0..elements.len()).map(|row| ScalarValue::try_from_array(&elements, row));
@@ -123,7 +123,7 @@ impl ScalarUDFImpl for EqualsAny {
     }
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let what = "ANY takes an array that does not depend on the row";
+        let what = "ANY with an array that depends on the row is not supported";
         Err(SqlError::unsupported(what).into_engine())
     }
 }

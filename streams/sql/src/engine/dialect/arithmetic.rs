@@ -147,17 +147,19 @@ fn of_arrays(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryE
 /// Plans an operator of jsonb. The other operand may be a literal.
 fn of_jsonb(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
     use BinaryOperator::{ArrowAt, AtArrow, HashMinus, Minus, QuestionPipe, StringConcat};
-    let jsonb = |operand: Expr| match operand {
-        it if is_json(&it, schema) => Ok(it),
-        Expr::Literal(ScalarValue::Null, metadata) => {
-            Ok(Expr::Literal(ScalarValue::Null, metadata))
-        }
-        Expr::Literal(ScalarValue::Utf8(Some(text)), _) => {
-            Ok(lit(canonical(&text).map_err(SqlError::into_engine)?))
-        }
-        // A jsonb and a text are concatenated as texts.
-        _ => Err(refused(&format!("{} of JSON and another type", expr.op)).into_engine()),
-    };
+    let jsonb =
+        |operand: Expr| match operand {
+            it if is_json(&it, schema) => Ok(it),
+            Expr::Literal(ScalarValue::Null, metadata) => {
+                Ok(Expr::Literal(ScalarValue::Null, metadata))
+            }
+            Expr::Literal(ScalarValue::Utf8(Some(text)), _) => {
+                Ok(lit(canonical(&text).map_err(SqlError::into_engine)?))
+            }
+            // A jsonb and a text are concatenated as texts.
+            _ => Err(refused(&format!("operator {} between json and another type", expr.op))
+                .into_engine()),
+        };
     let (left, right) = (expr.left, expr.right);
     let takes_jsons = matches!(expr.op, StringConcat | AtArrow | ArrowAt);
     if !takes_jsons && is_json(&right, schema) {
@@ -173,7 +175,7 @@ fn of_jsonb(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawB
         _ => (jsonb_functions::HAS_ALL, vec![jsonb(left)?, right]),
     };
     let function = jsonb_functions::functions().into_iter().find(|it| it.name() == name);
-    let function = function.ok_or_else(|| refused("this operator of JSON").into_engine())?;
+    let function = function.ok_or_else(|| refused("this json operator").into_engine())?;
     Ok(PlannerResult::Planned(function.call(operands)))
 }
 
@@ -202,8 +204,8 @@ fn joined(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBin
                 return Ok(PlannerResult::Planned(list.clone()));
             }
             Expr::Literal(ScalarValue::Utf8(_), _) => {
-                let error = refused("|| of an array and a quoted literal");
-                return Err(error.with_hint("Write ::text behind it.").into_engine());
+                let error = refused("operator || between an array and an untyped literal");
+                return Err(error.with_hint("Cast the literal, as in 'a'::text.").into_engine());
             }
             _ => {}
         }

@@ -41,7 +41,7 @@ fn flat(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
         let Some(inner) = outer.values().as_list_opt::<i32>() else { break };
         // PostgreSQL has no NULL among nested arrays.
         if inner.null_count() > 0 {
-            let what = "rows of an array of arrays and NULL are not supported";
+            let what = "multidimensional arrays with NULL subarrays are not supported";
             return Err(SqlError::unsupported(what));
         }
         let ends =
@@ -96,8 +96,10 @@ fn check_types(row: &Row<'_>) -> Result<(), SqlError> {
     match fields.all(|it| first.is_none_or(|first| is_one(first, it))) {
         true => Ok(()),
         false => {
-            let what = "an array and values of another type than its elements are not supported";
-            Err(SqlError::unsupported(what).with_hint("Cast the values."))
+            let what =
+                "values must have the element type of the array; other types are not supported";
+            Err(SqlError::unsupported(what)
+                .with_hint("Cast the values to the element type of the array."))
         }
     }
 }
@@ -173,7 +175,8 @@ fn list_of(value: &ScalarValue) -> Option<Arc<dyn Array>> {
 fn as_compared(value: ScalarValue) -> Result<ScalarValue, SqlError> {
     let of = value.data_type();
     if of.is_nested() || of.is_floating() || matches!(of, DataType::Interval(_)) {
-        let what = "comparing elements of arrays of arrays, floats or intervals is not supported";
+        let what = "comparing elements of multidimensional, floating-point or interval arrays is \
+                    not supported";
         return Err(SqlError::unsupported(what));
     }
     Ok(match of.is_string() {

@@ -25,7 +25,9 @@ pub(super) fn array_of(mut query: Query) -> Result<Expr, SqlError> {
         None => Vec::new(),
         Some(order) => match &order.kind {
             OrderByKind::Expressions(keys) => keys.clone(),
-            OrderByKind::All(_) => return Err(SqlError::unsupported("ORDER BY ALL")),
+            OrderByKind::All(_) => {
+                return Err(SqlError::unsupported("ORDER BY ALL is not supported"));
+            }
         },
     };
     if let Some(array) = aggregate_of(&query, &keys)? {
@@ -162,7 +164,9 @@ fn sorted_by(
             continue;
         }
         if select.distinct.is_some() {
-            return Err(SqlError::unsupported("ARRAY (SELECT DISTINCT …) in another order"));
+            return Err(SqlError::unsupported(
+                "ARRAY (SELECT DISTINCT …) with ORDER BY of other expressions is not supported",
+            ));
         }
         let name = format!("{SORTED_BY}{index}");
         sorted.push(format!("{name}{}", key.options));

@@ -80,8 +80,8 @@ impl Bounds {
         match level.table_count > TABLE_COUNT_MAX {
             true => {
                 let what = format!(
-                    "the statement reads more than {TABLE_COUNT_MAX} tables, with each query of \
-                     WITH as often as it is named"
+                    "statement too complex: it reads more than {TABLE_COUNT_MAX} tables, counting \
+                     each reference to a WITH query"
                 );
                 refuse(SqlState::TOO_COMPLEX, what)
             }
@@ -95,7 +95,7 @@ impl Visitor for Bounds {
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
         if self.queries.len() >= QUERY_DEPTH_MAX {
-            let what = format!("queries nest more than {QUERY_DEPTH_MAX} deep");
+            let what = format!("queries are nested more than {QUERY_DEPTH_MAX} levels deep");
             return refuse(SqlState::TOO_COMPLEX, what);
         }
         let order_by = query.order_by.as_ref().map(|it| &it.kind);
@@ -152,7 +152,8 @@ impl Visitor for Bounds {
         };
         if made > COPY_COUNT_MAX + 2 * written {
             let what = format!(
-                "calls of {} nest so deep that they have more than {COPY_COUNT_MAX} parts",
+                "nested calls of {} are too complex: they expand to more than {COPY_COUNT_MAX} \
+                 expressions",
                 COPYING.join(", ")
             );
             return refuse(SqlState::TOO_COMPLEX, what);
@@ -182,11 +183,11 @@ impl Visitor for Bounds {
                 }
             }
             Expr::Cast { .. } if cast_depth(expr) > CAST_DEPTH_MAX => {
-                let what = format!("casts nest more than {CAST_DEPTH_MAX} deep");
+                let what = format!("casts are nested more than {CAST_DEPTH_MAX} levels deep");
                 return refuse(SqlState::TOO_COMPLEX, what);
             }
             Expr::Array(array) if array.elem.len() > ELEMENT_COUNT_MAX => {
-                let what = format!("ARRAY takes {ELEMENT_COUNT_MAX} elements at most");
+                let what = format!("ARRAY can have at most {ELEMENT_COUNT_MAX} elements");
                 return refuse(SqlState::TOO_COMPLEX, what);
             }
             _ => {}

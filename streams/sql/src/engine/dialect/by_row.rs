@@ -164,7 +164,8 @@ impl ByRow {
 
 /// Error: the result is too large.
 pub(super) fn too_much(name: &str) -> SqlError {
-    let what = format!("{name} makes more than {} MiB of a batch of rows", RESULT_BYTES_MAX >> 20);
+    let what =
+        format!("result of {name} exceeds {} MiB for a batch of rows", RESULT_BYTES_MAX >> 20);
     SqlError::new(SqlState::TOO_LARGE, what)
 }
 

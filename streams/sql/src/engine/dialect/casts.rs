@@ -238,7 +238,7 @@ impl CastTo {
             let Some(text) = text else { return Ok(None) };
             let word = text.trim().trim_start_matches(['-', '+']).to_ascii_lowercase();
             if matches!(word.as_str(), "nan" | "infinity" | "inf") {
-                let what = format!("the numeric {word:?} is not supported");
+                let what = format!("numeric value {word:?} is not supported");
                 return Err(SqlError::unsupported(what)
                     .with_hint("Cast it to double precision.")
                     .into_engine());
@@ -246,7 +246,8 @@ impl CastTo {
             match decimal_of(text.trim()) {
                 Some((_, true)) => {
                     let what = format!(
-                        "numeric has {SCALE} digits behind the point at most, and {text:?} more"
+                        "numeric supports at most {SCALE} digits after the decimal point, and \
+                         {text:?} has more"
                     );
                     Err(SqlError::unsupported(what)
                         .with_hint("Cast it to double precision.")

@@ -278,8 +278,8 @@ pub(super) const SPECIAL_TIMES: &[&str] =
 
 /// Error: a special time string is not supported.
 pub(super) fn special_time(word: &str) -> SqlError {
-    SqlError::unsupported(format!("the time {word:?} is not supported"))
-        .with_hint("now() and current_date are times.")
+    SqlError::unsupported(format!("date/time value {word:?} is not supported"))
+        .with_hint("Use now() or current_date.")
 }
 
 fn chrono_utc() -> datafusion::arrow::array::timezone::Tz {

@@ -107,7 +107,7 @@ impl TableFunctionImpl for Generated {
             other => other.clone(),
         };
         if args.exprs().iter().any(|it| !matches!(it, Expr::Literal(..))) {
-            let error = refused("generate_series of columns or parameters in FROM");
+            let error = refused("generate_series in FROM with columns or parameters as arguments");
             return Err(error.into_engine());
         }
         let exprs = typed(args.exprs())?;
@@ -118,7 +118,9 @@ impl TableFunctionImpl for Generated {
         {
             return match zone_of(last).is_some_and(|it| it == zone) {
                 true => self.times(&args, zone),
-                false => Err(refused("generate_series of a time and another type").into_engine()),
+                false => {
+                    Err(refused("generate_series with a timestamp and another type").into_engine())
+                }
             };
         }
         let arguments: Vec<_> = args.exprs().iter().map(wide).collect();

@@ -17,8 +17,8 @@ use super::names::{figure, folded, is_column};
 use crate::error::{SqlError, SqlState};
 
 /// Alternatives for rejected constructs.
-const ELSEWHERE: &str =
-    "Write it in another way, or ask a PostgreSQL that reads the topics through postgres_fdw.";
+const ELSEWHERE: &str = "Rewrite the query, or run it in a PostgreSQL server that reads the \
+                         topics through postgres_fdw.";
 
 /// Error: a construct is not supported.
 pub(super) fn refused(construct: &str) -> SqlError {
@@ -136,8 +136,8 @@ fn check_output(name: &Ident, outputs: &[Output<'_>]) -> Result<(), SqlError> {
     }
     // A cast to a column's own type is the column itself.
     if others.iter().all(|it| uncast(it.expr) == uncast(first.expr)) {
-        let what = format!("ORDER BY {name:?}, which a column and a cast of it are called,");
-        return Err(refused(&what).with_hint("Write AS with another name behind one of them."));
+        let what = format!("ORDER BY {name:?}, the name of both a column and a cast of it,");
+        return Err(refused(&what).with_hint("Give one of them another alias with AS."));
     }
     let what = format!("ORDER BY {name:?} is ambiguous");
     Err(SqlError::new(SqlState::AMBIGUOUS_COLUMN, what))
@@ -168,13 +168,10 @@ fn check_inputs(clause: &str, expr: &Expr, outputs: &[Output<'_>]) -> Result<(),
     match names.found.iter().find(|it| is_taken(it)) {
         None => Ok(()),
         Some(name) => {
-            let what = format!(
-                "the name {name:?} of a result's column in an expression after \
-                                {clause}"
-            );
+            let what = format!("using output column {name:?} in an expression in {clause}");
             Err(refused(&what).with_hint(
-                "Repeat the column's expression there, and give the column a name that no table's \
-                 column has.",
+                "Repeat the column's expression there, and give the output column a name that no \
+                 table column has.",
             ))
         }
     }
@@ -268,7 +265,11 @@ fn name_places(select: &mut Select) -> Result<(), SqlError> {
             Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => {
                 expr.clone()
             }
-            Some(_) => return Err(refused("a number in ROLLUP of a SELECT with *")),
+            Some(_) => {
+                return Err(refused(
+                    "a column position in ROLLUP, CUBE or GROUPING SETS with SELECT *",
+                ));
+            }
             None => {
                 let what = format!("GROUP BY position {digits} is not in select list");
                 return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, what));
@@ -310,9 +311,8 @@ fn check_from(from: &TableWithJoins, names: &mut HashSet<String>) -> Result<(), 
             JoinConstraint::Natural => "NATURAL",
             _ => continue,
         };
-        return Err(refused(&format!("{kind} with {word}")).with_hint(
-            "Write the condition after ON, and coalesce(one.name, other.name) for the column.",
-        ));
+        return Err(refused(&format!("{kind} with {word}"))
+            .with_hint("Use ON, and select coalesce(one.name, other.name) for the column."));
     }
     Ok(())
 }
@@ -438,21 +438,21 @@ pub(super) fn check_call(function: &Function) -> Result<(), SqlError> {
     }
     if let Some(over) = &function.over {
         if is_distinct {
-            return Err(refused("DISTINCT in a window function"));
+            return Err(refused("DISTINCT for window functions"));
         }
         if matches!(over, WindowType::WindowSpec(spec) if spec.window_name.is_some()) {
-            return Err(refused("OVER (name …) of a window that is named").with_hint(
-                "Write OVER name for the window as it is, or all of it in the brackets.",
+            return Err(refused("OVER (name …) that copies a named window").with_hint(
+                "Write OVER name, or repeat the window definition in the parentheses.",
             ));
         }
         if SUMMED.contains(&name.as_str()) && may_move(over) {
-            return Err(refused(&format!("{name} over a frame that moves")));
+            return Err(refused(&format!("{name} with a moving window frame")));
         }
         return check_window_call(&name, &list.args);
     }
     match (name.as_str(), list.args.as_slice()) {
         ("count", [_, _, ..]) => {
-            let what = "function count with several arguments does not exist";
+            let what = "function count with more than one argument does not exist";
             Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what))
         }
         (_, [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]) if is_distinct => {
@@ -494,7 +494,7 @@ fn check_window_call(name: &str, arguments: &[FunctionArg]) -> Result<(), SqlErr
     };
     match (name, value) {
         ("lag" | "lead" | "nth_value", Value::Null) => {
-            Err(refused(&format!("{name} with NULL rows")))
+            Err(refused(&format!("{name} with NULL as number of rows")))
         }
         ("nth_value", Value::Number(text, _)) if text == "0" => {
             let what = "argument of nth_value must be greater than zero";

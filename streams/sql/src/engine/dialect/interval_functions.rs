@@ -159,7 +159,7 @@ fn interval(Parts { months, days, us }: Parts) -> Result<ScalarValue, SqlError> 
     let (months, days) = (small(months)?, small(days)?);
     // The engine's nanoseconds have a smaller range.
     let far =
-        || SqlError::unsupported("an interval of more than 292 years of hours is not supported");
+        || SqlError::unsupported("an interval with hours of more than 292 years is not supported");
     let nanoseconds = us.checked_mul(1_000).ok_or_else(far)?;
     let interval = IntervalMonthDayNano { months, days, nanoseconds };
     Ok(ScalarValue::IntervalMonthDayNano(Some(interval)))

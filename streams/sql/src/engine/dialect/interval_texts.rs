@@ -75,7 +75,7 @@ pub(super) fn spelled(text: &str) -> Result<Option<String>, SqlError> {
             Ok(Some(format!("{months} months {days} days {} microseconds", span.us)))
         }
         Err(Unread::Form) if text.trim().starts_with(['P', 'p']) => {
-            Err(SqlError::unsupported("an interval in the form of ISO 8601 is not supported"))
+            Err(SqlError::unsupported("interval input in ISO 8601 format is not supported"))
         }
         Err(Unread::Form) => match years_and_months(text) {
             Some(spelled) => Ok(Some(spelled)),
@@ -112,7 +112,7 @@ impl Unread {
     fn error(self, text: &str, name: &str) -> SqlError {
         match self {
             Self::Form if text.bytes().any(|it| it.is_ascii_digit()) => {
-                SqlError::unsupported(format!("text {text:?} as {name} is not supported"))
+                SqlError::unsupported(format!("input {text:?} for type {name} is not supported"))
                     .with_hint("Write numbers with units, such as 1 day 2 hours, or 04:05:06.")
             }
             _ => {

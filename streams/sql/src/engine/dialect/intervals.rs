@@ -83,8 +83,8 @@ fn refuse_columns(schema: &DFSchema, what: &str) -> Result<()> {
 }
 
 fn unsupported(what: &str) -> datafusion::common::DataFusionError {
-    SqlError::unsupported(format!("{what} of intervals is not supported"))
-        .with_hint("Compare extract(epoch FROM …) of them.")
+    SqlError::unsupported(format!("{what} with intervals is not supported"))
+        .with_hint("Use extract(epoch FROM …) of the intervals.")
         .into_engine()
 }
 
@@ -147,7 +147,7 @@ pub(super) fn compared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
                 && it.expr.get_type(schema).is_ok_and(|it| it.is_string())
                 && !is_empty_array(&it.expr) =>
         {
-            let what = "a text that is no literal cannot be cast to an array";
+            let what = "casting text to an array is supported only for literals";
             Err(SqlError::unsupported(what).with_hint("Use string_to_array.").into_engine())
         }
         _ => Ok(Transformed::no(expr)),

@@ -117,7 +117,7 @@ fn list_of_texts(fields: &[FieldRef]) -> Result<Field, String> {
 /// Rejects rows, whose conversion to JSON is not supported.
 fn may_be_json(field: &FieldRef) -> Result<(), String> {
     match field.data_type() {
-        DataType::Struct(_) | DataType::Map(..) => Err("JSON of a row".to_owned()),
+        DataType::Struct(_) | DataType::Map(..) => Err("converting a row to json".to_owned()),
         _ => Ok(()),
     }
 }
@@ -229,7 +229,7 @@ fn member_list(
         }
         other => {
             let what = if other == "array" { "an array" } else { "a scalar" };
-            Err(invalid(format!("cannot take the members of {what}: it is no object")))
+            Err(invalid(format!("cannot deconstruct {what} as an object")))
         }
     }
 }

@@ -153,7 +153,9 @@ fn put_number(text: &str, out: &mut String) -> Result<(), SqlError> {
     let exponent = exponent.trim_start_matches('+').parse::<i64>().ok();
     let zeros = exponent.and_then(|it| usize::try_from(it.unsigned_abs()).ok());
     let (Some(exponent), Some(zeros)) = (exponent, zeros.filter(|it| *it <= ZERO_COUNT_MAX)) else {
-        return Err(SqlError::unsupported(format!("the number {text:.60} of a jsonb")));
+        return Err(SqlError::unsupported(format!(
+            "number {text:.60} is out of the range that is supported for jsonb"
+        )));
     };
     let zeros = "0".repeat(zeros);
     let (whole, fraction) = if exponent < 0 {

@@ -177,8 +177,8 @@ impl Visitor for Check<'_> {
         };
         match select.projection.iter().any(is_test) {
             true => {
-                let error = refused("ISNULL, or a column's name in single quotes,");
-                ControlFlow::Break(error.with_hint("Write IS NULL, or AS \"name\"."))
+                let error = refused("ISNULL, NOTNULL, or a column alias in single quotes,");
+                ControlFlow::Break(error.with_hint("Use IS NULL, IS NOT NULL, or AS \"name\"."))
             }
             false => ControlFlow::Continue(()),
         }
@@ -238,7 +238,7 @@ impl Visitor for Check<'_> {
                 Err(syntax("{"))
             }
             Expr::Value(value) => match &value.value {
-                Value::HexStringLiteral(_) => Err(refused("a literal of bits")),
+                Value::HexStringLiteral(_) => Err(refused("a bit-string literal")),
                 _ => Ok(()),
             },
             other => form(other),
@@ -264,7 +264,7 @@ fn broken(checked: Result<(), SqlError>) -> ControlFlow<SqlError> {
 impl Check<'_> {
     fn function(&self, name: &str) -> Result<(), SqlError> {
         if name == "values" {
-            return Err(refused("VALUES as a value"));
+            return Err(refused("VALUES as an expression"));
         }
         match self.unknown.functions.contains(name) {
             true => Err(missing_function(name)),
@@ -287,26 +287,32 @@ fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> 
     let none = |what: &str| Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what));
     match (name, list.args.len()) {
         ("encode" | "decode", 2) if text(1).is_none_or(|it| !is_encoding(it)) => {
-            Err(refused("encode and decode of other formats than 'hex' and 'base64'"))
+            Err(refused("encode and decode with a format other than 'hex' and 'base64'"))
         }
         ("decode", 2) if text(1).is_some_and(|it| it.eq_ignore_ascii_case("base64")) => {
             match text(0).is_some_and(|it| it.len() % 4 == 0) {
                 true => Ok(()),
-                false => Err(refused("decode of base64 that is not written out in fours")),
+                false => Err(refused(
+                    "decode of base64 other than a literal whose length is a multiple of 4",
+                )),
             }
         }
-        ("date_trunc", 2) if text(1).is_some() => {
-            none("date_trunc takes a time: write timestamp '…' for a text")
-        }
+        ("date_trunc", 2) if text(1).is_some() => none(
+            "function date_trunc(unknown, unknown) does not exist: write the literal as timestamp \
+             '…'",
+        ),
         ("date_bin", 2) => none("function date_bin with two arguments does not exist"),
         ("substring", 2) if text(1).is_some() => Err(of_pattern()),
         ("to_hex", 1) if is_null(&list.args[0]) => {
             Err(SqlError::new(SqlState("42725"), "function to_hex(unknown) is not unique"))
         }
-        ("to_date", 0 | 1 | 3..) => none("function to_date of other than two texts does not exist"),
-        ("to_timestamp", 1) if text(0).is_some() => {
-            none("to_timestamp takes a number of seconds: write timestamptz '…' for a text")
+        ("to_date", 0 | 1 | 3..) => {
+            none("function to_date with arguments other than two texts does not exist")
         }
+        ("to_timestamp", 1) if text(0).is_some() => none(
+            "function to_timestamp requires a number of seconds: write timestamptz '…' for a \
+             literal",
+        ),
         _ => Ok(()),
     }
 }
@@ -357,17 +363,17 @@ fn form(expr: &Expr) -> Result<(), SqlError> {
         } if is_plain_json(left) => {
             let what = format!("operator does not exist: json {op} unknown");
             let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what);
-            Err(error.with_hint("Write ::jsonb."))
+            Err(error.with_hint("Cast to jsonb."))
         }
         Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right }
             if is_plain_json(left) || is_plain_json(right) =>
         {
-            Err(refused("|| of json").with_hint("Write ::jsonb, or ::text."))
+            Err(refused("|| of json").with_hint("Cast to jsonb or text."))
         }
         Expr::BinaryOp { left, op: BinaryOperator::Arrow | BinaryOperator::LongArrow, right }
             if is_scalar_json(left) && !is_key(right) =>
         {
-            Err(refused("an element of JSON that is no array"))
+            Err(refused("subscripting a json scalar"))
         }
         Expr::Subquery(query) | Expr::InSubquery { subquery: query, .. } => {
             has_columns(&query.body)
@@ -391,7 +397,7 @@ fn is_null(argument: &FunctionArg) -> bool {
 }
 
 fn of_pattern() -> SqlError {
-    refused("substring of a pattern").with_hint("Use regexp_match, and the first of what it finds.")
+    refused("substring with a pattern").with_hint("Use the first element of regexp_match.")
 }
 
 /// Rejects subqueries without columns where a value is required.
@@ -465,14 +471,14 @@ fn syntax(near: &str) -> SqlError {
 fn data_type_of(data_type: &DataType) -> Result<(), SqlError> {
     match data_type {
         DataType::Char(_) | DataType::Character(_) => {
-            Err(refused("character, which fills texts up with blanks,"))
+            Err(refused("type character, which is padded with blanks,"))
         }
         DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => data_type_of(element),
         DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => {
             loose::numeric(info)
         }
         DataType::Interval { fields: None, precision: None } => Ok(()),
-        DataType::Interval { .. } => Err(refused("a type of intervals with fields or digits")),
+        DataType::Interval { .. } => Err(refused("type interval with fields or a precision")),
         DataType::DoublePrecision => Ok(()),
         other => {
             let name = other.to_string().to_uppercase();

@@ -45,7 +45,7 @@ fn chr(array: &ArrayRef) -> Result<ArrayRef, SqlError> {
     let letter = |code: i64| match (code, u32::try_from(code).ok().and_then(char::from_u32)) {
         (0, _) => Err(refused("null character not permitted".to_owned())),
         (_, Some(letter)) => Ok(letter.to_string()),
-        _ => Err(refused(format!("requested character {code} is none"))),
+        _ => Err(refused(format!("requested character not valid for encoding: {code}"))),
     };
     let found = numbers(array)?.into_iter().map(|it| it.map(letter).transpose());
     Ok(Arc::new(found.collect::<Result<StringViewArray, SqlError>>()?))

@@ -27,7 +27,7 @@ pub(super) fn factor(factor: &TableFactor) -> Result<(), SqlError> {
             let error = SqlError::new(SqlState::SYNTAX, "subquery in FROM must have an alias");
             Err(error.with_hint("For example, FROM (SELECT …) AS name."))
         }
-        TableFactor::NestedJoin { alias: Some(_), .. } => Err(refused("a name of a join")),
+        TableFactor::NestedJoin { alias: Some(_), .. } => Err(refused("an alias for a join")),
         _ => Ok(()),
     }
 }
@@ -36,11 +36,11 @@ pub(super) fn factor(factor: &TableFactor) -> Result<(), SqlError> {
 pub(super) fn escape(expr: &Expr) -> Result<(), SqlError> {
     let Expr::SimilarTo { escape_char: Some(sign), .. } = expr else { return Ok(()) };
     let Some(sign) = sign.value.clone().into_string() else {
-        return Err(refused("ESCAPE of other than a text"));
+        return Err(refused("ESCAPE with anything but a string literal"));
     };
     escape_sign(&sign)?;
     match sign.as_str() {
-        "%" | "_" => Err(refused("ESCAPE with a sign that patterns have a meaning for")),
+        "%" | "_" => Err(refused("ESCAPE with a character that has a meaning in patterns")),
         _ => Ok(()),
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn call(name: &str, call: &Function) -> Result<(), SqlError> {
         matches!(argument, FunctionArgExpr::QualifiedWildcard(_))
     };
     if list.args.iter().any(rows) {
-        return Err(refused("a whole row (name.*) as an argument"));
+        return Err(refused("a whole-row reference (name.*) as an argument"));
     }
     if list.duplicate_treatment != Some(DuplicateTreatment::Distinct) || !is_aggregate(name) {
         return Ok(());
@@ -230,7 +230,7 @@ pub(in crate::engine) fn names_of_rows(statement: &Statement) -> HashSet<String>
 pub(in crate::engine) fn of_row(error: SqlError, rows: &HashSet<String>) -> SqlError {
     let is_row = |name: &String| error.message == format!("column {name:?} does not exist");
     match error.state == SqlState::UNDEFINED_COLUMN && rows.iter().any(is_row) {
-        true => refused("the name of a table as a value (its row)"),
+        true => refused("a table name as a whole-row value"),
         false => error,
     }
 }

@@ -90,7 +90,7 @@ fn too_large(of: &DataType) -> SqlError {
     match of {
         DataType::Int32 => SqlError::new(SqlState::OUT_OF_RANGE, "integer out of range"),
         DataType::Int64 => SqlError::new(SqlState::OUT_OF_RANGE, "bigint out of range"),
-        _ => SqlError::unsupported("a numeric of more than 38 digits is not supported"),
+        _ => SqlError::unsupported("numeric with more than 38 digits is not supported"),
     }
 }
 

@@ -114,15 +114,16 @@ pub(super) fn check_computed(expr: &Expr, schema: &DFSchema) -> Result<()> {
         Expr::BinaryExpr(BinaryExpr { left, op, right })
             if chains::is_operator(*op) && (is_decimal(left) || is_decimal(right)) =>
         {
-            Err(refused(&format!("{op} of a numeric and a value of another kind")).into_engine())
+            Err(refused(&format!("operator {op} between numeric and a value of another kind"))
+                .into_engine())
         }
         _ => Ok(()),
     }
 }
 
 pub(super) fn mixed_column() -> SqlError {
-    refused("a column of double precision and numeric")
-        .with_hint("Write ::float8 behind the numerics.")
+    refused("a column with both double precision and numeric values")
+        .with_hint("Cast the numeric values to float8.")
 }
 
 /// Reason why operands are converted to a common type.
@@ -187,14 +188,14 @@ fn check_several(expr: &Expr, types: &[DataType]) -> Result<()> {
             if is_exact(sought)
                 && (low.is_floating() && is_exact(high) || is_exact(low) && high.is_floating()) =>
         {
-            "BETWEEN of a float and another number"
+            "BETWEEN with a floating-point and another numeric type"
         }
         (Expr::InList(it), types)
             if it.list.len() > 1
                 && types.contains(&DataType::Float32)
                 && types.iter().any(is_exact) =>
         {
-            "IN of real and other numbers"
+            "IN with real and other numeric types"
         }
         _ => return Ok(()),
     };
@@ -239,8 +240,8 @@ fn of_doubles(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed
 fn compared_with_rows(expr: &mut Expr, rows: &DataType, schema: &DFSchema) -> Result<()> {
     let one = expr.get_type(schema)?;
     if one.is_floating() && rows.is_decimal() {
-        return Err(refused("double precision compared with a query of numeric")
-            .with_hint("Cast the query's column to double precision.")
+        return Err(refused("comparing double precision with a numeric subquery")
+            .with_hint("Cast the subquery's column to double precision.")
             .into_engine());
     }
     let is_real = one == DataType::Float32 || *rows == DataType::Float32;

@@ -128,14 +128,13 @@ fn ten(power: u32) -> BigInt {
 }
 
 fn too_long() -> SqlError {
-    SqlError::unsupported("a numeric of so many digits is not supported")
+    SqlError::unsupported("numeric with so many digits is not supported")
         .with_hint("Cast to double precision.")
 }
 
 /// Error: the result depends on trailing zeros that are not stored.
 fn of_unknown_scale() -> SqlError {
-    let what =
-        "a function of a numeric whose zeros behind the point are not known is not supported";
+    let what = "this function is not supported for a numeric of unknown scale";
     SqlError::unsupported(what)
         .with_hint("Cast it to double precision, or to numeric with a precision and a scale.")
 }

@@ -90,7 +90,7 @@ pub(in crate::engine) fn check_wild_joins(
                 });
         match is_first && is_shown {
             true => Ok(TreeNodeRecursion::Continue),
-            false => Err(refused("SELECT * of a join with USING or NATURAL")
+            false => Err(refused("SELECT * from this join with USING or NATURAL")
                 .with_hint("Name the columns.")
                 .into_engine()),
         }
@@ -140,8 +140,8 @@ fn check_numbers(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     if let LogicalPlan::Values(values) = plan
         && values.values.iter().flatten().any(|it| has_mixed_case(it, schema))
     {
-        return Err(refused("VALUES with a CASE of different types of numbers")
-            .with_hint("Cast the values of CASE to one type.")
+        return Err(refused("VALUES with a CASE of different numeric types")
+            .with_hint("Cast the results of CASE to one type.")
             .into_engine());
     }
     match plan {
@@ -168,7 +168,7 @@ fn has_mixed_case(expr: &Expr, schema: &DFSchema) -> bool {
 }
 
 pub(super) fn json_is_not_compared() -> DataFusionError {
-    refused("comparing JSON").with_hint("Compare texts, by ->> or ::text.").into_engine()
+    refused("comparing JSON").with_hint("Compare as text, with ->> or ::text.").into_engine()
 }
 
 /// Rejects an expression whose operand types are not supported.
@@ -204,8 +204,8 @@ pub(super) fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
             let is_bytes = expr.get_type(schema).is_ok_and(|it| is_binary(&it));
             if is_bytes && list.iter().any(|it| it.get_type(schema).is_ok_and(|it| it.is_string()))
             {
-                let error = refused("IN of bytea and quoted literals");
-                return Err(error.with_hint("Write ::bytea behind them.").into_engine());
+                let error = refused("IN with bytea and untyped literals");
+                return Err(error.with_hint("Cast the literals to bytea.").into_engine());
             }
             if list.iter().any(|it| are_apart(expr, it, schema)) {
                 return Err(no_operator(&Operator::Eq).into_engine());
@@ -247,14 +247,17 @@ fn check_call(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     if OF_ELEMENTS.contains(&name) {
         return match call.args.iter().all(has_no_null) {
             true => Ok(()),
-            false => Err(refused("@>, <@ or && of arrays that may hold NULL").into_engine()),
+            false => {
+                Err(refused("operators @>, <@ and && on arrays that may contain NULL")
+                    .into_engine())
+            }
         };
     }
     if name == "array_element" {
         let element = call.args.first().and_then(|it| element_of(it, schema));
         return match element {
             Some(DataType::List(_)) => {
-                Err(refused("a subscript of an array of arrays").into_engine())
+                Err(refused("subscripting a multidimensional array").into_engine())
             }
             _ => Ok(()),
         };
@@ -267,13 +270,12 @@ fn check_call(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     }
     if name == "make_array" {
         if call.args.iter().any(|it| is_json(it, schema)) {
-            return Err(refused("ARRAY of JSON").with_hint("Use jsonb_build_array.").into_engine());
+            return Err(refused("ARRAY with json elements")
+                .with_hint("Use jsonb_build_array.")
+                .into_engine());
         }
         let types = call.args.iter().filter_map(|it| it.get_type(schema).ok());
-        return check_elements(
-            types,
-            "an array of numerics with different digits behind the point",
-        );
+        return check_elements(types, "an array of numerics with different scales");
     }
     let Some(first) = call.args.first().filter(|_| OF_TEXT.contains(&name)) else {
         return Ok(());
@@ -282,7 +284,7 @@ fn check_call(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     if is_json(first, schema) {
         let what = format!("function {name}(json) does not exist");
         let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what);
-        return Err(error.with_hint("Write ->> or ::text.").into_engine());
+        return Err(error.with_hint("Use ->> or ::text.").into_engine());
     }
     match data_type.is_string()
         || data_type.is_null()
@@ -309,7 +311,8 @@ fn check_written(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     let element = call.args.first().and_then(|it| element_of(it, schema));
     match element {
         Some(it) if !(it.is_string() || it.is_integer() || it.is_null()) => {
-            Err(refused("array_to_string of other than texts and integers").into_engine())
+            Err(refused("array_to_string for element types other than text and integer")
+                .into_engine())
         }
         _ => Ok(()),
     }
@@ -317,7 +320,7 @@ fn check_written(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
 
 fn check_joined(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     let elements = call.args.iter().filter_map(|it| element_of(it, schema));
-    check_elements(elements, "joining arrays of different numerics")
+    check_elements(elements, "concatenating arrays of numerics with different scales")
 }
 
 /// Mixed numerics would be padded with zeros.
@@ -366,7 +369,9 @@ fn check_default(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()
         || matches!(default, Expr::Literal(ScalarValue::Utf8(_), _));
     match is_one {
         true => Ok(()),
-        false => Err(refused(&format!("{name} with a default of another type")).into_engine()),
+        false => {
+            Err(refused(&format!("{name} with a default value of another type")).into_engine())
+        }
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn of_values(function: &Function) -> Result<Option<Expr>, SqlError> {
         return Err(refused(&format!("{name} over a window")));
     }
     if list.duplicate_treatment == Some(DuplicateTreatment::Distinct) {
-        return Err(refused(&format!("{name} of DISTINCT values")));
+        return Err(refused(&format!("{name} with DISTINCT")));
     }
     let given = exprs(&list.args);
     let Some([_, _]) = given.as_deref() else { return Ok(None) };
@@ -147,7 +147,7 @@ fn element(field: &FieldRef) -> Result<Field, String> {
     match field.data_type() {
         DataType::List(element) => match element.data_type() {
             DataType::Interval(_) | DataType::List(_) => {
-                Err("sorting intervals and arrays in an aggregate".to_owned())
+                Err("sorting intervals or arrays in an aggregate".to_owned())
             }
             _ => Ok(element.as_ref().clone().with_nullable(true)),
         },

@@ -87,7 +87,8 @@ impl ScalarUDFImpl for Own {
 pub(super) fn does_not_exist(name: &str, types: &[DataType]) -> SqlError {
     let types: Vec<_> = types.iter().map(sql_name).collect();
     let what = format!("function {name}({}) does not exist", types.join(", "));
-    SqlError::new(SqlState::UNDEFINED_FUNCTION, what).with_hint("Cast what it is called with.")
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
+        .with_hint("You might need to add explicit type casts.")
 }
 
 pub(super) fn sql_name(data_type: &DataType) -> &'static str {
@@ -146,6 +147,7 @@ pub(super) fn changed(
 
 /// Error: an operator is not defined for the types of its operands.
 pub(super) fn no_operator(operator: &dyn Display) -> SqlError {
-    let what = format!("operator does not exist: {operator} of values of these types");
-    SqlError::new(SqlState::UNDEFINED_FUNCTION, what).with_hint("Cast what it is used on.")
+    let what = format!("operator does not exist: {operator} for these operand types");
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
+        .with_hint("You might need to add explicit type casts.")
 }

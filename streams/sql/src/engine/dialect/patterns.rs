@@ -106,7 +106,7 @@ fn compare(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
 }
 
 fn too_long() -> SqlError {
-    let what = "texts and LIKE patterns that end with the escape character are too long";
+    let what = "strings are too long for a LIKE pattern that ends with the escape character";
     SqlError::new(SqlState("54000"), what)
 }
 

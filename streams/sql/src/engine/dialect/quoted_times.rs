@@ -61,10 +61,10 @@ fn type_beside(op: &BinaryOperator, of: DataType) -> Result<Option<DataType>> {
         (DataType::Timestamp(..) | DataType::Date32 | DataType::Time64(_), Minus) => Some(of),
         (DataType::Interval(_), Multiply | Divide) => Some(DataType::Float64),
         (DataType::Date32 | DataType::Time64(_), Plus) => {
-            let what = "operator is not unique: + of a date or time and a literal in quotes";
+            let what = "operator is not unique: + between date or time and unknown";
             let error = SqlError::new(SqlState("42725"), what);
             return Err(error
-                .with_hint("Write the literal's type, as interval '1 day'.")
+                .with_hint("Specify the literal's type, as in interval '1 day'.")
                 .into_engine());
         }
         _ => None,

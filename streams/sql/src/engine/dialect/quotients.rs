@@ -108,7 +108,7 @@ fn quotient(
         .max(right_digits(right))
         .max(0);
     if scale > i64::from(QUOTIENT_SCALE) {
-        let what = format!("a quotient with {scale} digits behind the point is not supported");
+        let what = format!("division with {scale} digits after the decimal point is not supported");
         return Err(SqlError::unsupported(what).into_engine());
     }
     let ten = |power: i64| {
@@ -132,7 +132,9 @@ fn quotient(
 
 /// Error: too many digits. PostgreSQL supports up to 131,072.
 pub(super) fn too_many_digits() -> SqlError {
-    SqlError::unsupported("a numeric of more than 38 digits, or 76 of a quotient, is not supported")
+    SqlError::unsupported(
+        "numeric with more than 38 digits, or 76 for a division, is not supported",
+    )
 }
 
 /// Returns the number of fractional digits without trailing zeros.

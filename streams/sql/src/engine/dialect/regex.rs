@@ -34,7 +34,7 @@ pub(super) fn regex_of(pattern: &str, is_folded: bool) -> Result<String, SqlErro
 /// Converts a pattern for extracting matches. Also returns whether it matches the shortest text.
 pub(super) fn finding_regex(pattern: &str, is_folded: bool) -> Result<(String, bool), SqlError> {
     match written(pattern, is_folded)? {
-        (_, [true, true]) => Err(unsupported("greedy and other quantifiers in one pattern")),
+        (_, [true, true]) => Err(unsupported("mixing greedy and non-greedy quantifiers")),
         (regex, [_, is_lazy]) => Ok((regex, is_lazy)),
     }
 }
@@ -188,7 +188,7 @@ impl Writer {
             return Ok(());
         }
         if !self.starts_with("?:") {
-            return Err(unsupported("(? other than (?:"));
+            return Err(unsupported("(? other than (?: in a pattern"));
         }
         self.at += 2;
         self.out.push_str("?:");
@@ -285,7 +285,7 @@ impl Writer {
         self.out.push('-');
         push_literal(&mut self.out, last);
         if (first..=last).count() > RANGE_LETTERS_MAX {
-            return Err(unsupported("a range in brackets of so many letters of both cases"));
+            return Err(unsupported("a case-insensitive range in brackets with so many letters"));
         }
         let both = (first..=last).flat_map(|it| [lower(it), upper(it)]);
         both.filter(|it| !(first..=last).contains(it))
@@ -296,7 +296,7 @@ impl Writer {
     fn escape_in_set(&mut self) -> Result<bool, SqlError> {
         match self.peek() {
             Some('u') if self.is_folded => {
-                Err(unsupported("\\u in brackets where cases do not matter"))
+                Err(unsupported("\\u in brackets of a case-insensitive pattern"))
             }
             Some('d') => {
                 self.at += 1;
@@ -328,7 +328,7 @@ impl Writer {
             name => (name, *class),
         });
         let Some((name, class)) = found else {
-            return Err(unsupported("this class of characters"));
+            return Err(unsupported("this character class"));
         };
         self.at += name.len();
         self.out.push_str(class);

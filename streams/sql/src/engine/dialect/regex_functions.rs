@@ -135,7 +135,8 @@ impl Finder {
         let (text, is_lazy) = finding_regex(rest, is_folded)?;
         let has_bar = has_bar(rest);
         if has_bar && is_lazy {
-            let what = "regular expressions: | beside *? and the like is not supported";
+            let what =
+                "regular expressions: alternation (|) with non-greedy quantifiers is not supported";
             return Err(SqlError::unsupported(what));
         }
         let invalid = |error: &dyn Error| {
@@ -146,9 +147,10 @@ impl Finder {
         let regex = regex.map_err(|error| invalid(&error))?;
         if has_bar && regex.captures_len() > 1 {
             return Err(SqlError::unsupported(
-                "regular expressions: groups beside | in what is found are not supported",
+                "regular expressions: capturing groups in a pattern with alternation (|) are not \
+                 supported",
             )
-            .with_hint("Write (?:…) for a group that is not asked for."));
+            .with_hint("Use non-capturing groups (?:…)."));
         }
         let config = DFA::config()
             .match_kind(MatchKind::All)
@@ -176,14 +178,14 @@ impl Finder {
             // The DFA does not support Unicode word boundaries.
             Err(_) if self.is_plain => end,
             Err(_) => {
-                let what = "regular expressions: words with letters outside of ASCII in what is \
-                            found are not supported";
+                let what = "regular expressions: word boundaries next to non-ASCII letters are \
+                            not supported";
                 return Err(SqlError::unsupported(what));
             }
         };
         if real_end != end && found.len() > 1 {
-            let what = "regular expressions: groups in a part that may match in several ways are \
-                        not supported";
+            let what =
+                "regular expressions: capturing groups in an ambiguous match are not supported";
             return Err(SqlError::unsupported(what));
         }
         found[0] = Some((start, real_end));
@@ -272,7 +274,8 @@ impl Flags {
                 'c' => flags.is_folded = false,
                 's' => {}
                 it if OTHER_FLAGS.contains(it) => {
-                    let what = "flags of regular expressions are 'g', 'i', 'c' and 's' alone";
+                    let what = "regular expression flags other than 'g', 'i', 'c' and 's' are not \
+                                supported";
                     return Err(SqlError::unsupported(what));
                 }
                 other => {

@@ -171,7 +171,7 @@ fn check_expr(expr: &Expr, schema: &DFSchema, is_filter: bool) -> Result<()> {
         };
         if !is_filter && asked != Asked::Value {
             return Err(
-                refused("EXISTS, IN or ANY of a SELECT outside of WHERE and HAVING").into_engine()
+                refused("EXISTS, IN or ANY with a subquery outside WHERE and HAVING").into_engine()
             );
         }
         check_subquery(subquery, schema, asked)?;
@@ -185,13 +185,13 @@ fn check_subquery(subquery: &Subquery, schema: &DFSchema, asked: Asked) -> Resul
         if let Expr::OuterReferenceColumn(_, column) = column
             && !schema.has_column(column)
         {
-            let construct = "a subquery that names a column of a query two levels further out";
+            let construct = "a correlated subquery that refers to a query two levels up";
             return Err(refused(construct).into_engine());
         }
     }
     let is_correlated = follow(&subquery.subquery, asked, Depth::Top)?;
     if is_correlated && asked == Asked::Value && !is_aggregate(&subquery.subquery) {
-        let construct = "a correlated subquery for one value that is no aggregate";
+        let construct = "a correlated scalar subquery without an aggregate";
         return Err(refused(construct).into_engine());
     }
     Ok(())
@@ -225,7 +225,7 @@ fn follow(plan: &LogicalPlan, asked: Asked, depth: Depth) -> Result<bool> {
     };
     match plan {
         LogicalPlan::Projection(_) | LogicalPlan::Sort(_) if names_outer => {
-            fail("an outer column in a list of columns")
+            fail("an outer column in the select list")
         }
         LogicalPlan::Projection(it) => follow(&it.input, asked, depth),
         LogicalPlan::Sort(it) => follow(&it.input, asked, depth),
@@ -455,13 +455,13 @@ fn check_kinds(kinds: impl Iterator<Item = Kind>, state: SqlState, what: &str) -
         has_other |= kind == Kind::Other;
     }
     if has_text && has_other {
-        let what = format!("{what} has operands of text and of another type");
-        let hint = "Write ::text behind the other one.";
+        let what = format!("{what} types text and another type cannot be matched");
+        let hint = "Cast the other operand to text.";
         return Err(SqlError::new(state, what).with_hint(hint).into_engine());
     }
     if has_quoted && has_other && ONE_VALUE.contains(&what) {
-        let what = format!("{what} of a quoted literal and values of this type");
-        let hint = "Write the literal with its type, as 7 or '7'::integer.";
+        let what = format!("{what} with an untyped literal and values of this type");
+        let hint = "Specify the literal's type, as in 7 or '7'::integer.";
         return Err(refused(&what).with_hint(hint).into_engine());
     }
     Ok(())
@@ -503,7 +503,7 @@ fn check_json(union: &Union, index: usize) -> Result<()> {
         Some(other) => {
             let of = sql_name(other.data_type());
             let what = format!("UNION types json and {of} cannot be matched");
-            let hint = "Write ::json behind the other value, or ::text behind the JSON.";
+            let hint = "Cast the other value to json, or the json value to text.";
             Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint).into_engine())
         }
     }

@@ -47,7 +47,7 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
             _ => true,
         };
         if let DataType::Timestamp(Some(digits), _) = data_type {
-            let what = format!("times of {digits} digits of seconds are not supported");
+            let what = format!("timestamp precision {digits} is not supported");
             return Err(SqlError::unsupported(what).with_hint("Use date_trunc."));
         }
         let to = if has_zone { To::Timestamptz } else { To::Timestamp };
@@ -112,12 +112,14 @@ fn check_time(text: &str) -> Result<(), SqlError> {
     // The engine would parse these as seconds.
     let is_end_of_day = text.trim_start().starts_with("24");
     if is_end_of_day || !text.contains(':') && text.bytes().any(|it| it.is_ascii_digit()) {
-        let what = format!("the time of day {text:?} is not supported");
+        let what = format!("time format {text:?} is not supported");
         return Err(SqlError::unsupported(what).with_hint("Write it as 10:20:30."));
     }
     let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
     match fraction.bytes().take_while(u8::is_ascii_digit).count() > SECOND_DIGITS {
-        true => Err(SqlError::unsupported("times of day have six digits of seconds at most")),
+        true => Err(SqlError::unsupported(
+            "time values with more than six fractional digits of seconds are not supported",
+        )),
         false => Ok(()),
     }
 }
@@ -132,7 +134,7 @@ pub(super) fn date(text: &str) -> Result<Option<Expr>, SqlError> {
         }
         it if SPECIAL_TIMES.contains(&it) => Err(special_time(it)),
         it if it.contains('/') || MONTHS.iter().any(|month| it.contains(month)) => {
-            let what = format!("the date {text:?} is not supported");
+            let what = format!("date format {text:?} is not supported");
             Err(SqlError::unsupported(what).with_hint("Write it as 2026-01-31."))
         }
         _ => Ok(None),
@@ -255,7 +257,7 @@ fn array_of(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> 
         Expr::Array(array) if !array.elem.is_empty() => {
             let is_list = |it: &Expr| matches!(it, Expr::Array(_));
             if array.elem.iter().any(is_list) {
-                return Err(refused("casting an array of arrays"));
+                return Err(refused("casting a multidimensional array"));
             }
             let elem = array.elem.iter().map(|it| {
                 let mut it = it.clone();
@@ -270,7 +272,7 @@ fn array_of(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> 
             if !OF_TEXTS.contains(&call.name.to_string().to_lowercase().as_str())
                 && !matches!(element, DataType::Text | DataType::Varchar(None)) =>
         {
-            Err(refused("casting an array that a function gives"))
+            Err(refused("casting an array returned by a function"))
         }
         _ => Ok(None),
     }
@@ -324,7 +326,7 @@ pub(super) fn quantified(
                     (true, _) => Ok(Some(call())),
                     // The engine would treat a NULL element as an unequal value.
                     (false, Quantifier::Any) => Err(SqlError::unsupported(
-                        "ANY of an array that is not written out takes = alone",
+                        "operators other than = with ANY of an array expression are not supported",
                     )),
                     (false, Quantifier::All) => Ok(None),
                 };
@@ -337,7 +339,9 @@ pub(super) fn quantified(
         }
     };
     if list.iter().any(|it| matches!(it, Expr::Array(_))) {
-        return Err(SqlError::unsupported("ANY and ALL take no arrays of arrays"));
+        return Err(SqlError::unsupported(
+            "ANY and ALL with multidimensional arrays are not supported",
+        ));
     }
     if list.is_empty() || !is_equal && !is_unequal {
         return spelled_list(left, operator, list, quantifier).map(Some);
@@ -461,9 +465,7 @@ fn truncated_in_zone(unit: &Expr, time: &Expr, zone: &Expr) -> Result<Expr, SqlE
     let is_day =
         text_of(unit).is_some_and(|it| DAYS.iter().any(|day| it.eq_ignore_ascii_case(day)));
     if !is_day {
-        return Err(refused(
-            "date_trunc in a zone by other than 'day', 'week', 'month' and longer",
-        ));
+        return Err(refused("date_trunc in a time zone with a unit shorter than 'day'"));
     }
     // PostgreSQL has this function only for timestamptz.
     let time = call(To::Timestamptz.name(), vec![time.clone()]);
@@ -544,7 +546,7 @@ fn integer(text: &str) -> Result<i32, SqlError> {
 fn test_with(flags: Option<&&mut Expr>) -> Result<BinaryOperator, SqlError> {
     let Some(given) = flags else { return Ok(BinaryOperator::PGRegexMatch) };
     let Some(text) = text_of(given) else {
-        return Err(refused("regexp_like with flags that are not written out"));
+        return Err(refused("regexp_like with flags that are not a literal"));
     };
     match Flags::of(text)? {
         Flags { is_global: true, .. } => Err(Flags::no_global("regexp_like")),
@@ -560,7 +562,7 @@ const AVERAGED_SIZE_MAX: usize = 500;
 /// Rewrites avg to sum and count. The engine's average of numerics has too few digits.
 fn average(function: &Function) -> Result<Expr, SqlError> {
     if size_of(&Expr::Function(function.clone())) > AVERAGED_SIZE_MAX {
-        return Err(refused("avg of an expression as long as this"));
+        return Err(refused("avg of such a complex expression"));
     }
     let renamed = |name: &str| {
         let mut function = function.clone();

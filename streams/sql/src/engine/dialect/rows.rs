@@ -44,12 +44,12 @@ pub(super) fn spelled_rows(expr: &Expr) -> Result<Option<Expr>, SqlError> {
         },
         Expr::InSubquery { expr, .. } if elements(expr).is_some() => {
             return Err(SqlError::unsupported(
-                "a row of columns with IN (SELECT …) is not supported",
+                "row comparison with IN (SELECT …) is not supported",
             )
-            .with_hint("Write EXISTS (SELECT 1 FROM … WHERE …), with a comparison each."));
+            .with_hint("Use EXISTS (SELECT 1 FROM … WHERE …) with a comparison for each column."));
         }
         Expr::Between { expr, .. } if elements(expr).is_some() => {
-            return Err(SqlError::unsupported("rows are not compared by BETWEEN"));
+            return Err(SqlError::unsupported("row comparison with BETWEEN is not supported"));
         }
         _ => None,
     };
@@ -111,8 +111,8 @@ fn bound(size: usize) -> Result<(), SqlError> {
         return Ok(());
     }
     let what = format!(
-        "a comparison of rows or lists has {size} parts, and may have \
-                        {REPEATED_SIZE_MAX}"
+        "comparison of rows or lists too complex: {size} expressions exceed the limit of \
+         {REPEATED_SIZE_MAX}"
     );
     Err(SqlError::new(SqlState::TOO_COMPLEX, what))
 }
@@ -127,7 +127,11 @@ fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr, 
         BinaryOperator::NotEq => return Ok(together(each(op.clone()).collect(), Quantifier::Any)),
         BinaryOperator::Lt | BinaryOperator::LtEq => BinaryOperator::Lt,
         BinaryOperator::Gt | BinaryOperator::GtEq => BinaryOperator::Gt,
-        other => return Err(SqlError::unsupported(format!("rows are not compared by {other}"))),
+        other => {
+            return Err(SqlError::unsupported(format!(
+                "row comparison with operator {other} is not supported"
+            )));
+        }
     };
     // `(a, b) < (c, d)` is `a < c OR a = c AND b < d`.
     let mut reversed = pairs.iter().rev();
@@ -152,7 +156,9 @@ fn row_in_list(sought: &[Expr], list: &[Expr], is_negated: bool) -> Result<Expr,
     bound(size.saturating_mul(list.len()))?;
     let comparisons = list.iter().map(|item| match elements(item) {
         Some(item) => compared(sought, &BinaryOperator::Eq, &item),
-        None => Err(SqlError::unsupported("a row is not compared with what is no row")),
+        None => Err(SqlError::unsupported(
+            "comparing a row with a value that is not a row is not supported",
+        )),
     });
     let any = together(comparisons.collect::<Result<_, _>>()?, Quantifier::Any);
     Ok(if is_negated { not(any) } else { any })

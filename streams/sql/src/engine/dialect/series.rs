@@ -273,7 +273,7 @@ pub(super) fn json_of_rows(function: &Function) -> Result<Option<Expr>, SqlError
         return Err(refused(&format!("{name} over a window")));
     }
     if list.duplicate_treatment == Some(DuplicateTreatment::Distinct) {
-        return Err(refused(&format!("{name} of DISTINCT values")));
+        return Err(refused(&format!("{name} with DISTINCT")));
     }
     let given = arguments(&list.args);
     let (Some([one]), true) = (given.as_deref(), function.within_group.is_empty()) else {

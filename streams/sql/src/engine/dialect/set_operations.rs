@@ -24,12 +24,13 @@ pub(super) fn number_rows(body: &mut SetExpr) -> Result<(), SqlError> {
         return Ok(());
     }
     let Some(names) = names(left) else {
-        return Err(refused(&format!("{op} ALL of SELECT *"))
-            .with_hint("Name the columns that are compared."));
+        return Err(
+            refused(&format!("{op} ALL of SELECT *")).with_hint("List the columns in SELECT.")
+        );
     };
     if has_null(left) || has_null(right) {
-        return Err(refused(&format!("{op} ALL of NULL without a type"))
-            .with_hint("Write NULL with its type, as NULL::text."));
+        return Err(refused(&format!("{op} ALL with an untyped NULL"))
+            .with_hint("Specify the type, as in NULL::text."));
     }
     let columns: Vec<_> = (0..names.len()).map(|it| format!("column_{it}")).collect();
     let columns = columns.join(", ");

@@ -333,8 +333,8 @@ fn order_of(plan: &LogicalPlan) -> Option<Order> {
 }
 
 fn spread(what: &str) -> DataFusionError {
-    let hint = "Write ORDER BY in OVER, or in a subquery around it, of all that counts.";
-    let of = format!("{what} of arrays or LATERAL subqueries beside a sorted subquery");
+    let hint = "Put ORDER BY into OVER or into an enclosing subquery.";
+    let of = format!("{what} on arrays or LATERAL subqueries next to a sorted subquery");
     refused(&of).with_hint(hint).into_engine()
 }
 

@@ -249,7 +249,8 @@ fn hide_aggregate(root: &mut Expr) -> Result<(), SqlError> {
     match &*root {
         call if is_call(call) => {
             let what = "syntax error at or near \"[\"";
-            Err(SqlError::new(SqlState::SYNTAX, what).with_hint("Write brackets around the call."))
+            Err(SqlError::new(SqlState::SYNTAX, what)
+                .with_hint("Write parentheses around the call."))
         }
         nested => {
             let mut inner = nested;
@@ -281,7 +282,9 @@ fn subscript(access: &mut AccessExpr) -> Result<(), SqlError> {
             let mut bounds = lower_bound.iter().chain(&*upper_bound);
             match stride.is_none() && bounds.all(is_count) {
                 true => Ok(()),
-                false => Err(refused("a slice of an array whose ends are not numbers from 1 on")),
+                false => {
+                    Err(refused("an array slice whose bounds are not positive integer literals"))
+                }
             }
         }
         _ => Ok(()),
@@ -358,10 +361,10 @@ fn like_each(expr: &Expr) -> Result<Expr, SqlError> {
             };
             array_elements(text)?.into_iter().map(text_or_null).collect()
         }
-        _ => return Err(refused("LIKE ANY or ALL of an array that is not written out")),
+        _ => return Err(refused("LIKE ANY or ALL with an array that is not a literal")),
     };
     if escape_char.is_some() || size_of(text).saturating_mul(patterns.len()) > REPEATED_SIZE_MAX {
-        return Err(refused("LIKE ANY or ALL with ESCAPE, or of so many parts"));
+        return Err(refused("LIKE ANY or ALL with ESCAPE or with so many patterns"));
     }
     let each = patterns.into_iter().map(|one| {
         let mut compared = expr.clone();
@@ -408,7 +411,9 @@ fn similar(
     escape: Option<&ValueWithSpan>,
 ) -> Result<Expr, SqlError> {
     let Some(pattern) = text_of(pattern) else {
-        return Err(SqlError::unsupported("SIMILAR TO takes its pattern as a literal alone"));
+        return Err(SqlError::unsupported(
+            "SIMILAR TO with a pattern that is not a literal is not supported",
+        ));
     };
     let escape = match escape.map(|it| it.value.clone().into_string().unwrap_or_default()) {
         None => Some('\\'),
@@ -422,7 +427,8 @@ fn similar(
 
 /// Converts the escape character of a pattern to backslash, the only one that the engine supports.
 fn escaped_by(pattern: &mut Expr, escape: &ValueWithSpan) -> Result<(), SqlError> {
-    let sign = quoted(escape).ok_or_else(|| refused("ESCAPE of other than a text"))?;
+    let sign =
+        quoted(escape).ok_or_else(|| refused("ESCAPE with anything but a string literal"))?;
     let sign = escape_sign(sign)?;
     if sign == Some('\\') {
         return Ok(());

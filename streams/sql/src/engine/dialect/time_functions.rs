@@ -154,8 +154,10 @@ struct Found {
 /// match exactly. Other texts, for which PostgreSQL has special rules per pattern, are rejected.
 fn read(text: &str, pattern: &str) -> Result<Found, SqlError> {
     let strange = || {
-        refused(&format!("a time {text:?} that has not the digits of its pattern {pattern:?}"))
-            .with_hint("Texts are read whose every number has the digits of its sign, as 05 of MM.")
+        refused(&format!(
+            "parsing {text:?}, which does not match format {pattern:?} digit for digit,"
+        ))
+        .with_hint("Every number needs all digits of its template pattern, such as 05 for MM.")
     };
     let mut found = Found { month: 1, day: 1, ..Found::default() };
     let (mut text_left, mut left) = (text, pattern);
@@ -190,7 +192,7 @@ fn read(text: &str, pattern: &str) -> Result<Found, SqlError> {
             text_left = text_left.strip_prefix(inside).ok_or_else(strange)?;
             left = behind;
         } else if letter.is_ascii_alphanumeric() {
-            let what = format!("the sign {left:?} in a pattern that a time is read by");
+            let what = format!("template pattern {left:?} for parsing dates and times");
             return Err(refused(&what));
         } else {
             text_left = text_left.strip_prefix(letter).ok_or_else(strange)?;
@@ -238,7 +240,7 @@ impl Found {
     /// Returns the days since 1970-01-01, and the microseconds since midnight.
     fn time(self, text: &str) -> Result<(i64, i64), SqlError> {
         let Some(year) = self.year else {
-            return Err(refused("a time that is read by a pattern without YYYY"));
+            return Err(refused("parsing a date or time without YYYY in its format"));
         };
         if self.day > days_of_month(year, self.month) {
             return Err(out_of_range(text));
@@ -246,7 +248,7 @@ impl Found {
         let hour = match (self.is_of_twelve, self.is_afternoon) {
             (false, None) => self.hour,
             (true, afternoon) => self.hour % 12 + if afternoon == Some(true) { 12 } else { 0 },
-            (false, Some(_)) => return Err(refused("AM or PM beside HH24")),
+            (false, Some(_)) => return Err(refused("AM or PM together with HH24")),
         };
         let us = (hour * 60 + self.minute) * 60 * SECOND_US + self.us;
         Ok((days_of(year, self.month, self.day), us))

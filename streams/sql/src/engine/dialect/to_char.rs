@@ -76,7 +76,7 @@ impl ScalarUDFImpl for ToChar {
                 Ok(DataType::Utf8View)
             }
             _ => {
-                let what = "to_char formats times alone: numbers and intervals have no patterns";
+                let what = "to_char of numbers and intervals is not supported";
                 Err(SqlError::unsupported(what).into_engine())
             }
         }
@@ -102,7 +102,9 @@ impl ScalarUDFImpl for ToChar {
                 continue;
             };
             if pattern.len() > PATTERN_BYTES_MAX {
-                let what = format!("a pattern of to_char has {PATTERN_BYTES_MAX} bytes at most");
+                let what = format!(
+                    "to_char formats of more than {PATTERN_BYTES_MAX} bytes are not supported"
+                );
                 return Err(SqlError::unsupported(what).into_engine());
             }
             if let Some(sign) = NO_SIGNS.iter().find(|it| signs_of(pattern).contains(*it)) {

@@ -94,8 +94,8 @@ fn check_keys(join: &Join) -> Result<()> {
         let (left, right) =
             (left.get_type(join.left.schema())?, right.get_type(join.right.schema())?);
         if left.is_numeric() && right.is_numeric() && !is_type_of_both(&left, &right) {
-            return Err(refused("USING or NATURAL of columns with different types of numbers")
-                .with_hint("Write ON, or cast the column of the left side in a subquery.")
+            return Err(refused("USING or NATURAL on columns with different numeric types")
+                .with_hint("Use ON, or cast the left column in a subquery.")
                 .into_engine());
         }
     }
@@ -119,7 +119,7 @@ fn check_lateral(join: &Join) -> Result<()> {
                     && field.data_type() != before.data_type()
                 {
                     let what =
-                        format!("LATERAL with the column {:?} of several types", column.name);
+                        format!("LATERAL that refers to column {:?} of several types", column.name);
                     return Err(refused(&what)
                         .with_hint("Cast its values to one type.")
                         .into_engine());
@@ -139,7 +139,8 @@ fn check_terms(query: &RecursiveQuery) -> Result<()> {
         if !of.is_numeric() || !other.is_numeric() {
             if sql_name(of) != sql_name(other) && !other.is_null() {
                 let what = format!(
-                    "recursive query {:?} has a column {:?} of type {} and then of type {}",
+                    "recursive query {:?} column {:?} has type {} in non-recursive term but type \
+                     {} overall",
                     query.name,
                     begins.name(),
                     sql_name(of),
@@ -153,8 +154,8 @@ fn check_terms(query: &RecursiveQuery) -> Result<()> {
             continue;
         }
         if of.is_decimal() && other.is_decimal() {
-            let what = "a recursive query whose numerics have different digits";
-            return Err(refused(what).with_hint("Write ::numeric behind both.").into_engine());
+            let what = "a recursive query with numerics of different scales";
+            return Err(refused(what).with_hint("Cast both to numeric.").into_engine());
         }
         if !is_type_of_both(of, other) {
             let what = format!(

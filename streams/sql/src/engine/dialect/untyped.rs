@@ -208,8 +208,8 @@ fn column(plan: &LogicalPlan, index: usize) -> Option<&Expr> {
 fn of_json(text: &str) -> Result<()> {
     match canonical(text).map_err(SqlError::into_engine)? == text {
         true => Ok(()),
-        false => Err(refused("a quoted literal beside JSON")
-            .with_hint("Write ::json or ::jsonb behind it.")
+        false => Err(refused("an untyped literal next to json")
+            .with_hint("Cast the literal to json or jsonb.")
             .into_engine()),
     }
 }
@@ -320,7 +320,7 @@ fn gives_json(operands: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
             None => {
                 let of = sql_name(field.data_type());
                 let what = format!("types json and {of} cannot be matched");
-                let hint = "Write ::json behind the other value, or ::text behind the JSON.";
+                let hint = "Cast the other value to json, or the json value to text.";
                 return Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint).into_engine());
             }
         }

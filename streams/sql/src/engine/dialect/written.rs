@@ -28,8 +28,8 @@ pub(super) fn in_list(
     let (literals, others): (Vec<_>, Vec<_>) = list.iter().cloned().partition(is_literal);
     if literals.len() > LITERAL_COUNT_MAX || others.len() > OTHER_COUNT_MAX {
         let what = format!(
-            "a list after IN has {LITERAL_COUNT_MAX} literals and {OTHER_COUNT_MAX} other items at \
-             most"
+            "IN list exceeds the limit of {LITERAL_COUNT_MAX} literals and {OTHER_COUNT_MAX} \
+             other expressions"
         );
         return Err(SqlError::new(SqlState::TOO_COMPLEX, what));
     }
@@ -39,7 +39,7 @@ pub(super) fn in_list(
     // The operand is duplicated for each item, so nested lists would grow exponentially.
     if size_of(sought).saturating_mul(others.len()) > REPEATED_SIZE_MAX {
         let what = format!(
-            "{} items after IN are too many for an expression of {} parts",
+            "IN list too complex: {} expressions are compared with an expression of {} parts",
             others.len(),
             size_of(sought)
         );

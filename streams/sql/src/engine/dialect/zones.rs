@@ -48,8 +48,9 @@ impl Zone {
             return Ok(Self::Named(zone));
         }
         written(zone).map(Self::Fixed).ok_or_else(|| {
-            refused(&format!("time zone {zone:?}"))
-                .with_hint("Write a name such as 'Europe/Berlin', or hours west of UTC as '-02'.")
+            refused(&format!("time zone {zone:?}")).with_hint(
+                "Use a name such as 'Europe/Berlin', or hours west of UTC such as '-02'.",
+            )
         })
     }
 
@@ -85,8 +86,8 @@ fn within(us: i64) -> Result<NaiveDateTime, SqlError> {
     let time = DateTime::from_timestamp_micros(us).filter(|_| (FIRST_US..LAST_US).contains(&us));
     match time {
         Some(time) => Ok(time.naive_utc()),
-        None => Err(refused("a time before 1970 or after 2036 in a zone that has a name")
-            .with_hint("Write hours west of UTC, as '-02'.")),
+        None => Err(refused("a timestamp before 1970 or after 2036 in a named time zone")
+            .with_hint("Use hours west of UTC, such as '-02'.")),
     }
 }
 

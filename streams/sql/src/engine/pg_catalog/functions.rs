@@ -329,7 +329,7 @@ fn end(call: &Call<'_>, what: Ended) -> Result<ScalarValue> {
     let id = call.number(0).and_then(|it| i32::try_from(it).ok());
     let Some(id) = id else { return Ok(ScalarValue::Boolean(None)) };
     if call.viewer.only_reads() {
-        let what = "cannot end what others run in a read-only transaction";
+        let what = "cannot cancel queries or terminate connections in a read-only transaction";
         return Err(SqlError::new(SqlState::READ_ONLY, what).into_engine());
     }
     match call.viewer.may_end(id) {
@@ -338,7 +338,8 @@ fn end(call: &Call<'_>, what: Ended) -> Result<ScalarValue> {
             Ended::Connection => call.viewer.activity.terminate(id),
         }),
         Some(false) => {
-            let what = "permission denied: it is another user's, which takes Alter on the cluster";
+            let what = "permission denied to cancel or terminate another user's query: requires \
+                        Alter on the cluster";
             Err(SqlError::new(SqlState::PERMISSION, what).into_engine())
         }
         None => truth(false),

@@ -80,12 +80,12 @@ impl CheckpointHeader {
     /// Returns the reason if the checkpoint belongs to another log or the log was changed since.
     pub(super) fn refusal(&self, partition: &Partition) -> Option<&'static str> {
         if (self.topic, self.partition) != (partition.topic_id(), partition.number()) {
-            return Some("it is of another log");
+            return Some("it belongs to another log");
         }
         let end = partition.end_of_epoch(self.epoch).map(|(_, end)| end);
         let ordered = 0 <= self.follow_from && self.follow_from <= self.serve_from;
         if !ordered || end.is_none_or(|end| end < self.serve_from) {
-            return Some("the log does not have all that it speaks of");
+            return Some("the log lacks records that it refers to");
         }
         if self.generation != partition.compaction_generation() {
             return Some("the log was compacted since");

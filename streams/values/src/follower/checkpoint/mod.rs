@@ -81,7 +81,7 @@ impl Checkpoints {
         let Some(header) = newest else { return Ok((this, None, Opening::FromStart)) };
         let loaded = match header.refusal(partition) {
             Some(why) => Err(why),
-            None => this.load(partition, &header).ok_or("its bytes are damaged"),
+            None => this.load(partition, &header).ok_or("it is corrupt"),
         };
         match loaded {
             Ok(loaded) => {
