@@ -56,7 +56,7 @@ impl Token {
             _ => return refuse("its first line is too long for a token"),
         }
         if !line.iter().all(u8::is_ascii_graphic) {
-            return refuse("its first line holds what no token has");
+            return refuse("its first line has characters that are invalid in a token");
         }
         Ok(Self(hidden(&[b"Bearer ", line].concat()).expect("visible characters are a value")))
     }
