@@ -89,7 +89,7 @@ impl WrappingKey {
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(unreadable)?;
         let key = parse(&bytes).ok_or_else(|| {
-            refused(format!("it has neither {DIGITS} hexadecimal digits nor 32 bytes"))
+            refused(format!("invalid contents; use {DIGITS} hexadecimal digits or 32 bytes"))
         });
         key.map(Self::new)
     }
