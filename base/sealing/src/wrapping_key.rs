@@ -186,9 +186,9 @@ mod tests {
         let digits = "0a".repeat(32);
         check_refused(digits.as_bytes(), 0o644, "run chmod 600");
         check_refused(digits.as_bytes(), 0o620, "run chmod 600");
-        check_refused(b"", 0o600, "neither 64 hexadecimal digits");
-        check_refused(&[10; 33], 0o600, "neither 64 hexadecimal digits");
-        check_refused("0g".repeat(32).as_bytes(), 0o600, "neither 64 hexadecimal digits");
+        check_refused(b"", 0o600, "use 64 hexadecimal digits");
+        check_refused(&[10; 33], 0o600, "use 64 hexadecimal digits");
+        check_refused("0g".repeat(32).as_bytes(), 0o600, "use 64 hexadecimal digits");
         let error = WrappingKey::read(Path::new("/nowhere/key")).expect_err("there is none");
         assert!(error.to_string().contains("/nowhere/key"), "{error}");
     }
