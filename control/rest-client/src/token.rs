@@ -110,8 +110,8 @@ mod tests {
             (b"secret", 0o602, "mode 602"),
             (b"", 0o600, "empty"),
             (b"\nsecret", 0o600, "empty"),
-            ("sécret".as_bytes(), 0o600, "no token has"),
-            (b"two words", 0o600, "no token has"),
+            ("sécret".as_bytes(), 0o600, "invalid in a token"),
+            (b"two words", 0o600, "invalid in a token"),
             (&[b'x'; TOKEN_BYTES_MAX + 1], 0o600, "too long"),
         ] {
             let said = token(contents, mode).expect_err(why);
