@@ -22,14 +22,14 @@ pub enum DeviceErrorKind {
     #[error("the volume was deleted")]
     Gone,
     /// Stored data is corrupt. Nothing was returned.
-    #[error("the stored data is damaged")]
+    #[error("the stored data is corrupt")]
     Corrupt,
     /// The device refuses writes, temporarily or permanently. Nothing was changed.
     #[error("the device is read-only")]
     ReadOnly,
     /// Stable storage did not accept the data of a flush. The data can still be read, but may be
     /// lost at a power loss until a later flush succeeds.
-    #[error("the data written could not be made durable")]
+    #[error("cannot make the written data durable")]
     NotDurable,
     /// The snapshot was deleted, or does not belong to this device.
     #[error("the device has no such snapshot")]

@@ -95,7 +95,7 @@ impl FileIdentity {
 pub fn end_socket(socket: &impl AsFd, how: Shutdown) {
     if let Err(error) = shutdown(socket, how) {
         // The peer has already closed the connection.
-        tracing::trace!(%error, "the connection had ended");
+        tracing::trace!(%error, "the connection was closed");
     }
 }
 

@@ -86,7 +86,8 @@ impl FaultGuard {
         }
         let is_free = |slot: &&Slot| slot.start.load(Ordering::Relaxed) == 0;
         let Some(slot) = SLOTS.iter().find(is_free) else {
-            let message = format!("{GUARD_COUNT_MAX} regions of shared memory are mapped already");
+            let message =
+                format!("too many mapped regions of shared memory; the limit is {GUARD_COUNT_MAX}");
             return Err(io::Error::other(message));
         };
         slot.change(&range, Arc::as_ptr(&flag.0).cast_mut());
@@ -159,7 +160,10 @@ fn contain(address: usize) -> bool {
 fn mapped_range(region: &MmapRegion) -> io::Result<Range<usize>> {
     let is_shared = region.flags() & libc::MAP_SHARED != 0;
     let Some(file) = region.file_offset().filter(|_| is_shared).map(|it| it.file()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no file is mapped there"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "no file is mapped at that address",
+        ));
     };
     let file_system = fstatfs(file)?;
     let page_bytes = match file_system.f_type {

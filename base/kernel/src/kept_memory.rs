@@ -70,7 +70,10 @@ impl KeptMemory {
         let is_whole = bytes.start.is_multiple_of(unit) && bytes.end.is_multiple_of(unit);
         assert!(!bytes.is_empty() && is_whole, "{bytes:?}");
         if !fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it could become shorter"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is not sealed against shrinking",
+            ));
         }
         let length = usize::try_from(bytes.end - bytes.start).expect("addresses have 64 bits");
         let (start, piece) = {
@@ -81,7 +84,7 @@ impl KeptMemory {
             }
             let piece = Piece { device: status.st_dev, inode: status.st_ino, bytes };
             if mapped.iter().any(|other| other.overlaps(&piece)) {
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is mapped already"));
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is already mapped"));
             }
             let start = sys::map_shared(file, piece.bytes.start, length)?;
             mapped.push(piece.clone());

@@ -17,7 +17,7 @@ pub fn bind_in_place(
     restrict: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<UnixListener> {
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
-    let name = path.file_name().with_context(|| doing("find the name of"))?;
+    let name = path.file_name().with_context(|| doing("get the file name of"))?;
     // Hidden, so that programs that scan the directory for sockets, such as the kubelet, find only
     // complete ones.
     let new_path = path.with_file_name(format!(".{}.new", name.display()));

@@ -47,9 +47,9 @@ const LENGTH_MAX: usize = i32::MAX as usize - HEADER_BYTES;
 /// Reason for which records cannot be encoded as a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unencodable {
-    #[error("a batch has one record at least")]
+    #[error("a batch needs at least one record")]
     Empty,
-    #[error("the records are too many, or too long, for one batch")]
+    #[error("too many or too long records for one batch")]
     TooLong,
 }
 

@@ -21,7 +21,7 @@ pub enum RegionErrorKind {
     SizeDiffers { found_bytes: u64, asked_bytes: u64 },
     /// The file's size is not valid for a region.
     #[error(
-        "its size of {} is not the size of a pool: it is something else, or was truncated; use \
+        "its size of {} is not valid for a pool: it is another file, or was truncated; use \
          another file",
         Size(*found_bytes)
     )]
@@ -36,14 +36,14 @@ pub enum RegionErrorKind {
     InvalidSize { asked_bytes: u64 },
     /// The host or the file system has too little memory.
     #[error(
-        "not enough memory: {} are wanted and {} are available; use a smaller size, or free memory",
+        "not enough memory: {} are needed and {} are available; use a smaller size, or free memory",
         Size(*wanted_bytes),
         Size(*available_bytes)
     )]
     NotEnoughMemory { wanted_bytes: u64, available_bytes: u64 },
     /// A control group of the process has too little memory left.
     #[error(
-        "not enough memory: {} are wanted, and the control group has {} left of its limit of {}; \
+        "not enough memory: {} are needed, and the control group has {} left of its limit of {}; \
          use a smaller size, or raise the limit (MemoryMax= of a service)",
         Size(*wanted_bytes),
         Size(*available_bytes),

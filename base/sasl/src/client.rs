@@ -78,7 +78,9 @@ impl ClientExchange {
     pub fn answer(&mut self, message: &[u8]) -> Result<ClientStep, SaslError> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::PlainSent if message.is_empty() => Ok(ClientStep::Done),
-            State::PlainSent => Err(SaslError::malformed("the server answers PLAIN with bytes")),
+            State::PlainSent => {
+                Err(SaslError::malformed("unexpected data from the server after PLAIN"))
+            }
             State::ScramFirstSent { hash, secret, nonce, bare } => {
                 let challenge = Challenge::parse(message, &nonce)?;
                 let keys = ClientKeys::derive(
@@ -97,7 +99,9 @@ impl ClientExchange {
             State::ScramFinalSent { keys, auth_message } => {
                 accept_final(message, &keys, &auth_message)
             }
-            State::Over => Err(SaslError::malformed("the exchange is over; begin another one")),
+            State::Over => {
+                Err(SaslError::malformed("the SASL exchange is complete; start another one"))
+            }
         }
     }
 }
@@ -120,14 +124,14 @@ struct Challenge<'a> {
 impl<'a> Challenge<'a> {
     fn parse(message: &'a [u8], own: &Nonce) -> Result<Self, SaslError> {
         let text = text_of(message)?;
-        let wrong = || SaslError::malformed("the server's first SCRAM message is not one");
+        let wrong = || SaslError::malformed("invalid server-first-message of SCRAM");
         let mut attributes = text.split(',');
         let mut value = |prefix| attributes.next().and_then(|it| it.strip_prefix(prefix));
         let nonce = value("r=").ok_or_else(wrong)?;
         let salt = value("s=").ok_or_else(wrong)?;
         let iterations = value("i=").ok_or_else(wrong)?;
         let added = nonce.strip_prefix(own.as_str()).ok_or_else(|| {
-            SaslError::malformed("the server's nonce does not begin with the client's")
+            SaslError::malformed("the SCRAM nonce of the server does not begin with the client's")
         })?;
         Nonce::from_text(added)?;
         let salt = BASE64.decode(salt).map_err(|_| wrong())?;
@@ -142,12 +146,12 @@ fn accept_final(
 ) -> Result<ClientStep, SaslError> {
     let text = text_of(message)?;
     if let Some(why) = text.strip_prefix("e=") {
-        let what = format!("the server refused the login: {}", why.escape_debug());
+        let what = format!("authentication failed: {}", why.escape_debug());
         return Err(SaslError::new(SaslErrorKind::Refused, what));
     }
     let signature = text.strip_prefix("v=").and_then(|it| it.split(',').next());
     let signature = signature.and_then(|it| BASE64.decode(it).ok());
-    let wrong = || SaslError::malformed("the server's last SCRAM message is not one");
+    let wrong = || SaslError::malformed("invalid server-final-message of SCRAM");
     if !keys.accept_server(auth_message, &signature.ok_or_else(wrong)?) {
         let what = "the server cannot prove that it has the user's keys (wrong SCRAM signature): \
                     it may be an impostor";

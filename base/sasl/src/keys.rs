@@ -65,7 +65,7 @@ impl ScramKeys {
         check_bounds(salt, iterations)?;
         if salted_password.len() != hash.key_bytes() {
             let (has, takes) = (salted_password.len(), hash.key_bytes());
-            let what = format!("a salted password has {has} bytes and not {takes}");
+            let what = format!("a salted password has {has} bytes instead of {takes}");
             return Err(SaslError::new(SaslErrorKind::Keys, what));
         }
         let keys = ClientKeys::of_salted_password(hash, salted_password);
@@ -172,7 +172,7 @@ fn check_bounds(salt: &[u8], iterations: u32) -> Result<(), SaslError> {
     let refused = |what: String| Err(SaslError::new(SaslErrorKind::Keys, what));
     if !(ITERATIONS_MIN..=ITERATIONS_MAX).contains(&iterations) {
         return refused(format!(
-            "{iterations} SCRAM iterations are not between {ITERATIONS_MIN} and {ITERATIONS_MAX}"
+            "invalid SCRAM iterations {iterations}; use {ITERATIONS_MIN} to {ITERATIONS_MAX}"
         ));
     }
     if !(SALT_BYTES_MIN..=SALT_BYTES_MAX).contains(&salt.len()) {

@@ -31,7 +31,7 @@ impl Nonce {
     pub fn random() -> Result<Self, SaslError> {
         let mut bytes = [0; NONCE_BYTES];
         SystemRandom::new().fill(&mut bytes).map_err(|_| {
-            let what = "the system gives no random bytes for a nonce";
+            let what = "cannot get random bytes for a nonce";
             SaslError::new(SaslErrorKind::Randomness, what)
         })?;
         Ok(Self::from_bytes(bytes))
@@ -110,10 +110,10 @@ impl ClientFirst {
 
     fn parse_named(message: &[u8], known: Option<&str>) -> Result<Self, SaslError> {
         let text = text_of(message)?;
-        let wrong = || SaslError::malformed("the first SCRAM message does not follow its grammar");
+        let wrong = || SaslError::malformed("malformed client-first-message of SCRAM");
         let (binding, rest) = text.split_once(',').ok_or_else(wrong)?;
         if binding.starts_with("p=") {
-            let what = "the client asks for channel binding, which is not offered";
+            let what = "the client requires SCRAM channel binding, which is not supported";
             return Err(SaslError::new(SaslErrorKind::Unsupported, what));
         }
         if binding != "n" && binding != "y" {
@@ -125,7 +125,7 @@ impl ClientFirst {
             named => Some(text::unescape(named.strip_prefix("a=").ok_or_else(wrong)?)?),
         };
         if bare.starts_with("m=") {
-            let what = "the client asks for a SCRAM extension that is not there";
+            let what = "the client requires an unsupported SCRAM extension";
             return Err(SaslError::new(SaslErrorKind::Unsupported, what));
         }
         let mut attributes = bare.split(',');
@@ -167,7 +167,7 @@ pub struct ClientFinal {
 impl ClientFinal {
     pub fn parse(message: &[u8]) -> Result<Self, SaslError> {
         let text = text_of(message)?;
-        let wrong = || SaslError::malformed("the last SCRAM message does not follow its grammar");
+        let wrong = || SaslError::malformed("malformed client-final-message of SCRAM");
         let (without_proof, proof) = text.rsplit_once(",p=").ok_or_else(wrong)?;
         let mut attributes = without_proof.split(',');
         let binding = attributes.next().and_then(|it| it.strip_prefix("c=")).ok_or_else(wrong)?;

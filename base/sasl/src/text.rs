@@ -52,7 +52,7 @@ pub(crate) fn unescape(escaped: &str) -> Result<String, SaslError> {
             name.push('=');
             name.push_str(rest);
         } else {
-            return wrong("a name in the SCRAM message has `=` without 2C or 3D behind it");
+            return wrong("invalid escape in the name of the SCRAM message; use =2C or =3D");
         }
     }
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {

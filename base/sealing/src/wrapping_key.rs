@@ -89,7 +89,7 @@ impl WrappingKey {
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(unreadable)?;
         let key = parse(&bytes).ok_or_else(|| {
-            refused(format!("it has neither {DIGITS} hexadecimal digits nor 32 bytes"))
+            refused(format!("invalid contents; use {DIGITS} hexadecimal digits or 32 bytes"))
         });
         key.map(Self::new)
     }
@@ -186,9 +186,9 @@ mod tests {
         let digits = "0a".repeat(32);
         check_refused(digits.as_bytes(), 0o644, "run chmod 600");
         check_refused(digits.as_bytes(), 0o620, "run chmod 600");
-        check_refused(b"", 0o600, "neither 64 hexadecimal digits");
-        check_refused(&[10; 33], 0o600, "neither 64 hexadecimal digits");
-        check_refused("0g".repeat(32).as_bytes(), 0o600, "neither 64 hexadecimal digits");
+        check_refused(b"", 0o600, "use 64 hexadecimal digits");
+        check_refused(&[10; 33], 0o600, "use 64 hexadecimal digits");
+        check_refused("0g".repeat(32).as_bytes(), 0o600, "use 64 hexadecimal digits");
         let error = WrappingKey::read(Path::new("/nowhere/key")).expect_err("there is none");
         assert!(error.to_string().contains("/nowhere/key"), "{error}");
     }

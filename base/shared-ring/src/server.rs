@@ -53,9 +53,11 @@ pub enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchSlot { slot } => write!(f, "an entry names slot {slot} of {SLOTS}"),
+            Self::NoSuchSlot { slot } => {
+                write!(f, "an entry has slot {slot}; the ring has {SLOTS} slots")
+            }
             Self::SlotInFlight { slot } => {
-                write!(f, "an entry names slot {slot}, which another one has still in use")
+                write!(f, "an entry reuses slot {slot} of a pending request")
             }
         }
     }

@@ -24,7 +24,8 @@ pub(crate) fn check_sealed(file: BorrowedFd<'_>, length: usize) -> io::Result<()
     let seals = rustix::fs::fcntl_get_seals(file)?;
     let found = rustix::fs::fstat(file)?.st_size;
     if !seals.contains(SealFlags::SHRINK) || u64::try_from(found) != Ok(length as u64) {
-        let message = format!("the ring's memory has {found} bytes instead of a fixed {length}");
+        let message =
+            format!("the ring's memory has {found} bytes instead of {length}, or is not sealed");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     Ok(())

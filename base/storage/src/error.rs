@@ -8,10 +8,10 @@ use rustix::io::Errno;
 /// Kind of a storage error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StorageErrorKind {
-    #[error("no space is left; free some there, or raise the quota")]
+    #[error("no space left; free space, or raise the quota")]
     NoSpace,
     /// The disk, its driver or the file system failed; see the source.
-    #[error("the disk failed; look for its errors in the kernel's log and replace it if it fails")]
+    #[error("I/O error; check the kernel log (dmesg) for disk errors, and replace a failing disk")]
     Io,
     #[error("it does not exist; check the name, and that its disk is mounted")]
     NotFound,
@@ -47,15 +47,15 @@ pub enum StorageAction {
 impl fmt::Display for StorageAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::OpenFolder => "open the folder",
-            Self::Lock => "lock the folder",
+            Self::OpenFolder => "open the directory",
+            Self::Lock => "lock the directory",
             Self::Create => "create",
             Self::Open => "open",
-            Self::List => "list the folder",
+            Self::List => "list the directory",
             Self::Rename => "rename",
             Self::Remove => "remove",
-            Self::SyncNames => "sync the names in",
-            Self::MeasureFree => "measure the free space of",
+            Self::SyncNames => "sync the directory",
+            Self::MeasureFree => "get the free space of",
             Self::Read => "read",
             Self::Write => "write",
             Self::WriteDurably => "durably write",
@@ -130,7 +130,7 @@ mod tests {
         let error = StorageError::from_io(Errno::NOSPC.into(), StorageAction::Write, "/j/segment");
         assert_eq!(
             error.to_string(),
-            "cannot write /j/segment: no space is left; free some there, or raise the quota"
+            "cannot write /j/segment: no space left; free space, or raise the quota"
         );
     }
 }

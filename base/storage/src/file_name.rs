@@ -17,7 +17,7 @@ pub(crate) fn check(name: &str, action: StorageAction) -> Result<(), StorageErro
         return Ok(());
     }
     let kind = StorageErrorKind::Invalid(
-        "a name has 1 to 200 bytes, no slash, and does not begin with a dot",
+        "invalid file name; use 1 to 200 bytes without a slash, not starting with a dot",
     );
     Err(StorageError::new(kind, action, name))
 }

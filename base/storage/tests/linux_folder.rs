@@ -191,7 +191,7 @@ fn a_folder_has_one_owner_who_removes_what_was_never_finished() {
 fn a_folder_that_is_missing_is_named() {
     let error = LinuxFolder::open(Path::new("/nowhere/journal")).expect_err("there is none");
     assert_eq!(error.kind, StorageErrorKind::NotFound);
-    assert!(error.to_string().contains("open the folder /nowhere/journal"), "{error}");
+    assert!(error.to_string().contains("open the directory /nowhere/journal"), "{error}");
     let made = LinuxFolder::open_or_make(Path::new("/nowhere/journal"));
     assert_eq!(kind(made), StorageErrorKind::NotFound);
 }

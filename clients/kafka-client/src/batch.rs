@@ -21,8 +21,7 @@ pub(crate) fn first_batch(bytes: &[u8]) -> Result<Option<BatchHeader>, ClientErr
     if bytes.len() < HEADER_BYTES {
         return Ok(None);
     }
-    let none =
-        || ClientError::protocol("a fetched partition contains bytes that are not a record batch");
+    let none = || ClientError::protocol("a fetched partition contains an invalid record batch");
     let header = BatchHeader::read(bytes).ok_or_else(none)?;
     Ok((bytes.len() >= header.size_bytes).then_some(header))
 }

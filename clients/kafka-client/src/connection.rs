@@ -173,7 +173,7 @@ impl Connection {
         match timeout_at(waiting.deadline, self.queue.send(outgoing)).await {
             Ok(Ok(())) => Ok(waiting),
             Ok(Err(_)) => Err(self.failure()),
-            Err(_) => Err(waiting.late("it could not be sent")),
+            Err(_) => Err(waiting.late("cannot send it")),
         }
     }
 
@@ -198,7 +198,7 @@ impl Connection {
         match timeout_at(waiting.deadline, self.queue.send(outgoing)).await {
             Ok(Ok(())) => waiting.body().await.map(|_| ()),
             Ok(Err(_)) => Err(self.failure()),
-            Err(_) => Err(waiting.late("it could not be sent")),
+            Err(_) => Err(waiting.late("cannot send it")),
         }
     }
 

@@ -156,7 +156,7 @@ impl Fetcher {
         let at = usize::try_from(*partition).ok();
         let leader = at.and_then(|at| self.leaders[topic].get(at)).cloned();
         leader.ok_or_else(|| {
-            ClientError::invalid(format!("there is no partition {partition} in {topic:?}"))
+            ClientError::invalid(format!("topic {topic:?} has no partition {partition}"))
         })
     }
 

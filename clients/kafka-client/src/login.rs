@@ -31,12 +31,12 @@ pub(crate) async fn authenticate(
         }
     }
     Err(refused(connection, login)
-        .because(format!("the login did not end after {MESSAGES_MAX} messages")))
+        .because(format!("SASL authentication did not complete within {MESSAGES_MAX} messages")))
 }
 
 fn refused(connection: &Connection, login: &SaslSettings) -> ClientError {
     let address = connection.address();
-    let context = format!("broker {address} refused the login of {login:?}");
+    let context = format!("broker {address} rejected the SASL authentication of {login:?}");
     ClientError::new(ErrorKind::Authentication, context)
 }
 
@@ -48,10 +48,10 @@ async fn handshake(connection: &Connection, login: &SaslSettings) -> Result<(), 
     let response = connection.call(&request, VERSION).await?;
     let known: Vec<_> = response.mechanisms.iter().map(StrBytes::as_str).collect();
     let known = match &known[..] {
-        [] => "it offers no SASL mechanism".to_owned(),
-        known => format!("it offers {}", known.join(", ")),
+        [] => "it has no SASL mechanism enabled".to_owned(),
+        known => format!("it has enabled {}", known.join(", ")),
     };
-    check(response.error_code, Some(&known), "choose a mechanism")
+    check(response.error_code, Some(&known), "choose a SASL mechanism")
         .map_err(|error| refused(connection, login).because(error))
 }
 

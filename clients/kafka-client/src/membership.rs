@@ -254,7 +254,7 @@ impl Membership {
             .with_member_id(self.member_id.clone());
         let version = self.coordinator.version_of::<HeartbeatRequest>()?;
         let response = self.coordinator.call(&request, version).await?;
-        check(response.error_code, None, format_args!("stay in group {:?}", self.group))
+        check(response.error_code, None, format_args!("send a heartbeat to group {:?}", self.group))
     }
 
     /// Returns the committed offset of each assigned partition, or `None` if there is none. Waits
@@ -333,7 +333,7 @@ fn versioned(message: &impl Encodable) -> Result<Bytes, ClientError> {
     let mut bytes = BytesMut::new();
     bytes.put_i16(CONSUMER_PROTOCOL_VERSION);
     message.encode(&mut bytes, CONSUMER_PROTOCOL_VERSION).map_err(|error| {
-        ClientError::invalid("cannot write the topics of a group").because(error)
+        ClientError::invalid("cannot encode the subscription of a group member").because(error)
     })?;
     Ok(bytes.freeze())
 }

@@ -48,7 +48,7 @@ pub struct PreparedProduce {
 impl PreparedProduce {
     pub fn new(target: &ProduceTarget, batch: &[u8]) -> Result<Self, ClientError> {
         const TIME_MAX_MS: i32 = 30_000;
-        let too_long = |_| ClientError::invalid("the batch is longer than a request may be");
+        let too_long = |_| ClientError::invalid("the batch exceeds the maximum request size");
         let mut frame = frame_start(ProduceRequest::KEY, PRODUCE_VERSION);
         frame.put_i16(-1);
         frame.put_i16(target.acks.number());
@@ -95,7 +95,7 @@ fn frame_start(key: i16, version: i16) -> Vec<u8> {
 
 fn put_name(name: &str, frame: &mut Vec<u8>) -> Result<(), ClientError> {
     let length = i16::try_from(name.len());
-    let length = length.map_err(|_| ClientError::invalid("the topic's name is too long"))?;
+    let length = length.map_err(|_| ClientError::invalid("the topic name is too long"))?;
     frame.put_i16(length);
     frame.put_slice(name.as_bytes());
     Ok(())
@@ -103,7 +103,8 @@ fn put_name(name: &str, frame: &mut Vec<u8>) -> Result<(), ClientError> {
 
 fn finish(frame: &mut [u8]) -> Result<(), ClientError> {
     let length = i32::try_from(frame.len() - LENGTH_BYTES);
-    let length = length.map_err(|_| ClientError::invalid("the request is too long"))?;
+    let length =
+        length.map_err(|_| ClientError::invalid("the request exceeds the maximum request size"))?;
     frame[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
     Ok(())
 }
@@ -125,14 +126,12 @@ impl Pipe {
     ) -> Result<Self, ClientError> {
         let settings = client.settings();
         if settings.tls.is_some() || settings.sasl.is_some() {
-            return Err(ClientError::invalid(
-                "prepared requests are sent without encryption and authentication only",
-            ));
+            return Err(ClientError::invalid("prepared requests support neither TLS nor SASL"));
         }
         let leaders = client.leaders(topic).await?;
         let leader = usize::try_from(partition).ok().and_then(|at| leaders.get(at));
         let leader = leader.ok_or_else(|| {
-            ClientError::invalid(format!("there is no partition {partition} in {topic:?}"))
+            ClientError::invalid(format!("topic {topic:?} has no partition {partition}"))
         })?;
         if leader.version_up_to::<R>(version)? != version {
             let context = format!(

@@ -95,9 +95,8 @@ impl Client {
         let attempt = format!("delete records of {name:?}, partition {partition}");
         let leaders = self.leaders(name).await?;
         let leader = usize::try_from(partition).ok().and_then(|at| leaders.get(at));
-        let leader = leader.ok_or_else(|| {
-            ClientError::invalid(format!("cannot {attempt}: there is no such partition"))
-        })?;
+        let leader = leader
+            .ok_or_else(|| ClientError::invalid(format!("cannot {attempt}: no such partition")))?;
         let place =
             DeleteRecordsPartition::default().with_partition_index(partition).with_offset(offset);
         let topic =

@@ -92,7 +92,7 @@ impl TransactionalProducer {
             .with_transaction_timeout_ms(time_max_ms)
             .with_producer_id(ProducerId(-1))
             .with_producer_epoch(-1);
-        let attempt = format!("begin as transactional producer {id:?}");
+        let attempt = format!("initialize transactional producer {id:?}");
         let response = producer
             .ask(&request, INIT_VERSION_MAX, |it| check(it.error_code, None, &attempt))
             .await?;

@@ -42,7 +42,7 @@ impl Versions {
             ClientError::new(ErrorKind::Unsupported, context).because(why)
         };
         let Some(theirs) = self.0.get(&R::KEY) else {
-            return Err(unsupported("the request is unknown to it".to_owned()));
+            return Err(unsupported("it does not know this request".to_owned()));
         };
         let ours = VersionRange { min: R::VERSIONS.min, max: R::VERSIONS.max.min(version_max) };
         let common = ours.intersect(theirs);
@@ -120,7 +120,7 @@ mod tests {
                 versions(ApiKey::CreateTopics, 0, 1),
                 "it supports versions 0 to 1, this client 2 to 7",
             ),
-            (versions(ApiKey::Metadata, 0, 9), "the request is unknown to it"),
+            (versions(ApiKey::Metadata, 0, 9), "it does not know this request"),
         ] {
             let error = versions.highest::<CreateTopicsRequest>("a:1", i16::MAX);
             let error = error.expect_err("nothing in common");

@@ -200,7 +200,7 @@ async fn requests_without_a_common_version_are_not_sent() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(source(&error), "it supports versions 0 to 1, this client 2 to 7");
     let error = client.delete_topic("t").await.expect_err("it is unknown");
-    assert_eq!(source(&error), "the request is unknown to it");
+    assert_eq!(source(&error), "it does not know this request");
 }
 
 #[tokio::test]

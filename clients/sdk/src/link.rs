@@ -79,7 +79,7 @@ impl Link {
     ) -> Result<Arc<Self>, LinkError> {
         fork::tell_children_apart().map_err(LinkError::Host)?;
         if fork::is_guest() {
-            let message = "a child of vfork cannot open volumes";
+            let message = "volumes cannot be opened in a child of vfork";
             return Err(LinkError::Refused { errno: libc::EBUSY, message: message.to_owned() });
         }
         let socket = OwnSocket::new(place_socket(connect_to(path)?));
@@ -194,7 +194,7 @@ fn answer(socket: &OwnSocket) -> Result<Answer, LinkError> {
         HandshakeError::Socket(error) => LinkError::Absent(error),
         HandshakeError::Ended => LinkError::Absent(io::ErrorKind::ConnectionReset.into()),
         HandshakeError::Malformed => {
-            let message = format!("the server on this socket is not memlaned's ring: {error}");
+            let message = format!("the socket is not the ring socket of memlaned: {error}");
             LinkError::Refused { errno: libc::EPROTO, message }
         }
         HandshakeError::Version { .. } => {

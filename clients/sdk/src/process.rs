@@ -266,7 +266,7 @@ impl Process {
 
     fn not_back(&self) -> ClientError {
         let message = format!(
-            "timed out: the daemon at {}, which serves volume {:?}, did not return within {:?}",
+            "timed out: the daemon at {}, which serves volume {:?}, did not respond within {:?}",
             self.origin.path.display(),
             self.origin.name,
             self.origin.options.patience

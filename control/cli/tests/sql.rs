@@ -64,7 +64,7 @@ fn copy_takes_rows_of_standard_input_and_gives_rows_to_standard_output() {
     assert!(!refused.status.success() && told.contains("22P04"), "{told}");
     for (text, told) in [
         (format!("{from};"), "give the statement by -c"),
-        (format!("SELECT 1; {to}"), "COPY runs alone"),
+        (format!("SELECT 1; {to}"), "COPY cannot be combined"),
     ] {
         let complaint = broker.complaint("sql", &text);
         assert!(complaint.contains(told), "{complaint}");

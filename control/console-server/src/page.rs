@@ -132,8 +132,12 @@ fn add(files: &mut BTreeMap<String, File>, folder: &Path, prefix: &str) -> anyho
             add(files, &entry.path(), &format!("{prefix}{name}/"))?;
         } else if kind.is_file() {
             let bytes = entry.metadata().with_context(unreadable)?.len();
-            ensure!(bytes <= FILE_BYTES_MAX, "{:?} has {bytes} bytes", entry.path());
-            ensure!(files.len() < FILES_MAX, "{} has {FILES_MAX} files", folder.display());
+            ensure!(bytes <= FILE_BYTES_MAX, "{:?} is too large ({bytes} bytes)", entry.path());
+            ensure!(
+                files.len() < FILES_MAX,
+                "{} has more than {FILES_MAX} files",
+                folder.display()
+            );
             let contents = std::fs::read(entry.path()).with_context(unreadable)?;
             files.insert(format!("{prefix}{name}"), File::of(&name, &contents)?);
         }

@@ -27,8 +27,9 @@ impl Driver {
     pub(crate) fn new(options: &Options) -> anyhow::Result<Self> {
         let node = match &options.node {
             Some(name) => name.clone(),
-            None => program::host_name()
-                .context("cannot tell the name of this node; set it with --node")?,
+            None => {
+                program::host_name().context("cannot get the host name of this node; set --node")?
+            }
         };
         let daemon = Daemon::at(&options.daemon_socket);
         Ok(Self { daemon, busy: Busy::default(), node, growth: options.growth })

@@ -133,11 +133,11 @@ where
 /// Creates a socket for root only, and replaces the old one atomically.
 fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
-    let folder = path.parent().with_context(|| doing("find the folder of"))?;
-    std::fs::create_dir_all(folder).with_context(|| doing("make the folder of"))?;
+    let folder = path.parent().with_context(|| doing("find the directory of"))?;
+    std::fs::create_dir_all(folder).with_context(|| doing("create the directory of"))?;
     program::bind_in_place(path, |new_path| {
         let mode = Permissions::from_mode(0o600);
-        std::fs::set_permissions(new_path, mode).with_context(|| doing("protect"))
+        std::fs::set_permissions(new_path, mode).with_context(|| doing("change the mode of"))
     })
 }
 

@@ -133,7 +133,7 @@ impl OpenFile {
             // Otherwise the next start could read a complete line of a change that failed.
             let cut = self.file.set_len(self.size_bytes).and_then(|()| self.file.sync_data());
             if let Err(error) = cut {
-                tracing::warn!(%error, "labels that were not stored may be there after a start");
+                tracing::warn!(%error, "cannot undo a failed change of labels");
             }
             return Err(error);
         }

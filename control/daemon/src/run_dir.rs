@@ -105,7 +105,7 @@ fn make_dir_with(
         let parent = parent.unwrap_or(Path::new("."));
         sync(parent).with_context(|| format!("cannot sync the directory {}", parent.display()))?;
     }
-    ensure!(path.is_dir(), "{}: replaced by another file", attempt());
+    ensure!(path.is_dir(), "{}: it exists and is not a directory", attempt());
     Ok(())
 }
 

@@ -127,8 +127,8 @@ impl Console {
                 false => "nothing was sent to it; compare it with what the console logged",
             };
             RestError::Other(format!(
-                "the certificate of {place} is not believed ({error}). Its SHA-256 is {pin}: \
-                 {advice}"
+                "cannot verify the certificate of {place} ({error}). Its SHA-256 fingerprint is \
+                 {pin}: {advice}"
             ))
         })
     }

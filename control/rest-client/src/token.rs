@@ -56,7 +56,7 @@ impl Token {
             _ => return refuse("its first line is too long for a token"),
         }
         if !line.iter().all(u8::is_ascii_graphic) {
-            return refuse("its first line holds what no token has");
+            return refuse("its first line has characters that are invalid in a token");
         }
         Ok(Self(hidden(&[b"Bearer ", line].concat()).expect("visible characters are a value")))
     }
@@ -110,8 +110,8 @@ mod tests {
             (b"secret", 0o602, "mode 602"),
             (b"", 0o600, "empty"),
             (b"\nsecret", 0o600, "empty"),
-            ("sécret".as_bytes(), 0o600, "no token has"),
-            (b"two words", 0o600, "no token has"),
+            ("sécret".as_bytes(), 0o600, "invalid in a token"),
+            (b"two words", 0o600, "invalid in a token"),
             (&[b'x'; TOKEN_BYTES_MAX + 1], 0o600, "too long"),
         ] {
             let said = token(contents, mode).expect_err(why);

@@ -13,7 +13,7 @@ pub(crate) fn host_and_port(
     let authority = authority.trim_end_matches('/');
     let is_odd = |it: char| "/?#@\\".contains(it) || it.is_whitespace() || it.is_control();
     if authority.is_empty() || authority.contains(is_odd) {
-        return Err(refused(url, "it names more than a host and a port"));
+        return Err(refused(url, "use only a host and a port, without user, path or query"));
     }
     match authority.rsplit_once(':') {
         // An IPv6 address without port has colons inside its brackets only.

@@ -10,7 +10,7 @@ use crate::format::{FormatError, FormatErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalErrorKind {
     /// The disk failed; the source has the details.
-    #[error("the disk failed")]
+    #[error("disk I/O error")]
     Disk,
     #[error("the disk is full; free space on it")]
     NoSpace,
@@ -29,7 +29,7 @@ pub enum JournalErrorKind {
     Newer,
     /// The volume needs an image first: no image contains its contents from before it was
     /// journaled.
-    #[error("save an image first")]
+    #[error("no image contains its data; save an image first")]
     Unanchored,
     /// The restoring program rejected a change in the journal.
     #[error("cannot replay the journal")]

@@ -63,14 +63,14 @@ impl JournalOptions {
         let is_length = (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes);
         if !is_length || !segment_bytes.is_multiple_of(4096) {
             return invalid(format!(
-                "a segment of {segment_bytes} bytes; it has 256 KiB to 1 GiB in steps of 4 KiB"
+                "invalid segment size {segment_bytes}; use 256 KiB to 1 GiB, a multiple of 4 KiB"
             ));
         }
         let bytes_min = SEGMENT_COUNT_MIN * u64::from(segment_bytes);
         if self.length_bytes_max < bytes_min {
             let length = self.length_bytes_max;
             return invalid(format!(
-                "a journal of {length} bytes; its segments need {bytes_min} at least"
+                "journal size {length} is too small; its segments need at least {bytes_min}"
             ));
         }
         Ok(())
@@ -123,7 +123,7 @@ mod tests {
         let good = JournalOptions::default();
         good.check().expect("the default is possible");
         check_refused(JournalOptions { segment_bytes: 128 << 10, ..good }, "256 KiB to 1 GiB");
-        check_refused(JournalOptions { segment_bytes: (1 << 20) + 1, ..good }, "steps of 4 KiB");
-        check_refused(JournalOptions { length_bytes_max: 1 << 20, ..good }, "268435456 at least");
+        check_refused(JournalOptions { segment_bytes: (1 << 20) + 1, ..good }, "multiple of 4 KiB");
+        check_refused(JournalOptions { length_bytes_max: 1 << 20, ..good }, "at least 268435456");
     }
 }

@@ -272,7 +272,7 @@ fn check_sequence(link: &Link, expected: u64, from: u64) -> Result<(), JournalEr
         return Ok(());
     }
     let what = format!(
-        "segment {} begins with transaction {first}, and {expected} should come next",
+        "segment {} begins with transaction {first} instead of {expected}",
         name_of(link.header.number)
     );
     Err(JournalError::new(JournalErrorKind::Missing, what))

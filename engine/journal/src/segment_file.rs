@@ -28,7 +28,7 @@ fn number_of(name: &str) -> Option<u32> {
 
 /// Lists all segment files in a folder, by number. Ignores other files.
 pub(crate) fn find_all(folder: &dyn Folder) -> Result<Vec<Found>, JournalError> {
-    let failed = |error| JournalError::storage("cannot look for the journal", error);
+    let failed = |error| JournalError::storage("cannot list the journal segments", error);
     let mut found = Vec::new();
     for FileInfo { name, size_bytes } in folder.list().map_err(failed)? {
         let Some(number) = number_of(&name) else { continue };
@@ -62,11 +62,11 @@ pub fn set_aside(folder: &dyn Folder) -> Result<(), JournalError> {
         let epoch = header.map_or(0, |header| header.epoch);
         let renamed = folder.rename(&name, &format!("aside-{epoch:08}-{name}"));
         renamed.map_err(|error| {
-            JournalError::storage(format!("cannot set segment {name} aside"), error)
+            JournalError::storage(format!("cannot rename segment {name}"), error)
         })?;
     }
     let synced = folder.sync_names();
-    synced.map_err(|error| JournalError::storage("cannot set the journal aside", error))
+    synced.map_err(|error| JournalError::storage("cannot sync the renamed segments", error))
 }
 
 pub(crate) fn cannot_read(number: u32, error: StorageError) -> JournalError {

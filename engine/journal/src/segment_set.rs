@@ -161,7 +161,7 @@ impl SegmentSet {
             Err(error) => {
                 state.spare = Spare::None;
                 state.is_disk_full = error.kind == StorageErrorKind::NoSpace;
-                let what = format!("cannot make segment {}", name_of(number));
+                let what = format!("cannot create segment {}", name_of(number));
                 Err(JournalError::storage(what, error))
             }
         };

@@ -179,7 +179,10 @@ impl Writer {
     fn engine(&self) -> Result<Arc<Engine>, JournalError> {
         let engine = self.engine.get().and_then(Weak::upgrade);
         engine.ok_or_else(|| {
-            JournalError::new(JournalErrorKind::Stopped, "cannot journal a pool that was closed")
+            JournalError::new(
+                JournalErrorKind::Stopped,
+                "cannot write to the journal: the pool is closed",
+            )
         })
     }
 }

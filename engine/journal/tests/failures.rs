@@ -79,7 +79,7 @@ fn check_waits(effect: Effect, kind: JournalErrorKind, cause: &str) {
 
 #[test]
 fn a_flush_waits_for_a_disk_that_fails() {
-    check_waits(Effect::Io, JournalErrorKind::Disk, "the disk failed");
+    check_waits(Effect::Io, JournalErrorKind::Disk, "disk I/O error");
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::{fs, io};
 /// of everything around it, without the region.
 pub fn private_bytes() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/self/status")?;
-    parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no line RssAnon"))
+    parse(&text).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "RssAnon is missing in /proc/self/status")
+    })
 }
 
 fn parse(status: &str) -> Option<u64> {

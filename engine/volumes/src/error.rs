@@ -16,29 +16,29 @@ pub const DURABLE_COUNT_MAX: usize = 2048;
 /// Kind of a rejected or failed operation on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeErrorKind {
-    #[error("a name has 1 to 63 of a-z A-Z 0-9 . _ - and begins with a letter or a digit")]
+    #[error("invalid name; use 1 to 63 of a-z A-Z 0-9 . _ -, starting with a letter or a digit")]
     InvalidName,
     /// The size is zero, not a multiple of 4096, or over 64 TiB.
-    #[error("a size is a multiple of 4 KiB, from 4 KiB to 64 TiB")]
+    #[error("invalid size; use a multiple of 4 KiB, from 4 KiB to 64 TiB")]
     InvalidSize,
-    #[error("a volume or snapshot of that name exists")]
+    #[error("a volume or snapshot of that name already exists")]
     AlreadyExists,
-    #[error("there is no volume or snapshot of that name")]
+    #[error("no volume or snapshot of that name")]
     NotFound,
     /// All records of the pool's volume table are in use.
-    #[error("all {PLACE_COUNT} places of the pool for volumes and snapshots are taken; delete one")]
+    #[error("too many volumes and snapshots; the limit of a pool is {PLACE_COUNT}; delete one")]
     TooManyVolumes,
     /// A transaction of the journal has no room for more names.
     #[error(
-        "{DURABLE_COUNT_MAX} volumes and snapshots of class image or journal are as many as a pool \
-         may have; delete one, or use class ram"
+        "too many volumes and snapshots of class image or journal; the limit of a pool is \
+         {DURABLE_COUNT_MAX}; delete one, or use class ram"
     )]
     TooManyDurable,
     /// A shrink would drop blocks that hold data.
-    #[error("blocks past the new end hold data; force the resize to drop them")]
+    #[error("blocks past the new end contain data; force the resize to discard them")]
     DataPastNewEnd,
     /// The target is a snapshot; snapshots are read-only.
-    #[error("a snapshot never changes; clone it to write to a copy")]
+    #[error("snapshots are read-only; clone it to write to a copy")]
     IsSnapshot,
     /// The volume has snapshots, which cannot exist without it.
     #[error("it has snapshots; delete them first")]

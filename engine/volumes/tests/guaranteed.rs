@@ -152,7 +152,7 @@ fn what_does_not_fit_is_refused_with_figures() {
     let error = engine.create_volume(guaranteed("a", 40 * MIB)).expect_err("it does not fit");
     assert_eq!(error.kind, VolumeErrorKind::NoSpace);
     let source = std::error::Error::source(&error).expect("the figures").to_string();
-    assert!(source.contains("can be claimed"), "{source}");
+    assert!(source.contains("are available"), "{source}");
     assert!(engine.volume("a").is_err(), "nothing is left of it");
     engine.create_volume(guaranteed("a", 20 * MIB)).expect("it fits");
     let error = engine.create_volume(guaranteed("b", 20 * MIB)).expect_err("not beside the other");

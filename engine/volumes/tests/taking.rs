@@ -192,7 +192,7 @@ fn memory_that_somebody_else_has_taken_is_no_space_until_it_is_free_again() {
     let refused = refused.expect("the memory is gone");
     assert_eq!(refused.kind, DeviceErrorKind::NoSpace);
     engine.take_memory().expect_err("it is gone for everybody");
-    assert!(engine.memory_shortage().is_some_and(|why| why.contains("are wanted")));
+    assert!(engine.memory_shortage().is_some_and(|why| why.contains("are needed")));
     check_blocks(&volume, 0..100);
     write_blocks(&volume, 0..100);
     volume.discard(block_device::ByteRange::new(0, 50 * BLOCK)).expect("a discard works");

@@ -111,10 +111,10 @@ impl FdStore {
         };
         match answer {
             Ok((Status::Done, ..)) => Ok(()),
-            Ok((status, ..)) => Err(io::Error::other(format!("it answered {status:?}"))),
+            Ok((status, ..)) => Err(io::Error::other(format!("it replied {status:?}"))),
             Err(error) => Err(error),
         }
-        .map_err(|error| self.error("leave the connection with the fd store", error))
+        .map_err(|error| self.error("store the connection in the fd store", error))
     }
 
     /// Returns the stored descriptor. `None` if there is none, or no fd store.
@@ -141,7 +141,7 @@ impl FdStore {
         match self.ask(Operation::Release, None) {
             Ok(_) => Ok(()),
             Err(error) if is_absence(&error) => Ok(()),
-            Err(error) => Err(self.error("release the connection that the fd store keeps", error)),
+            Err(error) => Err(self.error("remove the connection from the fd store", error)),
         }
     }
 
@@ -186,7 +186,7 @@ impl FdStore {
         let mut reply = [0; REPLY_BYTES];
         let (length, fd) = receive(&socket, &mut reply)?;
         let (status, generation) = decode_reply(&reply[..length]).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "not an fd store's answer")
+            io::Error::new(io::ErrorKind::InvalidData, "invalid reply of the fd store")
         })?;
         Ok((status, generation, fd))
     }

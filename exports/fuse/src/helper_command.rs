@@ -511,7 +511,7 @@ fn users(
             && on == node
             && besides != Some(number)
         {
-            let words = format!("/dev/loop{number} shows its file; detach that (losetup -d)");
+            let words = format!("/dev/loop{number} is backed by its file; detach it (losetup -d)");
             users.push(FileUser { words, writes: !is_read_only });
         }
     }

@@ -90,7 +90,7 @@ impl InFlight {
         let mut table = KeptMemory::map(file, 0..bytes(TABLE_BYTES))?;
         let known_count = usize::try_from(word(&table, COUNT_AT)).unwrap_or(usize::MAX);
         if word(&table, MAGIC_AT) != MAGIC || known_count > BUFFERS_MAX {
-            let words = "the memory of requests has an unknown layout";
+            let words = "unknown layout of the in-flight request buffer";
             return Err(io::Error::new(io::ErrorKind::InvalidData, words));
         }
         let count = known_count.max(worker_count);

@@ -127,13 +127,15 @@ fn resume(config: &Config, connection: &Connection, kept: Option<Kept>) -> io::R
         (Ok(()), Some((requests, in_flight))) => Ok(Resumed::Here(requests, in_flight)),
         (Ok(()), None) => Ok(Resumed::ByKernel),
         (Err(error), _) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
-        (Err(_), None) => Ok(Resumed::Lost("the previous daemon left no memory of its requests")),
+        (Err(_), None) => Ok(Resumed::Lost("the previous daemon left no in-flight request buffer")),
         (Err(_), Some((requests, mut in_flight))) => {
             if mount::identity(&config.mount_point)? != Some(in_flight.identity) {
-                return Ok(Resumed::Lost("the memory of requests is another connection's"));
+                return Ok(Resumed::Lost(
+                    "the in-flight request buffer belongs to another connection",
+                ));
             }
             let count = in_flight.find_unanswered(|unique| connection.awaits(unique))?;
-            tracing::info!(count, "serving requests that the previous daemon had taken");
+            tracing::info!(count, "repeating FUSE requests of the previous daemon");
             Ok(Resumed::Here(requests, in_flight))
         }
     }
@@ -156,5 +158,5 @@ pub(crate) fn mount_new(config: &Config, kept: &KeptDescriptors) -> Result<Chann
 
 fn new_memory(config: &Config) -> Result<(OwnedFd, InFlight), AttachError> {
     InFlight::create(config.worker_count)
-        .map_err(|error| AttachError::of_call("take memory for FUSE requests", error))
+        .map_err(|error| AttachError::of_call("allocate memory for FUSE requests", error))
 }

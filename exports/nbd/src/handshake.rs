@@ -205,7 +205,7 @@ impl Handshake {
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
                 self.meta_context(option, payload, output)
             }
-            _ => refuse(option, reply::ERR_UNSUP, "the option is unknown", output),
+            _ => refuse(option, reply::ERR_UNSUP, "unsupported option", output),
         }
     }
 
@@ -265,10 +265,10 @@ impl Handshake {
 
     fn info(&mut self, option: u32, payload: &[u8], output: &mut Output) -> Next {
         let Some(query) = ExportQuery::parse(payload) else {
-            return refuse(option, reply::ERR_INVALID, "the option is malformed", output);
+            return refuse(option, reply::ERR_INVALID, "malformed option", output);
         };
         let Some(export) = self.exports.find(query.name, &self.client) else {
-            return refuse(option, reply::ERR_UNKNOWN, "there is no such export", output);
+            return refuse(option, reply::ERR_UNKNOWN, "no such export", output);
         };
         self.put_info(option, &export, query.wants, output);
         acknowledge(option, output);
@@ -320,10 +320,10 @@ impl Handshake {
             return refuse(option, reply::ERR_INVALID, message, output);
         }
         let Some(query) = ContextQuery::parse(payload) else {
-            return refuse(option, reply::ERR_INVALID, "the option is malformed", output);
+            return refuse(option, reply::ERR_INVALID, "malformed option", output);
         };
         let Some(export) = self.exports.find(query.export_name, &self.client) else {
-            return refuse(option, reply::ERR_UNKNOWN, "there is no such export", output);
+            return refuse(option, reply::ERR_UNKNOWN, "no such export", output);
         };
         let device = export.device.as_ref();
         let replies: Vec<(u32, String)> = match sets {

@@ -364,7 +364,7 @@ impl Transmission {
         let unfragmented = request.flags & command_flag::DF != 0;
         if unfragmented && request.length > READ_STAGED_BYTES_MAX {
             let message =
-                format!("an unfragmented reply has {READ_STAGED_BYTES_MAX} bytes at most");
+                format!("the maximum length with NBD_CMD_FLAG_DF is {READ_STAGED_BYTES_MAX} bytes");
             return Err(Failure::new(Errno::Overflow, message));
         }
         self.range(request, Action::Read)
@@ -510,5 +510,8 @@ fn bytes_in_memory(length: u32) -> usize {
 }
 
 fn too_long(errno: Errno) -> Failure {
-    Failure::new(errno, format!("requests carry {PAYLOAD_BYTES_MAX} bytes at most"))
+    Failure::new(
+        errno,
+        format!("the request is too long; the maximum is {PAYLOAD_BYTES_MAX} bytes"),
+    )
 }

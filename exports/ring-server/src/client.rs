@@ -104,7 +104,7 @@ impl Client {
         let lane_count = lane_count_max.clamp(1, LANES_MAX);
         let (ring, file) =
             ServerRing::create(lane_count, geometry.size_bytes).map_err(|error| {
-                let message = format!("the daemon has no memory for another ring client: {error}");
+                let message = format!("cannot allocate memory for the ring of a client: {error}");
                 Refusal { errno: Errno::NOMEM.raw_os_error(), message }
             })?;
         let opened = Opened {
@@ -134,8 +134,7 @@ type Opening = (OpenVolume, Arc<ServerRing>, Arc<Inside<u64, Use>>);
 /// Temporary refusal (`EUSERS`). The client may retry, as when the quota is exhausted.
 fn still_leaving(name: &str) -> Refusal {
     let message = format!(
-        "requests of a closed connection to volume {name:?} are still in progress; retry when \
-         they have ended"
+        "requests of a closed connection to volume {name:?} are still in progress; retry later"
     );
     Refusal { errno: Errno::USERS.raw_os_error(), message }
 }

@@ -149,8 +149,8 @@ impl Export {
         }
         let attempt = format!("change the size of /dev/ublkb{} while it is attached", served.id());
         Err(AttachError::new(AttachErrorKind::NotSupported, attempt).with_hint(
-            "that needs Linux 6.16; detach the volume, resize it, and attach it again, or attach \
-             it as loop",
+            "this requires Linux 6.16 or later; detach the volume, resize it, and attach it \
+             again, or attach it as loop",
         ))
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn opener_of(id: u32) -> io::Result<Option<String>> {
     // The kernel itself has the device open for a loop device, without a descriptor or exclusive
     // owner.
     if let Some(name) = loop_device_over(&numbers)? {
-        return Ok(Some(format!("/dev/{name} shows it")));
+        return Ok(Some(format!("it backs /dev/{name}")));
     }
     let processes = fs::read_dir("/proc")?.flatten();
     Ok(processes.into_iter().find_map(|entry| {

@@ -54,7 +54,7 @@ pub(crate) fn look_at_header(socket: &UnixStream) -> io::Result<Option<Header>> 
                 bytes: u32::from_le_bytes([b0, b1, b2, b3]),
             }))
         }
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a message has no whole header")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "truncated message header")),
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn receive_number(socket: &UnixStream, header: Header) -> io::Result<
     let wanted = match header.bytes {
         0 => HEADER_BYTES,
         8 => HEADER_BYTES + NUMBER_BYTES,
-        _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long")),
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long")),
     };
     let (count, _) = retry(|| recv(socket, &mut bytes[..wanted], RecvFlags::WAITALL))?;
     if count != wanted {

@@ -226,7 +226,7 @@ impl Ring {
         }
         let is_open = self.open.get(usize::from(head)).map(Option::is_some);
         if is_open != Some(false) || self.again.contains(&head) {
-            self.break_off("its driver made an invalid or duplicate request available");
+            self.break_off("its driver queued an invalid or duplicate descriptor index");
             return None;
         }
         if let Some(in_flight) = &mut self.in_flight {

@@ -50,7 +50,7 @@ impl Probation {
         while !self.is_over {
             let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
-                let why = "it did not claim the disk (SET_OWNER), and another front end connected";
+                let why = "it did not send SET_OWNER, and another front end connected";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
             let mut events = vec![PollFd::from_borrowed_fd(socket.as_fd(), awaited)];

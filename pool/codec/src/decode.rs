@@ -37,7 +37,7 @@ pub struct DecodeError;
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the stored bytes are no encoding of a block")
+        f.write_str("the stored bytes are not a valid encoding of a block")
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Claims {
 
 /// Error of a claim that exceeds the free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} are wanted, and {} can be claimed", Size(*wanted_bytes), Size(*available_bytes))]
+#[error("{} are needed, and {} are available", Size(*wanted_bytes), Size(*available_bytes))]
 pub struct ClaimRefused {
     pub wanted_bytes: u64,
     pub available_bytes: u64,

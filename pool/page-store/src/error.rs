@@ -24,7 +24,7 @@ pub enum AddTableError {
     #[error(transparent)]
     NoSpace(#[from] NoSpace),
     /// The pool has the maximum number of table slabs.
-    #[error("the pool has all table slabs that it can have")]
+    #[error("the pool has reached its maximum number of table slabs")]
     TooMany,
 }
 
@@ -32,29 +32,29 @@ pub enum AddTableError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenErrorKind {
     /// The first bytes belong to another program.
-    #[error("the file holds something else; name another file")]
+    #[error("the file is not a pool (wrong magic number); use another file")]
     Foreign,
-    #[error("a newer release wrote it; start that release")]
+    #[error("a newer release wrote it; use that release")]
     Newer,
     /// An earlier release, or one with another build configuration, wrote it.
     #[error(
-        "another release wrote it in a layout that this one does not read; start that release, or \
-         delete the file to lose its data"
+        "another release wrote it in a layout that this one does not support; use that release, \
+         or delete the file, which loses its data"
     )]
     OtherLayout,
     /// It is a pool, but neither copy of its superblock is intact.
-    #[error("both copies of its superblock are damaged; delete the file to start anew")]
+    #[error("both copies of its superblock are corrupt; delete the file to create a new pool")]
     Damaged,
     /// The file's size differs from the pool's capacity.
-    #[error("its file was cut or extended; restore the file's size")]
+    #[error("its file was truncated or extended; restore the file's size")]
     SizeDiffers,
-    #[error("so small a size has no room for it; ask for more")]
+    #[error("the size is too small for a pool; use a larger one")]
     TooSmall,
     /// The source gives the reason.
-    #[error("its memory cannot be taken")]
+    #[error("cannot allocate its memory")]
     Memory,
     /// The source gives the reason.
-    #[error("its file cannot be read")]
+    #[error("cannot read its file")]
     Unreadable,
 }
 
@@ -76,36 +76,36 @@ impl OpenError {
 /// Reason for which a pool cannot be resized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResizeErrorKind {
-    #[error("a size is a multiple of 2 MiB")]
+    #[error("invalid size; use a multiple of 2 MiB")]
     Misaligned,
-    #[error("a pool does not work with so little")]
+    #[error("the size is too small for a pool; use a larger one")]
     TooSmall,
     #[error(
-        "its file has room for {}; a pool that is made anew can have room for more",
+        "the size exceeds its capacity of {}; a new pool can have a larger capacity",
         Size(*capacity_bytes)
     )]
     BeyondCapacity { capacity_bytes: u64 },
     #[error(
-        "{} are in use or claimed; ask for more than that, or delete or discard data",
+        "{} are in use or reserved; use a larger size, or delete or discard data",
         Size(*in_use_bytes)
     )]
     InUse { in_use_bytes: u64 },
     /// A part of the volume table lies past the new end, and is never moved.
     #[error(
-        "a part of the volume table lies further on; {} is the least that the pool can have",
+        "a part of the volume table is past that size; the minimum is {}",
         Size(*needed_bytes)
     )]
     Tables { needed_bytes: u64 },
     /// The memory cannot be taken or freed. The source gives the reason.
-    #[error("its memory cannot be changed")]
+    #[error("cannot allocate or free its memory")]
     Memory,
-    #[error("it was called off")]
+    #[error("it was cancelled")]
     Cancelled,
 }
 
 /// Error of a failed resize, after which the pool keeps its size.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot give the pool {}: {kind}", Size(*asked_bytes))]
+#[error("cannot resize the pool to {}: {kind}", Size(*asked_bytes))]
 pub struct ResizeError {
     pub kind: ResizeErrorKind,
     pub asked_bytes: u64,

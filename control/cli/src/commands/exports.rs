@@ -17,7 +17,7 @@ pub(super) fn run(client: &Client, command: ExportCommand, form: Form) -> Result
             let request =
                 ExportCreate { volume: name, protocol, queues, share, owner, group, mode };
             let export: Export = client.ask(Method::Post, api::EXPORTS_PATH, &request)?;
-            connection::remark_host(&client.address, "the socket is one", form);
+            connection::remark_host(&client.address, "the socket is", form);
             Ok(Report::of(text(&export), &export))
         }
         ExportCommand::List(view) => {

@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
             let request = AttachmentCreate { volume: name, attach_as, share, flush_each_write };
             let attachment: Attachment =
                 client.ask(Method::Post, api::ATTACHMENTS_PATH, &request)?;
-            connection::remark_host(&client.address, "the block device is one", form);
+            connection::remark_host(&client.address, "the block device is", form);
             let device = attachment.device.clone().unwrap_or_default();
             Ok(Report::of(device, &attachment))
         }

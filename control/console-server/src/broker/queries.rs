@@ -153,9 +153,9 @@ impl SqlPlace {
         });
         let (name, only_reads) = row.unwrap_or_default();
         let ignored = match self.asked_for {
-            AskedFor::User if name != Some(user) => format!("that it is asked on behalf of {user}"),
+            AskedFor::User if name != Some(user) => format!("memlane.on_behalf_of={user}"),
             _ if access == Access::Reads && only_reads != Some("on") => {
-                "that queries only read".to_owned()
+                "default_transaction_read_only=on".to_owned()
             }
             _ => return Ok(()),
         };

@@ -138,7 +138,7 @@ async fn serve(
             let passing = pass(&mut socket, machine, || known.now(&console).is_some_and(may));
             tokio::select! {
                 end = passing => end,
-                () = held.taken() => End::Failed("others need the connection".to_owned()),
+                () = held.taken() => End::Failed("closed: too many open consoles".to_owned()),
             }
         }
         Ok(answer) => End::Failed(detail_of(&answer.body)),

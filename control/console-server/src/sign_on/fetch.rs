@@ -90,7 +90,7 @@ impl Fetch {
         let uri = https(url)?;
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned());
-        let name = name.with_context(|| format!("{url} names no host"))?;
+        let name = name.with_context(|| format!("invalid host in the URL {url}"))?;
         let unreachable = || format!("cannot reach {url}");
         let stream = TcpStream::connect((host, uri.port_u16().unwrap_or(PORT_DEFAULT)));
         let stream = self.0.connect(name, stream.await.with_context(unreachable)?);

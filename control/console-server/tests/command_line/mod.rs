@@ -324,9 +324,13 @@ fn nothing_is_sent_to_who_cannot_prove_to_be_the_console() -> Result<()> {
     let wrong = if wrong == pin { wrong.replace(":00", ":01") } else { wrong };
     let before = fixture.get(&administrator, "/console/v1/tokens")?.json()?;
     for (trust, exit_code, said) in [
-        (&["--pin", wrong.as_str()][..], 1, &["not believed", &pin, "nothing was sent"][..]),
-        (&["--ca", other], 1, &["not believed", &pin]),
-        (&[], 1, &["not believed", &pin, "--pin"]),
+        (
+            &["--pin", wrong.as_str()][..],
+            1,
+            &["cannot verify the certificate", &pin, "nothing was sent"][..],
+        ),
+        (&["--ca", other], 1, &["cannot verify the certificate", &pin]),
+        (&[], 1, &["cannot verify the certificate", &pin, "--pin"]),
         (&["--ca", "/nowhere/ca"], 2, &["/nowhere/ca"]),
         (&["--ca", "/dev/null"], 2, &["holds no certificate"]),
         (&["--pin", "12:34"], 2, &["SHA-256"]),

@@ -533,10 +533,10 @@ fn nothing_is_asked_of_a_broker_that_passes_over_what_the_login_says() -> Result
     const NAME: &str = " -c memlane.on_behalf_of=olga";
     const READS: &str = "-c default_transaction_read_only=on";
     for (flags, forgotten, said) in [
-        ("--broker-users", &[NAME][..], "on behalf of olga"),
-        ("--broker-users", &[READS], "only read"),
-        ("--broker-users", &[READS, NAME], "on behalf of olga"),
-        ("", &[READS], "only read"),
+        ("--broker-users", &[NAME][..], "memlane.on_behalf_of=olga"),
+        ("--broker-users", &[READS], "default_transaction_read_only"),
+        ("--broker-users", &[READS, NAME], "memlane.on_behalf_of=olga"),
+        ("", &[READS], "default_transaction_read_only"),
     ] {
         let guarded = Guarded::start_through(flags, |sql| passing_over(sql, forgotten))?;
         let olga = json!({"name": "olga", "role": "operator"});

@@ -55,7 +55,9 @@ impl Held {
         good_code: i32,
     ) -> Result<(), Status> {
         let lock = self.0.try_clone();
-        let lock = lock.map_err(|error| Status::internal(format!("no descriptor: {error}")))?;
+        let lock = lock.map_err(|error| {
+            Status::internal(format!("cannot duplicate a file descriptor: {error}"))
+        })?;
         finish(program, arguments, Stdio::from(lock), good_code)
     }
 }

@@ -41,7 +41,7 @@ impl Service {
         }
         if !request.share {
             // The kernel may open and mount the device before this returns.
-            self.catalog.note_holder(volume.id(), Some("about to be attached".to_owned()));
+            self.catalog.note_holder(volume.id(), Some("being attached".to_owned()));
         }
         let attached = self.attach_and_list(request, &volume);
         self.note_holder(volume.id());
@@ -180,10 +180,7 @@ impl Service {
         for way in [AttachAs::Loop, AttachAs::Ublk] {
             for (volume_id, device) in self.driver(way).iter().flat_map(|it| it.devices()) {
                 if !wanted.iter().any(|(id, _)| *id == volume_id) {
-                    tracing::info!(
-                        device,
-                        "device found that was about to be attached or detached"
-                    );
+                    tracing::info!(device, "found a device whose attach or detach was interrupted");
                     wanted.push((volume_id, way));
                 }
             }

@@ -47,7 +47,7 @@ impl Service {
     pub(super) fn device_user_of(&self, volume: &Volume) -> Option<String> {
         self.attachments.get(volume.id())?;
         let device = self.device_of(volume);
-        let device = device.as_deref().unwrap_or("a device that is not there any more");
+        let device = device.as_deref().unwrap_or("a device that no longer exists");
         Some(format!("it is attached as {device}; detach it first"))
     }
 
@@ -66,7 +66,7 @@ impl Service {
     pub(super) fn file_user_of(&self, volume: &Volume) -> Option<OtherUser> {
         let Devices::On { devices, .. } = &self.devices else { return None };
         devices.other_user(volume).unwrap_or_else(|failure| {
-            let words = format!("cannot tell which processes have its file open: {failure}");
+            let words = format!("cannot determine which processes have its file open: {failure}");
             Some(OtherUser { words, writes: true })
         })
     }
@@ -134,7 +134,8 @@ pub(crate) fn note_holders(
 ) {
     for (volume_id, device) in devices {
         if attachments.get(volume_id).is_none() {
-            catalog.note_holder(volume_id, Some(format!("found as {device}")));
+            catalog
+                .note_holder(volume_id, Some(format!("attached as {device} by an earlier daemon")));
         }
     }
     let attached = attachments.all().into_iter().map(|entry| entry.volume_id);
@@ -151,7 +152,7 @@ pub(crate) fn note_holders(
 /// mounted file system.
 fn holder_of(attached: Option<Attached>, exported: Option<ExportEntry>) -> Option<String> {
     let attached = attached.filter(|entry| !entry.is_shared).map(|entry| {
-        let device = entry.device.as_deref().unwrap_or("a device that is not there yet");
+        let device = entry.device.as_deref().unwrap_or("a device that does not exist yet");
         format!("attached as {device}")
     });
     let exported = exported.filter(|entry| !entry.share);

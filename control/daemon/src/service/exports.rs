@@ -64,7 +64,7 @@ impl Service {
         };
         if !request.share {
             // A machine may use the disk before this returns.
-            self.catalog.note_holder(volume.id(), Some("about to be exported".to_owned()));
+            self.catalog.note_holder(volume.id(), Some("being exported".to_owned()));
         }
         let exported = self.begin_and_list(&entry, &volume);
         self.note_holder(volume.id());

@@ -33,7 +33,8 @@ impl Service {
 
     pub(crate) fn change_pool(&self, request: &PoolPatch) -> Result<Task, Problem> {
         let Some(size) = request.max_memory else {
-            let problem = Problem::new(ProblemKind::InvalidField, "the request changes nothing");
+            let problem =
+                Problem::new(ProblemKind::InvalidField, "no change given; set max_memory");
             return Err(problem.in_field("max_memory"));
         };
         let resize = Resize {

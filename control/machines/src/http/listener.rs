@@ -54,9 +54,10 @@ pub(crate) async fn run(socket: &Path, access: Access, service: Service) -> anyh
 fn bind(path: &Path, access: Access) -> anyhow::Result<UnixListener> {
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
     program::bind_in_place(path, |new_path| {
-        std::os::unix::fs::chown(new_path, None, access.gid).with_context(|| doing("give away"))?;
+        std::os::unix::fs::chown(new_path, None, access.gid)
+            .with_context(|| doing("change the group of"))?;
         let mode = Permissions::from_mode(0o660);
-        std::fs::set_permissions(new_path, mode).with_context(|| doing("protect"))
+        std::fs::set_permissions(new_path, mode).with_context(|| doing("change the mode of"))
     })
 }
 

@@ -128,7 +128,10 @@ async fn delete(
         None | Some("volumes=keep") => Volumes::Keep,
         Some("volumes=delete") => Volumes::Delete,
         Some(_) => {
-            let problem = Problem::new(ProblemKind::InvalidField, "volumes must be keep or delete");
+            let problem = Problem::new(
+                ProblemKind::InvalidField,
+                "invalid value of volumes; use keep or delete",
+            );
             return Err(problem.in_field("volumes").into());
         }
     };

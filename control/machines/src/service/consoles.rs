@@ -12,7 +12,8 @@ impl Service {
         let (libvirt, domain) = self.found(name)?;
         libvirt.into_console(&domain, takeover).map_err(|error| match error.is_taken() {
             true => {
-                let detail = format!("somebody has the terminal of {name:?}: {error}");
+                let detail =
+                    format!("the terminal of {name:?} is in use by another client: {error}");
                 Problem::new(ProblemKind::InUse, detail)
             }
             false => libvirt_problem(name)(error),

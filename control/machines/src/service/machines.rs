@@ -76,7 +76,7 @@ impl Service {
         libvirt.undefine(&domain).map_err(libvirt_problem(name))?;
         if let Err(error) = std::fs::remove_file(self.console_log(name)) {
             // A machine that never ran has no log.
-            tracing::debug!(%error, name, "no console log was removed");
+            tracing::debug!(%error, name, "cannot remove the console log");
         }
         Ok(())
     }

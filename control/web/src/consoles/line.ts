@@ -18,7 +18,7 @@ export const VIEWS: Record<ConsoleKind, () => Promise<Show>> = {
 /** How the console ends a line. */
 const CLOSED = { byMachine: 1000, failed: 4000, sessionEnded: 4001 } as const;
 /** As memlane-machines begins to say why a terminal is not given. */
-const TAKEN = /^somebody has the terminal\b/;
+const TAKEN = /^the terminal of .* is in use by another client\b/;
 
 export function addressOf(
   origin: string,

@@ -10,10 +10,10 @@ pub const SEALED_VERSION: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatErrorKind {
     /// All zeros: not yet written.
-    #[error("is blank")]
+    #[error("is all zeros")]
     Blank,
     /// The magic number is wrong.
-    #[error("is not there")]
+    #[error("has a wrong magic number")]
     Unknown,
     /// Written by a newer program in this format version.
     #[error(
@@ -23,7 +23,7 @@ pub enum FormatErrorKind {
     )]
     Newer(u32),
     /// The structure is intact but belongs elsewhere.
-    #[error("belongs to another place")]
+    #[error("belongs to another location")]
     Misplaced,
     /// The magic number is right, but the structure is corrupt.
     #[error("is damaged")]

@@ -139,7 +139,7 @@ async function takesOver(first: Console, second: Console): Promise<void> {
   await first.page.getByText('Connected.', { exact: true }).waitFor();
   await second.visit('machines/web', 'web');
   await second.button('Serial console').click();
-  await second.page.getByText(/^No connection: somebody has the terminal/).waitFor();
+  await second.page.getByText(/^No connection: the terminal of .* is in use/).waitFor();
   await second.button('Take it over').click();
   await second.page.getByText('Connected.', { exact: true }).waitFor();
   await first.button('Connect again').waitFor();

@@ -82,7 +82,7 @@ fn a_device_is_not_detached_below_a_loop_device_or_an_open_partition() -> Result
     for shown in [device.clone(), format!("{device}p1")] {
         guest.check(&format!("losetup /dev/loop0 {shown}"), TIME_LIMIT)?;
         let looped = refused(&guest, "memlane detach v")?;
-        ensure!(looped.contains("/dev/loop0 shows it"), "{shown} is in use, not: {looped}");
+        ensure!(looped.contains("it backs /dev/loop0"), "{shown} is in use, not: {looped}");
         guest
             .check("dd if=/dev/loop0 of=/dev/null count=1 && losetup -d /dev/loop0", TIME_LIMIT)?;
     }

@@ -41,7 +41,7 @@ pub(super) fn direction_of(text: &str) -> Result<Option<Direction>, Failure> {
     match (directions.next(), statements.len()) {
         (None, _) => Ok(None),
         (Some(direction), 1) => Ok(Some(direction)),
-        _ => Err(Failure::usage("COPY runs alone: give it without other statements")),
+        _ => Err(Failure::usage("COPY cannot be combined with other statements; run it alone")),
     }
 }
 

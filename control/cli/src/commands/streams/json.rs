@@ -59,7 +59,9 @@ impl Words {
 
     fn bytes(self) -> Result<Option<Bytes>, String> {
         match (self.text, self.base64) {
-            (Some(_), Some(_)) => Err("a key or value has both text and base64".to_owned()),
+            (Some(_), Some(_)) => {
+                Err("a key or value has both text and base64; use one of them".to_owned())
+            }
             (Some(text), None) => Ok(Some(text.into())),
             (None, Some(base64)) => {
                 let bytes =

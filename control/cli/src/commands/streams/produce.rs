@@ -113,7 +113,7 @@ impl LineForm {
         let mut key = None;
         if let Some(separator) = self.key_separator.as_deref().map(str::as_bytes) {
             let at = value.windows(separator.len()).position(|it| it == separator);
-            let at = at.ok_or("the key separator is missing")?;
+            let at = at.ok_or("the line does not contain the key separator")?;
             key = Some(value.split_to(at));
             value = value.slice(separator.len()..);
         }
