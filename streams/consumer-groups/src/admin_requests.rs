@@ -144,7 +144,7 @@ fn not_found(id: &GroupId, api_version: i16) -> DescribedGroup {
     match api_version {
         ..6 => dead,
         _ => {
-            let message = StrBytes::from_string(format!("group {} is no classic group", id.0));
+            let message = StrBytes::from_string(format!("there is no classic group {}", id.0));
             dead.with_error_code(ResponseError::GroupIdNotFound.code())
                 .with_error_message(Some(message))
         }
