@@ -135,7 +135,10 @@ impl Client {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, RestError> {
         match &self.address {
             Address::Socket(path) => {
-                let place = format!("{} (does memlaned run?)", path.display());
+                let place = format!(
+                    "{} (check that memlaned runs, and that you are root or in the group memlane)",
+                    path.display()
+                );
                 let connection = connect(UnixStream::connect(path), &place).await?;
                 exchange_over(connection, &place, request).await
             }

@@ -35,7 +35,7 @@ pub enum VolumeErrorKind {
     )]
     TooManyDurable,
     /// A shrink would drop blocks that hold data.
-    #[error("blocks past the new end contain data; force the resize to discard them")]
+    #[error("blocks past the new end contain data; force the resize (--force) to discard them")]
     DataPastNewEnd,
     /// The target is a snapshot; snapshots are read-only.
     #[error("snapshots are read-only; clone it to write to a copy")]
@@ -44,7 +44,7 @@ pub enum VolumeErrorKind {
     #[error("it has snapshots; delete them first")]
     HasSnapshots,
     /// There is no memory for its map.
-    #[error("the pool has no free memory left")]
+    #[error("the pool has too little free memory")]
     NoSpace,
     /// Its map is damaged.
     #[error("its map in memory is damaged; restore it from an image")]

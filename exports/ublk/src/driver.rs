@@ -37,7 +37,7 @@ impl Driver {
             io::ErrorKind::NotFound => {
                 AttachError::new(AttachErrorKind::Unavailable, "open /dev/ublk-control").with_hint(
                     "this kernel has no ublk driver, or it is not loaded; run modprobe ublk_drv \
-                     (Linux 6.1 or later), or attach as loop",
+                     if the kernel has that module, or attach as loop",
                 )
             }
             io::ErrorKind::PermissionDenied => {

@@ -146,7 +146,7 @@ fn openable(path: &'static str, what_for: &str) -> Finding {
 fn ublk() -> Finding {
     let path = "/dev/ublk-control";
     let absent = "not available: volumes are attached as loop devices, which are slower; run \
-                  modprobe ublk_drv";
+                  modprobe ublk_drv if the kernel has that module";
     let is_there = Path::new(path).exists();
     Finding::good_if(is_there, path, "volumes are attached as ublk devices", absent)
 }

@@ -40,7 +40,7 @@ impl Service {
         let user = self.device_user_of(volume).or_else(|| self.export_user_of(volume));
         let user = user.or_else(|| self.nbd_user_of(volume));
         let user = user.or_else(|| self.ring_user_of(volume));
-        user.or_else(|| self.file_user_of(volume).map(|user| format!("{} first", user.words)))
+        user.or_else(|| self.file_user_of(volume).map(|user| user.words))
     }
 
     /// Attached device of the volume, with advice. A device in use cannot be removed.

@@ -51,7 +51,7 @@ pub(super) async fn run(server: Server, command: QueryCommand) -> Result<Report,
             match answer {
                 Some("t") => Ok(Report::silent(&json!({"cancelled": pid}))),
                 _ => Err(Failure::not_found(format!(
-                    "no connection has pid {pid}; see memlane sql query list"
+                    "no connection has pid {pid}; see memlane query list"
                 ))),
             }
         }

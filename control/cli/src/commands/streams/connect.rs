@@ -101,7 +101,7 @@ pub(in crate::commands) fn password(
         return std::env::var(variable).map_err(|_| {
             Failure::usage(format!(
                 "no password for user {user:?}: set {variable}, or give a file that holds it \
-                 with --password-file"
+                 with --password-file (for a user to be created, --new-password-file)"
             ))
         });
     };
