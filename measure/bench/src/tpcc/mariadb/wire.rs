@@ -59,11 +59,11 @@ mod kind {
 
 #[derive(Debug, Error)]
 pub(super) enum Error {
-    #[error("cannot talk to MariaDB")]
+    #[error("lost the connection to MariaDB")]
     Io(#[from] std::io::Error),
-    #[error("MariaDB says {code}: {message}")]
+    #[error("MariaDB error {code}: {message}")]
     Refused { code: u16, message: String },
-    #[error("MariaDB sent what was not expected: {0}")]
+    #[error("unexpected packet from MariaDB: {0}")]
     Unexpected(&'static str),
 }
 
