@@ -79,9 +79,9 @@ impl Case {
 pub(crate) fn choose(only: &[String], threads_max: usize) -> Result<Vec<Case>> {
     let mut wanted = Vec::new();
     for pair in only {
-        let (key, value) = pair.split_once('=').with_context(|| {
-            format!("--only takes KEY=VALUE pairs, and {pair:?} has no equals sign")
-        })?;
+        let (key, value) = pair
+            .split_once('=')
+            .with_context(|| format!("invalid --only {pair:?}; use KEY=VALUE"))?;
         wanted.push((key, value));
     }
     let all = all_cases(threads_max);
@@ -89,7 +89,7 @@ pub(crate) fn choose(only: &[String], threads_max: usize) -> Result<Vec<Case>> {
         let known: Vec<String> = all.iter().filter_map(|case| case.value(key)).collect();
         ensure!(
             !known.is_empty(),
-            "--only knows op, block_bytes, pattern, data and threads, not {key:?}"
+            "unknown key {key:?} in --only; use op, block_bytes, pattern, data or threads"
         );
         if !known.iter().any(|known| known == value) {
             bail!("no case with {key}={value}");

@@ -47,7 +47,9 @@ impl Latencies {
 
     /// Converts to the recorded form. Fails if nothing was recorded.
     pub(crate) fn recorded(&self, kind: LatencyKind) -> Result<results::Latency> {
-        (self.count() > 0).then_some(()).context("no request was made in the time given")?;
+        (self.count() > 0)
+            .then_some(())
+            .context("no request completed in the given time; increase --seconds")?;
         Ok(results::Latency {
             kind,
             mean: self.mean(),

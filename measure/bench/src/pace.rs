@@ -80,7 +80,7 @@ fn run_by(
         pace.rate_per_s
     );
     let interval_ns = 1e9 / pace.rate_per_s;
-    let time_ns = u64::try_from(pace.time.as_nanos()).context("the time is too long")?;
+    let time_ns = u64::try_from(pace.time.as_nanos()).context("the duration is too long")?;
     let begun = clock.now_ns();
     let due_of = |number: u64| begun + whole_ns(number as f64 * interval_ns);
     let last_call = begun + time_ns * (1 + OVERTIME);

@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     if let Some(folder) = &arguments.vega {
         fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+            .with_context(|| format!("cannot create the directory {}", folder.display()))?;
         for (name, text) in report.vega() {
             write(&folder.join(name), &text)?;
         }
@@ -76,11 +76,11 @@ fn keep(runs: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
 
 fn write_markdown(report: &Report, page: &Path) -> Result<()> {
     let name = page.file_name().and_then(OsStr::to_str);
-    let name = name.with_context(|| format!("{} names no file", page.display()))?;
+    let name = name.with_context(|| format!("{} has no file name", page.display()))?;
     ensure!(name.ends_with(".md"), "{name} is not a Markdown file; its name must end with .md");
     let folder = page.with_extension("");
     fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        .with_context(|| format!("cannot create the directory {}", folder.display()))?;
     for (path, text) in report.markdown(name) {
         write(&page.with_file_name(path), &text)?;
     }

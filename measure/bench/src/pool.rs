@@ -20,7 +20,7 @@ impl Place {
         let folder = tempfile::Builder::new()
             .prefix("memlane-bench-")
             .tempdir_in("/dev/shm")
-            .context("cannot make a folder in /dev/shm")?;
+            .context("cannot create a directory in /dev/shm")?;
         let options = c"huge=always,mode=0700";
         let mounted =
             mount("memlane-bench", folder.path(), "tmpfs", MountFlags::empty(), options).is_ok();
@@ -39,7 +39,7 @@ impl Place {
         while let Some(offset) = next {
             next = region
                 .populate(offset..region.capacity_bytes())
-                .context("cannot make the memory ready")?;
+                .context("cannot prepare the memory")?;
         }
         Ok(region)
     }

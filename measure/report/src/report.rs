@@ -21,14 +21,14 @@ impl Report {
 
     /// Reads the folders of runs, finished or not.
     pub fn read(folders: &[impl AsRef<Path>]) -> Result<Self> {
-        ensure!(!folders.is_empty(), "a report needs the folder of one run at least");
+        ensure!(!folders.is_empty(), "no run given; name the directory of at least one run");
         let read = |folder: &Path| {
             let shown = folder.display();
-            ensure!(folder.is_dir(), "cannot report: there is no folder {shown}");
+            ensure!(folder.is_dir(), "cannot report on {shown}: no such directory");
             ensure!(
                 folder.join("manifest.json").exists(),
-                "{shown} holds no run: it has no manifest.json; name the folder that a run was \
-                 recorded in (--out)"
+                "{shown} contains no run: manifest.json is missing; name the directory that a run \
+                 was recorded in (--out)"
             );
             let run =
                 RunFolder::open(folder).with_context(|| format!("cannot report on {shown}"))?;

@@ -322,7 +322,7 @@ fn an_empty_folder_is_refused_with_what_it_lacks() {
     let folder = tempfile::tempdir().expect("there is room for a folder");
     let error = Report::read(&[folder.path()]).err().expect("there is no run");
     let text = format!("{error:#}");
-    assert!(text.contains("holds no run") && text.contains("manifest.json"), "{text}");
+    assert!(text.contains("contains no run") && text.contains("manifest.json"), "{text}");
 }
 
 #[test]

@@ -113,9 +113,9 @@ pub fn compare(
         .collect();
     let verdict = cases.iter().map(|case| case.verdict).max();
     let obstacle = match verdict {
-        None => Some("the first run has no case that counts".to_owned()),
+        None => Some("the first run has no valid case".to_owned()),
         Some(Verdict::NotComparable) => {
-            Some("no case can be compared; the cases say why".to_owned())
+            Some("no case is comparable; see the reason of each".to_owned())
         }
         Some(_) => None,
     };
@@ -161,7 +161,7 @@ fn told_otherwise(suite: Suite, before: &Manifest, after: &Manifest) -> Option<S
         |manifest: &Manifest| manifest.configuration.get("suites")?.get(suite.name()).cloned();
     match (told(before), told(after)) {
         (Some(first), Some(second)) if first != second => {
-            Some(format!("{} was told {}", suite.name(), difference(&first, &second)))
+            Some(format!("{} was given {}", suite.name(), difference(&first, &second)))
         }
         _ => None,
     }
@@ -186,7 +186,7 @@ fn compare_case(before: &Summary, after: Option<&Summary>, tolerance: f64) -> Ca
         return undecided(before, Verdict::NotComparable, reason);
     };
     if after.valid == 0 {
-        let reason = "no repeat of the second run counts".to_owned();
+        let reason = "the second run has no valid repeat".to_owned();
         return undecided(before, Verdict::Worse, reason);
     }
     let Some((measure, estimates)) = common_measure(before, after) else {

@@ -59,11 +59,11 @@ impl RunFolder {
     /// Creates the folder of a new run. Fails if it already contains one.
     pub fn create(path: &Path, manifest: Manifest) -> Result<Self> {
         fs::create_dir_all(path.join(RAW))
-            .with_context(|| format!("cannot make the folder {}", path.display()))?;
+            .with_context(|| format!("cannot create the directory {}", path.display()))?;
         let manifest_path = path.join(MANIFEST);
         ensure!(
             !manifest_path.exists(),
-            "{} holds a run already; continue it with --resume or choose another folder",
+            "{} already contains a run; continue it with --resume or use another directory",
             path.display()
         );
         write_whole(&manifest_path, &to_text(&manifest))?;
@@ -80,7 +80,7 @@ impl RunFolder {
             let text = read(&steps_path)?;
             for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
                 let record = serde_json::from_str(line)
-                    .with_context(|| format!("{} is damaged", steps_path.display()))?;
+                    .with_context(|| format!("{} is corrupt", steps_path.display()))?;
                 records.push(record);
                 whole_bytes += line.len() as u64;
             }

@@ -72,12 +72,12 @@ pub struct Probe {
 impl Manifest {
     /// Parses a manifest. Rejects other major versions of the format.
     pub fn parse(text: &str) -> Result<Self> {
-        let value: Value = serde_json::from_str(text).context("the manifest is no JSON")?;
+        let value: Value = serde_json::from_str(text).context("manifest.json is not valid JSON")?;
         let schema = value.get("schema").and_then(Value::as_str).unwrap_or("none");
         if schema != SCHEMA {
-            bail!("the run is recorded in the form {schema:?}; this program reads {SCHEMA:?}");
+            bail!("unsupported schema {schema:?} of the run; this program reads {SCHEMA:?}");
         }
-        serde_json::from_value(value).context("the manifest does not have the form it names")
+        serde_json::from_value(value).context("manifest.json does not match its schema")
     }
 }
 

@@ -48,9 +48,9 @@ export const general = {
 
 export const daemon = {
   down: (at: string): string =>
-    `The daemon does not answer. ${at === '' ? '' : `What is shown is what it told last, at ${at}. `}This page goes on by itself as soon as it is back.`,
+    `The daemon does not answer. ${at === '' ? '' : `The page shows the last known state, from ${at}. `}The page continues automatically when it is back.`,
   lost: (at: string): string =>
-    `The console does not answer. ${at === '' ? '' : `What is shown is what it told last, at ${at}. `}This page connects again by itself.`,
+    `The console does not answer. ${at === '' ? '' : `The page shows the last known state, from ${at}. `}The page reconnects automatically.`,
   ago: (age: string): string => `(${age} ago)`,
   asOf: (age: string): string => `as of ${age} ago`,
   neverKnown:
@@ -77,7 +77,7 @@ export const login = {
     'The link that you followed works once. Choose a name and a password; there is no default one.',
   setupName: 'Name of the administrator',
   setupPassword: 'Password',
-  setupPasswordHint: 'Long is better than strange: several words are easy to remember.',
+  setupPasswordHint: 'Long is better than complicated: several words are easy to remember.',
   setupRepeat: 'Password again',
   setupDiffers: 'The two passwords differ.',
   setupButton: 'Make the administrator and log in',
@@ -86,7 +86,7 @@ export const login = {
 export const dialog = {
   commandLine: 'On the command line',
   rest: 'By REST',
-  noCommand: 'The console alone does this; there is no command for it.',
+  noCommand: 'Only the console supports this; there is no command for it.',
   nothingChanged: 'Nothing is changed yet.',
   lost: 'Lost for good',
   typeName: (name: string): string => `Type ${name} to confirm`,
@@ -94,7 +94,7 @@ export const dialog = {
   thing: 'Name',
   outcome: 'Result',
   isDone: 'Done',
-  notTried: 'Not tried: the dialog was closed.',
+  notTried: 'Skipped: the dialog was closed.',
   someFailed: (failed: number, all: number): string => `${failed} of ${all} were not done.`,
   step: (done: number, all: number): string => `Working… ${done} of ${all}`,
   firstSteps: (count: number, all: number): string =>

@@ -6,8 +6,8 @@ export const images = {
   list: 'Images',
   none: 'There is no image yet.',
   noneNext:
-    'An image holds volumes over a loss of power. Save one, and rehearse how long a save takes.',
-  noStore: 'The daemon has no store for images.',
+    'An image preserves volumes across a power loss. Save one, and rehearse how long a save takes.',
+  noStore: 'No image store is configured; set store in [images].',
   number: 'Image',
   saved: 'Saved',
   label: 'Label',
@@ -26,12 +26,12 @@ export const images = {
   save: 'Save an image',
   saveExplanation: 'Of all volumes of the classes image and journal, as they are at one instant.',
   also: 'Also these of the class ram',
-  alsoHint: 'They are gone when power fails, unless an image holds them.',
+  alsoHint: 'They are lost at a power loss unless an image contains them.',
   saving: 'The image is being saved; Tasks shows how far it is.',
   restore: 'Restore',
   restoreTitle: (number: string): string => `Restore from image ${number}`,
   restoreExplanation:
-    'The volumes are served at once and fetched meanwhile. Names that exist already are refused.',
+    'The volumes are available at once; contents are fetched in the background. Existing names are rejected.',
   volumesToRestore: 'Volumes',
   volumesToRestoreHint: 'None chosen means all.',
   restoreAs: 'Under another name',
@@ -43,7 +43,7 @@ export const images = {
   verifying: (number: string): string => `Image ${number} is being verified.`,
   rehearse: 'Rehearse',
   rehearseTitle: 'Measure how fast the store takes an image',
-  rehearseExplanation: 'Tells how long power has to hold. Changes nothing.',
+  rehearseExplanation: 'Shows how long a UPS must last for a save. Changes nothing.',
   rehearsing: 'The rehearsal runs; Tasks shows how far it is.',
   delete: 'Delete',
   deleteTitle: (number: string): string => `Delete image ${number}`,
@@ -83,8 +83,8 @@ export const tasks = {
   cancel: 'Cancel the task',
   cancelShort: 'Cancel',
   cancelTitle: (kind: string, subject: string): string => `Cancel: ${kind}, ${subject}`,
-  cancelExplanation: 'It ends early and leaves all as it was before.',
-  cancelling: 'The task is asked to end.',
+  cancelExplanation: 'The task ends without any change.',
+  cancelling: 'Cancelling the task.',
 };
 
 export const pool = {
@@ -92,7 +92,7 @@ export const pool = {
   resize: 'Change its memory',
   resizeTitle: 'Change the memory of the pool',
   resizeExplanation: (capacity: string): string =>
-    `In steps of 2 MiB, up to ${capacity}. More is taken at once; less is given back when nothing lies in it.`,
+    `In steps of 2 MiB, up to ${capacity}. Growing takes effect at once; shrinking first moves data out of the freed part.`,
   maxMemory: 'Memory',
   maxMemoryHint: 'Binary units, as 8GiB.',
   resizing: (size: string): string => `The pool is being changed to ${size}.`,

@@ -78,7 +78,7 @@ export const overview = {
   },
   holdUp: (seconds: number, saved: string, speed: string): string =>
     `Saving takes ${duration(seconds)}: ${saved} at ${speed}. Power has to hold that long.`,
-  holdUpUnknown: 'How long saving takes is not known: no image was saved and no rehearsal run yet.',
+  holdUpUnknown: 'The duration of a save is unknown: no image was saved and no rehearsal run yet.',
   warnings: 'Warnings',
   health: (warnings: number): string =>
     warnings === 0 ? 'all is well' : many(warnings, 'warning', 'warnings'),

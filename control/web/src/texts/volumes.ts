@@ -25,9 +25,9 @@ export const volumes = {
   labels: 'Labels',
   ownerLoses: (owner: string): string => `It belongs to ${owner}, which would not know of it.`,
   overrule: (owner: string): string => `Do it although it belongs to ${owner}`,
-  overruleHint: 'Without it what belongs to somebody is refused.',
+  overruleHint: 'Otherwise a volume with an owner is refused.',
   durability: 'Durability',
-  durabilityHint: 'What a flush promises.',
+  durabilityHint: 'What survives a power loss.',
   durabilities: {
     ram: 'ram: gone when power fails',
     image: 'image: the last image is left',
@@ -109,7 +109,7 @@ export const volumes = {
   driverHint: 'The kernel driver that shows it.',
   drivers: { auto: 'auto: the best one here', ublk: 'ublk', loop: 'loop' },
   share: 'Share it',
-  shareHint: 'Only for file systems and databases made for several machines; others are destroyed.',
+  shareHint: 'Only for cluster file systems and databases; others are corrupted.',
   attached: (name: string, device: string): string => `${name} is ${device}.`,
   detach: 'Detach',
   detachTitle: (name: string): string => `Detach ${name}`,
@@ -150,7 +150,7 @@ export const volumes = {
   machine: 'Machines',
   machineText: (socket: string, connected: boolean): string =>
     `${socket}${connected ? ', in use' : ', not in use'}`,
-  socketFailed: 'could not be served at the last start',
+  socketFailed: 'could not be restored at the last start',
   ranges: { minutes: 'Last 10 minutes', hour: 'Last hour' },
   activityHint:
     'The console keeps the last hour of volumes that have requests, in steps of 5 s, until it is started again.',
@@ -162,6 +162,6 @@ export const volumes = {
   longest: 'longest',
   timed: 'Timed',
   events: 'Events of this volume',
-  noEvents: 'None that the daemon remembers.',
+  noEvents: 'No recent events.',
   back: 'All volumes',
 };

@@ -138,7 +138,10 @@ const FILES: &[Application] = &[
             let checks = "PRAGMA integrity_check; SELECT sum(version) FROM record;";
             let said = workdir.tool("sqlite3 tree.db").arg(checks).check()?;
             let expected = format!("ok\n{}", updates(workdir));
-            ensure!(said.trim() == expected, "the tree says {said:?} instead of {expected:?}");
+            ensure!(
+                said.trim() == expected,
+                "the database returned {said:?} instead of {expected:?}"
+            );
             Ok(())
         },
     },

@@ -72,7 +72,9 @@ pub(super) const ALL: &[Application] = &[
                 .context("cannot read what was found")?;
             let numbers: Vec<u64> =
                 found.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-            let [asked, lost] = numbers[..] else { anyhow::bail!("the search says {found:?}") };
+            let [asked, lost] = numbers[..] else {
+                anyhow::bail!("unexpected output of the search: {found:?}")
+            };
             let is_good = asked > 0 && lost * 100 <= asked * LOST_PERCENT_MAX;
             ensure!(is_good, "{lost} of {asked} vectors did not find themselves");
             Ok(())
@@ -122,7 +124,7 @@ fn check_index(workdir: &Workdir, document_bytes: usize) -> Result<()> {
     let input = File::open(&path).context("cannot read the names")?;
     let said = workdir.python_tool(INDEX, &["find", "index"]).input(input).check()?;
     let expected = format!("{count} documents, lost: none");
-    ensure!(said.trim() == expected, "the index says {said:?} instead of {expected:?}");
+    ensure!(said.trim() == expected, "the index returned {said:?} instead of {expected:?}");
     Ok(())
 }
 

@@ -62,7 +62,7 @@ impl DirectFile {
     }
 
     fn what(&self, action: &str) -> String {
-        format!("cannot {action} {} past the page cache", self.path.display())
+        format!("cannot {action} {} with O_DIRECT", self.path.display())
     }
 }
 
@@ -99,7 +99,7 @@ fn each_file(folder: &Path, work: &mut dyn FnMut(&Path) -> Result<()>) -> Result
         if path.is_dir() {
             each_file(&path, work)?;
         } else {
-            work(&path).with_context(|| format!("cannot look at {}", path.display()))?;
+            work(&path).with_context(|| format!("cannot stat {}", path.display()))?;
         }
     }
     Ok(())

@@ -192,7 +192,7 @@ impl Round {
             // The server refuses connections until the daemon listens.
             if let Ok(mut client) = self.client() {
                 let found = client.ask(&Request::Read { offset, length })?;
-                ensure!(found == piece[..found.len()], "the restored volume holds something else");
+                ensure!(found == piece[..found.len()], "the restored volume returned wrong data");
                 return Ok(begun.elapsed());
             }
             wait_a_moment(begun, POLL_INTERVAL, "the restored volume is served")?;
@@ -204,7 +204,7 @@ impl Round {
         let mut client = NbdClient::connect(&daemon.nbd_socket(), "bench")?;
         let (length, last) = (u32::try_from(PIECE_BYTES)?, self.size_bytes / PIECE_BYTES - 1);
         let found = client.ask(&Request::Read { offset: last * PIECE_BYTES, length })?;
-        ensure!(found == self.piece(last), "the restored volume holds something else");
+        ensure!(found == self.piece(last), "the restored volume returned wrong data");
         Ok(())
     }
 
@@ -229,7 +229,7 @@ impl Round {
 
 fn to_fetch_bytes(rest: &Rest) -> Result<u64> {
     let status: api::Status = rest.get(api::STATUS_PATH)?;
-    Ok(status.durability.images.context("the daemon has no store")?.to_fetch_bytes)
+    Ok(status.durability.images.context("the daemon has no image store")?.to_fetch_bytes)
 }
 
 fn wait_a_moment(begun: Instant, interval: Duration, what: &str) -> Result<()> {

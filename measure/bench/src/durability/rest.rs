@@ -64,7 +64,7 @@ impl Rest {
 /// Returns the body of a successful response.
 fn body_of(answer: &str) -> Result<String> {
     let (head, body) =
-        answer.split_once("\r\n\r\n").context("the answer has no end of its head")?;
+        answer.split_once("\r\n\r\n").context("the response has incomplete headers")?;
     let status = head.split_whitespace().nth(1).unwrap_or_default();
     ensure!(status.starts_with('2'), "status {status}: {body}");
     Ok(body.to_owned())

@@ -15,10 +15,10 @@ pub(crate) struct DiskFolder(TempDir);
 impl DiskFolder {
     pub(crate) fn new() -> Result<Self> {
         let made = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(DISK_FOLDER);
-        let folder = made.with_context(|| format!("cannot make a folder in {DISK_FOLDER}"))?;
+        let folder = made.with_context(|| format!("cannot create a directory in {DISK_FOLDER}"))?;
         let text = folder.path().to_string_lossy();
         // The daemon's flags are passed as one space-separated line.
-        ensure!(!text.contains(char::is_whitespace), "{text} has a blank in its name");
+        ensure!(!text.contains(char::is_whitespace), "the path {text} contains a space");
         Ok(Self(folder))
     }
 

@@ -57,7 +57,12 @@ impl BrokerKind {
         match self {
             Self::Memlane => {
                 let path = product_path(PROGRAM);
-                (!path.exists()).then(|| format!("{} is not built", path.display()))
+                (!path.exists()).then(|| {
+                    format!(
+                        "{} does not exist; build it with cargo build --release",
+                        path.display()
+                    )
+                })
             }
             Self::Kafka => match jars() {
                 None => {
@@ -142,7 +147,7 @@ impl Broker {
 fn start_kafka(folder: &Path, sync: Sync) -> Result<Process> {
     let address = free_address()?;
     let log_path = folder.join("log");
-    let log = File::create(&log_path).context("cannot make a broker's log")?;
+    let log = File::create(&log_path).context("cannot create the log of a broker")?;
     let mut process = Background::start(kafka(folder, address, sync)?.output_to(log)?)?;
     let has_ended = |process: &mut Background| -> Result<bool> {
         Ok(TcpStream::connect(address).is_ok() || process.has_ended()?.is_some())

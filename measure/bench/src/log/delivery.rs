@@ -125,13 +125,13 @@ impl Consuming<'_> {
         let end = self.window.begin + self.window.length;
         let mut next = 0_u64;
         while !self.stop.is_asked_for() && self.schedule.due(next) < end {
-            ensure!(Instant::now() < end + LATE_MAX, "message {next} has not come");
+            ensure!(Instant::now() < end + LATE_MAX, "message {next} was not received");
             sender.send(i64::try_from(next).context("too many messages")?)?;
             let mut batches = receiver.receive()?.batches;
             let answered = Instant::now();
             while let Some(batch) = batches.next_batch()? {
                 let first = u64::try_from(batch.base_offset).context("an offset is negative")?;
-                ensure!(first == next, "offset {first} came instead of {next}");
+                ensure!(first == next, "received offset {first} instead of {next}");
                 next = u64::try_from(batch.last_offset).context("an offset is negative")? + 1;
                 for number in first..next {
                     let due = self.schedule.due(number);

@@ -596,6 +596,6 @@ mod tests {
     #[test]
     fn a_message_that_changed_ends_the_run() {
         let memory = Memory { flip_at: Some(9), ..memory() };
-        check_failure(memory, &["at byte 589824 of memory", "does not match its checksum"]);
+        check_failure(memory, &["at byte 589824 of memory", "checksum mismatch of message"]);
     }
 }

@@ -81,7 +81,7 @@ fn consume(
         }
         while let Some(batch) = batches.next_batch()? {
             let is_next = batch.base_offset <= next && batch.last_offset >= next;
-            ensure!(is_next, "offset {} came instead of {next}", batch.base_offset);
+            ensure!(is_next, "received offset {} instead of {next}", batch.base_offset);
             next = batch.last_offset + 1;
         }
         if next >= end {

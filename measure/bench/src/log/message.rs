@@ -67,9 +67,9 @@ impl Batches {
 /// Corruption of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Damage {
-    #[error("message {expected} does not match its checksum (it calls itself {found})")]
+    #[error("checksum mismatch of message {expected} (its number is {found})")]
     Checksum { expected: u64, found: u64 },
-    #[error("message {found} stands where message {expected} belongs")]
+    #[error("found message {found} instead of message {expected}")]
     Number { expected: u64, found: u64 },
 }
 

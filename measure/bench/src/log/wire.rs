@@ -223,7 +223,7 @@ async fn make_topic(client: &Client, name: &str) -> Result<()> {
             error.is_retriable() || error.refusal() == Some(ResponseError::UnknownTopicOrPartition);
         let is_over = since.elapsed() > LEADER_TIME_LIMIT || Interruption::is_asked_for();
         if !is_to_come || is_over {
-            return Err(error).with_context(|| format!("the topic {name:?} got no leader"));
+            return Err(error).with_context(|| format!("topic {name:?} has no leader"));
         }
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
@@ -403,7 +403,7 @@ impl Scene<'_> {
             let found = found.next_batch()?.with_context(|| failed("read", batch))?;
             ensure!(
                 found.base_offset == offset_of(batch),
-                "offset {} came instead of {}",
+                "received offset {} instead of {}",
                 found.base_offset,
                 offset_of(batch)
             );

@@ -219,7 +219,9 @@ impl Shared<'_> {
             return;
         }
         let name = reports(self.load.engine)[report].name;
-        let fault = format!("the {name} of warehouse {warehouse} gave {rows} rows of {expected}");
+        let fault = format!(
+            "the {name} of warehouse {warehouse} returned {rows} rows instead of {expected}"
+        );
         let mut faults = self.faults.lock().expect("nothing panics while the faults are held");
         if !faults.contains(&fault) {
             faults.push(fault);
@@ -234,7 +236,7 @@ fn make(report: &Report, warehouse: u32, session: &mut dyn Clerk) -> Result<u64>
     let made = session.count_of(&format!("CREATE TEMPORARY TABLE report AS {query}"));
     let rows = made.with_context(|| format!("the report {} failed", report.name))?;
     session.batch("DROP TABLE report")?;
-    ensure!(rows > 0, "the report {} gave nothing", report.name);
+    ensure!(rows > 0, "the report {} returned no row", report.name);
     Ok(rows)
 }
 

@@ -63,7 +63,7 @@ pub(super) fn check(target: &Target, source: &mut Opened) -> Result<()> {
         File::open(path_of(target)?).with_context(|| format!("cannot read {}", target.name()))?;
     // The page cache must be bypassed to read what is stored.
     fadvise(&file, 0, None, Advice::DontNeed)
-        .with_context(|| format!("cannot drop what is cached of {}", target.name()))?;
+        .with_context(|| format!("cannot drop {} from the page cache", target.name()))?;
     let (mut found, mut place) = (Vec::new(), 0_u64);
     while let Some(piece) = source.next()? {
         go_on()?;

@@ -33,7 +33,7 @@ pub(crate) fn missing() -> Option<String> {
     let path = product_path(PROGRAM);
     (!path.exists()).then(|| {
         let shown = path.display();
-        format!("{shown} is not built: cargo build --release -p broker")
+        format!("{shown} does not exist; build it: cargo build --release -p broker")
     })
 }
 
@@ -84,7 +84,7 @@ impl BrokerServer {
         let configs = all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let topic = NewTopic { name: name.to_owned(), partitions: Some(1), configs };
         self.wait(self.client.create_topic(&topic))
-            .with_context(|| format!("cannot make the topic {name:?}"))
+            .with_context(|| format!("cannot create topic {name:?}"))
     }
 
     /// Runs `work` with a temporary topic.
@@ -98,7 +98,7 @@ impl BrokerServer {
         let worked = work();
         let deleted = self.wait(self.client.delete_topic(name));
         let worked = worked?;
-        deleted.with_context(|| format!("cannot delete the topic {name:?}"))?;
+        deleted.with_context(|| format!("cannot delete topic {name:?}"))?;
         Ok(worked)
     }
 
@@ -118,16 +118,16 @@ impl BrokerServer {
     pub(super) fn connect(&self) -> Result<Connection> {
         let sql = self.sql;
         Connection::open(&self.sql_config())
-            .with_context(|| format!("cannot reach the broker's SQL at {sql}"))
+            .with_context(|| format!("cannot connect to the SQL server of the broker at {sql}"))
     }
 
     /// Returns the value of a topic's metric.
     pub(super) fn metric(&self, name: &str, topic: &str) -> Result<f64> {
         let page = self.broker.ask("/metrics")?;
-        ensure!(page.starts_with("HTTP/1.1 200"), "the broker tells no metrics: {page}");
+        ensure!(page.starts_with("HTTP/1.1 200"), "invalid metrics response of the broker: {page}");
         let start = format!("{name}{{topic=\"{topic}\"}} ");
         let value = page.lines().find_map(|line| line.strip_prefix(&*start));
         let value = value.and_then(|text| text.trim().parse().ok());
-        value.with_context(|| format!("the broker does not tell {name} of {topic}"))
+        value.with_context(|| format!("the broker has no metric {name} for topic {topic}"))
     }
 }

@@ -36,16 +36,16 @@ impl Consumer {
         self.pipe.sender.send(self.next)?;
         let mut batches = self.pipe.receiver.receive()?.batches;
         while let Some(batch) = batches.next_batch()? {
-            let header = BatchHeader::read(batch.bytes).context("a batch has no header")?;
+            let header = BatchHeader::read(batch.bytes).context("a record batch has no header")?;
             let records = Records::decode(&header, batch.bytes, BATCH_BYTES_MAX);
-            for record in records.context("a batch is broken")?.iter() {
-                let record = record.context("a record is broken")?;
+            for record in records.context("a record batch is corrupt")?.iter() {
+                let record = record.context("a record is corrupt")?;
                 if record.offset < self.next {
                     continue;
                 }
                 ensure!(
                     record.offset == self.next,
-                    "offset {} came instead of {}",
+                    "received offset {} instead of {}",
                     record.offset,
                     self.next
                 );

@@ -19,12 +19,13 @@ pub(super) struct Cores {
 
 impl Cores {
     pub(super) fn of_this_process() -> Result<Self> {
-        let allowed = sched_getaffinity(None).context("cannot ask which cores there are")?;
+        let allowed =
+            sched_getaffinity(None).context("cannot get the CPU affinity (sched_getaffinity)")?;
         Self::divide((0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect())
     }
 
     fn divide(all: Vec<usize>) -> Result<Self> {
-        let server = *all.first().context("there is no core to run on")?;
+        let server = *all.first().context("no CPU core is available")?;
         let clients = if all.len() == 1 { all } else { all[1..].to_vec() };
         Ok(Self { server, clients })
     }
@@ -52,10 +53,12 @@ impl Cores {
 
     /// Pins this thread, and threads that it starts, to the clients' cores.
     pub(super) fn keep_clients(&self) -> Result<Kept> {
-        let before = sched_getaffinity(None).context("cannot ask which cores there are")?;
+        let before =
+            sched_getaffinity(None).context("cannot get the CPU affinity (sched_getaffinity)")?;
         let mut cores = CpuSet::new();
         self.clients.iter().for_each(|&core| cores.set(core));
-        sched_setaffinity(None, &cores).context("cannot choose the cores of clients")?;
+        sched_setaffinity(None, &cores)
+            .context("cannot set the CPU affinity of clients (sched_setaffinity)")?;
         Ok(Kept { before })
     }
 
@@ -91,7 +94,7 @@ pub(super) struct Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if let Err(error) = sched_setaffinity(None, &self.before) {
-            eprintln!("this thread stays on the cores of clients: {error}");
+            eprintln!("cannot reset the CPU affinity of this thread: {error}");
         }
     }
 }
@@ -116,7 +119,7 @@ pub(super) struct Used {
 impl Watch<'_> {
     pub(super) fn used(&self) -> Result<Used> {
         let seconds = self.begun.elapsed().as_secs_f64();
-        ensure!(seconds > 0.0, "no time has passed");
+        ensure!(seconds > 0.0, "the measured duration is zero");
         Ok(Used {
             seconds,
             server_s: (self.cores.server_s()? - self.server).max(0.0),

@@ -58,7 +58,7 @@ impl Crowd {
     pub(super) async fn check_nothing_comes(&self) -> Result<()> {
         let fetching = self.cursors.iter().map(|cursors| cursors.fetch(cursors.all(), NOW));
         let came: u64 = try_join_all(fetching).await?.iter().sum();
-        ensure!(came == 0, "{came} rows came behind all that were expected");
+        ensure!(came == 0, "received {came} more rows than expected");
         Ok(())
     }
 
@@ -95,12 +95,12 @@ impl Cursors {
         });
         let declared = (0..).zip(texts).map(|(number, text)| declare(number, text));
         let declared = format!("BEGIN; {}", declared.collect::<String>());
-        client.batch_execute(&declared).await.context("cannot begin live queries")?;
+        client.batch_execute(&declared).await.context("cannot open cursors of live queries")?;
         let seen = Mutex::new(vec![Rows::default(); texts.len()]);
         let own = Self { client, seen, expected };
         // A live query reads existing records, of which there are none, and then follows.
         let came = own.fetch(own.all(), SOON).await?;
-        ensure!(came == 0, "{came} rows came before there were records");
+        ensure!(came == 0, "received {came} rows before any record was produced");
         Ok(own)
     }
 
@@ -144,9 +144,10 @@ impl Cursors {
         while let Some(message) = messages.next().await {
             match message.with_context(failed)? {
                 SimpleQueryMessage::Row(row) => {
-                    let cursor = cursor.context("there are too many answers")?;
+                    let cursor = cursor.context("too many results")?;
                     let text = row.try_get(OFFSET_COLUMN)?.context("an offset is NULL")?;
-                    let offset = text.parse().with_context(|| format!("{text} is no offset"))?;
+                    let offset =
+                        text.parse().with_context(|| format!("{text} is not an offset"))?;
                     self.seen.lock().expect(NO_PANIC)[cursor].take(offset)?;
                     count += 1;
                 }
@@ -166,7 +167,10 @@ impl Cursors {
                 cursors.push(cursor);
                 continue;
             }
-            ensure!(seen == expected, "a live query gave other rows: {seen:?}, not {expected:?}");
+            ensure!(
+                seen == expected,
+                "a live query returned wrong rows: {seen:?} instead of {expected:?}"
+            );
         }
         Ok(cursors)
     }
@@ -175,7 +179,7 @@ impl Cursors {
         let count = |rows: &[Rows]| rows.iter().map(|rows| rows.count).sum::<u64>();
         let seen = count(&self.seen.lock().expect(NO_PANIC));
         let expected = count(&self.expected);
-        format!("{seen} rows came instead of {expected}, and no more for {STALL_MAX:?}")
+        format!("received {seen} rows instead of {expected}, and none for {STALL_MAX:?}")
     }
 }
 

@@ -191,7 +191,7 @@ fn check_goes_on(times: Times, stop: &AtomicBool, next: u64) -> Result<()> {
     ensure!(!Interruption::is_asked_for(), "interrupted while messages were delivered");
     // Relaxed: the flag carries no data.
     ensure!(!stop.load(Ordering::Relaxed), "another thread of the load has failed");
-    ensure!(!times.is_late(), "message {next} has not come");
+    ensure!(!times.is_late(), "message {next} was not received");
     Ok(())
 }
 
@@ -203,14 +203,14 @@ fn send(
     stop: &AtomicBool,
 ) -> Result<()> {
     rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS))
-        .context("cannot have this thread wake in time")?;
+        .context("cannot set the timer slack of this thread (PR_SET_TIMERSLACK)")?;
     let sent = (0..times.count).try_for_each(|number| {
         thread::sleep(times.due(number).saturating_duration_since(Instant::now()));
         check_goes_on(times, stop, number)?;
         Ok(sender.send(&mut request)?)
     });
     let restored = rustix::thread::set_current_timer_slack(None);
-    sent.and(restored.context("cannot have this thread wake as usual"))
+    sent.and(restored.context("cannot reset the timer slack of this thread (PR_SET_TIMERSLACK)"))
 }
 
 fn consume(mut consumer: Consumer, times: Times, stop: &AtomicBool) -> Result<Latencies> {
@@ -227,7 +227,7 @@ fn consume(mut consumer: Consumer, times: Times, stop: &AtomicBool) -> Result<La
 }
 
 async fn live(connection: &Connection, times: Times, stop: &AtomicBool) -> Result<Latencies> {
-    let (count, failed) = (times.count, || "cannot follow by a live query");
+    let (count, failed) = (times.count, || "cannot start a live query");
     let copy = format!(
         "COPY (SUBSCRIBE TO (SELECT \"offset\", value FROM {TOPIC}) UP TO OFFSET {count}) TO STDOUT"
     );
@@ -237,11 +237,11 @@ async fn live(connection: &Connection, times: Times, stop: &AtomicBool) -> Resul
     let mut next = 0;
     while next < count {
         let row = tokio::time::timeout(LATE_MAX + RAMP, rows.next()).await;
-        let row = row.with_context(|| format!("message {next} has not come"))?;
+        let row = row.with_context(|| format!("message {next} was not received"))?;
         let row = row.with_context(|| format!("the live query ended before message {next}"))?;
         let row = row.with_context(failed)?;
         let offset = offset_in(&row).context("a row without an offset")?;
-        ensure!(offset == next, "message {offset} came instead of {next}");
+        ensure!(offset == next, "received message {offset} instead of {next}");
         record(&mut latencies, times, offset);
         next += 1;
         if next.is_multiple_of(1_000) {

@@ -92,7 +92,7 @@ impl Rows {
     /// Adds the next offset, which must be larger than the previous one.
     pub(super) fn take(&mut self, offset: u64) -> Result<()> {
         let is_next = self.last.is_none_or(|last| last < offset);
-        ensure!(is_next, "offset {offset} came behind offset {:?}", self.last);
+        ensure!(is_next, "received offset {offset} after offset {:?}", self.last);
         self.last = Some(offset);
         self.count += 1;
         self.digest = self.digest.wrapping_add(Random::new(offset).number());

@@ -210,12 +210,12 @@ impl Follower {
             Self::Consumer(mut consumer, end) => {
                 let bytes = consumer.read_to(end)?;
                 let expected = end.unsigned_abs() * RECORD_BYTES as u64;
-                ensure!(bytes == expected, "{bytes} bytes came instead of {expected}");
+                ensure!(bytes == expected, "received {bytes} bytes instead of {expected}");
             }
             Self::Query(connection, copy) => {
                 let rows = connection.wait(count_rows(&connection, &copy))?;
                 let expected = expected.unwrap_or_default();
-                ensure!(rows == expected, "{rows} rows came instead of {expected} of {copy}");
+                ensure!(rows == expected, "received {rows} rows instead of {expected} of {copy}");
             }
         }
         Ok(Instant::now())
@@ -224,7 +224,7 @@ impl Follower {
 
 /// Counts rows: each copy message is one.
 async fn count_rows(connection: &Connection, copy: &str) -> Result<u64> {
-    let failed = || format!("cannot follow by {copy}");
+    let failed = || format!("cannot run {copy}");
     let rows = connection.client().copy_out(copy).await.with_context(failed)?;
     let mut rows = Box::pin(rows);
     let mut count = 0;

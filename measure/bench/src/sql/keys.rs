@@ -137,7 +137,7 @@ impl Kept {
     fn fill(&self) -> Result<Standing> {
         let count = self.extent.kept_keys;
         let folder = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(TMPFS);
-        let folder = folder.with_context(|| format!("cannot make a folder in {TMPFS}"))?;
+        let folder = folder.with_context(|| format!("cannot create a directory in {TMPFS}"))?;
         let file: PathBuf = folder.path().join("pool");
         let server =
             BrokerServer::start_on_file(&self.cores, pool_bytes(topic_bytes(count)), &file)?;

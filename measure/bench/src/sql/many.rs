@@ -186,7 +186,7 @@ impl Many {
             }
         });
         let cursors = runtime.block_on(try_join_all(opening))?;
-        ensure!(!cursors.is_empty(), "there are no live queries");
+        ensure!(!cursors.is_empty(), "the broker has no live queries");
         Ok(Crowd { cursors, is_producing: AtomicBool::new(true) })
     }
 }

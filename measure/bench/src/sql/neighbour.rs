@@ -34,7 +34,7 @@ pub(super) fn cache_bytes(data_bytes: u64) -> u64 {
 pub(super) fn missing_here() -> Option<String> {
     let needed = [Ability::Program("setpriv"), Ability::Program("taskset")];
     if !rustix::process::geteuid().is_root() {
-        return Some("PostgreSQL is run by root for its own user: be root".to_owned());
+        return Some("PostgreSQL is started as user postgres; run as root".to_owned());
     }
     missing(&needed).or_else(|| Postgres::find().err().map(|error| format!("{error:#}")))
 }
@@ -52,7 +52,8 @@ impl Neighbour {
     pub(super) fn start(cores: &Cores, data_bytes: u64) -> Result<Self> {
         let folder = DiskFolder::new()?;
         let open = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(folder.path(), open).context("cannot open a folder to PostgreSQL")?;
+        fs::set_permissions(folder.path(), open)
+            .context("cannot change the mode of a directory for PostgreSQL")?;
         let home = folder.path().join("postgresql");
         fs::create_dir(&home).with_context(|| format!("cannot make {}", home.display()))?;
         let port = free_address()?.port();

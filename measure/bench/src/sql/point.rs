@@ -143,8 +143,9 @@ impl Point {
             .args(place)
             .time_limit(time + END_TIME_LIMIT);
         let said = pgbench.check()?;
-        let told = told_in(&said).with_context(|| format!("pgbench told too little: {said}"))?;
-        ensure!(told.transaction_count > 0, "pgbench ended no transaction: {said}");
+        let told = told_in(&said)
+            .with_context(|| format!("cannot parse the output of pgbench: {said}"))?;
+        ensure!(told.transaction_count > 0, "pgbench completed no transaction: {said}");
         Ok(told.transactions_per_s)
     }
 }

@@ -125,7 +125,7 @@ impl Mount {
         let folder = tempfile::Builder::new().prefix("memlane-tpcc-").tempdir_in("/var/tmp");
         let folder = folder.context("cannot make a folder to mount on")?;
         rustix::fs::chmod(folder.path(), rustix::fs::Mode::from_raw_mode(0o755))
-            .context("cannot open a folder to all")?;
+            .context("cannot change the mode of a directory")?;
         let mounted = Mounted::new(&device, &folder.path().join("mnt"), "noatime")?;
         Ok(Self { mounted, _folder: folder })
     }

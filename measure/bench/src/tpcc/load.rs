@@ -21,7 +21,7 @@ pub(crate) struct Extent {
 
 /// Creates the database. On return everything is on storage.
 pub(crate) fn load(database: &dyn Database, extent: Extent) -> Result<()> {
-    database.create().context("cannot make the database")?;
+    database.create().context("cannot create the database")?;
     fill(database, extent).context("cannot fill the tables")?;
     show_part("making indexes and statistics");
     database.complete()

@@ -55,8 +55,9 @@ pub(super) fn drive(server: &Server, load: &Load) -> Result<Checked> {
     let samples = (sample(load.ramp)?, sample(load.ramp + load.duration)?);
     let said = finish(running, END_TIME_LIMIT, &output_path)?;
     let asked_for = new_orders_in(&said);
-    let new_orders_asked_for =
-        asked_for.with_context(|| format!("pgbench does not say how many orders: {said}"))?;
+    let new_orders_asked_for = asked_for.with_context(|| {
+        format!("cannot parse the number of orders in the output of pgbench: {said}")
+    })?;
     Ok(Checked { measured: observer.finish(samples, None, 0)?, new_orders_asked_for })
 }
 
@@ -71,7 +72,8 @@ pub(crate) fn rush(server: &Server, load: &Load, starter: &[String]) -> Result<(
 fn folder_of_scripts() -> Result<TempDir> {
     let folder = tempfile::Builder::new().prefix("memlane-tpcc-").tempdir_in("/tmp");
     let folder = folder.context("cannot make a folder for scripts")?;
-    chmod(folder.path(), Mode::from_raw_mode(0o755)).context("cannot open a folder to all")?;
+    chmod(folder.path(), Mode::from_raw_mode(0o755))
+        .context("cannot change the mode of a directory")?;
     Ok(folder)
 }
 
@@ -80,7 +82,7 @@ fn finish(running: Background, time_limit: Duration, output: &Path) -> Result<St
     let ended = running.finish(time_limit);
     let said = said_in(output);
     ended.with_context(|| format!("pgbench said: {said}"))?;
-    ensure!(!said.contains("aborted"), "a client of pgbench gave up: {said}");
+    ensure!(!said.contains("aborted"), "a client of pgbench was aborted: {said}");
     Ok(said)
 }
 

@@ -42,7 +42,7 @@ impl Cell {
             Self::Number(number) => Ok(*number as f64),
             Self::Real(real) => Ok(*real),
             Self::Text(text) => text.parse().with_context(|| format!("{text:?} is not a number")),
-            Self::Nothing => anyhow::bail!("there is nothing where a number should be"),
+            Self::Nothing => anyhow::bail!("NULL instead of a number"),
         }
     }
 
@@ -224,7 +224,7 @@ impl<S: Statements> Work<'_, S> {
 
     fn one(&mut self, statement: Statement, values: &[Value<'_>]) -> Result<Vec<Cell>> {
         let mut rows = self.rows(statement, values)?;
-        rows.pop().with_context(|| format!("{statement:?} gave nothing"))
+        rows.pop().with_context(|| format!("{statement:?} returned no row"))
     }
 
     fn change(&mut self, statement: Statement, values: &[Value<'_>]) -> Result<()> {
@@ -335,7 +335,9 @@ impl<S: Statements> Work<'_, S> {
                 let key = [place.0.into(), place.1.into(), Value::Text(name)];
                 let named = self.rows(Statement::CustomerByName, &key)?;
                 let middle = named.len().div_ceil(2).saturating_sub(1);
-                let row = named.get(middle).with_context(|| format!("nobody is called {name}"))?;
+                let row = named
+                    .get(middle)
+                    .with_context(|| format!("no customer has the last name {name}"))?;
                 Ok(Value::Number(row[0].whole()?))
             }
         }

@@ -140,7 +140,7 @@ impl Observe for Connection {
     fn number(&mut self, query: &str) -> Result<i64> {
         let rows = self.rows(query)?;
         let cell = rows.first().and_then(|row| row.last());
-        cell.with_context(|| format!("no number came from {query}"))?.whole()
+        cell.with_context(|| format!("{query} returned no number"))?.whole()
     }
 
     fn transactions(&mut self) -> Result<Option<i64>> {

@@ -59,11 +59,11 @@ mod kind {
 
 #[derive(Debug, Error)]
 pub(super) enum Error {
-    #[error("cannot talk to MariaDB")]
+    #[error("lost the connection to MariaDB")]
     Io(#[from] std::io::Error),
-    #[error("MariaDB says {code}: {message}")]
+    #[error("MariaDB error {code}: {message}")]
     Refused { code: u16, message: String },
-    #[error("MariaDB sent what was not expected: {0}")]
+    #[error("MariaDB protocol error: {0}")]
     Unexpected(&'static str),
 }
 
@@ -104,7 +104,7 @@ impl Wire {
         match greeting {
             Some(PROTOCOL) => {}
             Some(FAILED) => return Err(refusal(&wire.packet)),
-            _ => return Err(Error::Unexpected("another protocol")),
+            _ => return Err(Error::Unexpected("unsupported protocol version")),
         }
         wire.sending.extend([0; HEADER_BYTES]);
         wire.sending.extend(CAPABILITIES.to_le_bytes());
@@ -119,7 +119,7 @@ impl Wire {
         match wire.packet.first() {
             Some(&OK) => Ok(wire),
             Some(&FAILED) => Err(refusal(&wire.packet)),
-            _ => Err(Error::Unexpected("it asks for a password")),
+            _ => Err(Error::Unexpected("the server requires a password")),
         }
     }
 
@@ -210,7 +210,9 @@ impl Wire {
         match self.packet.first() {
             Some(&FAILED) => return Err(refusal(&self.packet)),
             Some(&OK) => return Ok(None),
-            Some(&NOTHING) => return Err(Error::Unexpected("it asks for a file")),
+            Some(&NOTHING) => {
+                return Err(Error::Unexpected("the server requested a file (LOAD DATA LOCAL)"));
+            }
             _ => {}
         }
         let count = Reader(&self.packet).length()?;
@@ -255,7 +257,7 @@ impl Wire {
     fn send(&mut self) -> Result<(), Error> {
         let length = self.sending.len() - HEADER_BYTES;
         if length > PACKET_BYTES_MAX {
-            return Err(Error::Unexpected("a statement of this program that is too long"));
+            return Err(Error::Unexpected("a statement that is too long"));
         }
         let length = length.to_le_bytes();
         let header = [length[0], length[1], length[2], self.sequence];
@@ -270,7 +272,7 @@ impl Wire {
         self.stream.read_exact(&mut header)?;
         let length = u32::from_le_bytes([header[0], header[1], header[2], 0]) as usize;
         if length > PACKET_BYTES_MAX {
-            return Err(Error::Unexpected("a packet in pieces"));
+            return Err(Error::Unexpected("a packet that is too long"));
         }
         self.packet.resize(length, 0);
         self.stream.read_exact(&mut self.packet)?;
@@ -285,7 +287,7 @@ struct Reader<'packet>(&'packet [u8]);
 impl<'packet> Reader<'packet> {
     fn take(&mut self, count: usize) -> Result<&'packet [u8], Error> {
         let (taken, rest) =
-            self.0.split_at_checked(count).ok_or(Error::Unexpected("a packet that is cut"))?;
+            self.0.split_at_checked(count).ok_or(Error::Unexpected("a truncated packet"))?;
         self.0 = rest;
         Ok(taken)
     }
@@ -300,7 +302,7 @@ impl<'packet> Reader<'packet> {
     }
 
     fn length(&mut self) -> Result<usize, Error> {
-        usize::try_from(self.whole()?).map_err(|_| Error::Unexpected("a length"))
+        usize::try_from(self.whole()?).map_err(|_| Error::Unexpected("a length that is too large"))
     }
 
     /// Reads a variable-length integer.
@@ -313,14 +315,15 @@ impl<'packet> Reader<'packet> {
                 u64::from(u32::from_le_bytes([low, middle, high, 0]))
             }
             0xFE => u64::from_le_bytes(self.bytes()?),
-            0xFF | 0xFB => return Err(Error::Unexpected("a length that is none")),
+            0xFF | 0xFB => return Err(Error::Unexpected("an invalid length")),
             short => u64::from(short),
         })
     }
 
     fn text(&mut self) -> Result<&'packet str, Error> {
         let length = self.length()?;
-        std::str::from_utf8(self.take(length)?).map_err(|_| Error::Unexpected("no text"))
+        std::str::from_utf8(self.take(length)?)
+            .map_err(|_| Error::Unexpected("a text that is not UTF-8"))
     }
 
     fn text_cell(&mut self) -> Result<Cell, Error> {
@@ -343,7 +346,7 @@ impl<'packet> Reader<'packet> {
                 Cell::Text(self.text()?.to_owned())
             }
             kind if kind::BLOBS.contains(&kind) => Cell::Text(self.text()?.to_owned()),
-            _ => return Err(Error::Unexpected("a column of a type that nothing here uses")),
+            _ => return Err(Error::Unexpected("an unsupported column type")),
         })
     }
 }

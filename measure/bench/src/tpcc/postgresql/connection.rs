@@ -20,7 +20,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn open(config: &Config) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.context("cannot make a runtime")?;
+        let runtime = runtime.context("cannot start the Tokio runtime")?;
         let connected = runtime.block_on(config.connect(NoTls));
         let (client, connection) = connected.context("cannot connect to PostgreSQL")?;
         runtime.spawn(async {
@@ -48,8 +48,8 @@ impl Connection {
     /// Returns an integer query result.
     pub(crate) fn number(&self, query: &str) -> Result<i64> {
         let row = self.wait(self.client.query_one(query, &[]));
-        let row = row.with_context(|| format!("cannot ask {}", beginning(query)))?;
-        row.try_get(0).with_context(|| format!("no number came from {}", beginning(query)))
+        let row = row.with_context(|| format!("cannot query {}", beginning(query)))?;
+        row.try_get(0).with_context(|| format!("{} returned no number", beginning(query)))
     }
 }
 

@@ -57,8 +57,8 @@ impl Sqlite {
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let own = self.connect()?;
         let done = own.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
-        let is_busy = done.context("cannot bring SQLite's log into its file")?;
-        ensure!(is_busy == 0, "somebody still uses {}", self.file().display());
+        let is_busy = done.context("cannot checkpoint the write-ahead log of SQLite")?;
+        ensure!(is_busy == 0, "another process still uses {}", self.file().display());
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl Sqlite {
             std::thread::sleep(LOOK_INTERVAL);
             looks < LOOKS_MAX
         };
-        own.busy_handler(Some(wait)).context("cannot set how SQLite waits")?;
+        own.busy_handler(Some(wait)).context("cannot set the busy handler of SQLite")?;
         for setting in settings() {
             batch(&own, &format!("PRAGMA {setting}"))?;
         }
@@ -117,7 +117,7 @@ impl Database for Sqlite {
         batch(&self.connect()?, "ANALYZE")?;
         self.checkpoint()?;
         let file = std::fs::File::open(self.file()).context("cannot open what was just loaded")?;
-        file.sync_all().context("cannot bring the loaded file to storage")
+        file.sync_all().context("cannot sync the loaded database file")
     }
 
     fn observer(&self) -> Result<Box<dyn Observe>> {
@@ -158,7 +158,7 @@ struct Observer(Connection);
 impl Observe for Observer {
     fn number(&mut self, query: &str) -> Result<i64> {
         let number = self.0.query_row(query, [], |row| row.get(0));
-        number.with_context(|| format!("no number came from {query}"))
+        number.with_context(|| format!("{query} returned no number"))
     }
 
     fn transactions(&mut self) -> Result<Option<i64>> {
