@@ -43,6 +43,10 @@ pub trait Folder: Debug + Send + Sync {
     /// loss. Replaces an existing file of the new name. Does not make unsynced contents durable.
     fn rename(&self, from: &str, to: &str) -> Result<(), StorageError>;
 
+    /// Renames a file as [`Folder::rename`] does. Fails with `AlreadyExists` if a file of the new
+    /// name exists. Of concurrent calls with one new name, at most one succeeds.
+    fn publish(&self, from: &str, to: &str) -> Result<(), StorageError>;
+
     /// Removes a name. The file's space is freed when no handle of it is open any more.
     fn remove(&self, name: &str) -> Result<(), StorageError>;
 

@@ -111,7 +111,7 @@ impl LinuxFolder {
     }
 
     /// Gives a finished file its name, unless a file of that name exists.
-    fn publish(&self, unfinished: &str, name: &str) -> Result<(), Errno> {
+    fn name_new(&self, unfinished: &str, name: &str) -> Result<(), Errno> {
         let directory = &self.directory;
         match renameat_with(directory, unfinished, directory, name, RenameFlags::NOREPLACE) {
             // The file system does not support renaming without replacing.
@@ -161,7 +161,7 @@ impl Folder for LinuxFolder {
             let flags = OFlags::CREATE | OFlags::TRUNC;
             let mut file = self.open_with(&unfinished, flags)?;
             file.write_zeros(size_bytes)?;
-            self.publish(&unfinished, name)?;
+            self.name_new(&unfinished, name)?;
             fsync(&self.directory)?;
             file.set_name(self.path_of(name));
             Ok(file)
@@ -211,6 +211,12 @@ impl Folder for LinuxFolder {
         file_name::check(to, StorageAction::Rename)?;
         renameat(&self.directory, from, &self.directory, to)
             .map_err(self.failed_on(from, StorageAction::Rename))
+    }
+
+    fn publish(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        file_name::check(from, StorageAction::Rename)?;
+        file_name::check(to, StorageAction::Rename)?;
+        self.name_new(from, to).map_err(self.failed_on(to, StorageAction::Rename))
     }
 
     fn remove(&self, name: &str) -> Result<(), StorageError> {

@@ -148,6 +148,20 @@ fn names_are_made_renamed_and_removed() {
 }
 
 #[test]
+fn a_file_that_is_published_replaces_none() {
+    check(|folder| {
+        folder.create("one", 4096).expect("there is room");
+        folder.create("two", 8192).expect("there is room");
+        assert_eq!(kind(folder.publish("two", "one")), StorageErrorKind::AlreadyExists);
+        assert_eq!(folder.open("one").expect("it exists").size_bytes(), 4096);
+        folder.publish("two", "three").expect("the name is free");
+        assert_eq!(folder.open("three").expect("it exists").size_bytes(), 8192);
+        assert_eq!(kind(folder.publish("two", "four")), StorageErrorKind::NotFound);
+        is_invalid(folder.publish("one", "../two"));
+    });
+}
+
+#[test]
 fn names_that_could_leave_the_folder_are_refused() {
     check(|folder| {
         is_invalid(folder.create("../segment", 0));

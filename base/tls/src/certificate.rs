@@ -24,6 +24,15 @@ impl ClientCertificate {
         parsed.is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
     }
 
+    /// Returns the DNS names in the certificate.
+    pub fn names(&self) -> Vec<String> {
+        let parsed = webpki::EndEntityCert::try_from(&self.0);
+        parsed.map_or_else(
+            |_| Vec::new(),
+            |parsed| parsed.valid_dns_names().map(str::to_owned).collect(),
+        )
+    }
+
     /// The certificate in DER encoding.
     pub fn der(&self) -> &[u8] {
         &self.0

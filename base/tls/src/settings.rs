@@ -87,7 +87,7 @@ fn client_verifier(
     builder.build().map_err(|e| unusable(path, e))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
         .map_err(|e| unusable(path, e))?;
@@ -97,6 +97,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(certificates)
 }
 
-fn unusable(path: &Path, source: impl Into<Box<dyn Error + Send + Sync>>) -> TlsError {
+pub(crate) fn unusable(path: &Path, source: impl Into<Box<dyn Error + Send + Sync>>) -> TlsError {
     TlsError::File { path: path.to_owned(), source: source.into() }
 }

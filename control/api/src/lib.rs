@@ -43,6 +43,7 @@ mod size;
 mod snapshot;
 mod standby;
 mod status;
+mod store_server;
 mod task;
 mod volume;
 
@@ -77,6 +78,7 @@ pub use status::{
     CpuLatencyState, CpuLatencyStatus, DamageStatus, ExportsStatus, FuseStatus, NbdStatus,
     PoolStatus, RecoveryState, RingStatus, Status, UblkStatus, VhostUserStatus, Warning,
 };
+pub use store_server::{StoreClient, StoreServerStatus};
 pub use task::{Task, TaskKind, TaskResult, TaskState};
 pub use volume::{
     Capacity, Disconnected, Durability, Reduction, SectorBytes, Volume, VolumeCreate, VolumePatch,

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::durability::{DurabilityStatus, VolumeBytes};
 use crate::standby::Standby;
+use crate::store_server::StoreServerStatus;
 
 /// Progress of the clean-up after an unclean end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -37,6 +38,10 @@ pub struct Status {
     #[serde(default)]
     #[schema(required)]
     pub standby: Option<Standby>,
+    /// Null unless the daemon serves an image store.
+    #[serde(default)]
+    #[schema(required)]
+    pub store_server: Option<StoreServerStatus>,
     pub damage: DamageStatus,
     pub exports: ExportsStatus,
     pub cpu_latency: CpuLatencyStatus,

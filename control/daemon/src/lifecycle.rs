@@ -33,6 +33,7 @@ use crate::service::{ChangeLock, CpuLatency, Devices, Role, Service, UsageCache,
 use crate::signals::Wishes;
 use crate::slow_start::SlowStart;
 use crate::standby::{self, Standby, StandbyKeeper, StandbyParts, Start};
+use crate::store_serving::StoreServing;
 use crate::tasks::Tasks;
 use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
@@ -67,8 +68,11 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     let events = Arc::new(EventLog::open(&config.state_dir));
     let wishes = Wishes::listen(interface.runtime(), Arc::clone(readiness), Arc::clone(&events))?;
     let restart = wishes.restart();
+    // Outlives a restart as the writer.
+    let serving = start_serving(&config, readiness, &events)?;
     let start = || {
-        Daemon::start(&config, &rule, (readiness, &restart), &events).inspect_err(|error| {
+        let around = Around { readiness, restart: &restart, events: &events, serving: &serving };
+        Daemon::start(&config, &rule, around).inspect_err(|error| {
             events.error("start_refused", None, format!("the daemon does not start: {error:#}"));
             events.stopped();
         })
@@ -139,6 +143,15 @@ enum AnyKeeper {
     Standby { _keeper: StandbyKeeper },
 }
 
+/// What surrounds the daemon, also while it restarts as the writer.
+#[derive(Clone, Copy)]
+struct Around<'run> {
+    readiness: &'run Readiness,
+    restart: &'run Restart,
+    events: &'run Arc<EventLog>,
+    serving: &'run Option<Arc<StoreServing>>,
+}
+
 /// All running parts of the daemon.
 struct Daemon {
     keeper: AnyKeeper,
@@ -150,12 +163,8 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(
-        config: &Config,
-        rule: &AccessRule,
-        (readiness, restart): (&Readiness, &Restart),
-        events: &Arc<EventLog>,
-    ) -> anyhow::Result<Self> {
+    fn start(config: &Config, rule: &AccessRule, around: Around<'_>) -> anyhow::Result<Self> {
+        let Around { readiness, events, serving, .. } = around;
         let attachments = AttachmentList::read(&config.state_dir)?;
         let exports = ExportList::read(&config.state_dir)?;
         readiness.starting(format!("opening the pool {}", config.pool.path.display()));
@@ -163,8 +172,7 @@ impl Daemon {
         let filling = Arc::<Filling>::default();
         let watch = start_watch(config, events);
         let tasks = Arc::<Tasks>::default();
-        let (role, keeper, catalog) =
-            start_role(config, &engine, (readiness, restart), events, &tasks)?;
+        let (role, keeper, catalog) = start_role(config, &engine, around, &tasks)?;
         let promotion = match role {
             Role::Primary(_) => standby::promotion_at_start(&config.state_dir),
             Role::Standby(_) => None,
@@ -200,6 +208,7 @@ impl Daemon {
             nbd,
             ring,
             vhost_user,
+            store_serving: serving.clone(),
             users,
             labels,
             broker_lock: BrokerLock::of(&config.run_dir),
@@ -311,17 +320,32 @@ fn start_nbd(config: &Config, parts: NbdParts) -> anyhow::Result<Option<Arc<NbdE
     Ok(Some(Arc::new(NbdExport::start(nbd, parts)?)))
 }
 
+fn start_serving(
+    config: &Config,
+    readiness: &Readiness,
+    events: &Arc<EventLog>,
+) -> anyhow::Result<Option<Arc<StoreServing>>> {
+    let Some(config) = &config.store_server else { return Ok(None) };
+    readiness.starting(format!("serving the image store in {}", config.directory.display()));
+    let serving = StoreServing::start(config, events).inspect_err(|error| {
+        events.error("start_refused", None, format!("the daemon does not start: {error:#}"));
+        events.stopped();
+    });
+    Ok(Some(Arc::new(serving?)))
+}
+
 fn start_durable(
     config: &Config,
     engine: &Arc<Engine>,
-    readiness: &Readiness,
-    events: &Arc<EventLog>,
+    around: Around<'_>,
 ) -> anyhow::Result<Arc<Durable>> {
+    let Around { readiness, events, serving, .. } = around;
     Durable::start(durable::Parts {
         engine: Arc::clone(engine),
         events: Arc::clone(events),
         journal: &config.journal,
         images: &config.images,
+        serving: serving.as_deref(),
         encryption: config.encryption.as_ref(),
         pool_path: &config.pool.path,
         accept_loss: config.accept_loss,
@@ -333,10 +357,10 @@ fn start_durable(
 fn start_role(
     config: &Config,
     engine: &Arc<Engine>,
-    (readiness, restart): (&Readiness, &Restart),
-    events: &Arc<EventLog>,
+    around: Around<'_>,
     tasks: &Arc<Tasks>,
 ) -> anyhow::Result<(Role, AnyKeeper, Arc<Catalog>)> {
+    let Around { readiness, restart, events, serving } = around;
     let interval = config.standby_interval;
     let start = standby::role_at_start(interval.is_some(), &config.state_dir, engine)?;
     if let (Start::Standby, Some(interval)) = (start, interval) {
@@ -345,6 +369,7 @@ fn start_role(
             engine: Arc::clone(engine),
             events: Arc::clone(events),
             images: &config.images,
+            serving: serving.as_deref(),
             encryption: config.encryption.as_ref(),
             state_dir: config.state_dir.clone(),
             interval,
@@ -361,7 +386,7 @@ fn start_role(
              remove [standby] from its configuration"
         );
     }
-    let durable = start_durable(config, engine, readiness, events)?;
+    let durable = start_durable(config, engine, around)?;
     let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(tasks))?;
     let catalog = Arc::new(Catalog::new(Arc::clone(engine)));
     Ok((Role::Primary(durable), AnyKeeper::Primary { _keeper: keeper }, catalog))

@@ -40,6 +40,7 @@ mod service;
 mod signals;
 mod slow_start;
 mod standby;
+mod store_serving;
 mod tasks;
 mod ticker;
 mod volume_labels;

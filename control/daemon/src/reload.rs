@@ -27,6 +27,7 @@ struct Fresh<'service> {
     config: Config,
     filter: Filter,
     tls: Option<TlsSettings>,
+    store_tls: Option<TlsSettings>,
     users: UserList<'service>,
 }
 
@@ -55,6 +56,7 @@ impl Reload {
         Ok(Fresh {
             filter: Filter::of(&config.log)?,
             tls: self.read_tls(&config)?,
+            store_tls: read_store_tls(&config)?,
             // Last, because changes of the list wait from now on.
             users: service.users.read_again()?,
             config,
@@ -80,6 +82,9 @@ impl Reload {
         if let (Some(nbd), Some(tls)) = (&self.service.nbd, fresh.tls) {
             nbd.set_tls(tls);
         }
+        if let (Some(serving), Some(tls)) = (&self.service.store_serving, &fresh.store_tls) {
+            serving.set_tls(tls);
+        }
         adopt(&mut self.config, &fresh.config);
         if self.config != fresh.config {
             tracing::warn!("other settings have changed too; restart the daemon to apply them");
@@ -96,6 +101,16 @@ fn adopt(counting: &mut Config, fresh: &Config) {
     if has_like_tls && let (Some(counting), Some(fresh)) = (&mut counting.nbd, &fresh.nbd) {
         counting.tls.clone_from(&fresh.tls);
     }
+    if let (Some(counting), Some(fresh)) = (&mut counting.store_server, &fresh.store_server) {
+        counting.tls.clone_from(&fresh.tls);
+    }
+}
+
+/// Reads new certificates of the served image store.
+fn read_store_tls(config: &Config) -> anyhow::Result<Option<TlsSettings>> {
+    let Some(server) = &config.store_server else { return Ok(None) };
+    let loaded = TlsSettings::load(&server.tls.clone().into());
+    loaded.map(Some).context("cannot use TLS for the served image store")
 }
 
 /// Returns whether TLS and client certificates are required as before. This can only change at a

@@ -322,6 +322,10 @@ impl Folder for ShippedFolder {
         Err(refused(StorageAction::Rename, from))
     }
 
+    fn publish(&self, from: &str, _to: &str) -> Result<(), StorageError> {
+        Err(refused(StorageAction::Rename, from))
+    }
+
     fn remove(&self, name: &str) -> Result<(), StorageError> {
         Err(refused(StorageAction::Remove, name))
     }

@@ -9,6 +9,7 @@ use storage::{
     StorageErrorKind,
 };
 
+use crate::arrival::{Arrival, Arrivals};
 use crate::error::{ImageError, ImageErrorKind};
 use crate::format::ALIGNMENT_BYTES;
 use crate::names::{ExtractName, PackName};
@@ -22,6 +23,8 @@ pub struct FolderStore {
     /// Folder of journal extracts. `None` if the store was created by a daemon that does not write
     /// them.
     journal: Option<Arc<dyn Folder>>,
+    /// Set if this process serves the store to other hosts.
+    arrivals: Option<Arrivals>,
     _lock: Option<FileLock>,
 }
 
@@ -36,7 +39,14 @@ impl FolderStore {
             opened.map_err(ImageError::storage(|| format!("open the folder {name}")))
         };
         let journal = Some(within("journal")?);
-        Ok(Self { images: within("images")?, packs: within("packs")?, journal, _lock: None })
+        let (images, packs) = (within("images")?, within("packs")?);
+        Ok(Self { images, packs, journal, arrivals: None, _lock: None })
+    }
+
+    /// Opens a store in `folder` as [`FolderStore::new`] does, for a process that serves it to
+    /// other hosts. All writers use this object or [`FolderStore::receive`] on it.
+    pub fn serving(folder: &dyn Folder) -> Result<Self, ImageError> {
+        Ok(Self { arrivals: Some(Arrivals::default()), ..Self::new(folder)? })
     }
 
     /// Opens the store in the directory at `path` for reading, even while others write. Fails if
@@ -50,7 +60,8 @@ impl FolderStore {
             Err(error) if error.kind == ImageErrorKind::NotFound => None,
             opened => Some(opened?),
         };
-        Ok(Self { images: within("images")?, packs: within("packs")?, journal, _lock: None })
+        let (images, packs) = (within("images")?, within("packs")?);
+        Ok(Self { images, packs, journal, arrivals: None, _lock: None })
     }
 
     /// Opens the store in the directory at `path` for writing, creating it if needed. It is locked
@@ -59,6 +70,41 @@ impl FolderStore {
         let folder = LinuxFolder::open_or_make(path).map_err(opening(path))?;
         let lock = lock(&folder)?;
         Ok(Self { _lock: Some(lock), ..Self::new(&folder)? })
+    }
+
+    /// Opens the store in the directory at `path` as [`FolderStore::open_alone`] does, for a
+    /// process that serves it to other hosts.
+    pub fn serve_alone(path: &Path) -> Result<Self, ImageError> {
+        Ok(Self { arrivals: Some(Arrivals::default()), ..Self::open_alone(path)? })
+    }
+
+    /// Begins to receive an object: a manifest or an extract as a whole, with `offset` 0, or a part
+    /// of a pack from `offset` on. Calls and their arrivals may be concurrent. Fails with `Invalid`
+    /// if the store is not open for serving.
+    pub fn receive(&self, object: ObjectName, offset: u64) -> Result<Arrival, ImageError> {
+        let attempt = || format!("receive {object}");
+        let Some(arrivals) = &self.arrivals else {
+            return Err(ImageError::new(ImageErrorKind::Invalid, attempt()));
+        };
+        match object {
+            ObjectName::Pack(_) => Arrival::part(&self.packs, object, offset),
+            ObjectName::Image(number) if offset == 0 => {
+                Arrival::whole(&self.images, (object, image_file(number)), arrivals)
+            }
+            ObjectName::Extract(name) if offset == 0 => {
+                let folder = self.journal.as_ref().ok_or_else(|| {
+                    ImageError::new(ImageErrorKind::NotFound, format!("find {object}"))
+                })?;
+                Arrival::whole(folder, (object, name.to_string()), arrivals)
+            }
+            _ => Err(ImageError::new(ImageErrorKind::Invalid, attempt())),
+        }
+    }
+
+    fn receive_whole(&self, object: ObjectName, bytes: &AlignedBuffer) -> Result<(), ImageError> {
+        let mut arrival = self.receive(object, 0)?;
+        arrival.append(bytes)?;
+        arrival.finish(None)
     }
 
     /// Fails with `Locked` if another process on this host has the store open for writing. Also
@@ -119,6 +165,11 @@ impl ImageStore for FolderStore {
     }
 
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
+        if self.arrivals.is_some() {
+            let mut bytes = AlignedBuffer::with_capacity(manifest.len());
+            bytes.extend_from_slice(manifest);
+            return self.receive_whole(ObjectName::Image(number), &bytes);
+        }
         let attempt = || format!("create the manifest of image {number}");
         self.write_image(number, manifest).map_err(ImageError::storage(attempt))
     }
@@ -168,6 +219,9 @@ impl ImageStore for FolderStore {
 
     fn put_extract(&self, name: ExtractName, bytes: &AlignedBuffer) -> Result<(), ImageError> {
         let object = ObjectName::Extract(name);
+        if self.arrivals.is_some() {
+            return self.receive_whole(object, bytes);
+        }
         let folder = self.journal(object)?;
         let put = put_whole(folder, &name.to_string(), &incoming(name), bytes);
         put.map_err(ImageError::storage(|| format!("put {object}")))

@@ -32,6 +32,7 @@ mod store_writer;
 mod volume_record;
 mod watch;
 
+mod arrival;
 mod chunk_reader;
 mod folder_store;
 mod listing;
@@ -62,6 +63,7 @@ mod save;
 mod saved;
 mod shared_pages;
 
+pub use arrival::Arrival;
 pub use claimed_store::{ClaimedStore, Removed, RemovedExtracts};
 pub use engine_source::{CopiedVolume, EngineSource};
 pub use engine_target::EngineTarget;

@@ -188,6 +188,14 @@ impl Folder for SimulatedFolder {
         Ok(())
     }
 
+    fn publish(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        if self.disk.state().folders[self.id.0].names.contains_key(to) {
+            let kind = StorageErrorKind::AlreadyExists;
+            return Err(StorageError::new(kind, StorageAction::Rename, self.path_of(to)));
+        }
+        self.rename(from, to)
+    }
+
     fn remove(&self, name: &str) -> Result<(), StorageError> {
         self.admit(name, StorageAction::Remove)?;
         self.file_of(name, StorageAction::Remove)?;

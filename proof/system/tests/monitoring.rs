@@ -1,6 +1,9 @@
 //! Monitoring of Memlane: alerts, dashboard and reference match the metrics of a real daemon and
 //! broker.
 
+#[path = "../../../engine/store-server/tests/authority/mod.rs"]
+mod authority;
+
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
@@ -8,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use authority::Authority;
 use serde_json::Value;
 use system::{Ability, Broker, Daemon, DaemonOptions, Tool, missing, wait_for};
 
@@ -108,7 +112,9 @@ fn standby_metrics() -> Result<String> {
     let writer = start("--images-ship-every 100ms")?;
     writer.memlane("volume create db --size 8MiB --durability journal")?;
     writer.save_image()?;
-    let standby = start("--standby-follow --standby-every 100ms")?;
+    let authority = Authority::new();
+    let served = served_flags(&authority, &folder.path().join("served"));
+    let standby = start(&format!("--standby-follow --standby-every 100ms {served}"))?;
     let has_image =
         || Ok(standby.status()?.standby.is_some_and(|it| it.journal_lag_seconds.is_some()));
     wait_for("the standby to find the image", TIME_LIMIT, has_image)?;
@@ -116,6 +122,19 @@ fn standby_metrics() -> Result<String> {
     standby.finish()?;
     writer.finish()?;
     body_of(&answer)
+}
+
+/// Returns the flags of a daemon that serves an image store.
+fn served_flags(authority: &Authority, directory: &Path) -> String {
+    let (certificate, key) = authority.issue("localhost");
+    format!(
+        "--store-server-listen 127.0.0.1:0 --store-server-directory {} \
+         --store-server-certificate {} --store-server-key {} --store-server-client-ca {}",
+        directory.display(),
+        certificate.display(),
+        key.display(),
+        authority.own_file.display()
+    )
 }
 
 /// Returns the metrics of a broker that serves SQL.
@@ -149,6 +168,7 @@ fn the_reference_has_every_metric() -> Result<()> {
         eprintln!("skipped: {reason}");
         return Ok(());
     }
+    let of_standby = standby_metrics()?;
     let text = format!(
         "# Metrics\n\n\
          Prometheus reads them at `/metrics`, in base units: bytes and seconds.\n\n\
@@ -156,11 +176,13 @@ fn the_reference_has_every_metric() -> Result<()> {
          On the socket of the REST API, `/run/memlane/api.sock`. Metrics of the journal, of images \
          and of exports are there while the daemon has these.\n\n{}\n\
          Of a standby:\n\n{}\n\
+         Of a daemon that serves an image store:\n\n{}\n\
          ## Broker\n\n\
          On the address of `--http` or the socket of `--http-socket`. Metrics of SQL and of live \
          queries need `--sql`.\n\n{}",
         table_of(&metrics()?, |_| true)?,
-        table_of(&standby_metrics()?, |name| name.starts_with("memlane_standby_"))?,
+        table_of(&of_standby, |name| name.starts_with("memlane_standby_"))?,
+        table_of(&of_standby, |name| name.starts_with("memlane_store_server_"))?,
         table_of(&broker_metrics()?, |_| true)?
     );
     let path = root().join(REFERENCE);

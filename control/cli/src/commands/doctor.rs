@@ -7,7 +7,7 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use api::{ByteSize, EncryptionStatus, Status};
+use api::{ByteSize, EncryptionStatus, Status, StoreServerStatus};
 use rest_client::{Address, Client};
 use serde_json::{Value, json};
 
@@ -81,7 +81,10 @@ pub(super) fn run(client: &Client, form: Form) -> Result<Report, Failure> {
         descriptors(&read("/proc/self/limits")),
         group(&read("/etc/group")),
     ];
-    findings.extend(status_here(client).map(|status| encryption(status.durability.encryption)));
+    if let Some(status) = status_here(client) {
+        findings.extend(status.store_server.as_ref().map(served_store));
+        findings.push(encryption(status.durability.encryption));
+    }
     report_of(&findings, form)
 }
 
@@ -141,6 +144,19 @@ fn openable(path: &'static str, what_for: &str) -> Finding {
     let opened = OpenOptions::new().read(true).write(true).open(path);
     let failure = opened.err().map(|error| format!("cannot open: {error}; needed for {what_for}"));
     Finding::good_if(failure.is_none(), path, "available", failure.unwrap_or_default())
+}
+
+/// Tells who uses the image store that the daemon serves, and whether it is nearly full.
+fn served_store(server: &StoreServerStatus) -> Finding {
+    let (used, max) = (server.used_bytes.unwrap_or(0), server.max_bytes.unwrap_or(u64::MAX));
+    let names: Vec<&str> = server.clients.iter().map(|client| client.name.as_str()).collect();
+    let names = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
+    let served = format!(
+        "{} on {}, used by {names}; {} connections were refused",
+        server.directory, server.address, server.refused
+    );
+    let full = format!("{served}; more than nine tenths of max-bytes are used");
+    Finding::good_if(used <= max / 10 * 9, "served image store", served, full)
 }
 
 fn ublk() -> Finding {

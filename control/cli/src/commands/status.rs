@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use api::{
     ByteSize, CpuLatencyStatus, DamageStatus, DurabilityStatus, EncryptionStatus, ImagesStatus,
-    JournalStatus, PoolStatus, Status,
+    JournalStatus, PoolStatus, Status, StoreServerStatus,
 };
 
 use super::{lines, or_dash, ratio_text, time_text, word_of};
@@ -65,6 +65,9 @@ pub(super) fn text(status: &Status) -> String {
     if let Some(standby) = &status.standby {
         write!(text, "\n{}", super::standby::text(standby)).expect(CANNOT_FAIL);
     }
+    if let Some(server) = &status.store_server {
+        write!(text, "\n{}", store_server_text(server)).expect(CANNOT_FAIL);
+    }
     write!(text, "\n{}", durability_text(&status.durability)).expect(CANNOT_FAIL);
     if !status.damage.lost.is_empty() || status.damage.withheld_bytes > 0 {
         write!(text, "\n{}", damage_text(&status.damage)).expect(CANNOT_FAIL);
@@ -73,6 +76,34 @@ pub(super) fn text(status: &Status) -> String {
         write!(text, "\nwarning: {}", warning.message).expect(CANNOT_FAIL);
     }
     text
+}
+
+/// Formats the served image store and its clients.
+fn store_server_text(server: &StoreServerStatus) -> String {
+    let size = |bytes| ByteSize(bytes).rounded();
+    let limit = match (server.max_bytes, server.used_bytes) {
+        (Some(max), Some(used)) => format!(", {} of {}", size(used), size(max)),
+        (Some(max), None) => format!(", at most {}", size(max)),
+        (None, _) => String::new(),
+    };
+    let served = format!("{} on {}{limit}", server.directory, server.address);
+    let mut fields = vec![("served store", served)];
+    fields.extend(server.clients.iter().map(|client| {
+        let last = client.last_request_unix_seconds.map_or_else(|| "never".to_owned(), time_text);
+        let text = format!(
+            "{} at {}, {} connections, {} stored, {} read, last request {last}",
+            client.name,
+            client.address,
+            client.connections,
+            size(client.received_bytes),
+            size(client.sent_bytes)
+        );
+        ("  client", text)
+    }));
+    if server.refused > 0 {
+        fields.push(("  refused", format!("{} connections", server.refused)));
+    }
+    lines(&fields)
 }
 
 fn idle_text(pool: &PoolStatus) -> String {

@@ -5,6 +5,7 @@
 
 mod nbd_allow;
 mod settings;
+mod stores;
 
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +21,7 @@ use volumes::PoolLevel;
 pub(crate) use crate::config::nbd_allow::{AllowList, NbdAccess};
 use crate::config::settings::Settings;
 pub(crate) use crate::config::settings::{CpuLatencyPolicy, LogFormat, OnJournalFailure};
+pub(crate) use crate::config::stores::{StorePlace, StoreServerConfig};
 
 const CONFIG_PATH_DEFAULT: &str = "/etc/memlane/memlaned.toml";
 const RUN_DIR_DEFAULT: &str = "/run/memlane";
@@ -168,14 +170,6 @@ pub(crate) struct ScrubConfig {
     pub(crate) verifies_reads: bool,
 }
 
-/// Location of the image store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StorePlace {
-    Directory(PathBuf),
-    /// URL of an object store.
-    Url(String),
-}
-
 /// Configuration of the daemon, with every default filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
@@ -188,6 +182,8 @@ pub(crate) struct Config {
     pub(crate) encryption: Option<EncryptionConfig>,
     /// Interval at which a standby polls the image store. `None`: this daemon is a writer.
     pub(crate) standby_interval: Option<Duration>,
+    /// `None`: no image store is served.
+    pub(crate) store_server: Option<StoreServerConfig>,
     /// Fill levels of the pool that cause warnings and events.
     pub(crate) thresholds_percent: Vec<u64>,
     pub(crate) scrub: ScrubConfig,
@@ -248,6 +244,7 @@ impl Config {
             images: images_config(&settings, &state_dir)?,
             encryption: encryption_config(&settings)?,
             standby_interval: standby_interval(&settings)?,
+            store_server: stores::server(&settings.store_server)?,
             thresholds_percent: thresholds(&settings)?,
             scrub: ScrubConfig {
                 bytes_per_second: settings.scrub.rate.map_or(SCRUB_BYTES_DEFAULT, |rate| rate.0),
@@ -347,18 +344,7 @@ fn journal_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<Journ
 
 fn images_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<ImagesConfig> {
     let images = &settings.images;
-    let store = match &images.store {
-        None => StorePlace::Directory(state_dir.join("images")),
-        Some(place) if place.starts_with('/') => StorePlace::Directory(place.into()),
-        Some(place) if place.starts_with("file:///") => {
-            StorePlace::Directory(place.trim_start_matches("file://").into())
-        }
-        Some(place) if place.contains("://") => StorePlace::Url(place.clone()),
-        Some(place) => bail!(
-            "store = {place:?} in [images] is neither a path that begins with / nor a URL such as \
-             s3://bucket/folder"
-        ),
-    };
+    let store = stores::place(images, state_dir)?;
     let every = images.every.map(|interval| interval.0);
     if every.is_some_and(|every| every < IMAGES_EVERY_MIN) {
         bail!("every in [images] is too short; the minimum is {} s", IMAGES_EVERY_MIN.as_secs());
@@ -539,7 +525,8 @@ mod tests {
     /// Flags without a key in the configuration file.
     const FOR_ONE_START: [&str; 3] = ["config", "accept-loss", "man"];
 
-    const SECTIONS: [&str; 6] = ["journal", "images", "standby", "capacity", "scrub", "idle"];
+    const SECTIONS: [&str; 7] =
+        ["journal", "images", "standby", "store-server", "capacity", "scrub", "idle"];
 
     /// Section and key of a flag in the configuration file.
     fn key_of(flag: &str) -> (Option<&'static str>, &str) {
@@ -705,6 +692,13 @@ mod tests {
         refused("[journal]\ndir = \"j\"", Privilege::Root, "[journal]");
         refused("[journal]\nmax-bytes = \"1MiB\"", Privilege::Root, "max-bytes");
         refused("[images]\nstore = \"images\"", Privilege::Root, "[images]");
+        refused("[images]\nstore = \"memlane://b:1\"", Privilege::Root, "store-certificate");
+        let files = "store-certificate = \"/c\"\nstore-key = \"/k\"\nstore-ca = \"/a\"";
+        let served = |place| format!("[images]\nstore = \"{place}\"\n{files}");
+        refused(&served("memlane://b"), Privilege::Root, "memlane://HOST:PORT");
+        refused(&served("/images"), Privilege::Root, "memlane://");
+        refused("[store-server]\nlisten = \"[::]:1\"", Privilege::Root, "client-ca");
+        refused("[store-server]\ndirectory = \"/d\"", Privilege::Root, "listen");
         refused("[images]\nkeep = 0", Privilege::Root, "keep");
         refused("[images]\nevery = \"1ms\"", Privilege::Root, "every");
         refused("[capacity]\nthresholds = [101]", Privilege::Root, "thresholds");

@@ -178,6 +178,9 @@ settings! {
         pub(super) standby: StandbySettings,
 
         #[command(flatten)]
+        pub(super) store_server: StoreServerSettings,
+
+        #[command(flatten)]
         pub(super) capacity: CapacitySettings,
 
         #[command(flatten)]
@@ -208,7 +211,8 @@ settings! {
 settings! {
     /// The section `[images]`: copies of volumes on disk or in an object store.
     pub(super) struct ImagesSettings {
-        /// A directory, or the URL of an object store [default: images in the state directory]
+        /// A directory, the URL of an object store, or memlane://HOST:PORT of a daemon that serves
+        /// its store [default: images in the state directory]
         #[arg(long = "images-store", id = "images-store", value_name = "PLACE")]
         pub(super) store: Option<String>,
 
@@ -216,6 +220,21 @@ settings! {
         /// credential
         #[arg(long = "images-credentials", id = "images-credentials", value_name = "FILE")]
         pub(super) credentials: Option<PathBuf>,
+
+        /// The certificate chain that this daemon presents to the daemon that serves the store, as
+        /// PEM
+        #[arg(long = "images-store-certificate", id = "images-store-certificate")]
+        #[arg(value_name = "FILE")]
+        pub(super) store_certificate: Option<PathBuf>,
+
+        /// The private key of this certificate, as PEM
+        #[arg(long = "images-store-key", id = "images-store-key", value_name = "FILE")]
+        pub(super) store_key: Option<PathBuf>,
+
+        /// Certificates of the CAs that sign the certificate of the daemon that serves the store,
+        /// as PEM
+        #[arg(long = "images-store-ca", id = "images-store-ca", value_name = "FILE")]
+        pub(super) store_ca: Option<PathBuf>,
 
         /// Interval between saved images, for example 15m or 1h [default: not periodically]
         #[arg(long = "images-every", id = "images-every", value_name = "TIME")]
@@ -246,6 +265,43 @@ settings! {
         /// Interval at which a standby looks for a new image [default: 1s]
         #[arg(long = "standby-every", id = "standby-every", value_name = "TIME")]
         pub(super) every: Option<Interval>,
+    }
+}
+
+settings! {
+    /// The section `[store-server]`: an image store that this daemon serves to other hosts.
+    pub(super) struct StoreServerSettings {
+        /// Serve an image store on this TCP address, for example 0.0.0.0:10810 [default: no store
+        /// is served]
+        #[arg(long = "store-server-listen", id = "store-server-listen", value_name = "ADDRESS")]
+        pub(super) listen: Option<SocketAddr>,
+
+        /// Directory of the served store; may be that of `store` in `[images]`
+        #[arg(long = "store-server-directory", id = "store-server-directory", value_name = "DIR")]
+        pub(super) directory: Option<PathBuf>,
+
+        /// The certificate chain of the server, as PEM
+        #[arg(long = "store-server-certificate", id = "store-server-certificate")]
+        #[arg(value_name = "FILE")]
+        pub(super) certificate: Option<PathBuf>,
+
+        /// The private key of this certificate, as PEM
+        #[arg(long = "store-server-key", id = "store-server-key", value_name = "FILE")]
+        pub(super) key: Option<PathBuf>,
+
+        /// Certificates of the CAs that sign the certificates of clients, as PEM
+        #[arg(long = "store-server-client-ca", id = "store-server-client-ca", value_name = "FILE")]
+        pub(super) client_ca: Option<PathBuf>,
+
+        /// Names of clients, one of which a certificate must have [default: all certificates that
+        /// the CA signed]
+        #[arg(long = "store-server-clients", id = "store-server-clients", value_name = "NAMES")]
+        #[arg(value_delimiter = ',')]
+        pub(super) clients: Option<Vec<String>>,
+
+        /// Maximum size of the served store [default: that of its file system]
+        #[arg(long = "store-server-max-bytes", id = "store-server-max-bytes", value_name = "SIZE")]
+        pub(super) max_bytes: Option<ByteSize>,
     }
 }
 

@@ -14,11 +14,13 @@ use journal::{
 use object_images::Access;
 use sealing::KeyId;
 use storage::{FileLock, LinuxFolder};
+use store_server::StoreClient;
 use volumes::Engine;
 
 use crate::config::{EncryptionConfig, ImagesConfig, JournalConfig, OnJournalFailure, StorePlace};
 use crate::durable::encryption::Encryption;
 use crate::events::{EventLog, unix_seconds};
+use crate::store_serving::StoreServing;
 
 /// Time that is requested from the service manager for reading a journal.
 const RESTORE_TIME_MAX: Duration = Duration::from_secs(3600);
@@ -38,6 +40,8 @@ pub(crate) struct Parts<'config> {
     pub(crate) events: Arc<EventLog>,
     pub(crate) journal: &'config JournalConfig,
     pub(crate) images: &'config ImagesConfig,
+    /// Store that this daemon serves.
+    pub(crate) serving: Option<&'config StoreServing>,
     pub(crate) encryption: Option<&'config EncryptionConfig>,
     /// Path of the pool, for messages.
     pub(crate) pool_path: &'config Path,
@@ -134,7 +138,7 @@ impl Durable {
     pub(crate) fn start(parts: Parts<'_>) -> anyhow::Result<Arc<Self>> {
         let (dir, place) = (&parts.journal.dir, place_of(&parts.images.store));
         (parts.say)(format!("opening the store of images {place}"));
-        let store = open_store(parts.images)?;
+        let store = open_store(parts.images, parts.serving)?;
         (parts.say)(format!("opening the journal in {}", dir.display()));
         let attempt = || format!("cannot open the journal in {}", dir.display());
         let folder = LinuxFolder::open_or_make(dir).with_context(attempt)?;
@@ -395,12 +399,30 @@ pub(crate) fn store_writer() -> anyhow::Result<StoreWriter> {
     Ok(StoreWriter { id: u128::from_le_bytes(random_id()?), host })
 }
 
-fn open_store(images: &ImagesConfig) -> anyhow::Result<Arc<dyn ImageStore>> {
+fn open_store(
+    images: &ImagesConfig,
+    serving: Option<&StoreServing>,
+) -> anyhow::Result<Arc<dyn ImageStore>> {
     match &images.store {
-        StorePlace::Directory(path) => Ok(Arc::new(FolderStore::open_alone(path)?)),
+        StorePlace::Directory(path) => match serving.and_then(|it| it.store_in(path)) {
+            Some(served) => Ok(served),
+            None => Ok(Arc::new(FolderStore::open_alone(path)?)),
+        },
+        elsewhere => open_elsewhere(elsewhere, images),
+    }
+}
+
+/// Opens a store that is not a directory.
+pub(crate) fn open_elsewhere(
+    place: &StorePlace,
+    images: &ImagesConfig,
+) -> anyhow::Result<Arc<dyn ImageStore>> {
+    match place {
+        StorePlace::Served(address) => Ok(Arc::new(StoreClient::new(address.clone())?)),
         StorePlace::Url(url) => {
             Ok(object_images::open_store(url, Access::Write, images.credentials.as_deref())?)
         }
+        StorePlace::Directory(_) => unreachable!("the caller opens directories"),
     }
 }
 
@@ -409,6 +431,7 @@ pub(crate) fn place_of(place: &StorePlace) -> String {
     match place {
         StorePlace::Directory(path) => path.display().to_string(),
         StorePlace::Url(url) => url.clone(),
+        StorePlace::Served(address) => address.place.clone(),
     }
 }
 

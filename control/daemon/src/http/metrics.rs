@@ -20,6 +20,7 @@ pub(super) fn write(metrics: &Metrics) -> String {
     let images = metrics.status.durability.images.as_ref();
     write_shipping(&mut page, images.and_then(|images| images.shipping.as_ref()));
     write_standby(&mut page, metrics.status.standby.as_ref());
+    write_store_server(&mut page, metrics.status.store_server.as_ref());
     write_volumes(&mut page, &metrics.volumes);
     write_volume_traffic(&mut page, &metrics.volumes);
     write_latencies(&mut page, &metrics.latencies);
@@ -92,6 +93,23 @@ fn write_standby(page: &mut Page, standby: Option<&api::Standby>) {
     page.gauge("memlane_standby_lag_bytes", help, standby.lag_bytes);
     let help = "Number of the image that readers see; 0 before the first.";
     page.gauge("memlane_standby_image", help, standby.image.unwrap_or(0));
+}
+
+/// Metrics of the served image store, if there is one.
+fn write_store_server(page: &mut Page, server: Option<&api::StoreServerStatus>) {
+    let Some(server) = server else { return };
+    let sum = |value: fn(&api::StoreClient) -> u64| server.clients.iter().map(value).sum::<u64>();
+    let help = "Open connections to the served image store.";
+    page.gauge("memlane_store_server_connections", help, sum(|client| client.connections));
+    let help = "Connections to the served image store that were refused.";
+    page.counter("memlane_store_server_refused_total", help, server.refused);
+    let help = "Requests to the served image store.";
+    page.counter("memlane_store_server_requests_total", help, sum(|client| client.requests));
+    let help = "Bytes that clients stored in the served image store.";
+    let received = sum(|client| client.received_bytes);
+    page.counter("memlane_store_server_received_bytes_total", help, received);
+    let help = "Bytes that clients read from the served image store.";
+    page.counter("memlane_store_server_sent_bytes_total", help, sum(|client| client.sent_bytes));
 }
 
 fn write_damage(page: &mut Page, damage: &api::DamageStatus) {

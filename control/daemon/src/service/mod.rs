@@ -41,6 +41,7 @@ use crate::forecast::Filling;
 use crate::maintenance::PoolWatch;
 use crate::pool_medium::Medium;
 use crate::standby::Standby;
+use crate::store_serving::StoreServing;
 use crate::tasks::Tasks;
 use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
@@ -97,6 +98,8 @@ pub(crate) struct Service {
     pub(crate) nbd: Option<Arc<NbdExport>>,
     pub(crate) ring: Arc<RingExport>,
     pub(crate) vhost_user: Arc<VhostUserExports>,
+    /// `None`: no image store is served.
+    pub(crate) store_serving: Option<Arc<StoreServing>>,
     pub(crate) users: Arc<VolumeUsers>,
     pub(crate) labels: VolumeLabels,
     pub(crate) broker_lock: BrokerLock,

@@ -54,6 +54,7 @@ impl Service {
                 Role::Primary(_) => None,
                 Role::Standby(standby) => Some(standby.status()),
             },
+            store_server: self.store_serving.as_ref().map(|serving| serving.status()),
             damage: self.damage_status(),
             exports: self.exports_status(),
             cpu_latency: self.cpu_latency_status(),

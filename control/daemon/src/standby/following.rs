@@ -8,16 +8,16 @@ use std::time::Duration;
 use anyhow::Context;
 use api::{ByteSize, Problem, ProblemKind, Promotion};
 use image::{FolderStore, ImageErrorKind, ImageStore, VisitedFolder, Watch};
-use object_images::Access;
 use sealing::WrappingKey;
 use standby::{Follower, FollowerSpec, Promoted, StandbyError, StandbyErrorKind, Step};
 use volumes::Engine;
 
 use crate::config::{EncryptionConfig, ImagesConfig, StorePlace};
-use crate::durable::{causes, place_of, store_writer};
+use crate::durable::{causes, open_elsewhere, place_of, store_writer};
 use crate::events::EventLog;
 use crate::standby::lag::{journal_lag_seconds, lag_seconds};
 use crate::standby::role::{note_pending, note_promoted};
+use crate::store_serving::StoreServing;
 use crate::ticker::Ticker;
 use crate::wanted::Restart;
 
@@ -32,6 +32,8 @@ pub(crate) struct StandbyParts<'config> {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<EventLog>,
     pub(crate) images: &'config ImagesConfig,
+    /// Store that this daemon serves.
+    pub(crate) serving: Option<&'config StoreServing>,
     pub(crate) encryption: Option<&'config EncryptionConfig>,
     pub(crate) state_dir: PathBuf,
     pub(crate) interval: Duration,
@@ -45,6 +47,8 @@ pub(crate) struct Standby {
     pub(super) place: String,
     pub(super) known: Mutex<Known>,
     store: StorePlace,
+    /// This daemon serves the store, and so is the only one of its host that writes to it.
+    is_served: bool,
     events: Arc<EventLog>,
     state_dir: PathBuf,
     interval: Duration,
@@ -91,23 +95,9 @@ impl Drop for StandbyKeeper {
 
 impl Standby {
     pub(crate) fn start(parts: StandbyParts<'_>) -> anyhow::Result<Arc<Self>> {
-        let store: Arc<dyn ImageStore> = match &parts.images.store {
-            StorePlace::Directory(path) => {
-                let folder = VisitedFolder::new(path);
-                // A store that was followed before may be temporarily unavailable.
-                if parts.engine.set_id().is_none() {
-                    folder.check_exists().context(
-                        "the image store does not exist, and a standby does not create it; check \
-                         store in [images], and that it is mounted",
-                    )?;
-                }
-                Arc::new(folder)
-            }
-            StorePlace::Url(url) => {
-                let credentials = parts.images.credentials.as_deref();
-                object_images::open_store(url, Access::Write, credentials)?
-            }
-        };
+        let served = served_store(&parts);
+        let is_served = served.is_some();
+        let store = served.map_or_else(|| open_store(&parts), Ok)?;
         let files = parts.encryption.map(|it| [Some(&it.key_file), it.previous.as_ref()]);
         let files = files.into_iter().flatten().flatten();
         let keys = files.map(|path| WrappingKey::read(path)).collect::<Result<_, _>>()?;
@@ -119,6 +109,7 @@ impl Standby {
             place,
             known: Mutex::new(Known { wait: parts.interval, ..Known::default() }),
             store: parts.images.store.clone(),
+            is_served,
             events: parts.events,
             state_dir: parts.state_dir,
             interval: parts.interval,
@@ -280,6 +271,9 @@ impl Standby {
     /// Refuses while another daemon of this host writes to the store's directory.
     fn check_alone(&self) -> Result<(), Problem> {
         let StorePlace::Directory(path) = &self.store else { return Ok(()) };
+        if self.is_served {
+            return Ok(());
+        }
         match FolderStore::check_free(path) {
             Err(error) if error.kind == ImageErrorKind::Locked => {
                 let detail = format!(
@@ -334,6 +328,29 @@ impl Watch for Standby {
     fn is_cancelled(&self) -> bool {
         self.is_ending.load(Ordering::Relaxed)
     }
+}
+
+/// Returns the store that this daemon serves, if it is the one to follow.
+fn served_store(parts: &StandbyParts<'_>) -> Option<Arc<dyn ImageStore>> {
+    match &parts.images.store {
+        StorePlace::Directory(path) => Some(parts.serving?.store_in(path)?),
+        _ => None,
+    }
+}
+
+fn open_store(parts: &StandbyParts<'_>) -> anyhow::Result<Arc<dyn ImageStore>> {
+    let StorePlace::Directory(path) = &parts.images.store else {
+        return open_elsewhere(&parts.images.store, parts.images);
+    };
+    let folder = VisitedFolder::new(path);
+    // A store that was followed before may be temporarily unavailable.
+    if parts.engine.set_id().is_none() {
+        folder.check_exists().context(
+            "the image store does not exist, and a standby does not create it; check store in \
+             [images], and that it is mounted",
+        )?;
+    }
+    Ok(Arc::new(folder))
 }
 
 fn promotion_of(promoted: &Promoted) -> Promotion {

@@ -1,0 +1,100 @@
+//! Limit on the bytes of a store.
+//!
+//! The sum is counted by listing the store, and kept until it is old or the limit is reached.
+//! Between two counts it only grows, so the limit is never exceeded by what this process accepted.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use image::{ImageError, ImageErrorKind, ImageStore};
+
+/// Age at which a count is repeated.
+const COUNT_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// Minimum age of a count that is repeated because the limit is reached.
+const COUNT_AGE_MIN: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(crate) struct Quota {
+    bytes_max: Option<u64>,
+    counted: Mutex<Option<Counted>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    at: Instant,
+    /// Bytes listed, and those accepted since.
+    bytes: u64,
+}
+
+impl Quota {
+    pub(crate) fn new(bytes_max: Option<u64>) -> Self {
+        Self { bytes_max, counted: Mutex::default() }
+    }
+
+    pub(crate) fn bytes_max(&self) -> Option<u64> {
+        self.bytes_max
+    }
+
+    /// Bytes of the last count and those accepted since, if there was one.
+    pub(crate) fn known_bytes(&self) -> Option<u64> {
+        self.lock().map(|counted| counted.bytes)
+    }
+
+    /// Accepts `more` bytes. Fails with `NoSpace` if the limit would be exceeded. May list the
+    /// store.
+    pub(crate) fn take(&self, store: &dyn ImageStore, more: u64) -> Result<(), ImageError> {
+        let Some(bytes_max) = self.bytes_max else { return Ok(()) };
+        let age_max = match self.try_take(more, bytes_max) {
+            Ok(()) => return Ok(()),
+            Err(age_max) => age_max,
+        };
+        self.count(store, age_max)?;
+        self.try_take(more, bytes_max).map_err(|_| {
+            let used = self.known_bytes().unwrap_or(0);
+            let why = format!(
+                "the store has {used} bytes, and its server allows {bytes_max} (max-bytes in \
+                 [store-server])"
+            );
+            let attempt = format!("accept {more} more bytes");
+            ImageError::new(ImageErrorKind::NoSpace, attempt).with_source(why)
+        })
+    }
+
+    /// Fails with the age up to which a count can still be used.
+    fn try_take(&self, more: u64, bytes_max: u64) -> Result<(), Duration> {
+        let mut counted = self.lock();
+        let Some(known) = &mut *counted else { return Err(Duration::ZERO) };
+        if known.at.elapsed() > COUNT_AGE_MAX {
+            return Err(COUNT_AGE_MAX);
+        }
+        match known.bytes.checked_add(more) {
+            Some(bytes) if bytes <= bytes_max => {
+                known.bytes = bytes;
+                Ok(())
+            }
+            _ => Err(COUNT_AGE_MIN),
+        }
+    }
+
+    fn count(&self, store: &dyn ImageStore, age_max: Duration) -> Result<(), ImageError> {
+        if self.lock().is_some_and(|counted| counted.at.elapsed() < age_max) {
+            return Ok(());
+        }
+        // Listed without the lock, because the disk may be slow.
+        let bytes = bytes_of(store)?;
+        *self.lock() = Some(Counted { at: Instant::now(), bytes });
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Counted>> {
+        self.counted.lock().expect("no thread panics with this lock")
+    }
+}
+
+fn bytes_of(store: &dyn ImageStore) -> Result<u64, ImageError> {
+    let images = store.images()?.into_iter().map(|(_, bytes)| bytes);
+    let packs = store.packs()?.into_iter().map(|(_, bytes)| bytes);
+    let extracts = store.extracts()?.into_iter().map(|(_, bytes)| bytes);
+    Ok(images.chain(packs).chain(extracts).sum())
+}

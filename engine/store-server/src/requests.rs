@@ -1,0 +1,271 @@
+//! Answers to requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Body;
+use hyper::header::HeaderValue;
+use hyper::{Method, Request, Response, StatusCode};
+use image::{Arrival, FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName};
+use program::ArrivingBody;
+use storage::AlignedBuffer;
+use tokio::time::{Instant, timeout_at};
+
+use crate::clients::Visit;
+use crate::quota::Quota;
+use crate::wire::{
+    ALIGNMENT_BYTES, ERROR_HEADER, Kind, READ_BYTES_MAX, Target, VERSION, VERSION_HEADER,
+    WireError, body_bytes_max, image_name, parameter, transfer_seconds_max,
+};
+use crate::work::{Busy, Work};
+
+/// Bytes of a body that are written at once, and held in memory.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Maximum time in which a body begins to arrive, and its slowness is tolerated.
+const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// A store and its limits.
+pub(crate) struct Served {
+    pub(crate) store: Arc<FolderStore>,
+    pub(crate) quota: Arc<Quota>,
+    pub(crate) work: Work,
+}
+
+/// An error answer.
+struct Refusal {
+    kind: WireError,
+    why: String,
+}
+
+impl From<Busy> for Refusal {
+    fn from(_: Busy) -> Self {
+        let why = "the server's disk does not respond, or it has too many requests";
+        Self { kind: WireError::Busy, why: why.to_owned() }
+    }
+}
+
+impl From<ImageError> for Refusal {
+    fn from(error: ImageError) -> Self {
+        let rest = std::iter::successors(std::error::Error::source(&error), |it| it.source());
+        let why = rest.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+        Self { kind: WireError::Image(error.kind), why }
+    }
+}
+
+fn invalid(why: impl Into<String>) -> Refusal {
+    Refusal { kind: WireError::Image(ImageErrorKind::Invalid), why: why.into() }
+}
+
+/// A request with the parts that all operations need.
+struct Asked {
+    target: Target,
+    offset: Option<u64>,
+    length: Option<u64>,
+}
+
+impl Served {
+    pub(crate) async fn answer(&self, request: Request<ArrivingBody>, visit: &Visit) -> Answer {
+        visit.begin_request();
+        let answered = self.try_answer(request, visit).await;
+        let answer = answered.unwrap_or_else(|refusal| refuse(refusal.kind, refusal.why));
+        visit.sent(answer.body().size_hint().lower());
+        answer
+    }
+
+    async fn try_answer(
+        &self,
+        request: Request<ArrivingBody>,
+        visit: &Visit,
+    ) -> Result<Answer, Refusal> {
+        let asked = parse(&request)?;
+        match (request.method(), asked.target) {
+            (&Method::GET, Target::All(kind)) => self.list(kind).await,
+            (&Method::GET, Target::One(object)) => self.read(object, &asked).await,
+            (&Method::PUT, Target::One(object)) => {
+                self.receive(object, &asked, request.into_body(), visit).await
+            }
+            (&Method::POST, Target::One(ObjectName::Image(number))) => {
+                let store = Arc::clone(&self.store);
+                self.work.run(move || store.confirm_image(number)).await??;
+                Ok(done())
+            }
+            (&Method::DELETE, Target::One(object)) => {
+                let store = Arc::clone(&self.store);
+                self.work.run(move || store.remove(object)).await??;
+                Ok(done())
+            }
+            (method, _) => Err(invalid(format!("{method} is not possible here"))),
+        }
+    }
+
+    async fn list(&self, kind: Kind) -> Result<Answer, Refusal> {
+        let store = Arc::clone(&self.store);
+        let text = self.work.run(move || list(&store, kind)).await??;
+        Ok(answer(StatusCode::OK, text.into()))
+    }
+
+    async fn read(&self, object: ObjectName, asked: &Asked) -> Result<Answer, Refusal> {
+        let (Some(offset), Some(length)) = (asked.offset, asked.length) else {
+            return Err(invalid("a read needs offset and length"));
+        };
+        let length = usize::try_from(length).ok().filter(|it| (1..=READ_BYTES_MAX).contains(it));
+        let Some(length) = length else {
+            return Err(invalid(format!("a read has 1 to {READ_BYTES_MAX} bytes")));
+        };
+        let store = Arc::clone(&self.store);
+        let read = move || {
+            let mut bytes = AlignedBuffer::zeroed(length);
+            store.read(object, offset, &mut bytes).map(|()| Bytes::from_owner(Sent(bytes)))
+        };
+        Ok(answer(StatusCode::OK, self.work.run(read).await??))
+    }
+
+    /// Receives an object or a part. Each piece is written as soon as it is there.
+    async fn receive(
+        &self,
+        object: ObjectName,
+        asked: &Asked,
+        mut body: ArrivingBody,
+        visit: &Visit,
+    ) -> Result<Answer, Refusal> {
+        let Some(total) = body.size_hint().exact() else {
+            return Err(invalid("the length of the body is missing (Content-Length)"));
+        };
+        let offset = asked.offset.unwrap_or(0);
+        if total > body_bytes_max(object) || !(total | offset).is_multiple_of(ALIGNMENT_BYTES) {
+            return Err(invalid(format!("{total} bytes at {offset} cannot be stored here")));
+        }
+        let slack = Duration::from_secs(transfer_seconds_max(total));
+        let deadline = Instant::now() + BODY_TIME_MAX + slack;
+        let mut receiving = Receiving { arrival: None };
+        let (mut left, mut rest) = (total, Bytes::new());
+        loop {
+            let piece = timeout_at(deadline, next_piece((&mut body, &mut rest), left)).await;
+            let piece = piece.map_err(|_| invalid("the body arrives too slowly"))??;
+            left -= piece.len() as u64;
+            visit.received(piece.len() as u64);
+            let (arrival, store) = (receiving.arrival.take(), Arc::clone(&self.store));
+            let (is_first, is_last) = (left + piece.len() as u64 == total, left == 0);
+            if is_first {
+                self.accept(total).await?;
+            }
+            let length = asked.length;
+            let write = move || -> Result<Option<Arrival>, ImageError> {
+                let mut arrival = match arrival {
+                    Some(arrival) => arrival,
+                    None => store.receive(object, offset)?,
+                };
+                if !piece.is_empty() {
+                    arrival.append(&piece)?;
+                }
+                match is_last {
+                    true => arrival.finish(length).map(|()| None),
+                    false => Ok(Some(arrival)),
+                }
+            };
+            receiving.arrival = self.work.run(write).await??;
+            if is_last {
+                return Ok(done());
+            }
+        }
+    }
+
+    /// Counts bytes towards the limit of the store, if it has one.
+    async fn accept(&self, more: u64) -> Result<(), Refusal> {
+        if self.quota.bytes_max().is_none() {
+            return Ok(());
+        }
+        let (quota, store) = (Arc::clone(&self.quota), Arc::clone(&self.store));
+        Ok(self.work.run(move || quota.take(&*store, more)).await??)
+    }
+}
+
+/// An arrival between two pieces. If its request ends, it is dropped on a thread that may block.
+struct Receiving {
+    arrival: Option<Arrival>,
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        if let Some(arrival) = self.arrival.take() {
+            tokio::task::spawn_blocking(move || drop(arrival));
+        }
+    }
+}
+
+/// Bytes that are sent from the buffer that they were read into.
+struct Sent(AlignedBuffer);
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn parse(request: &Request<ArrivingBody>) -> Result<Asked, Refusal> {
+    let uri = request.uri();
+    let unknown = || invalid(format!("there is no {:?}; this is version {VERSION}", uri.path()));
+    let target = Target::parse(uri.path()).ok_or_else(unknown)?;
+    let query = uri.query().unwrap_or_default();
+    let number = |name| {
+        parameter(query, name).map_err(|()| invalid(format!("{name} is not a whole number")))
+    };
+    Ok(Asked { target, offset: number("offset")?, length: number("length")? })
+}
+
+/// Reads the next piece of a body: [`PIECE_BYTES`], or all that is left.
+async fn next_piece(
+    (body, rest): (&mut ArrivingBody, &mut Bytes),
+    left: u64,
+) -> Result<AlignedBuffer, Refusal> {
+    let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
+    let mut piece = AlignedBuffer::with_capacity(wanted);
+    while piece.len() < wanted {
+        if rest.is_empty() {
+            let frame = body.frame().await.ok_or_else(|| invalid("the body is too short"))?;
+            let frame = frame.map_err(|error| invalid(format!("cannot read the body: {error}")))?;
+            *rest = frame.into_data().unwrap_or_default();
+        }
+        let taken = rest.split_to(rest.len().min(wanted - piece.len()));
+        piece.extend_from_slice(&taken);
+    }
+    Ok(piece)
+}
+
+fn list(store: &FolderStore, kind: Kind) -> Result<String, ImageError> {
+    let lines: Vec<(String, u64)> = match kind {
+        Kind::Images => {
+            store.images()?.into_iter().map(|(it, bytes)| (image_name(it), bytes)).collect()
+        }
+        Kind::Packs => {
+            store.packs()?.into_iter().map(|(it, bytes)| (it.to_string(), bytes)).collect()
+        }
+        Kind::Journal => {
+            store.extracts()?.into_iter().map(|(it, bytes)| (it.to_string(), bytes)).collect()
+        }
+    };
+    Ok(lines.into_iter().map(|(name, bytes)| format!("{name} {bytes}\n")).collect())
+}
+
+fn done() -> Answer {
+    answer(StatusCode::NO_CONTENT, Bytes::new())
+}
+
+pub(crate) fn refuse(kind: WireError, why: String) -> Answer {
+    let (name, status) = kind.name();
+    let mut answer = answer(status, why.into());
+    answer.headers_mut().insert(ERROR_HEADER, HeaderValue::from_static(name));
+    answer
+}
+
+fn answer(status: StatusCode, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(VERSION_HEADER, HeaderValue::from_static(VERSION));
+    answer
+}

@@ -1,0 +1,233 @@
+//! Requests and answers, as both sides write them.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /v1/images`, `/v1/packs`, `/v1/journal` | a line `NAME SIZE` for each object |
+//! | `GET /v1/KIND/NAME?offset=O&length=L` | these bytes |
+//! | `PUT /v1/KIND/NAME` | nothing: the manifest or extract is stored |
+//! | `PUT /v1/packs/NAME?offset=O`, with `&length=L` for the last part | nothing |
+//! | `POST /v1/images/NAME` | nothing: the manifest is durable |
+//! | `DELETE /v1/KIND/NAME` | nothing: there is no such object |
+//!
+//! Every answer has the header `memlane-store: 1`. An error also has `memlane-error` with its kind,
+//! and a text.
+
+use hyper::StatusCode;
+use image::{EXTRACT_BYTES_MAX, ImageErrorKind, ObjectName};
+
+/// Header of every answer, with the version of this protocol.
+pub(crate) const VERSION_HEADER: &str = "memlane-store";
+pub(crate) const VERSION: &str = "1";
+
+/// Header of an error's kind.
+pub(crate) const ERROR_HEADER: &str = "memlane-error";
+
+/// Prefix of every path.
+pub(crate) const PREFIX: &str = "/v1/";
+
+/// Unit of offsets and of the lengths of bodies.
+pub(crate) const ALIGNMENT_BYTES: u64 = 4096;
+
+/// Maximum length of one read.
+pub(crate) const READ_BYTES_MAX: usize = 4 << 20;
+
+/// Maximum length of a part of a pack.
+pub(crate) const PART_BYTES_MAX: usize = 4 << 20;
+
+/// Maximum length of a manifest.
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+
+/// Slowest transfer that is waited for.
+const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+
+/// Kind of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Images,
+    Packs,
+    Journal,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Images, Self::Packs, Self::Journal];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Images => "images",
+            Self::Packs => "packs",
+            Self::Journal => "journal",
+        }
+    }
+
+    /// Returns the object of this kind and name. Only names that this crate writes are names.
+    pub(crate) fn object(self, name: &str) -> Option<ObjectName> {
+        Some(match self {
+            Self::Images => {
+                let number = name.parse().ok()?;
+                (image_name(number) == name).then_some(ObjectName::Image(number))?
+            }
+            Self::Packs => ObjectName::Pack(name.parse().ok()?),
+            Self::Journal => ObjectName::Extract(name.parse().ok()?),
+        })
+    }
+}
+
+/// Target of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    All(Kind),
+    One(ObjectName),
+}
+
+impl Target {
+    pub(crate) fn parse(path: &str) -> Option<Self> {
+        let path = path.strip_prefix(PREFIX)?;
+        let (word, name) = path.split_once('/').map_or((path, None), |(kind, it)| (kind, Some(it)));
+        let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word)?;
+        match name {
+            None => Some(Self::All(kind)),
+            Some(name) => kind.object(name).map(Self::One),
+        }
+    }
+}
+
+pub(crate) fn image_name(number: u32) -> String {
+    format!("{number:010}")
+}
+
+/// Path of an object, below the prefix.
+pub(crate) fn path_of(object: ObjectName) -> String {
+    match object {
+        ObjectName::Image(number) => format!("images/{}", image_name(number)),
+        ObjectName::Pack(name) => format!("packs/{name}"),
+        ObjectName::Extract(name) => format!("journal/{name}"),
+    }
+}
+
+/// Returns the decimal value of a parameter. `None`: it is missing. Fails if it is no number.
+pub(crate) fn parameter(query: &str, name: &str) -> Result<Option<u64>, ()> {
+    let mut values = query.split('&').filter_map(|pair| pair.split_once('='));
+    match values.find(|(key, _)| *key == name) {
+        None => Ok(None),
+        Some((_, value)) if value.bytes().all(|byte| byte.is_ascii_digit()) => {
+            value.parse().map(Some).map_err(|_| ())
+        }
+        Some(_) => Err(()),
+    }
+}
+
+/// Maximum length of the body that creates an object, or a part of it.
+pub(crate) fn body_bytes_max(object: ObjectName) -> u64 {
+    match object {
+        ObjectName::Image(_) => MANIFEST_BYTES_MAX,
+        ObjectName::Pack(_) => PART_BYTES_MAX as u64,
+        ObjectName::Extract(_) => u64::from(EXTRACT_BYTES_MAX) + ALIGNMENT_BYTES,
+    }
+}
+
+/// Maximum time for so many bytes, beside a fixed wait.
+pub(crate) fn transfer_seconds_max(bytes: u64) -> u64 {
+    bytes / BYTES_PER_SECOND_MIN
+}
+
+/// Kind of an answered error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WireError {
+    Image(ImageErrorKind),
+    /// The server has too much to do, or its disk hangs. The request may be repeated.
+    Busy,
+    /// The client's certificate has a name that the server does not accept.
+    Client,
+}
+
+const KINDS: [(WireError, &str, StatusCode); 10] = [
+    (WireError::Busy, "busy", StatusCode::SERVICE_UNAVAILABLE),
+    (WireError::Client, "client", StatusCode::FORBIDDEN),
+    (WireError::Image(ImageErrorKind::NotFound), "not-found", StatusCode::NOT_FOUND),
+    (WireError::Image(ImageErrorKind::AlreadyExists), "exists", StatusCode::CONFLICT),
+    (WireError::Image(ImageErrorKind::Damaged), "damaged", StatusCode::UNPROCESSABLE_ENTITY),
+    (WireError::Image(ImageErrorKind::NoSpace), "no-space", StatusCode::INSUFFICIENT_STORAGE),
+    (WireError::Image(ImageErrorKind::Denied), "denied", StatusCode::FORBIDDEN),
+    (WireError::Image(ImageErrorKind::Locked), "locked", StatusCode::LOCKED),
+    (WireError::Image(ImageErrorKind::Invalid), "invalid", StatusCode::BAD_REQUEST),
+    (WireError::Image(ImageErrorKind::Unavailable), "unavailable", StatusCode::BAD_GATEWAY),
+];
+
+impl WireError {
+    /// Returns the name and the status of this kind.
+    pub(crate) fn name(self) -> (&'static str, StatusCode) {
+        let unavailable = &KINDS[KINDS.len() - 1];
+        let (_, name, status) = KINDS.iter().find(|(it, ..)| *it == self).unwrap_or(unavailable);
+        (name, *status)
+    }
+
+    /// Returns the kind of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        KINDS.iter().find(|(_, it, _)| *it == name).map(|(kind, ..)| *kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use image::{ExtractName, PackName};
+
+    use super::*;
+
+    #[test]
+    fn each_object_is_found_by_its_path() {
+        let objects = [
+            ObjectName::Image(7),
+            ObjectName::Pack(PackName { writer: 5 << 100, index: 9 }),
+            ObjectName::Extract(ExtractName { writer: 3, segment: 2, offset: 4096 }),
+        ];
+        for object in objects {
+            let path = format!("{PREFIX}{}", path_of(object));
+            assert_eq!(Target::parse(&path), Some(Target::One(object)), "{path}");
+        }
+        assert_eq!(Target::parse("/v1/packs"), Some(Target::All(Kind::Packs)));
+    }
+
+    #[test]
+    fn paths_that_name_nothing_are_refused() {
+        for path in [
+            "",
+            "/",
+            "/v1",
+            "/v1/",
+            "/v2/images",
+            "/v1/images/",
+            "/v1/images/7",
+            "/v1/images/+000000007",
+            "/v1/images/0000000007/",
+            "/v1/images/../packs/0000000007",
+            "/v1/packs/..",
+            "/v1/packs/../../etc/passwd",
+            "/v1/packs/%2e%2e",
+            "/v1/journal/.new-1",
+            "/v1/lock",
+            "//v1/images",
+        ] {
+            assert_eq!(Target::parse(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn each_kind_of_error_has_a_name_of_its_own() {
+        for (kind, name, status) in KINDS {
+            assert_eq!((WireError::named(name), kind.name()), (Some(kind), (name, status)));
+        }
+        let other = WireError::Image(ImageErrorKind::Fenced).name();
+        assert_eq!(other.0, "unavailable");
+    }
+
+    #[test]
+    fn parameters_are_whole_numbers() {
+        assert_eq!(parameter("offset=12&length=5", "length"), Ok(Some(5)));
+        assert_eq!(parameter("offset=12", "length"), Ok(None));
+        for query in
+            ["offset=", "offset=-1", "offset=+1", "offset=1x", "offset=99999999999999999999"]
+        {
+            assert_eq!(parameter(query, "offset"), Err(()), "{query}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Tests of a served store as an image store: what all stores must do, restarts, limits.
+#![forbid(unsafe_code)]
+
+#[path = "../../image/tests/made/mod.rs"]
+mod made;
+mod pair;
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+
+use image::{
+    ClaimedStore, ExtractName, FolderStore, ImageErrorKind, ImageStore, ObjectName, OpenImage,
+    PackName, SealedStore, StoreKey, Unwatched, find_store_key, list_images, rehearse,
+};
+use made::{Collected, Contents, Made, claim, newest, options};
+use pair::Pair;
+use sealing::{DataKey, SetKey, WrappingKey};
+use storage::AlignedBuffer;
+
+/// Wraps the store with encryption.
+fn sealed(store: Arc<dyn ImageStore>) -> Arc<dyn ImageStore> {
+    let key = SetKey::wrap(DataKey::new([3; 32]), &WrappingKey::new([4; 32]));
+    Arc::new(SealedStore::new(store, Arc::new(key.expect("Linux has random bytes"))))
+}
+
+fn small(generation: u64) -> Made {
+    let mut made = Made::one(8 << 20);
+    for block in 0..40 {
+        made.write(0, block * 50, Contents::Noise(block + 1000 * generation));
+        made.write(0, block * 50 + 1, Contents::Text(block));
+    }
+    made
+}
+
+/// Exercises all operations of an image store.
+fn check_store(store: &Arc<dyn ImageStore>) {
+    let mut claimed = claim(store);
+    let mut made = small(1);
+    made.save(&mut claimed);
+    for round in 0..6 {
+        made.write(0, round, Contents::Noise((1 << 30) + round));
+        made.save(&mut claimed);
+    }
+    let image = newest(store).expect("some were saved");
+    made.check(&image);
+    assert_eq!(image.verify(&Unwatched).expect("it can be read").chunks_damaged, 0);
+    assert_eq!(list_images(store).expect("they can be listed").len(), 7);
+
+    let mut second = claim(store);
+    let error = claimed.save(&small(2), &options(), &Unwatched).expect_err("it is fenced");
+    assert_eq!(error.kind, ImageErrorKind::Fenced);
+    let removed = second.retain(1, &[]).expect("the store is sound");
+    assert_eq!(removed.images.len(), 6);
+    let mut collected = Collected::default();
+    let image = newest(store).expect("one is kept");
+    image.restore(&mut collected, &Unwatched).expect("it is sound");
+    made.check(&image);
+
+    check_objects(&**store);
+}
+
+fn check_objects(store: &dyn ImageStore) {
+    let missing = PackName { writer: 9, index: 9 };
+    let error = store.read(ObjectName::Pack(missing), 0, &mut [0]).expect_err("there is none");
+    assert_eq!(error.kind, ImageErrorKind::NotFound);
+    store.remove(ObjectName::Pack(missing)).expect("it is gone already");
+    let mut pack = store.begin_pack(missing).expect("the name is free");
+    pack.append(&AlignedBuffer::zeroed(4096)).expect("there is room");
+    pack.finish().expect("there is room");
+    for offset in [1, 4096, 8192] {
+        let error = store
+            .read(ObjectName::Pack(missing), offset, &mut [0; 4096])
+            .expect_err("it ends before");
+        assert_eq!(error.kind, ImageErrorKind::Damaged, "{offset}: {error:?}");
+    }
+    store.remove(ObjectName::Pack(missing)).expect("it is there");
+    assert!(store.packs().expect("listed").iter().all(|(name, _)| *name != missing));
+}
+
+#[test]
+fn images_are_kept_in_a_served_directory() {
+    let pair = Pair::start();
+    check_store(&pair.client());
+}
+
+#[test]
+fn encrypted_images_are_kept_in_a_served_directory() {
+    let pair = Pair::start();
+    let store = pair.client();
+    check_store(&sealed(Arc::clone(&store)));
+    let key = find_store_key(&*store).expect("it can be read");
+    assert!(matches!(key, StoreKey::Wrapped { .. }), "{key:?}");
+    let error = ClaimedStore::claim(store, 1).expect_err("there is no key");
+    assert_eq!(error.kind, ImageErrorKind::Key);
+}
+
+#[test]
+fn the_directory_is_that_of_a_store_on_this_host() {
+    let pair = Pair::start();
+    let mut made = small(1);
+    made.save(&mut claim(&pair.client()));
+    let local: Arc<dyn ImageStore> =
+        Arc::new(FolderStore::open(pair.directory()).expect("it can be read"));
+    made.check(&newest(&local).expect("it was saved"));
+    let error = FolderStore::check_free(pair.directory()).expect_err("the server has it");
+    assert_eq!(error.kind, ImageErrorKind::Locked);
+}
+
+#[test]
+fn this_process_and_a_client_fence_each_other() {
+    let pair = Pair::start();
+    let served = pair.server.as_ref().expect("it runs").store();
+    let local: Arc<dyn ImageStore> = Arc::<FolderStore>::clone(served);
+    let mut remote = claim(&pair.client());
+    let mut made = small(1);
+    made.save(&mut remote);
+    let mut promoted = ClaimedStore::claim(Arc::clone(&local), 77).expect("it is claimed");
+    let error = remote.save(&small(2), &options(), &Unwatched).expect_err("it is fenced");
+    assert_eq!(error.kind, ImageErrorKind::Fenced);
+    made.write(0, 7, Contents::Noise(1 << 40));
+    made.save(&mut promoted);
+    made.check(&newest(&pair.client()).expect("a client follows it"));
+    let mut remote = ClaimedStore::claim(pair.client(), 78).expect("it is claimed");
+    let error = promoted.save(&small(3), &options(), &Unwatched).expect_err("it is fenced");
+    assert_eq!(error.kind, ImageErrorKind::Fenced);
+    small(4).save(&mut remote);
+}
+
+#[test]
+fn of_many_writers_one_gets_a_number() {
+    let pair = Pair::start();
+    let local: Arc<dyn ImageStore> =
+        Arc::<FolderStore>::clone(pair.server.as_ref().expect("it runs").store());
+    let stores: Vec<_> = (0..6).map(|_| pair.client()).chain([local]).collect();
+    for number in 1..=12 {
+        let won = thread::scope(|scope| {
+            let create = |(index, store): (usize, &Arc<dyn ImageStore>)| {
+                let (store, byte) = (Arc::clone(store), u8::try_from(index).expect("few") + 1);
+                scope.spawn(move || match store.create_image(number, &[byte; 8192]) {
+                    Ok(()) => Some(byte),
+                    Err(error) => {
+                        assert_eq!(error.kind, ImageErrorKind::AlreadyExists, "{error:?}");
+                        None
+                    }
+                })
+            };
+            let threads: Vec<_> = stores.iter().enumerate().map(create).collect();
+            let won = threads.into_iter().filter_map(|it| it.join().expect("no panic"));
+            won.collect::<Vec<u8>>()
+        });
+        let [winner] = won[..] else { panic!("{won:?} have number {number}") };
+        let mut bytes = [0; 8192];
+        stores[0].read(ObjectName::Image(number), 0, &mut bytes).expect("it is there");
+        assert_eq!(bytes, [winner; 8192]);
+        let repeated = stores[usize::from(winner) - 1].create_image(number, &[winner; 8192]);
+        repeated.expect("who repeats what was answered gets the same answer");
+    }
+}
+
+#[test]
+fn extracts_are_replaced_whole() {
+    let pair = Pair::start();
+    let store = pair.client();
+    let name = |offset| ExtractName { writer: 5, segment: 3, offset };
+    for offset in [0, 8192] {
+        store.put_extract(name(offset), &AlignedBuffer::zeroed(12 << 10)).expect("there is room");
+    }
+    let mut bytes = AlignedBuffer::zeroed(8 << 10);
+    bytes.fill(7);
+    store.put_extract(name(0), &bytes).expect("there is room");
+    let listed = [(name(0), 8 << 10), (name(8192), 12 << 10)];
+    assert_eq!(store.extracts().expect("listed"), listed);
+    let mut read = vec![0; 8 << 10];
+    store.read(ObjectName::Extract(name(0)), 0, &mut read).expect("it is there");
+    assert!(read.iter().all(|byte| *byte == 7));
+    store.remove(ObjectName::Extract(name(0))).expect("it is there");
+    assert_eq!(store.extracts().expect("listed"), listed[1..]);
+}
+
+#[test]
+fn large_packs_and_manifests_arrive_in_pieces() {
+    let pair = Pair::start();
+    let store = pair.client();
+    let rehearsed = rehearse(&*store, 77, &Unwatched).expect("the store is sound");
+    assert!(rehearsed.bytes_written >= 64 << 20);
+    assert_eq!(store.packs().expect("listed"), []);
+    let manifest: Vec<u8> = (0..9_u32 << 18).flat_map(u32::to_le_bytes).collect();
+    store.create_image(4, &manifest).expect("there is room");
+    store.create_image(4, &manifest).expect("it is its own");
+    store.confirm_image(4).expect("it is there");
+    let mut read = vec![0; manifest.len()];
+    store.read(ObjectName::Image(4), 0, &mut read).expect("it is there");
+    assert!(read == manifest);
+    let [client] = &pair.status().clients[..] else { panic!("there is one client") };
+    assert_eq!(client.name, "writer.example");
+    assert!(client.received_bytes > 64 << 20 && client.sent_bytes > 8 << 20, "{client:?}");
+}
+
+#[test]
+fn a_pack_of_whole_parts_and_an_empty_one_are_packs() {
+    let pair = Pair::start();
+    let store = pair.client();
+    for (index, bytes) in [(1, 0), (2, 4 << 20), (3, 8 << 20), (4, (8 << 20) + 4096)] {
+        let mut pack = store.begin_pack(PackName { writer: 1, index }).expect("it is begun");
+        if bytes > 0 {
+            pack.append(&AlignedBuffer::zeroed(bytes)).expect("there is room");
+        }
+        pack.finish().expect("there is room");
+    }
+    let sizes: Vec<u64> = store.packs().expect("listed").iter().map(|(_, bytes)| *bytes).collect();
+    assert_eq!(sizes, [0, 4 << 20, 8 << 20, (8 << 20) + 4096]);
+}
+
+#[test]
+fn a_server_that_was_away_is_used_again() {
+    let mut pair = Pair::start();
+    let store = pair.client();
+    let mut claimed = claim(&store);
+    let mut made = small(1);
+    made.save(&mut claimed);
+    drop(pair.server.take());
+    let error = store.images().expect_err("there is no server");
+    assert_eq!(error.kind, ImageErrorKind::Unavailable);
+    pair.start_again();
+    made.check(&newest(&store).expect("it is there"));
+    small(2).save(&mut claimed);
+}
+
+#[test]
+fn a_restart_in_the_middle_of_a_save_is_not_seen() {
+    let mut pair = Pair::start();
+    let store = pair.client();
+    let mut pack = store.begin_pack(PackName { writer: 1, index: 1 }).expect("it is begun");
+    let mut bytes = AlignedBuffer::zeroed(5 << 20);
+    bytes.fill(3);
+    pack.append(&bytes).expect("there is room");
+    drop(pair.server.take());
+    pair.start_again();
+    bytes.fill(4);
+    pack.append(&bytes).expect("it goes on");
+    pack.finish().expect("it goes on");
+    let mut read = vec![0; 10 << 20];
+    let object = ObjectName::Pack(PackName { writer: 1, index: 1 });
+    store.read(object, 0, &mut read).expect("it is whole");
+    assert!(read[..5 << 20].iter().all(|it| *it == 3) && read[5 << 20..].iter().all(|it| *it == 4));
+}
+
+#[test]
+fn a_store_is_limited_in_bytes_and_has_room_again_after_deletions() {
+    let pair = Pair::start_with(|spec| spec.bytes_max = Some(1 << 20));
+    let store = pair.client();
+    let mut claimed = claim(&store);
+    let mut made = small(1);
+    made.save(&mut claimed);
+    let mut large = Made::one(8 << 20);
+    for block in 0..400 {
+        large.write(0, block, Contents::Noise(block));
+    }
+    let error = claimed.save(&large, &options(), &Unwatched).expect_err("it is too large");
+    assert_eq!(error.kind, ImageErrorKind::NoSpace);
+    let told = format!("{:?}", error.source);
+    assert!(told.contains("max-bytes"), "{told}");
+    made.check(&newest(&store).expect("the one before is whole"));
+    let mut left = 12;
+    while left > 0 {
+        made.write(0, 3, Contents::Noise(1 << 33 | left));
+        match claimed.save(&made, &options(), &Unwatched) {
+            Ok(saved) => made.settle(saved.id),
+            Err(error) => assert_eq!(error.kind, ImageErrorKind::NoSpace),
+        }
+        claimed.retain(1, &[]).expect("removals work");
+        left -= 1;
+    }
+    made.check(&newest(&store).expect("it is whole"));
+    assert!(pair.status().used_bytes.expect("counted") <= 1 << 20);
+}
+
+#[test]
+fn a_full_disk_is_told_as_such() {
+    // A file system of 1 MiB.
+    let folder = tempfile::tempdir().expect("there is room");
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+        .arg(folder.path())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: this host does not let the test mount a tmpfs");
+        assert!(std::env::var_os("CI").is_none(), "CI runs all tests");
+        return;
+    }
+    let mounted = folder.path().to_owned();
+    let pair = Pair::start_in(folder, |_| {});
+    let store = pair.client();
+    let mut claimed = claim(&store);
+    let made = small(1);
+    let mut large = Made::one(8 << 20);
+    for block in 0..400 {
+        large.write(0, block, Contents::Noise(block));
+    }
+    let error = claimed.save(&large, &options(), &Unwatched).expect_err("the disk is full");
+    let saved = claimed.save(&made, &options(), &Unwatched);
+    drop((claimed, store, pair));
+    let _ = std::process::Command::new("umount").arg("-l").arg(&mounted).status();
+    assert_eq!(error.kind, ImageErrorKind::NoSpace, "{error:?}");
+    saved.expect("what was begun leaves room");
+}
+
+#[test]
+fn files_of_killed_receptions_are_no_objects() {
+    let mut pair = Pair::start();
+    let store = pair.client();
+    small(1).save(&mut claim(&store));
+    drop(pair.server.take());
+    for name in ["images/0000000001.new", "images/.new-0000000001.new", "journal/0000000002.new"] {
+        fs::write(pair.directory().join(name), [1; 100]).expect("there is room");
+    }
+    pair.start_again();
+    let images = store.images().expect("listed").len();
+    let mut claimed = ClaimedStore::claim(Arc::clone(&store), 9).expect("it is claimed");
+    small(2).save(&mut claimed);
+    assert_eq!(store.images().expect("listed").len(), images + 2);
+    let image = OpenImage::open_newest(store, &mut |_, _| {}).expect("sound").expect("there");
+    assert_eq!(image.verify(&Unwatched).expect("it can be read").chunks_damaged, 0);
+}
