@@ -58,9 +58,6 @@ const LOGIN_REQUEST_BYTES: usize = 64 << 10;
 /// answers.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How soon it is looked again whether there is room for a request.
-const QUOTA_PAUSE: Duration = Duration::from_millis(5);
-
 /// Serves a client until it goes, or sends what is no request.
 pub(crate) async fn serve<S>(
     broker: Arc<Broker>,
@@ -224,19 +221,13 @@ async fn admit(
     length: usize,
 ) -> Result<Option<BytesInFlight>, Ending> {
     let Some(place) = client.place() else { return Ok(None) };
-    let mut has_waited = false;
-    loop {
-        let throttles = match place.admit(length as u64) {
-            Ok(bytes) => return Ok(Some(bytes)),
-            Err(QuotaError::BytesInFlight) => &broker.counters.throttles,
-            Err(QuotaError::BytesOfAll) => &broker.counters.memory_throttles,
-            Err(error) => return Err(error.into()),
-        };
-        if !std::mem::replace(&mut has_waited, true) {
-            Counters::count(throttles);
-        }
-        tokio::time::sleep(QUOTA_PAUSE).await;
-    }
+    let note_refusal = |error| {
+        Counters::count(match error {
+            QuotaError::BytesOfAll => &broker.counters.memory_throttles,
+            _ => &broker.counters.throttles,
+        });
+    };
+    Ok(Some(place.admit_in_turn(length as u64, note_refusal).await?))
 }
 
 /// Makes sure that `wanted` bytes from `start` on fit, and that there is room for more. The buffer
