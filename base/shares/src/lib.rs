@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod limit;
+mod waiting;
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,10 @@
 //! A limit that owners share, and what each of them has of it until it is dropped.
 
-use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tokio::sync::Notify;
+use tokio::sync::oneshot::{Sender, channel};
 
+use crate::waiting::Waiting;
 use crate::{Owner, Shares};
 
 /// Limit that owners share: nobody takes what is left for others.
@@ -15,11 +14,11 @@ pub struct Limit {
     taken: Mutex<Taken>,
 }
 
+/// No task waits for which there is room.
 #[derive(Debug, Default)]
 struct Taken {
     shares: Shares,
-    /// Owners that wait for a part, and how they are told that one was given back.
-    waiting: BTreeMap<Owner, Arc<Notify>>,
+    waiting: Waiting<Sender<Share>>,
 }
 
 /// Part of a limit, which is its owner's until it is dropped.
@@ -28,6 +27,40 @@ pub struct Share {
     limit: Arc<Limit>,
     owner: Owner,
     amount: usize,
+}
+
+/// A task among those that wait, until it is dropped.
+struct Turn<'a> {
+    limit: &'a Limit,
+    owner: Owner,
+    number: u64,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.limit.lock().waiting.leave(self.owner, self.number);
+    }
+}
+
+impl Taken {
+    /// Takes so much for an owner, if it leaves enough to others.
+    fn try_take(&mut self, owner: Owner, more: usize, most: usize) -> bool {
+        let has_room = self.shares.has_room(owner, more, most);
+        if has_room {
+            self.take(owner, more);
+        }
+        has_room
+    }
+
+    fn take(&mut self, owner: Owner, more: usize) {
+        self.shares.take(owner, more);
+        self.waiting.note(owner, self.shares.of(owner));
+    }
+
+    fn give_back(&mut self, owner: Owner, amount: usize) {
+        self.shares.give_back(owner, amount);
+        self.waiting.note(owner, self.shares.of(owner));
+    }
 }
 
 impl Limit {
@@ -45,6 +78,11 @@ impl Limit {
         self.lock().shares.total()
     }
 
+    /// Sum of the shares of an owner.
+    pub fn taken_by(&self, owner: Owner) -> usize {
+        self.lock().shares.of(owner)
+    }
+
     /// A share of nothing, which can grow.
     pub fn nothing(self: &Arc<Self>, owner: Owner) -> Share {
         Share { limit: Arc::clone(self), owner, amount: 0 }
@@ -56,36 +94,49 @@ impl Limit {
         share.try_resize(amount).then_some(share)
     }
 
-    /// Takes one part, once it leaves enough to others.
+    /// Takes one part, once it leaves enough to others. Where many wait, the next part goes to the
+    /// owner that has least.
     pub async fn take_one(self: &Arc<Self>, owner: Owner) -> Share {
-        let given_back = Arc::clone(self.lock().waiting.entry(owner).or_default());
-        loop {
-            // Before it is looked: what is given back from here on wakes it.
-            let mut woken = pin!(given_back.notified());
-            woken.as_mut().enable();
-            if let Some(share) = self.try_take(owner, 1) {
-                return share;
+        let (task, served) = channel();
+        let number = {
+            let mut taken = self.lock();
+            if taken.try_take(owner, 1, self.most) {
+                return Share { limit: Arc::clone(self), owner, amount: 1 };
             }
-            woken.await;
-        }
+            let own = taken.shares.of(owner);
+            taken.waiting.enter(owner, own, task)
+        };
+        let _turn = Turn { limit: self, owner, number };
+        served.await.expect("a task that waits is served")
     }
 
-    fn give_back(&self, owner: Owner, amount: usize) {
+    fn give_back(self: &Arc<Self>, owner: Owner, amount: usize) {
         if amount == 0 {
             return;
         }
         let mut taken = self.lock();
-        let Taken { shares, waiting } = &mut *taken;
-        shares.give_back(owner, amount);
-        waiting.retain(|owner, given_back| {
-            match (shares.has_room(*owner, 1, self.most), amount) {
-                (false, _) => {}
-                // It makes room for one more of each owner.
-                (true, 1) => given_back.notify_one(),
-                (true, _) => given_back.notify_waiters(),
-            }
-            Arc::strong_count(given_back) > 1
-        });
+        taken.give_back(owner, amount);
+        let mut served = Vec::new();
+        while let Some((owner, task)) = self.serve_next(&mut taken) {
+            served.push((task, Share { limit: Arc::clone(self), owner, amount: 1 }));
+        }
+        drop(taken);
+        for (task, share) in served {
+            // One that has just given up waiting has its share dropped, which serves the next.
+            let _given_up = task.send(share);
+        }
+    }
+
+    /// Takes a part for the task whose turn it is, if there is one. Where there is no room for its
+    /// owner, which has least, there is none for others.
+    fn serve_next(&self, taken: &mut Taken) -> Option<(Owner, Sender<Share>)> {
+        let owner = taken.waiting.next()?;
+        if !taken.shares.has_room(owner, 1, self.most) {
+            return None;
+        }
+        let task = taken.waiting.serve(owner)?;
+        taken.take(owner, 1);
+        Some((owner, task))
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -115,10 +166,8 @@ impl Share {
             self.shrink(self.amount - amount);
             return true;
         };
-        let mut taken = self.limit.lock();
-        let has_room = more == 0 || taken.shares.has_room(self.owner, more, self.limit.most);
+        let has_room = more == 0 || self.limit.lock().try_take(self.owner, more, self.limit.most);
         if has_room {
-            taken.shares.take(self.owner, more);
             self.amount = amount;
         }
         has_room
@@ -126,7 +175,7 @@ impl Share {
 
     /// Takes more, whether there is room or not.
     pub fn grow(&mut self, more: usize) {
-        self.limit.lock().shares.take(self.owner, more);
+        self.limit.lock().take(self.owner, more);
         self.amount += more;
     }
 
@@ -145,11 +194,30 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Wake, Waker};
     use std::time::Duration;
 
     use super::*;
 
     const ONE: Owner = Owner(1);
+
+    type Taking = Pin<Box<dyn Future<Output = Share>>>;
+
+    fn take_one(limit: &Arc<Limit>, owner: Owner) -> Taking {
+        let limit = Arc::clone(limit);
+        Box::pin(async move { limit.take_one(owner).await })
+    }
+
+    /// Counts how often a task is woken.
+    #[derive(Default)]
+    struct Wakes(Mutex<usize>);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            *self.0.lock().expect("no thread panics with this lock") += 1;
+        }
+    }
 
     #[test]
     fn what_is_taken_is_given_back_when_it_is_dropped() {
@@ -168,6 +236,76 @@ mod tests {
         drop(second);
         assert_eq!(limit.lock().shares, Shares::default());
     }
+
+    #[test]
+    fn parts_that_are_given_back_wake_no_more_tasks_than_there_is_room_for() {
+        let limit = Limit::new(16);
+        let mut all = limit.nothing(Owner::NOBODY);
+        assert!(all.try_resize(15));
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut waiting: Vec<Taking> =
+            (1..=1_000).map(|number| take_one(&limit, Owner(number))).collect();
+        let is_waiting = |it: &mut Taking| it.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(waiting.iter_mut().all(|it| is_waiting(it).is_pending()));
+        all.shrink(1);
+        let count = || *wakes.0.lock().expect("no thread panics with this lock");
+        assert_eq!(count(), 1, "two are left, and one of them stays");
+        all.shrink(10);
+        assert_eq!(count(), 11);
+    }
+
+    /// Polls a task as one that is woken is. Returns its share, if it has one.
+    fn poll(task: &mut Taking) -> Option<Share> {
+        match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(share) => Some(share),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn the_owner_that_has_least_and_waits_for_longest_is_served_first() {
+        let limit = Limit::new(7);
+        let mut all = limit.nothing(Owner::NOBODY);
+        assert!(all.try_resize(1));
+        let _first = limit.try_take(ONE, 2).expect("there is room");
+        assert!(all.try_resize(4));
+        // One more would leave the first owner less room than it has.
+        let owners = [ONE, Owner(3), Owner(3), Owner(2)];
+        let mut tasks: Vec<Taking> =
+            owners.into_iter().map(|owner| take_one(&limit, owner)).collect();
+        assert!(tasks.iter_mut().all(|task| poll(task).is_none()));
+        let mut served = Vec::new();
+        let mut shares = Vec::new();
+        for _ in 0..4 {
+            all.shrink(1);
+            for (nth, task) in tasks.iter_mut().enumerate() {
+                if !served.contains(&nth)
+                    && let Some(share) = poll(task)
+                {
+                    served.push(nth);
+                    shares.push(share);
+                }
+            }
+        }
+        assert_eq!(served, [1, 3, 2], "the first owner has two, and waits");
+    }
+
+    #[test]
+    fn a_part_for_a_task_that_has_given_up_goes_to_the_next() {
+        let limit = Limit::new(2);
+        let taken = limit.try_take(Owner::NOBODY, 2).expect("there is room");
+        let mut tasks = [take_one(&limit, ONE), take_one(&limit, ONE), take_one(&limit, Owner(2))];
+        assert!(tasks.iter_mut().all(|task| poll(task).is_none()));
+        let [gone, served, mut last] = tasks;
+        drop(gone);
+        drop(taken);
+        assert!(poll(&mut last).is_none(), "the first has one, and never looks at it");
+        drop(served);
+        assert!(poll(&mut last).is_some());
+        assert_eq!(limit.taken(), 0);
+    }
+
     /// Goal: whoever waits for a part gets one, whoever gives it back and whoever gives up waiting.
     /// Method: many tasks of several owners take one after the other on several threads. Some give
     /// up when it is their turn.

@@ -5,15 +5,21 @@
 //!
 //! Lock order: the table of accounts, then one account. Both are held briefly. The total bytes of
 //! all principals are an atomic counter.
+//!
+//! Of the requests of a principal that wait for room, only the shortest tries to get it: where that
+//! one does not fit, none does. Bytes that are released wake it, and each request that is admitted
+//! or gives up wakes the next.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::num::NonZeroU64;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use shares::leaves_enough;
+use tokio::sync::Notify;
 
 use crate::limits::QuotaLimits;
 use crate::owner::network_of;
@@ -63,6 +69,8 @@ pub struct Quotas {
 struct BytesOfAll {
     most: u64,
     taken: AtomicU64,
+    /// Wakes the shortest waiting request of each principal.
+    released: Notify,
 }
 
 /// A principal, and the network address if it has not logged in.
@@ -93,14 +101,28 @@ struct Usage {
     limits: QuotaLimits,
     connections: u32,
     bytes_in_flight: u64,
+    /// Requests that wait for room, the shortest first.
+    waiting: BTreeMap<WaitingKey, Arc<Notify>>,
+    last_waiting: u64,
     produce: Bucket,
     fetch: Bucket,
+}
+
+/// Bytes of a waiting request, and its number.
+type WaitingKey = (u64, u64);
+
+/// A request that waits for room, until it is dropped.
+struct Waiting<'a> {
+    account: &'a Account,
+    key: WaitingKey,
+    woken: Arc<Notify>,
 }
 
 impl Quotas {
     /// `bytes_in_flight_max` is the limit for all principals together.
     pub fn new(bytes_in_flight_max: u64) -> Self {
-        let all = BytesOfAll { most: bytes_in_flight_max, taken: AtomicU64::new(0) };
+        let (taken, released) = (AtomicU64::new(0), Notify::new());
+        let all = BytesOfAll { most: bytes_in_flight_max, taken, released };
         Self { accounts: Mutex::default(), all: Arc::new(all) }
     }
 
@@ -143,7 +165,9 @@ impl Quotas {
     /// kept.
     pub fn set_limits(&self, limits_of: impl Fn(&Principal) -> QuotaLimits) {
         for ((principal, _), account) in self.accounts().iter() {
-            account.usage().set_limits(limits_of(principal));
+            let mut usage = account.usage();
+            usage.set_limits(limits_of(principal));
+            usage.wake_shortest();
         }
     }
 
@@ -174,6 +198,43 @@ impl ConnectionPlace {
         Ok(BytesInFlight { account: Arc::clone(&self.account), bytes })
     }
 
+    /// The same, once there is room. Calls `note_refusal` with the reason if the request has to
+    /// wait.
+    ///
+    /// # Errors
+    /// The request can never be admitted.
+    pub async fn admit_in_turn(
+        &self,
+        bytes: u64,
+        note_refusal: impl FnOnce(QuotaError),
+    ) -> Result<BytesInFlight, QuotaError> {
+        let mut error = match self.admit(bytes) {
+            Err(error) if error.is_passing() => error,
+            admitted_or_never => return admitted_or_never,
+        };
+        note_refusal(error);
+        let waiting = Waiting::new(&self.account, bytes);
+        loop {
+            // Before it is tried: what is released from here on wakes it.
+            let mut of_all = pin!(self.account.all.released.notified());
+            of_all.as_mut().enable();
+            if waiting.is_first() {
+                error = match self.admit(bytes) {
+                    Err(error) if error.is_passing() => error,
+                    admitted_or_never => return admitted_or_never,
+                };
+                if error == QuotaError::BytesOfAll {
+                    tokio::select! {
+                        () = waiting.woken.notified() => {}
+                        () = of_all => {}
+                    }
+                    continue;
+                }
+            }
+            waiting.woken.notified().await;
+        }
+    }
+
     /// Counts produced bytes. Returns `throttle_time_ms` of the response.
     pub fn produced(&self, bytes: u64, now: Instant) -> i32 {
         let mut usage = self.account.usage();
@@ -197,8 +258,12 @@ impl Drop for ConnectionPlace {
 
 impl Drop for BytesInFlight {
     fn drop(&mut self) {
-        self.account.usage().bytes_in_flight -= self.bytes;
+        let mut usage = self.account.usage();
+        usage.bytes_in_flight -= self.bytes;
         self.account.all.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+        usage.wake_shortest();
+        drop(usage);
+        self.account.all.released.notify_waiters();
     }
 }
 
@@ -223,6 +288,8 @@ impl Account {
             limits,
             connections: 0,
             bytes_in_flight: 0,
+            waiting: BTreeMap::new(),
+            last_waiting: 0,
             produce: Bucket::default(),
             fetch: Bucket::default(),
         };
@@ -234,7 +301,44 @@ impl Account {
     }
 }
 
+impl<'a> Waiting<'a> {
+    fn new(account: &'a Account, bytes: u64) -> Self {
+        let woken = Arc::new(Notify::new());
+        let mut usage = account.usage();
+        usage.last_waiting += 1;
+        let key = (bytes, usage.last_waiting);
+        usage.waiting.insert(key, Arc::clone(&woken));
+        drop(usage);
+        Self { account, key, woken }
+    }
+
+    fn is_first(&self) -> bool {
+        self.account.usage().waiting.first_key_value().is_some_and(|(key, _)| *key == self.key)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut usage = self.account.usage();
+        usage.waiting.remove(&self.key);
+        usage.wake_shortest();
+    }
+}
+
+impl QuotaError {
+    /// Returns whether the request can be admitted later.
+    fn is_passing(self) -> bool {
+        matches!(self, Self::BytesInFlight | Self::BytesOfAll)
+    }
+}
+
 impl Usage {
+    fn wake_shortest(&self) {
+        if let Some((_, shortest)) = self.waiting.first_key_value() {
+            shortest.notify_one();
+        }
+    }
+
     /// A bucket whose rate changes starts without debt, which was counted at the old rate.
     fn set_limits(&mut self, limits: QuotaLimits) {
         if limits.produce_bytes_per_second != self.limits.produce_bytes_per_second {

@@ -1,8 +1,13 @@
 //! Quotas of concurrent resources, and of rates.
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use access::{PRINCIPAL_COUNT_MAX, Principal, QuotaError, QuotaLimits, Quotas};
@@ -84,6 +89,101 @@ fn bytes_in_flight_of_all_principals_are_bounded_and_each_leaves_some_to_others(
     assert_eq!(places[0].admit(1).expect_err("none are left"), QuotaError::BytesOfAll);
     drop(alone);
     places[0].admit(500).expect("all was given back");
+}
+
+/// Counts how often a task is woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Wakes {
+    fn take(&self) -> usize {
+        self.0.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// Polls a request that waits. Returns what it gets, if it gets something.
+fn poll<T>(waiting: Pin<&mut impl Future<Output = T>>, wakes: &Arc<Wakes>) -> Option<T> {
+    let waker = Waker::from(Arc::clone(wakes));
+    match waiting.poll(&mut Context::from_waker(&waker)) {
+        std::task::Poll::Ready(got) => Some(got),
+        std::task::Poll::Pending => None,
+    }
+}
+
+#[test]
+fn bytes_that_are_released_wake_the_shortest_request_that_waits_for_them() {
+    let quotas = Quotas::new(BYTES_OF_ALL);
+    let now = Instant::now();
+    let limits = QuotaLimits { connections: 2_000, ..LIMITS };
+    let connect = || quotas.connect((&principal("alice"), ADDRESS), limits, now).expect("a place");
+    let one = connect();
+    let (small, large) = (one.admit(10).expect("there is room"), one.admit(85).expect("the same"));
+    let wakes = Arc::new(Wakes::default());
+    let refusals = Cell::new(0);
+    let others: Vec<_> = (0..1_000).map(|_| connect()).collect();
+    let mut waiting: Vec<_> =
+        others.iter().map(|it| Box::pin(it.admit_in_turn(50, |_| {}))).collect();
+    assert!(waiting.iter_mut().all(|it| poll(it.as_mut(), &wakes).is_none()));
+    let mut shorter = pin!(one.admit_in_turn(20, |error| {
+        assert_eq!(error, QuotaError::BytesInFlight);
+        refusals.set(refusals.get() + 1);
+    }));
+    assert!(poll(shorter.as_mut(), &wakes).is_none());
+    wakes.take();
+    drop(small);
+    assert_eq!(wakes.take(), 1, "the others stay asleep");
+    assert!(poll(shorter.as_mut(), &wakes).is_none(), "85 and 20 are too many");
+    drop(large);
+    assert_eq!(wakes.take(), 1);
+    let admitted = poll(shorter.as_mut(), &wakes).expect("there is room").expect("it fits");
+    assert_eq!(
+        (wakes.take(), refusals.get()),
+        (1, 1),
+        "the next one is woken, and it was noted once"
+    );
+    let got: Vec<_> = waiting.iter_mut().filter_map(|it| poll(it.as_mut(), &wakes)).collect();
+    assert_eq!(got.len(), 1);
+    drop(admitted);
+}
+
+#[test]
+fn bytes_that_are_released_wake_requests_of_other_principals() {
+    let quotas = Quotas::new(100);
+    let limits = QuotaLimits { bytes_in_flight: 900, ..LIMITS };
+    let connect = |name| {
+        quotas.connect((&principal(name), ADDRESS), limits, Instant::now()).expect("a place")
+    };
+    let (alice, bob) = (connect("alice"), connect("bob"));
+    let taken = alice.admit(50).expect("half of all");
+    let wakes = Arc::new(Wakes::default());
+    let mut waiting =
+        pin!(bob.admit_in_turn(40, |error| assert_eq!(error, QuotaError::BytesOfAll)));
+    assert!(poll(waiting.as_mut(), &wakes).is_none());
+    drop(taken);
+    assert_eq!(wakes.take(), 1);
+    poll(waiting.as_mut(), &wakes).expect("there is room").expect("it fits");
+    assert_eq!(quotas.bytes_in_flight(), (0, 100), "all was released");
+}
+
+#[test]
+fn a_request_that_waits_is_refused_once_its_quota_no_longer_allows_it() {
+    let quotas = Quotas::new(BYTES_OF_ALL);
+    let now = Instant::now();
+    let place = quotas.connect((&principal("alice"), ADDRESS), LIMITS, now).expect("a place");
+    let _taken = place.admit(100).expect("there is room");
+    let wakes = Arc::new(Wakes::default());
+    let mut waiting = pin!(place.admit_in_turn(20, |_| {}));
+    assert!(poll(waiting.as_mut(), &wakes).is_none());
+    quotas.set_limits(|_| QuotaLimits { request_bytes: 10, ..LIMITS });
+    assert_eq!(wakes.take(), 1);
+    let refused = poll(waiting.as_mut(), &wakes).expect("it waits no more");
+    assert_eq!(refused.expect_err("it is too long now"), QuotaError::RequestBytes);
 }
 
 #[test]

@@ -47,14 +47,20 @@ impl AccessRules {
     /// Creates rules that allow everything to clients of this host.
     #[cfg(test)]
     pub(crate) fn open_to_this_host() -> Arc<Self> {
+        Self::of_this_host(AccessFiles::default())
+    }
+
+    /// Lets clients of this host do what the files say.
+    #[cfg(test)]
+    pub(crate) fn of_this_host(files: AccessFiles) -> Arc<Self> {
         let policy = ListenerPolicy {
             protocol: access::SecurityProtocol::Plaintext,
             certificates: access::ClientCertificates::None,
             logins: access::LoginSettings { mechanisms: Vec::new(), session_lifetime: None },
             exposure: access::Exposure::Loopback,
         };
-        let opened = Self::open(policy, AccessFiles::default(), Quotas::new(REQUESTS_BYTES));
-        Arc::new(opened.expect("there are no files"))
+        let opened = Self::open(policy, files, Quotas::new(REQUESTS_BYTES));
+        Arc::new(opened.expect("the files can be read"))
     }
 
     pub(crate) fn open(

@@ -84,15 +84,12 @@ fn check_member(
     }
 }
 
+/// Returns all partitions with committed offsets. As in Kafka, those with pending offsets alone are
+/// not listed.
 fn fetch_all(group: Option<&Group>, require_stable: bool) -> Vec<OffsetFetchResponseTopics> {
     let Some(group) = group else { return Vec::new() };
     let mut topics: Vec<OffsetFetchResponseTopics> = Vec::new();
-    let pending = group.offsets.pending_places().filter(|_| require_stable);
-    let mut places: Vec<&Place> =
-        group.offsets.committed().map(|(place, _)| place).chain(pending).collect();
-    places.sort();
-    places.dedup();
-    for place in places {
+    for (place, _) in group.offsets.committed() {
         if topics.last().is_none_or(|it| it.name.0 != place.topic) {
             let name = TopicName(place.topic.clone());
             topics.push(OffsetFetchResponseTopics::default().with_name(name));

@@ -194,11 +194,13 @@ impl Groups {
         group.into_iter().flat_map(|group| group.offsets.committed_topics())
     }
 
-    /// OffsetDelete, version 0: only for topics to which no member subscribes.
+    /// OffsetDelete, version 0: only for topics to which no member subscribes. Pending offsets of
+    /// open transactions are deleted too.
     pub fn offset_delete(
         &mut self,
         caller: Caller<'_>,
         request: &OffsetDeleteRequest,
+        known: &dyn Topics,
         out: &mut Vec<Effect>,
     ) {
         let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
@@ -208,13 +210,16 @@ impl Groups {
         let subscribed = checked.as_ref().ok();
         for topic in request.topics.iter().filter(|_| checked.is_ok()) {
             let is_subscribed = subscribed.is_some_and(|it| it.contains(&topic.name.0));
+            let partition_count = known.by_name(&topic.name).map_or(0, |it| it.partition_count);
             let mut partitions = Vec::with_capacity(topic.partitions.len());
             for partition in &topic.partitions {
                 let index = partition.partition_index;
                 let place = Place { topic: own(&topic.name.0), partition: index };
-                let result = match is_subscribed {
-                    true => Err(ResponseError::GroupSubscribedToTopic),
-                    false => {
+                let is_there = u32::try_from(index).is_ok_and(|it| it < partition_count);
+                let result = match (is_there, is_subscribed) {
+                    (false, _) => Err(ResponseError::UnknownTopicOrPartition),
+                    (true, true) => Err(ResponseError::GroupSubscribedToTopic),
+                    (true, false) => {
                         self.delete_offset(id, &place, &mut context);
                         Ok(())
                     }
@@ -368,6 +373,17 @@ impl Groups {
         let Some(group) = self.groups.get_mut(id) else { return };
         if group.offsets.remove(place) {
             context.persist(offsets::key(id, place).gone());
+        }
+        let mut ended = Vec::new();
+        for producer_id in group.offsets.producers_of(place) {
+            group.offsets.release(producer_id, place);
+            context.persist(offsets::pending_key(id, producer_id, place).gone());
+            if group.offsets.pending_epoch(producer_id).is_none() {
+                ended.push(producer_id);
+            }
+        }
+        for producer_id in ended {
+            self.forget_transaction(producer_id, id);
         }
     }
 

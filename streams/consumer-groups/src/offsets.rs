@@ -94,16 +94,18 @@ impl Offsets {
         self.pending.values().any(|it| it.offsets.contains_key(place))
     }
 
-    pub(crate) fn pending_places(&self) -> impl Iterator<Item = &Place> {
-        self.pending.values().flat_map(|it| it.offsets.keys())
-    }
-
     pub(crate) fn pending_epoch(&self, producer_id: i64) -> Option<i16> {
         self.pending.get(&producer_id).map(|it| it.epoch)
     }
 
     pub(crate) fn producers(&self) -> impl Iterator<Item = i64> {
         self.pending.keys().copied()
+    }
+
+    /// Returns the producers with a pending offset of a partition.
+    pub(crate) fn producers_of(&self, place: &Place) -> Vec<i64> {
+        let has_it = |it: &Pending| it.offsets.contains_key(place);
+        self.pending.iter().filter(|(_, it)| has_it(it)).map(|(id, _)| *id).collect()
     }
 
     /// Returns the partitions of a topic with committed offsets.

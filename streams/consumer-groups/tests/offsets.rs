@@ -2,12 +2,14 @@
 
 mod support;
 
-use consumer_groups::{LoadErrorKind, Options, TransactionEnd};
+use consumer_groups::{LoadErrorKind, Options, Topics, TransactionEnd};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::offset_delete_request::{
     OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
-use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
+use kafka_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopic,
+};
 use kafka_protocol::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
@@ -248,12 +250,17 @@ fn offsets_of_members_are_kept() {
 }
 
 fn delete_offset(owner: &mut Owner, topic: &str) -> (i16, Option<i16>) {
+    delete_offset_of(owner, topic, &EveryTopic)
+}
+
+fn delete_offset_of(owner: &mut Owner, topic: &str, known: &dyn Topics) -> (i16, Option<i16>) {
     let partition = OffsetDeleteRequestPartition::default().with_partition_index(0);
     let topic = OffsetDeleteRequestTopic::default()
         .with_name(topic_name(topic))
         .with_partitions(vec![partition]);
     let request = OffsetDeleteRequest::default().with_group_id(group_id()).with_topics(vec![topic]);
-    let ticket = owner.call(0, |groups, caller, out| groups.offset_delete(caller, &request, out));
+    let ticket =
+        owner.call(0, |groups, caller, out| groups.offset_delete(caller, &request, known, out));
     let response = answer!(owner, ticket, OffsetDelete);
     (response.error_code, response.topics.first().map(|it| it.partitions[0].error_code))
 }
@@ -272,6 +279,57 @@ fn only_offsets_of_topics_that_no_member_reads_are_deleted() {
     owner.restart(owner.log.clone());
     assert_eq!(owner.fetch("news", 0, false), (1, 0));
     assert_eq!(owner.fetch("old", 0, false), (-1, 0));
+}
+
+#[test]
+fn offsets_of_partitions_that_are_not_there_are_not_deleted() {
+    let mut owner = Owner::new(options());
+    owner.commit(&commit_request("news", 1));
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    for known in [Catalog::of(&[]), Catalog::of(&[("news", 0)])] {
+        assert_eq!(delete_offset_of(&mut owner, "news", &known), (0, Some(unknown)));
+    }
+    assert_eq!(owner.fetch("news", 0, false), (1, 0));
+    let known = Catalog::of(&[("news", 1)]);
+    assert_eq!(delete_offset_of(&mut owner, "news", &known), (0, Some(0)));
+    assert_eq!(owner.fetch("news", 0, false), (-1, 0));
+}
+
+#[test]
+fn a_deleted_offset_does_not_come_back_with_the_end_of_a_transaction() {
+    let mut owner = Owner::new(options());
+    owner.commit(&commit_request("news", 1));
+    owner.commit(&commit_request("more", 1));
+    commit_in_transaction(&mut owner, &txn_request(40, 0, 9));
+    assert_eq!(delete_offset(&mut owner, "news"), (0, Some(0)));
+    assert_eq!(owner.fetch("news", 0, true), (-1, 0));
+    owner.restart(owner.log.clone());
+    end(&mut owner, 40, 0, TransactionEnd::Commit);
+    assert_eq!(owner.fetch("news", 0, true), (-1, 0));
+    assert_eq!(delete_offset(&mut owner, "more"), (0, Some(0)));
+    assert_eq!((owner.groups.count(), owner.groups.bytes()), (0, 0), "nothing is left");
+}
+
+#[test]
+fn all_offsets_of_a_group_are_those_that_were_committed() {
+    let mut owner = Owner::new(options());
+    let all = |owner: &mut Owner, require_stable| {
+        let group = OffsetFetchRequestGroup::default().with_group_id(group_id()).with_topics(None);
+        let request = OffsetFetchRequest::default()
+            .with_groups(vec![group])
+            .with_require_stable(require_stable);
+        let ticket =
+            owner.call(8, |groups, caller, out| groups.offset_fetch(caller, &request, out));
+        let topics = answer!(owner, ticket, OffsetFetch).groups[0].topics.clone();
+        let partitions = topics.into_iter().flat_map(|topic| topic.partitions);
+        partitions.map(|it| (it.committed_offset, it.error_code)).collect::<Vec<_>>()
+    };
+    commit_in_transaction(&mut owner, &txn_request(40, 0, 9));
+    assert_eq!([all(&mut owner, false), all(&mut owner, true)], [vec![], vec![]]);
+    owner.commit(&commit_request("news", 1));
+    let unstable = ResponseError::UnstableOffsetCommit.code();
+    assert_eq!(all(&mut owner, false), [(1, 0)]);
+    assert_eq!(all(&mut owner, true), [(-1, unstable)]);
 }
 
 #[test]

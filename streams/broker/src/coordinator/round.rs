@@ -326,7 +326,7 @@ impl State {
             RequestKind::LeaveGroup(it) => groups.leave(caller, it, &self.topics, out),
             RequestKind::OffsetCommit(it) => groups.offset_commit(caller, it, &self.topics, out),
             RequestKind::OffsetFetch(it) => groups.offset_fetch(caller, it, out),
-            RequestKind::OffsetDelete(it) => groups.offset_delete(caller, it, out),
+            RequestKind::OffsetDelete(it) => groups.offset_delete(caller, it, &self.topics, out),
             RequestKind::ListGroups(it) => groups.list(caller, it, out),
             RequestKind::DescribeGroups(it) => groups.describe(caller, it, out),
             RequestKind::DeleteGroups(it) => groups.delete(caller, it, out),

@@ -1,6 +1,8 @@
 //! Access lists, if the broker has a file of them.
 
-use access::{Operation, Resource};
+use std::sync::Arc;
+
+use access::{AclFile, Operation, Resource};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::create_acls_response::AclCreationResult;
 use kafka_protocol::messages::delete_acls_response::DeleteAclsFilterResult;
@@ -20,59 +22,55 @@ struct Refused {
     message: &'static str,
 }
 
-fn check(context: &Context, operation: Operation) -> Result<(), Refused> {
+/// Works on the file, if the client may do that. Who may not takes no place among those who wait
+/// for files.
+async fn with_file<T: Send + 'static>(
+    context: &Context,
+    operation: Operation,
+    work: impl FnOnce(&mut AclFile) -> T + Send + 'static,
+) -> Result<T, Refused> {
     let error = ResponseError::ClusterAuthorizationFailed;
     let message = "permission denied: access lists require rights on the cluster";
-    context.check(operation, Resource::cluster(), error).map_err(|error| Refused { error, message })
-}
-
-fn no_file() -> Refused {
-    Refused { error: ResponseError::SecurityDisabled, message: NONE }
+    let checked = context.check(operation, Resource::cluster(), error);
+    checked.map_err(|error| Refused { error, message })?;
+    let rules = Arc::clone(&context.broker.rules);
+    let worked = on_file_thread(context.client.owner(), move || rules.with_acl_file(work)).await;
+    worked.ok_or(Refused { error: ResponseError::SecurityDisabled, message: NONE })
 }
 
 pub(super) async fn describe(
     context: Context,
     request: DescribeAclsRequest,
 ) -> DescribeAclsResponse {
-    on_file_thread(context.client.owner(), move || {
-        let described = check(&context, Operation::Describe).and_then(|()| {
-            context.broker.rules.with_acl_file(|file| file.describe(&request)).ok_or_else(no_file)
-        });
-        described.unwrap_or_else(|refused| {
-            DescribeAclsResponse::default()
-                .with_error_code(refused.error.code())
-                .with_error_message(Some(text(refused.message)))
-        })
+    let describe = move |file: &mut AclFile| file.describe(&request);
+    let described = with_file(&context, Operation::Describe, describe).await;
+    described.unwrap_or_else(|refused| {
+        DescribeAclsResponse::default()
+            .with_error_code(refused.error.code())
+            .with_error_message(Some(text(refused.message)))
     })
-    .await
 }
 
 pub(super) async fn create(context: Context, request: CreateAclsRequest) -> CreateAclsResponse {
-    on_file_thread(context.client.owner(), move || {
-        let created = check(&context, Operation::Alter).and_then(|()| {
-            context.broker.rules.with_acl_file(|file| file.create(&request)).ok_or_else(no_file)
-        });
-        created.unwrap_or_else(|refused| {
-            let result = AclCreationResult::default()
-                .with_error_code(refused.error.code())
-                .with_error_message(Some(text(refused.message)));
-            CreateAclsResponse::default().with_results(vec![result; request.creations.len()])
-        })
+    let count = request.creations.len();
+    let create = move |file: &mut AclFile| file.create(&request);
+    let created = with_file(&context, Operation::Alter, create).await;
+    created.unwrap_or_else(|refused| {
+        let result = AclCreationResult::default()
+            .with_error_code(refused.error.code())
+            .with_error_message(Some(text(refused.message)));
+        CreateAclsResponse::default().with_results(vec![result; count])
     })
-    .await
 }
 
 pub(super) async fn delete(context: Context, request: DeleteAclsRequest) -> DeleteAclsResponse {
-    on_file_thread(context.client.owner(), move || {
-        let deleted = check(&context, Operation::Alter).and_then(|()| {
-            context.broker.rules.with_acl_file(|file| file.delete(&request)).ok_or_else(no_file)
-        });
-        deleted.unwrap_or_else(|refused| {
-            let result = DeleteAclsFilterResult::default()
-                .with_error_code(refused.error.code())
-                .with_error_message(Some(text(refused.message)));
-            DeleteAclsResponse::default().with_filter_results(vec![result; request.filters.len()])
-        })
+    let count = request.filters.len();
+    let delete = move |file: &mut AclFile| file.delete(&request);
+    let deleted = with_file(&context, Operation::Alter, delete).await;
+    deleted.unwrap_or_else(|refused| {
+        let result = DeleteAclsFilterResult::default()
+            .with_error_code(refused.error.code())
+            .with_error_message(Some(text(refused.message)));
+        DeleteAclsResponse::default().with_filter_results(vec![result; count])
     })
-    .await
 }

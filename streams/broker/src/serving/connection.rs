@@ -57,10 +57,7 @@ const LOGIN_REQUEST_BYTES: usize = 64 << 10;
 /// Time for a client to read its replies after it closed its side, or when the broker stops.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Delay between checks for free quota.
-const QUOTA_PAUSE: Duration = Duration::from_millis(5);
-
-/// Serves a client until it disconnects or sends an invalid request.
+/// Serves a client until it goes, or sends what is no request.
 pub(crate) async fn serve<S>(
     broker: Arc<Broker>,
     client: Client,
@@ -223,19 +220,13 @@ async fn admit(
     length: usize,
 ) -> Result<Option<BytesInFlight>, Ending> {
     let Some(place) = client.place() else { return Ok(None) };
-    let mut has_waited = false;
-    loop {
-        let throttles = match place.admit(length as u64) {
-            Ok(bytes) => return Ok(Some(bytes)),
-            Err(QuotaError::BytesInFlight) => &broker.counters.throttles,
-            Err(QuotaError::BytesOfAll) => &broker.counters.memory_throttles,
-            Err(error) => return Err(error.into()),
-        };
-        if !std::mem::replace(&mut has_waited, true) {
-            Counters::count(throttles);
-        }
-        tokio::time::sleep(QUOTA_PAUSE).await;
-    }
+    let note_refusal = |error| {
+        Counters::count(match error {
+            QuotaError::BytesOfAll => &broker.counters.memory_throttles,
+            _ => &broker.counters.throttles,
+        });
+    };
+    Ok(Some(place.admit_in_turn(length as u64, note_refusal).await?))
 }
 
 /// Ensures that `wanted` bytes from `start` on fit, and that there is room to read more. The buffer

@@ -312,7 +312,13 @@ fn find(
     };
     let topic = match tracked.is_by_id {
         true => {
-            let topic = broker.topics.by_id(tracked.id).ok_or(ResponseError::UnknownTopicId)?;
+            // As in Kafka, which goes on by the name that it found.
+            let unknown = match tracked.was_found {
+                true => ResponseError::UnknownTopicOrPartition,
+                false => ResponseError::UnknownTopicId,
+            };
+            let topic = broker.topics.by_id(tracked.id).ok_or(unknown)?;
+            tracked.was_found = true;
             check(&topic.name)?;
             topic
         }
@@ -336,8 +342,12 @@ fn look(broker: &Broker, tracked: &[Tracked], start: &FetchStart) -> Vec<Found> 
                 continue;
             }
         };
-        let (bytes_max, is_first) = (left.of(it.want.max_bytes), left.is_first);
-        let wanted = Wanted { bytes_max, is_first, is_committed_only: start.is_committed_only };
+        let wanted = Wanted {
+            bytes_max: left.of(it.want.max_bytes),
+            is_negative: it.want.max_bytes.min(start.max_bytes) < 0,
+            is_first: left.is_first,
+            is_committed_only: start.is_committed_only,
+        };
         let found = read(broker, partition, it, &wanted);
         left.take(found.records_bytes(), found.vain_bytes);
         all.push(found);
@@ -378,7 +388,9 @@ impl Left {
 
 struct Wanted {
     bytes_max: usize,
-    /// The first records of a response are returned even if they exceed the limit.
+    /// The client gave a limit that no records fit.
+    is_negative: bool,
+    /// The first records of a response come even if they are more.
     is_first: bool,
     is_committed_only: bool,
 }
@@ -408,6 +420,10 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
         vain_bytes: 0,
     };
     let end = if wanted.is_committed_only { last_stable_offset } else { stable_offset };
+    if it.want.offset < end && wanted.is_negative {
+        // The error that Kafka answers with.
+        return Found::error(ResponseError::UnknownServerError);
+    }
     if it.want.offset >= end || (wanted.bytes_max == 0 && !wanted.is_first) {
         return found;
     }
@@ -580,14 +596,35 @@ mod tests {
     use bytes::BytesMut;
     use kafka_protocol::messages::{ApiKey, FetchRequest, FetchResponse, fetch_request};
     use kafka_protocol::protocol::{Decodable, Encodable};
+    use record_batch::{BatchOptions, NewRecord, encode_batch};
+    use record_log::Batch;
     use tokio::sync::watch;
 
     use super::super::test_broker::{broker, client, create_topic, name, storage};
     use super::*;
 
+    /// A version with names of topics.
     const VERSION: i16 = 11;
 
-    /// Fetches a topic in a session. Returns the throttle time and the session id in the response.
+    async fn ask(
+        broker: &Broker,
+        client: &Client,
+        sessions: &Sessions,
+        (request, version): (&FetchRequest, i16),
+    ) -> FetchResponse {
+        let mut frame = BytesMut::new();
+        request.encode(&mut frame, version).expect("it is plain");
+        let asked = Asked { key: ApiKey::Fetch, version, correlation_id: 0 };
+        let job = FetchJob::new(asked, &frame, 0);
+        let answer = serve(broker, client, sessions, job).await.expect("a good request");
+        // Behind the length, the correlation id and tags.
+        let header_bytes = if version > VERSION { 9 } else { 8 };
+        let bytes = answer.slices().iter().flat_map(|it| it.to_vec()).collect::<Vec<u8>>();
+        FetchResponse::decode(&mut bytes::Bytes::from(bytes).slice(header_bytes..), version)
+            .expect("an answer")
+    }
+
+    /// Asks for a topic in a session: the throttle time of the answer and the session's id there.
     async fn fetch(
         broker: &Broker,
         client: &Client,
@@ -600,14 +637,65 @@ mod tests {
             .with_session_id(id)
             .with_session_epoch(epoch)
             .with_topics(vec![topic.with_partitions(vec![partition])]);
-        let mut frame = BytesMut::new();
-        request.encode(&mut frame, VERSION).expect("it is plain");
-        let asked = Asked { key: ApiKey::Fetch, version: VERSION, correlation_id: 0 };
-        let job = FetchJob::new(asked, &frame, 0);
-        let answer = serve(broker, client, sessions, job).await.expect("a good request");
-        // The response follows its length and correlation id.
-        let answer = FetchResponse::decode(&mut &answer.head[8..], VERSION).expect("an answer");
+        let answer = ask(broker, client, sessions, (&request, VERSION)).await;
         (answer.throttle_time_ms, answer.session_id)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_topic_that_is_deleted_in_a_session_is_unknown_by_the_name_that_it_had() {
+        const BY_ID: i16 = 13;
+        let (_folder, storage) = storage();
+        let (_stop, stops) = watch::channel(false);
+        let broker = broker(&storage, stops);
+        let id = create_topic(&broker, "some").id;
+        let client = client(&broker, [192, 0, 2, 3]);
+        let sessions = Sessions::new(&broker.sessions);
+        let begin = |id| {
+            let partition = fetch_request::FetchPartition::default();
+            let topic = fetch_request::FetchTopic::default().with_topic_id(id);
+            let topics = vec![topic.with_partitions(vec![partition])];
+            FetchRequest::default().with_session_epoch(0).with_topics(topics)
+        };
+        let began = ask(&broker, &client, &sessions, (&begin(id), BY_ID)).await;
+        let code = |answer: &FetchResponse| answer.responses[0].partitions[0].error_code;
+        assert_eq!((began.session_id > 0, code(&began)), (true, 0));
+        broker.topics.delete("some").expect("it is there");
+        let next = FetchRequest::default().with_session_id(began.session_id).with_session_epoch(1);
+        let went_on = ask(&broker, &client, &sessions, (&next, BY_ID)).await;
+        assert_eq!(code(&went_on), ResponseError::UnknownTopicOrPartition.code());
+        let anew = ask(&broker, &client, &sessions, (&begin(id), BY_ID)).await;
+        assert_eq!(code(&anew), ResponseError::UnknownTopicId.code());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn limits_below_zero_are_refused_where_there_are_records() {
+        let (_folder, storage) = storage();
+        let (_stop, stops) = watch::channel(false);
+        let broker = broker(&storage, stops);
+        let topic = create_topic(&broker, "some");
+        let record = NewRecord { value: Some("v".into()), ..NewRecord::default() };
+        let bytes = encode_batch(&[record], &BatchOptions::default()).expect("a batch");
+        let mut bytes = bytes.to_vec();
+        let (mut batch, _) = Batch::split_first(&mut bytes).expect("a batch");
+        topic.partition(0).expect("it is there").log.append(&mut batch, 0).expect("room");
+        topic.stabilize().expect("there is no disk");
+        let client = client(&broker, [192, 0, 2, 4]);
+        let sessions = Sessions::new(&broker.sessions);
+        let refused = ResponseError::UnknownServerError.code();
+        for (all_bytes, own_bytes, offset, code) in
+            [(-1, 9, 0, refused), (9, -1, 0, refused), (-1, -1, 1, 0), (0, 0, 0, 0)]
+        {
+            let partition = fetch_request::FetchPartition::default()
+                .with_fetch_offset(offset)
+                .with_partition_max_bytes(own_bytes);
+            let topic = fetch_request::FetchTopic::default().with_topic(name("some"));
+            let request = FetchRequest::default()
+                .with_session_epoch(-1)
+                .with_max_bytes(all_bytes)
+                .with_topics(vec![topic.with_partitions(vec![partition])]);
+            let answer = ask(&broker, &client, &sessions, (&request, VERSION)).await;
+            assert_eq!(answer.responses[0].partitions[0].error_code, code, "{request:?}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -15,12 +15,14 @@ use record_batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
 use tokio::sync::watch;
 
 use super::asked::Asked;
+use super::client::Client;
 use super::test_broker::{broker, client, create_topic, name, storage};
 use super::transactional;
+use crate::access_rules::{AccessFiles, AccessRules};
 use crate::broker::Broker;
 use crate::coordinator::Coordinator;
 use crate::requests::{self, Context};
-use crate::waiting::{self, PLACE_COUNT_MAX};
+use crate::waiting::{self, PLACE_COUNT_MAX, Place};
 
 /// Time limit, far above the usual duration.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -75,21 +77,8 @@ async fn a_request_has_no_place_while_the_coordinator_is_asked() {
     place.expect("the client's other requests wait");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn requests_about_users_and_access_lists_wait_for_no_volume() {
-    let (_folder, storage) = storage();
-    let (_stop, stops) = watch::channel(false);
-    let broker = Arc::new(broker(&storage, stops));
-    let client = client(&broker, [192, 0, 2, 3]);
-    let _alone = waiting::tests::ALONE.lock().await;
-    let mut places = Vec::new();
-    let soon = Duration::from_millis(100);
-    while let Ok(place) =
-        tokio::time::timeout(soon, waiting::place_on_a_thread(client.owner())).await
-    {
-        places.push(place);
-    }
-    assert!(!places.is_empty(), "there are places");
+/// Answers each request about users and access lists.
+async fn ask_about_users_and_access_lists(broker: &Arc<Broker>, client: &Client) {
     let all: [(ApiKey, RequestKind); 7] = [
         (ApiKey::DescribeAcls, DescribeAclsRequest::default().into()),
         (ApiKey::CreateAcls, CreateAclsRequest::default().into()),
@@ -104,7 +93,7 @@ async fn requests_about_users_and_access_lists_wait_for_no_volume() {
     ];
     for (key, request) in all {
         let version = key.valid_versions().max.min(2);
-        let (broker, client, client_id) = (Arc::clone(&broker), client.clone(), String::new());
+        let (broker, client, client_id) = (Arc::clone(broker), client.clone(), String::new());
         let asked = Asked { key, version, correlation_id: 0 };
         let mut body = BytesMut::new();
         request.encode(&mut body, version).expect("it is plain");
@@ -113,4 +102,40 @@ async fn requests_about_users_and_access_lists_wait_for_no_volume() {
         let answer = answer.await.unwrap_or_else(|_| panic!("{key:?} waits"));
         assert!(answer.is_some(), "{key:?} is answered");
     }
+}
+
+/// Takes all places that there are for a client.
+async fn take_all<F: Future<Output = Place>>(take: impl Fn() -> F) -> Vec<Place> {
+    const SOON: Duration = Duration::from_millis(100);
+    let mut places = Vec::new();
+    while let Ok(place) = tokio::time::timeout(SOON, take()).await {
+        places.push(place);
+    }
+    assert!(!places.is_empty(), "there are places");
+    places
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_about_users_and_access_lists_wait_for_no_volume() {
+    let (_folder, storage) = storage();
+    let (_stop, stops) = watch::channel(false);
+    let broker = Arc::new(broker(&storage, stops));
+    let client = client(&broker, [192, 0, 2, 3]);
+    let _alone = waiting::tests::ALONE.lock().await;
+    let _places = take_all(|| waiting::place_on_a_thread(client.owner())).await;
+    ask_about_users_and_access_lists(&broker, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_may_not_see_users_and_access_lists_is_refused_without_a_wait_for_their_files() {
+    let (folder, storage) = storage();
+    let (_stop, stops) = watch::channel(false);
+    // A file that is not there allows nothing.
+    let acls = Some(folder.path().join("acls"));
+    let rules = AccessRules::of_this_host(AccessFiles { acls, ..AccessFiles::default() });
+    let broker = Arc::new(Broker { rules, ..broker(&storage, stops) });
+    let client = client(&broker, [192, 0, 2, 3]);
+    let _alone = waiting::tests::ALONE.lock().await;
+    let _places = take_all(|| waiting::place_for_a_file(client.owner())).await;
+    ask_about_users_and_access_lists(&broker, &client).await;
 }

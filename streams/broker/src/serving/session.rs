@@ -25,6 +25,8 @@ pub(super) struct Tracked {
     pub(super) name: Arc<str>,
     pub(super) id: Uuid,
     pub(super) is_by_id: bool,
+    /// True once there was a topic of this id.
+    pub(super) was_found: bool,
     pub(super) want: FetchPartition,
     pub(super) partition: Result<Arc<OpenPartition>, ResponseError>,
     /// High watermark, log start offset and last stable offset that were sent last.
@@ -62,7 +64,10 @@ fn named_once(wanted: Vec<Tracked>) -> HashMap<Place, (usize, Tracked)> {
 fn in_order(wanted: HashMap<Place, (usize, Tracked)>) -> Vec<Tracked> {
     let mut wanted: Vec<_> = wanted.into_values().collect();
     wanted.sort_unstable_by_key(|(nth, _)| *nth);
-    wanted.into_iter().map(|(_, wanted)| wanted).collect()
+    let mut in_order: Vec<Tracked> = wanted.into_iter().map(|(_, wanted)| wanted).collect();
+    // It may be in the longer memory of what it was collected from.
+    in_order.shrink_to_fit();
+    in_order
 }
 
 /// Partitions that a request adds or updates, and those that it removes.
@@ -92,19 +97,17 @@ impl FetchVisitor for Changes {
     }
 }
 
-/// Converts a partition of a request. The name is shared with the previous partition of the same
-/// topic.
+/// The name is shared with the partition before, if it is the same.
 fn tracked(before: Option<&Tracked>, topic: TopicRef<'_>, want: FetchPartition) -> Tracked {
     let (name, id) = match topic {
-        TopicRef::Name(name) => {
-            let shared = before.filter(|it| *it.name == *name).map(|it| Arc::clone(&it.name));
-            (shared.unwrap_or_else(|| name.into()), Uuid::nil())
-        }
-        TopicRef::Id(id) => ("".into(), Uuid::from_bytes(id)),
+        TopicRef::Name(name) => (name, Uuid::nil()),
+        TopicRef::Id(id) => ("", Uuid::from_bytes(id)),
     };
+    let shared = before.filter(|it| *it.name == *name).map(|it| Arc::clone(&it.name));
+    let name = shared.unwrap_or_else(|| name.into());
     let partition = Err(ResponseError::UnknownTopicOrPartition);
     let is_by_id = matches!(topic, TopicRef::Id(_));
-    Tracked { name, id, is_by_id, want, partition, sent: None }
+    Tracked { name, id, is_by_id, was_found: false, want, partition, sent: None }
 }
 
 /// Returns the size of the partitions, regardless of rotation: a name shared by adjacent partitions

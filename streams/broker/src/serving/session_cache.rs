@@ -7,8 +7,11 @@
 //!                 ▲                   │       used it last, or evicted while idle to make
 //!                 └───────────────────┘       room for another one
 //! ```
+//!
+//! Where its client ends it while a request has it, it is not kept any more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -29,21 +32,28 @@ const NEW_SESSION_EPOCH: i32 = 0;
 /// that gets a response without a session, as in Kafka when the session cache is full.
 const SESSIONS_BYTES_MAX: usize = 256 << 20;
 
-/// Overhead of a session besides its partitions: tree nodes may be half empty.
-const SESSION_BYTES: usize = 2 * (size_of::<Kept>() + size_of::<ConnectionKey>());
+/// Nodes of trees are half full at least, and have pointers to each other.
+const TREE_SHARE: usize = 3;
 
-/// Idle time after which a session can be evicted for another one (Kafka's
-/// `min.incremental.fetch.session.eviction.ms`).
+/// What a session takes beside its partitions.
+const SESSION_BYTES: usize = TREE_SHARE
+    * (size_of::<(i32, Kept)>()
+        + size_of::<ConnectionKey>()
+        + size_of::<OwnerKey>()
+        + size_of::<(i32, InHands)>());
+
+/// One that was not used for so long makes room for another (Kafka's
+/// `min.incremental.fetch.session.eviction.ms`): of its owner, or of one that has less.
 const IDLE_TIME: Duration = Duration::from_secs(120);
 
 /// Maximum number of unused new sessions of a connection: some clients create a session with each
 /// request.
 const BEGUN_COUNT_MAX: usize = 64;
 
-/// Maximum number of searches for idle sessions per idle time.
+/// The owners are looked at so many times in this time at most.
 const LOOK_COUNT_MAX: u32 = 100;
 
-/// Cache of sessions, except those whose request is being served.
+/// The sessions.
 #[derive(Debug)]
 pub(crate) struct SessionCache {
     memory: Arc<Limit>,
@@ -59,12 +69,26 @@ struct KeptSessions {
     by_id: BTreeMap<i32, Kept>,
     /// Sessions by the connection that used them last, and by whether they were continued.
     by_connection: BTreeSet<ConnectionKey>,
-    /// Time of the last search for idle sessions.
+    /// Those of each owner, in the order in which they were used.
+    by_owner: BTreeSet<OwnerKey>,
+    /// Those whose request is being answered.
+    in_hands: BTreeMap<i32, InHands>,
+    /// When the owners were looked at for idle ones.
     looked_at: Option<Instant>,
 }
 
 /// Connection, whether the session was continued, sequence number in the cache, and session id.
 type ConnectionKey = (u64, bool, u64, i32);
+
+/// An owner, how many were kept before the session, and its id.
+type OwnerKey = (Owner, u64, i32);
+
+/// Session that a request has.
+#[derive(Debug)]
+struct InHands {
+    owner: Owner,
+    has_ended: bool,
+}
 
 #[derive(Debug)]
 struct Kept {
@@ -101,49 +125,155 @@ impl SessionCache {
 
     /// Removes a session from the cache for a request of its owner that passes `check`.
     fn take(
-        &self,
+        self: &Arc<Self>,
         id: i32,
         owner: Owner,
         check: impl FnOnce(&Session) -> Result<(), ResponseError>,
-    ) -> Result<Session, ResponseError> {
+    ) -> Result<Held, ResponseError> {
         let mut kept = self.lock();
+        if kept.in_hands.get(&id).is_some_and(|it| it.owner == owner && !it.has_ended) {
+            // Of the two requests one is not the next. As in Kafka, its client begins another
+            // session, and names this one as it does so.
+            return Err(ResponseError::InvalidFetchSessionEpoch);
+        }
         let found = kept.by_id.get(&id).map(|it| &it.session).filter(|it| it.is_of(owner));
         check(found.ok_or(ResponseError::FetchSessionIdNotFound)?)?;
-        Ok(kept.remove(id).expect("it was just looked at"))
+        let session = kept.remove(id).expect("it was just looked at");
+        kept.in_hands.insert(id, InHands { owner, has_ended: false });
+        drop(kept);
+        Ok(Held { session, hand: Hand { cache: Arc::clone(self), id } })
+    }
+
+    /// Ends the session of an owner, if it is there.
+    fn end(&self, id: i32, owner: Owner) {
+        let mut kept = self.lock();
+        if let Some(in_hands) = kept.in_hands.get_mut(&id).filter(|it| it.owner == owner) {
+            in_hands.has_ended = true;
+        }
+        let is_owned = kept.by_id.get(&id).is_some_and(|it| it.session.is_of(owner));
+        let ended = if is_owned { kept.remove(id) } else { None };
+        drop(kept);
+        drop(ended);
     }
 
     /// Reserves the memory that a session needs. Returns false if there is not enough.
     fn has_room(&self, session: &mut Session) -> bool {
         let bytes = SESSION_BYTES + session.tracked_bytes();
-        session.memory.try_resize(bytes) || (self.end_idle() && session.memory.try_resize(bytes))
+        if session.memory.try_resize(bytes) {
+            return true;
+        }
+        // No owner ever has room for more.
+        bytes <= SESSIONS_BYTES_MAX / 2
+            && (self.end_idle_own(session, bytes) || self.end_idle_of_others(session, bytes))
     }
 
-    /// Evicts idle sessions. Returns false if there are none.
-    fn end_idle(&self) -> bool {
+    /// Ends sessions of the owner that it did not use for long, the oldest first, until there is
+    /// room. Returns false where there is none.
+    fn end_idle_own(&self, session: &mut Session, bytes: usize) -> bool {
+        let owner = session.memory.owner();
+        while let Some(ended) = self.take_idle(owner) {
+            drop(ended);
+            if session.memory.try_resize(bytes) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The same for sessions of owners that have more, those of who has most first.
+    fn end_idle_of_others(&self, session: &mut Session, bytes: usize) -> bool {
+        let owner = session.memory.owner();
+        let own_bytes = self.memory.taken_by(owner) - session.memory.amount() + bytes;
+        let has_more = |other: Owner| {
+            let taken = self.memory.taken_by(other);
+            (taken > own_bytes).then_some((taken, other))
+        };
+        let mut larger: BinaryHeap<(usize, Owner)> =
+            self.look_at_owners().into_iter().filter_map(has_more).collect();
+        while let Some((_, other)) = larger.pop() {
+            let Some(ended) = self.take_idle(other) else { continue };
+            drop(ended);
+            if session.memory.try_resize(bytes) {
+                return true;
+            }
+            larger.extend(has_more(other));
+        }
+        false
+    }
+
+    /// Takes out the oldest session of an owner, if it is idle.
+    fn take_idle(&self, owner: Owner) -> Option<Session> {
+        let mut kept = self.lock();
+        let (.., id) = *kept.by_owner.range((owner, 0, 0)..=(owner, u64::MAX, i32::MAX)).next()?;
+        let is_idle = kept.by_id.get(&id).is_some_and(|it| it.used_at.elapsed() >= self.idle_time);
+        if is_idle { kept.remove(id) } else { None }
+    }
+
+    /// Owners of sessions that are kept; none if they were looked at not long ago.
+    fn look_at_owners(&self) -> Vec<Owner> {
         let mut kept = self.lock();
         let now = Instant::now();
         let interval = self.idle_time / LOOK_COUNT_MAX;
         if kept.looked_at.is_some_and(|at| now.duration_since(at) < interval) {
-            return false;
+            return Vec::new();
         }
         kept.looked_at = Some(now);
-        let is_idle = |it: &Kept| now.duration_since(it.used_at) >= self.idle_time;
-        let idle: Vec<i32> =
-            kept.by_id.iter().filter(|(_, it)| is_idle(it)).map(|(id, _)| *id).collect();
-        let ended: Vec<_> = idle.into_iter().filter_map(|id| kept.remove(id)).collect();
-        drop(kept);
-        !ended.is_empty()
+        let first_of = |from: OwnerKey| kept.by_owner.range(from..).next().map(|(it, ..)| *it);
+        let next = |owner: &Owner| first_of((Owner(owner.0.checked_add(1)?), 0, 0));
+        std::iter::successors(first_of((Owner(0), 0, 0)), next).collect()
     }
 
-    /// Returns a random unused id other than 0, as in Kafka: ids cannot be guessed from each other.
-    fn next_id(&self) -> i32 {
+    /// Gives a session an id: a random number that no other one has and that is not 0, as in Kafka:
+    /// who knows the id of one session knows none of another.
+    fn name(self: &Arc<Self>, held: &mut Held) {
         loop {
             let mut id = [0; 4];
             getrandom::fill(&mut id).expect("the kernel has random bytes");
             let id = i32::from_ne_bytes(id) & i32::MAX;
-            if id != 0 && !self.lock().by_id.contains_key(&id) {
-                return id;
+            let mut kept = self.lock();
+            let is_free = !kept.by_id.contains_key(&id) && !kept.in_hands.contains_key(&id);
+            if id != 0 && is_free {
+                let owner = held.session.memory.owner();
+                kept.in_hands.insert(id, InHands { owner, has_ended: false });
+                (held.session.id, held.hand.id) = (id, id);
+                return;
             }
+        }
+    }
+}
+
+/// Session in the hands of a request, which ends if it is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    session: Session,
+    hand: Hand,
+}
+
+#[derive(Debug)]
+struct Hand {
+    cache: Arc<SessionCache>,
+    /// 0 where the request has no session.
+    id: i32,
+}
+
+impl Deref for Held {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        if self.id != 0 {
+            self.cache.lock().in_hands.remove(&self.id);
         }
     }
 }
@@ -152,6 +282,10 @@ impl Kept {
     fn key(&self) -> ConnectionKey {
         (self.connection, self.session.is_incremental, self.nth, self.session.id)
     }
+
+    fn owner_key(&self) -> OwnerKey {
+        (self.session.memory.owner(), self.nth, self.session.id)
+    }
 }
 
 impl KeptSessions {
@@ -159,6 +293,7 @@ impl KeptSessions {
     fn insert(&mut self, kept: Kept) -> Option<Session> {
         let connection = kept.connection;
         self.by_connection.insert(kept.key());
+        self.by_owner.insert(kept.owner_key());
         self.by_id.insert(kept.session.id, kept);
         let mut begun = self.of(connection, false);
         let oldest = begun.next().filter(|_| begun.count() >= BEGUN_COUNT_MAX);
@@ -168,6 +303,7 @@ impl KeptSessions {
     fn remove(&mut self, id: i32) -> Option<Session> {
         let kept = self.by_id.remove(&id)?;
         self.by_connection.remove(&kept.key());
+        self.by_owner.remove(&kept.owner_key());
         Some(kept.session)
     }
 
@@ -203,7 +339,7 @@ impl Sessions {
         start: &FetchStart,
         changes: Changes,
         owner: Owner,
-    ) -> Result<Session, ResponseError> {
+    ) -> Result<Held, ResponseError> {
         if changes.is_too_many {
             return Err(ResponseError::InvalidRequest);
         }
@@ -211,13 +347,14 @@ impl Sessions {
         if !is_new && start.session_epoch != NO_SESSION_EPOCH {
             return self.go_on(start, changes, owner);
         }
-        // Such a request closes the session that it names, if it exists.
-        drop(self.cache.take(start.session_id, owner, |_| Ok(())));
-        let mut session = Session::new(start, changes, self.cache.memory.nothing(owner));
-        if is_new && self.cache.has_room(&mut session) {
-            session.id = self.cache.next_id();
+        // The session that such a request names ends; there may be none.
+        self.cache.end(start.session_id, owner);
+        let session = Session::new(start, changes, self.cache.memory.nothing(owner));
+        let mut held = Held { session, hand: Hand { cache: Arc::clone(&self.cache), id: 0 } };
+        if is_new && self.cache.has_room(&mut held.session) {
+            self.cache.name(&mut held);
         }
-        Ok(session)
+        Ok(held)
     }
 
     fn go_on(
@@ -225,32 +362,39 @@ impl Sessions {
         start: &FetchStart,
         changes: Changes,
         owner: Owner,
-    ) -> Result<Session, ResponseError> {
+    ) -> Result<Held, ResponseError> {
         let check = |session: &Session| session.check_next(start, &changes);
-        let mut session = self.cache.take(start.session_id, owner, check)?;
-        let has_others = session.go_on(start, changes);
-        if session.tracked.is_empty() {
-            session.end();
-            return Ok(session);
+        let mut held = self.cache.take(start.session_id, owner, check)?;
+        let has_others = held.session.go_on(start, changes);
+        if held.session.tracked.is_empty() {
+            held.session.end();
+            return Ok(held);
         }
-        // A session without memory for additional partitions is closed. Its client creates another
-        // one.
-        match has_others && !self.cache.has_room(&mut session) {
+        // One without room for what it gets ends. Its client begins another one.
+        match has_others && !self.cache.has_room(&mut held.session) {
             true => Err(ResponseError::FetchSessionIdNotFound),
-            false => Ok(session),
+            false => Ok(held),
         }
     }
 
-    /// Returns a session to the cache for its next request.
-    pub(super) fn keep(&self, mut session: Session) {
-        if session.id != 0 {
-            // Topics may be deleted before the next request, which looks them up again.
-            session.let_go();
-            let (connection, used_at) = (self.connection, Instant::now());
-            let nth = self.cache.last_kept.fetch_add(1, Ordering::Relaxed);
-            let ended = self.cache.lock().insert(Kept { session, connection, nth, used_at });
-            drop(ended);
+    /// Keeps a session for its next request, unless its client has ended it since.
+    pub(super) fn keep(&self, held: Held) {
+        let Held { mut session, mut hand } = held;
+        if session.id == 0 {
+            return;
         }
+        // Its topics may be deleted before its next request, which finds them anew.
+        session.let_go();
+        let (connection, used_at) = (self.connection, Instant::now());
+        let mut kept = self.cache.lock();
+        let nth = self.cache.last_kept.fetch_add(1, Ordering::Relaxed);
+        let in_hands = kept.in_hands.remove(&std::mem::take(&mut hand.id));
+        let ended = match in_hands.is_some_and(|it| it.has_ended) {
+            true => Some(session),
+            false => kept.insert(Kept { session, connection, nth, used_at }),
+        };
+        drop(kept);
+        drop(ended);
     }
 }
 
@@ -455,13 +599,84 @@ mod tests {
         assert_eq!(cache.taken(), 0);
     }
 
-    #[test]
-    fn sessions_that_are_idle_make_room_for_new_ones() {
-        let sessions = Sessions::new(&SessionCache::with_idle_time(Duration::ZERO));
-        assert_eq!(begin_large(&sessions, ONE, 64), 64);
-        let kept = sessions.cache.lock().by_id.len();
-        assert!((1..=31).contains(&kept), "{kept} sessions");
+    /// Sessions of an owner.
+    fn count(sessions: &Sessions, owner: Owner) -> usize {
+        sessions.cache.lock().by_owner.iter().filter(|(it, ..)| *it == owner).count()
     }
+
+    #[test]
+    fn the_oldest_idle_sessions_of_an_owner_make_room_for_its_new_ones() {
+        let sessions = Sessions::new(&SessionCache::with_idle_time(Duration::ZERO));
+        let other = fetch_of(&sessions, OTHER, &start(0, 0), wanting("orders", 7));
+        let (other, _) = other.expect("it is new");
+        let oldest = begin(&sessions, 1);
+        assert_eq!(begin_large(&sessions, ONE, 64), 64);
+        assert_eq!(count(&sessions, ONE), 31, "half of all, as where none is idle");
+        assert_eq!(fetch(&sessions, (oldest, 1), Changes::default()), Err(UNKNOWN));
+        let next = fetch_of(&sessions, OTHER, &start(other, 1), Changes::default());
+        assert_eq!(next, Ok((other, vec![7])), "another's has nothing to do with that");
+    }
+
+    #[test]
+    fn idle_sessions_of_whoever_has_most_make_room_for_those_of_others() {
+        let sessions = Sessions::new(&SessionCache::with_idle_time(Duration::ZERO));
+        let owners = (1..=8).map(Owner);
+        owners.clone().for_each(|owner| assert_eq!(begin_large(&sessions, owner, 32), 32));
+        let counts: Vec<usize> = owners.map(|owner| count(&sessions, owner)).collect();
+        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+        assert!(counts.is_sorted_by(|a, b| a >= b), "{counts:?}: who came first has most");
+    }
+
+    #[test]
+    fn a_session_may_end_while_a_request_has_it() {
+        let (sessions, id) = begun();
+        let others = Sessions::new(&sessions.cache);
+        for (epoch, more) in [(NO_SESSION_EPOCH, 0), (NEW_SESSION_EPOCH, 1)] {
+            let id = if more == 0 { id } else { begin(&sessions, 3) };
+            let held = sessions.begin(&start(id, 1), Changes::default(), ONE).expect("the next");
+            let of_other = fetch_of(&others, OTHER, &start(id, epoch), wanting("orders", 8));
+            assert!(of_other.is_ok(), "it ends none of somebody else");
+            let again = fetch(&others, (id, 1), Changes::default());
+            assert_eq!(again, Err(ResponseError::InvalidFetchSessionEpoch));
+            let (_, indexes) = fetch(&others, (id, epoch), wanting("orders", 9)).expect("an end");
+            assert_eq!(indexes, [9]);
+            assert_eq!(fetch(&others, (id, 2), Changes::default()), Err(UNKNOWN));
+            sessions.keep(held);
+            assert_eq!(fetch(&sessions, (id, 2), Changes::default()), Err(UNKNOWN));
+        }
+        let cache = Arc::clone(&sessions.cache);
+        drop((sessions, others));
+        assert_eq!((cache.taken(), cache.lock().in_hands.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_session_ends_with_the_request_that_has_it() {
+        let (sessions, id) = begun();
+        drop(sessions.begin(&start(id, 1), Changes::default(), ONE).expect("the next"));
+        assert_eq!(fetch(&sessions, (id, 2), Changes::default()), Err(UNKNOWN));
+        let kept = sessions.cache.lock();
+        assert_eq!((kept.by_id.len(), kept.in_hands.len()), (0, 0));
+        drop(kept);
+        assert_eq!(sessions.cache.taken(), 0);
+    }
+
+    #[test]
+    fn all_memory_of_partitions_is_counted() {
+        let sessions = Sessions::new(&SessionCache::new());
+        let mut changes = Changes::default();
+        for index in 0..1_000 {
+            let id = u128::try_from(index).expect("it is positive").to_ne_bytes();
+            changes.want(TopicRef::Id(id), want(index));
+        }
+        let start = FetchStart { is_by_id: true, ..start(0, 0) };
+        let session = sessions.begin(&start, changes, ONE).expect("it is new");
+        let tracked = &session.tracked;
+        assert_eq!((tracked.len(), tracked.capacity()), (1_000, 1_000));
+        let first = &tracked[0].name;
+        assert!(tracked.iter().all(|it| Arc::ptr_eq(first, &it.name)), "they have no names");
+        assert!(session.memory.amount() > size_of_val(&**tracked) + SESSION_BYTES);
+    }
+
     #[test]
     fn a_connection_has_few_sessions_that_nobody_goes_on_with() {
         let (sessions, first) = begun();

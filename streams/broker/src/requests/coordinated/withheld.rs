@@ -274,7 +274,7 @@ fn transactional_commits(context: &Context, request: &mut TxnOffsetCommitRequest
     })
 }
 
-/// Offsets of deleted topics can be deleted.
+/// The coordinator says which topics and partitions are not there.
 fn deletions(context: &Context, request: &mut OffsetDeleteRequest) -> Withheld {
     let code = ResponseError::TopicAuthorizationFailed.code();
     let mut refused = Vec::new();
