@@ -27,4 +27,4 @@ pub use reference::check_reference;
 pub use seats::{Seat, SeatEnd, Seats};
 pub use signals::{Signals, Wish};
 pub use sockets::{bind_in_place, remove_if_there};
-pub use start::{block_on, run, serve_until_stopped, start_log, write_manual};
+pub use start::{block_on, log_filter, run, serve_until_stopped, start_log, write_manual};

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{CommandFactory, Parser};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::signals::Signals;
 
@@ -32,14 +33,33 @@ pub fn write_manual<O: CommandFactory>(folder: &Path) -> anyhow::Result<()> {
     written.with_context(|| format!("cannot write to {}", folder.display()))
 }
 
+/// Parses a filter of log lines: levels, and targets with levels. A word that is neither would be
+/// taken for a target, and nothing would be logged.
+///
+/// # Errors
+/// The filter is invalid.
+pub fn log_filter(filter: &str) -> anyhow::Result<EnvFilter> {
+    let refusal = || {
+        format!(
+            "invalid log filter {filter:?} (option log); use error, warn, info, debug, trace or off, or \
+             TARGET=LEVEL such as nbd=debug"
+        )
+    };
+    let has_unknown_word = filter.split(',').map(str::trim).any(|directive| {
+        !directive.is_empty()
+            && !directive.contains(['=', '[', ']', '{', '}'])
+            && directive.parse::<LevelFilter>().is_err()
+    });
+    ensure!(!has_unknown_word, refusal());
+    EnvFilter::try_new(filter).with_context(refusal)
+}
+
 /// Starts logging to standard error, with the filter of the option `--log`. Must be called once.
 ///
 /// # Errors
 /// The filter is invalid.
 pub fn start_log(filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter).with_context(|| {
-        format!("invalid log filter --log {filter:?}; use a level such as info")
-    })?;
+    let filter = log_filter(filter)?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
@@ -86,7 +106,19 @@ mod tests {
     #[test]
     fn a_filter_that_is_none_is_refused_by_name() {
         let error = start_log("info=what=").expect_err("it is no filter");
-        assert!(error.to_string().contains("--log \"info=what=\""), "{error}");
+        assert!(error.to_string().contains("\"info=what=\" (option log)"), "{error}");
+    }
+
+    #[test]
+    fn a_misspelt_level_is_refused() {
+        for good in ["info", "INFO", "off", "info,nbd=debug", "nbd=debug, warn", "", "nbd[request]"]
+        {
+            assert!(log_filter(good).is_ok(), "{good:?}");
+        }
+        for bad in ["dbug", "info,nbd", "nbd=verbose", "nbd.debug"] {
+            let refused = log_filter(bad).expect_err(bad);
+            assert!(refused.to_string().contains("use error, warn, info"), "{refused}");
+        }
     }
 
     #[test]

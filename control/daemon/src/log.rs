@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -27,14 +27,7 @@ pub(crate) struct Filter(EnvFilter);
 
 impl Filter {
     pub(crate) fn of(config: &LogConfig) -> anyhow::Result<Self> {
-        let filter = EnvFilter::try_new(&config.filter);
-        filter.map(Self).with_context(|| {
-            format!(
-                "invalid log filter {:?}; use a level such as info, or TARGET=LEVEL such as \
-                 nbd=debug",
-                config.filter
-            )
-        })
+        program::log_filter(&config.filter).map(Self)
     }
 }
 

@@ -105,8 +105,12 @@ fn place(pool: &PoolConfig) -> anyhow::Result<RegionSpec> {
         PoolPlace::AsGiven => {}
         PoolPlace::SharedTmpfs => check_own_dir(dir)?,
         PoolPlace::OwnTmpfs => {
+            let size_bytes = size_bytes(pool)?;
             if !is_mount_point(dir)? {
-                mount_tmpfs(dir, size_bytes(pool)?)?;
+                mount_tmpfs(dir, size_bytes)?;
+            } else if region::existing_size_bytes(&path).ok().flatten().is_none() {
+                // An earlier start failed after it had mounted a tmpfs for another size.
+                give_room(&path, size_bytes);
             }
         }
         PoolPlace::OwnHugetlbfs => {
@@ -147,10 +151,10 @@ pub(crate) fn make_room(path: &Path, size_bytes: u64, wanted_bytes: u64) -> anyh
     remount(path, wanted_bytes)
 }
 
-/// Lowers the size limit of the pool's file system to this pool size.
-pub(crate) fn give_room_back(path: &Path, size_bytes: u64) {
+/// Sets the size limit of the pool's file system to this pool size.
+pub(crate) fn give_room(path: &Path, size_bytes: u64) {
     if let Err(error) = remount(path, size_bytes) {
-        tracing::warn!(error = %format!("{error:#}"), "cannot shrink the pool's tmpfs");
+        tracing::warn!(error = %format!("{error:#}"), "cannot resize the pool's tmpfs");
     }
 }
 
@@ -159,7 +163,7 @@ pub(crate) fn give_room_back(path: &Path, size_bytes: u64) {
 fn remount(path: &Path, pool_bytes: u64) -> anyhow::Result<()> {
     let dir = path.parent().context("the pool's path has no directory")?;
     let mounts =
-        std::fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mountinfo")?;
+        std::fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mounts")?;
     let Some(present) = own_tmpfs_options(&mounts, dir) else { return Ok(()) };
     let mut options = format!("size={}", pool_bytes.saturating_add(HUGE_PAGE_BYTES));
     // A remount must repeat this option, because the kernel refuses to change it.

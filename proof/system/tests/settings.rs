@@ -82,6 +82,28 @@ fn is_root() -> bool {
 }
 
 #[test]
+fn a_pool_gets_its_memory_after_a_start_with_a_wrong_size() -> Result<()> {
+    // The unit is missing.
+    let mut daemon = Daemon::prepare("128".to_owned(), "--no-fuse".to_owned())?;
+    daemon.launch()?;
+    ensure!(daemon.wait_until_ready().is_err(), "a pool has 128 bytes");
+    daemon.set_pool_size("64MiB");
+    daemon.start_again()?;
+    daemon.memlane("volume create db --size 16MiB")?;
+    daemon.finish()
+}
+
+#[test]
+fn a_misspelt_log_level_is_refused() -> Result<()> {
+    let mut daemon = Daemon::prepare("64MiB".to_owned(), "--no-fuse --log dbug".to_owned())?;
+    daemon.launch()?;
+    ensure!(daemon.wait_until_ready().is_err(), "nothing would be logged");
+    let log = daemon.log_end();
+    ensure!(log.contains("invalid log filter \"dbug\""), "{log}");
+    Ok(())
+}
+
+#[test]
 fn a_start_goes_back_to_an_older_image_only_when_the_loss_is_accepted() -> Result<()> {
     let mut daemon = daemon("--images-save-at-stop false")?;
     daemon.memlane("volume create db --size 16MiB --durability image")?;

@@ -77,7 +77,7 @@ impl Resize {
         };
         self.engine.set_size(size_bytes, &mut watch).map_err(|error| ended(&error))?;
         if size_bytes < before_bytes {
-            pool::give_room_back(&self.path, size_bytes);
+            pool::give_room(&self.path, size_bytes);
         }
         let message = format!(
             "pool resized to {} from {}",

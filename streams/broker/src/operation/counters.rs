@@ -1,6 +1,7 @@
-//! Request counters: plain numbers, without locks or allocations. Relaxed throughout, because no
-//! other memory depends on them.
+//! Request counters: plain numbers, without allocations, and without locks except on a full pool.
+//! Relaxed throughout, because no other memory depends on them.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,9 @@ pub(super) const BOUNDS_SECONDS: [f64; BOUNDS_US.len()] = [
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 5.0,
 ];
+
+/// Minimum interval between log lines about a full pool.
+const FULL_POOL_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 const MILLIS_PER_SECOND: f64 = 1e3;
 const MICROS_PER_SECOND: f64 = 1e6;
@@ -54,6 +58,8 @@ pub(crate) struct Counters {
     pub(crate) memory_throttles: AtomicU64,
     /// Batches that were rejected because the pool was full.
     pub(crate) full_pool_refusals: AtomicU64,
+    /// Time of the last log line about a full pool.
+    full_pool_logged: Mutex<Option<Instant>>,
     produce: Latency,
     fetch: Latency,
     produce_throttles: Throttles,
@@ -73,6 +79,7 @@ impl Default for Counters {
             throttles: AtomicU64::new(0),
             memory_throttles: AtomicU64::new(0),
             full_pool_refusals: AtomicU64::new(0),
+            full_pool_logged: Mutex::default(),
             produce: Latency::default(),
             fetch: Latency::default(),
             produce_throttles: Throttles::default(),
@@ -128,9 +135,17 @@ impl Counters {
         }
     }
 
-    /// Counts a batch that was rejected because the pool was full.
+    /// Counts a batch that was rejected because the pool was full, and logs that at intervals.
     pub(crate) fn refused_by_full_pool(&self) {
         Self::count(&self.full_pool_refusals);
+        let mut logged = self.full_pool_logged.lock().expect("no thread panics with this lock");
+        if logged.is_none_or(|at| at.elapsed() >= FULL_POOL_LOG_INTERVAL) {
+            *logged = Some(Instant::now());
+            tracing::warn!(
+                "the pool is full: rejecting batches with NOT_ENOUGH_REPLICAS; lower \
+                 retention.bytes or retention.ms of topics, or enlarge the pool"
+            );
+        }
     }
 
     /// Counts a response with a throttle time.

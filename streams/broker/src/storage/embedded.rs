@@ -41,7 +41,12 @@ impl Embedded {
             );
         }
         let size_bytes = pool.size_bytes.next_multiple_of(2 << 20);
-        let region = Region::open(&RegionSpec { path: path.clone(), size_bytes })?;
+        let region = Region::open(&RegionSpec { path: path.clone(), size_bytes });
+        let region = region.inspect_err(|_| {
+            if is_temporary {
+                let _ = std::fs::remove_file(&path);
+            }
+        })?;
         if is_temporary {
             // The memory is freed when it is unmapped.
             std::fs::remove_file(&path)

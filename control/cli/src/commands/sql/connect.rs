@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Config};
 
@@ -22,6 +23,9 @@ const DATABASE: &str = "memlane";
 const USER_DEFAULT: &str = "anonymous";
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Maximum time of connecting and logging in.
+const LOGIN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A connection, with a handle to cancel its statements.
 pub(super) struct Server {
@@ -67,7 +71,14 @@ where
         None => config.user(USER_DEFAULT),
     };
     block_on(async move {
-        let connected = config.connect(tls.clone()).await;
+        let connecting = timeout(LOGIN_TIME_MAX, config.connect(tls.clone())).await;
+        let connected = connecting.map_err(|_| {
+            let seconds = LOGIN_TIME_MAX.as_secs();
+            Failure::unreachable(format!(
+                "the server at {host}:{port} accepted the connection, but did not answer within \
+                 {seconds} s; check that this is the address of the broker's --sql"
+            ))
+        })?;
         let (client, mut connection) = connected.map_err(|error| {
             let failure = Failure::from(error);
             let message =
