@@ -61,6 +61,11 @@ impl Quota {
         })
     }
 
+    /// Discards the count after objects were removed.
+    pub(crate) fn forget(&self) {
+        *self.lock() = None;
+    }
+
     /// Fails with the age up to which a count can still be used.
     fn try_take(&self, more: u64, bytes_max: u64) -> Result<(), Duration> {
         let mut counted = self.lock();

@@ -99,6 +99,7 @@ impl House {
             events: Arc::clone(&events),
             journal: &journal_config(dir.path()),
             images: &images_config(dir.path()),
+            serving: None,
             encryption: None,
             pool_path: &spec.path,
             accept_loss: None,
@@ -119,6 +120,7 @@ impl House {
             nbd: Some(Arc::new(nbd.expect("a server"))),
             ring: Arc::new(ring),
             vhost_user: Arc::new(vhost_user),
+            store_serving: None,
             users,
             devices: Devices::On {
                 devices: Arc::<PretendedDevices>::clone(&devices),
