@@ -68,15 +68,10 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     let events = Arc::new(EventLog::open(&config.state_dir));
     let wishes = Wishes::listen(interface.runtime(), Arc::clone(readiness), Arc::clone(&events))?;
     let restart = wishes.restart();
-    // Outlives a restart as the writer.
     let serving = start_serving(&config, readiness, &events)?;
-    let start = || {
-        let around = Around { readiness, restart: &restart, events: &events, serving: &serving };
-        Daemon::start(&config, &rule, around).inspect_err(|error| {
-            events.error("start_refused", None, format!("the daemon does not start: {error:#}"));
-            events.stopped();
-        })
-    };
+    let around = Around { readiness, restart: &restart, events: &events, serving: &serving };
+    let start =
+        || Daemon::start(&config, &rule, around).inspect_err(|error| tell_refused(&events, error));
     let mut daemon = start()?;
     readiness.serving(Arc::clone(&daemon.service));
     drop(slow_start);
@@ -143,7 +138,7 @@ enum AnyKeeper {
     Standby { _keeper: StandbyKeeper },
 }
 
-/// What surrounds the daemon, also while it restarts as the writer.
+/// Surroundings of the daemon, which outlive its restart as the writer.
 #[derive(Clone, Copy)]
 struct Around<'run> {
     readiness: &'run Readiness,
@@ -327,11 +322,13 @@ fn start_serving(
 ) -> anyhow::Result<Option<Arc<StoreServing>>> {
     let Some(config) = &config.store_server else { return Ok(None) };
     readiness.starting(format!("serving the image store in {}", config.directory.display()));
-    let serving = StoreServing::start(config, events).inspect_err(|error| {
-        events.error("start_refused", None, format!("the daemon does not start: {error:#}"));
-        events.stopped();
-    });
-    Ok(Some(Arc::new(serving?)))
+    let serving = StoreServing::start(config, events);
+    Ok(Some(Arc::new(serving.inspect_err(|error| tell_refused(events, error))?)))
+}
+
+fn tell_refused(events: &EventLog, error: &anyhow::Error) {
+    events.error("start_refused", None, format!("the daemon does not start: {error:#}"));
+    events.stopped();
 }
 
 fn start_durable(

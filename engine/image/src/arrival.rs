@@ -20,7 +20,10 @@ use crate::store::ObjectName;
 /// Length of the pieces in which two manifests are compared.
 const COMPARED_BYTES: usize = 1 << 20;
 
-/// Counter of temporary files. A file that a killed process left is replaced by a later one.
+/// Suffix of the names of temporary files.
+const UNFINISHED: &str = ".new";
+
+/// Counter of temporary files.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals(Mutex<u32>);
 
@@ -28,7 +31,7 @@ impl Arrivals {
     fn next_name(&self) -> String {
         let mut count = self.0.lock().expect("no thread panics with this lock");
         *count = count.wrapping_add(1);
-        format!("{:010}.new", *count)
+        format!("{:010}{UNFINISHED}", *count)
     }
 }
 
@@ -98,7 +101,7 @@ impl Arrival {
         let Some((temporary, name)) = self.names.take() else { return Ok(()) };
         let named = self.give_name(&temporary, &name);
         if named.is_err() {
-            // If this fails too, a later arrival replaces the file.
+            // If this fails too, the next start of the server removes the file.
             let _ = self.folder.remove(&temporary);
         }
         named
@@ -157,10 +160,20 @@ impl Arrival {
 impl Drop for Arrival {
     fn drop(&mut self) {
         if let Some((temporary, _)) = self.names.take() {
-            // If this fails, a later arrival replaces the file.
+            // If this fails, the next start of the server removes the file.
             let _ = self.folder.remove(&temporary);
         }
     }
+}
+
+/// Removes the temporary files that a killed process left.
+pub(crate) fn remove_unfinished(folder: &dyn Folder) -> Result<(), ImageError> {
+    let files = folder.list().map_err(ImageError::storage(|| "list a served folder".to_owned()))?;
+    for file in files.iter().filter(|file| file.name.ends_with(UNFINISHED)) {
+        let attempt = || format!("remove the unfinished file {}", file.name);
+        discard(folder, &file.name).map_err(ImageError::storage(attempt))?;
+    }
+    Ok(())
 }
 
 fn discard(folder: &dyn Folder, name: &str) -> Result<(), StorageError> {

@@ -9,7 +9,7 @@ use storage::{
     StorageErrorKind,
 };
 
-use crate::arrival::{Arrival, Arrivals};
+use crate::arrival::{Arrival, Arrivals, remove_unfinished};
 use crate::error::{ImageError, ImageErrorKind};
 use crate::format::ALIGNMENT_BYTES;
 use crate::names::{ExtractName, PackName};
@@ -46,7 +46,14 @@ impl FolderStore {
     /// Opens a store in `folder` as [`FolderStore::new`] does, for a process that serves it to
     /// other hosts. All writers use this object or [`FolderStore::receive`] on it.
     pub fn serving(folder: &dyn Folder) -> Result<Self, ImageError> {
-        Ok(Self { arrivals: Some(Arrivals::default()), ..Self::new(folder)? })
+        Self::new(folder)?.begin_serving()
+    }
+
+    fn begin_serving(self) -> Result<Self, ImageError> {
+        for folder in [Some(&self.images), self.journal.as_ref()].into_iter().flatten() {
+            remove_unfinished(&**folder)?;
+        }
+        Ok(Self { arrivals: Some(Arrivals::default()), ..self })
     }
 
     /// Opens the store in the directory at `path` for reading, even while others write. Fails if
@@ -75,7 +82,7 @@ impl FolderStore {
     /// Opens the store in the directory at `path` as [`FolderStore::open_alone`] does, for a
     /// process that serves it to other hosts.
     pub fn serve_alone(path: &Path) -> Result<Self, ImageError> {
-        Ok(Self { arrivals: Some(Arrivals::default()), ..Self::open_alone(path)? })
+        Self::open_alone(path)?.begin_serving()
     }
 
     /// Begins to receive an object: a manifest or an extract as a whole, with `offset` 0, or a part

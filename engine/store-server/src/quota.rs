@@ -25,6 +25,8 @@ struct Counted {
     at: Instant,
     /// Bytes listed, and those accepted since.
     bytes: u64,
+    /// Objects were removed since.
+    is_stale: bool,
 }
 
 impl Quota {
@@ -61,10 +63,20 @@ impl Quota {
         })
     }
 
+    /// Has the store counted again before more is accepted, because objects were removed.
+    pub(crate) fn forget(&self) {
+        if let Some(counted) = &mut *self.lock() {
+            counted.is_stale = true;
+        }
+    }
+
     /// Fails with the age up to which a count can still be used.
     fn try_take(&self, more: u64, bytes_max: u64) -> Result<(), Duration> {
         let mut counted = self.lock();
         let Some(known) = &mut *counted else { return Err(Duration::ZERO) };
+        if known.is_stale {
+            return Err(Duration::ZERO);
+        }
         if known.at.elapsed() > COUNT_AGE_MAX {
             return Err(COUNT_AGE_MAX);
         }
@@ -83,7 +95,7 @@ impl Quota {
         }
         // Listed without the lock, because the disk may be slow.
         let bytes = bytes_of(store)?;
-        *self.lock() = Some(Counted { at: Instant::now(), bytes });
+        *self.lock() = Some(Counted { at: Instant::now(), bytes, is_stale: false });
         Ok(())
     }
 

@@ -97,6 +97,7 @@ impl Served {
             (&Method::DELETE, Target::One(object)) => {
                 let store = Arc::clone(&self.store);
                 self.work.run(move || store.remove(object)).await??;
+                self.quota.forget();
                 Ok(done())
             }
             (method, _) => Err(invalid(format!("{method} is not possible here"))),

@@ -15,7 +15,10 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Places for disk operations. One whose disk hangs keeps its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Work(Arc<Semaphore>);
+pub(crate) struct Work {
+    places: Arc<Semaphore>,
+    wait_max: Duration,
+}
 
 /// No place became free in time.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +26,7 @@ pub(crate) struct Busy;
 
 impl Work {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(WORK_COUNT_MAX)))
+        Self { places: Arc::new(Semaphore::new(WORK_COUNT_MAX)), wait_max: WAIT_MAX }
     }
 
     /// Runs a blocking operation. It continues if the caller goes away.
@@ -31,7 +34,7 @@ impl Work {
         &self,
         operation: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Busy> {
-        let place = timeout(WAIT_MAX, Arc::clone(&self.0).acquire_owned()).await;
+        let place = timeout(self.wait_max, Arc::clone(&self.places).acquire_owned()).await;
         let Ok(Ok(place)) = place else { return Err(Busy) };
         let running = spawn_blocking(move || {
             let _place = place;
@@ -39,5 +42,46 @@ impl Work {
         });
         // Fails only while the runtime ends.
         running.await.map_err(|_| Busy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn operations_that_hang_make_others_fail_and_not_wait_for_ever() {
+        let work = Work { wait_max: Duration::from_millis(50), ..Work::new() };
+        let (begin, begun) = channel();
+        let mut ends = Vec::new();
+        let mut hanging = Vec::new();
+        for _ in 0..WORK_COUNT_MAX {
+            let (end, ended) = channel::<()>();
+            let (work, begin) = (work.clone(), begin.clone());
+            hanging.push(tokio::spawn(async move {
+                let hang = move || {
+                    begin.send(()).expect("the test listens");
+                    ended.recv()
+                };
+                work.run(hang).await.map(drop)
+            }));
+            ends.push(end);
+        }
+        let mut begun_count = 0;
+        while begun_count < WORK_COUNT_MAX {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            begun_count += begun.try_iter().count();
+        }
+        work.run(|| ()).await.expect_err("all places are taken");
+        // A request that ends does not free the place of its operation.
+        hanging.remove(0).abort();
+        work.run(|| ()).await.expect_err("the operation still hangs");
+        drop(ends);
+        for it in hanging {
+            it.await.expect("no panic").expect("it ends");
+        }
+        work.run(|| ()).await.expect("places are free");
     }
 }

@@ -316,6 +316,8 @@ fn files_of_killed_receptions_are_no_objects() {
         fs::write(pair.directory().join(name), [1; 100]).expect("there is room");
     }
     pair.start_again();
+    assert!(!pair.directory().join("images/0000000001.new").exists());
+    assert!(!pair.directory().join("journal/0000000002.new").exists());
     let images = store.images().expect("listed").len();
     let mut claimed = ClaimedStore::claim(Arc::clone(&store), 9).expect("it is claimed");
     small(2).save(&mut claimed);

@@ -695,9 +695,12 @@ mod tests {
         refused("[images]\nstore = \"memlane://b:1\"", Privilege::Root, "store-certificate");
         let files = "store-certificate = \"/c\"\nstore-key = \"/k\"\nstore-ca = \"/a\"";
         let served = |place| format!("[images]\nstore = \"{place}\"\n{files}");
-        refused(&served("memlane://b"), Privilege::Root, "memlane://HOST:PORT");
+        refused(&served("memlane://b"), Privilege::Root, "store in [images]");
         refused(&served("/images"), Privilege::Root, "memlane://");
         refused("[store-server]\nlisten = \"[::]:1\"", Privilege::Root, "client-ca");
+        let served = "listen = \"[::]:1\"\ndirectory = \"/d\"\ncertificate = \"/c\"\nkey = \"/k\"\n\
+                      client-ca = \"/a\"\nclients = []";
+        refused(&format!("[store-server]\n{served}"), Privilege::Root, "clients");
         refused("[store-server]\ndirectory = \"/d\"", Privilege::Root, "listen");
         refused("[images]\nkeep = 0", Privilege::Root, "keep");
         refused("[images]\nevery = \"1ms\"", Privilege::Root, "every");

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use store_server::{StoreAddress, TlsClientFiles};
 
 use crate::config::TlsFiles;
@@ -45,9 +45,7 @@ pub(super) fn place(images: &ImagesSettings, state_dir: &Path) -> anyhow::Result
             (certificate.clone(), key.clone(), authorities.clone());
         let tls = TlsClientFiles { certificate, key, authorities };
         let address = StoreAddress { place: place.clone(), tls };
-        if let Err(error) = address.check() {
-            bail!("store in [images] cannot be used: {}", crate::durable::causes(&error));
-        }
+        address.check().context("store in [images] cannot be used")?;
         return Ok(StorePlace::Served(address));
     }
     refuse_files(files)?;
@@ -90,6 +88,9 @@ pub(super) fn server(settings: &StoreServerSettings) -> anyhow::Result<Option<St
     };
     if !directory.is_absolute() {
         bail!("directory = {directory:?} in [store-server] is relative; use an absolute path");
+    }
+    if settings.clients.as_ref().is_some_and(Vec::is_empty) {
+        bail!("clients = [] in [store-server] admits nobody; name clients, or leave it out");
     }
     let tls = TlsFiles {
         certificate_chain: certificate.clone(),

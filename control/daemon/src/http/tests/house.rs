@@ -83,11 +83,7 @@ impl House {
             spin_permits: Arc::clone(&permits),
         };
         let nbd = NbdExport::start(&nbd_config(dir.path()), parts.clone());
-        let ring = {
-            let NbdParts { catalog, rule, users, spin_permits } = parts;
-            RingParts { catalog, rule, users, spin_permits, devices: None, ublk: None }
-        };
-        let ring = RingExport::start(&dir.path().join("ring.sock"), ring).expect("a server");
+        let ring = start_ring(&dir, parts);
         let (rule, folder) = (AccessRule::of_this_host(), dir.path().join("vhost"));
         let vhost_user = VhostUserExports::new(folder, rule, Arc::clone(&users), permits)?;
         let devices = Arc::new(PretendedDevices::default());
@@ -99,6 +95,7 @@ impl House {
             events: Arc::clone(&events),
             journal: &journal_config(dir.path()),
             images: &images_config(dir.path()),
+            serving: None,
             encryption: None,
             pool_path: &spec.path,
             accept_loss: None,
@@ -119,6 +116,7 @@ impl House {
             nbd: Some(Arc::new(nbd.expect("a server"))),
             ring: Arc::new(ring),
             vhost_user: Arc::new(vhost_user),
+            store_serving: None,
             users,
             devices: Devices::On {
                 devices: Arc::<PretendedDevices>::clone(&devices),
@@ -239,6 +237,12 @@ impl Answer {
         let problem = self.problem();
         assert_eq!((problem.kind.name(), problem.field.as_deref()), (kind, field), "{problem:?}");
     }
+}
+
+fn start_ring(dir: &TempDir, parts: NbdParts) -> RingExport {
+    let NbdParts { catalog, rule, users, spin_permits } = parts;
+    let parts = RingParts { catalog, rule, users, spin_permits, devices: None, ublk: None };
+    RingExport::start(&dir.path().join("ring.sock"), parts).expect("a server")
 }
 
 fn missing() -> DeviceFailure {
