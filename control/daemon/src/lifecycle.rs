@@ -347,6 +347,7 @@ fn start_role(
             images: &config.images,
             encryption: config.encryption.as_ref(),
             state_dir: config.state_dir.clone(),
+            journal_dir: config.journal.dir.clone(),
             interval,
             restart: restart.clone(),
         })?;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use image::{ImageStore, ImageSummary, OpenImage, SealedStore, StoreWriter};
+use image::{ImageStore, ImageSummary, OpenImage, SealedStore, StoreWriter, claims_of};
 use journal::{Clock, Journal, JournalOptions, JournalSpec};
 use sealing::SetKey;
 use storage::Folder;
@@ -14,6 +14,7 @@ use crate::error::{DurableError, DurableErrorKind, name_of};
 use crate::healer::StableCopies;
 use crate::keys::check_store_key;
 use crate::newest::{AcceptedImage, NewestImage, has_contents_after};
+use crate::own_claim::OwnClaim;
 use crate::reliance::{Missing, compare};
 use crate::replay::delete_with_snapshots;
 use crate::restore::{Gaps, Restored, Stored, restore};
@@ -280,6 +281,7 @@ impl DurableSet {
         let begins = journal::begins_at(&*spec.journal, spec.key.as_deref());
         let begins = begins.map_err(DurableError::journal("look where the journal begins"))?;
         let is_known = newest.failure.is_none() && newest.skipped.is_empty();
+        let folder = Arc::clone(&spec.journal);
         let journal = Journal::open(JournalSpec {
             folder: spec.journal,
             key: spec.key,
@@ -295,6 +297,7 @@ impl DurableSet {
         Ok(Self {
             engine: Arc::clone(engine),
             journal,
+            folder,
             id,
             images: spec.images,
             clock: spec.clock,
@@ -314,13 +317,23 @@ impl DurableSet {
     }
 }
 
+/// Fails if another daemon has taken over the store: the journal of this one does not continue the
+/// other's images. A store that cannot tell is checked again when it is claimed.
+fn check_not_taken_over(spec: &DurableSpec) -> Result<(), DurableError> {
+    let Some(own) = OwnClaim::read(&*spec.journal)? else { return Ok(()) };
+    let Ok(claims) = claims_of(&*spec.images) else { return Ok(()) };
+    own.check(&claims).map_err(DurableError::images("restore the pool"))
+}
+
 /// Finds the journal that the image's writer shipped after it, if it must be restored. The writer's
 /// own journal contains everything shipped from it. The journal of a host that took over contains
-/// none of it, and no contents of the image's volumes until that host has saved an image.
+/// none of it, and no contents of the image's volumes until that host has saved an image. Fails if
+/// another daemon has taken over the store.
 fn find_shipped(
     spec: &DurableSpec,
     image: Option<&Arc<OpenImage>>,
 ) -> Result<Option<ShippedJournal>, DurableError> {
+    check_not_taken_over(spec)?;
     let Some(image) = image else { return Ok(None) };
     if has_contents_after(image, &*spec.journal, spec.key.as_deref()) {
         return Ok(None);

@@ -5,14 +5,16 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use image::{ClaimedStore, ImageId, ImageStore, OpenImage, StoreWriter};
+use image::{ClaimedStore, Claims, ImageId, ImageStore, OpenImage, StoreWriter};
 use journal::{Clock, Journal, Position};
+use storage::Folder;
 use sync::atomic::Ordering::Relaxed;
 use sync::atomic::{AtomicBool, AtomicU64};
 use volumes::{Durability, Engine, PageSource, SetId, Volume};
 
 use crate::error::DurableError;
 use crate::newest::NewestImage;
+use crate::own_claim::OwnClaim;
 use crate::unfetched::Unfetched;
 
 /// A pool with its journal and images. Threads share it and may call any method concurrently.
@@ -20,6 +22,8 @@ use crate::unfetched::Unfetched;
 pub struct DurableSet {
     pub(crate) engine: Arc<Engine>,
     pub(crate) journal: Arc<Journal>,
+    /// Folder of the journal, which also has the file of [`OwnClaim`].
+    pub(crate) folder: Arc<dyn Folder>,
     pub(crate) id: SetId,
     pub(crate) images: Arc<dyn ImageStore>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -169,7 +173,10 @@ impl Claim {
     pub(crate) fn store(&mut self, set: &DurableSet) -> Result<&mut ClaimedStore, DurableError> {
         if self.store.is_none() {
             set.check_images_are_own()?;
-            let claimed = ClaimedStore::claim(Arc::clone(&set.images), self.writer.clone());
+            let mut own = OwnClaim::read_or_begin(&*set.folder, self.writer.id)?;
+            let writer = StoreWriter { daemon_id: own.daemon_id, ..self.writer.clone() };
+            let mut approve = |claims: &Claims| own.approve(claims, &*set.folder);
+            let claimed = ClaimedStore::claim_after(Arc::clone(&set.images), writer, &mut approve);
             self.store = Some(claimed.map_err(DurableError::images("claim the store of images"))?);
         }
         Ok(self.store.as_mut().expect("it was claimed"))

@@ -66,6 +66,17 @@ pub struct ClaimedStore {
     writer: StoreWriter,
 }
 
+/// Claims on a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// Number and writer of the newest one.
+    pub newest: Option<(u32, StoreWriter)>,
+    /// Highest number taken.
+    pub top_number: u32,
+    /// Number of a later manifest that the store did not return, and may be a claim.
+    pub unread: Option<u32>,
+}
+
 /// A manifest in the store.
 struct Found {
     number: u32,
@@ -78,9 +89,22 @@ impl ClaimedStore {
         store: Arc<dyn ImageStore>,
         writer: impl Into<StoreWriter>,
     ) -> Result<Self, ImageError> {
+        Self::claim_after(store, writer, &mut |_| Ok(()))
+    }
+
+    /// Claims the store if `approve` agrees to each state of it from which the claim is attempted.
+    /// It may be called several times. If it fails, the store is unchanged. A claim that it did not
+    /// see is never replaced.
+    pub fn claim_after(
+        store: Arc<dyn ImageStore>,
+        writer: impl Into<StoreWriter>,
+        approve: &mut dyn FnMut(&Claims) -> Result<(), ImageError>,
+    ) -> Result<Self, ImageError> {
         let writer = writer.into();
         for _ in 0..CLAIM_TRIES_MAX {
-            let mut claimed = Self::prepare(Arc::clone(&store), writer.clone())?;
+            let found = find(&*store)?;
+            let mut claimed = Self::prepare(Arc::clone(&store), writer.clone(), &found)?;
+            approve(&claims_in(found))?;
             match claimed.put_fence() {
                 Err(error) if error.kind == ImageErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -181,7 +205,7 @@ impl ClaimedStore {
                 self.next_chunk = manifest.next_chunk;
                 self.head = Some(manifest.id);
             }
-            Some(ManifestState::Whole(fence)) if fence.set_id == self.writer.id.to_le_bytes() => {
+            Some(ManifestState::Whole(fence)) if fence.writer().id == self.writer.id => {
                 self.next_number += 1;
             }
             Some(ManifestState::Whole(_)) => return Err(self.fenced(taken_error.attempt)),
@@ -339,8 +363,11 @@ impl ClaimedStore {
     }
 
     /// Reads the store's state.
-    fn prepare(store: Arc<dyn ImageStore>, writer: StoreWriter) -> Result<Self, ImageError> {
-        let found = find(&*store)?;
+    fn prepare(
+        store: Arc<dyn ImageStore>,
+        writer: StoreWriter,
+        found: &[Found],
+    ) -> Result<Self, ImageError> {
         let newest = found.iter().rev().find_map(whole);
         if let Some(error) = found.iter().filter_map(unreadable).find(|error| {
             // If no manifest is readable, the store itself fails and its numbers are unknown.
@@ -364,7 +391,7 @@ impl ClaimedStore {
             next_number: found.last().map_or(0, |found| found.number) + 1,
             next_chunk: known.saturating_add(left_out).min(ChunkNumber::END),
             next_pack: PackName { writer: writer.id, index: 0 },
-            head: newest_image(&found).map(|manifest| manifest.id),
+            head: newest_image(found).map(|manifest| manifest.id),
             has_failed: false,
             durable: HashSet::new(),
             writer,
@@ -445,6 +472,29 @@ fn publish(store: &dyn ImageStore, prepared: Prepared) -> Result<(Manifest, Save
         Err(error) => Err(error),
         Ok(()) => Ok((prepared.manifest.clone(), prepared.saved(bytes.len()))),
     }
+}
+
+/// Reads the claims on a store.
+pub fn claims_of(store: &dyn ImageStore) -> Result<Claims, ImageError> {
+    Ok(claims_in(find(store)?))
+}
+
+/// Returns the claims among manifests. A damaged one does not count.
+fn claims_in(found: Vec<Found>) -> Claims {
+    let top_number = found.last().map_or(0, |found| found.number);
+    let mut unread = None;
+    for Found { number, state } in found.into_iter().rev() {
+        match state {
+            ManifestState::Whole(fence) if fence.kind == ManifestKind::Fence => {
+                return Claims { newest: Some((number, fence.writer())), top_number, unread };
+            }
+            ManifestState::Unreadable(error) if error.kind != ImageErrorKind::Damaged => {
+                unread.get_or_insert(number);
+            }
+            _ => {}
+        }
+    }
+    Claims { newest: None, top_number, unread }
 }
 
 /// Lists all manifests with their states, ascending, without chunk and part tables to save memory.

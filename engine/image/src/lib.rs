@@ -62,7 +62,7 @@ mod save;
 mod saved;
 mod shared_pages;
 
-pub use claimed_store::{ClaimedStore, Removed, RemovedExtracts};
+pub use claimed_store::{ClaimedStore, Claims, Removed, RemovedExtracts, claims_of};
 pub use engine_source::{CopiedVolume, EngineSource};
 pub use engine_target::EngineTarget;
 pub use error::{ImageError, ImageErrorKind};

@@ -14,7 +14,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use durable_set::{Verified, causes};
-use image::{ClaimedStore, ImageVolumeKind, OpenImage, StoreWriter};
+use image::{ClaimedStore, Claims, ImageError, ImageVolumeKind, OpenImage, StoreWriter};
 use volumes::{CapacityClass, Durability, PageSource, SetId};
 
 use crate::continuation::{Continued, find_shipped, give_back, replay, take_bases};
@@ -50,6 +50,17 @@ impl Follower {
         writer: impl Into<StoreWriter>,
         note: &mut dyn FnMut(&Promoted) -> Result<(), NoteError>,
     ) -> Result<Promoted, StandbyError> {
+        self.promote_after(writer, &mut |_| Ok(()), note)
+    }
+
+    /// Promotes like [`Follower::promote`], and calls `approve` before the store is claimed, as
+    /// [`ClaimedStore::claim_after`] does.
+    pub fn promote_after(
+        &self,
+        writer: impl Into<StoreWriter>,
+        approve: &mut dyn FnMut(&Claims) -> Result<(), ImageError>,
+        note: &mut dyn FnMut(&Promoted) -> Result<(), NoteError>,
+    ) -> Result<Promoted, StandbyError> {
         let attempt = "promote the standby";
         let no_image = || StandbyError::new(StandbyErrorKind::NoImage, attempt);
         let mut work = self.lock_work();
@@ -59,7 +70,7 @@ impl Follower {
         if !self.bring_to_newest(&store, &mut work)? {
             return Err(no_image());
         }
-        let claimed = ClaimedStore::claim(Arc::clone(&store), writer);
+        let claimed = ClaimedStore::claim_after(Arc::clone(&store), writer, approve);
         drop(claimed.map_err(StandbyError::image(attempt))?);
         // The writer may have saved another image just before.
         if !self.bring_to_newest(&store, &mut work)? {

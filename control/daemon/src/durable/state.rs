@@ -137,7 +137,7 @@ impl Durable {
         let store = open_store(parts.images)?;
         (parts.say)(format!("opening the journal in {}", dir.display()));
         let attempt = || format!("cannot open the journal in {}", dir.display());
-        let folder = LinuxFolder::open_or_make(dir).with_context(attempt)?;
+        let folder = open_journal_folder(dir)?;
         let lock = folder.lock().with_context(attempt)?;
         let open_key = |files| Encryption::open(&folder, &store, files);
         let encryption = parts.encryption.map(open_key).transpose()?;
@@ -392,7 +392,13 @@ pub(crate) fn random_id() -> anyhow::Result<[u8; 16]> {
 /// Creates the id under which this process claims a store.
 pub(crate) fn store_writer() -> anyhow::Result<StoreWriter> {
     let host = program::host_name().unwrap_or_default();
-    Ok(StoreWriter { id: u128::from_le_bytes(random_id()?), host })
+    Ok(StoreWriter { host, ..u128::from_le_bytes(random_id()?).into() })
+}
+
+/// Opens the folder of the journal, and makes it if necessary.
+pub(crate) fn open_journal_folder(dir: &Path) -> anyhow::Result<LinuxFolder> {
+    let attempt = || format!("cannot open the journal in {}", dir.display());
+    LinuxFolder::open_or_make(dir).with_context(attempt)
 }
 
 fn open_store(images: &ImagesConfig) -> anyhow::Result<Arc<dyn ImageStore>> {

@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use api::{ByteSize, Problem, ProblemKind, Promotion};
-use image::{FolderStore, ImageErrorKind, ImageStore, VisitedFolder, Watch};
+use durable_set::OwnClaim;
+use image::{
+    Claims, FolderStore, ImageError, ImageErrorKind, ImageStore, StoreWriter, VisitedFolder, Watch,
+};
 use object_images::Access;
 use sealing::WrappingKey;
 use standby::{Follower, FollowerSpec, Promoted, StandbyError, StandbyErrorKind, Step};
 use volumes::Engine;
 
 use crate::config::{EncryptionConfig, ImagesConfig, StorePlace};
-use crate::durable::{causes, place_of, store_writer};
+use crate::durable::{causes, open_journal_folder, place_of, store_writer};
 use crate::events::EventLog;
 use crate::standby::lag::{journal_lag_seconds, lag_seconds};
 use crate::standby::role::{note_pending, note_promoted};
@@ -34,6 +37,8 @@ pub(crate) struct StandbyParts<'config> {
     pub(crate) images: &'config ImagesConfig,
     pub(crate) encryption: Option<&'config EncryptionConfig>,
     pub(crate) state_dir: PathBuf,
+    /// Folder of the journal, which is used from the promotion on.
+    pub(crate) journal_dir: PathBuf,
     pub(crate) interval: Duration,
     pub(crate) restart: Restart,
 }
@@ -47,6 +52,7 @@ pub(crate) struct Standby {
     store: StorePlace,
     events: Arc<EventLog>,
     state_dir: PathBuf,
+    journal_dir: PathBuf,
     interval: Duration,
     restart: Restart,
     /// Cancels the current step.
@@ -121,6 +127,7 @@ impl Standby {
             store: parts.images.store.clone(),
             events: parts.events,
             state_dir: parts.state_dir,
+            journal_dir: parts.journal_dir,
             interval: parts.interval,
             restart: parts.restart,
             is_ending: AtomicBool::new(false),
@@ -235,13 +242,25 @@ impl Standby {
         if !is_forced {
             self.check_quiet()?;
         }
-        let writer = store_writer().map_err(|error| host_failed(format!("{error:#}")))?;
+        let failed = |error: anyhow::Error| host_failed(format!("{error:#}"));
+        let folder = open_journal_folder(&self.journal_dir).map_err(failed)?;
+        let writer = store_writer().map_err(failed)?;
+        let own = OwnClaim::read_or_begin(&folder, writer.id);
+        let mut own = own.map_err(|error| host_failed(causes(&error)))?;
+        let writer = StoreWriter { daemon_id: own.daemon_id(), ..writer };
+        let mut approve = |claims: &Claims| {
+            own.take_over(claims, &folder).map_err(|error| {
+                let attempt = "note the claim in the folder of the journal";
+                ImageError::new(ImageErrorKind::Denied, attempt).with_source(error)
+            })
+        };
         let mut pending = None;
         let mut note = |promoted: &Promoted| {
             let promotion = pending.insert(promotion_of(promoted));
             Ok(note_pending(&self.state_dir, promotion)?)
         };
-        let promoted = self.follower.promote(writer, &mut note).map_err(refused)?;
+        let promoted = self.follower.promote_after(writer, &mut approve, &mut note);
+        let promoted = promoted.map_err(refused)?;
         let promotion = pending.expect("it is noted before the last step");
         // The next start completes a pending promotion from the state of the pool.
         if let Err(error) = note_promoted(&self.state_dir, &promotion) {

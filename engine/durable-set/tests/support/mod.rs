@@ -252,6 +252,11 @@ impl House {
         self.disk.flip_bit(&format!("images/images/{number:010}"), 8 * 4096 + 5);
     }
 
+    /// Flips a bit of a file of the disk.
+    pub(crate) fn flip_bit(&self, name: &str, bit: u64) {
+        self.disk.flip_bit(name, bit);
+    }
+
     /// Makes removals from the disk fail until it is healed.
     pub(crate) fn keep_files(&self) {
         self.disk.inject(Fault::always(&[StorageAction::Remove], Effect::Io));
