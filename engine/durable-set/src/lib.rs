@@ -21,6 +21,7 @@ mod error;
 
 mod healer;
 mod keys;
+mod mirror;
 mod newest;
 mod own_claim;
 mod reliance;
@@ -41,6 +42,7 @@ mod stream;
 
 pub use error::{DurableError, DurableErrorKind, causes};
 pub use keys::open_key;
+pub use mirror::{Mirror, MirrorError, MirrorOptions, MirrorPolicy, MirrorState, MirrorStatus};
 pub use newest::AcceptedImage;
 pub use open::{DurableSpec, Looked, Opened, Opening};
 pub use own_claim::OwnClaim;

@@ -12,7 +12,8 @@ use volumes::Durability;
 
 /// A daemon with this id claims the store.
 fn claim_elsewhere(house: &House, daemon_id: u128) {
-    let writer = StoreWriter { id: 1 << 80, daemon_id, host: "elsewhere".to_owned() };
+    let host = "elsewhere".to_owned();
+    let writer = StoreWriter { daemon_id, host, ..(1_u128 << 80).into() };
     let claimed = ClaimedStore::claim(Arc::clone(house.set.images()), writer);
     claimed.expect("the store works");
 }

@@ -21,7 +21,7 @@ use crate::save::{Prepared, Save, SaveOptions};
 use crate::saved::Saved;
 use crate::source::LeafSource;
 use crate::store::{ImageStore, ObjectName};
-use crate::store_writer::StoreWriter;
+use crate::store_writer::{Mirroring, StoreWriter};
 use crate::watch::Watch;
 
 /// Maximum number of attempts to find a free number while other writers take it.
@@ -75,6 +75,9 @@ pub struct Claims {
     pub top_number: u32,
     /// Number of a later manifest that the store did not return, and may be a claim.
     pub unread: Option<u32>,
+    /// Weakest promise of the claims under which flushes since the newest image were acknowledged.
+    /// `Off` if one of them is not known.
+    pub mirroring: Mirroring,
 }
 
 /// A manifest in the store.
@@ -104,7 +107,7 @@ impl ClaimedStore {
         for _ in 0..CLAIM_TRIES_MAX {
             let found = find(&*store)?;
             let mut claimed = Self::prepare(Arc::clone(&store), writer.clone(), &found)?;
-            approve(&claims_in(found))?;
+            approve(&claims_in(&found))?;
             match claimed.put_fence() {
                 Err(error) if error.kind == ImageErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -347,12 +350,15 @@ impl ClaimedStore {
     }
 
     /// Removes journal extracts that are covered by the newest image, saved under this claim: those
-    /// of other writers, and its own of segments not in `kept`. Extracts are removed in order of
+    /// of other writers, and its own of segments not in `kept`. Segments with higher numbers were
+    /// begun after `kept` was determined, and stay. Extracts are removed in order of
     /// name, so that a kill leaves the end of the sequence.
     pub fn remove_extracts(&mut self, kept: &[u32]) -> Result<RemovedExtracts, ImageError> {
+        let newest = kept.iter().max();
+        let is_covered = |segment: u32| !kept.contains(&segment) && newest > Some(&segment);
         let mut found = RemovedExtracts::default();
         for (name, _) in self.store.extracts()? {
-            if name.writer != self.writer.id || !kept.contains(&name.segment) {
+            if name.writer != self.writer.id || is_covered(name.segment) {
                 self.remove(ObjectName::Extract(name))?;
                 found.removed += 1;
             } else {
@@ -476,25 +482,36 @@ fn publish(store: &dyn ImageStore, prepared: Prepared) -> Result<(Manifest, Save
 
 /// Reads the claims on a store.
 pub fn claims_of(store: &dyn ImageStore) -> Result<Claims, ImageError> {
-    Ok(claims_in(find(store)?))
+    Ok(claims_in(&find(store)?))
 }
 
 /// Returns the claims among manifests. A damaged one does not count.
-fn claims_in(found: Vec<Found>) -> Claims {
+fn claims_in(found: &[Found]) -> Claims {
     let top_number = found.last().map_or(0, |found| found.number);
-    let mut unread = None;
-    for Found { number, state } in found.into_iter().rev() {
+    let mut claims = Claims { top_number, mirroring: Mirroring::Unused, ..Claims::default() };
+    let image_number = newest_image(found).map_or(0, |image| image.id.number());
+    for Found { number, state } in found.iter().rev() {
         match state {
             ManifestState::Whole(fence) if fence.kind == ManifestKind::Fence => {
-                return Claims { newest: Some((number, fence.writer())), top_number, unread };
+                let writer = fence.writer();
+                claims.mirroring = claims.mirroring.min(writer.mirroring);
+                claims.newest.get_or_insert((*number, writer));
+                if *number < image_number {
+                    return claims;
+                }
             }
-            ManifestState::Unreadable(error) if error.kind != ImageErrorKind::Damaged => {
-                unread.get_or_insert(number);
+            ManifestState::Unreadable(error) => {
+                claims.mirroring = Mirroring::Off;
+                if error.kind != ImageErrorKind::Damaged && claims.newest.is_none() {
+                    claims.unread.get_or_insert(*number);
+                }
             }
             _ => {}
         }
     }
-    Claims { newest: None, top_number, unread }
+    // There is no image, or none is known to be of a claim.
+    claims.mirroring = Mirroring::Off;
+    claims
 }
 
 /// Lists all manifests with their states, ascending, without chunk and part tables to save memory.

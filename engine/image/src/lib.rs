@@ -85,7 +85,7 @@ pub use saved::Saved;
 pub use sealed_store::{SealedStore, StoreKey, find_store_key};
 pub use source::{LeafSource, SourceVolume};
 pub use store::{ImageStore, ObjectName, PackWriter};
-pub use store_writer::StoreWriter;
+pub use store_writer::{Mirroring, StoreWriter};
 pub use verify::Verified;
 pub use visited_folder::VisitedFolder;
 pub use volume_record::{IMAGE_NAME_BYTES_MAX, ImageVolume, ImageVolumeKind};

@@ -75,8 +75,10 @@ fn samples_of(page: &str) -> BTreeSet<&str> {
 
 /// The metrics of a daemon that has volumes of each class, a journal, an image and all exports.
 fn metrics() -> Result<String> {
-    let daemon =
-        Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "--images-ship-every 100ms" })?;
+    let daemon = Daemon::start(DaemonOptions {
+        pool_size: "256MiB",
+        flags: "--images-ship-every 100ms --images-mirror-flushes wait",
+    })?;
     for class in ["ram", "image", "journal"] {
         daemon.memlane(&format!("volume create {class} --size 8MiB --durability {class}"))?;
     }

@@ -58,6 +58,8 @@ pub(crate) struct Durable {
     pub(super) encryption: Option<Encryption>,
     pub(super) known: Mutex<Known>,
     pub(super) shipping: Mutex<Shipping>,
+    /// End of the thread that mirrors flushes, once it was started.
+    pub(super) mirroring: Mutex<Option<mpsc::Receiver<()>>>,
     /// Excludes other processes from the journal.
     _journal_lock: FileLock,
 }
@@ -148,6 +150,7 @@ impl Durable {
             images: Arc::clone(&store),
             key: encryption.as_ref().map(|encryption| Arc::clone(&encryption.key)),
             writer: store_writer()?,
+            mirror: parts.images.mirror,
             fresh_id: random_id()?,
         };
         service_manager::extend_timeout(RESTORE_TIME_MAX);
@@ -179,7 +182,7 @@ impl Durable {
         let asked = encryption.as_ref().filter(|_| answers);
         let known = Known {
             store_key: asked.and_then(Encryption::find_in_store),
-            is_wanted: opening.wants_image(),
+            is_wanted: opening.wants_image() || set.mirror().needs_image(),
             look_failure: opening.store_failure.as_ref().map(|error| causes(error)),
             newest: opening.newest.as_ref().map(Newest::of),
             table_version: opening.newest_is_current.then(|| parts.engine.table_version()),
@@ -194,6 +197,7 @@ impl Durable {
             encryption,
             known: Mutex::new(known),
             shipping: Mutex::default(),
+            mirroring: Mutex::default(),
             _journal_lock: lock,
         }))
     }

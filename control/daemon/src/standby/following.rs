@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::Context;
-use api::{ByteSize, Problem, ProblemKind, Promotion};
+use api::{ByteSize, Problem, ProblemKind, Promotion, StandbyPromote};
 use durable_set::OwnClaim;
 use image::{
     Claims, FolderStore, ImageError, ImageErrorKind, ImageStore, StoreWriter, VisitedFolder, Watch,
 };
 use object_images::Access;
 use sealing::WrappingKey;
-use standby::{Follower, FollowerSpec, Promoted, StandbyError, StandbyErrorKind, Step};
+use standby::{Follower, FollowerSpec, LossPolicy, Promoted, StandbyError, StandbyErrorKind, Step};
 use volumes::Engine;
 
 use crate::config::{EncryptionConfig, ImagesConfig, StorePlace};
@@ -223,13 +223,13 @@ impl Standby {
 
     /// Promotes this standby and restarts the daemon as a writer. A repeated call returns the same
     /// result.
-    pub(crate) fn promote(&self, is_forced: bool) -> Result<Promotion, Problem> {
+    pub(crate) fn promote(&self, request: &StandbyPromote) -> Result<Promotion, Problem> {
         let mut known = self.promotion.lock().expect("no promotion panics");
         if let Some(promotion) = &*known {
             return Ok(Promotion { is_repeated: true, ..promotion.clone() });
         }
         self.is_ending.store(true, Ordering::Relaxed);
-        let promoted = self.try_to_promote(is_forced);
+        let promoted = self.try_to_promote(request);
         match &promoted {
             Ok(promotion) => *known = Some(promotion.clone()),
             Err(_) => self.is_ending.store(false, Ordering::Relaxed),
@@ -237,9 +237,9 @@ impl Standby {
         promoted
     }
 
-    fn try_to_promote(&self, is_forced: bool) -> Result<Promotion, Problem> {
+    fn try_to_promote(&self, request: &StandbyPromote) -> Result<Promotion, Problem> {
         self.check_alone()?;
-        if !is_forced {
+        if !request.force {
             self.check_quiet()?;
         }
         let failed = |error: anyhow::Error| host_failed(format!("{error:#}"));
@@ -254,12 +254,16 @@ impl Standby {
                 ImageError::new(ImageErrorKind::Denied, attempt).with_source(error)
             })
         };
+        let loss = match request.accept_loss {
+            true => LossPolicy::Accept,
+            false => LossPolicy::Refuse,
+        };
         let mut pending = None;
         let mut note = |promoted: &Promoted| {
             let promotion = pending.insert(promotion_of(promoted));
             Ok(note_pending(&self.state_dir, promotion)?)
         };
-        let promoted = self.follower.promote_after(writer, &mut approve, &mut note);
+        let promoted = self.follower.promote_after(writer, loss, &mut approve, &mut note);
         let promoted = promoted.map_err(refused)?;
         let promotion = pending.expect("it is noted before the last step");
         // The next start completes a pending promotion from the state of the pool.
@@ -362,6 +366,7 @@ fn promotion_of(promoted: &Promoted) -> Promotion {
         saved_unix_seconds: promoted.saved_unix_seconds,
         lost_seconds: lag_seconds(promoted.saved_unix_seconds),
         journal_lost_seconds: promoted.continued.taken_unix_micros.and_then(journal_lag_seconds),
+        is_complete: promoted.is_complete,
         replayed_transactions: promoted.continued.transactions,
         replay_ended: promoted.continued.gap.as_ref().map(|gap| {
             let left_out = ByteSize(gap.left_out_bytes).rounded();
@@ -378,10 +383,15 @@ fn host_failed(detail: String) -> Problem {
 }
 
 fn refused(error: StandbyError) -> Problem {
+    let detail = match error.kind {
+        StandbyErrorKind::Loss => format!("{}; use --accept-loss", causes(&error)),
+        _ => causes(&error),
+    };
     let kind = match error.kind {
+        StandbyErrorKind::Loss => ProblemKind::Loss,
         StandbyErrorKind::NoImage => ProblemKind::NotFound,
         StandbyErrorKind::PoolFull => ProblemKind::NoSpace,
         _ => ProblemKind::HostFailed,
     };
-    Problem::new(kind, causes(&error))
+    Problem::new(kind, detail)
 }

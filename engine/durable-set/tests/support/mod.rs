@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use durable_set::{
-    AcceptedImage, DurableError, DurableSet, DurableSpec, Opened, Opening, SaveExtent, SaveRequest,
+    AcceptedImage, DurableError, DurableSet, DurableSpec, MirrorOptions, Opened, Opening,
+    SaveExtent, SaveRequest,
 };
 use image::{
     FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter, Saved,
@@ -462,6 +463,7 @@ fn spec_of(disk: &Disk, writer: u8, spoils: &Arc<Spoils>) -> DurableSpec {
         images: Arc::new(Spoilable { store, spoils: Arc::clone(spoils) }),
         key: None,
         writer: u128::from(writer).into(),
+        mirror: MirrorOptions::default(),
         fresh_id: [writer; 16],
     }
 }

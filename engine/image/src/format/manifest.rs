@@ -19,7 +19,7 @@ use crate::format::fields::{Fields, PutFields};
 use crate::format::part::PART_LEAVES;
 use crate::format::{ALIGNMENT_BYTES, SEALED_VERSION, VERSION};
 use crate::names::{CHUNK_PAGES_MAX, ChunkNumber, ImageId, PackName, PackPlace, PageNumber};
-use crate::store_writer::StoreWriter;
+use crate::store_writer::{Mirroring, StoreWriter};
 use crate::volume_record::{IMAGE_NAME_BYTES_MAX, ImageVolume, ImageVolumeKind};
 
 /// Maximum length of an image's label, in bytes.
@@ -94,6 +94,7 @@ pub(crate) struct Manifest {
     pub(crate) id: ImageId,
     /// Durable set of region, journal and image. In a fence, the id of its writer.
     pub(crate) set_id: SetId,
+    /// In a fence, the code of its [`Mirroring`].
     pub(crate) created_seconds: u64,
     /// In a fence, the id of the daemon, low half first.
     pub(crate) journal: JournalPosition,
@@ -126,7 +127,7 @@ impl Manifest {
             kind: ManifestKind::Fence,
             id,
             set_id: writer.id.to_le_bytes(),
-            created_seconds: 0,
+            created_seconds: u64::from(place_of(&Mirroring::ALL, writer.mirroring)),
             journal: JournalPosition { epoch: half(0), sequence: half(64) },
             next_chunk,
             label: writer.host[..label_bytes].to_owned(),
@@ -144,6 +145,10 @@ impl Manifest {
         StoreWriter {
             id: u128::from_le_bytes(self.set_id),
             daemon_id: u128::from(sequence) << 64 | u128::from(epoch),
+            mirroring: usize::try_from(self.created_seconds)
+                .ok()
+                .and_then(|code| Mirroring::ALL.get(code).copied())
+                .unwrap_or_default(),
             host: self.label.clone(),
         }
     }
@@ -500,7 +505,8 @@ mod tests {
     fn a_manifest_comes_back_as_it_was() {
         assert_eq!(Manifest::decode(&example().encode()), Ok(example()));
         let host = "é".repeat(40);
-        let writer = StoreWriter { id: 5, daemon_id: u128::MAX / 7, host };
+        let writer =
+            StoreWriter { id: 5, daemon_id: u128::MAX / 7, mirroring: Mirroring::Always, host };
         let fence = Manifest::fence(ImageId::new(1, 1), 0, &writer);
         assert_eq!(fence.label, "é".repeat(31));
         assert_eq!(fence.writer(), StoreWriter { host: fence.label.clone(), ..writer });
