@@ -108,6 +108,10 @@ pub struct ImagesStatus {
     #[schema(required)]
     #[serde(default)]
     pub shipping: Option<ShippingStatus>,
+    /// Flushes that wait for the store; null if they do not.
+    #[schema(required)]
+    #[serde(default)]
+    pub mirror: Option<MirrorStatus>,
     /// Why the last save failed; null if it succeeded.
     #[schema(required)]
     pub failure: Option<String>,
@@ -133,6 +137,50 @@ pub struct ShippingStatus {
     /// Why the last attempt failed; null if it succeeded.
     #[schema(required)]
     pub failure: Option<String>,
+}
+
+/// Behaviour of flushes of class `journal` while the image store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MirrorPolicy {
+    /// They wait until it answers.
+    Wait,
+    /// They fail after a time limit.
+    Fail,
+    /// After a time limit they are acknowledged without it.
+    Alone,
+}
+
+/// State of mirrored flushes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MirrorState {
+    /// The store has everything that was acknowledged.
+    InSync,
+    /// The same, and flushes have waited for the store for seconds.
+    Waiting,
+    /// Flushes are acknowledged without the store.
+    Alone,
+    /// Flushes wait again; the store still lacks what was acknowledged without it.
+    CatchingUp,
+    /// Another daemon has taken over the store. Flushes fail.
+    TakenOver,
+}
+
+/// Flushes of class `journal` that are acknowledged once the image store has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MirrorStatus {
+    pub policy: MirrorPolicy,
+    pub state: MirrorState,
+    /// Why the store is waited for, or flushes fail; null if all is well.
+    #[schema(required)]
+    pub cause: Option<String>,
+    /// Flushes and changes of volumes that wait for the store now.
+    pub waiting: u64,
+    /// Number that failed since the daemon started.
+    pub failed: u64,
+    /// Number acknowledged without the store since the daemon started.
+    pub acknowledged_alone: u64,
 }
 
 /// An object of the image store that cannot be read.

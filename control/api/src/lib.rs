@@ -51,7 +51,7 @@ pub use attachment::{AttachAs, Attachment, AttachmentCreate};
 pub use document::{machines_openapi_json, openapi_json, success_words};
 pub use durability::{
     AtRisk, DurabilityStatus, EncryptionStatus, HoldUp, ImagesStatus, JournalState, JournalStatus,
-    ShippingStatus, UnfetchedObject, VolumeBytes,
+    MirrorPolicy, MirrorState, MirrorStatus, ShippingStatus, UnfetchedObject, VolumeBytes,
 };
 pub use endpoint::{Answer, Endpoint, Method, Query, QueryKind, SchemaOf, Tag, schema};
 pub use endpoints::*;
@@ -73,7 +73,9 @@ pub use problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 pub use request::parse_request;
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{ChangedRange, CloneCreate, Diff, Snapshot, SnapshotCreate, SnapshotPatch};
-pub use standby::{Promotion, SkippedImage, Standby, StandbyPromote, StandbyState};
+pub use standby::{
+    Promotion, SkippedImage, Standby, StandbyMirroring, StandbyPromote, StandbyState,
+};
 pub use status::{
     CpuLatencyState, CpuLatencyStatus, DamageStatus, ExportsStatus, FuseStatus, NbdStatus,
     PoolStatus, RecoveryState, RingStatus, Status, UblkStatus, VhostUserStatus, Warning,

@@ -53,6 +53,8 @@ problem_kinds! {
     Busy = ("busy", 409, "Another operation is running"),
     /// The daemon is a standby: its volumes are read-only until it is promoted.
     Standby = ("standby", 409, "The daemon is a standby"),
+    /// Acknowledged data would be lost and `accept_loss` was not given; `detail` says which.
+    Loss = ("loss", 409, "Acknowledged data would be lost"),
     /// The object has changed since the caller read it (`If-Match`).
     PreconditionFailed = ("precondition_failed", 412, "The object has changed since it was read"),
     /// A shrink would drop data and `force` was not given.

@@ -17,6 +17,18 @@ pub enum StandbyState {
     Failing,
 }
 
+/// Promise of a store's writer about acknowledged flushes of class `journal`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StandbyMirroring {
+    /// They may be on its host only.
+    Off,
+    /// They are in the store, unless that did not answer in time.
+    MayStop,
+    /// They are in the store.
+    Always,
+}
+
 /// A newer image that is skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkippedImage {
@@ -53,6 +65,8 @@ pub struct Standby {
     #[schema(required)]
     #[schema(minimum = 0)]
     pub journal_lag_seconds: Option<f64>,
+    /// Promise of the writer about acknowledged flushes of class `journal`.
+    pub mirroring: StandbyMirroring,
     /// Where a replay would end although more was shipped; null if all could be replayed.
     #[schema(required)]
     pub journal_gap: Option<String>,
@@ -68,6 +82,8 @@ pub struct Standby {
 pub struct StandbyPromote {
     /// Promote although the writer seems to be alive, or the loss is not known.
     pub force: bool,
+    /// Promote although flushes that the writer acknowledged are or may be lost.
+    pub accept_loss: bool,
 }
 
 /// A promoted standby. Its volumes are writable once it has restarted. A repeated request gets the
@@ -87,6 +103,10 @@ pub struct Promotion {
     #[schema(minimum = 0)]
     #[serde(default)]
     pub journal_lost_seconds: Option<f64>,
+    /// True if every flush of class `journal` that the writer acknowledged is there: it mirrored
+    /// them. False if that is not known.
+    #[serde(default)]
+    pub is_complete: bool,
     /// Transactions of the journal that were shipped after the image, and replayed.
     #[serde(default)]
     pub replayed_transactions: u64,

@@ -187,6 +187,10 @@ pub(crate) enum StandbyCommand {
         /// Promote although the writer seems to be running, or although the lag is unknown
         #[arg(long)]
         force: bool,
+
+        /// Promote although flushes that the writer acknowledged are or may be lost
+        #[arg(long)]
+        accept_loss: bool,
     },
 }
 

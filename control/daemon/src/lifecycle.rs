@@ -369,6 +369,7 @@ fn start_role(
             serving: serving.as_deref(),
             encryption: config.encryption.as_ref(),
             state_dir: config.state_dir.clone(),
+            journal_dir: config.journal.dir.clone(),
             interval,
             restart: restart.clone(),
         })?;

@@ -23,6 +23,7 @@ use volumes::{
 };
 
 use crate::error::{DurableError, DurableErrorKind};
+use crate::mirror::Limit;
 use crate::restore::restore_as;
 use crate::set::DurableSet;
 
@@ -248,6 +249,10 @@ impl DurableSet {
 
     /// Deletes new volumes that could not be recorded. Returns the error to report.
     fn take_back(&self, made: &[Arc<Volume>], error: DurableError) -> DurableError {
+        if error.kind == DurableErrorKind::NotMirrored {
+            // The journal has it, and others may use it already.
+            return error;
+        }
         let _guard = self.lock_changes();
         let are_gone = made.iter().all(|volume| self.engine.delete_volume(&volume.name()).is_ok());
         let kind = if are_gone { DurableErrorKind::Journal } else { error.kind };
@@ -288,7 +293,12 @@ impl DurableSet {
             return Ok(());
         }
         let noted = self.with_patience(begun.guard, || self.journal.commit_table());
-        noted.map(drop).map_err(DurableError::not_noted(attempt))
+        // Other changes and saves do not wait for the store.
+        drop(noted.map_err(DurableError::not_noted(attempt))?);
+        let mirrored = self.mirror.wait(self.journal.position(), Limit::Patience);
+        mirrored.map_err(|error| {
+            DurableError::new(DurableErrorKind::NotMirrored, attempt).with_source(error)
+        })
     }
 
     /// Retries work that failed for lack of space while a checkpoint may free some.

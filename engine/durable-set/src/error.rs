@@ -58,6 +58,12 @@ pub enum DurableErrorKind {
          written as soon as the journal can be written again"
     )]
     NotNoted,
+    /// The change is in effect and in the journal on this host, but not in the image store.
+    #[error(
+        "the change is in effect and in the journal of this host, but not in the image store, so \
+         a standby that is promoted now may lack it"
+    )]
+    NotMirrored,
 }
 
 /// A failure of an operation on a durable set.
@@ -122,6 +128,17 @@ impl DurableError {
     /// Returns the engine's error, if the engine failed.
     pub fn volume_error(&self) -> Option<&VolumeError> {
         self.source.as_ref()?.downcast_ref()
+    }
+
+    /// Returns whether another daemon has claimed the image store.
+    pub fn is_fenced(&self) -> bool {
+        let source = self.source.as_deref().and_then(|source| source.downcast_ref::<ImageError>());
+        source.is_some_and(|error| error.kind == ImageErrorKind::Fenced)
+    }
+
+    /// Returns whether a change was made in memory nevertheless.
+    pub fn is_made(&self) -> bool {
+        matches!(self.kind, DurableErrorKind::NotNoted | DurableErrorKind::NotMirrored)
     }
 
     /// Returns whether an object in the image store is missing or damaged while the store itself

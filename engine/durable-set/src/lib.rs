@@ -21,7 +21,9 @@ mod error;
 
 mod healer;
 mod keys;
+mod mirror;
 mod newest;
+mod own_claim;
 mod reliance;
 mod replay;
 mod shipped;
@@ -40,8 +42,10 @@ mod stream;
 
 pub use error::{DurableError, DurableErrorKind, causes};
 pub use keys::open_key;
+pub use mirror::{Mirror, MirrorError, MirrorOptions, MirrorPolicy, MirrorState, MirrorStatus};
 pub use newest::AcceptedImage;
 pub use open::{DurableSpec, Looked, Opened, Opening};
+pub use own_claim::OwnClaim;
 pub use reliance::Missing;
 pub use replay::Replayed;
 pub use save::{Extent as SaveExtent, SaveRequest};

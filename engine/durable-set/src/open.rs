@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use image::{ImageStore, ImageSummary, OpenImage, SealedStore, StoreWriter};
+use image::{ImageStore, ImageSummary, Mirroring, OpenImage, SealedStore, StoreWriter, claims_of};
 use journal::{Clock, Journal, JournalOptions, JournalSpec};
 use sealing::SetKey;
 use storage::Folder;
@@ -13,7 +13,9 @@ use volumes::{Engine, SetId, VolumeError};
 use crate::error::{DurableError, DurableErrorKind, name_of};
 use crate::healer::StableCopies;
 use crate::keys::check_store_key;
+use crate::mirror::{Mirror, MirrorOptions, MirroredJournal};
 use crate::newest::{AcceptedImage, NewestImage, has_contents_after};
+use crate::own_claim::OwnClaim;
 use crate::reliance::{Missing, compare};
 use crate::replay::delete_with_snapshots;
 use crate::restore::{Gaps, Restored, Stored, restore};
@@ -32,6 +34,7 @@ pub struct DurableSpec {
     pub key: Option<Arc<SetKey>>,
     /// Writer of the store, with a new random id for each opening.
     pub writer: StoreWriter,
+    pub mirror: MirrorOptions,
     /// Random id for a new set.
     pub fresh_id: SetId,
 }
@@ -204,7 +207,7 @@ impl DurableSet {
                 (set_id, opened_as(restored, image.map(|image| image.id().number())))
             }
         };
-        let set = Self::serve(engine, spec, id, &newest)?;
+        let set = Self::serve(engine, spec, (id, kept_set), &newest)?;
         let (missing, store_failure) = set.compare_at_open(kept_set, &mut newest);
         let opening = Opening {
             how,
@@ -274,12 +277,14 @@ impl DurableSet {
     fn serve(
         engine: &Arc<Engine>,
         spec: DurableSpec,
-        id: SetId,
+        (id, kept_set): (SetId, Option<SetId>),
         newest: &NewestImage,
     ) -> Result<Self, DurableError> {
+        let in_force = mirroring_in_force(&spec, kept_set);
         let begins = journal::begins_at(&*spec.journal, spec.key.as_deref());
         let begins = begins.map_err(DurableError::journal("look where the journal begins"))?;
         let is_known = newest.failure.is_none() && newest.skipped.is_empty();
+        let folder = Arc::clone(&spec.journal);
         let journal = Journal::open(JournalSpec {
             folder: spec.journal,
             key: spec.key,
@@ -289,18 +294,23 @@ impl DurableSet {
             clock: Arc::clone(&spec.clock),
         });
         let journal = Arc::new(journal.map_err(DurableError::journal("open the journal"))?);
-        journal.serve(engine);
+        let mirror = Arc::new(Mirror::new(spec.mirror, Arc::clone(&spec.clock), in_force));
+        let mirrored =
+            MirroredJournal { journal: Arc::clone(&journal), mirror: Arc::clone(&mirror) };
+        journal.serve_through(engine, Arc::new(mirrored));
         let copies = StableCopies::new(Arc::clone(&journal), Arc::clone(&spec.images));
         engine.set_healer(Arc::new(copies));
         Ok(Self {
             engine: Arc::clone(engine),
             journal,
+            folder,
             id,
             images: spec.images,
             clock: spec.clock,
             patience: spec.journal_options.patience,
             has_own_image: AtomicBool::new(false),
             may_have_extracts: AtomicBool::new(true),
+            mirror,
             writer_id: spec.writer.id,
             claimed: Mutex::new(Claim { writer: spec.writer, store: None }),
             journal_begins: begins,
@@ -314,13 +324,35 @@ impl DurableSet {
     }
 }
 
+/// Returns the most that the store may promise of this daemon's flushes.
+fn mirroring_in_force(spec: &DurableSpec, kept_set: Option<SetId>) -> Mirroring {
+    match OwnClaim::read(&*spec.journal) {
+        Ok(Some(own)) => own.mirroring,
+        // Nothing was promised, or the administrator has given the promise up.
+        Ok(None) if kept_set.is_some() => Mirroring::Off,
+        Ok(None) => claims_of(&*spec.images).map_or(Mirroring::Always, |claims| claims.mirroring),
+        // The store cannot be claimed either, which is reported.
+        Err(_) => Mirroring::Always,
+    }
+}
+
+/// Fails if another daemon has taken over the store: the journal of this one does not continue the
+/// other's images. A store that cannot tell is checked again when it is claimed.
+fn check_not_taken_over(spec: &DurableSpec) -> Result<(), DurableError> {
+    let Some(own) = OwnClaim::read(&*spec.journal)? else { return Ok(()) };
+    let Ok(claims) = claims_of(&*spec.images) else { return Ok(()) };
+    own.check(&claims).map_err(DurableError::images("restore the pool"))
+}
+
 /// Finds the journal that the image's writer shipped after it, if it must be restored. The writer's
 /// own journal contains everything shipped from it. The journal of a host that took over contains
-/// none of it, and no contents of the image's volumes until that host has saved an image.
+/// none of it, and no contents of the image's volumes until that host has saved an image. Fails if
+/// another daemon has taken over the store.
 fn find_shipped(
     spec: &DurableSpec,
     image: Option<&Arc<OpenImage>>,
 ) -> Result<Option<ShippedJournal>, DurableError> {
+    check_not_taken_over(spec)?;
     let Some(image) = image else { return Ok(None) };
     if has_contents_after(image, &*spec.journal, spec.key.as_deref()) {
         return Ok(None);

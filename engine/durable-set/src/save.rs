@@ -70,6 +70,10 @@ impl DurableSet {
     /// A save does not take memory that writers need. If no other memory is left, its frozen copies
     /// are given up, and it starts over with the current state.
     pub fn save(&self, request: &SaveRequest, watch: &dyn Watch) -> Result<Saved, DurableError> {
+        self.save_image(request, watch).map_err(|error| self.note_if_fenced(error))
+    }
+
+    fn save_image(&self, request: &SaveRequest, watch: &dyn Watch) -> Result<Saved, DurableError> {
         let mut claim = self.claim();
         let claimed = claim.store(self)?;
         let mut freezes = 1;

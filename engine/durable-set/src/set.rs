@@ -5,14 +5,17 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use image::{ClaimedStore, ImageId, ImageStore, OpenImage, StoreWriter};
+use image::{ClaimedStore, Claims, ImageId, ImageStore, OpenImage, StoreWriter};
 use journal::{Clock, Journal, Position};
+use storage::Folder;
 use sync::atomic::Ordering::Relaxed;
 use sync::atomic::{AtomicBool, AtomicU64};
 use volumes::{Durability, Engine, PageSource, SetId, Volume};
 
-use crate::error::DurableError;
+use crate::error::{DurableError, causes};
+use crate::mirror::Mirror;
 use crate::newest::NewestImage;
+use crate::own_claim::OwnClaim;
 use crate::unfetched::Unfetched;
 
 /// A pool with its journal and images. Threads share it and may call any method concurrently.
@@ -20,6 +23,8 @@ use crate::unfetched::Unfetched;
 pub struct DurableSet {
     pub(crate) engine: Arc<Engine>,
     pub(crate) journal: Arc<Journal>,
+    /// Folder of the journal, which also has the file of [`OwnClaim`].
+    pub(crate) folder: Arc<dyn Folder>,
     pub(crate) id: SetId,
     pub(crate) images: Arc<dyn ImageStore>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -45,6 +50,7 @@ pub struct DurableSet {
     pub(crate) has_own_image: AtomicBool,
     /// Set if the store may have extracts of the journal, from an earlier writer or this one.
     pub(crate) may_have_extracts: AtomicBool,
+    pub(crate) mirror: Arc<Mirror>,
     /// Id of the writer, as in the claim.
     pub(crate) writer_id: u128,
 }
@@ -64,6 +70,20 @@ impl DurableSet {
 
     pub fn journal(&self) -> &Arc<Journal> {
         &self.journal
+    }
+
+    /// Returns the state of mirrored flushes.
+    pub fn mirror(&self) -> &Arc<Mirror> {
+        &self.mirror
+    }
+
+    /// Passes an error on. If another daemon has claimed the store, mirrored flushes fail from now
+    /// on.
+    pub(crate) fn note_if_fenced(&self, error: DurableError) -> DurableError {
+        if error.is_fenced() {
+            self.mirror.note_taken_over(causes(&error));
+        }
+        error
     }
 
     /// Returns whether memory has been compared with the store of images since the start.
@@ -169,9 +189,23 @@ impl Claim {
     pub(crate) fn store(&mut self, set: &DurableSet) -> Result<&mut ClaimedStore, DurableError> {
         if self.store.is_none() {
             set.check_images_are_own()?;
-            let claimed = ClaimedStore::claim(Arc::clone(&set.images), self.writer.clone());
-            self.store = Some(claimed.map_err(DurableError::images("claim the store of images"))?);
+            let claimed = self.claim(set).map_err(|error| set.note_if_fenced(error))?;
+            self.store = Some(claimed);
+            set.mirror.note_published();
         }
         Ok(self.store.as_mut().expect("it was claimed"))
+    }
+
+    fn claim(&self, set: &DurableSet) -> Result<ClaimedStore, DurableError> {
+        let (folder, mirroring) = (&*set.folder, set.mirror.policy().promise());
+        let mut own = OwnClaim::read_or_begin(folder, self.writer.id)?;
+        let writer = StoreWriter { daemon_id: own.daemon_id, mirroring, ..self.writer.clone() };
+        let mut approve = |claims: &Claims| own.approve(claims, mirroring, folder);
+        let claimed = ClaimedStore::claim_after(Arc::clone(&set.images), writer, &mut approve);
+        let claimed = claimed.and_then(|claimed| {
+            own.note_claimed(mirroring, folder)?;
+            Ok(claimed)
+        });
+        claimed.map_err(DurableError::images("claim the store of images"))
     }
 }

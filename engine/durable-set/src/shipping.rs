@@ -38,6 +38,8 @@ pub struct Shipper {
     /// Highest number that was checked for claims of other writers.
     looked_through: u32,
     is_fenced: bool,
+    /// Something may have been put since the last check for claims of other writers.
+    is_unchecked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +80,7 @@ impl Shipper {
             shipped_unix_micros: None,
             looked_through: 0,
             is_fenced: false,
+            is_unchecked: true,
         }
     }
 
@@ -85,9 +88,16 @@ impl Shipper {
     /// After a failure the next call continues. Once another writer has claimed the store, every
     /// call fails.
     pub fn ship(&mut self, now_unix_micros: u64) -> Result<Shipped, DurableError> {
+        let shipped = self.ship_durable(now_unix_micros);
+        shipped.map_err(|error| self.set.note_if_fenced(error))
+    }
+
+    fn ship_durable(&mut self, now_unix_micros: u64) -> Result<Shipped, DurableError> {
         if !self.set.has_own_image.load(Relaxed) {
             return Ok(Shipped::NeedsImage);
         }
+        // Read first: what is written has at least everything before it.
+        let position = self.set.journal.position();
         let written = self.set.journal.written();
         self.sent.retain(|segment, _| written.iter().any(|kept| kept.segment == *segment));
         let (mut extracts, mut bytes) = (0, 0);
@@ -95,10 +105,11 @@ impl Shipper {
             if extracts == EXTRACTS_AT_ONCE_MAX {
                 return Ok(Shipped::Some { extracts, bytes });
             }
-            if extracts == 0 {
+            if extracts == 0 && !self.set.mirror.is_on() {
                 self.check_claim().map_err(DurableError::images(ATTEMPT))?;
             }
             self.pending = Some(next);
+            self.is_unchecked = true;
             if self.put(next)? {
                 extracts += 1;
                 bytes += u64::from(next.bytes);
@@ -106,6 +117,13 @@ impl Shipper {
             self.pending = None;
             let sent = self.sent.entry(next.segment).or_default();
             *sent = (*sent).max(next.offset + next.bytes);
+        }
+        if self.set.mirror.is_on() {
+            if self.is_unchecked {
+                self.check_claim().map_err(DurableError::images(ATTEMPT))?;
+                self.is_unchecked = false;
+            }
+            self.set.mirror.note_shipped(position);
         }
         self.shipped_unix_micros = Some(now_unix_micros);
         Ok(Shipped::All { extracts, bytes })

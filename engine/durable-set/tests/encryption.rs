@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use block_device::BlockDevice;
 use durable_set::{
-    DurableError, DurableErrorKind, DurableSet, DurableSpec, Opened, SaveExtent, SaveRequest,
-    open_key,
+    DurableError, DurableErrorKind, DurableSet, DurableSpec, MirrorOptions, Opened, SaveExtent,
+    SaveRequest, open_key,
 };
 use image::{FolderStore, ImageStore, Unwatched};
 use journal::{JournalOptions, SystemClock};
@@ -65,6 +65,7 @@ fn open_with(disk: &Disk, key: Option<Arc<SetKey>>) -> Result<(Pool, Opened), Du
         images: store(disk),
         key,
         writer: writer.into(),
+        mirror: MirrorOptions::default(),
         fresh_id: [9; 16],
     };
     let (set, opening) = DurableSet::open(&engine, spec)?;

@@ -21,7 +21,7 @@ use crate::save::{Prepared, Save, SaveOptions};
 use crate::saved::Saved;
 use crate::source::LeafSource;
 use crate::store::{ImageStore, ObjectName};
-use crate::store_writer::StoreWriter;
+use crate::store_writer::{Mirroring, StoreWriter};
 use crate::watch::Watch;
 
 /// Maximum number of attempts to find a free number while other writers take it.
@@ -66,6 +66,20 @@ pub struct ClaimedStore {
     writer: StoreWriter,
 }
 
+/// Claims on a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// Number and writer of the newest one.
+    pub newest: Option<(u32, StoreWriter)>,
+    /// Highest number taken.
+    pub top_number: u32,
+    /// Number of a later manifest that the store did not return, and may be a claim.
+    pub unread: Option<u32>,
+    /// Weakest promise of the claims under which flushes since the newest image were acknowledged.
+    /// `Off` if one of them is not known.
+    pub mirroring: Mirroring,
+}
+
 /// A manifest in the store.
 struct Found {
     number: u32,
@@ -78,9 +92,22 @@ impl ClaimedStore {
         store: Arc<dyn ImageStore>,
         writer: impl Into<StoreWriter>,
     ) -> Result<Self, ImageError> {
+        Self::claim_after(store, writer, &mut |_| Ok(()))
+    }
+
+    /// Claims the store if `approve` agrees to each state of it from which the claim is attempted.
+    /// It may be called several times. If it fails, the store is unchanged. A claim that it did not
+    /// see is never replaced.
+    pub fn claim_after(
+        store: Arc<dyn ImageStore>,
+        writer: impl Into<StoreWriter>,
+        approve: &mut dyn FnMut(&Claims) -> Result<(), ImageError>,
+    ) -> Result<Self, ImageError> {
         let writer = writer.into();
         for _ in 0..CLAIM_TRIES_MAX {
-            let mut claimed = Self::prepare(Arc::clone(&store), writer.clone())?;
+            let found = find(&*store)?;
+            let mut claimed = Self::prepare(Arc::clone(&store), writer.clone(), &found)?;
+            approve(&claims_in(&found))?;
             match claimed.put_fence() {
                 Err(error) if error.kind == ImageErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -181,7 +208,7 @@ impl ClaimedStore {
                 self.next_chunk = manifest.next_chunk;
                 self.head = Some(manifest.id);
             }
-            Some(ManifestState::Whole(fence)) if fence.set_id == self.writer.id.to_le_bytes() => {
+            Some(ManifestState::Whole(fence)) if fence.writer().id == self.writer.id => {
                 self.next_number += 1;
             }
             Some(ManifestState::Whole(_)) => return Err(self.fenced(taken_error.attempt)),
@@ -323,12 +350,15 @@ impl ClaimedStore {
     }
 
     /// Removes journal extracts that are covered by the newest image, saved under this claim: those
-    /// of other writers, and its own of segments not in `kept`. Extracts are removed in order of
+    /// of other writers, and its own of segments not in `kept`. Segments with higher numbers were
+    /// begun after `kept` was determined, and stay. Extracts are removed in order of
     /// name, so that a kill leaves the end of the sequence.
     pub fn remove_extracts(&mut self, kept: &[u32]) -> Result<RemovedExtracts, ImageError> {
+        let newest = kept.iter().max();
+        let is_covered = |segment: u32| !kept.contains(&segment) && newest > Some(&segment);
         let mut found = RemovedExtracts::default();
         for (name, _) in self.store.extracts()? {
-            if name.writer != self.writer.id || !kept.contains(&name.segment) {
+            if name.writer != self.writer.id || is_covered(name.segment) {
                 self.remove(ObjectName::Extract(name))?;
                 found.removed += 1;
             } else {
@@ -339,8 +369,11 @@ impl ClaimedStore {
     }
 
     /// Reads the store's state.
-    fn prepare(store: Arc<dyn ImageStore>, writer: StoreWriter) -> Result<Self, ImageError> {
-        let found = find(&*store)?;
+    fn prepare(
+        store: Arc<dyn ImageStore>,
+        writer: StoreWriter,
+        found: &[Found],
+    ) -> Result<Self, ImageError> {
         let newest = found.iter().rev().find_map(whole);
         if let Some(error) = found.iter().filter_map(unreadable).find(|error| {
             // If no manifest is readable, the store itself fails and its numbers are unknown.
@@ -364,7 +397,7 @@ impl ClaimedStore {
             next_number: found.last().map_or(0, |found| found.number) + 1,
             next_chunk: known.saturating_add(left_out).min(ChunkNumber::END),
             next_pack: PackName { writer: writer.id, index: 0 },
-            head: newest_image(&found).map(|manifest| manifest.id),
+            head: newest_image(found).map(|manifest| manifest.id),
             has_failed: false,
             durable: HashSet::new(),
             writer,
@@ -445,6 +478,40 @@ fn publish(store: &dyn ImageStore, prepared: Prepared) -> Result<(Manifest, Save
         Err(error) => Err(error),
         Ok(()) => Ok((prepared.manifest.clone(), prepared.saved(bytes.len()))),
     }
+}
+
+/// Reads the claims on a store.
+pub fn claims_of(store: &dyn ImageStore) -> Result<Claims, ImageError> {
+    Ok(claims_in(&find(store)?))
+}
+
+/// Returns the claims among manifests. A damaged one does not count.
+fn claims_in(found: &[Found]) -> Claims {
+    let top_number = found.last().map_or(0, |found| found.number);
+    let mut claims = Claims { top_number, mirroring: Mirroring::Unused, ..Claims::default() };
+    let image_number = newest_image(found).map_or(0, |image| image.id.number());
+    for Found { number, state } in found.iter().rev() {
+        match state {
+            ManifestState::Whole(fence) if fence.kind == ManifestKind::Fence => {
+                let writer = fence.writer();
+                claims.mirroring = claims.mirroring.min(writer.mirroring);
+                claims.newest.get_or_insert((*number, writer));
+                if *number < image_number {
+                    return claims;
+                }
+            }
+            ManifestState::Unreadable(error) => {
+                claims.mirroring = Mirroring::Off;
+                if error.kind != ImageErrorKind::Damaged && claims.newest.is_none() {
+                    claims.unread.get_or_insert(*number);
+                }
+            }
+            _ => {}
+        }
+    }
+    // There is no image, or none is known to be of a claim.
+    claims.mirroring = Mirroring::Off;
+    claims
 }
 
 /// Lists all manifests with their states, ascending, without chunk and part tables to save memory.

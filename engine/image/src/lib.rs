@@ -64,7 +64,7 @@ mod saved;
 mod shared_pages;
 
 pub use arrival::Arrival;
-pub use claimed_store::{ClaimedStore, Removed, RemovedExtracts};
+pub use claimed_store::{ClaimedStore, Claims, Removed, RemovedExtracts, claims_of};
 pub use engine_source::{CopiedVolume, EngineSource};
 pub use engine_target::EngineTarget;
 pub use error::{ImageError, ImageErrorKind};
@@ -87,7 +87,7 @@ pub use saved::Saved;
 pub use sealed_store::{SealedStore, StoreKey, find_store_key};
 pub use source::{LeafSource, SourceVolume};
 pub use store::{ImageStore, ObjectName, PackWriter};
-pub use store_writer::StoreWriter;
+pub use store_writer::{Mirroring, StoreWriter};
 pub use verify::Verified;
 pub use visited_folder::VisitedFolder;
 pub use volume_record::{IMAGE_NAME_BYTES_MAX, ImageVolume, ImageVolumeKind};

@@ -67,7 +67,7 @@ pub fn claimant_of(store: &dyn ImageStore, number: u32) -> Result<Option<u128>, 
     for (found, size_bytes) in store.images()?.into_iter().filter(before).rev() {
         match read_state(store, found, size_bytes) {
             Ok(ManifestState::Whole(manifest)) if manifest.kind == ManifestKind::Fence => {
-                return Ok(Some(u128::from_le_bytes(manifest.set_id)));
+                return Ok(Some(manifest.writer().id));
             }
             Ok(ManifestState::Unreadable(error)) => return Err(error),
             Ok(_) => {}
@@ -88,7 +88,7 @@ pub fn newest_claim_after(
     for (found, size_bytes) in images.into_iter().rev().take_while(|&(found, _)| found > number) {
         match read_state(store, found, size_bytes) {
             Ok(ManifestState::Whole(manifest)) if manifest.kind == ManifestKind::Fence => {
-                return Ok((top_number, Some(u128::from_le_bytes(manifest.set_id))));
+                return Ok((top_number, Some(manifest.writer().id)));
             }
             Ok(ManifestState::Unreadable(error)) => return Err(error),
             // Unfinished: it may become a claim, so the next call must include it.

@@ -48,8 +48,11 @@ fn a_fenced_writer_says_who_has_taken_the_store() {
     let mut made = generation(1);
     let number = made.save(&mut first).id.number();
     let host = "standby.example".to_owned();
-    let mut second = ClaimedStore::claim(Arc::clone(&store), StoreWriter { id: 2, host })
-        .expect("it is claimed");
+    let mut second = ClaimedStore::claim(
+        Arc::clone(&store),
+        StoreWriter { id: 2, host, ..StoreWriter::default() },
+    )
+    .expect("it is claimed");
     let check = |refused: Result<(), ImageError>, expected: &str| {
         let error = refused.expect_err("it is fenced");
         assert!(error.to_string().contains("another daemon has taken over"), "{error}");

@@ -141,9 +141,13 @@ impl Journal {
     /// Directs flushes of the engine's volumes to this journal. Called once, before volumes are
     /// served.
     pub fn serve(self: &Arc<Self>, engine: &Arc<Engine>) {
+        self.serve_through(engine, Arc::clone(self) as Arc<dyn FlushTarget>);
+    }
+
+    /// Directs flushes to `target`, which calls this journal.
+    pub fn serve_through(&self, engine: &Arc<Engine>, target: Arc<dyn FlushTarget>) {
         let was_set = self.engine.set(Arc::downgrade(engine));
         assert!(was_set.is_ok(), "a journal serves one pool");
-        let target: Arc<dyn FlushTarget> = Arc::clone(self) as Arc<dyn FlushTarget>;
         engine.set_flush_target(target);
     }
 
@@ -331,20 +335,29 @@ impl Journal {
         self.commits.gathered_count()
     }
 
+    /// Returns the position after the last durable transaction. Does not block.
+    pub fn position(&self) -> Position {
+        self.meter.position()
+    }
+
     /// Returns the durable parts of the journal's segments in reading order. Does not block.
     pub fn written(&self) -> Vec<Written> {
         self.segments.written()
     }
 
     /// Reads raw bytes of a segment, encrypted if the journal is. Returns `false` if the segment is
-    /// no longer part of the journal. Blocks on the disk.
+    /// no longer part of the journal, because an image covers it. Blocks on the disk.
     pub fn read_written(
         &self,
         segment: u32,
         offset: u32,
         into: &mut [u8],
     ) -> Result<bool, JournalError> {
-        let Some(file) = self.segments.open(segment) else { return Ok(false) };
+        let file = match self.segments.open(segment) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Ok(false),
+            Err(error) => return Err(cannot_read(segment, error)),
+        };
         let read = file.read(u64::from(offset), into);
         read.map_err(|error| cannot_read(segment, error))?;
         Ok(true)

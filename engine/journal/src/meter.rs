@@ -97,6 +97,10 @@ impl Meter {
         self.lock().so_far.position = position;
     }
 
+    pub(crate) fn position(&self) -> Position {
+        self.lock().so_far.position
+    }
+
     pub(crate) fn note_flush(&self) {
         self.lock().so_far.flushes += 1;
     }

@@ -38,7 +38,7 @@ pub(crate) fn read_known(
     known: Known,
     into: &mut Block,
 ) -> bool {
-    let Some(file) = segments.open(known.at.segment) else { return false };
+    let Ok(Some(file)) = segments.open(known.at.segment) else { return false };
     let seal = match key {
         // Page checksums are not seeded.
         None => Seal::new(SetId::default(), 0),
@@ -63,7 +63,7 @@ pub(crate) fn read_latest(
         if left_bytes == 0 {
             break;
         }
-        let Some(file) = segments.open(number) else { continue };
+        let Ok(Some(file)) = segments.open(number) else { continue };
         left_bytes = left_bytes.saturating_sub(file.size_bytes());
         let Ok(Ok(header)) = read_header(&*file, number) else { continue };
         if !header.matches(key) {

@@ -6,7 +6,7 @@
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use storage::{Folder, StableFile, StorageErrorKind};
+use storage::{Folder, StableFile, StorageError, StorageErrorKind};
 
 use crate::chain::{Chain, Leftover};
 use crate::error::{JournalError, JournalErrorKind};
@@ -175,11 +175,20 @@ impl SegmentSet {
         self.lock().kept.iter().map(|kept| kept.number).collect()
     }
 
-    /// Opens a segment of the journal. Returns `None` if it is no longer part of it, or the disk
-    /// fails.
-    pub(crate) fn open(&self, number: u32) -> Option<Arc<dyn StableFile>> {
-        let is_kept = self.lock().kept.iter().any(|kept| kept.number == number);
-        if is_kept { self.folder.open(&name_of(number)).ok() } else { None }
+    /// Opens a segment of the journal. Returns `None` if it is no longer part of it.
+    pub(crate) fn open(&self, number: u32) -> Result<Option<Arc<dyn StableFile>>, StorageError> {
+        if !self.keeps(number) {
+            return Ok(None);
+        }
+        match self.folder.open(&name_of(number)) {
+            // It was removed in between.
+            Err(_) if !self.keeps(number) => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
+    fn keeps(&self, number: u32) -> bool {
+        self.lock().kept.iter().any(|kept| kept.number == number)
     }
 
     /// Returns whether a spare segment is missing and could be created now, as far as is known.

@@ -29,6 +29,10 @@ pub enum StandbyErrorKind {
     /// The shipped journal cannot be read or replayed. The pool is still a standby.
     #[error("the journal after the newest image cannot be replayed")]
     Replay,
+    /// Flushes that the writer acknowledged are or may be missing, and the caller did not accept
+    /// that. The pool is still a standby.
+    #[error("flushes that the writer acknowledged would be lost; accept the loss to promote it")]
+    Loss,
     /// The pool has no memory for the image's contents.
     #[error("the pool is full; a standby needs as much memory as the pool that it follows")]
     PoolFull,

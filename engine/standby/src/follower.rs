@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use durable_set::{Gap, Verified, causes};
-use image::{ChangedParts, EngineTarget, ImageStore, OpenImage, Restored, Watch};
+use image::{
+    ChangedParts, EngineTarget, ImageStore, Mirroring, OpenImage, Restored, Watch, claims_of,
+};
 use sealing::WrappingKey;
 use volumes::{BlockView, Engine, PageSource, Volume};
 
@@ -51,7 +53,9 @@ pub(crate) struct Work {
     /// Highest number taken when the store was last listed.
     top_number: Option<u32>,
     /// Verified extracts of the journal.
-    verified: Verified,
+    pub(crate) verified: Verified,
+    /// Highest number in the store when its claims were read last.
+    claims_at: Option<u32>,
     /// Set after promotion, when the pool has another owner.
     pub(crate) is_promoted: bool,
 }
@@ -74,6 +78,8 @@ pub struct Progress {
     /// All flushes of class `journal` before this time are in the journal shipped after the image.
     /// In microseconds since 1970, by the clock of the host that shipped it.
     pub shipped_unix_micros: Option<u64>,
+    /// Promise of the writer about acknowledged flushes.
+    pub mirroring: Mirroring,
     /// Point beyond which the shipped journal cannot be replayed, with the reason.
     pub gap: Option<Gap>,
     /// Bytes of the image that are not in memory yet.
@@ -138,6 +144,11 @@ impl Follower {
         let Some(image) = work.image.clone() else { return Ok(()) };
         let Some((store, _)) = self.open_store()? else { return Ok(()) };
         let found = find_shipped(&store, &image, &mut work.verified)?;
+        if work.claims_at != Some(known_top(&store)?) {
+            let claims = claims_of(&*store).map_err(StandbyError::image(LOOK))?;
+            work.claims_at = Some(claims.top_number);
+            self.known().progress.mirroring = claims.mirroring;
+        }
         let mut known = self.known();
         let taken = found.as_ref().map(|found| found.taken_unix_micros).filter(|&it| it > 0);
         known.progress.shipped_unix_micros = taken;
@@ -322,6 +333,13 @@ impl Work {
             false => Ok(()),
         }
     }
+}
+
+const LOOK: &str = "look at the claims on the image store";
+
+fn known_top(store: &Arc<dyn ImageStore>) -> Result<u32, StandbyError> {
+    let images = store.images().map_err(StandbyError::image(LOOK))?;
+    Ok(images.last().map_or(0, |&(number, _)| number))
 }
 
 /// Returns the volumes and snapshots that receive the image's contents, by index in the image.

@@ -43,4 +43,4 @@ pub use durable_set::Gap;
 pub use error::{StandbyError, StandbyErrorKind};
 pub use follower::{Follower, FollowerSpec, Progress, Step};
 pub use generation::Generation;
-pub use promotion::{NoteError, Promoted};
+pub use promotion::{LossPolicy, NoteError, Promoted};

@@ -13,8 +13,10 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use durable_set::{Verified, causes};
-use image::{ClaimedStore, ImageVolumeKind, OpenImage, StoreWriter};
+use durable_set::{Gap, Verified, causes};
+use image::{
+    ClaimedStore, Claims, ImageError, ImageVolumeKind, Mirroring, OpenImage, StoreWriter, claims_of,
+};
 use volumes::{CapacityClass, Durability, PageSource, SetId};
 
 use crate::continuation::{Continued, find_shipped, give_back, replay, take_bases};
@@ -36,8 +38,44 @@ pub struct Promoted {
     pub to_fetch_bytes: u64,
     /// Volumes that could not be guaranteed, with the reason. They are thin now.
     pub guarantees_lost: Vec<(String, String)>,
+    /// The volumes have every flush of class `journal` that the writer acknowledged.
+    pub is_complete: bool,
     /// Replayed part of the journal shipped after the image.
     pub continued: Continued,
+}
+
+/// Decision about acknowledged flushes that a promotion loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossPolicy {
+    /// A promotion fails if the writer promised more than the store has.
+    Refuse,
+    Accept,
+}
+
+impl LossPolicy {
+    fn check(
+        self,
+        mirroring: Mirroring,
+        gap: Option<&Gap>,
+        skipped: Option<(u32, String)>,
+    ) -> Result<(), StandbyError> {
+        let why = match (self, mirroring, gap, skipped) {
+            (Self::Accept, ..) | (_, Mirroring::Off | Mirroring::Unused, ..) => return Ok(()),
+            (_, Mirroring::MayStop, ..) => {
+                "the writer mirrors flushes, but acknowledges them without the image store while \
+                 that does not answer, and the store cannot tell whether it did"
+                    .to_owned()
+            }
+            (_, Mirroring::Always, Some(gap), _) => {
+                format!("the mirrored journal ends early: {}", gap.what)
+            }
+            (_, Mirroring::Always, None, Some((number, cause))) => {
+                format!("image {number} is newer, and cannot be used: {cause}")
+            }
+            (_, Mirroring::Always, None, None) => return Ok(()),
+        };
+        Err(StandbyError::new(StandbyErrorKind::Loss, "promote the standby").with_source(why))
+    }
 }
 
 impl Follower {
@@ -50,6 +88,19 @@ impl Follower {
         writer: impl Into<StoreWriter>,
         note: &mut dyn FnMut(&Promoted) -> Result<(), NoteError>,
     ) -> Result<Promoted, StandbyError> {
+        self.promote_after(writer, LossPolicy::Accept, &mut |_| Ok(()), note)
+    }
+
+    /// Promotes like [`Follower::promote`] unless that loses flushes, and calls `approve` before
+    /// the store is claimed, as [`ClaimedStore::claim_after`] does. The store tells what its writer
+    /// promised. It is looked at before it is claimed, and again afterwards.
+    pub fn promote_after(
+        &self,
+        writer: impl Into<StoreWriter>,
+        loss: LossPolicy,
+        approve: &mut dyn FnMut(&Claims) -> Result<(), ImageError>,
+        note: &mut dyn FnMut(&Promoted) -> Result<(), NoteError>,
+    ) -> Result<Promoted, StandbyError> {
         let attempt = "promote the standby";
         let no_image = || StandbyError::new(StandbyErrorKind::NoImage, attempt);
         let mut work = self.lock_work();
@@ -59,7 +110,18 @@ impl Follower {
         if !self.bring_to_newest(&store, &mut work)? {
             return Err(no_image());
         }
-        let claimed = ClaimedStore::claim(Arc::clone(&store), writer);
+        let check = |image: &OpenImage, verified: &mut Verified| {
+            let shipped = find_shipped(&store, image, verified)?;
+            let claims = claims_of(&*store).map_err(StandbyError::image(attempt))?;
+            let gap = shipped.as_ref().and_then(|shipped| shipped.gap.as_ref());
+            let mirroring = claims.mirroring;
+            loss.check(mirroring, gap, self.newer_skipped(image))?;
+            Ok((mirroring, shipped))
+        };
+        let image = work.image.clone().ok_or_else(no_image)?;
+        check(&image, &mut work.verified)?;
+        let writer = StoreWriter { mirroring: Mirroring::Unused, ..writer.into() };
+        let claimed = ClaimedStore::claim_after(Arc::clone(&store), writer, approve);
         drop(claimed.map_err(StandbyError::image(attempt))?);
         // The writer may have saved another image just before.
         if !self.bring_to_newest(&store, &mut work)? {
@@ -72,15 +134,16 @@ impl Follower {
         }
         let mut guarantees_lost = self.guarantee(&image);
         // Extracts are verified again, because they may have been damaged meanwhile.
-        let shipped = find_shipped(&store, &image, &mut Verified::default())?;
+        let (mirroring, shipped) = check(&image, &mut Verified::default())?;
         // From here on the pool has no base image, until it belongs to the set.
         let bases = shipped.as_ref().map(|_| take_bases(&self.engine));
         let continued =
             shipped.map(|shipped| replay(&self.engine, &shipped, key.as_deref(), &image));
         let promoted = continued.transpose().and_then(|continued| {
             let continued = continued.unwrap_or_default();
+            loss.check(mirroring, continued.gap.as_ref(), None)?;
             guarantees_lost.extend(continued.guarantees_lost.iter().cloned());
-            self.conclude(&image, continued, guarantees_lost, note)
+            self.conclude(&image, (mirroring, continued), guarantees_lost, note)
         });
         let promoted = promoted.inspect_err(|_| {
             if bases.is_some() {
@@ -95,11 +158,17 @@ impl Follower {
         Ok(promoted)
     }
 
+    /// Returns an image that is newer than this one and cannot be used, with the reason.
+    fn newer_skipped(&self, image: &OpenImage) -> Option<(u32, String)> {
+        let skipped = self.progress().skipped;
+        skipped.into_iter().find(|(number, _)| *number > image.id().number())
+    }
+
     /// Completes a promotion between the replay and the irreversible step.
     fn conclude(
         &self,
         image: &OpenImage,
-        continued: Continued,
+        (mirroring, continued): (Mirroring, Continued),
         guarantees_lost: Vec<(String, String)>,
         note: &mut dyn FnMut(&Promoted) -> Result<(), NoteError>,
     ) -> Result<Promoted, StandbyError> {
@@ -117,6 +186,7 @@ impl Follower {
             set_id: summary.set_id,
             to_fetch_bytes,
             guarantees_lost,
+            is_complete: mirroring == Mirroring::Always && continued.gap.is_none(),
             continued,
         };
         note(&promoted).map_err(|error| {

@@ -79,8 +79,10 @@ fn samples_of(page: &str) -> BTreeSet<&str> {
 
 /// Returns the metrics of a daemon with volumes of each class, a journal, an image and all exports.
 fn metrics() -> Result<String> {
-    let daemon =
-        Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "--images-ship-every 100ms" })?;
+    let daemon = Daemon::start(DaemonOptions {
+        pool_size: "256MiB",
+        flags: "--images-ship-every 100ms --images-mirror-flushes wait",
+    })?;
     for class in ["ram", "image", "journal"] {
         daemon.memlane(&format!("volume create {class} --size 8MiB --durability {class}"))?;
     }

@@ -173,7 +173,7 @@ fn volumes_of_a_standby_are_read_only_until_it_is_promoted() -> Result<()> {
 #[test]
 fn a_writer_that_runs_is_not_taken_over_from_and_one_that_comes_back_is_refused() -> Result<()> {
     let store = Store::Server(server::Server::start());
-    let (mut writer, standby) = store.pair()?;
+    let (mut writer, mut standby) = store.pair()?;
     writer.memlane("volume create db --size 64MiB --durability image")?;
     let first = stamp(&mut client(&writer, "db")?, 0)?;
     wait_until_read(&standby, |db| Ok(read_stamp(db, 0)? >= first))?;
@@ -188,7 +188,18 @@ fn a_writer_that_runs_is_not_taken_over_from_and_one_that_comes_back_is_refused(
     for part in ["another daemon has taken over this image store", host.trim()] {
         ensure!(stale.stderr.contains(part), "{part} in {stale:?}");
     }
+    for _ in 0..2 {
+        writer.kill()?;
+        writer.start_again()?;
+        let again = writer.try_memlane("image save")?;
+        for part in ["another daemon on the host", host.trim(), "make this daemon a standby"] {
+            ensure!(again.stderr.contains(part), "{part} in {again:?}");
+        }
+    }
     writer.kill()?;
+    standby.save_image()?;
+    standby.kill()?;
+    standby.start_again()?;
     standby.save_image()?;
     standby.finish()
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use block_device::BlockDevice;
-use durable_set::{DurableSet, DurableSpec, SaveExtent, SaveRequest};
+use durable_set::{DurableSet, DurableSpec, MirrorOptions, SaveExtent, SaveRequest};
 use image::{FolderStore, Unwatched};
 use journal::{FailurePolicy, JournalOptions, SystemClock};
 use model::{Random, for_each_seed_at_once};
@@ -81,6 +81,7 @@ impl Fixture {
             images: Arc::new(images),
             key: None,
             writer: u128::from(disk.now().0).into(),
+            mirror: MirrorOptions::default(),
             fresh_id: *b"power-cut of log",
         };
         let (set, _) = DurableSet::open(&engine, spec).expect("what was left is recovered");

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use api::{ByteSize, Method, Promotion, Standby, StandbyPromote, Status};
+use api::{ByteSize, Method, Promotion, Standby, StandbyMirroring, StandbyPromote, Status};
 use rest_client::Client;
 
 use super::{lines, or_dash, time_text, word_of};
@@ -21,8 +21,8 @@ pub(super) fn run(client: &Client, command: StandbyCommand) -> Result<Report, Fa
             let standby: Standby = client.get(api::STANDBY_PATH)?;
             Ok(Report::of(text(&standby), &standby))
         }
-        StandbyCommand::Promote { force } => {
-            let request = StandbyPromote { force };
+        StandbyCommand::Promote { force, accept_loss } => {
+            let request = StandbyPromote { force, accept_loss };
             let promotion: Promotion =
                 client.ask(Method::Post, api::STANDBY_PROMOTE_PATH, &request)?;
             wait_for_primary(client);
@@ -66,6 +66,12 @@ pub(super) fn text(standby: &Standby) -> String {
         ),
         ("to fetch", ByteSize(standby.lag_bytes).rounded()),
     ];
+    let flushes = match standby.mirroring {
+        StandbyMirroring::Off => None,
+        StandbyMirroring::MayStop => Some("mirrored, unless the writer went on alone"),
+        StandbyMirroring::Always => Some("mirrored"),
+    };
+    fields.extend(flushes.map(|flushes| ("flushes", flushes.to_owned())));
     fields.extend(standby.journal_gap.clone().map(|gap| ("journal gap", gap)));
     fields.extend(standby.cause.clone().map(|cause| ("cause", cause)));
     let skipped = standby.skipped.iter();
@@ -86,6 +92,9 @@ fn promotion_text(promotion: &Promotion) -> String {
         if let Some(seconds) = promotion.journal_lost_seconds {
             text += &format!(", so of class journal at most the last {seconds:.1} s are lost");
         }
+    }
+    if promotion.is_complete {
+        text += "; no acknowledged flush of class journal is lost";
     }
     if let Some(ended) = &promotion.replay_ended {
         text += &format!("; the replay ended early: {ended}");

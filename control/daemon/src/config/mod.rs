@@ -15,12 +15,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use api::ByteSize;
 use clap::Parser;
+use durable_set::{MirrorOptions, MirrorPolicy};
 use maintenance::IdleCompression;
 use volumes::PoolLevel;
 
 pub(crate) use crate::config::nbd_allow::{AllowList, NbdAccess};
-use crate::config::settings::Settings;
 pub(crate) use crate::config::settings::{CpuLatencyPolicy, LogFormat, OnJournalFailure};
+use crate::config::settings::{MirrorFlushes, Settings};
 pub(crate) use crate::config::stores::{StorePlace, StoreServerConfig};
 
 const CONFIG_PATH_DEFAULT: &str = "/etc/memlane/memlaned.toml";
@@ -35,6 +36,9 @@ const JOURNAL_BYTES_MAX_MIN: u64 = 4 << 20;
 
 /// Minimum interval between images. Saving more often would never pause.
 const IMAGES_EVERY_MIN: Duration = Duration::from_secs(1);
+
+/// Time that flushes wait for the image store, unless configured.
+const MIRROR_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
 /// Minimum interval at which the journal is shipped.
 const SHIP_EVERY_MIN: Duration = Duration::from_millis(100);
@@ -160,6 +164,8 @@ pub(crate) struct ImagesConfig {
     pub(crate) keep_count: usize,
     /// Interval at which the journal is shipped. `None`: it is not shipped.
     pub(crate) ship_every: Option<Duration>,
+    /// Policy of flushes that wait for the store, and its time limit.
+    pub(crate) mirror: MirrorOptions,
     pub(crate) saves_at_stop: bool,
 }
 
@@ -365,6 +371,15 @@ fn images_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<Images
         every,
         keep_count: images.keep.unwrap_or(IMAGES_KEPT_DEFAULT),
         ship_every,
+        mirror: MirrorOptions {
+            policy: match images.mirror_flushes {
+                None => MirrorPolicy::Off,
+                Some(MirrorFlushes::Wait) => MirrorPolicy::Wait,
+                Some(MirrorFlushes::Fail) => MirrorPolicy::Fail,
+                Some(MirrorFlushes::Alone) => MirrorPolicy::Alone,
+            },
+            patience: images.mirror_timeout.map_or(MIRROR_TIMEOUT_DEFAULT, |timeout| timeout.0),
+        },
         saves_at_stop: images.save_at_stop.unwrap_or(true),
     })
 }

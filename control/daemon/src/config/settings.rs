@@ -35,6 +35,18 @@ pub(crate) enum OnJournalFailure {
     ReadOnly,
 }
 
+/// Policy for flushes of class `journal` that wait for the image store, while it does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum MirrorFlushes {
+    /// Flushes wait until the store answers.
+    Wait,
+    /// Flushes fail after `mirror-timeout`.
+    Fail,
+    /// After `mirror-timeout`, flushes are acknowledged without the store until it answers.
+    Alone,
+}
+
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -247,6 +259,15 @@ settings! {
         /// Interval at which the journal is shipped to the store for a standby [default: never]
         #[arg(long = "images-ship-every", id = "images-ship-every", value_name = "TIME")]
         pub(super) ship_every: Option<Interval>,
+
+        /// Have flushes of class journal wait for the store, and what they do while it does not
+        /// answer [default: they do not wait]
+        #[arg(long = "images-mirror-flushes", id = "images-mirror-flushes", value_name = "POLICY")]
+        pub(super) mirror_flushes: Option<MirrorFlushes>,
+
+        /// Time after which the policies fail and alone apply [default: 10s]
+        #[arg(long = "images-mirror-timeout", id = "images-mirror-timeout", value_name = "TIME")]
+        pub(super) mirror_timeout: Option<Interval>,
 
         /// Save an image before the daemon ends [default: true]
         #[arg(long = "images-save-at-stop", id = "images-save-at-stop", value_name = "BOOL")]

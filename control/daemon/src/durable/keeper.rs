@@ -49,6 +49,7 @@ impl Keeper {
             fetch_tried: None,
             fetch_wait: FETCH_WAIT_MIN,
             failure: None,
+            mirror: api::MirrorState::InSync,
         };
         let ticker = Ticker::start("durability", maintained.interval(), move || maintained.step())
             .context("cannot start the thread that maintains journal and images")?;
@@ -68,6 +69,8 @@ struct DurabilityLoop {
     fetch_wait: Duration,
     /// Cause of the journal's failure at the last check.
     failure: Option<String>,
+    /// State of mirrored flushes at the last check.
+    mirror: api::MirrorState,
 }
 
 impl DurabilityLoop {
@@ -82,6 +85,7 @@ impl DurabilityLoop {
     fn step(&mut self) -> Duration {
         self.tend_journal();
         self.tell_of_journal();
+        self.tell_of_mirror();
         self.look_if_due();
         let has_failed = self.durable.known().failure.is_some();
         if self.wants_image() && (!has_failed || is_over(self.save_tried)) {
@@ -167,6 +171,50 @@ impl DurabilityLoop {
         self.failure = failure;
     }
 
+    /// Reports events when the state of mirrored flushes changes.
+    fn tell_of_mirror(&mut self) {
+        let Some(status) = self.durable.mirror_status() else { return };
+        let before = std::mem::replace(&mut self.mirror, status.state);
+        if before == status.state {
+            return;
+        }
+        let cause = status.cause.unwrap_or_default();
+        let events = &self.durable.events;
+        match status.state {
+            api::MirrorState::InSync => {
+                let message = "the image store has everything that was flushed again";
+                events.info("mirror_resumed", None, message.to_owned());
+            }
+            api::MirrorState::CatchingUp => {
+                let message = "the image store answers; flushes of class journal wait for it again";
+                events.info("mirror_catching_up", None, message.to_owned());
+            }
+            api::MirrorState::Waiting => {
+                let then = match status.policy {
+                    api::MirrorPolicy::Wait => "they wait until it answers",
+                    api::MirrorPolicy::Fail => "they fail after mirror-timeout",
+                    api::MirrorPolicy::Alone => {
+                        "after mirror-timeout they are acknowledged without it"
+                    }
+                };
+                let message =
+                    format!("flushes of class journal wait for the image store: {cause}; {then}");
+                events.error("mirror_waiting", None, message);
+            }
+            api::MirrorState::Alone => {
+                let message = format!(
+                    "the image store does not answer: {cause}; flushes of class journal are \
+                     acknowledged without it, and are lost with this host"
+                );
+                events.error("mirror_alone", None, message);
+            }
+            api::MirrorState::TakenOver => {
+                let message = format!("flushes of class journal fail: {cause}");
+                events.error("mirror_taken_over", None, message);
+            }
+        }
+    }
+
     fn wants_image(&self) -> bool {
         let durable = &self.durable;
         if durable.known().is_wanted || durable.journal().needs_checkpoint() {
@@ -203,6 +251,7 @@ impl Durable {
     /// Stops a failing journal. Called before the exports are stopped: flushes that wait for the
     /// disk would block them.
     pub(crate) fn before_exports_stop(&self) {
+        self.limit_mirroring();
         if self.journal_failure().is_some() {
             self.journal().stop();
         }
@@ -216,6 +265,7 @@ impl Durable {
             // journal.
             let _saved = self.save(&[], "", more_time);
         }
+        self.end_mirroring();
         self.journal().stop();
     }
 }

@@ -17,4 +17,6 @@ mod status;
 pub(crate) use jobs::{ended, moved};
 pub(crate) use keeper::Keeper;
 pub(crate) use saving::name_runs;
-pub(crate) use state::{Durable, Parts, causes, open_elsewhere, place_of, store_writer};
+pub(crate) use state::{
+    Durable, Parts, causes, open_elsewhere, open_journal_folder, place_of, store_writer,
+};

@@ -1,14 +1,14 @@
 //! Thread that ships the journal to the image store, for a standby.
 //!
-//! Only this thread waits for the store. Flushes and saves do not depend on it.
+//! Saves do not depend on it. If flushes are mirrored they wait for it, and wake it; otherwise they
+//! do not.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use api::ShippingStatus;
-use durable_set::{DurableError, Shipped, Shipper};
-use image::{ImageError, ImageErrorKind};
+use api::{MirrorStatus, ShippingStatus};
+use durable_set::{DurableError, MirrorPolicy, MirrorState, Shipped, Shipper};
 
 use crate::durable::state::{Durable, Shipping, causes};
 use crate::ticker::Ticker;
@@ -16,12 +16,60 @@ use crate::ticker::Ticker;
 /// Maximum delay before a failed store is retried. The delay starts at the interval and doubles.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// The same while flushes may be waiting, and the first delay.
+const MIRROR_WAIT_MAX: Duration = Duration::from_secs(1);
+const MIRROR_WAIT_MIN: Duration = Duration::from_millis(50);
+
+/// Interval at which the journal is shipped although no flush waits, unless configured.
+const MIRROR_IDLE: Duration = Duration::from_secs(1);
+
+/// A store that lets flushes wait for longer is reported.
+const MIRROR_LATE_MIN: Duration = Duration::from_secs(2);
+
+/// Maximum time that a flush waits for the store while the daemon stops.
+const MIRROR_STOP_MAX: Duration = Duration::from_secs(2);
+
+/// Maximum time that a stop waits for the end of the thread that mirrors flushes.
+const MIRROR_END_MAX: Duration = Duration::from_secs(5);
+
 /// Starts the shipping thread, if shipping is configured.
 pub(super) fn ship(durable: &Arc<Durable>) -> io::Result<Option<Ticker>> {
+    if durable.images_config.mirror.policy != MirrorPolicy::Off {
+        return mirror(durable).map(|()| None);
+    }
     let Some(every) = durable.images_config.ship_every else { return Ok(None) };
     let shipper = Shipper::new(Arc::clone(&durable.set));
     let mut shipped = ShippingLoop { durable: Arc::clone(durable), shipper, every, wait: every };
     Ticker::start("shipping", every, move || shipped.turn()).map(Some)
+}
+
+/// Starts the thread that ships the journal as flushes ask for it. It outlives the exports, whose
+/// last flushes need it.
+fn mirror(durable: &Arc<Durable>) -> io::Result<()> {
+    let every = durable.images_config.ship_every.unwrap_or(MIRROR_IDLE);
+    let shipped = ShippingLoop {
+        durable: Arc::clone(durable),
+        shipper: Shipper::new(Arc::clone(&durable.set)),
+        every,
+        wait: MIRROR_WAIT_MIN,
+    };
+    let (end, ended) = mpsc::channel();
+    let work = move || {
+        // Dropped last, when the thread uses nothing any more.
+        let _end: mpsc::Sender<()> = end;
+        let mut shipped = shipped;
+        let set = Arc::clone(&shipped.durable.set);
+        while set.mirror().wait_for_work(every) {
+            while let Some(rest) = shipped.mirror_turn() {
+                if !set.mirror().rest(rest) {
+                    return;
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("mirroring".to_owned()).spawn(work)?;
+    *durable.mirroring.lock().expect("no thread panics with this lock") = Some(ended);
+    Ok(())
 }
 
 struct ShippingLoop {
@@ -32,11 +80,25 @@ struct ShippingLoop {
 }
 
 impl ShippingLoop {
-    /// Ships new journal records. Returns the delay until the next turn.
-    fn turn(&mut self) -> Duration {
-        if !self.durable.set.has_journaled_volumes() {
-            return self.every;
+    /// Ships what flushes wait for. Returns a delay if more is to be done after it.
+    fn mirror_turn(&mut self) -> Option<Duration> {
+        let shipped = self.ship();
+        match shipped {
+            Ok(Shipped::Some { .. }) => return Some(Duration::ZERO),
+            Ok(Shipped::All { .. }) => {
+                self.wait = MIRROR_WAIT_MIN;
+                return None;
+            }
+            // A fenced writer stays fenced, and its flushes fail without this thread.
+            Err(error) if error.is_fenced() => return Some(WAIT_MAX),
+            Ok(Shipped::NeedsImage) | Err(_) => {}
         }
+        let wait = self.wait;
+        self.wait = (wait * 2).min(MIRROR_WAIT_MAX);
+        Some(wait)
+    }
+
+    fn ship(&mut self) -> Result<Shipped, DurableError> {
         let shipped = self.shipper.ship(unix_micros());
         let failure = match &shipped {
             Ok(Shipped::NeedsImage) => {
@@ -48,14 +110,22 @@ impl ShippingLoop {
             Err(error) => Some(causes(error)),
         };
         self.note(failure);
-        match shipped {
+        shipped
+    }
+
+    /// Ships new journal records. Returns the delay until the next turn.
+    fn turn(&mut self) -> Duration {
+        if !self.durable.set.has_journaled_volumes() {
+            return self.every;
+        }
+        match self.ship() {
             Ok(Shipped::Some { .. }) => Duration::ZERO,
             Ok(_) => {
                 self.wait = self.every;
                 self.every
             }
             // A fenced writer stays fenced.
-            Err(error) if is_fenced(&error) => WAIT_MAX.max(self.every),
+            Err(error) if error.is_fenced() => WAIT_MAX.max(self.every),
             Err(_) => {
                 let wait = self.wait;
                 self.wait = (wait * 2).min(WAIT_MAX).max(self.every);
@@ -89,7 +159,10 @@ impl ShippingLoop {
 
 impl Durable {
     pub(super) fn shipping_status(&self) -> Option<ShippingStatus> {
-        self.images_config.ship_every?;
+        let is_mirrored = self.images_config.mirror.policy != MirrorPolicy::Off;
+        if self.images_config.ship_every.is_none() && !is_mirrored {
+            return None;
+        }
         let Shipping { lag, failure } = self.shipping().clone();
         let seconds = |micros| unix_micros().saturating_sub(micros) as f64 / 1e6;
         Some(ShippingStatus {
@@ -99,14 +172,58 @@ impl Durable {
         })
     }
 
+    pub(super) fn mirror_status(&self) -> Option<MirrorStatus> {
+        let status = self.set.mirror().status();
+        let policy = match status.policy {
+            MirrorPolicy::Off => return None,
+            MirrorPolicy::Wait => api::MirrorPolicy::Wait,
+            MirrorPolicy::Fail => api::MirrorPolicy::Fail,
+            MirrorPolicy::Alone => api::MirrorPolicy::Alone,
+        };
+        let waited = status.waited.filter(|&waited| waited >= MIRROR_LATE_MIN);
+        let (state, cause) = match status.state {
+            MirrorState::TakenOver(by) => (api::MirrorState::TakenOver, Some(by)),
+            MirrorState::Alone => (api::MirrorState::Alone, self.shipping().failure.clone()),
+            MirrorState::CatchingUp => (api::MirrorState::CatchingUp, None),
+            MirrorState::InSync => match waited {
+                None => (api::MirrorState::InSync, None),
+                Some(time) => {
+                    let failure = self.shipping().failure.clone().or(self.known().failure.clone());
+                    let late =
+                        || format!("the store has not answered for {:.0} s", time.as_secs_f64());
+                    (api::MirrorState::Waiting, Some(failure.unwrap_or_else(late)))
+                }
+            },
+        };
+        Some(MirrorStatus {
+            policy,
+            state,
+            cause,
+            waiting: status.waiting as u64,
+            failed: status.failed,
+            acknowledged_alone: status.alone,
+        })
+    }
+
+    /// Limits how long flushes wait for the store from now on, because the exports stop.
+    pub(super) fn limit_mirroring(&self) {
+        self.set.mirror().limit_waits(MIRROR_STOP_MAX);
+    }
+
+    /// Ends the thread that mirrors flushes. If the store does not answer, it is abandoned.
+    pub(super) fn end_mirroring(&self) {
+        self.set.mirror().stop();
+        let ended = self.mirroring.lock().expect("no thread panics with this lock").take();
+        if let Some(ended) = ended
+            && ended.recv_timeout(MIRROR_END_MAX) == Err(mpsc::RecvTimeoutError::Timeout)
+        {
+            tracing::warn!("abandoning the image store, which does not answer a flush");
+        }
+    }
+
     pub(super) fn shipping(&self) -> std::sync::MutexGuard<'_, Shipping> {
         self.shipping.lock().expect("no thread panics with this lock")
     }
-}
-
-fn is_fenced(error: &DurableError) -> bool {
-    let source = error.source.as_deref().and_then(|source| source.downcast_ref::<ImageError>());
-    source.is_some_and(|error| error.kind == ImageErrorKind::Fenced)
 }
 
 fn unix_micros() -> u64 {

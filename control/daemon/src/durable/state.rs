@@ -62,6 +62,8 @@ pub(crate) struct Durable {
     pub(super) encryption: Option<Encryption>,
     pub(super) known: Mutex<Known>,
     pub(super) shipping: Mutex<Shipping>,
+    /// End of the thread that mirrors flushes, once it was started.
+    pub(super) mirroring: Mutex<Option<mpsc::Receiver<()>>>,
     /// Excludes other processes from the journal.
     _journal_lock: FileLock,
 }
@@ -141,7 +143,7 @@ impl Durable {
         let store = open_store(parts.images, parts.serving)?;
         (parts.say)(format!("opening the journal in {}", dir.display()));
         let attempt = || format!("cannot open the journal in {}", dir.display());
-        let folder = LinuxFolder::open_or_make(dir).with_context(attempt)?;
+        let folder = open_journal_folder(dir)?;
         let lock = folder.lock().with_context(attempt)?;
         let open_key = |files| Encryption::open(&folder, &store, files);
         let encryption = parts.encryption.map(open_key).transpose()?;
@@ -152,6 +154,7 @@ impl Durable {
             images: Arc::clone(&store),
             key: encryption.as_ref().map(|encryption| Arc::clone(&encryption.key)),
             writer: store_writer()?,
+            mirror: parts.images.mirror,
             fresh_id: random_id()?,
         };
         service_manager::extend_timeout(RESTORE_TIME_MAX);
@@ -183,7 +186,7 @@ impl Durable {
         let asked = encryption.as_ref().filter(|_| answers);
         let known = Known {
             store_key: asked.and_then(Encryption::find_in_store),
-            is_wanted: opening.wants_image(),
+            is_wanted: opening.wants_image() || set.mirror().needs_image(),
             look_failure: opening.store_failure.as_ref().map(|error| causes(error)),
             newest: opening.newest.as_ref().map(Newest::of),
             table_version: opening.newest_is_current.then(|| parts.engine.table_version()),
@@ -198,6 +201,7 @@ impl Durable {
             encryption,
             known: Mutex::new(known),
             shipping: Mutex::default(),
+            mirroring: Mutex::default(),
             _journal_lock: lock,
         }))
     }
@@ -396,7 +400,13 @@ pub(crate) fn random_id() -> anyhow::Result<[u8; 16]> {
 /// Creates the id under which this process claims a store.
 pub(crate) fn store_writer() -> anyhow::Result<StoreWriter> {
     let host = program::host_name().unwrap_or_default();
-    Ok(StoreWriter { id: u128::from_le_bytes(random_id()?), host })
+    Ok(StoreWriter { host, ..u128::from_le_bytes(random_id()?).into() })
+}
+
+/// Opens the folder of the journal, and makes it if necessary.
+pub(crate) fn open_journal_folder(dir: &Path) -> anyhow::Result<LinuxFolder> {
+    let attempt = || format!("cannot open the journal in {}", dir.display());
+    LinuxFolder::open_or_make(dir).with_context(attempt)
 }
 
 fn open_store(

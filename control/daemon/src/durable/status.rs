@@ -40,6 +40,7 @@ impl Durable {
                 last_saved_unix_seconds: known.newest.map(|newest| newest.saved_unix_seconds),
                 every_seconds: self.images_config.every.map(|every| every.as_secs()),
                 shipping: self.shipping_status(),
+                mirror: self.mirror_status(),
                 failure: known.failure,
                 to_fetch_bytes: self.set.absent_blocks() * BLOCK_BYTES as u64,
                 unfetched_bytes: unfetched.blocks * BLOCK_BYTES as u64,
@@ -62,6 +63,18 @@ impl Durable {
             let message =
                 format!("the journal cannot grow: its file system is full; {}", self.way_to_room());
             warnings.push(warning("journal_disk_full", message));
+        }
+        if let Some(mirror) = self.mirror_status()
+            && mirror.state != api::MirrorState::InSync
+        {
+            let what = match mirror.state {
+                api::MirrorState::Alone => "are acknowledged without the image store",
+                api::MirrorState::TakenOver => "fail",
+                _ => "wait for the image store",
+            };
+            let cause = mirror.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+            let message = format!("flushes of class journal {what}{cause}");
+            warnings.push(warning("mirror_degraded", message));
         }
         if let Some(failure) = self.known().failure.clone() {
             let message = format!("cannot save an image: {failure}");

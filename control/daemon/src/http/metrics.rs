@@ -19,6 +19,7 @@ pub(super) fn write(metrics: &Metrics) -> String {
     write_durability(&mut page, &metrics.status.durability);
     let images = metrics.status.durability.images.as_ref();
     write_shipping(&mut page, images.and_then(|images| images.shipping.as_ref()));
+    write_mirror(&mut page, images.and_then(|images| images.mirror.as_ref()));
     write_standby(&mut page, metrics.status.standby.as_ref());
     write_store_server(&mut page, metrics.status.store_server.as_ref());
     write_volumes(&mut page, &metrics.volumes);
@@ -73,6 +74,23 @@ fn write_shipping(page: &mut Page, shipping: Option<&api::ShippingStatus>) {
     }
     let help = "Bytes of the journal that are not in the image store yet.";
     page.gauge("memlane_shipping_lag_bytes", help, shipping.lag_bytes);
+}
+
+/// Metrics of mirrored flushes, if they are configured.
+fn write_mirror(page: &mut Page, mirror: Option<&api::MirrorStatus>) {
+    let Some(mirror) = mirror else { return };
+    let is_degraded = u8::from(mirror.state != api::MirrorState::InSync);
+    let help = "1 while mirrored flushes wait for the image store, go without it, or fail.";
+    page.gauge("memlane_mirror_degraded", help, is_degraded);
+    let help = "1 while flushes are acknowledged that the image store lacks.";
+    let is_alone = matches!(mirror.state, api::MirrorState::Alone | api::MirrorState::CatchingUp);
+    page.gauge("memlane_mirror_alone", help, u8::from(is_alone));
+    let help = "Flushes and changes of volumes that wait for the image store.";
+    page.gauge("memlane_mirror_waiting", help, mirror.waiting);
+    let help = "Flushes and changes of volumes that failed for the image store.";
+    page.counter("memlane_mirror_failed_total", help, mirror.failed);
+    let help = "Flushes and changes of volumes acknowledged without the image store.";
+    page.counter("memlane_mirror_alone_total", help, mirror.acknowledged_alone);
 }
 
 /// Metrics of a standby; the first is also reported by a daemon that is no standby.

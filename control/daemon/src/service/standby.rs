@@ -16,7 +16,7 @@ impl Service {
             (Role::Primary(_), Some(promotion)) => {
                 Ok(Promotion { is_repeated: true, ..promotion.clone() })
             }
-            _ => self.standby()?.promote(request.force),
+            _ => self.standby()?.promote(request),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{AttachAs, Problem, ProblemKind, VolumeCreate};
 use block_device::BlockDevice;
-use durable_set::{DurableError, DurableErrorKind};
+use durable_set::DurableError;
 use volumes::{
     Durability, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind, VolumeName, VolumeSpec,
     VolumeUsage,
@@ -112,7 +112,7 @@ impl Service {
     pub(super) fn made(&self, changed: Result<(), DurableError>) -> Made {
         match changed {
             Ok(()) => Ok(Ok(())),
-            Err(error) if error.kind == DurableErrorKind::NotNoted => Ok(Err(self.refusal(error))),
+            Err(error) if error.is_made() => Ok(Err(self.refusal(error))),
             Err(error) => Err(self.refusal(error)),
         }
     }

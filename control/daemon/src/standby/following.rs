@@ -6,14 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::Context;
-use api::{ByteSize, Problem, ProblemKind, Promotion};
-use image::{FolderStore, ImageErrorKind, ImageStore, VisitedFolder, Watch};
+use api::{ByteSize, Problem, ProblemKind, Promotion, StandbyPromote};
+use durable_set::OwnClaim;
+use image::{
+    Claims, FolderStore, ImageError, ImageErrorKind, ImageStore, StoreWriter, VisitedFolder, Watch,
+};
 use sealing::WrappingKey;
-use standby::{Follower, FollowerSpec, Promoted, StandbyError, StandbyErrorKind, Step};
+use standby::{Follower, FollowerSpec, LossPolicy, Promoted, StandbyError, StandbyErrorKind, Step};
 use volumes::Engine;
 
 use crate::config::{EncryptionConfig, ImagesConfig, StorePlace};
-use crate::durable::{causes, open_elsewhere, place_of, store_writer};
+use crate::durable::{causes, open_elsewhere, open_journal_folder, place_of, store_writer};
 use crate::events::EventLog;
 use crate::standby::lag::{journal_lag_seconds, lag_seconds};
 use crate::standby::role::{note_pending, note_promoted};
@@ -36,6 +39,8 @@ pub(crate) struct StandbyParts<'config> {
     pub(crate) serving: Option<&'config StoreServing>,
     pub(crate) encryption: Option<&'config EncryptionConfig>,
     pub(crate) state_dir: PathBuf,
+    /// Folder of the journal, which is used from the promotion on.
+    pub(crate) journal_dir: PathBuf,
     pub(crate) interval: Duration,
     pub(crate) restart: Restart,
 }
@@ -51,6 +56,7 @@ pub(crate) struct Standby {
     is_served: bool,
     events: Arc<EventLog>,
     state_dir: PathBuf,
+    journal_dir: PathBuf,
     interval: Duration,
     restart: Restart,
     /// Cancels the current step.
@@ -112,6 +118,7 @@ impl Standby {
             is_served,
             events: parts.events,
             state_dir: parts.state_dir,
+            journal_dir: parts.journal_dir,
             interval: parts.interval,
             restart: parts.restart,
             is_ending: AtomicBool::new(false),
@@ -207,13 +214,13 @@ impl Standby {
 
     /// Promotes this standby and restarts the daemon as a writer. A repeated call returns the same
     /// result.
-    pub(crate) fn promote(&self, is_forced: bool) -> Result<Promotion, Problem> {
+    pub(crate) fn promote(&self, request: &StandbyPromote) -> Result<Promotion, Problem> {
         let mut known = self.promotion.lock().expect("no promotion panics");
         if let Some(promotion) = &*known {
             return Ok(Promotion { is_repeated: true, ..promotion.clone() });
         }
         self.is_ending.store(true, Ordering::Relaxed);
-        let promoted = self.try_to_promote(is_forced);
+        let promoted = self.try_to_promote(request);
         match &promoted {
             Ok(promotion) => *known = Some(promotion.clone()),
             Err(_) => self.is_ending.store(false, Ordering::Relaxed),
@@ -221,18 +228,34 @@ impl Standby {
         promoted
     }
 
-    fn try_to_promote(&self, is_forced: bool) -> Result<Promotion, Problem> {
+    fn try_to_promote(&self, request: &StandbyPromote) -> Result<Promotion, Problem> {
         self.check_alone()?;
-        if !is_forced {
+        if !request.force {
             self.check_quiet()?;
         }
-        let writer = store_writer().map_err(|error| host_failed(format!("{error:#}")))?;
+        let failed = |error: anyhow::Error| host_failed(format!("{error:#}"));
+        let folder = open_journal_folder(&self.journal_dir).map_err(failed)?;
+        let writer = store_writer().map_err(failed)?;
+        let own = OwnClaim::read_or_begin(&folder, writer.id);
+        let mut own = own.map_err(|error| host_failed(causes(&error)))?;
+        let writer = StoreWriter { daemon_id: own.daemon_id(), ..writer };
+        let mut approve = |claims: &Claims| {
+            own.take_over(claims, &folder).map_err(|error| {
+                let attempt = "note the claim in the folder of the journal";
+                ImageError::new(ImageErrorKind::Denied, attempt).with_source(error)
+            })
+        };
+        let loss = match request.accept_loss {
+            true => LossPolicy::Accept,
+            false => LossPolicy::Refuse,
+        };
         let mut pending = None;
         let mut note = |promoted: &Promoted| {
             let promotion = pending.insert(promotion_of(promoted));
             Ok(note_pending(&self.state_dir, promotion)?)
         };
-        let promoted = self.follower.promote(writer, &mut note).map_err(refused)?;
+        let promoted = self.follower.promote_after(writer, loss, &mut approve, &mut note);
+        let promoted = promoted.map_err(refused)?;
         let promotion = pending.expect("it is noted before the last step");
         // The next start completes a pending promotion from the state of the pool.
         if let Err(error) = note_promoted(&self.state_dir, &promotion) {
@@ -360,6 +383,7 @@ fn promotion_of(promoted: &Promoted) -> Promotion {
         saved_unix_seconds: promoted.saved_unix_seconds,
         lost_seconds: lag_seconds(promoted.saved_unix_seconds),
         journal_lost_seconds: promoted.continued.taken_unix_micros.and_then(journal_lag_seconds),
+        is_complete: promoted.is_complete,
         replayed_transactions: promoted.continued.transactions,
         replay_ended: promoted.continued.gap.as_ref().map(|gap| {
             let left_out = ByteSize(gap.left_out_bytes).rounded();
@@ -376,10 +400,15 @@ fn host_failed(detail: String) -> Problem {
 }
 
 fn refused(error: StandbyError) -> Problem {
+    let detail = match error.kind {
+        StandbyErrorKind::Loss => format!("{}; use --accept-loss", causes(&error)),
+        _ => causes(&error),
+    };
     let kind = match error.kind {
+        StandbyErrorKind::Loss => ProblemKind::Loss,
         StandbyErrorKind::NoImage => ProblemKind::NotFound,
         StandbyErrorKind::PoolFull => ProblemKind::NoSpace,
         _ => ProblemKind::HostFailed,
     };
-    Problem::new(kind, causes(&error))
+    Problem::new(kind, detail)
 }

@@ -114,6 +114,7 @@ mod tests {
             saved_unix_seconds: 1_700_000_000,
             lost_seconds: Some(1.5),
             journal_lost_seconds: Some(0.25),
+            is_complete: true,
             replayed_transactions: 3,
             replay_ended: None,
             to_fetch_bytes: 4096,

@@ -1,6 +1,9 @@
 //! Status of a standby.
 
-use api::{AtRisk, DurabilityStatus, ImagesStatus, SkippedImage, StandbyState, Warning};
+use api::{
+    AtRisk, DurabilityStatus, ImagesStatus, SkippedImage, StandbyMirroring, StandbyState, Warning,
+};
+use image::Mirroring;
 
 use crate::standby::following::Standby;
 use crate::standby::lag::{journal_lag_seconds, lag_seconds};
@@ -32,6 +35,11 @@ impl Standby {
             newest_saved_unix_seconds: progress.saved_unix_seconds,
             lag_seconds: progress.saved_unix_seconds.and_then(lag_seconds),
             journal_lag_seconds: progress.shipped_unix_micros.and_then(journal_lag_seconds),
+            mirroring: match progress.mirroring {
+                Mirroring::Off | Mirroring::Unused => StandbyMirroring::Off,
+                Mirroring::MayStop => StandbyMirroring::MayStop,
+                Mirroring::Always => StandbyMirroring::Always,
+            },
             journal_gap: progress.gap.map(|gap| gap.what),
             lag_bytes: progress.to_fetch_bytes,
             skipped: skipped.collect(),
@@ -52,6 +60,7 @@ impl Standby {
                 last_saved_unix_seconds: status.newest_saved_unix_seconds,
                 every_seconds: None,
                 shipping: None,
+                mirror: None,
                 failure: None,
                 to_fetch_bytes: status.lag_bytes,
                 unfetched_bytes: 0,

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use durable_set::{
-    AcceptedImage, DurableError, DurableSet, DurableSpec, Opened, Opening, SaveExtent, SaveRequest,
+    AcceptedImage, DurableError, DurableSet, DurableSpec, MirrorOptions, Opened, Opening,
+    SaveExtent, SaveRequest,
 };
 use image::{
     FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter, Saved,
@@ -252,6 +253,11 @@ impl House {
         self.disk.flip_bit(&format!("images/images/{number:010}"), 8 * 4096 + 5);
     }
 
+    /// Flips a bit of a file of the disk.
+    pub(crate) fn flip_bit(&self, name: &str, bit: u64) {
+        self.disk.flip_bit(name, bit);
+    }
+
     /// Makes removals from the disk fail until it is healed.
     pub(crate) fn keep_files(&self) {
         self.disk.inject(Fault::always(&[StorageAction::Remove], Effect::Io));
@@ -457,6 +463,7 @@ fn spec_of(disk: &Disk, writer: u8, spoils: &Arc<Spoils>) -> DurableSpec {
         images: Arc::new(Spoilable { store, spoils: Arc::clone(spoils) }),
         key: None,
         writer: u128::from(writer).into(),
+        mirror: MirrorOptions::default(),
         fresh_id: [writer; 16],
     }
 }

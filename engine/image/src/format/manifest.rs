@@ -19,7 +19,7 @@ use crate::format::fields::{Fields, PutFields};
 use crate::format::part::PART_LEAVES;
 use crate::format::{ALIGNMENT_BYTES, SEALED_VERSION, VERSION};
 use crate::names::{CHUNK_PAGES_MAX, ChunkNumber, ImageId, PackName, PackPlace, PageNumber};
-use crate::store_writer::StoreWriter;
+use crate::store_writer::{Mirroring, StoreWriter};
 use crate::volume_record::{IMAGE_NAME_BYTES_MAX, ImageVolume, ImageVolumeKind};
 
 /// Maximum length of an image's label, in bytes.
@@ -94,7 +94,9 @@ pub(crate) struct Manifest {
     pub(crate) id: ImageId,
     /// Durable set of region, journal and image. In a fence, the id of its writer.
     pub(crate) set_id: SetId,
+    /// In a fence, the code of its [`Mirroring`].
     pub(crate) created_seconds: u64,
+    /// In a fence, the id of the daemon, low half first.
     pub(crate) journal: JournalPosition,
     /// First chunk number not yet used by any image.
     pub(crate) next_chunk: u64,
@@ -117,12 +119,16 @@ impl Manifest {
         let fits = |bytes: &usize| writer.host.is_char_boundary(*bytes);
         let label_bytes = (0..=LABEL_BYTES_MAX.min(writer.host.len())).rev().find(fits);
         let label_bytes = label_bytes.expect("0 is a boundary");
+        let half = |shift: u32| {
+            let bits = writer.daemon_id >> shift & u128::from(u64::MAX);
+            u64::try_from(bits).expect("64 bits were kept")
+        };
         Self {
             kind: ManifestKind::Fence,
             id,
             set_id: writer.id.to_le_bytes(),
-            created_seconds: 0,
-            journal: JournalPosition::default(),
+            created_seconds: u64::from(place_of(&Mirroring::ALL, writer.mirroring)),
+            journal: JournalPosition { epoch: half(0), sequence: half(64) },
             next_chunk,
             label: writer.host[..label_bytes].to_owned(),
             lost_blocks: 0,
@@ -130,6 +136,20 @@ impl Manifest {
             packs: Vec::new(),
             chunks: Vec::new(),
             parts: Vec::new(),
+        }
+    }
+
+    /// Returns the writer that a fence names.
+    pub(crate) fn writer(&self) -> StoreWriter {
+        let JournalPosition { epoch, sequence } = self.journal;
+        StoreWriter {
+            id: u128::from_le_bytes(self.set_id),
+            daemon_id: u128::from(sequence) << 64 | u128::from(epoch),
+            mirroring: usize::try_from(self.created_seconds)
+                .ok()
+                .and_then(|code| Mirroring::ALL.get(code).copied())
+                .unwrap_or_default(),
+            host: self.label.clone(),
         }
     }
 
@@ -485,8 +505,11 @@ mod tests {
     fn a_manifest_comes_back_as_it_was() {
         assert_eq!(Manifest::decode(&example().encode()), Ok(example()));
         let host = "é".repeat(40);
-        let fence = Manifest::fence(ImageId::new(1, 1), 0, &StoreWriter { id: 5, host });
+        let writer =
+            StoreWriter { id: 5, daemon_id: u128::MAX / 7, mirroring: Mirroring::Always, host };
+        let fence = Manifest::fence(ImageId::new(1, 1), 0, &writer);
         assert_eq!(fence.label, "é".repeat(31));
+        assert_eq!(fence.writer(), StoreWriter { host: fence.label.clone(), ..writer });
         assert_eq!(Manifest::decode(&fence.encode()), Ok(fence));
     }
 

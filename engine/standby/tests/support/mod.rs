@@ -4,10 +4,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use durable_set::{
-    DurableError, DurableSet, DurableSpec, Opened, Opening, SaveExtent, SaveRequest,
+    DurableError, DurableSet, DurableSpec, MirrorOptions, MirrorPolicy, Opened, Opening,
+    SaveExtent, SaveRequest,
 };
 use image::{
     ExtractName, FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName,
@@ -49,11 +51,35 @@ pub(crate) struct Shared {
     writers: AtomicU64,
     /// Fault injection for uploads of extracts.
     pub(crate) puts: Arc<Puts>,
+    /// Options of the writers that are opened next.
+    pub(crate) mirror: MirrorOptions,
 }
 
 impl Shared {
     pub(crate) fn new() -> Self {
-        Self { disk: Disk::new(1 << 30), writers: AtomicU64::new(1), puts: Arc::default() }
+        Self {
+            disk: Disk::new(1 << 30),
+            writers: AtomicU64::new(1),
+            puts: Arc::default(),
+            mirror: MirrorOptions::default(),
+        }
+    }
+
+    /// With mirrored flushes.
+    pub(crate) fn mirrored(policy: MirrorPolicy, patience: Duration) -> Self {
+        Self { mirror: MirrorOptions { policy, patience }, ..Self::new() }
+    }
+
+    /// Kills a writer and starts it again.
+    pub(crate) fn restart(&self, writer: Writer) -> Writer {
+        let Writer { engine, set, _folder: folder } = writer;
+        set.journal().stop();
+        set.mirror().stop();
+        drop((set, engine));
+        let engine = open_pool(&folder, POOL_BYTES);
+        let opened = DurableSet::open(&engine, self.spec("journal", None));
+        let (set, _) = opened.expect("memory is intact");
+        Writer { engine, set: Arc::new(set), _folder: folder }
     }
 
     pub(crate) fn images(&self) -> FolderStore {
@@ -78,6 +104,7 @@ impl Shared {
             images: Arc::new(Putting { store: self.images(), puts: Arc::clone(&self.puts) }),
             key,
             writer: (u128::from(number) << 32 | 7).into(),
+            mirror: self.mirror,
             fresh_id: [u8::try_from(number).expect("few"); 16],
         }
     }

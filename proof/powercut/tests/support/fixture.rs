@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use durable_set::{DurableError, DurableSet, DurableSpec, Opened};
+use durable_set::{DurableError, DurableSet, DurableSpec, MirrorOptions, Opened};
 use image::{FolderStore, ImageStore};
 use journal::{FailurePolicy, JournalOptions, SystemClock};
 use powercut::Disk;
@@ -139,6 +139,7 @@ impl Fixture {
             images,
             key: place.is_sealed().then(set_key),
             writer: writer.into(),
+            mirror: MirrorOptions::default(),
             fresh_id: *b"power-cut proof!",
         };
         let (set, opening) = DurableSet::open(&engine, spec)?;

@@ -539,7 +539,7 @@ impl History {
 pub(crate) fn is_made(changed: &Result<(), DurableError>) -> bool {
     match changed {
         Ok(()) => true,
-        Err(error) if error.kind == DurableErrorKind::NotNoted => {
+        Err(error) if error.is_made() => {
             count("a change that the journal was not told");
             true
         }

@@ -200,6 +200,7 @@ fn images_config(dir: &Path) -> ImagesConfig {
         every: None,
         keep_count: 2,
         ship_every: None,
+        mirror: durable_set::MirrorOptions::default(),
         saves_at_stop: true,
     }
 }

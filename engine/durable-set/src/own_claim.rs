@@ -1,0 +1,253 @@
+//! Memory of the claims of a daemon on its image store, in a file of the journal folder.
+//!
+//! A daemon that was replaced by another must not claim the store again after a restart: it would
+//! fence the other, whose data it lacks. The file has the daemon's id, which is in each of its
+//! claims, and the highest number that the store had when it claimed it from somebody else. A later
+//! claim of another daemon is therefore a takeover.
+//!
+//! The file also says what the claims promise of flushes ([`Mirroring`]), at least as much as the
+//! store does: it is raised before such a claim, and lowered after one that promises less. So a
+//! start without the store knows that it must not acknowledge flushes yet.
+//!
+//! Without the file nothing is known, and the store is claimed whoever wrote to it before.
+
+use std::io::IoSlice;
+
+use image::{Claims, ImageError, ImageErrorKind, Mirroring, StoreWriter};
+use storage::{AlignedBuffer, BLOCK_BYTES, Folder, StorageError, StorageErrorKind};
+
+use crate::error::{DurableError, DurableErrorKind};
+
+/// Name of the file.
+const FILE: &str = "claim";
+
+/// Temporary name of it.
+const NEW_FILE: &str = "claim-new";
+
+const MAGIC: &str = "memlane claim 1";
+
+/// Promises as written in the file.
+const WORDS: [(Mirroring, &str); 3] =
+    [(Mirroring::Off, "off"), (Mirroring::MayStop, "may-stop"), (Mirroring::Always, "always")];
+
+const READ: &str = "read the file claim in the folder of the journal";
+
+/// Claims of this daemon so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnClaim {
+    pub(crate) daemon_id: u128,
+    /// Numbers up to this one were taken when the store was claimed from somebody else.
+    pub(crate) known_number: u32,
+    /// Most that the claims may promise.
+    pub(crate) mirroring: Mirroring,
+    /// The store has a claim of this daemon.
+    pub(crate) is_confirmed: bool,
+}
+
+impl OwnClaim {
+    /// Reads the file. Returns `None` if it does not exist.
+    pub fn read(folder: &dyn Folder) -> Result<Option<Self>, DurableError> {
+        let file = match folder.open(FILE) {
+            Ok(file) => file,
+            Err(error) if error.kind == StorageErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
+        if file.size_bytes() >= BLOCK_BYTES as u64 {
+            file.read(0, &mut bytes).map_err(failed)?;
+        }
+        match Self::decode(&bytes) {
+            Some(known) => Ok(Some(known)),
+            None => Err(failed("it is corrupt; delete it if no other daemon has taken over")),
+        }
+    }
+
+    /// Returns what is known for a claim by `writer_id`: the file, or that of a new daemon.
+    pub fn read_or_begin(folder: &dyn Folder, writer_id: u128) -> Result<Self, DurableError> {
+        let known = Self::read(folder)?;
+        // Nothing is known of another daemon's claims, so all of them are older.
+        Ok(known.unwrap_or(Self {
+            daemon_id: writer_id,
+            known_number: u32::MAX,
+            mirroring: Mirroring::Off,
+            is_confirmed: false,
+        }))
+    }
+
+    /// Fails if another daemon has claimed the store since this one did.
+    pub fn check(&self, claims: &Claims) -> Result<(), ImageError> {
+        if let Some(number) = claims.unread.filter(|&number| number > self.known_number) {
+            let attempt = format!("find out which daemon has written image {number}");
+            return Err(ImageError::new(ImageErrorKind::Unavailable, attempt));
+        }
+        let is_own = |(_, writer): &(u32, StoreWriter)| writer.daemon_id == self.daemon_id;
+        let must_be_own = self.is_confirmed && self.mirroring == Mirroring::Always;
+        if must_be_own && !claims.newest.as_ref().is_some_and(is_own) {
+            return Err(self.other_store(claims));
+        }
+        let Some((number, writer)) = &claims.newest else { return Ok(()) };
+        let is_known = *number <= self.known_number;
+        if is_known || [0, self.daemon_id].contains(&writer.daemon_id) {
+            return Ok(());
+        }
+        Err(taken_over(*number, writer))
+    }
+
+    /// Error for a store without the claim of this daemon, whose acknowledged flushes it has.
+    fn other_store(&self, claims: &Claims) -> ImageError {
+        match &claims.newest {
+            Some((number, writer)) if *number > self.known_number => taken_over(*number, writer),
+            _ => {
+                let why = "it has no claim of this daemon, which mirrors flushes to another image \
+                           store, or did so last; configure that store, or, to give it up, delete \
+                           the file claim in the folder of the journal and start again: do not \
+                           promote a standby of that store then";
+                ImageError::new(ImageErrorKind::Fenced, "claim the store again").with_source(why)
+            }
+        }
+    }
+
+    /// Id that the daemon's claims have.
+    pub fn daemon_id(&self) -> u128 {
+        self.daemon_id
+    }
+
+    /// Fails if another daemon has claimed the store since this one did. Otherwise notes that the
+    /// store is about to be claimed, if the newest claim is not one of this daemon.
+    /// A promise of mirrored flushes is noted in any case.
+    pub fn approve(
+        &mut self,
+        claims: &Claims,
+        mirroring: Mirroring,
+        folder: &dyn Folder,
+    ) -> Result<(), ImageError> {
+        self.check(claims)?;
+        let noted = self.note_claiming(claims, mirroring, folder);
+        match noted {
+            // The claim then counts as one of which nothing is known.
+            Err(_) if mirroring == Mirroring::Off => Ok(()),
+            noted => noted.map_err(|error| {
+                let attempt = "note in the folder of the journal that flushes are mirrored";
+                ImageError::new(ImageErrorKind::Unavailable, attempt).with_source(error)
+            }),
+        }
+    }
+
+    /// Notes that a standby is about to claim the store from its writer. What the writer promises
+    /// stays in force until the next claim.
+    pub fn take_over(&mut self, claims: &Claims, folder: &dyn Folder) -> Result<(), StorageError> {
+        self.note_claiming(claims, claims.mirroring.min(Mirroring::Always), folder)
+    }
+
+    fn note_claiming(
+        &mut self,
+        claims: &Claims,
+        mirroring: Mirroring,
+        folder: &dyn Folder,
+    ) -> Result<(), StorageError> {
+        let newest = claims.newest.as_ref();
+        let is_own = newest.is_some_and(|(_, writer)| writer.daemon_id == self.daemon_id);
+        self.note(folder, |noted| {
+            noted.mirroring = noted.mirroring.max(mirroring);
+            if !is_own {
+                (noted.known_number, noted.is_confirmed) = (claims.top_number, false);
+            }
+        })
+    }
+
+    /// Notes that the store has a claim of this daemon that promises this. The store never promises
+    /// more than the file says.
+    pub(crate) fn note_claimed(
+        &mut self,
+        mirroring: Mirroring,
+        folder: &dyn Folder,
+    ) -> Result<(), ImageError> {
+        let noted = self.note(folder, |noted| {
+            (noted.mirroring, noted.is_confirmed) = (mirroring, true);
+        });
+        match noted {
+            // The next start waits for the store once more.
+            Err(_) if mirroring == Mirroring::Off => Ok(()),
+            noted => noted.map_err(|error| {
+                let attempt = "note in the folder of the journal that the store was claimed";
+                ImageError::new(ImageErrorKind::Unavailable, attempt).with_source(error)
+            }),
+        }
+    }
+
+    fn note(
+        &mut self,
+        folder: &dyn Folder,
+        change: impl FnOnce(&mut Self),
+    ) -> Result<(), StorageError> {
+        let mut noted = *self;
+        change(&mut noted);
+        if noted != *self {
+            noted.write(folder)?;
+            *self = noted;
+        }
+        Ok(())
+    }
+
+    /// Replaces the file atomically: a kill or power loss leaves the old or the new one.
+    fn write(&self, folder: &dyn Folder) -> Result<(), StorageError> {
+        match folder.remove(NEW_FILE) {
+            Err(error) if error.kind != StorageErrorKind::NotFound => return Err(error),
+            _ => folder.sync_names()?,
+        }
+        let mut bytes = AlignedBuffer::with_capacity(BLOCK_BYTES);
+        bytes.extend_from_slice(self.encode().as_bytes());
+        bytes.pad_to_block();
+        let file = folder.create(NEW_FILE, bytes.len() as u64)?;
+        file.write_durably(0, &[IoSlice::new(&bytes)])?;
+        folder.rename(NEW_FILE, FILE)?;
+        folder.sync_names()
+    }
+
+    fn encode(&self) -> String {
+        let Self { daemon_id, known_number, mirroring, is_confirmed } = self;
+        let word = WORDS.iter().find(|(known, _)| known == mirroring);
+        let (_, mirroring) = word.expect("a promotion alone promises nothing, and is not noted");
+        let text = format!(
+            "{MAGIC}\ndaemon {daemon_id:032x}\nnumber {known_number}\nmirroring {mirroring}\n\
+             confirmed {is_confirmed}\n"
+        );
+        format!("{text}{}\n", blake3::hash(text.as_bytes()).to_hex())
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let mut lines = text.lines();
+        let magic = lines.next()?;
+        let daemon = lines.next()?.strip_prefix("daemon ")?;
+        let number = lines.next()?.strip_prefix("number ")?;
+        let mirroring = lines.next()?.strip_prefix("mirroring ")?;
+        let is_confirmed = lines.next()?.strip_prefix("confirmed ")?;
+        let known = Self {
+            daemon_id: u128::from_str_radix(daemon, 16).ok()?,
+            known_number: number.parse().ok()?,
+            mirroring: WORDS.iter().find(|(_, word)| *word == mirroring)?.0,
+            is_confirmed: is_confirmed.parse().ok()?,
+        };
+        let is_whole = magic == MAGIC && text.starts_with(&known.encode());
+        is_whole.then_some(known)
+    }
+}
+
+/// Error for a store that another daemon has claimed.
+fn taken_over(number: u32, writer: &StoreWriter) -> ImageError {
+    let host = match writer.host.as_str() {
+        "" => String::new(),
+        host => format!(" on the host {host}"),
+    };
+    let why = format!(
+        "another daemon{host} has claimed it since, with number {number}; make this daemon a \
+         standby, or, to replace everything that the other has saved, stop both, delete the file \
+         claim in the folder of this daemon's journal, and start this one"
+    );
+    ImageError::new(ImageErrorKind::Fenced, "claim the store again").with_source(why)
+}
+
+fn failed(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> DurableError {
+    DurableError::new(DurableErrorKind::Images, READ).with_source(cause)
+}

@@ -1,0 +1,347 @@
+//! Mirrored flushes return when the image store has them, and a promotion has all that returned.
+
+mod support;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use block_device::{BlockDevice, DeviceError};
+use durable_set::{MirrorPolicy, MirrorState, Shipped, Shipper};
+use image::{ClaimedStore, ExtractName, ImageStore, ObjectName, StoreWriter};
+use standby::{LossPolicy, Promoted, StandbyError, StandbyErrorKind};
+use storage::AlignedBuffer;
+use support::{PutFate, Shared, Standby, Writer, noise, read, write};
+use volumes::{Durability, Volume};
+
+const NOW: u64 = 1_700_000_000_000_000;
+const LONG: Duration = Duration::from_secs(600);
+const SHORT: Duration = Duration::from_millis(20);
+
+/// A writer with an image of its claim, and its shipper.
+fn begin(shared: &Shared) -> (Writer, Shipper, Arc<Volume>) {
+    let writer = shared.writer();
+    let volume = writer.create("one", Durability::Journal);
+    writer.save();
+    let shipper = Shipper::new(Arc::clone(&writer.set));
+    (writer, shipper, volume)
+}
+
+fn ship(shipper: &mut Shipper) {
+    let shipped = shipper.ship(NOW).expect("the store answers");
+    assert!(matches!(shipped, Shipped::All { .. }), "{shipped:?}");
+}
+
+/// Flushes on another thread, and calls `work` once the flush waits for the store.
+fn flush_during(
+    writer: &Writer,
+    volume: &Arc<Volume>,
+    work: impl FnOnce(),
+) -> Result<(), DeviceError> {
+    let flushed = Arc::clone(volume);
+    let flush = thread::spawn(move || flushed.flush());
+    while writer.set.mirror().status().waiting == 0 && !flush.is_finished() {
+        thread::yield_now();
+    }
+    assert!(!flush.is_finished(), "a flush did not wait: {:?}", flush.join());
+    work();
+    flush.join().expect("no panic")
+}
+
+fn promote(standby: &Standby, loss: LossPolicy) -> Result<Promoted, StandbyError> {
+    standby.follower().promote_after(1_u128 << 100, loss, &mut |_| Ok(()), &mut |_| Ok(()))
+}
+
+fn check_read(standby: &Standby, blocks: u64) {
+    let volume = standby.engine().volume("one").expect("it is there");
+    for block in 1..=blocks {
+        assert!(read(&volume, block) == Ok(noise(block)), "block {block}");
+    }
+}
+
+#[test]
+fn what_was_flushed_is_promoted_and_a_flush_waits_for_the_store() {
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, volume) = begin(&shared);
+    for block in 1..=8 {
+        write(&volume, block, block);
+        let flushed = flush_during(&writer, &volume, || ship(&mut shipper));
+        flushed.expect("the store has it");
+    }
+    let standby = shared.standby();
+    let promoted = promote(&standby, LossPolicy::Refuse).expect("nothing is missing");
+    assert!(promoted.is_complete, "{promoted:?}");
+    check_read(&standby, 8);
+}
+
+#[test]
+fn flushes_wait_for_an_image_of_their_claim_after_a_restart() {
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, volume) = begin(&shared);
+    write(&volume, 1, 1);
+    flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+    drop((shipper, volume));
+    let writer = shared.restart(writer);
+    let volume = writer.volume("one");
+    let mut shipper = Shipper::new(Arc::clone(&writer.set));
+    write(&volume, 2, 2);
+    let flushed = flush_during(&writer, &volume, || {
+        assert_eq!(shipper.ship(NOW).expect("nothing is put"), Shipped::NeedsImage);
+        assert_eq!(writer.set.mirror().status().waiting, 1);
+        writer.save();
+        ship(&mut shipper);
+    });
+    flushed.expect("the store has it");
+    let standby = shared.standby();
+    assert!(promote(&standby, LossPolicy::Refuse).expect("nothing is missing").is_complete);
+    check_read(&standby, 2);
+}
+
+#[test]
+fn a_flush_fails_if_the_store_was_claimed_between_the_put_and_the_check() {
+    for policy in [MirrorPolicy::Wait, MirrorPolicy::Fail, MirrorPolicy::Alone] {
+        let shared = Shared::mirrored(policy, LONG);
+        let (writer, mut shipper, volume) = begin(&shared);
+        write(&volume, 1, 1);
+        let flushed = flush_during(&writer, &volume, || {
+            let other = StoreWriter { daemon_id: 9, ..(1_u128 << 90).into() };
+            ClaimedStore::claim(Arc::clone(writer.set.images()), other).expect("it answers");
+            shipper.ship(NOW).expect_err("another has claimed the store");
+        });
+        flushed.expect_err("a promotion may not have it");
+        assert!(!shared.images().extracts().expect("it answers").is_empty(), "it was put");
+        volume.flush().expect_err("the claim stays");
+        drop((shipper, volume));
+        let writer = shared.restart(writer);
+        writer.try_to_save().expect_err("another has claimed the store");
+        writer.volume("one").flush().expect_err("the claim stays");
+    }
+}
+
+#[test]
+fn a_put_of_which_the_answer_is_lost_is_repeated_before_a_flush_returns() {
+    for fate in [PutFate::Lost, PutFate::AnswerLost] {
+        let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+        let (writer, mut shipper, volume) = begin(&shared);
+        write(&volume, 1, 1);
+        let flushed = flush_during(&writer, &volume, || {
+            *shared.puts.0.lock().expect("no panic") = Some((0, fate));
+            shipper.ship(NOW).expect_err("the store fails");
+            assert_eq!(writer.set.mirror().status().waiting, 1);
+            *shared.puts.0.lock().expect("no panic") = None;
+            ship(&mut shipper);
+        });
+        flushed.expect("the store has it");
+        let standby = shared.standby();
+        assert!(promote(&standby, LossPolicy::Refuse).expect("nothing is missing").is_complete);
+        check_read(&standby, 1);
+    }
+}
+
+#[test]
+fn a_segment_that_cannot_be_opened_is_not_taken_for_shipped() {
+    use powercut::{Effect, Fault};
+    use storage::StorageAction;
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, volume) = begin(&shared);
+    write(&volume, 1, 1);
+    let flushed = flush_during(&writer, &volume, || {
+        for action in [StorageAction::Open, StorageAction::Read] {
+            shared.disk.inject(Fault::always(&[action], Effect::Io));
+            shipper.ship(NOW).expect_err("the disk fails");
+            shared.disk.heal();
+        }
+        assert_eq!(writer.set.mirror().status().waiting, 1);
+        ship(&mut shipper);
+    });
+    flushed.expect("the store has it");
+    let standby = shared.standby();
+    assert!(promote(&standby, LossPolicy::Refuse).expect("nothing is missing").is_complete);
+    check_read(&standby, 1);
+}
+
+#[test]
+fn a_flush_fails_in_time_and_what_it_flushed_is_shipped_later() {
+    let shared = Shared::mirrored(MirrorPolicy::Fail, SHORT);
+    let (writer, mut shipper, volume) = begin(&shared);
+    write(&volume, 1, 1);
+    volume.flush().expect_err("nothing is shipped");
+    assert_eq!(writer.set.mirror().status().failed, 1);
+    ship(&mut shipper);
+    volume.flush().expect("the store has it");
+    let standby = shared.standby();
+    assert!(promote(&standby, LossPolicy::Refuse).expect("nothing is missing").is_complete);
+    check_read(&standby, 1);
+}
+
+#[test]
+fn a_stop_fails_flushes_that_wait() {
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, _shipper, volume) = begin(&shared);
+    write(&volume, 1, 1);
+    let limited = flush_during(&writer, &volume, || writer.set.mirror().limit_waits(SHORT));
+    limited.expect_err("the store lacks it");
+    write(&volume, 2, 2);
+    writer.set.mirror().stop();
+    volume.flush().expect_err("the store lacks it");
+}
+
+#[test]
+fn a_change_of_volumes_waits_for_the_store_too() {
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, volume) = begin(&shared);
+    write(&volume, 1, 1);
+    flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+    let set = Arc::clone(&writer.set);
+    let renaming =
+        thread::spawn(move || set.rename_volume("one", "two".parse().expect("a good name")));
+    while writer.set.mirror().status().waiting == 0 {
+        assert!(!renaming.is_finished(), "it did not wait");
+        thread::yield_now();
+    }
+    // Nothing else waits for it.
+    writer.save();
+    ship(&mut shipper);
+    renaming.join().expect("no panic").expect("the store has it");
+    let standby = shared.standby();
+    assert!(promote(&standby, LossPolicy::Refuse).expect("nothing is missing").is_complete);
+    assert!(standby.engine().volume("two").is_ok());
+}
+
+#[test]
+fn a_promotion_that_would_lose_a_flush_is_refused_unless_that_is_accepted() {
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, volume) = begin(&shared);
+    for block in 1..=4 {
+        write(&volume, block, block);
+        flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+    }
+    let extracts = shared.images().extracts().expect("it answers");
+    let (name, _) = extracts[extracts.len() - 2];
+    shared.images().remove(ObjectName::Extract(name)).expect("it answers");
+    let standby = shared.standby();
+    let images = shared.images().images().expect("it answers").len();
+    let refused = promote(&standby, LossPolicy::Refuse).expect_err("a flush is missing");
+    assert_eq!(refused.kind, StandbyErrorKind::Loss);
+    assert!(durable_set::causes(&refused).contains("is missing"), "{refused:?}");
+    assert_eq!(shared.images().images().expect("it answers").len(), images, "nothing is claimed");
+    let promoted = promote(&standby, LossPolicy::Accept).expect("it is accepted");
+    assert!(!promoted.is_complete && promoted.continued.gap.is_some(), "{promoted:?}");
+    check_read(&standby, 2);
+}
+
+#[test]
+fn a_writer_goes_on_alone_and_waits_again_when_the_store_is_back() {
+    let shared = Shared::mirrored(MirrorPolicy::Alone, SHORT);
+    let (writer, mut shipper, volume) = begin(&shared);
+    let mirror = Arc::clone(writer.set.mirror());
+    ship(&mut shipper);
+    assert_eq!(mirror.status().state, MirrorState::InSync);
+    for block in 1..=3 {
+        write(&volume, block, block);
+        volume.flush().expect("it is acknowledged alone");
+        assert_eq!(mirror.status().state, MirrorState::Alone);
+    }
+    assert_eq!(mirror.status().alone, 3);
+    let standby = shared.standby();
+    let refused = promote(&standby, LossPolicy::Refuse).expect_err("the store cannot tell");
+    assert_eq!(refused.kind, StandbyErrorKind::Loss);
+    ship(&mut shipper);
+    assert_eq!(mirror.status().state, MirrorState::InSync);
+    write(&volume, 4, 4);
+    flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+    assert_eq!(mirror.status().alone, 3);
+    assert!(!promote(&standby, LossPolicy::Accept).expect("it is accepted").is_complete);
+    check_read(&standby, 4);
+}
+
+#[test]
+fn a_writer_without_the_setting_says_so_in_the_store_before_it_acknowledges() {
+    let mut shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, volume) = begin(&shared);
+    write(&volume, 1, 1);
+    flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+    drop((shipper, volume));
+    shared.mirror.policy = MirrorPolicy::Off;
+    let mut writer = shared.restart(writer);
+    for _ in 0..2 {
+        let volume = writer.volume("one");
+        write(&volume, 2, 2);
+        let stopped = flush_during(&writer, &volume, || writer.set.mirror().stop());
+        stopped.expect_err("the store still says that flushes are mirrored");
+        drop(volume);
+        writer = shared.restart(writer);
+    }
+    let volume = writer.volume("one");
+    write(&volume, 3, 3);
+    flush_during(&writer, &volume, || {
+        writer.save();
+    })
+    .expect("the store was told");
+    write(&volume, 4, 4);
+    volume.flush().expect("flushes are not mirrored any more");
+    drop(volume);
+    let writer = shared.restart(writer);
+    write(&writer.volume("one"), 5, 5);
+    writer.volume("one").flush().expect("nor after a restart");
+    let standby = shared.standby();
+    assert!(!promote(&standby, LossPolicy::Refuse).expect("as without mirroring").is_complete);
+    check_read(&standby, 3);
+}
+
+#[test]
+fn a_writer_that_would_go_on_alone_says_so_in_the_store_before_it_does() {
+    let mut shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, volume) = begin(&shared);
+    write(&volume, 1, 1);
+    flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+    drop((shipper, volume));
+    shared.mirror.policy = MirrorPolicy::Alone;
+    shared.mirror.patience = SHORT;
+    let writer = shared.restart(writer);
+    let volume = writer.volume("one");
+    write(&volume, 2, 2);
+    let flushed = flush_during(&writer, &volume, || {
+        while writer.set.mirror().status().waited < Some(4 * SHORT) {
+            thread::yield_now();
+        }
+        assert_eq!(writer.set.mirror().status().waiting, 1);
+        writer.save();
+    });
+    flushed.expect("it is acknowledged alone");
+    let standby = shared.standby();
+    promote(&standby, LossPolicy::Refuse).expect_err("the store cannot tell");
+}
+
+#[test]
+fn a_mirror_is_not_moved_to_a_store_that_does_not_know_it() {
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, volume) = begin(&shared);
+    write(&volume, 1, 1);
+    flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+    drop((shipper, volume));
+    for (number, _) in shared.images().images().expect("it answers") {
+        shared.images().remove(ObjectName::Image(number)).expect("it answers");
+    }
+    let writer = shared.restart(writer);
+    let error = writer.try_to_save().expect_err("it is another store");
+    let cause = durable_set::causes(&error);
+    assert!(cause.contains("mirrors flushes to another image store"), "{cause}");
+    let state = writer.set.mirror().status().state;
+    assert!(matches!(state, MirrorState::TakenOver(_)), "{state:?}");
+}
+
+#[test]
+fn an_extract_that_is_put_while_covered_ones_are_removed_stays() {
+    let images: Arc<dyn ImageStore> = Arc::new(Shared::new().images());
+    let mut claimed = ClaimedStore::claim(Arc::clone(&images), 5).expect("it answers");
+    for segment in 4..=6 {
+        let name = ExtractName { writer: 5, segment, offset: 0 };
+        images.put_extract(name, &AlignedBuffer::zeroed(4096)).expect("it answers");
+    }
+    // Segment 6 was begun after the segments were listed.
+    claimed.remove_extracts(&[5]).expect("it answers");
+    let left = images.extracts().expect("it answers");
+    let left: Vec<u32> = left.into_iter().map(|(name, _)| name.segment).collect();
+    assert_eq!(left, [5, 6]);
+}
