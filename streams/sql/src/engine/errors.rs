@@ -381,6 +381,7 @@ type States = &'static [(&'static str, SqlState)];
 /// Matched in lower case.
 const PLANNED: States = &[
     ("is not supported", SqlState::NOT_SUPPORTED),
+    ("is not defined!", SqlState::UNDEFINED_OBJECT),
     ("must be in group by", SqlState::GROUPING),
     ("calls cannot be nested", SqlState::GROUPING),
     ("for select distinct, order by", SqlState::INVALID_COLUMN_REFERENCE),
@@ -424,6 +425,8 @@ const EXECUTED: States = &[
     ("too small to store in a Decimal", SqlState::OUT_OF_RANGE),
     ("negative count", SqlState::SUBSTRING),
     ("square root of a negative", SqlState("2201F")),
+    ("happened on FACTORIAL", SqlState::NOT_SUPPORTED),
+    ("factorial of a negative", SqlState::OUT_OF_RANGE),
     ("verflow", SqlState::OUT_OF_RANGE),
     ("too large to store in a Decimal", SqlState::OUT_OF_RANGE),
     ("Regular expression", SqlState::INVALID_REGEX),

@@ -25,7 +25,7 @@ use record_batch::Headers;
 
 use super::dialect::{To, conversion_call};
 use crate::error::{SqlError, SqlState};
-use crate::wire::{array_elements, json_field};
+use crate::wire::{PgType, array_elements, json_field, jsonb_field};
 
 /// Result type of a path lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +92,9 @@ impl ScalarUDFImpl for JsonGet {
         let types: Vec<_> = args.arg_fields.iter().map(|it| it.data_type().clone()).collect();
         let data_type = self.return_type(&types)?;
         Ok(Arc::new(match self.wanted {
+            Wanted::Json if args.arg_fields.first().is_some_and(is_jsonb) => {
+                jsonb_field(self.name(), data_type)
+            }
             Wanted::Json => json_field(self.name(), data_type),
             Wanted::Text | Wanted::Presence => Field::new(self.name(), data_type, true),
         }))
@@ -332,6 +335,11 @@ impl ExprPlanner for Operators {
             _ => get(wanted, arguments),
         }))
     }
+}
+
+/// What lies in a jsonb is a jsonb, written in its form.
+fn is_jsonb(field: &FieldRef) -> bool {
+    PgType::of(field) == PgType::JSONB
 }
 
 fn is_json_get(call: &ScalarFunction) -> bool {

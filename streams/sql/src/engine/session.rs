@@ -41,6 +41,7 @@ use super::{dialect, functions, growing, json, ordered, percentiles, spreads, su
 use crate::error::SqlError;
 use crate::panics::contain_tasks;
 use crate::settings::Limits;
+use crate::wire::{json_field, jsonb_field};
 
 /// Prefix of the names of rules that push filters down between physical operators.
 const FILTER_PUSHDOWN: &str = "FilterPushdown";
@@ -174,9 +175,8 @@ impl TypePlanner for Types {
     ) -> datafusion::common::Result<Option<datafusion::arrow::datatypes::FieldRef>> {
         let text = |name: &str| Ok(Some(Arc::new(Field::new(name, DataType::Utf8View, true))));
         match sql_type {
-            SqlType::JSON | SqlType::JSONB => {
-                Ok(Some(Arc::new(crate::wire::json_field("json", DataType::Utf8View))))
-            }
+            SqlType::JSON => Ok(Some(Arc::new(json_field("json", DataType::Utf8View)))),
+            SqlType::JSONB => Ok(Some(Arc::new(jsonb_field("jsonb", DataType::Utf8View)))),
             SqlType::Custom(name, _) => {
                 let name = name.to_string().to_ascii_lowercase();
                 match name.strip_prefix("pg_catalog.").unwrap_or(&name) {
@@ -246,6 +246,7 @@ impl Session {
         let (state, engine) = (Arc::clone(&self.state), Arc::clone(&self.engine));
         let work = async move || {
             dialect::check_bounds(&query)?;
+            dialect::check_forms(&query)?;
             pg_catalog::rewrite(&mut query);
             let columns = engine.unknown.check(&query)?;
             let rows = dialect::names_of_rows(&query);

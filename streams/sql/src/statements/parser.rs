@@ -29,8 +29,9 @@ pub(super) fn parse_statement(tokens: Vec<TokenWithSpan>) -> Result<Statement, S
     parse_counting(tokens).0
 }
 
-/// Parses a statement. Also returns the number of expressions that the parser started.
-fn parse_counting(tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, usize) {
+/// The statement, and how many expressions the parser began for it.
+fn parse_counting(mut tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, usize) {
+    trim_blanks(&mut tokens);
     if let Some(error) = refused_words(&tokens) {
         return (Err(error), 0);
     }
@@ -59,27 +60,66 @@ fn parse_counting(tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, u
 /// Sequences of words whose syntax the parser does not support.
 const REFUSED: &[(&str, &[&str], &str)] = &[
     ("BETWEEN", &["SYMMETRIC", "ASYMMETRIC"], "BETWEEN SYMMETRIC"),
-    ("EXCLUDE", &["CURRENT", "GROUP", "TIES", "NO"], "EXCLUDE in a window frame"),
+    ("EXCLUDE", &["CURRENT", "GROUP", "TIES", "NO"], "EXCLUDE in the frame of a window"),
+    ("ROWS", &["FROM"], "ROWS FROM"),
+    ("SELECT", &["WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", ";", ""], "SELECT without columns"),
+    ("USING", &["<", ">", "<=", ">="], "ORDER BY … USING an operator"),
+    ("ANY(", &["VALUES"], "a comparison with ANY of VALUES"),
+    ("SOME(", &["VALUES"], "a comparison with SOME of VALUES"),
+    ("ALL(", &["VALUES"], "a comparison with ALL of VALUES"),
+    ("'", &["UESCAPE"], "UESCAPE"),
+    ("SIMILAR", &["'"], "substring with SIMILAR"),
+    ("", &["TABLE"], "the command TABLE"),
 ];
+
+/// Has the parser read `trim(both from x)`: what is trimmed are blanks, where nothing is told.
+fn trim_blanks(tokens: &mut Vec<TokenWithSpan>) {
+    let places: Vec<_> =
+        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
+    let is = |at: usize, words: &[Keyword]| match &tokens[at].token {
+        Token::Word(word) => word.quote_style.is_none() && words.contains(&word.keyword),
+        _ => false,
+    };
+    let sides = [Keyword::BOTH, Keyword::LEADING, Keyword::TRAILING];
+    let found = places.windows(4).filter(|it| {
+        is(it[0], &[Keyword::TRIM])
+            && tokens[it[1]].token == Token::LParen
+            && is(it[2], &sides)
+            && is(it[3], &[Keyword::FROM])
+    });
+    let found: Vec<_> = found.map(|it| it[3]).collect();
+    for at in found.into_iter().rev() {
+        let (token, span) = (Token::SingleQuotedString(" ".to_owned()), tokens[at].span);
+        tokens.insert(at, TokenWithSpan { token, span });
+    }
+}
 
 fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {
     let words = tokens.iter().filter(|it| !matches!(it.token, Token::Whitespace(_)));
-    let words = words.map(|it| match &it.token {
-        Token::Word(word) if word.quote_style.is_none() => word.value.as_str(),
-        _ => "",
-    });
-    let mut last = "";
-    for word in words {
+    let mut last = String::new();
+    for token in words {
+        let word = match &token.token {
+            Token::Word(word) if word.quote_style.is_none() => word.value.clone(),
+            // Behind the word that it belongs to.
+            Token::LParen if !last.is_empty() => format!("{last}("),
+            Token::SingleQuotedString(_) | Token::UnicodeStringLiteral(_) => "'".to_owned(),
+            Token::Lt | Token::Gt | Token::LtEq | Token::GtEq | Token::SemiColon | Token::EOF => {
+                token.token.to_string()
+            }
+            _ => "?".to_owned(),
+        };
+        let word = word.as_str();
         let is = |it: &&str| it.eq_ignore_ascii_case(word);
         let found = REFUSED
             .iter()
-            .find(|(before, after, _)| before.eq_ignore_ascii_case(last) && after.iter().any(is));
+            .find(|(before, after, _)| before.eq_ignore_ascii_case(&last) && after.iter().any(is));
         if let Some((_, _, what)) = found {
             return Some(SqlError::unsupported(format!("{what} is not supported")));
         }
-        last = word;
+        last = word.to_owned();
     }
-    None
+    let is_bare = last.eq_ignore_ascii_case("SELECT");
+    is_bare.then(|| SqlError::unsupported("SELECT without columns is not supported"))
 }
 
 /// PostgreSQL's dialect of the parser, without named arguments whose name is an expression: with

@@ -24,5 +24,5 @@ pub(crate) use live::{put_live_row, put_live_value};
 pub(crate) use numbers::{DAY_US, civil};
 pub(crate) use parameters::{bytea_of, read_copied, read_parameter};
 pub(crate) use requests::{Bind, Request, SYNC, Startup, Target, take_request, take_startup};
-pub(crate) use types::{Format, Formats, JSONB, PgType, json_field};
+pub(crate) use types::{Format, Formats, JSONB, PgType, json_field, jsonb_field};
 pub(crate) use values::{output_texts, put_copy_rows, put_rows, put_texts};

@@ -47,15 +47,25 @@ pub(crate) struct PgType {
 /// Metadata that marks a field as JSON.
 const JSON_KEY: &str = "memlane.type";
 const JSON_VALUE: &str = "json";
+const JSONB_VALUE: &str = "jsonb";
 
-/// Creates a field of JSON text.
+/// A field of type json: JSON text as it was written.
 pub(crate) fn json_field(name: &str, data_type: DataType) -> Field {
-    let metadata = HashMap::from([(JSON_KEY.to_owned(), JSON_VALUE.to_owned())]);
+    field_of(JSON_VALUE, name, data_type)
+}
+
+/// A field of type jsonb: JSON text in the form in which PostgreSQL shows jsonb.
+pub(crate) fn jsonb_field(name: &str, data_type: DataType) -> Field {
+    field_of(JSONB_VALUE, name, data_type)
+}
+
+fn field_of(json: &str, name: &str, data_type: DataType) -> Field {
+    let metadata = HashMap::from([(JSON_KEY.to_owned(), json.to_owned())]);
     Field::new(name, data_type, true).with_metadata(metadata)
 }
 
-/// Object ids of types whose binary format differs from their text.
-pub(crate) const JSONB: u32 = 3802;
+/// Object ids of types whose binary form is not that of their text.
+pub(crate) const JSONB: u32 = PgType::JSONB.oid;
 pub(crate) const UUID: u32 = 2950;
 
 fn list_of(element: DataType) -> DataType {
@@ -81,20 +91,28 @@ impl PgType {
     pub(crate) const TIMESTAMPTZ: Self = Self { oid: 1184, size: 8 };
     pub(crate) const INTERVAL: Self = Self { oid: 1186, size: 16 };
     pub(crate) const NUMERIC: Self = Self { oid: 1700, size: -1 };
+    pub(crate) const JSONB: Self = Self { oid: 3802, size: -1 };
 
-    /// Returns whether values of both types are encoded in the same way. JSON is encoded as text.
+    /// Returns whether values of both are sent in the same way: json is text, and the binary form of
+    /// jsonb begins with its version.
     pub(crate) fn is_sent_as(self, other: Self) -> bool {
         let plain = |it: Self| if it == Self::JSON { Self::TEXT } else { it };
         plain(self) == plain(other)
     }
 
-    /// Returns the type of a column for clients.
+    /// Returns whether it is json or jsonb.
+    pub(crate) fn is_json(self) -> bool {
+        self == Self::JSON || self == Self::JSONB
+    }
+
+    /// The type that a column is told of as.
     pub(crate) fn of(field: &Field) -> Self {
-        // Casts preserve the metadata of their operand, so the data type is checked too.
-        let is_json = field.metadata().get(JSON_KEY).is_some_and(|it| it == JSON_VALUE);
-        match Self::of_data(field.data_type()) {
-            Self::TEXT if is_json => Self::JSON,
-            other => other,
+        // Casts keep what was known of the values that they are of.
+        let json = field.metadata().get(JSON_KEY).map(String::as_str);
+        match (Self::of_data(field.data_type()), json) {
+            (Self::TEXT, Some(JSON_VALUE)) => Self::JSON,
+            (Self::TEXT, Some(JSONB_VALUE)) => Self::JSONB,
+            (other, _) => other,
         }
     }
 
@@ -137,8 +155,10 @@ impl PgType {
             700 => 1021,
             701 => 1022,
             1082 => 1182,
+            1083 => 1183,
             1114 => 1115,
             1184 => 1185,
+            1186 => 1187,
             1700 => 1231,
             _ => 1009,
         };
@@ -180,6 +200,7 @@ impl PgType {
             1184 => "timestamp with time zone",
             1186 => "interval",
             1700 => "numeric",
+            3802 => "jsonb",
             _ => "another type",
         }
     }

@@ -5,7 +5,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringView
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Date32Type, Decimal128Type, Decimal256Type,
-    DurationMicrosecondType, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+    DurationMicrosecondType, Field, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
     IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit,
     TimestampMicrosecondType, UInt32Type,
 };
@@ -21,7 +21,7 @@ use super::numbers::{
     EPOCH_DAYS, EPOCH_US, FLOAT4_DIGITS, FLOAT8_DIGITS, Interval, decimal_text, put_date,
     put_float, put_integer, put_interval, put_numeric, put_time, put_timestamp,
 };
-use super::types::{Format, Formats};
+use super::types::{Format, Formats, PgType};
 
 /// Appends a DataRow message for each of these rows.
 pub(crate) fn put_rows(
@@ -31,10 +31,11 @@ pub(crate) fn put_rows(
     formats: &Formats,
 ) -> Result<(), ArrowError> {
     let plain: Vec<ArrayRef> = batch.columns().iter().map(plain).collect::<Result<_, _>>()?;
+    let schema = batch.schema_ref();
     let columns: Vec<Column<'_>> = plain
         .iter()
         .enumerate()
-        .map(|(index, array)| Column::of(array, formats.of(index)))
+        .map(|(index, array)| Column::of(array, schema.field(index), formats.of(index)))
         .collect::<Result<_, _>>()?;
     let count = u16::try_from(columns.len()).expect("columns are bounded");
     for row in rows {
@@ -61,7 +62,8 @@ pub(crate) fn put_copy_rows(
     let plain: Vec<ArrayRef> = batch.columns().iter().map(plain).collect::<Result<_, _>>()?;
     let columns: Vec<Column<'_>> = plain
         .iter()
-        .map(|array| Column::of(array, copy.value_format()))
+        .zip(batch.schema_ref().fields())
+        .map(|(array, field)| Column::of(array, field, copy.value_format()))
         .collect::<Result<_, _>>()?;
     for row in rows {
         put_copy_row(answers, columns.len(), copy, &|column, out| {
@@ -82,7 +84,7 @@ pub(crate) fn put_texts(
     show: &mut dyn FnMut(Option<&[u8]>),
 ) -> Result<(), ArrowError> {
     let array = plain(array)?;
-    let column = Column::of(&array, Format::Text)?;
+    let column = Column::as_text(&array)?;
     let mut out = BytesMut::new();
     for row in 0..array.len() {
         out.clear();
@@ -129,14 +131,23 @@ fn plain(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
 
 struct Column<'a> {
     array: &'a ArrayRef,
+    is_jsonb: bool,
     format: Format,
     other: Option<ArrayFormatter<'a>>,
 }
 
+/// First byte of the binary form of jsonb.
+const JSONB_VERSION: u8 = 1;
+
 const OTHER: FormatOptions<'static> = FormatOptions::new().with_null("NULL");
 
 impl<'a> Column<'a> {
-    fn of(array: &'a ArrayRef, format: Format) -> Result<Self, ArrowError> {
+    fn of(array: &'a ArrayRef, field: &Field, format: Format) -> Result<Self, ArrowError> {
+        let is_jsonb = PgType::of(field) == PgType::JSONB;
+        Ok(Self { is_jsonb, format, ..Self::as_text(array)? })
+    }
+
+    fn as_text(array: &'a ArrayRef) -> Result<Self, ArrowError> {
         let is_known = matches!(
             array.data_type(),
             DataType::Boolean
@@ -159,11 +170,14 @@ impl<'a> Column<'a> {
                 | DataType::Null
         );
         let other = (!is_known).then(|| ArrayFormatter::try_new(array, &OTHER)).transpose()?;
-        Ok(Self { array, format, other })
+        Ok(Self { array, is_jsonb: false, format: Format::Text, other })
     }
 
     /// Appends the value of a row that is not NULL.
     fn put(&self, row: usize, out: &mut BytesMut) {
+        if self.is_jsonb && self.format == Format::Binary {
+            out.put_u8(JSONB_VERSION);
+        }
         if let Some(other) = &self.other {
             // Types without a binary format here are read as text by all clients that request it.
             return write!(out, "{}", other.value(row)).expect("memory takes all");
@@ -292,7 +306,7 @@ fn put_binary(array: &ArrayRef, row: usize, out: &mut BytesMut) {
 
 /// Appends a binary array: one dimension with lower bound 1.
 fn put_binary_list(elements: &ArrayRef, out: &mut BytesMut) {
-    let element = super::types::PgType::of_data(elements.data_type());
+    let element = PgType::of_data(elements.data_type());
     let elements = plain(elements).unwrap_or_else(|_| elements.clone());
     out.put_i32(i32::from(!elements.is_empty()));
     out.put_i32(i32::from(elements.null_count() > 0));
@@ -332,7 +346,7 @@ pub(crate) fn output_texts(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     if *plain.data_type() == DataType::Utf8View {
         return Ok(plain);
     }
-    let column = Column::of(&plain, Format::Text)?;
+    let column = Column::as_text(&plain)?;
     let mut texts = StringViewBuilder::with_capacity(plain.len());
     let mut text = BytesMut::new();
     for row in 0..plain.len() {

@@ -122,7 +122,7 @@ impl ScalarUDFImpl for CastTo {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_json = args.arg_fields.first().is_some_and(|it| PgType::of(it) == PgType::JSON);
+        let is_json = args.arg_fields.first().is_some_and(|it| PgType::of(it).is_json());
         let cast = |array: &ArrayRef| match is_json {
             true => self.number_of_json(array),
             false => self.cast(array),

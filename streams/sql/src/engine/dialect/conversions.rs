@@ -24,7 +24,7 @@ use super::jsonb::canonical;
 use super::written::add_seconds;
 use crate::engine::errors::is_no_time;
 use crate::error::{SqlError, SqlState};
-use crate::wire::{json_field, output_texts};
+use crate::wire::{jsonb_field, output_texts};
 
 /// Target of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,7 +143,7 @@ impl ScalarUDFImpl for Conversion {
     /// Drops the argument's metadata, such as that it is JSON.
     fn return_field_from_args(&self, _: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         Ok(Arc::new(match self.to {
-            To::Jsonb => json_field(self.name(), self.to.arrow_type()),
+            To::Jsonb => jsonb_field(self.name(), self.to.arrow_type()),
             _ => Field::new(self.name(), self.to.arrow_type(), true),
         }))
     }

@@ -15,7 +15,7 @@ use super::by_row::{
 use super::json_text::{elements, kind, members, sorted_members, valid};
 use super::jsonb::{put_string, unescaped, written};
 use crate::error::{SqlError, SqlState};
-use crate::wire::{PgType, json_field};
+use crate::wire::{PgType, json_field, jsonb_field};
 
 /// Functions that return arrays, for set-returning functions in statements.
 pub(super) const ELEMENTS: &str = "json_elements_of";
@@ -35,7 +35,8 @@ pub(super) const JSONB_OF: &str = "jsonb_of";
 pub(super) const JSON_LINE: &str = "json_line_of";
 /// An array of such rows.
 pub(super) const JSON_LIST: &str = "json_list";
-/// A name with its value, and an object from an array of these.
+pub(super) const JSONB_LIST: &str = "jsonb_list";
+/// A name and its value, and an object of a list of such.
 pub(super) const JSON_PAIR: &str = "json_pair";
 pub(super) const JSONB_PAIR: &str = "jsonb_pair";
 /// An object from the names and values of a row, formatted without spaces.
@@ -63,26 +64,27 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         }),
         (JSON_OF, json_of_any, item),
         (JSON_LINE, json_of_any, |row| Ok(text_value(on_line(row.text(0).unwrap_or_default())))),
-        (JSONB_OF, json_of_any, |row| json_of(row, 0, Form::Jsonb).map(text_value)),
+        (JSONB_OF, jsonb_of_any, |row| json_of(row, 0, Form::Jsonb).map(text_value)),
         ("to_json", json_of_any, |row| strict(row, Form::Json)),
-        ("to_jsonb", json_of_any, |row| strict(row, Form::Jsonb)),
+        ("to_jsonb", jsonb_of_any, |row| strict(row, Form::Jsonb)),
         (JSON_LIST, json_of_list, list),
+        (JSONB_LIST, jsonb_of_list, list),
         (JSON_ROW, json_of_all, built_row),
         (JSON_PAIR, of_pair, |row| pair(row, Form::Json)),
         (JSONB_PAIR, of_pair, |row| pair(row, Form::Jsonb)),
         (JSON_OBJECT, json_of_list, |row| {
             Ok(joined(row, ["{ ", ", ", " }"], "json_object_agg")?.map_or_else(no_text, text_value))
         }),
-        (JSONB_OBJECT, json_of_list, |row| {
+        (JSONB_OBJECT, jsonb_of_list, |row| {
             match joined(row, ["{", ", ", "}"], "jsonb_object_agg")? {
                 Some(object) => Ok(ScalarValue::Utf8(canonical_text(&object)?)),
                 None => Ok(no_text()),
             }
         }),
         ("json_build_array", json_of_all, |row| built_array(row, Form::Json)),
-        ("jsonb_build_array", json_of_all, |row| built_array(row, Form::Jsonb)),
+        ("jsonb_build_array", jsonb_of_all, |row| built_array(row, Form::Jsonb)),
         ("json_build_object", json_of_all, |row| built_object(row, Form::Json)),
-        ("jsonb_build_object", json_of_all, |row| built_object(row, Form::Jsonb)),
+        ("jsonb_build_object", jsonb_of_all, |row| built_object(row, Form::Jsonb)),
     ];
     ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
 }
@@ -143,7 +145,23 @@ fn json_of_list(fields: &[FieldRef]) -> Result<Field, String> {
     }
 }
 
-/// Returns the JSON in the first argument, or `None` if it is NULL or invalid.
+fn jsonb_of_any(fields: &[FieldRef]) -> Result<Field, String> {
+    json_of_any(fields).map(as_jsonb)
+}
+
+fn jsonb_of_all(fields: &[FieldRef]) -> Result<Field, String> {
+    json_of_all(fields).map(as_jsonb)
+}
+
+fn jsonb_of_list(fields: &[FieldRef]) -> Result<Field, String> {
+    json_of_list(fields).map(as_jsonb)
+}
+
+fn as_jsonb(json: Field) -> Field {
+    jsonb_field("", json.data_type().clone())
+}
+
+/// The JSON that a row's value is; `None` where that is NULL or no JSON.
 fn json<'a>(row: &'a Row<'_>) -> Option<&'a str> {
     row.text(0).and_then(valid)
 }
@@ -249,7 +267,7 @@ fn json_of(row: &Row<'_>, index: usize, form: Form) -> Result<String, SqlError> 
         return Ok(out);
     }
     let field = &row.fields[index];
-    let is_json = PgType::of(field) == PgType::JSON;
+    let is_json = PgType::of(field).is_json();
     if let ScalarValue::List(list) = value {
         put_list(&list.value(0), form, &mut out)?;
         return Ok(out);
@@ -363,7 +381,7 @@ fn pair(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
 /// Rejects names that are arrays or JSON.
 fn check_key(field: &FieldRef) -> Result<(), SqlError> {
     let is_list = matches!(field.data_type(), DataType::List(_));
-    match is_list || PgType::of(field) == PgType::JSON {
+    match is_list || PgType::of(field).is_json() {
         true => Err(invalid("key value must be scalar, not array, composite, or json")),
         false => Ok(()),
     }

@@ -14,7 +14,7 @@ use super::by_row::{Body, Returns, Row, function, is_text, text_field, text_valu
 use super::json_text::{elements, kind, sorted_members, valid};
 use super::jsonb::{put_string, unescaped, written};
 use crate::error::{SqlError, SqlState};
-use crate::wire::{array_elements, json_field};
+use crate::wire::{array_elements, jsonb_field};
 
 /// Functions that implement operators.
 pub(super) const CONCATENATED: &str = "jsonb_concatenated";
@@ -173,7 +173,7 @@ fn digits(word: &str) -> &str {
 
 fn of_json(fields: &[FieldRef]) -> Result<Field, String> {
     match fields {
-        [one] if is_text(one) => Ok(json_field("", DataType::Utf8)),
+        [one] if is_text(one) => Ok(jsonb_field("", DataType::Utf8)),
         _ => Err(String::new()),
     }
 }
@@ -184,7 +184,7 @@ fn text_of_json(fields: &[FieldRef]) -> Result<Field, String> {
 
 fn of_two_jsons(fields: &[FieldRef]) -> Result<Field, String> {
     match fields {
-        [one, other] if is_text(one) && is_text(other) => Ok(json_field("", DataType::Utf8)),
+        [one, other] if is_text(one) && is_text(other) => Ok(jsonb_field("", DataType::Utf8)),
         _ => Err(String::new()),
     }
 }
@@ -202,7 +202,7 @@ fn is_texts(field: &FieldRef) -> bool {
 
 fn of_path(fields: &[FieldRef]) -> Result<Field, String> {
     match fields {
-        [one, path] if is_text(one) && is_texts(path) => Ok(json_field("", DataType::Utf8)),
+        [one, path] if is_text(one) && is_texts(path) => Ok(jsonb_field("", DataType::Utf8)),
         _ => Err(String::new()),
     }
 }
@@ -216,7 +216,7 @@ fn of_keys(fields: &[FieldRef]) -> Result<Field, String> {
         [one, index]
             if is_text(one) && matches!(index.data_type(), DataType::Int16 | DataType::Int32) =>
         {
-            Ok(json_field("", DataType::Utf8))
+            Ok(jsonb_field("", DataType::Utf8))
         }
         other => of_path(other),
     }
@@ -231,7 +231,7 @@ fn of_change(fields: &[FieldRef]) -> Result<Field, String> {
                 && is_text(value)
                 && fields.get(3).is_none_or(is_flag) =>
         {
-            Ok(json_field("", DataType::Utf8))
+            Ok(jsonb_field("", DataType::Utf8))
         }
         _ => Err(String::new()),
     }

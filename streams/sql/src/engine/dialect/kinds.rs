@@ -50,7 +50,7 @@ impl Kind {
     pub(super) fn of_field(field: &Field) -> Self {
         match field.data_type() {
             DataType::Null => Self::Unknown,
-            _ if PgType::of(field) == PgType::JSON => Self::Json,
+            _ if PgType::of(field).is_json() => Self::Json,
             it if it.is_string() => Self::Text,
             DataType::Int16 => Self::Smallint,
             DataType::Int32 => Self::Integer,

@@ -43,6 +43,7 @@ const INTERNAL: &[&str] = &[
     "jsonb_contains_jsonb",
     "jsonb_has_all",
     "jsonb_has_any",
+    "jsonb_list",
     "jsonb_of_pairs",
     "jsonb_pair",
     "jsonb_without",

@@ -15,7 +15,9 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, TrimWhereField,
 };
 
-/// Separator between a name and its unique suffix.
+use super::written::is_double;
+
+/// Between a name and what keeps it apart from others.
 pub(super) const APART: char = '\0';
 
 /// Name of a column for an expression without one.
@@ -212,7 +214,11 @@ fn type_name(data_type: &DataType) -> String {
         "int" | "integer" => "int4",
         "bigint" => "int8",
         "smallint" => "int2",
-        "real" | "float" => "float4",
+        "real" => "float4",
+        "float" => match name.trim_start_matches("float").trim_matches(['(', ')']).parse() {
+            Ok(bits) if !is_double(bits) => "float4",
+            _ => "float8",
+        },
         "double precision" | "double" => "float8",
         "decimal" | "dec" => "numeric",
         "boolean" => "bool",

@@ -14,12 +14,13 @@ use super::chains;
 use super::conversions::To;
 use super::inexact::refused;
 use super::intervals::is_comparison;
+use super::json_functions::{JSON_LINE, JSON_OF, JSON_PAIR, JSONB_OF, JSONB_PAIR};
 use super::kinds::{Kind, has_cast};
 use super::known::Columns;
 use super::numbers::mixed_column;
 use super::own::{does_not_exist, no_operator};
+use super::same_json::JsonType;
 use crate::error::{SqlError, SqlState};
-use crate::wire::PgType;
 
 /// Functions whose first argument must be a text.
 const OF_TEXT: &[&str] = &[
@@ -113,19 +114,17 @@ fn has_merged(plan: &LogicalPlan) -> bool {
 /// Rejects sorting, grouping and DISTINCT on JSON, which has no order and would be compared as
 /// text.
 fn check_sorted(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
-    let is_json_column =
-        |it: &DFSchema| it.fields().iter().any(|it| PgType::of(it) == PgType::JSON);
-    let is_sorted = match plan {
-        LogicalPlan::Distinct(Distinct::All(input)) => is_json_column(input.schema()),
-        LogicalPlan::Distinct(Distinct::On(on)) => on.on_expr.iter().any(|it| is_json(it, schema)),
-        LogicalPlan::Aggregate(it) => it.group_expr.iter().any(|it| is_json(it, schema)),
-        LogicalPlan::Sort(sort) => sort.expr.iter().any(|it| is_json(&it.expr, schema)),
-        _ => false,
+    let first = |exprs: &[Expr]| exprs.iter().find_map(|it| json_of(it, schema));
+    let json = match plan {
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            input.schema().fields().iter().find_map(|it| JsonType::of(it))
+        }
+        LogicalPlan::Distinct(Distinct::On(on)) => first(&on.on_expr),
+        LogicalPlan::Aggregate(it) => first(&it.group_expr),
+        LogicalPlan::Sort(sort) => sort.expr.iter().find_map(|it| json_of(&it.expr, schema)),
+        _ => None,
     };
-    match is_sorted {
-        true => Err(json_is_not_compared()),
-        false => Ok(()),
-    }
+    json.map_or(Ok(()), |it| Err(is_not_compared(it)))
 }
 
 /// Rejects VALUES whose numeric column type would differ from PostgreSQL.
@@ -167,8 +166,16 @@ fn has_mixed_case(expr: &Expr, schema: &DFSchema) -> bool {
     expr.exists(|it| Ok(is_mixed(it))).unwrap_or(false)
 }
 
-pub(super) fn json_is_not_compared() -> DataFusionError {
-    refused("comparing JSON").with_hint("Compare as text, with ->> or ::text.").into_engine()
+/// PostgreSQL does not compare json, and this engine no jsonb.
+pub(super) fn is_not_compared(json: JsonType) -> DataFusionError {
+    let error = match json {
+        JsonType::Jsonb => refused("comparing jsonb"),
+        JsonType::Json => {
+            let what = "there is no operator that compares values of type json";
+            SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
+        }
+    };
+    error.with_hint("Compare texts, by ->> or ::text.").into_engine()
 }
 
 /// Rejects an expression whose operand types are not supported.
@@ -281,10 +288,8 @@ fn check_call(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
         return Ok(());
     };
     let Ok(data_type) = first.get_type(schema) else { return Ok(()) };
-    if is_json(first, schema) {
-        let what = format!("function {name}(json) does not exist");
-        let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what);
-        return Err(error.with_hint("Use ->> or ::text.").into_engine());
+    if let Some(json) = json_of(first, schema) {
+        return Err(no_function(name, json).into_engine());
     }
     match data_type.is_string()
         || data_type.is_null()
@@ -344,11 +349,18 @@ fn check_aggregate(call: &AggregateFunction, schema: &DFSchema) -> Result<()> {
     }
     let Some(first) = params.args.first() else { return Ok(()) };
     let compares = params.distinct || matches!(name, "min" | "max");
-    if compares && is_json(first, schema) {
-        return Err(json_is_not_compared());
+    if let Some(json) = json_of(first, schema).filter(|_| compares) {
+        let has_none = matches!(name, "min" | "max");
+        return Err(match has_none {
+            true => no_function(name, json).into_engine(),
+            false => is_not_compared(json),
+        });
     }
     let is_text = |it: &DataType| it.is_string() || it.is_null();
     match first.get_type(schema) {
+        _ if name == "array_agg" && is_json(first, schema) && !is_made_of_rows(first) => {
+            Err(refused("array_agg of JSON").with_hint("Use json_agg or jsonb_agg.").into_engine())
+        }
         Ok(DataType::List(_)) if name == "array_agg" => {
             Err(refused("array_agg of arrays").into_engine())
         }
@@ -388,12 +400,29 @@ fn has_no_null(expr: &Expr) -> bool {
 }
 
 fn is_json(expr: &Expr, schema: &DFSchema) -> bool {
-    expr.to_field(schema).is_ok_and(|(_, field)| PgType::of(&field) == PgType::JSON)
+    json_of(expr, schema).is_some()
+}
+
+/// Whether it is a part of an aggregate that makes JSON, which gathers its values as an array.
+fn is_made_of_rows(expr: &Expr) -> bool {
+    const PARTS: &[&str] = &[JSON_LINE, JSON_OF, JSON_PAIR, JSONB_OF, JSONB_PAIR];
+    match expr {
+        Expr::Alias(alias) => is_made_of_rows(&alias.expr),
+        Expr::ScalarFunction(call) => PARTS.contains(&call.func.name()),
+        _ => false,
+    }
+}
+
+fn json_of(expr: &Expr, schema: &DFSchema) -> Option<JsonType> {
+    expr.to_field(schema).ok().and_then(|(_, field)| JsonType::of(&field))
+}
+
+fn no_function(name: &str, json: JsonType) -> SqlError {
+    let what = format!("function {name}({}) does not exist", json.name());
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, what).with_hint("Write ->> or ::text.")
 }
 
 fn check_comparison(operands: &[&Expr], schema: &DFSchema) -> Result<()> {
-    match operands.iter().any(|it| is_json(it, schema)) {
-        true => Err(json_is_not_compared()),
-        false => Ok(()),
-    }
+    let json = operands.iter().find_map(|it| json_of(it, schema));
+    json.map_or(Ok(()), |it| Err(is_not_compared(it)))
 }

@@ -157,7 +157,7 @@ fn element(field: &FieldRef) -> Result<Field, String> {
 
 fn of_sortable(fields: &[FieldRef]) -> Result<Field, String> {
     match fields {
-        [one] if PgType::of(one) == PgType::JSON => Err("sorting JSON in an aggregate".to_owned()),
+        [one] if PgType::of(one).is_json() => Err("sorting JSON in an aggregate".to_owned()),
         [one] => Ok(one.as_ref().clone().with_nullable(true)),
         _ => Err(String::new()),
     }

@@ -31,7 +31,7 @@ pub(super) fn with_field<T>(
 }
 
 pub(super) fn is_json(expr: &Expr, schema: &DFSchema) -> bool {
-    with_field(expr, schema, |it| PgType::of(it) == PgType::JSON).unwrap_or(false)
+    with_field(expr, schema, |it| PgType::of(it).is_json()).unwrap_or(false)
 }
 
 /// Name of the function for `||` of texts.

@@ -21,6 +21,8 @@ use super::inexact::{is_aggregate as is_aggregate_of_postgresql, refused};
 use super::names::APART;
 use super::nullable::with_null;
 use super::own::sql_name;
+use super::same_json::JsonType;
+use super::untyped::no_json_of_both;
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
 
@@ -496,7 +498,13 @@ fn check_types(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
 /// Rejects merging JSON with other types.
 fn check_json(union: &Union, index: usize) -> Result<()> {
     let fields = || union.inputs.iter().filter_map(|it| it.schema().fields().get(index));
-    let is_json = |it: &FieldRef| PgType::of(it) == PgType::JSON;
+    let is_json = |it: &FieldRef| PgType::of(it).is_json();
+    let mut jsons = fields().filter_map(|it| JsonType::of(it));
+    if let Some(first) = jsons.next()
+        && let Some(other) = jsons.find(|it| *it != first)
+    {
+        return Err(no_json_of_both(other, first));
+    }
     let other = fields().find(|it| !is_json(it) && !it.data_type().is_null());
     match other.filter(|_| fields().any(is_json)) {
         None => Ok(()),

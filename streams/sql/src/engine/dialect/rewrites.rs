@@ -16,7 +16,9 @@ use super::jsonb;
 use super::regex_functions::Flags;
 use super::rows::{Quantifier, spelled_list};
 use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};
-use super::written::{binary, call, in_list, is_timestamp, nested, number, size_of, text_of};
+use super::written::{
+    binary, call, in_list, is_double, is_timestamp, nested, number, size_of, text_of,
+};
 use crate::engine::names::AVERAGED;
 use crate::error::{SqlError, SqlState};
 use crate::wire::array_elements;
@@ -75,7 +77,10 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
         | DataType::Float(ExactNumberInfo::None) => {
             return Ok(Some(call(To::Float8.name(), vec![as_text(inner)])));
         }
-        DataType::Real | DataType::Float4 => {
+        DataType::Float(ExactNumberInfo::Precision(bits)) if is_double(*bits) => {
+            return Ok(Some(call(To::Float8.name(), vec![as_text(inner)])));
+        }
+        DataType::Real | DataType::Float4 | DataType::Float(ExactNumberInfo::Precision(_)) => {
             return Ok(Some(call(To::Float4.name(), vec![as_text(inner)])));
         }
         DataType::Text | DataType::Varchar(None) | DataType::CharacterVarying(None) => {
@@ -155,14 +160,20 @@ fn interval(text: &str, data_type: &DataType) -> Result<Option<Expr>, SqlError> 
 /// Casts to JSON. Literals are validated at once.
 fn json(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
     let is_binary = *data_type == DataType::JSONB;
-    let Some(text) = text_of(inner) else {
+    // A text that is told to be one is a literal all the same.
+    let mut literal = inner;
+    while let Expr::Cast { expr, data_type: DataType::Text | DataType::Varchar(None), .. } = literal
+    {
+        literal = expr;
+    }
+    let Some(text) = text_of(literal) else {
         return Ok(is_binary.then(|| call(To::Jsonb.name(), vec![inner.clone()])));
     };
     if !is_binary {
         return jsonb::check(text).map(|()| None);
     }
     let literal = Expr::Value(Value::SingleQuotedString(jsonb::canonical(text)?).into());
-    Ok(Some(cast_to(literal, DataType::JSON)))
+    Ok(Some(cast_to(literal, DataType::JSONB)))
 }
 
 pub(super) fn cast_to(inner: Expr, data_type: DataType) -> Expr {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, StringViewArray};
-use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -15,10 +15,10 @@ use datafusion::logical_expr::{
 };
 
 use super::json_text::valid;
-use super::jsonb::check;
+use super::jsonb::{canonical, check};
 use super::own::texts;
-use crate::error::SqlError;
-use crate::wire::json_field;
+use crate::error::{SqlError, SqlState};
+use crate::wire::{PgType, json_field, jsonb_field};
 
 /// Name of the marker function.
 const CHECKED: &str = "checked_json";
@@ -32,32 +32,73 @@ enum Invalid {
     Error,
 }
 
-/// Function that returns its text, with the metadata of JSON.
+/// The two types of JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum JsonType {
+    Json,
+    Jsonb,
+}
+
+impl JsonType {
+    /// The type of a field, if that is JSON.
+    pub(super) fn of(field: &Field) -> Option<Self> {
+        match PgType::of(field) {
+            PgType::JSON => Some(Self::Json),
+            PgType::JSONB => Some(Self::Jsonb),
+            _ => None,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Jsonb => "jsonb",
+        }
+    }
+
+    pub(super) fn field(self, name: &str, data_type: DataType) -> Field {
+        match self {
+            Self::Json => json_field(name, data_type),
+            Self::Jsonb => jsonb_field(name, data_type),
+        }
+    }
+
+    /// A text that is JSON, as a value of this type.
+    pub(super) fn written(self, text: &str) -> Result<String, SqlError> {
+        match self {
+            Self::Json => check(text).map(|()| text.to_owned()),
+            Self::Jsonb => canonical(text),
+        }
+    }
+}
+
+/// Text as it is, of which it is told that it is JSON.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SameJson {
     invalid: Invalid,
+    json: JsonType,
     signature: Signature,
 }
 
-fn called(of: Expr, invalid: Invalid) -> Expr {
+fn called(of: Expr, invalid: Invalid, json: JsonType) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
-    let function = ScalarUDF::new_from_impl(SameJson { invalid, signature });
+    let function = ScalarUDF::new_from_impl(SameJson { invalid, json, signature });
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), vec![of]))
 }
 
-/// Marks an expression that returns JSON.
-pub(super) fn same_json(of: Expr) -> Expr {
-    called(of, Invalid::Absent)
+/// An expression that gives JSON, though the engine does not know.
+pub(super) fn same_json(of: Expr, json: JsonType) -> Expr {
+    called(of, Invalid::Absent, json)
 }
 
-/// Marks an untyped parameter used with JSON. Invalid values fail.
-pub(super) fn parameter_as_json(of: Expr) -> Expr {
-    called(of, Invalid::Error)
+/// Parameter of no known type that stands beside JSON.
+pub(super) fn parameter_as_json(of: Expr, json: JsonType) -> Expr {
+    called(of, Invalid::Error, json)
 }
 
-/// Marks a text column as JSON, with the semantics of `->`: invalid values are NULL.
-pub(super) fn column_as_json(of: Expr) -> Expr {
-    called(of, Invalid::Null)
+/// Column whose texts are read as JSON, as `->` reads them: NULL where they are none.
+pub(super) fn column_as_json(of: Expr, json: JsonType) -> Expr {
+    called(of, Invalid::Null, json)
 }
 
 /// Returns the names of parameters used with JSON, such as `$1`.
@@ -79,6 +120,25 @@ pub(crate) fn json_parameters(plan: &LogicalPlan) -> Result<HashSet<String>> {
     Ok(names)
 }
 
+impl SameJson {
+    /// A text as JSON; `None` is NULL.
+    fn kept(&self, text: &str) -> Result<Option<String>, SqlError> {
+        if self.invalid == Invalid::Null && valid(text).is_none() {
+            return Ok(None);
+        }
+        match self.json.written(text) {
+            Ok(text) => Ok(Some(text)),
+            // One record shall not fail a query of all.
+            Err(error)
+                if self.invalid == Invalid::Null && error.state != SqlState::NOT_SUPPORTED =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
 impl ScalarUDFImpl for SameJson {
     fn name(&self) -> &str {
         match self.invalid {
@@ -97,7 +157,7 @@ impl ScalarUDFImpl for SameJson {
     }
 
     fn return_field_from_args(&self, _: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        Ok(Arc::new(json_field(self.name(), DataType::Utf8View)))
+        Ok(Arc::new(self.json.field(self.name(), DataType::Utf8View)))
     }
 
     /// The engine's default has no data type, so nothing can be computed from it.
@@ -112,11 +172,9 @@ impl ScalarUDFImpl for SameJson {
         }
         let is_scalar = matches!(given, ColumnarValue::Scalar(_));
         let texts = texts(&given.into_array(args.number_rows)?).map_err(SqlError::into_engine)?;
-        if self.invalid == Invalid::Error {
-            texts.iter().flatten().try_for_each(check).map_err(SqlError::into_engine)?;
-        }
-        let kept = texts.iter().map(|it| it.filter(|it| valid(it).is_some()));
-        let kept: ArrayRef = Arc::new(kept.collect::<StringViewArray>());
+        let kept = texts.iter().map(|it| it.map_or(Ok(None), |it| self.kept(it)));
+        let kept = kept.collect::<Result<StringViewArray, SqlError>>();
+        let kept: ArrayRef = Arc::new(kept.map_err(SqlError::into_engine)?);
         Ok(match is_scalar && !kept.is_empty() {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&kept, 0)?),
             false => ColumnarValue::Array(kept),

@@ -12,10 +12,11 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::array_functions::FLAT;
+use super::conversions::To;
 use super::inexact::refused;
 use super::json_functions::{
     ELEMENT_TEXTS, ELEMENTS, JSON_LINE, JSON_LIST, JSON_OF, JSONB_ELEMENT_TEXTS, JSONB_ELEMENTS,
-    JSONB_KEYS, JSONB_OF, JSONB_VALUE_TEXTS, JSONB_VALUES, KEYS, VALUE_TEXTS, VALUES,
+    JSONB_KEYS, JSONB_LIST, JSONB_OF, JSONB_VALUE_TEXTS, JSONB_VALUES, KEYS, VALUE_TEXTS, VALUES,
 };
 use super::regex_functions::{MATCHES, PIECES};
 use super::written::call;
@@ -91,13 +92,14 @@ pub(super) fn rows_of_call(function: &Function) -> Result<Option<Expr>, SqlError
     }
 }
 
-/// List functions with JSON elements.
-const OF_JSON: &[&str] = &[ELEMENTS, JSONB_ELEMENTS, VALUES, JSONB_VALUES];
-
 fn rows_of(list: &str, given: Vec<Expr>) -> Expr {
     let rows = call("unnest", vec![call(list, given)]);
-    // `json_get` with an empty path marks the value as JSON.
-    if OF_JSON.contains(&list) { call("json_get", vec![rows]) } else { rows }
+    match list {
+        // The value at the end of no path: itself, of which it is known that it is JSON.
+        ELEMENTS | VALUES => call("json_get", vec![rows]),
+        JSONB_ELEMENTS | JSONB_VALUES => call(To::Jsonb.name(), vec![rows]),
+        _ => rows,
+    }
 }
 
 /// Rewrites calls in FROM to subqueries with `unnest`. References to such a table as a value are
@@ -263,9 +265,9 @@ impl VisitorMut for Values<'_> {
 /// Rewrites an aggregate that builds a JSON array to a function of `array_agg`.
 pub(super) fn json_of_rows(function: &Function) -> Result<Option<Expr>, SqlError> {
     let name = function.name.to_string().to_ascii_lowercase();
-    let of = match name.as_str() {
-        "json_agg" => JSON_OF,
-        "jsonb_agg" => JSONB_OF,
+    let (of, list_of) = match name.as_str() {
+        "json_agg" => (JSON_OF, JSON_LIST),
+        "jsonb_agg" => (JSONB_OF, JSONB_LIST),
         _ => return Ok(None),
     };
     let FunctionArguments::List(list) = &function.args else { return Ok(None) };
@@ -291,5 +293,5 @@ pub(super) fn json_of_rows(function: &Function) -> Result<Option<Expr>, SqlError
         args: FunctionArguments::List(args),
         ..function.clone()
     };
-    Ok(Some(call(JSON_LIST, vec![Expr::Function(values)])))
+    Ok(Some(call(list_of, vec![Expr::Function(values)])))
 }

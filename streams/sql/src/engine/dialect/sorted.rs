@@ -23,6 +23,7 @@ use datafusion::logical_expr::{
 use super::dependent::lateral_of;
 use super::inexact::refused;
 use super::names::APART;
+use super::unused_windows::{check_used, window_keys};
 use crate::error::SqlError;
 
 /// Counter for unique names of added columns.
@@ -171,6 +172,7 @@ fn is_whole(frame: &WindowFrame) -> bool {
 }
 
 fn aggregate(of: Aggregate) -> Result<Transformed<LogicalPlan>> {
+    check_used(&of.input, of.group_expr.iter().chain(&of.aggr_expr))?;
     let Some(input) = carried(&of.input)? else {
         return Ok(Transformed::no(LogicalPlan::Aggregate(of)));
     };
@@ -507,13 +509,6 @@ fn windowed(of: &Window) -> Result<Option<Ordered>> {
     let Some(Ordered { plan, keys }) = input else { return Ok(None) };
     let plan = Window::try_new(of.window_expr.clone(), Arc::new(plan))?;
     Ok(Some(Ordered { plan: LogicalPlan::Window(plan), keys }))
-}
-
-/// Returns the sort keys that the first window function requires.
-fn window_keys(of: &Window) -> Option<Vec<Sort>> {
-    let Some(Expr::WindowFunction(first)) = of.window_expr.first().map(bare) else { return None };
-    let parts = first.params.partition_by.iter().map(|it| Sort::new(it.clone(), true, false));
-    Some(parts.chain(first.params.order_by.iter().cloned()).collect())
 }
 
 fn unnested(of: &datafusion::logical_expr::Unnest, input: Ordered) -> Result<Ordered> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{
     ExprPlanner, PlannedRelation, PlannerResult, RawBinaryExpr, RelationPlanner,
@@ -27,14 +27,12 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::casts::number_of;
 use super::conversions::{To, converted};
-use super::inexact::refused;
-use super::jsonb::canonical;
-use super::operands::json_is_not_compared;
+use super::operands::is_not_compared;
 use super::own::sql_name;
 use super::planned::type_of;
 use super::quoted_times::as_value;
 use super::rewrites::cast_to;
-use super::same_json::{column_as_json, parameter_as_json, same_json};
+use super::same_json::{JsonType, column_as_json, parameter_as_json, same_json};
 use super::set_operations::SIDES;
 use super::united::is_set_operation;
 use super::written::is_timestamp;
@@ -144,10 +142,10 @@ type Sides = (Arc<LogicalPlan>, Arc<LogicalPlan>);
 fn typed_sides((mut left, mut right): Sides, is_union: bool) -> Result<Transformed<Sides>> {
     let mut is_changed = false;
     for index in 0..left.schema().fields().len().min(right.schema().fields().len()) {
-        let is_of_json = |side: &LogicalPlan| is_json(side.schema().field(index));
-        match (is_of_json(&left), is_of_json(&right)) {
-            (true, false) => is_changed |= set_json(&mut right, index)?,
-            (false, true) => is_changed |= set_json(&mut left, index)?,
+        let json_of = |side: &LogicalPlan| JsonType::of(side.schema().field(index));
+        match (json_of(&left), json_of(&right)) {
+            (Some(json), None) => is_changed |= set_json(&mut right, index, json)?,
+            (None, Some(json)) => is_changed |= set_json(&mut left, index, json)?,
             _ => {}
         }
     }
@@ -203,17 +201,6 @@ fn column(plan: &LogicalPlan, index: usize) -> Option<&Expr> {
     }
 }
 
-/// Rejects texts that differ between json and jsonb, because it is unknown which of them the type
-/// is.
-fn of_json(text: &str) -> Result<()> {
-    match canonical(text).map_err(SqlError::into_engine)? == text {
-        true => Ok(()),
-        false => Err(refused("an untyped literal next to json")
-            .with_hint("Cast the literal to json or jsonb.")
-            .into_engine()),
-    }
-}
-
 fn is_plain_date(text: &str) -> bool {
     let is_digit = |index| text.as_bytes().get(index).is_some_and(u8::is_ascii_digit);
     text.len() == 10
@@ -255,13 +242,13 @@ fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         // Generated for typed tables, where JSON's null has a single text form.
         return Ok(Transformed::no(expr));
     }
-    if gives_json(&mut others, schema)? {
+    if let Some(json) = json_of(&mut others, schema)? {
         for it in quoted {
-            if let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = &*it {
-                of_json(text)?;
+            if let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = it {
+                *text = json.written(text).map_err(SqlError::into_engine)?;
             }
         }
-        return Ok(Transformed::yes(of_one_json(expr)?));
+        return Ok(Transformed::yes(of_one_json(expr, json)?));
     }
     if quoted.is_empty() {
         return Ok(Transformed::no(expr));
@@ -299,58 +286,65 @@ fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::new_transformed(expr, is_changed))
 }
 
-/// Returns whether operands are JSON. If so, converts all to JSON, because JSON and other types
-/// have no common type.
-fn gives_json(operands: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
-    let mut has_json = false;
+/// The type of operands that are JSON. They all become JSON then, as there is no type that is
+/// common to JSON and another one.
+fn json_of(operands: &mut [&mut Expr], schema: &DFSchema) -> Result<Option<JsonType>> {
+    let mut found: Option<JsonType> = None;
     for operand in &*operands {
-        has_json |= is_json(&operand.to_field(schema)?.1);
+        match (found, JsonType::of(&operand.to_field(schema)?.1)) {
+            (Some(one), Some(other)) if one != other => return Err(no_json_of_both(other, one)),
+            (_, None) => {}
+            (_, json) => found = json,
+        }
     }
-    if !has_json {
-        return Ok(false);
-    }
+    let Some(json) = found else { return Ok(None) };
     for operand in operands {
         let (_, field) = operand.to_field(schema)?;
         if is_json(&field) {
             continue;
         }
-        match read_as_json(operand, &field) {
+        match read_as_json(operand, &field, json) {
             Some(read) => **operand = read,
             None if field.data_type().is_null() => {}
             None => {
                 let of = sql_name(field.data_type());
-                let what = format!("types json and {of} cannot be matched");
-                let hint = "Cast the other value to json, or the json value to text.";
+                let what = format!("types {} and {of} cannot be matched", json.name());
+                let hint = "Write ::json behind the other value, or ::text behind the JSON.";
                 return Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint).into_engine());
             }
         }
     }
-    Ok(true)
+    Ok(Some(json))
 }
 
-/// Converts an expression used with JSON to JSON: an untyped parameter, or the value of a topic.
-fn read_as_json(expr: &Expr, field: &Field) -> Option<Expr> {
+/// There is no type that is common to json and jsonb.
+pub(super) fn no_json_of_both(from: JsonType, to: JsonType) -> DataFusionError {
+    let what = format!("could not convert type {} to {}", from.name(), to.name());
+    SqlError::new(SqlState::CANNOT_COERCE, what).into_engine()
+}
+
+/// An expression beside JSON as JSON: parameters of no known type, and the values of topics.
+fn read_as_json(expr: &Expr, field: &Field, json: JsonType) -> Option<Expr> {
     match expr {
-        Expr::Placeholder(it) if it.field.is_none() => Some(parameter_as_json(expr.clone())),
+        Expr::Placeholder(it) if it.field.is_none() => Some(parameter_as_json(expr.clone(), json)),
         Expr::Column(it) if it.name == VALUE && field.data_type().is_string() => {
-            Some(column_as_json(expr.clone()))
+            Some(column_as_json(expr.clone(), json))
         }
         _ => None,
     }
 }
 
-/// Marks an expression that returns one of several JSON values, for which the engine drops the
-/// metadata.
-fn of_one_json(expr: Expr) -> Result<Expr> {
+/// What gives one of several values of JSON. The engine forgets that they are.
+fn of_one_json(expr: Expr, json: JsonType) -> Result<Expr> {
     match &expr {
-        Expr::Case(_) => Ok(same_json(expr)),
-        Expr::ScalarFunction(call) if call.func.name() == "coalesce" => Ok(same_json(expr)),
-        _ => Err(json_is_not_compared()),
+        Expr::Case(_) => Ok(same_json(expr, json)),
+        Expr::ScalarFunction(call) if call.func.name() == "coalesce" => Ok(same_json(expr, json)),
+        _ => Err(is_not_compared(json)),
     }
 }
 
 fn is_json(field: &Field) -> bool {
-    PgType::of(field) == PgType::JSON
+    PgType::of(field).is_json()
 }
 
 fn is_quoted(expr: &Expr) -> bool {
@@ -397,10 +391,10 @@ fn set_type(plan: &mut Arc<LogicalPlan>, index: usize, to: &FieldRef) -> Result<
     Ok(true)
 }
 
-/// Converts a column combined with JSON to JSON, if possible. Returns whether it succeeded.
-fn set_json(plan: &mut Arc<LogicalPlan>, index: usize) -> Result<bool> {
+/// Has a column that stands beside JSON be read as JSON, if it may be.
+fn set_json(plan: &mut Arc<LogicalPlan>, index: usize, json: JsonType) -> Result<bool> {
     let Some(expr) = column(plan, index) else { return Ok(false) };
-    let Some(read) = read_as_json(expr, plan.schema().field(index)) else { return Ok(false) };
+    let Some(read) = read_as_json(expr, plan.schema().field(index), json) else { return Ok(false) };
     *plan = Arc::new(with_literal(LogicalPlan::clone(plan), index, read)?);
     Ok(true)
 }
@@ -429,13 +423,13 @@ pub(super) fn as_type(literal: &ScalarValue, to: &Field) -> Result<Option<Expr>>
         let value = ScalarValue::try_from(to.data_type())?;
         return Ok((!value.data_type().is_null()).then_some(Expr::Literal(value, metadata)));
     };
+    if let Some(json) = JsonType::of(to) {
+        let text = json.written(text).map_err(SqlError::into_engine)?;
+        let value = ScalarValue::Utf8View(Some(text));
+        return Ok(Some(Expr::Literal(value, Some(FieldMetadata::from(to)))));
+    }
     let of_text = |to| converted(to, &ColumnarValue::Scalar(literal.clone()));
     let value = match to.data_type() {
-        _ if is_json(to) => {
-            of_json(text)?;
-            let json = Expr::Literal(literal.cast_to(&TEXT)?, Some(FieldMetadata::from(to)));
-            return Ok(Some(json));
-        }
         _ if !to.metadata().is_empty() => return Ok(None),
         it if it.is_string() => ColumnarValue::Scalar(literal.cast_to(&TEXT)?),
         DataType::Float64 => of_text(To::Float8)?,

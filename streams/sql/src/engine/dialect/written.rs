@@ -124,6 +124,25 @@ pub(super) fn text_of(expr: &Expr) -> Option<&str> {
     }
 }
 
+/// Returns whether float of so many bits is double precision.
+pub(super) fn is_double(bits: u64) -> bool {
+    const FLOAT4_BITS_MAX: u64 = 24;
+    bits > FLOAT4_BITS_MAX
+}
+
+/// The value of a number that is written out.
+pub(super) fn number_of(expr: &Expr) -> Option<f64> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Number(digits, _) => digits.parse().ok(),
+            _ => None,
+        },
+        Expr::Nested(inner) => number_of(inner),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => number_of(expr).map(|it| -it),
+        _ => None,
+    }
+}
+
 pub(super) fn number(digits: &str) -> Expr {
     Expr::Value(Value::Number(digits.to_owned(), false).into())
 }

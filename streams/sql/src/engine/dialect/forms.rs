@@ -1,0 +1,317 @@
+//! Forms that the parser takes and PostgreSQL rejects before it plans a statement, with its errors;
+//! and some that PostgreSQL has and the engine reads in another way, which are refused.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, JoinConstraint, JoinOperator, Query, Select, Statement, TableFactor,
+    TableWithJoins, Value, Visit, Visitor, WindowFrame, WindowFrameBound, WindowType, With,
+};
+
+use super::inexact::refused;
+use super::names::folded;
+use super::written::{number_of, text_of};
+use crate::error::{SqlError, SqlState};
+
+/// Operators that take no other of them as an operand without brackets.
+const COMPARISONS: &[BinaryOperator] = &[
+    BinaryOperator::Eq,
+    BinaryOperator::NotEq,
+    BinaryOperator::Lt,
+    BinaryOperator::LtEq,
+    BinaryOperator::Gt,
+    BinaryOperator::GtEq,
+];
+
+/// Operators of which there are several for two operands without a type.
+const OF_SEVERAL_TYPES: &[BinaryOperator] = &[
+    BinaryOperator::Plus,
+    BinaryOperator::Minus,
+    BinaryOperator::Multiply,
+    BinaryOperator::Divide,
+    BinaryOperator::Modulo,
+];
+
+/// Times of the statement's begin, which PostgreSQL also gives with fewer digits.
+const CURRENT_TIMES: &[&str] =
+    &["current_time", "current_timestamp", "localtime", "localtimestamp"];
+
+const FLOAT8_BITS_MAX: u64 = 53;
+const NUMERIC_DIGITS_MAX: u64 = 1_000;
+
+/// Rejects what PostgreSQL rejects by its form alone.
+pub(in crate::engine) fn check(statement: &Statement) -> Result<(), SqlError> {
+    match statement.visit(&mut Forms::default()) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+/// Looks at each part of a statement.
+#[derive(Default)]
+struct Forms {
+    /// Names of the queries of WITH, of each query around what is looked at.
+    queries: Vec<HashSet<String>>,
+}
+
+impl Visitor for Forms {
+    type Break = SqlError;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
+        let mut names = HashSet::new();
+        if let Some(with) = &query.with {
+            flow(self.check_names(with, &mut names))?;
+        }
+        self.queries.push(names);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
+        self.queries.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<SqlError> {
+        for from in &select.from {
+            flow(check_joins(from))?;
+        }
+        for condition in select.selection.iter().chain(&select.having) {
+            flow(check_condition(condition))?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
+        flow(match expr {
+            Expr::BinaryOp { left, op, right } => check_operator(left, op, right),
+            Expr::Function(function) => check_call(function),
+            Expr::Cast { data_type, .. } => check_type(data_type),
+            Expr::TypedString(typed) => match &typed.data_type {
+                DataType::Interval { precision: Some(_), .. } => {
+                    Err(refused("an interval with a number of digits"))
+                }
+                data_type => check_type(data_type),
+            },
+            Expr::AnyOp { left, right, .. } | Expr::AllOp { left, right, .. } => {
+                check_row(left, right)
+            }
+            _ => Ok(()),
+        })
+    }
+}
+
+fn flow(checked: Result<(), SqlError>) -> ControlFlow<SqlError> {
+    match checked {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
+fn syntax(near: &str) -> SqlError {
+    SqlError::new(SqlState::SYNTAX, format!("syntax error at or near {near:?}"))
+}
+
+impl Forms {
+    /// The engine takes a name of WITH once in all queries within each other.
+    fn check_names(&self, with: &With, names: &mut HashSet<String>) -> Result<(), SqlError> {
+        for table in &with.cte_tables {
+            let name = folded(&table.alias.name);
+            if self.queries.iter().any(|it| it.contains(&name)) {
+                let what = format!("WITH query {name:?} in another one of this name");
+                return Err(refused(&what).with_hint("Give it a name of its own."));
+            }
+            if !names.insert(name.clone()) {
+                let what = format!("WITH query name {name:?} specified more than once");
+                return Err(SqlError::new(SqlState::DUPLICATE_ALIAS, what));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_joins(from: &TableWithJoins) -> Result<(), SqlError> {
+    let factors = std::iter::once(&from.relation).chain(from.joins.iter().map(|it| &it.relation));
+    for factor in factors {
+        if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
+            check_joins(table_with_joins)?;
+        }
+    }
+    for join in &from.joins {
+        let (JoinOperator::Join(constraint)
+        | JoinOperator::Inner(constraint)
+        | JoinOperator::Left(constraint)
+        | JoinOperator::LeftOuter(constraint)
+        | JoinOperator::Right(constraint)
+        | JoinOperator::RightOuter(constraint)
+        | JoinOperator::FullOuter(constraint)) = &join.join_operator
+        else {
+            continue;
+        };
+        match constraint {
+            JoinConstraint::None => {
+                let what = "syntax error: JOIN without ON, USING or NATURAL";
+                return Err(SqlError::new(SqlState::SYNTAX, what));
+            }
+            JoinConstraint::On(condition) => check_condition(condition)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A literal in quotes as a condition is a boolean.
+fn check_condition(condition: &Expr) -> Result<(), SqlError> {
+    let Some(text) = text_of(condition) else { return Ok(()) };
+    let word = text.trim().to_ascii_lowercase();
+    let begins = |whole: &str| !word.is_empty() && whole.starts_with(&word);
+    let is_boolean = ["true", "false", "yes", "no"].into_iter().any(begins)
+        || ["on", "of", "off", "0", "1"].contains(&word.as_str());
+    match is_boolean {
+        true => Err(refused("a quoted literal as a condition").with_hint("Write true or false.")),
+        false => {
+            let what = format!("invalid input syntax for type boolean: {text:?}");
+            Err(SqlError::new(SqlState::INVALID_TEXT, what))
+        }
+    }
+}
+
+/// Whether an expression has no type of its own.
+fn is_untyped(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_untyped(inner),
+        Expr::Value(value) => matches!(value.value, Value::Null) || text_of(expr).is_some(),
+        _ => false,
+    }
+}
+
+fn check_operator(left: &Expr, op: &BinaryOperator, right: &Expr) -> Result<(), SqlError> {
+    let is_comparison =
+        |it: &Expr| matches!(it, Expr::BinaryOp { op, .. } if COMPARISONS.contains(op));
+    if COMPARISONS.contains(op) {
+        if is_comparison(left) || is_comparison(right) {
+            return Err(syntax(&op.to_string()));
+        }
+        return check_row(left, right);
+    }
+    if OF_SEVERAL_TYPES.contains(op) && is_untyped(left) && is_untyped(right) {
+        let what = format!("operator is not unique: unknown {op} unknown");
+        return Err(SqlError::new(SqlState("42725"), what).with_hint("Write their types."));
+    }
+    Ok(())
+}
+
+/// The engine takes a query of several columns for a fault.
+fn check_row(left: &Expr, right: &Expr) -> Result<(), SqlError> {
+    let is_row = |it: &Expr| matches!(it, Expr::Tuple(_));
+    let is_query = |it: &Expr| match it {
+        Expr::Subquery(_) => true,
+        Expr::Nested(inner) => matches!(inner.as_ref(), Expr::Subquery(_)),
+        _ => false,
+    };
+    match is_row(left) && is_query(right) || is_query(left) && is_row(right) {
+        true => Err(refused("comparing a row with a subquery")),
+        false => Ok(()),
+    }
+}
+
+fn check_type(data_type: &DataType) -> Result<(), SqlError> {
+    let invalid = |what: String| Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
+    match data_type {
+        DataType::Float(ExactNumberInfo::Precision(0)) => {
+            invalid("precision for type float must be at least 1 bit".to_owned())
+        }
+        DataType::Float(ExactNumberInfo::Precision(bits)) if *bits > FLOAT8_BITS_MAX => {
+            let limit = FLOAT8_BITS_MAX + 1;
+            invalid(format!("precision for type float must be less than {limit} bits"))
+        }
+        DataType::Numeric(ExactNumberInfo::Precision(digits))
+        | DataType::Decimal(ExactNumberInfo::Precision(digits))
+        | DataType::Numeric(ExactNumberInfo::PrecisionAndScale(digits, _))
+        | DataType::Decimal(ExactNumberInfo::PrecisionAndScale(digits, _))
+            if !(1..=NUMERIC_DIGITS_MAX).contains(digits) =>
+        {
+            invalid(format!("NUMERIC precision {digits} must be between 1 and 1000"))
+        }
+        DataType::Varchar(Some(length)) | DataType::CharacterVarying(Some(length))
+            if length.to_string() == "0" =>
+        {
+            invalid("length for type varchar must be at least 1".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_call(function: &Function) -> Result<(), SqlError> {
+    if let Some(WindowType::WindowSpec(spec)) = &function.over
+        && let Some(frame) = &spec.window_frame
+    {
+        check_frame(frame)?;
+    }
+    let name = function.name.to_string().to_ascii_lowercase();
+    if let [schema, _] = function.name.0.as_slice() {
+        let schema = schema.as_ident().map(folded).unwrap_or_default();
+        if !["pg_catalog", "public", "information_schema"].contains(&schema.as_str()) {
+            let what = format!("schema {schema:?} does not exist");
+            return Err(SqlError::new(SqlState("3F000"), what));
+        }
+    }
+    let FunctionArguments::List(list) = &function.args else { return Ok(()) };
+    let first = match list.args.first() {
+        Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))) => Some(expr),
+        _ => None,
+    };
+    match (name.as_str(), first) {
+        ("sum" | "avg", Some(value)) if is_untyped(value) => {
+            let what = format!("function {name}(unknown) is not unique");
+            Err(SqlError::new(SqlState("42725"), what).with_hint("Write the type of the value."))
+        }
+        ("ntile", Some(Expr::Value(value))) if value.value == Value::Null => {
+            Err(refused("ntile of NULL"))
+        }
+        ("ntile", Some(count)) if number_of(count).is_some_and(|it| it <= 0.0) => {
+            let what = "argument of ntile must be greater than zero";
+            Err(SqlError::new(SqlState("22014"), what))
+        }
+        (name, Some(_)) if CURRENT_TIMES.contains(&name) => {
+            Err(refused(&format!("{name} with a number of digits")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bounds of a frame in the order in which rows follow one another.
+fn check_frame(frame: &WindowFrame) -> Result<(), SqlError> {
+    use WindowFrameBound as Bound;
+    let wrong = |what: &str| Err(SqlError::new(SqlState("42P20"), what));
+    let (start, end) = (&frame.start_bound, frame.end_bound.as_ref());
+    match (start, end.unwrap_or(&Bound::CurrentRow)) {
+        (Bound::Following(None), _) => wrong("frame start cannot be UNBOUNDED FOLLOWING"),
+        (_, Bound::Preceding(None)) => wrong("frame end cannot be UNBOUNDED PRECEDING"),
+        (Bound::CurrentRow, Bound::Preceding(_)) => {
+            wrong("frame starting from current row cannot have preceding rows")
+        }
+        (Bound::Following(_), Bound::Preceding(_)) => {
+            wrong("frame starting from following row cannot have preceding rows")
+        }
+        (Bound::Following(_), Bound::CurrentRow) => {
+            wrong("frame starting from following row cannot end with current row")
+        }
+        (start, end) => {
+            let negative = |it: &Bound| match it {
+                Bound::Preceding(Some(count)) | Bound::Following(Some(count)) => {
+                    number_of(count).is_some_and(|it| it < 0.0)
+                }
+                _ => false,
+            };
+            match negative(start) || negative(end) {
+                true => {
+                    let what = "frame starting or ending offset must not be negative";
+                    Err(SqlError::new(SqlState("22013"), what))
+                }
+                false => Ok(()),
+            }
+        }
+    }
+}
