@@ -60,30 +60,31 @@ impl Engine {
 
     /// Returns all volumes without their snapshots, by name.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
-        let mut all = self.listed();
-        all.retain(|volume| !volume.is_snapshot());
-        all
+        self.listed_if(|volume| !volume.is_snapshot())
     }
 
     /// Returns all snapshots, by name.
     pub fn snapshots(&self) -> Vec<Arc<Volume>> {
-        let mut all = self.listed();
-        all.retain(|volume| volume.is_snapshot());
-        all
+        self.listed_if(Volume::is_snapshot)
     }
 
     /// Returns the snapshots of a volume, oldest first.
     pub fn snapshots_of(&self, volume: &Volume) -> Vec<Arc<Volume>> {
-        let mut snapshots = self.snapshots();
-        snapshots.retain(|snapshot| snapshot.origin_id() == Some(volume.id()));
+        let is_of = |it: &Volume| it.is_snapshot() && it.origin_id() == Some(volume.id());
+        let mut snapshots = self.listed_if(is_of);
         snapshots.sort_by_key(|snapshot| snapshot.id());
         snapshots
     }
 
     /// Returns all volumes and snapshots, by name.
     pub(super) fn listed(&self) -> Vec<Arc<Volume>> {
+        self.listed_if(|_| true)
+    }
+
+    /// Those of all volumes and snapshots for which that is true, by name.
+    fn listed_if(&self, is_wanted: impl Fn(&Volume) -> bool) -> Vec<Arc<Volume>> {
         let volumes = self.volumes.read().expect("nothing panics with the list locked");
-        volumes.values().cloned().collect()
+        volumes.values().filter(|volume| is_wanted(volume)).cloned().collect()
     }
 
     /// Finds a volume that is not a snapshot.
