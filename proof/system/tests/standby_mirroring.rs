@@ -79,6 +79,10 @@ fn wait_for_state(daemon: &Daemon, state: api::MirrorState) -> Result<()> {
     wait_for(&format!("{state:?}"), TIME_LIMIT, || Ok(mirror(daemon)?.state == state))
 }
 
+fn wait_for_event(daemon: &Daemon, kind: &str) -> Result<()> {
+    wait_for(kind, TIME_LIMIT, || Ok(daemon.memlane("events")?.contains(kind)))
+}
+
 /// A promotion that loses nothing, of which all blocks are there.
 fn promote(standby: &Daemon, blocks: u64) -> Result<()> {
     let told = standby.memlane("--json standby promote --force")?;
@@ -160,8 +164,7 @@ fn flushes_wait_for_a_store_that_is_away_and_nothing_else_does() -> Result<()> {
     let mut db = NbdClient::connect(&writer.nbd_socket(), "db")?;
     db.ask(&Request::Write { offset: 2 * BLOCK_BYTES, data: stamped(2) })?;
     ensure!(db.ask(&Request::Read { offset: BLOCK_BYTES, length: 4096 })? == stamped(1));
-    let events = writer.memlane("events")?;
-    ensure!(events.contains("mirror_waiting"), "{events}");
+    wait_for_event(&writer, "mirror_waiting")?;
     ensure!(!flushed.is_finished(), "a flush did not wait");
     server.start_again();
     ensure!(flushed.join().expect("no panic").is_ok());
@@ -208,8 +211,7 @@ fn a_writer_that_may_go_on_alone_is_replaced_only_if_the_loss_is_accepted() -> R
     let begun = Instant::now();
     flush(&writer, 2)?;
     ensure!(begun.elapsed() < HUNG, "flushes are not acknowledged alone");
-    let events = writer.memlane("events")?;
-    ensure!(events.contains("mirror_alone"), "{events}");
+    wait_for_event(&writer, "mirror_alone")?;
     server.start_again();
     wait_for_state(&writer, api::MirrorState::InSync)?;
     flush(&writer, 3)?;
