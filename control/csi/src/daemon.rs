@@ -184,6 +184,7 @@ fn code_of(kind: ProblemKind) -> Code {
         ProblemKind::InUse
         | ProblemKind::NotSupported
         | ProblemKind::DataBehindNewEnd
+        | ProblemKind::Loss
         | ProblemKind::Standby => Code::FailedPrecondition,
         ProblemKind::Busy | ProblemKind::PreconditionFailed => Code::Aborted,
         ProblemKind::NoSpace | ProblemKind::TooManyVolumes => Code::ResourceExhausted,
