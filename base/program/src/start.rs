@@ -41,8 +41,8 @@ pub fn write_manual<O: CommandFactory>(folder: &Path) -> anyhow::Result<()> {
 pub fn log_filter(filter: &str) -> anyhow::Result<EnvFilter> {
     let refusal = || {
         format!(
-            "invalid log filter {filter:?} (option log); use error, warn, info, debug, trace or off, or \
-             TARGET=LEVEL such as nbd=debug"
+            "invalid log filter {filter:?} (option log); use error, warn, info, debug, trace or \
+             off, or TARGET=LEVEL such as nbd=debug"
         )
     };
     let has_unknown_word = filter.split(',').map(str::trim).any(|directive| {

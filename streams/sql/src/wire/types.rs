@@ -93,8 +93,8 @@ impl PgType {
     pub(crate) const NUMERIC: Self = Self { oid: 1700, size: -1 };
     pub(crate) const JSONB: Self = Self { oid: 3802, size: -1 };
 
-    /// Returns whether values of both are sent in the same way: json is text, and the binary form of
-    /// jsonb begins with its version.
+    /// Returns whether values of both are sent in the same way: json is text, and the binary form
+    /// of jsonb begins with its version.
     pub(crate) fn is_sent_as(self, other: Self) -> bool {
         let plain = |it: Self| if it == Self::JSON { Self::TEXT } else { it };
         plain(self) == plain(other)

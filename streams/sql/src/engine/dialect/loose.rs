@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, DuplicateTreatment, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArguments, JoinOperator, ObjectName, Query, Select, SetExpr,
-    Statement, TableFactor, TableWithJoins, Value, ValueWithSpan, Visit, Visitor,
+    Statement, TableFactor, TableWithJoins, Visit, Visitor,
 };
 
 use super::inexact::{is_aggregate, refused};
@@ -186,17 +186,6 @@ impl Visitor for Recursion {
             true => ControlFlow::Break("an outer join"),
             false => ControlFlow::Continue(()),
         }
-    }
-}
-
-/// Returns the text of a string literal of any of PostgreSQL's kinds.
-pub(super) fn quoted(value: &ValueWithSpan) -> Option<&str> {
-    match &value.value {
-        Value::SingleQuotedString(text)
-        | Value::EscapedStringLiteral(text)
-        | Value::UnicodeStringLiteral(text) => Some(text),
-        Value::DollarQuotedString(text) => Some(&text.value),
-        _ => None,
     }
 }
 

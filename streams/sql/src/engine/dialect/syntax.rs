@@ -16,7 +16,6 @@ use super::conversions::To;
 use super::inexact::{check_call, check_query, check_select, refused, sort_values};
 use super::integers::type_integers;
 use super::interval_texts;
-use super::loose::quoted;
 use super::merged::name_merged;
 use super::names::{name_apart, name_columns};
 use super::ordered_sets::of_values;
@@ -29,7 +28,9 @@ use super::short_names::shorten_names;
 use super::text_functions::LIKE_ESCAPE;
 use super::untyped::{type_recursion, type_values};
 use super::whole_rows::spell_rows;
-use super::written::{REPEATED_SIZE_MAX, binary, call, in_list, nested, number, size_of, text_of};
+use super::written::{
+    REPEATED_SIZE_MAX, binary, call, in_list, nested, number, quoted, size_of, text_of,
+};
 use crate::error::{SqlError, SqlState};
 use crate::wire::array_elements;
 

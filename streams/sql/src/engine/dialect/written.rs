@@ -4,10 +4,9 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, UnaryOperator, Value, visit_expressions,
+    FunctionArguments, Ident, ObjectName, UnaryOperator, Value, ValueWithSpan, visit_expressions,
 };
 
-use super::loose::quoted;
 use crate::error::{SqlError, SqlState};
 
 /// Maximum number of literals and of other items in an IN list. Building the plan cannot be
@@ -120,6 +119,17 @@ pub(super) fn text_of(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Value(value) => quoted(value),
         Expr::Nested(inner) => text_of(inner),
+        _ => None,
+    }
+}
+
+/// Returns the text of a string literal of any of PostgreSQL's kinds.
+pub(super) fn quoted(value: &ValueWithSpan) -> Option<&str> {
+    match &value.value {
+        Value::SingleQuotedString(text)
+        | Value::EscapedStringLiteral(text)
+        | Value::UnicodeStringLiteral(text) => Some(text),
+        Value::DollarQuotedString(text) => Some(&text.value),
         _ => None,
     }
 }
