@@ -762,7 +762,7 @@ fn who_has_a_file_open_is_told_whoever_it_is() {
     writing.end();
     check(&mut fixture, "ok none");
     let foreign = bind_by_hand(&fixture.file("db"), &["--read-only"]);
-    check(&mut fixture, &format!("ok false {} shows", foreign.display()));
+    check(&mut fixture, &format!("ok false {} is backed by its file", foreign.display()));
     unbind_by_hand(&foreign);
     let _device = fixture.attach("db");
     check(&mut fixture, "ok none");
