@@ -14,8 +14,8 @@ use crate::permission::Reach::{
 use crate::permission::Role::{Administrator, Operator, Viewer};
 use crate::pool::{Pool, PoolPatch};
 use crate::problem::ProblemKind::{
-    AlreadyExists, Busy, DataBehindNewEnd, HostFailed, InUse, InvalidField, NoSpace, NotFound,
-    NotSupported, PreconditionFailed, TooManyVolumes,
+    AlreadyExists, Busy, DataBehindNewEnd, HostFailed, InUse, InvalidField, Loss, NoSpace,
+    NotFound, NotSupported, PreconditionFailed, TooManyVolumes,
 };
 use crate::snapshot::{CloneCreate, Diff, Snapshot, SnapshotCreate, SnapshotPatch};
 use crate::standby::{Promotion, Standby, StandbyPromote};
@@ -266,7 +266,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
     .answers(200)
     .about("Promote a standby: it takes over the image store and restarts as the writer")
     .takes(schema::<StandbyPromote>())
-    .refuses(&[NotFound, InUse, Busy, NoSpace, HostFailed]),
+    .refuses(&[NotFound, InUse, Busy, Loss, NoSpace, HostFailed]),
     Endpoint::get(STATUS_PATH, "status", Viewer.on(Everything), one::<Status>())
         .about("Get the status of the daemon, its pool, exports and data at risk"),
     Endpoint::get(HEALTH_PATH, "health", Viewer.on(Nothing), one::<Health>())

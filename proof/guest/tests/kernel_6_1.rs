@@ -39,7 +39,7 @@ fn loop_devices_live_through_kills_of_the_daemon_under_load() -> Result<()> {
     eprintln!("replay: MEMLANE_SEED={seed} cargo test -p guest --test kernel_6_1 loop_devices");
     let guest = boot()?;
     kills::check(&guest, "loop", KILLS_DEFAULT, seed)?;
-    let count = "sed -n 's/.*the previous daemon had taken.*count=\\([0-9]*\\).*/\\1/p' \
+    let count = "sed -n 's/.*requests of the previous daemon.*count=\\([0-9]*\\).*/\\1/p' \
                  /run/memlaned.log";
     let counts = guest.check(count, TIME_LIMIT)?;
     let counts: Vec<u64> = counts.lines().map(str::parse).collect::<Result<_, _>>()?;

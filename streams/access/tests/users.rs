@@ -185,7 +185,7 @@ fn a_bad_file_leaves_the_old_users_and_names_its_line() {
         setup.check_reload_refused(contents, &expected);
     }
     setup.write(&good.replace("version = 1", "version = 2"));
-    setup.check_reload_refused(contents, "format 2");
+    setup.check_reload_refused(contents, "format version 2");
     setup.write(&good.replace("[users.alice]", "[users.ANONYMOUS]"));
     setup.check_reload_refused(contents, "ANONYMOUS");
     setup.write(&good.replace("decoy-key = \"", "decoy-key = \"?"));
