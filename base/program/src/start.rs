@@ -41,7 +41,7 @@ pub fn write_manual<O: CommandFactory>(folder: &Path) -> anyhow::Result<()> {
 pub fn log_filter(filter: &str) -> anyhow::Result<EnvFilter> {
     let refusal = || {
         format!(
-            "invalid log filter {filter:?} (option log); use error, warn, info, debug, trace or \
+            "invalid log filter {filter:?} (--log); use error, warn, info, debug, trace or \
              off, or TARGET=LEVEL such as nbd=debug"
         )
     };
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_filter_that_is_none_is_refused_by_name() {
         let error = start_log("info=what=").expect_err("it is no filter");
-        assert!(error.to_string().contains("\"info=what=\" (option log)"), "{error}");
+        assert!(error.to_string().contains("\"info=what=\" (--log)"), "{error}");
     }
 
     #[test]

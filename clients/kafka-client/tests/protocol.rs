@@ -407,7 +407,7 @@ async fn a_user_who_is_not_let_in_learns_why() {
     for (offered, code, why) in [
         (&["PLAIN"][..], 0, None),
         (&["PLAIN"], 58, Some("SASL_AUTHENTICATION_FAILED")),
-        (&["SCRAM-SHA-256"], 0, Some("it offers SCRAM-SHA-256")),
+        (&["SCRAM-SHA-256"], 0, Some("it has enabled SCRAM-SHA-256")),
     ] {
         let address = broker(script(offered, code)).await;
         let client = Client::new(&address, settings.clone());

@@ -313,7 +313,7 @@ fn vega_specifications_hold_the_valid_rows_of_their_suite() {
 #[test]
 fn a_folder_that_is_no_run_is_refused_by_name() {
     let error = Report::read(&["/nowhere/at/all"]).err().expect("there is no run");
-    assert!(format!("{error:#}").contains("there is no folder /nowhere/at/all"), "{error:#}");
+    assert!(format!("{error:#}").contains("no such directory"), "{error:#}");
     assert!(Report::read(&[] as &[&str]).is_err());
 }
 

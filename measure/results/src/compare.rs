@@ -370,7 +370,7 @@ mod tests {
         let comparison = compare((&told(1), &cases), (&told(2), &cases), 0.05);
         assert_eq!(comparison.verdict, Verdict::NotComparable);
         let reason = comparison.cases[0].reason.as_deref();
-        assert_eq!(reason, Some("log was told size_mib 1 and then 2"));
+        assert_eq!(reason, Some("log was given size_mib 1 and then 2"));
     }
 
     #[test]

@@ -28,6 +28,14 @@ pub(super) struct Mount {
     pub(super) is_stopped: bool,
 }
 
+impl Mount {
+    /// Returns whether a device node can be mounted there. Other mounts are not looked at: a dead
+    /// FUSE or NFS mount of the node would block the caller.
+    pub(super) fn may_be_device(&self) -> bool {
+        ["devtmpfs", "tmpfs"].contains(&self.kind.as_str())
+    }
+}
+
 /// Lists all mounts. Of those on one path, the topmost comes last.
 pub(super) fn mounts() -> Result<Vec<Mount>, Status> {
     let table = fs::read(TABLE).map_err(|error| failed("read", Path::new(TABLE), &error))?;

@@ -8,7 +8,9 @@ use api::Volume;
 use tonic::Status;
 
 use super::group::give;
-use super::mounts::{at, device_at, device_number, is_dead, mounts, unmount_all, unmount_stale};
+use super::mounts::{
+    Mount, at, device_at, device_number, is_dead, mounts, unmount_all, unmount_stale,
+};
 use super::paths::target;
 use super::programs::{Held, failed};
 use super::stage::not_staged;
@@ -133,14 +135,14 @@ impl Wanted<'_> {
 
     /// Fails if the volume is published at another target.
     fn check_alone(&self, staging: &Path) -> Result<(), Status> {
-        let is_of_volume = |point: &Path, device: &String| match self.is_block {
+        let is_of_volume = |it: &&Mount| match self.is_block {
             // Bind mounts of a single device, not of a whole /dev.
-            true => device_at(point).as_ref() == Some(&self.number),
-            false => *device == self.number && point != staging,
+            true => it.may_be_device() && device_at(&it.point).as_ref() == Some(&self.number),
+            false => it.device == self.number && it.point != staging,
         };
         let mounts = mounts()?;
         let mut others = mounts.iter().filter(|it| it.point != self.target);
-        match others.find(|it| is_of_volume(&it.point, &it.device)) {
+        match others.find(is_of_volume) {
             Some(other) => Err(Status::failed_precondition(format!(
                 "volume {:?} is ReadWriteOncePod and already published at {}",
                 self.volume.name,

@@ -424,7 +424,7 @@ mod tests {
             packet.extend(b"#40001Deadlock found");
             refusal(&packet)
         };
-        assert_eq!(refused(DEADLOCK).to_string(), "MariaDB says 1213: Deadlock found");
+        assert_eq!(refused(DEADLOCK).to_string(), "MariaDB error 1213: Deadlock found");
         assert!(refused(DEADLOCK).is_conflict() && refused(LOCK_WAIT_TIMEOUT).is_conflict());
         assert!(!refused(1064).is_conflict() && !refusal(&[FAILED]).is_conflict());
     }
