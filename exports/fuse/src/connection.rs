@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::reply::Reply;
 use crate::server::ReplySink;
@@ -71,7 +71,7 @@ impl Connection {
     /// and before the mount.
     pub(crate) fn is_alive(&self) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec::default()))?;
+        retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))?;
         Ok(!fds[0].revents().contains(PollFlags::ERR))
     }
 

@@ -28,7 +28,7 @@ use std::thread;
 use std::time::Duration;
 
 use export_kit::{AttachError, AttachErrorKind};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -181,7 +181,8 @@ impl FdStore {
     ) -> io::Result<(Status, u64, Option<OwnedFd>)> {
         let socket = new_socket()?;
         set_patience(&socket, PATIENCE)?;
-        connect(&socket, &SocketAddrUnix::new(&self.socket)?)?;
+        let address = SocketAddrUnix::new(&self.socket)?;
+        retry_on_intr(|| connect(&socket, &address))?;
         send(&socket, &encode_request(operation, &self.label), fd)?;
         let mut reply = [0; REPLY_BYTES];
         let (length, fd) = receive(&socket, &mut reply)?;
@@ -320,7 +321,8 @@ fn send(socket: &OwnedFd, message: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Res
         let fits = ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fd)));
         assert!(fits, "the buffer is made for one descriptor");
     }
-    sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    let parts = [IoSlice::new(message)];
+    retry_on_intr(|| sendmsg(socket, &parts, &mut ancillary, SendFlags::NOSIGNAL))?;
     Ok(())
 }
 
@@ -328,7 +330,8 @@ fn receive(socket: &OwnedFd, message: &mut [u8]) -> io::Result<(usize, Option<Ow
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(message)];
-    let received = recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let received =
+        retry_on_intr(|| recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC))?;
     let fd = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,

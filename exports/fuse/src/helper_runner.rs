@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use export_kit::{AttachError, AttachErrorKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::helper_command::{HelperCommand, Outcome};
 
@@ -70,8 +71,11 @@ fn read_answer(child: &mut Child, deadline: Instant) -> io::Result<String> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).expect("a minute at most");
-        if poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&left))? == 0 {
-            return Err(io::ErrorKind::TimedOut.into());
+        match poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
         }
         let mut chunk = [0; 4096];
         let length = stdout.read(&mut chunk)?;
