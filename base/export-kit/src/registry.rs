@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::net::Shutdown;
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -167,10 +168,19 @@ impl<K: Ord + Clone, U> Registry<K, U> {
         K: std::borrow::Borrow<Q>,
     {
         let book = self.book();
-        let has_opened = |entry: &&Entry<K, U>| {
-            entry.opened.as_ref().is_some_and(|(opened, _)| opened.borrow() == key)
-        };
-        book.open.values().filter(has_opened).map(|entry| entry.end(Shutdown::Both)).count()
+        let opened = book.open.values().filter(|entry| entry.has_opened(key));
+        opened.map(|entry| entry.end(Shutdown::Both)).count()
+    }
+
+    /// Returns whether a connection to `key` is about to close, because its client or the server
+    /// has disconnected.
+    pub fn is_closing<Q: ?Sized + PartialEq>(&self, key: &Q) -> bool
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        let book = self.book();
+        let opened = book.open.values().filter(|entry| entry.has_opened(key)).collect();
+        closing(opened).iter().any(|is_closing| *is_closing)
     }
 
     /// Shuts down the direction `first` of all connections, and at `deadline` both directions of
@@ -204,24 +214,37 @@ impl<K: Ord, U> Book<K, U> {
     /// Closed connections that may have requests in the device of `key`.
     fn leaving(&self, key: &K) -> Vec<u64> {
         let inside = self.inside.iter().filter(|(_, opened)| *opened == key).map(|(id, _)| *id);
-        let (open, mut leaving): (Vec<u64>, Vec<u64>) = inside.partition(|id| {
-            self.open.get(id).is_some_and(|it| !it.is_ending.load(Ordering::Relaxed))
-        });
-        let sockets = open.iter().map(|id| &*self.open[id].socket);
-        let mut events: Vec<_> =
-            sockets.map(|socket| PollFd::new(socket, PollFlags::RDHUP)).collect();
-        // If the poll fails, none of the connections is known to be gone.
-        if let Err(error) = poll(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
-            tracing::warn!(%error, "cannot check for disconnected clients");
-            return leaving;
-        }
-        let has_gone = events.iter().map(|event| !event.revents().is_empty());
-        leaving.extend(open.iter().zip(has_gone).filter(|(_, gone)| *gone).map(|(id, _)| *id));
+        let (open, mut leaving): (Vec<u64>, Vec<u64>) =
+            inside.partition(|id| self.open.contains_key(id));
+        let is_closing = closing(open.iter().map(|id| &self.open[id]).collect());
+        let is_closing = open.into_iter().zip(is_closing).filter(|(_, is_closing)| *is_closing);
+        leaving.extend(is_closing.map(|(id, _)| id));
         leaving
     }
 }
 
+/// Returns for each connection whether its client or the server has disconnected.
+fn closing<K, U>(entries: Vec<&Entry<K, U>>) -> Vec<bool> {
+    let sockets = entries.iter().map(|entry| &*entry.socket);
+    let mut events: Vec<_> = sockets.map(|socket| PollFd::new(socket, PollFlags::RDHUP)).collect();
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // If the poll fails, no client is known to have disconnected.
+    if let Err(error) = retry_on_intr(|| poll(&mut events, Some(&now))) {
+        tracing::warn!(%error, "cannot check for disconnected clients");
+    }
+    let has_gone = events.iter().map(|event| !event.revents().is_empty());
+    let is_ending = entries.iter().map(|entry| entry.is_ending.load(Ordering::Relaxed));
+    has_gone.zip(is_ending).map(|(has_gone, is_ending)| has_gone || is_ending).collect()
+}
+
 impl<K, U> Entry<K, U> {
+    fn has_opened<Q: ?Sized + PartialEq>(&self, key: &Q) -> bool
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.opened.as_ref().is_some_and(|(opened, _)| opened.borrow() == key)
+    }
+
     fn end(&self, how: Shutdown) {
         if how == Shutdown::Both {
             // Relaxed: it guards no data; a sleeping thread is woken by the shutdown of its socket.
@@ -376,5 +399,21 @@ mod tests {
             client.shutdown(std::net::Shutdown::Write).expect("it is open");
         };
         check_waiting(close_half, true);
+    }
+
+    #[test]
+    fn a_connection_is_closing_from_the_end_of_its_client_to_its_own() {
+        let registry = Arc::new(Registry::new(Quota { total: 9, per_user: 9, reserved: 0 }));
+        let mut opened = open(&registry, Duration::ZERO).expect("nobody was there before");
+        assert!(!registry.is_closing(&7));
+        drop(opened.client.take());
+        assert!(registry.is_closing(&7) && !registry.is_closing(&8));
+        drop(opened.inside.take());
+        assert!(registry.is_closing(&7), "its thread may still answer");
+        drop(opened.registration.take());
+        assert!(!registry.is_closing(&7));
+        let opened = open(&registry, Duration::ZERO).expect("nobody is there");
+        assert_eq!((registry.disconnect(&7), registry.is_closing(&7)), (1, true));
+        drop(opened);
     }
 }

@@ -129,6 +129,12 @@ impl Server {
         self.registry.disconnect(export_name)
     }
 
+    /// Returns whether a connection to this export is about to close, because its client has
+    /// disconnected.
+    pub fn is_closing(&self, export_name: &str) -> bool {
+        self.registry.is_closing(export_name)
+    }
+
     /// Replaces the certificates for new TCP connections. Has no effect on a server that was
     /// started without TLS.
     pub fn set_tls(&self, settings: TlsSettings) {

@@ -84,6 +84,11 @@ impl Server {
         self.registry.disconnect(&volume_id)
     }
 
+    /// Returns whether a client of a volume has disconnected and its thread has not ended yet.
+    pub fn is_closing(&self, volume_id: u64) -> bool {
+        self.registry.is_closing(&volume_id)
+    }
+
     /// Stops the server: accepts no more clients, lets each client's thread finish its current
     /// request, and disconnects the clients. They reconnect to the next server and repeat
     /// unanswered requests.

@@ -89,6 +89,12 @@ impl NbdExport {
         self.server_status().clients.get(&volume.name()).copied().unwrap_or(0)
     }
 
+    /// Returns whether a connection of the volume is about to close.
+    pub(crate) fn is_closing(&self, volume: &Volume) -> bool {
+        let server = self.server.lock().expect(NO_PANIC);
+        server.as_ref().is_some_and(|server| server.is_closing(&volume.name()))
+    }
+
     /// Closes the connections of a volume's clients. Returns their number.
     pub(crate) fn disconnect(&self, volume: &Volume) -> usize {
         let server = self.server.lock().expect(NO_PANIC);

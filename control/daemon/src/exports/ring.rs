@@ -65,6 +65,12 @@ impl RingExport {
         self.server_status().clients.get(&volume.id()).copied().unwrap_or(0)
     }
 
+    /// Returns whether the thread of a disconnected client has not ended yet.
+    pub(crate) fn is_closing(&self, volume: &Volume) -> bool {
+        let server = self.server.lock().expect(NO_PANIC);
+        server.as_ref().is_some_and(|server| server.is_closing(volume.id()))
+    }
+
     /// Disconnects a volume's clients. Returns their number.
     pub(crate) fn disconnect(&self, volume: &Volume) -> usize {
         let server = self.server.lock().expect(NO_PANIC);

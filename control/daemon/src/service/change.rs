@@ -49,6 +49,7 @@ impl Service {
     ) -> Result<api::Volume, Problem> {
         self.durable()?;
         let (volume, changed) = {
+            self.await_closing(&*self.volume(name)?);
             let _lock = self.lock_changes();
             let volume = self.volume(name)?;
             condition.check(|| self.describe(&volume))?;

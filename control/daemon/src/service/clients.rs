@@ -1,5 +1,8 @@
 //! Clients of volumes, and their disconnection.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use api::{AttachAs, Disconnected, Problem};
 use volumes::Volume;
 
@@ -7,6 +10,9 @@ use crate::attachments::{Attached, AttachmentList};
 use crate::export_list::{ExportEntry, ExportList};
 use crate::exports::{Catalog, KernelDevices, OtherUser};
 use crate::service::{Devices, Service};
+
+/// Maximum time that a change waits for connections whose clients have disconnected.
+const CLOSING_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Treatment of clients of a volume that is to be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +38,23 @@ impl Service {
             nbd: nbd as u64,
             ring: self.ring.disconnect(volume) as u64,
             vhost_user: u64::from(self.vhost_user.disconnect(volume.id())),
+        }
+    }
+
+    /// Waits until connections whose clients have disconnected are closed, for at most a second.
+    /// For changes that a user of the volume prevents: a client that has ended is none. Must not be
+    /// called with the lock of changes.
+    pub(super) fn await_closing(&self, volume: &Volume) {
+        let deadline = Instant::now() + CLOSING_TIME_MAX;
+        let snapshots = self.engine.snapshots_of(volume);
+        for volume in snapshots.iter().map(|it| &**it).chain([volume]) {
+            let is_closing = || {
+                self.nbd.as_ref().is_some_and(|nbd| nbd.is_closing(volume))
+                    || self.ring.is_closing(volume)
+            };
+            while is_closing() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 

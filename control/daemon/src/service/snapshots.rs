@@ -67,6 +67,7 @@ impl Service {
             .snapshot
             .parse()
             .map_err(|error| refusals::of_volume(&error).in_field("snapshot"))?;
+        self.await_closing(&*self.snapshot(name)?);
         let _lock = self.lock_changes();
         let snapshot = self.snapshot(name)?;
         let user = self.nbd_user_of(&snapshot).or_else(|| self.export_user_of(&snapshot));
@@ -84,6 +85,7 @@ impl Service {
     }
 
     pub(crate) fn delete_snapshot(&self, name: &str) -> Result<(), Problem> {
+        self.await_closing(&*self.snapshot(name)?);
         let _lock = self.lock_changes();
         let snapshot = self.snapshot(name)?;
         if let Some(user) = self.user_of(&snapshot) {
@@ -105,6 +107,7 @@ impl Service {
         ownership: Ownership,
     ) -> Result<api::Volume, Problem> {
         let (volume, noted) = {
+            self.await_closing(&*self.volume(&own_names(&*self.snapshot(name)?).0)?);
             let _lock = self.lock_changes();
             let snapshot = self.snapshot(name)?;
             let (volume_name, own_name) = own_names(&snapshot);

@@ -66,6 +66,7 @@ impl Service {
         condition: &Precondition,
     ) -> Result<(), Problem> {
         let (volume, noted) = {
+            self.await_closing(&*self.volume(name)?);
             let _lock = self.lock_changes();
             let volume = self.volume(name)?;
             condition.check(|| self.describe(&volume))?;
