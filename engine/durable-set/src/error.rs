@@ -146,7 +146,8 @@ impl DurableError {
     pub(crate) fn is_of_object(&self) -> bool {
         let source = self.source.as_ref().and_then(|source| source.downcast_ref::<ImageError>());
         source.is_some_and(|error| {
-            matches!(error.kind, ImageErrorKind::NotFound | ImageErrorKind::Damaged)
+            use ImageErrorKind::{Damaged, NotFound, Unfinished};
+            matches!(error.kind, NotFound | Damaged | Unfinished)
         })
     }
 

@@ -109,7 +109,8 @@ fn look_at(
 }
 
 fn is_missing(error: &ImageError) -> bool {
-    matches!(error.kind, ImageErrorKind::NotFound | ImageErrorKind::Damaged)
+    use ImageErrorKind::{Damaged, NotFound, Unfinished};
+    matches!(error.kind, NotFound | Damaged | Unfinished)
 }
 
 /// Returns what volumes of class `journal` depend on and the journal lacks, if anything.

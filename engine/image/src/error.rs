@@ -16,6 +16,9 @@ pub enum ImageErrorKind {
     /// The stored bytes differ from those that were written.
     #[error("it is corrupt")]
     Damaged,
+    /// A manifest whose header was never written: it is no image, and may become one.
+    #[error("its writer has not finished it, or was killed")]
+    Unfinished,
     #[error("a newer version wrote it; read it with that version")]
     Newer,
     /// The store is encrypted and the key is missing or wrong, or the store is not encrypted and a
@@ -116,7 +119,8 @@ pub(crate) enum Disbelief {
 impl Disbelief {
     pub(crate) fn kind(self) -> ImageErrorKind {
         match self {
-            Self::Unfinished | Self::Damaged(_) => ImageErrorKind::Damaged,
+            Self::Unfinished => ImageErrorKind::Unfinished,
+            Self::Damaged(_) => ImageErrorKind::Damaged,
             Self::Newer(_) => ImageErrorKind::Newer,
             Self::Sealed | Self::OtherKey | Self::NotSealed => ImageErrorKind::Key,
         }

@@ -18,6 +18,8 @@ pub(crate) struct Chosen {
     pub(crate) image: Option<OpenImage>,
     /// Newer images that are damaged or lack packs, newest first, with reasons.
     pub(crate) skipped: Vec<(u32, String)>,
+    /// A newer manifest is unfinished: its writer was killed, or will complete it.
+    pub(crate) is_one_unfinished: bool,
 }
 
 /// Selects the newest complete image of a store. Fails if the store does not answer.
@@ -25,11 +27,14 @@ pub(crate) fn choose(store: &Arc<dyn ImageStore>) -> Result<Chosen, StandbyError
     let fail = StandbyError::image(LOOK);
     let numbers = store.images().map_err(&fail)?;
     let top_number = numbers.last().map_or(0, |&(number, _)| number);
-    let mut skipped = Vec::new();
+    let (mut skipped, mut is_one_unfinished) = (Vec::new(), false);
     for (number, _) in numbers.into_iter().rev() {
         let opened = OpenImage::open(Arc::clone(store), number);
         match opened.and_then(|image| image.check_packs(&[]).map(|()| image)) {
-            Ok(image) => return Ok(Chosen { top_number, image: Some(image), skipped }),
+            Ok(image) => {
+                return Ok(Chosen { top_number, image: Some(image), skipped, is_one_unfinished });
+            }
+            Err(error) if error.kind == ImageErrorKind::Unfinished => is_one_unfinished = true,
             // A claim of the store, or an image removed after the listing.
             Err(error) if error.kind == ImageErrorKind::NotFound => {}
             Err(error) if is_of_image(error.kind) => {
@@ -38,7 +43,7 @@ pub(crate) fn choose(store: &Arc<dyn ImageStore>) -> Result<Chosen, StandbyError
             Err(error) => return Err(fail(error)),
         }
     }
-    Ok(Chosen { top_number, image: None, skipped })
+    Ok(Chosen { top_number, image: None, skipped, is_one_unfinished })
 }
 
 /// Returns whether the error concerns the image and not the store.

@@ -205,7 +205,7 @@ impl Follower {
         store: &Arc<dyn ImageStore>,
         work: &mut Work,
     ) -> Result<bool, StandbyError> {
-        let Chosen { top_number, image, skipped } = choose(store)?;
+        let Chosen { top_number, image, skipped, is_one_unfinished } = choose(store)?;
         let summary = image.as_ref().map(|image| image.summary());
         let attempt = "follow the images of a store";
         if let Some(found) = summary.as_ref().map(|summary| summary.set_id)
@@ -213,7 +213,7 @@ impl Follower {
         {
             return Err(StandbyError::new(StandbyErrorKind::OtherSet, attempt));
         }
-        let has_skipped = !skipped.is_empty();
+        let may_change = is_one_unfinished || !skipped.is_empty();
         {
             let mut known = self.known();
             known.progress.top_number = top_number;
@@ -230,8 +230,8 @@ impl Follower {
             self.engine.join_set(summary.set_id);
             self.adopt(store, &Arc::new(image), work)?;
         }
-        // Skipped images may become complete.
-        work.top_number = Some(top_number).filter(|_| !has_skipped);
+        // Skipped and unfinished images may become complete.
+        work.top_number = Some(top_number).filter(|_| !may_change);
         Ok(true)
     }
 

@@ -3,10 +3,12 @@
 
 mod support;
 
+use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind};
 use standby::{StandbyErrorKind, Step};
+use storage::AlignedBuffer;
 use support::{BLOCK, Shared, Standby, VOLUME_BYTES, Writer, noise, read, write};
 use volumes::{Durability, Reduction, ShrinkPolicy};
 
@@ -89,6 +91,31 @@ fn each_image_is_followed_and_only_what_changed_is_fetched() {
     check(&standby, "one", |block| if block == 700 { 1_000_000 } else { block });
     check(&standby, "two", |block| block);
     assert_eq!(standby.follower().progress().to_fetch_bytes, 0);
+}
+
+#[test]
+fn an_image_is_followed_once_its_manifest_is_complete() {
+    let shared = Shared::new();
+    let (standby, writer) = (shared.standby(), shared.writer());
+    filled(&writer, "one", Durability::Image);
+    standby.follow_to(writer.save());
+    write(&writer.volume("one"), 0, 10_000);
+    let second = writer.save();
+    // A manifest without its first block is unfinished.
+    let open = || shared.disk.folder().folder("images")?.folder("images")?.open(&image(second));
+    let file = open().expect("it was saved");
+    let [mut header, zeros] = [(); 2].map(|()| AlignedBuffer::zeroed(storage::BLOCK_BYTES));
+    file.read(0, &mut header).expect("it has a header");
+    file.write_durably(0, &[IoSlice::new(&zeros)]).expect("the disk works");
+    assert!(matches!(standby.follow(), Step::Unchanged));
+    assert!(standby.follower().progress().skipped.is_empty(), "it is no damaged image");
+    file.write_durably(0, &[IoSlice::new(&header)]).expect("the disk works");
+    standby.follow_to(second);
+    check(&standby, "one", |block| if block == 0 { 10_000 } else { block });
+}
+
+fn image(number: u32) -> String {
+    format!("{number:010}")
 }
 
 #[test]

@@ -92,7 +92,7 @@ pub(crate) fn ended(error: anyhow::Error) -> TaskEnd {
     let is_short = volume_error.is_some_and(|error| error.kind == VolumeErrorKind::NoSpace);
     let kind = match image_error.map(|error| error.kind) {
         Some(ImageErrorKind::Cancelled) => return TaskEnd::Cancelled,
-        Some(ImageErrorKind::NotFound) => ProblemKind::NotFound,
+        Some(ImageErrorKind::NotFound | ImageErrorKind::Unfinished) => ProblemKind::NotFound,
         Some(ImageErrorKind::NoSpace | ImageErrorKind::PoolFull | ImageErrorKind::GaveWay) => {
             ProblemKind::NoSpace
         }
