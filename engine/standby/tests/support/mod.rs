@@ -26,7 +26,7 @@ use volumes::{Durability, Engine, EngineOptions, Volume, VolumeSpec};
 pub(crate) const BLOCK: u64 = 4096;
 pub(crate) const VOLUME_BYTES: u64 = 16 << 20;
 
-const POOL_BYTES: u64 = 32 << 20;
+pub(crate) const POOL_BYTES: u64 = 32 << 20;
 
 /// The writer's side.
 pub(crate) struct Writer {
@@ -72,14 +72,25 @@ impl Shared {
 
     /// Kills a writer and starts it again.
     pub(crate) fn restart(&self, writer: Writer) -> Writer {
+        self.restart_with(writer, None)
+    }
+
+    pub(crate) fn restart_with(&self, writer: Writer, wrapping: Option<&WrappingKey>) -> Writer {
         let Writer { engine, set, _folder: folder } = writer;
         set.journal().stop();
         set.mirror().stop();
         drop((set, engine));
         let engine = open_pool(&folder, POOL_BYTES);
-        let opened = DurableSet::open(&engine, self.spec("journal", None));
+        let opened = DurableSet::open(&engine, self.spec("journal", self.set_key(wrapping)));
         let (set, _) = opened.expect("memory is intact");
         Writer { engine, set: Arc::new(set), _folder: folder }
+    }
+
+    fn set_key(&self, wrapping: Option<&WrappingKey>) -> Option<Arc<SetKey>> {
+        let (journal, images) = (self.folder("journal"), self.images());
+        let open =
+            |wrapping| durable_set::open_key(&*journal, &images, std::slice::from_ref(wrapping));
+        wrapping.map(|wrapping| open(wrapping).expect("nothing is there, or this key opens it"))
     }
 
     pub(crate) fn images(&self) -> FolderStore {
@@ -117,11 +128,7 @@ impl Shared {
     pub(crate) fn writer_with(&self, wrapping: Option<&WrappingKey>) -> Writer {
         let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
         let engine = open_pool(&folder, POOL_BYTES);
-        let key = wrapping.map(|wrapping| {
-            let (journal, images) = (self.folder("journal"), self.images());
-            let key = durable_set::open_key(&*journal, &images, std::slice::from_ref(wrapping));
-            key.expect("there is nothing yet")
-        });
+        let key = self.set_key(wrapping);
         let opened = DurableSet::open(&engine, self.spec("journal", key));
         let (set, opening) = opened.expect("nothing is there");
         assert!(matches!(opening.how, Opened::New), "{opening:?}");
