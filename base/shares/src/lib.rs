@@ -1,8 +1,8 @@
-//! Who has how much of a limit that many share, so that nobody takes what is left for others.
+//! Fair sharing of a limited resource among owners, such as users of a broker.
 //!
-//! An owner gets more as long as what it then has is no more than what is then left for all: one
-//! alone gets to half, the next to a half of the rest, and there is always a rest. Nothing that was
-//! given is taken back.
+//! An allocation is granted if the owner then holds no more than what remains free. A single owner
+//! can therefore hold half of the limit, the next owner half of the rest, and some of it is always
+//! free. Allocations are never revoked.
 #![forbid(unsafe_code)]
 
 mod limit;
@@ -12,22 +12,22 @@ use std::collections::BTreeMap;
 
 pub use limit::{Limit, Share};
 
-/// Who takes: a number of its own for each.
+/// Owner of shares, identified by a unique number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(pub u64);
 
 impl Owner {
-    /// Owner of what the service needs itself, and of what somebody took before it was last
-    /// started. It counts as taken, and has no bound but that of all.
+    /// Owner of allocations by the service itself, and of those made before its last start. They
+    /// count towards the limit of all owners, and have no other bound.
     pub const NOBODY: Self = Self(0);
 }
 
-/// Returns whether an owner that has `own` parts may take so many more of those that are left.
+/// Returns whether an owner with `own` units may allocate `more` of the `left` free ones.
 pub fn leaves_enough(own: usize, more: usize, left: usize) -> bool {
     more <= left && own + more <= left - more
 }
 
-/// Parts of a limit that have been taken, by owner.
+/// Allocated units of a limit, by owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     by_owner: BTreeMap<Owner, usize>,
@@ -35,17 +35,17 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Sum of all owners.
+    /// Returns the units of all owners.
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// Parts that an owner has; of nobody none are counted.
+    /// Returns the units of an owner. Those of [`Owner::NOBODY`] are only in the total.
     pub fn of(&self, owner: Owner) -> usize {
         self.by_owner.get(&owner).copied().unwrap_or(0)
     }
 
-    /// Returns whether an owner may take so much more, where all together may have `most`.
+    /// Returns whether an owner may allocate `more` units under the limit `most` of all owners.
     pub fn has_room(&self, owner: Owner, more: usize, most: usize) -> bool {
         let left = most.saturating_sub(self.total);
         match owner {
@@ -54,7 +54,7 @@ impl Shares {
         }
     }
 
-    /// Counts what an owner has taken, whether there was room or not.
+    /// Counts an allocation without checking the limit.
     pub fn take(&mut self, owner: Owner, amount: usize) {
         self.total += amount;
         if owner != Owner::NOBODY && amount > 0 {
@@ -62,7 +62,7 @@ impl Shares {
         }
     }
 
-    /// Counts what an owner has given back.
+    /// Counts a release.
     pub fn give_back(&mut self, owner: Owner, amount: usize) {
         self.total -= amount;
         if let Some(own) = self.by_owner.get_mut(&owner) {
@@ -78,7 +78,7 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// How much an owner gets, one after the other.
+    /// Allocates single units for an owner until it is refused one. Returns their number.
     fn take_all(shares: &mut Shares, owner: Owner, most: usize) -> usize {
         let mut taken = 0;
         while shares.has_room(owner, 1, most) {

@@ -1,4 +1,4 @@
-//! A limit that owners share, and what each of them has of it until it is dropped.
+//! A limit shared by several owners, and the shares that they hold until they drop them.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -7,21 +7,21 @@ use tokio::sync::oneshot::{Sender, channel};
 use crate::waiting::Waiting;
 use crate::{Owner, Shares};
 
-/// Limit that owners share: nobody takes what is left for others.
+/// Limit on the units of all owners together. Each owner must leave a part to the others.
 #[derive(Debug)]
 pub struct Limit {
     most: usize,
     taken: Mutex<Taken>,
 }
 
-/// No task waits for which there is room.
+/// Allocated units and waiting tasks. Invariant: no task waits that could be served.
 #[derive(Debug, Default)]
 struct Taken {
     shares: Shares,
     waiting: Waiting<Sender<Share>>,
 }
 
-/// Part of a limit, which is its owner's until it is dropped.
+/// Units allocated to one owner. Dropping the share releases them.
 #[derive(Debug)]
 pub struct Share {
     limit: Arc<Limit>,
@@ -29,7 +29,7 @@ pub struct Share {
     amount: usize,
 }
 
-/// A task among those that wait, until it is dropped.
+/// Place of a task in the queue. Dropping it removes the task.
 struct Turn<'a> {
     limit: &'a Limit,
     owner: Owner,
@@ -43,7 +43,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Taken {
-    /// Takes so much for an owner, if it leaves enough to others.
+    /// Allocates units to an owner if that leaves enough to others.
     fn try_take(&mut self, owner: Owner, more: usize, most: usize) -> bool {
         let has_room = self.shares.has_room(owner, more, most);
         if has_room {
@@ -68,34 +68,34 @@ impl Limit {
         Arc::new(Self { most, taken: Mutex::default() })
     }
 
-    /// Limit of all owners together.
+    /// Returns the limit of all owners together.
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// Sum of all shares.
+    /// Returns the allocated units of all owners.
     pub fn taken(&self) -> usize {
         self.lock().shares.total()
     }
 
-    /// Sum of the shares of an owner.
+    /// Returns the allocated units of an owner.
     pub fn taken_by(&self, owner: Owner) -> usize {
         self.lock().shares.of(owner)
     }
 
-    /// A share of nothing, which can grow.
+    /// Creates an empty share, which can grow.
     pub fn nothing(self: &Arc<Self>, owner: Owner) -> Share {
         Share { limit: Arc::clone(self), owner, amount: 0 }
     }
 
-    /// Takes so much for an owner. `None`: it would leave too little to others.
+    /// Allocates units to an owner. Returns `None` if that would leave too little to others.
     pub fn try_take(self: &Arc<Self>, owner: Owner, amount: usize) -> Option<Share> {
         let mut share = self.nothing(owner);
         share.try_resize(amount).then_some(share)
     }
 
-    /// Takes one part, once it leaves enough to others. Where many wait, the next part goes to the
-    /// owner that has least.
+    /// Allocates one unit, and waits until that leaves enough to others. Of several waiting owners,
+    /// the one with the fewest units is served first.
     pub async fn take_one(self: &Arc<Self>, owner: Owner) -> Share {
         let (task, served) = channel();
         let number = {
@@ -122,13 +122,13 @@ impl Limit {
         }
         drop(taken);
         for (task, share) in served {
-            // One that has just given up waiting has its share dropped, which serves the next.
+            // If the task has just stopped waiting, its share is dropped, which serves the next.
             let _given_up = task.send(share);
         }
     }
 
-    /// Takes a part for the task whose turn it is, if there is one. Where there is no room for its
-    /// owner, which has least, there is none for others.
+    /// Allocates a unit for the next waiting task, if possible. Its owner has the fewest units, so
+    /// if it is refused, all others would be refused too.
     fn serve_next(&self, taken: &mut Taken) -> Option<(Owner, Sender<Share>)> {
         let owner = taken.waiting.next()?;
         if !taken.shares.has_room(owner, 1, self.most) {
@@ -149,18 +149,18 @@ impl Share {
         self.owner
     }
 
-    /// Parts of the limit that it has.
+    /// Returns the number of units.
     pub fn amount(&self) -> usize {
         self.amount
     }
 
-    /// Limit that it is a part of.
+    /// Returns the limit to which the units count.
     pub fn limit(&self) -> &Limit {
         &self.limit
     }
 
-    /// Makes the share as large as that. Returns false, and changes nothing, where its owner would
-    /// leave too little to others.
+    /// Grows or shrinks the share to `amount` units. Returns false and changes nothing if that
+    /// would leave too little to others.
     pub fn try_resize(&mut self, amount: usize) -> bool {
         let Some(more) = amount.checked_sub(self.amount) else {
             self.shrink(self.amount - amount);
@@ -173,13 +173,13 @@ impl Share {
         has_room
     }
 
-    /// Takes more, whether there is room or not.
+    /// Adds units without checking the limit.
     pub fn grow(&mut self, more: usize) {
         self.limit.lock().take(self.owner, more);
         self.amount += more;
     }
 
-    /// Gives so much of it back.
+    /// Releases some of the units.
     pub fn shrink(&mut self, less: usize) {
         self.amount -= less;
         self.limit.give_back(self.owner, less);
@@ -209,7 +209,7 @@ mod tests {
         Box::pin(async move { limit.take_one(owner).await })
     }
 
-    /// Counts how often a task is woken.
+    /// Counts the wake-ups of a task.
     #[derive(Default)]
     struct Wakes(Mutex<usize>);
 
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(count(), 11);
     }
 
-    /// Polls a task as one that is woken is. Returns its share, if it has one.
+    /// Polls a task. Returns its share once it is ready.
     fn poll(task: &mut Taking) -> Option<Share> {
         match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(share) => Some(share),
@@ -270,7 +270,7 @@ mod tests {
         assert!(all.try_resize(1));
         let _first = limit.try_take(ONE, 2).expect("there is room");
         assert!(all.try_resize(4));
-        // One more would leave the first owner less room than it has.
+        // Another unit for any owner would leave too little to the first one.
         let owners = [ONE, Owner(3), Owner(3), Owner(2)];
         let mut tasks: Vec<Taking> =
             owners.into_iter().map(|owner| take_one(&limit, owner)).collect();
@@ -306,9 +306,9 @@ mod tests {
         assert_eq!(limit.taken(), 0);
     }
 
-    /// Goal: whoever waits for a part gets one, whoever gives it back and whoever gives up waiting.
-    /// Method: many tasks of several owners take one after the other on several threads. Some give
-    /// up when it is their turn.
+    /// Goal: every waiting task is served, also if others release units or stop waiting.
+    /// Method: many tasks of several owners allocate units in turn on several threads. Some stop
+    /// waiting when they are about to be served.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn nobody_waits_for_a_part_that_was_given_back() {
         const TIME_LIMIT: Duration = Duration::from_secs(60);

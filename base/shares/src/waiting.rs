@@ -1,30 +1,30 @@
-//! Tasks that wait for a part of a limit, and whose turn it is: that of the owner who has least,
-//! and among several of these of the one who was not served for longest.
+//! Queue of tasks that wait for a unit of a limit. The owner with the fewest units is served first;
+//! of several such owners, the one that was served least recently.
 //!
-//! It knows nothing of the limit. Each operation takes a logarithm of the number of those that
-//! wait.
+//! The queue does not check the limit. Each operation takes logarithmic time in the number of
+//! waiting tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Owner;
 
-/// Those who wait. `T` is what serves a task.
+/// Waiting tasks by owner. `T` is the channel on which a task receives its unit.
 #[derive(Debug)]
 pub(crate) struct Waiting<T> {
     by_owner: BTreeMap<Owner, WaitingOwner<T>>,
-    /// Each owner, by its turn.
+    /// Owners in the order in which they are served.
     turns: BTreeSet<Turn>,
     last_number: u64,
 }
 
-/// The parts that an owner has, when it was served or came, and who it is.
+/// Units of an owner, sequence number of its last service or arrival, and the owner.
 type Turn = (usize, u64, Owner);
 
 #[derive(Debug)]
 struct WaitingOwner<T> {
     own: usize,
     served: u64,
-    /// In the order in which they came. There is one at least.
+    /// Tasks in order of arrival; never empty.
     tasks: BTreeMap<u64, T>,
 }
 
@@ -41,7 +41,7 @@ impl<T> Default for Waiting<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Adds a task of an owner that has so many parts. Returns the number to [`Self::leave`] with.
+    /// Adds a task of an owner with `own` units. Returns a number for [`Self::leave`].
     pub(crate) fn enter(&mut self, owner: Owner, own: usize, task: T) -> u64 {
         self.last_number += 1;
         let number = self.last_number;
@@ -52,7 +52,7 @@ impl<T> Waiting<T> {
         number
     }
 
-    /// Takes a task out that does not wait any more, if it was not served.
+    /// Removes a task that stopped waiting, unless it has been served.
     pub(crate) fn leave(&mut self, owner: Owner, number: u64) {
         let Some(waiting) = self.by_owner.get_mut(&owner) else { return };
         waiting.tasks.remove(&number);
@@ -62,7 +62,7 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Notes that an owner has so many parts now.
+    /// Updates the number of units of an owner.
     pub(crate) fn note(&mut self, owner: Owner, own: usize) {
         if let Some(waiting) = self.by_owner.get_mut(&owner) {
             self.turns.remove(&waiting.turn(owner));
@@ -71,12 +71,12 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// The owner whose turn it is.
+    /// Returns the owner to be served next.
     pub(crate) fn next(&self) -> Option<Owner> {
         self.turns.first().map(|(.., owner)| *owner)
     }
 
-    /// Takes the first task of an owner out, which is served.
+    /// Removes the oldest task of an owner, to serve it.
     pub(crate) fn serve(&mut self, owner: Owner) -> Option<T> {
         let waiting = self.by_owner.get_mut(&owner)?;
         let (_, task) = waiting.tasks.pop_first()?;

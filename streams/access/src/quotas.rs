@@ -6,9 +6,9 @@
 //! Lock order: the table of accounts, then one account. Both are held briefly. The total bytes of
 //! all principals are an atomic counter.
 //!
-//! Of the requests of a principal that wait for room, only the shortest tries to get it: where that
-//! one does not fit, none does. Bytes that are released wake it, and each request that is admitted
-//! or gives up wakes the next.
+//! Only the shortest of a principal's waiting requests tries to reserve bytes: if it does not fit,
+//! no other does. Released bytes wake it. Each request that is admitted or stops waiting wakes the
+//! next one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -101,17 +101,17 @@ struct Usage {
     limits: QuotaLimits,
     connections: u32,
     bytes_in_flight: u64,
-    /// Requests that wait for room, the shortest first.
+    /// Requests that wait for memory, the shortest first.
     waiting: BTreeMap<WaitingKey, Arc<Notify>>,
     last_waiting: u64,
     produce: Bucket,
     fetch: Bucket,
 }
 
-/// Bytes of a waiting request, and its number.
+/// Bytes of a waiting request, and its sequence number.
 type WaitingKey = (u64, u64);
 
-/// A request that waits for room, until it is dropped.
+/// Place of a request among those that wait for memory. Dropping it removes the request.
 struct Waiting<'a> {
     account: &'a Account,
     key: WaitingKey,
@@ -198,8 +198,8 @@ impl ConnectionPlace {
         Ok(BytesInFlight { account: Arc::clone(&self.account), bytes })
     }
 
-    /// The same, once there is room. Calls `note_refusal` with the reason if the request has to
-    /// wait.
+    /// Reserves the bytes as [`Self::admit`] does, waiting until they are available. Calls
+    /// `note_refusal` with the reason if the request has to wait.
     ///
     /// # Errors
     /// The request can never be admitted.
@@ -215,7 +215,7 @@ impl ConnectionPlace {
         note_refusal(error);
         let waiting = Waiting::new(&self.account, bytes);
         loop {
-            // Before it is tried: what is released from here on wakes it.
+            // Registered before the attempt, so that no later release is missed.
             let mut of_all = pin!(self.account.all.released.notified());
             of_all.as_mut().enable();
             if waiting.is_first() {

@@ -50,7 +50,7 @@ impl AccessRules {
         Self::of_this_host(AccessFiles::default())
     }
 
-    /// Lets clients of this host do what the files say.
+    /// Creates the rules of the files, for clients of this host.
     #[cfg(test)]
     pub(crate) fn of_this_host(files: AccessFiles) -> Arc<Self> {
         let policy = ListenerPolicy {

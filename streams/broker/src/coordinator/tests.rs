@@ -242,7 +242,7 @@ fn a_committed_transaction_waits_for_a_topic_that_is_not_served_now() {
     }
 }
 
-/// A topic that is not served now may be on a disk.
+/// A topic that cannot be opened may have a class that waits for a disk.
 #[test]
 fn a_group_is_added_on_the_disk_to_a_transaction_that_is_on_one() {
     for (names, expected) in
@@ -278,7 +278,7 @@ fn epochs_of_a_transactional_id_that_was_on_a_disk_wait_for_the_disk() {
     let (seen, hidden) = (life.create("seen"), life.create("hidden"));
     let volume = hidden.volume.clone();
     drop((seen, hidden, life));
-    // A topic that is not served now may be on a disk.
+    // A topic that cannot be opened may have a class that waits for a disk.
     let (device, block) = world.first_block(&volume);
     device.write(0, &vec![0xFF; block.len()]).expect("memory");
 

@@ -22,8 +22,8 @@ struct Refused {
     message: &'static str,
 }
 
-/// Works on the file, if the client may do that. Who may not takes no place among those who wait
-/// for files.
+/// Authorizes the client, then runs `work` on the file. Unauthorized requests take no place in the
+/// queue for file operations.
 async fn with_file<T: Send + 'static>(
     context: &Context,
     operation: Operation,

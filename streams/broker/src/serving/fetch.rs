@@ -312,7 +312,7 @@ fn find(
     };
     let topic = match tracked.is_by_id {
         true => {
-            // As in Kafka, which goes on by the name that it found.
+            // As in Kafka, which keeps the name once the id was resolved.
             let unknown = match tracked.was_found {
                 true => ResponseError::UnknownTopicOrPartition,
                 false => ResponseError::UnknownTopicId,
@@ -388,9 +388,9 @@ impl Left {
 
 struct Wanted {
     bytes_max: usize,
-    /// The client gave a limit that no records fit.
+    /// True if the client's limit is negative.
     is_negative: bool,
-    /// The first records of a response come even if they are more.
+    /// True if the response has no records yet: the first batch is returned even above the limit.
     is_first: bool,
     is_committed_only: bool,
 }
@@ -421,7 +421,7 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
     };
     let end = if wanted.is_committed_only { last_stable_offset } else { stable_offset };
     if it.want.offset < end && wanted.is_negative {
-        // The error that Kafka answers with.
+        // The same error as in Kafka.
         return Found::error(ResponseError::UnknownServerError);
     }
     if it.want.offset >= end || (wanted.bytes_max == 0 && !wanted.is_first) {
@@ -435,7 +435,7 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
     match read {
         Ok(range) => {
             let CutRecords { range, record_count, next_offset } = cut(&buffer, range, end);
-            // Also if no records are returned because the batch is too long.
+            // Counted even if no records are returned because the batch is too long.
             found.counted_bytes = match next_offset < end {
                 true => range.len().max(wanted.bytes_max),
                 false => range.len(),

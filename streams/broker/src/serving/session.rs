@@ -65,7 +65,7 @@ fn in_order(wanted: HashMap<Place, (usize, Tracked)>) -> Vec<Tracked> {
     let mut wanted: Vec<_> = wanted.into_values().collect();
     wanted.sort_unstable_by_key(|(nth, _)| *nth);
     let mut in_order: Vec<Tracked> = wanted.into_iter().map(|(_, wanted)| wanted).collect();
-    // It may be in the longer memory of what it was collected from.
+    // The vector may have been collected in place, in a larger allocation.
     in_order.shrink_to_fit();
     in_order
 }
@@ -97,7 +97,7 @@ impl FetchVisitor for Changes {
     }
 }
 
-/// The name is shared with the partition before, if it is the same.
+/// Creates the entry of a partition. Adjacent partitions of one topic share its name.
 fn tracked(before: Option<&Tracked>, topic: TopicRef<'_>, want: FetchPartition) -> Tracked {
     let (name, id) = match topic {
         TopicRef::Name(name) => (name, Uuid::nil()),

@@ -8,7 +8,7 @@
 //!                 └───────────────────┘       room for another one
 //! ```
 //!
-//! Where its client ends it while a request has it, it is not kept any more.
+//! A session that its client closes during one of its requests is dropped when that request ends.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::{Deref, DerefMut};
@@ -32,28 +32,29 @@ const NEW_SESSION_EPOCH: i32 = 0;
 /// that gets a response without a session, as in Kafka when the session cache is full.
 const SESSIONS_BYTES_MAX: usize = 256 << 20;
 
-/// Nodes of trees are half full at least, and have pointers to each other.
+/// Upper bound of the memory of a tree relative to its entries: nodes may be half empty, and
+/// contain pointers.
 const TREE_SHARE: usize = 3;
 
-/// What a session takes beside its partitions.
+/// Memory of a session without its partitions.
 const SESSION_BYTES: usize = TREE_SHARE
     * (size_of::<(i32, Kept)>()
         + size_of::<ConnectionKey>()
         + size_of::<OwnerKey>()
         + size_of::<(i32, InHands)>());
 
-/// One that was not used for so long makes room for another (Kafka's
-/// `min.incremental.fetch.session.eviction.ms`): of its owner, or of one that has less.
+/// Idle time after which a session may be evicted for one of the same owner, or of an owner with
+/// less memory (Kafka's `min.incremental.fetch.session.eviction.ms`).
 const IDLE_TIME: Duration = Duration::from_secs(120);
 
 /// Maximum number of unused new sessions of a connection: some clients create a session with each
 /// request.
 const BEGUN_COUNT_MAX: usize = 64;
 
-/// The owners are looked at so many times in this time at most.
+/// Maximum number of searches for owners with idle sessions during [`IDLE_TIME`].
 const LOOK_COUNT_MAX: u32 = 100;
 
-/// The sessions.
+/// Cache of the fetch sessions of all connections.
 #[derive(Debug)]
 pub(crate) struct SessionCache {
     memory: Arc<Limit>,
@@ -69,21 +70,21 @@ struct KeptSessions {
     by_id: BTreeMap<i32, Kept>,
     /// Sessions by the connection that used them last, and by whether they were continued.
     by_connection: BTreeSet<ConnectionKey>,
-    /// Those of each owner, in the order in which they were used.
+    /// Sessions by owner, least recently used first.
     by_owner: BTreeSet<OwnerKey>,
-    /// Those whose request is being answered.
+    /// Sessions with a request in progress.
     in_hands: BTreeMap<i32, InHands>,
-    /// When the owners were looked at for idle ones.
+    /// Time of the last search for owners with idle sessions.
     looked_at: Option<Instant>,
 }
 
 /// Connection, whether the session was continued, sequence number in the cache, and session id.
 type ConnectionKey = (u64, bool, u64, i32);
 
-/// An owner, how many were kept before the session, and its id.
+/// Owner, sequence number in the cache, and session id.
 type OwnerKey = (Owner, u64, i32);
 
-/// Session that a request has.
+/// State of a session with a request in progress.
 #[derive(Debug)]
 struct InHands {
     owner: Owner,
@@ -113,7 +114,7 @@ impl SessionCache {
         })
     }
 
-    /// Returns the memory of all sessions.
+    /// Returns the memory of all sessions, in bytes.
     #[cfg(test)]
     pub(super) fn taken(&self) -> usize {
         self.memory.taken()
@@ -132,8 +133,8 @@ impl SessionCache {
     ) -> Result<Held, ResponseError> {
         let mut kept = self.lock();
         if kept.in_hands.get(&id).is_some_and(|it| it.owner == owner && !it.has_ended) {
-            // Of the two requests one is not the next. As in Kafka, its client begins another
-            // session, and names this one as it does so.
+            // Two concurrent requests cannot both have the next epoch. As in Kafka, the client then
+            // creates another session with a request that names this one.
             return Err(ResponseError::InvalidFetchSessionEpoch);
         }
         let found = kept.by_id.get(&id).map(|it| &it.session).filter(|it| it.is_of(owner));
@@ -144,7 +145,7 @@ impl SessionCache {
         Ok(Held { session, hand: Hand { cache: Arc::clone(self), id } })
     }
 
-    /// Ends the session of an owner, if it is there.
+    /// Closes a session, if it exists and belongs to the owner.
     fn end(&self, id: i32, owner: Owner) {
         let mut kept = self.lock();
         if let Some(in_hands) = kept.in_hands.get_mut(&id).filter(|it| it.owner == owner) {
@@ -162,13 +163,13 @@ impl SessionCache {
         if session.memory.try_resize(bytes) {
             return true;
         }
-        // No owner ever has room for more.
+        // One owner can never use more than half.
         bytes <= SESSIONS_BYTES_MAX / 2
             && (self.end_idle_own(session, bytes) || self.end_idle_of_others(session, bytes))
     }
 
-    /// Ends sessions of the owner that it did not use for long, the oldest first, until there is
-    /// room. Returns false where there is none.
+    /// Evicts idle sessions of the owner, the oldest first, until `bytes` fit. Returns false if
+    /// they still do not fit.
     fn end_idle_own(&self, session: &mut Session, bytes: usize) -> bool {
         let owner = session.memory.owner();
         while let Some(ended) = self.take_idle(owner) {
@@ -180,7 +181,7 @@ impl SessionCache {
         false
     }
 
-    /// The same for sessions of owners that have more, those of who has most first.
+    /// Evicts idle sessions of owners with more memory, starting with the owner that has most.
     fn end_idle_of_others(&self, session: &mut Session, bytes: usize) -> bool {
         let owner = session.memory.owner();
         let own_bytes = self.memory.taken_by(owner) - session.memory.amount() + bytes;
@@ -201,7 +202,7 @@ impl SessionCache {
         false
     }
 
-    /// Takes out the oldest session of an owner, if it is idle.
+    /// Removes the least recently used session of an owner, if it is idle.
     fn take_idle(&self, owner: Owner) -> Option<Session> {
         let mut kept = self.lock();
         let (.., id) = *kept.by_owner.range((owner, 0, 0)..=(owner, u64::MAX, i32::MAX)).next()?;
@@ -209,7 +210,7 @@ impl SessionCache {
         if is_idle { kept.remove(id) } else { None }
     }
 
-    /// Owners of sessions that are kept; none if they were looked at not long ago.
+    /// Returns the owners of cached sessions, or none if the last search was a moment ago.
     fn look_at_owners(&self) -> Vec<Owner> {
         let mut kept = self.lock();
         let now = Instant::now();
@@ -223,8 +224,8 @@ impl SessionCache {
         std::iter::successors(first_of((Owner(0), 0, 0)), next).collect()
     }
 
-    /// Gives a session an id: a random number that no other one has and that is not 0, as in Kafka:
-    /// who knows the id of one session knows none of another.
+    /// Assigns a session id: unique, random and not 0, as in Kafka, so that clients cannot guess
+    /// ids of other sessions.
     fn name(self: &Arc<Self>, held: &mut Held) {
         loop {
             let mut id = [0; 4];
@@ -242,7 +243,7 @@ impl SessionCache {
     }
 }
 
-/// Session in the hands of a request, which ends if it is dropped.
+/// Session used by a request in progress. Dropping it closes the session.
 #[derive(Debug)]
 pub(super) struct Held {
     session: Session,
@@ -252,7 +253,7 @@ pub(super) struct Held {
 #[derive(Debug)]
 struct Hand {
     cache: Arc<SessionCache>,
-    /// 0 where the request has no session.
+    /// Session id; 0 for a request without a session.
     id: i32,
 }
 
@@ -347,7 +348,7 @@ impl Sessions {
         if !is_new && start.session_epoch != NO_SESSION_EPOCH {
             return self.go_on(start, changes, owner);
         }
-        // The session that such a request names ends; there may be none.
+        // Such a request closes the session that it names, if there is one.
         self.cache.end(start.session_id, owner);
         let session = Session::new(start, changes, self.cache.memory.nothing(owner));
         let mut held = Held { session, hand: Hand { cache: Arc::clone(&self.cache), id: 0 } };
@@ -370,20 +371,20 @@ impl Sessions {
             held.session.end();
             return Ok(held);
         }
-        // One without room for what it gets ends. Its client begins another one.
+        // A session without memory for added partitions is closed. The client creates a new one.
         match has_others && !self.cache.has_room(&mut held.session) {
             true => Err(ResponseError::FetchSessionIdNotFound),
             false => Ok(held),
         }
     }
 
-    /// Keeps a session for its next request, unless its client has ended it since.
+    /// Returns a session to the cache for its next request, unless its client has closed it.
     pub(super) fn keep(&self, held: Held) {
         let Held { mut session, mut hand } = held;
         if session.id == 0 {
             return;
         }
-        // Its topics may be deleted before its next request, which finds them anew.
+        // Its topics may be deleted before its next request, which looks them up again.
         session.let_go();
         let (connection, used_at) = (self.connection, Instant::now());
         let mut kept = self.cache.lock();

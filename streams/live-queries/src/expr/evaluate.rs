@@ -204,7 +204,7 @@ fn like_made<'a>(
     }
     let found = match (Pattern::new(pattern, escape, folds), folds) {
         (Ok(pattern), _) => pattern.matches(text),
-        // It ends with the escape character, to which a text may not come.
+        // The pattern ends with the escape character: an error only if matching reaches it.
         (Err(_), false) => compared(text, pattern, escape, |one, other| one == other)?,
         (Err(_), true) => compared(text, pattern, escape, |one, other| lower(one) == lower(other))?,
     };

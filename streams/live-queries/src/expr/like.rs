@@ -122,8 +122,7 @@ pub(crate) fn compared(
     }
 }
 
-/// Takes what stands behind a `%` before a letter: `%` once more, and `_` with any character.
-/// False where there is none.
+/// Skips `%` and `_` after a `%`. Each `_` consumes a character. Returns false if none is left.
 fn skip_any(text: &mut Chars<'_>, pattern: &mut Chars<'_>) -> bool {
     loop {
         match pattern.clone().next() {
@@ -139,7 +138,7 @@ fn skip_any(text: &mut Chars<'_>, pattern: &mut Chars<'_>) -> bool {
     }
 }
 
-/// Refuses a pattern whose last letter is the escape character.
+/// Rejects a pattern that ends with the escape character.
 fn check_letter(mut pattern: Chars<'_>, escape: Option<char>) -> Result<(), RowError> {
     match escape.is_some() && pattern.next() == escape && pattern.next().is_none() {
         true => Err(RowError::InvalidEscape),

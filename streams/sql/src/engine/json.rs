@@ -337,7 +337,7 @@ impl ExprPlanner for Operators {
     }
 }
 
-/// What lies in a jsonb is a jsonb, written in its form.
+/// Returns whether a field is jsonb. Parts of a jsonb are jsonb too.
 fn is_jsonb(field: &FieldRef) -> bool {
     PgType::of(field) == PgType::JSONB
 }

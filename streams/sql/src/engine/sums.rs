@@ -143,7 +143,7 @@ impl AggregateUDFImpl for Sum {
         Ok(if is_narrow { Box::new(Widened(engine)) } else { engine })
     }
 
-    /// The sum of floats depends on their order.
+    /// Sums of floats depend on the order of rows, so they are not reversed.
     fn reverse_expr(&self) -> ReversedUDAF {
         ReversedUDAF::NotSupported
     }

@@ -100,14 +100,14 @@ impl PgType {
         plain(self) == plain(other)
     }
 
-    /// Returns whether it is json or jsonb.
+    /// Returns whether the type is json or jsonb.
     pub(crate) fn is_json(self) -> bool {
         self == Self::JSON || self == Self::JSONB
     }
 
-    /// The type that a column is told of as.
+    /// Returns the type of a column that is reported to clients.
     pub(crate) fn of(field: &Field) -> Self {
-        // Casts keep what was known of the values that they are of.
+        // Casts keep the metadata of their operand, so it counts only for texts.
         let json = field.metadata().get(JSON_KEY).map(String::as_str);
         match (Self::of_data(field.data_type()), json) {
             (Self::TEXT, Some(JSON_VALUE)) => Self::JSON,

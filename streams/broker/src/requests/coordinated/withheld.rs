@@ -274,7 +274,7 @@ fn transactional_commits(context: &Context, request: &mut TxnOffsetCommitRequest
     })
 }
 
-/// The coordinator says which topics and partitions are not there.
+/// Removes topics that the client may not read. The coordinator reports those that do not exist.
 fn deletions(context: &Context, request: &mut OffsetDeleteRequest) -> Withheld {
     let code = ResponseError::TopicAuthorizationFailed.code();
     let mut refused = Vec::new();

@@ -1,5 +1,5 @@
-//! Forms that the parser takes and PostgreSQL rejects before it plans a statement, with its errors;
-//! and some that PostgreSQL has and the engine reads in another way, which are refused.
+//! Syntax checks before planning. Statements that PostgreSQL rejects although the parser accepts
+//! them get PostgreSQL's errors. Syntax that the engine interprets differently is rejected.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use super::names::folded;
 use super::written::{number_of, text_of};
 use crate::error::{SqlError, SqlState};
 
-/// Operators that take no other of them as an operand without brackets.
+/// Non-associative operators: `a < b < c` is a syntax error.
 const COMPARISONS: &[BinaryOperator] = &[
     BinaryOperator::Eq,
     BinaryOperator::NotEq,
@@ -25,7 +25,7 @@ const COMPARISONS: &[BinaryOperator] = &[
     BinaryOperator::GtEq,
 ];
 
-/// Operators of which there are several for two operands without a type.
+/// Operators that are ambiguous if both operands are untyped.
 const OF_SEVERAL_TYPES: &[BinaryOperator] = &[
     BinaryOperator::Plus,
     BinaryOperator::Minus,
@@ -34,14 +34,14 @@ const OF_SEVERAL_TYPES: &[BinaryOperator] = &[
     BinaryOperator::Modulo,
 ];
 
-/// Times of the statement's begin, which PostgreSQL also gives with fewer digits.
+/// Functions for the start time of the statement, which take a precision in PostgreSQL.
 const CURRENT_TIMES: &[&str] =
     &["current_time", "current_timestamp", "localtime", "localtimestamp"];
 
 const FLOAT8_BITS_MAX: u64 = 53;
 const NUMERIC_DIGITS_MAX: u64 = 1_000;
 
-/// Rejects what PostgreSQL rejects by its form alone.
+/// Checks the syntax of a statement.
 pub(in crate::engine) fn check(statement: &Statement) -> Result<(), SqlError> {
     match statement.visit(&mut Forms::default()) {
         ControlFlow::Continue(()) => Ok(()),
@@ -49,10 +49,10 @@ pub(in crate::engine) fn check(statement: &Statement) -> Result<(), SqlError> {
     }
 }
 
-/// Looks at each part of a statement.
+/// Visitor that checks each part of a statement.
 #[derive(Default)]
 struct Forms {
-    /// Names of the queries of WITH, of each query around what is looked at.
+    /// Names of WITH queries, for each enclosing query of the visited part.
     queries: Vec<HashSet<String>>,
 }
 
@@ -114,7 +114,7 @@ fn syntax(near: &str) -> SqlError {
 }
 
 impl Forms {
-    /// The engine takes a name of WITH once in all queries within each other.
+    /// Checks names of WITH queries. The engine does not support equal names in nested queries.
     fn check_names(&self, with: &With, names: &mut HashSet<String>) -> Result<(), SqlError> {
         for table in &with.cte_tables {
             let name = folded(&table.alias.name);
@@ -161,7 +161,7 @@ fn check_joins(from: &TableWithJoins) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// A literal in quotes as a condition is a boolean.
+/// Rejects a quoted literal as a condition, which PostgreSQL reads as a boolean.
 fn check_condition(condition: &Expr) -> Result<(), SqlError> {
     let Some(text) = text_of(condition) else { return Ok(()) };
     let word = text.trim().to_ascii_lowercase();
@@ -177,7 +177,7 @@ fn check_condition(condition: &Expr) -> Result<(), SqlError> {
     }
 }
 
-/// Whether an expression has no type of its own.
+/// Returns whether an expression is NULL or a quoted literal.
 fn is_untyped(expr: &Expr) -> bool {
     match expr {
         Expr::Nested(inner) => is_untyped(inner),
@@ -202,7 +202,7 @@ fn check_operator(left: &Expr, op: &BinaryOperator, right: &Expr) -> Result<(), 
     Ok(())
 }
 
-/// The engine takes a query of several columns for a fault.
+/// Rejects comparisons of a row with a subquery. The engine supports only one column there.
 fn check_row(left: &Expr, right: &Expr) -> Result<(), SqlError> {
     let is_row = |it: &Expr| matches!(it, Expr::Tuple(_));
     let is_query = |it: &Expr| match it {
@@ -281,7 +281,7 @@ fn check_call(function: &Function) -> Result<(), SqlError> {
     }
 }
 
-/// Bounds of a frame in the order in which rows follow one another.
+/// Rejects a window frame that ends before it starts, or has a negative offset.
 fn check_frame(frame: &WindowFrame) -> Result<(), SqlError> {
     use WindowFrameBound as Bound;
     let wrong = |what: &str| Err(SqlError::new(SqlState("42P20"), what));

@@ -161,7 +161,7 @@ fn as_jsonb(json: Field) -> Field {
     jsonb_field("", json.data_type().clone())
 }
 
-/// The JSON that a row's value is; `None` where that is NULL or no JSON.
+/// Returns the JSON text of a row's argument, or `None` if it is NULL or invalid.
 fn json<'a>(row: &'a Row<'_>) -> Option<&'a str> {
     row.text(0).and_then(valid)
 }

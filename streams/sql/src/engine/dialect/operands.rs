@@ -166,7 +166,7 @@ fn has_mixed_case(expr: &Expr, schema: &DFSchema) -> bool {
     expr.exists(|it| Ok(is_mixed(it))).unwrap_or(false)
 }
 
-/// PostgreSQL does not compare json, and this engine no jsonb.
+/// Error of a comparison: PostgreSQL has none for json, and the engine none for jsonb.
 pub(super) fn is_not_compared(json: JsonType) -> DataFusionError {
     let error = match json {
         JsonType::Jsonb => refused("comparing jsonb"),
@@ -403,7 +403,7 @@ fn is_json(expr: &Expr, schema: &DFSchema) -> bool {
     json_of(expr, schema).is_some()
 }
 
-/// Whether it is a part of an aggregate that makes JSON, which gathers its values as an array.
+/// Returns whether an expression is the argument of a JSON aggregate, which collects an array.
 fn is_made_of_rows(expr: &Expr) -> bool {
     const PARTS: &[&str] = &[JSON_LINE, JSON_OF, JSON_PAIR, JSONB_OF, JSONB_PAIR];
     match expr {

@@ -160,7 +160,7 @@ fn interval(text: &str, data_type: &DataType) -> Result<Option<Expr>, SqlError> 
 /// Casts to JSON. Literals are validated at once.
 fn json(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
     let is_binary = *data_type == DataType::JSONB;
-    // A text that is told to be one is a literal all the same.
+    // A literal with an explicit cast to text is still a literal.
     let mut literal = inner;
     while let Expr::Cast { expr, data_type: DataType::Text | DataType::Varchar(None), .. } = literal
     {

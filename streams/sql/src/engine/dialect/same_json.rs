@@ -121,14 +121,14 @@ pub(crate) fn json_parameters(plan: &LogicalPlan) -> Result<HashSet<String>> {
 }
 
 impl SameJson {
-    /// A text as JSON; `None` is NULL.
+    /// Converts a text to JSON, or to NULL if it is invalid and [`Invalid::Null`] is set.
     fn kept(&self, text: &str) -> Result<Option<String>, SqlError> {
         if self.invalid == Invalid::Null && valid(text).is_none() {
             return Ok(None);
         }
         match self.json.written(text) {
             Ok(text) => Ok(Some(text)),
-            // One record shall not fail a query of all.
+            // One invalid record must not fail a query of all.
             Err(error)
                 if self.invalid == Invalid::Null && error.state != SqlState::NOT_SUPPORTED =>
             {

@@ -286,8 +286,8 @@ fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::new_transformed(expr, is_changed))
 }
 
-/// The type of operands that are JSON. They all become JSON then, as there is no type that is
-/// common to JSON and another one.
+/// Returns the JSON type among the operands, and converts the others to it. JSON and another type
+/// have no common type.
 fn json_of(operands: &mut [&mut Expr], schema: &DFSchema) -> Result<Option<JsonType>> {
     let mut found: Option<JsonType> = None;
     for operand in &*operands {
@@ -317,13 +317,13 @@ fn json_of(operands: &mut [&mut Expr], schema: &DFSchema) -> Result<Option<JsonT
     Ok(Some(json))
 }
 
-/// There is no type that is common to json and jsonb.
+/// Error: json and jsonb have no common type.
 pub(super) fn no_json_of_both(from: JsonType, to: JsonType) -> DataFusionError {
     let what = format!("could not convert type {} to {}", from.name(), to.name());
     SqlError::new(SqlState::CANNOT_COERCE, what).into_engine()
 }
 
-/// An expression beside JSON as JSON: parameters of no known type, and the values of topics.
+/// Converts an operand to JSON if it is an untyped parameter or the value column of a topic.
 fn read_as_json(expr: &Expr, field: &Field, json: JsonType) -> Option<Expr> {
     match expr {
         Expr::Placeholder(it) if it.field.is_none() => Some(parameter_as_json(expr.clone(), json)),
@@ -334,7 +334,8 @@ fn read_as_json(expr: &Expr, field: &Field, json: JsonType) -> Option<Expr> {
     }
 }
 
-/// What gives one of several values of JSON. The engine forgets that they are.
+/// Marks the result of CASE or coalesce as JSON, because the engine drops the metadata. Rejects
+/// functions that compare their operands.
 fn of_one_json(expr: Expr, json: JsonType) -> Result<Expr> {
     match &expr {
         Expr::Case(_) => Ok(same_json(expr, json)),
@@ -391,7 +392,7 @@ fn set_type(plan: &mut Arc<LogicalPlan>, index: usize, to: &FieldRef) -> Result<
     Ok(true)
 }
 
-/// Has a column that stands beside JSON be read as JSON, if it may be.
+/// Converts a column to JSON if [`read_as_json`] can. Returns whether it succeeded.
 fn set_json(plan: &mut Arc<LogicalPlan>, index: usize, json: JsonType) -> Result<bool> {
     let Some(expr) = column(plan, index) else { return Ok(false) };
     let Some(read) = read_as_json(expr, plan.schema().field(index), json) else { return Ok(false) };

@@ -1,5 +1,5 @@
-//! Windows of which a query uses nothing. PostgreSQL does not compute them, so its rows do not come
-//! in their order.
+//! Window functions whose results are unused. PostgreSQL does not compute them, so the order of its
+//! rows can differ from the engine's.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Window};
 
 use super::inexact::refused;
 
-/// Refuses the order of a window of which nothing is used: PostgreSQL leaves such a window out.
+/// Rejects an aggregate whose input is sorted by an unused window function.
 pub(super) fn check_used<'a>(
     input: &LogicalPlan,
     above: impl Iterator<Item = &'a Expr>,
@@ -23,8 +23,8 @@ pub(super) fn check_used<'a>(
     }
 }
 
-/// Whether there is a window on the way to the order of a plan's rows whose columns are not among
-/// those that are used above.
+/// Returns whether the order of a plan's rows comes from a window function that is not among the
+/// `used` columns.
 fn has_unused_window(plan: &LogicalPlan, used: HashSet<Column>) -> bool {
     let refs = |exprs: &mut dyn Iterator<Item = &Expr>| -> HashSet<Column> {
         exprs.flat_map(Expr::column_refs).cloned().collect()
@@ -66,7 +66,7 @@ fn has_unused_window(plan: &LogicalPlan, used: HashSet<Column>) -> bool {
     }
 }
 
-/// The order that rows need for the first of the functions.
+/// Returns the sort keys of a window, those of its first function.
 pub(super) fn window_keys(of: &Window) -> Option<Vec<Sort>> {
     let Some(Expr::WindowFunction(first)) = of.window_expr.first().map(bare) else { return None };
     let parts = first.params.partition_by.iter().map(|it| Sort::new(it.clone(), true, false));

@@ -134,13 +134,13 @@ pub(super) fn quoted(value: &ValueWithSpan) -> Option<&str> {
     }
 }
 
-/// Returns whether float of so many bits is double precision.
+/// Returns whether `float(bits)` is double precision.
 pub(super) fn is_double(bits: u64) -> bool {
     const FLOAT4_BITS_MAX: u64 = 24;
     bits > FLOAT4_BITS_MAX
 }
 
-/// The value of a number that is written out.
+/// Returns the value of a numeric literal, which may be negative.
 pub(super) fn number_of(expr: &Expr) -> Option<f64> {
     match expr {
         Expr::Value(value) => match &value.value {
