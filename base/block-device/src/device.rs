@@ -1,4 +1,4 @@
-//! The interface between exports and volumes.
+//! Interface between exports and volumes.
 
 use std::io::IoSlice;
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! UnixSocket ── accept_until ──▶ Registry ── Registration ──▶ the export's own thread
-//! takes a stale   Peer, Quota: who it is,     Counters ◀───── counts requests
-//! socket's place  whether there is room       LateQueue ◀──── leaves it what may wait
+//! replaces stale  Peer, Quota: identity,      Counters ◀───── counts requests
+//! sockets         limits                      LateQueue ◀──── passes it blocking requests
 //! ```
 //!
 //! - [`UnixSocket`] and [`accept_until`] listen for clients and stop. [`Peer`] identifies a client,

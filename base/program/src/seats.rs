@@ -1,13 +1,13 @@
 //! Limit on connections. Idle connections are closed in favour of new ones.
 //!
 //! ```text
-//! entered ─▶ held ◀──▶ spare ─▶ ended, when somebody comes and all seats are taken
-//!                        the oldest of the owner who has the most spare ones
+//! entered ─▶ held ◀──▶ spare ─▶ ended, for a new connection when all seats are taken:
+//!                               the oldest spare seat of the owner with the most of them
 //! ```
 //!
 //! The seat of a connection is spare before its first request and between requests. Held seats are
-//! shared among owners like all limits: an owner of many must leave as many to others. However,
-//! each owner may always hold one.
+//! shared among owners like all limits: an owner must leave at least as many free as it holds.
+//! However, each owner may always hold one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! TLS settings of a client that proves who it is with a certificate.
+//! TLS settings of a client that authenticates with a certificate.
 
 use std::path::PathBuf;
 use std::sync::Arc;

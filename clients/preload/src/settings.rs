@@ -3,11 +3,11 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `MEMLANE_RING` | the socket of the daemon's rings; without it `/run/memlane/ring.sock` |
-//! | `MEMLANE_VOLUMES` | names with commas between: only these volumes |
-//! | `MEMLANE_DIRECT_ONLY` | `1`: files of volumes only when they are opened for direct I/O |
-//! | `MEMLANE_QUIET` | `1`: nothing is said on standard error |
-//! | `MEMLANE_REPORT` | a file to which lines about descriptors are added |
+//! | `MEMLANE_RING` | path of the daemon's ring socket; default `/run/memlane/ring.sock` |
+//! | `MEMLANE_VOLUMES` | comma-separated names: only these volumes |
+//! | `MEMLANE_DIRECT_ONLY` | `1`: files of volumes only if they are opened for direct I/O |
+//! | `MEMLANE_QUIET` | `1`: no messages on standard error |
+//! | `MEMLANE_REPORT` | file to which lines about descriptors are appended |
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;

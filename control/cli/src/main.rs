@@ -10,12 +10,12 @@
 //! |---|---|
 //! | 0 | done |
 //! | 1 | failed |
-//! | 2 | the command line is wrong |
-//! | 3 | there is nothing of that name |
-//! | 4 | there is no room left in the pool, or in the store of images |
-//! | 5 | the daemon or the broker cannot be reached |
-//! | 126, 127 | `memlane run`: the program cannot be run, or is not there |
-//! | 130 | Ctrl-C, while a task was watched, which goes on, or a statement ran, which does not |
+//! | 2 | usage error |
+//! | 3 | not found |
+//! | 4 | no space in the pool or in the image store |
+//! | 5 | daemon or broker not reachable |
+//! | 126, 127 | `memlane run`: the program cannot be run, or does not exist |
+//! | 130 | Ctrl-C during a task, which continues, or during a statement, which is cancelled |
 //!
 //! This program uses the interfaces only through `api`, `kafka-client` and PostgreSQL's protocol,
 //! and has no state.

@@ -1,8 +1,7 @@
-//! The image store that this daemon serves to other hosts, and its clients.
+//! Image store that this daemon serves to other hosts, and its clients.
 //!
-//! It is served from the start of the daemon to its end, also while a standby becomes the writer.
-//! If it is the store of this daemon, the daemon uses the same object, because the directory is
-//! locked against everybody else.
+//! It is served from the daemon's start to its end, also during a promotion. If the daemon itself
+//! uses the same directory as its store, both share one object, because the directory is locked.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -18,7 +17,7 @@ use store_server::{ServerSpec, StoreServer, Visitors};
 use crate::config::StoreServerConfig;
 use crate::events::{EventLog, unix_seconds};
 
-/// A store that is served.
+/// Server of the image store.
 pub(crate) struct StoreServing {
     server: StoreServer,
 }
@@ -49,7 +48,7 @@ impl StoreServing {
         is_same.then(|| Arc::clone(self.server.store()))
     }
 
-    /// Presents these certificates to new clients.
+    /// Replaces the TLS settings for new connections.
     pub(crate) fn set_tls(&self, settings: &TlsSettings) {
         self.server.set_tls(settings);
     }
@@ -77,12 +76,12 @@ impl StoreServing {
     }
 }
 
-/// Reports clients as events. Their number is limited, because peers cause them.
+/// Reports clients as events. Their rate is limited, because peers cause them.
 struct Door {
     events: Arc<EventLog>,
     visits: LogLimit,
     refusals: LogLimit,
-    /// Clients whose arrival was reported.
+    /// Clients whose connection was reported.
     told: Mutex<HashSet<String>>,
 }
 

@@ -250,7 +250,7 @@ impl DurableSet {
     /// Deletes new volumes that could not be recorded. Returns the error to report.
     fn take_back(&self, made: &[Arc<Volume>], error: DurableError) -> DurableError {
         if error.kind == DurableErrorKind::NotMirrored {
-            // The journal has it, and others may use it already.
+            // The journal has the volume, and it may already be in use.
             return error;
         }
         let _guard = self.lock_changes();

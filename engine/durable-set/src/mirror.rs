@@ -1,4 +1,5 @@
-//! Mirrored flushes: acknowledgements that wait until the journal is in the image store.
+//! Mirrored flushes, which are acknowledged once the image store has the journal (synchronous
+//! replication).
 //!
 //! ```text
 //!  flush ─▶ journal on disk ─▶ waits for its position ─────────────────────▶ acknowledged
@@ -8,14 +9,14 @@
 //!                              claimed the store since
 //! ```
 //!
-//! The order matters: a promotion claims the store and lists the extracts afterwards. A position
-//! whose extracts were put before a check that found no other claim is therefore in that list.
+//! The order matters: a promotion claims the store first and then lists the extracts. If the check
+//! after an upload finds no other claim, a later promotion therefore lists the uploaded extracts.
 //!
-//! Flushes that arrive while extracts are put share the next put and check. No lock is held while
-//! the store is waited for.
+//! Flushes that arrive during an upload share the next upload and check. No lock is held while
+//! waiting for the store.
 //!
-//! A claim states the policy ([`Mirroring`]). A writer that promises less than the store says must
-//! claim the store first, and nothing is acknowledged before.
+//! A claim records the guarantee of the policy ([`Mirroring`]). A writer with a weaker policy than
+//! recorded must claim the store before it acknowledges anything.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -38,7 +39,7 @@ pub enum MirrorPolicy {
     Alone,
 }
 
-/// Options of mirrored flushes.
+/// Settings of mirrored flushes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorOptions {
     pub policy: MirrorPolicy,
@@ -47,7 +48,7 @@ pub struct MirrorOptions {
 }
 
 impl MirrorPolicy {
-    /// Returns what a claim states under this policy.
+    /// Returns the guarantee that a claim records under this policy.
     pub(crate) fn promise(self) -> Mirroring {
         match self {
             Self::Off => Mirroring::Off,
@@ -57,7 +58,7 @@ impl MirrorPolicy {
     }
 }
 
-/// Reason for which something was not acknowledged. It is in the journal on this host.
+/// Reason why a flush or change was not acknowledged, although the journal on this host has it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MirrorError {
     #[error("the image store has not answered for {} s", .0.as_secs())]
@@ -75,8 +76,8 @@ pub enum MirrorState {
     InSync,
     /// Flushes are acknowledged without the store.
     Alone,
-    /// Flushes wait for the store again, which does not have everything yet that was acknowledged
-    /// without it.
+    /// Flushes wait for the store again, but it still lacks some data that was acknowledged without
+    /// it.
     CatchingUp,
     /// Another daemon has claimed the store. All flushes fail.
     TakenOver(String),
@@ -89,7 +90,7 @@ pub struct MirrorStatus {
     pub state: MirrorState,
     /// Number of flushes and changes that wait now.
     pub waiting: usize,
-    /// Time since the store last advanced while something waited.
+    /// Time since the last progress of the store while something waited.
     pub waited: Option<Duration>,
     /// Number of flushes and changes that failed so far.
     pub failed: u64,
@@ -97,13 +98,13 @@ pub struct MirrorStatus {
     pub alone: u64,
 }
 
-/// Meeting point of flushes and the shipper.
+/// Synchronization between flushes and the shipper.
 #[derive(Debug)]
 pub struct Mirror {
     options: MirrorOptions,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Signals those that wait for the store.
+    /// Signals waiting flushes.
     advanced: Condvar,
     /// Signals the shipper.
     wanted: Condvar,
@@ -111,11 +112,11 @@ pub struct Mirror {
 
 #[derive(Debug)]
 struct State {
-    /// The store promises no more than the policy.
+    /// True if the guarantee recorded in the store is not stronger than the policy.
     is_published: bool,
-    /// Everything before this position is in the store.
+    /// Position in the journal up to which the store has everything.
     shipped: Position,
-    /// Highest position that was waited for.
+    /// Highest position for which a flush waited.
     wanted: Position,
     is_alone: bool,
     /// Highest position acknowledged without the store.
@@ -130,7 +131,7 @@ struct State {
     alone: u64,
 }
 
-/// Limit of a wait besides that of the policy.
+/// Time limit of a wait: that of the policy, or always [`MirrorOptions::patience`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     Policy,
@@ -140,7 +141,7 @@ pub(crate) enum Limit {
 const NOWHERE: Position = Position(0);
 
 impl Mirror {
-    /// `in_force` is what the store may say of this daemon's flushes.
+    /// `in_force` is the strongest guarantee that the store may have recorded for this daemon.
     pub(crate) fn new(options: MirrorOptions, clock: Arc<dyn Clock>, in_force: Mirroring) -> Self {
         let promise = options.policy.promise();
         let state = State {
@@ -169,12 +170,12 @@ impl Mirror {
         self.options.policy != MirrorPolicy::Off
     }
 
-    /// Returns whether the store must be claimed before anything is acknowledged.
+    /// Returns whether a flush may have to wait until the store is claimed.
     pub fn needs_image(&self) -> bool {
         self.is_on() || !self.lock().is_published
     }
 
-    /// Blocks until the store has the journal before `target`, or the policy decides otherwise.
+    /// Blocks until the store has the journal up to `target`, or the policy ends the wait.
     pub(crate) fn wait(&self, target: Position, limit: Limit) -> Result<(), MirrorError> {
         let mut state = self.lock();
         let is_off = self.options.policy == MirrorPolicy::Off && state.is_published;
@@ -232,7 +233,7 @@ impl Mirror {
         }
     }
 
-    /// Returns the time at which a wait ends without the store, if it does.
+    /// Returns the deadline of a wait, if it has one.
     fn end_of_wait(&self, state: &State, begun: Duration, limit: Limit) -> Option<Duration> {
         let patience = begun + self.options.patience;
         let by_policy = match (limit, self.options.policy) {
@@ -269,27 +270,27 @@ impl Mirror {
         self.advanced.notify_all();
     }
 
-    /// Ends all waiting. What is not in the store fails.
+    /// Stops the mirror. Flushes that are not in the store fail.
     pub fn stop(&self) {
         self.lock().is_stopped = true;
         self.advanced.notify_all();
         self.wanted.notify_all();
     }
 
-    /// Notes that the store was claimed with this daemon's policy.
+    /// Records that the store was claimed with this daemon's policy.
     pub(crate) fn note_published(&self) {
         self.lock().is_published = true;
         self.advanced.notify_all();
     }
 
-    /// Notes that another daemon has claimed the store. This is final.
+    /// Records that another daemon has claimed the store. This is final.
     pub(crate) fn note_taken_over(&self, cause: String) {
         self.lock().taken_over.get_or_insert(cause);
         self.advanced.notify_all();
     }
 
-    /// Notes that everything before `position` was put, and that the store was not claimed by
-    /// another daemon afterwards. Ends going alone: flushes wait again, for what is left.
+    /// Records that the store has everything up to `position`, and that no other daemon had claimed
+    /// it after the upload. With policy `alone`, flushes wait for the store again.
     pub(crate) fn note_shipped(&self, position: Position) {
         let mut state = self.lock();
         state.shipped = state.shipped.max(position);
@@ -326,7 +327,7 @@ impl Mirror {
 
 const NEVER_POISONED: &str = "no thread panics with the mirror locked";
 
-/// Flushes to the journal on disk, and then to the image store.
+/// Flush target that makes flushes durable in the journal on disk, then in the image store.
 #[derive(Debug)]
 pub(crate) struct MirroredJournal {
     pub(crate) journal: Arc<Journal>,

@@ -324,20 +324,20 @@ impl DurableSet {
     }
 }
 
-/// Returns the most that the store may promise of this daemon's flushes.
+/// Returns the strongest guarantee that the store may have recorded for this daemon's flushes.
 fn mirroring_in_force(spec: &DurableSpec, kept_set: Option<SetId>) -> Mirroring {
     match OwnClaim::read(&*spec.journal) {
         Ok(Some(own)) => own.mirroring,
-        // Nothing was promised, or the administrator has given the promise up.
+        // There was no guarantee, or the administrator has deleted the record.
         Ok(None) if kept_set.is_some() => Mirroring::Off,
         Ok(None) => claims_of(&*spec.images).map_or(Mirroring::Always, |claims| claims.mirroring),
-        // The store cannot be claimed either, which is reported.
+        // Claiming the store fails too, and reports the error.
         Err(_) => Mirroring::Always,
     }
 }
 
-/// Fails if another daemon has taken over the store: the journal of this one does not continue the
-/// other's images. A store that cannot tell is checked again when it is claimed.
+/// Fails if another daemon has taken over the store, because this journal does not continue the
+/// other daemon's images. If the store cannot be read, the check is repeated when it is claimed.
 fn check_not_taken_over(spec: &DurableSpec) -> Result<(), DurableError> {
     let Some(own) = OwnClaim::read(&*spec.journal)? else { return Ok(()) };
     let Ok(claims) = claims_of(&*spec.images) else { return Ok(()) };

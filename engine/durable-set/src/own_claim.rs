@@ -1,15 +1,15 @@
-//! Memory of the claims of a daemon on its image store, in a file of the journal folder.
+//! Record of a daemon's claims on its image store, in a file of the journal folder.
 //!
-//! A daemon that was replaced by another must not claim the store again after a restart: it would
-//! fence the other, whose data it lacks. The file has the daemon's id, which is in each of its
-//! claims, and the highest number that the store had when it claimed it from somebody else. A later
-//! claim of another daemon is therefore a takeover.
+//! After a takeover by another daemon, this daemon must not claim the store again at a restart: it
+//! would fence the other daemon, whose data it lacks. The file contains the daemon's id, which is
+//! in each of its claims, and the highest image number when it claimed the store from another
+//! writer. A claim of another daemon with a higher number is a takeover.
 //!
-//! The file also says what the claims promise of flushes ([`Mirroring`]), at least as much as the
-//! store does: it is raised before such a claim, and lowered after one that promises less. So a
-//! start without the store knows that it must not acknowledge flushes yet.
+//! The file also contains the guarantee of the claims about flushes ([`Mirroring`]). It is never
+//! weaker than in the store: it is raised before a stronger claim and lowered after a weaker one.
+//! So a start without access to the store knows whether flushes must wait for the store.
 //!
-//! Without the file nothing is known, and the store is claimed whoever wrote to it before.
+//! Without the file, the store is claimed regardless of its last writer.
 
 use std::io::IoSlice;
 
@@ -18,29 +18,29 @@ use storage::{AlignedBuffer, BLOCK_BYTES, Folder, StorageError, StorageErrorKind
 
 use crate::error::{DurableError, DurableErrorKind};
 
-/// Name of the file.
+/// File name of the record.
 const FILE: &str = "claim";
 
-/// Temporary name of it.
+/// Temporary file name of the record.
 const NEW_FILE: &str = "claim-new";
 
 const MAGIC: &str = "memlane claim 1";
 
-/// Promises as written in the file.
+/// Guarantees and their names in the file.
 const WORDS: [(Mirroring, &str); 3] =
     [(Mirroring::Off, "off"), (Mirroring::MayStop, "may-stop"), (Mirroring::Always, "always")];
 
 const READ: &str = "read the file claim in the folder of the journal";
 
-/// Claims of this daemon so far.
+/// Record of the claims of this daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnClaim {
     pub(crate) daemon_id: u128,
-    /// Numbers up to this one were taken when the store was claimed from somebody else.
+    /// Highest image number in use when the store was claimed from another writer.
     pub(crate) known_number: u32,
-    /// Most that the claims may promise.
+    /// Strongest guarantee that the claims in the store may have.
     pub(crate) mirroring: Mirroring,
-    /// The store has a claim of this daemon.
+    /// True if the store has a claim of this daemon.
     pub(crate) is_confirmed: bool,
 }
 
@@ -62,10 +62,10 @@ impl OwnClaim {
         }
     }
 
-    /// Returns what is known for a claim by `writer_id`: the file, or that of a new daemon.
+    /// Reads the file, or returns the record of a new daemon with id `writer_id`.
     pub fn read_or_begin(folder: &dyn Folder, writer_id: u128) -> Result<Self, DurableError> {
         let known = Self::read(folder)?;
-        // Nothing is known of another daemon's claims, so all of them are older.
+        // Without a file, all claims of other daemons count as older.
         Ok(known.unwrap_or(Self {
             daemon_id: writer_id,
             known_number: u32::MAX,
@@ -93,7 +93,7 @@ impl OwnClaim {
         Err(taken_over(*number, writer))
     }
 
-    /// Error for a store without the claim of this daemon, whose acknowledged flushes it has.
+    /// Error for a store without a claim of this daemon, which mirrored flushes to another store.
     fn other_store(&self, claims: &Claims) -> ImageError {
         match &claims.newest {
             Some((number, writer)) if *number > self.known_number => taken_over(*number, writer),
@@ -107,14 +107,14 @@ impl OwnClaim {
         }
     }
 
-    /// Id that the daemon's claims have.
+    /// Returns the daemon's id in its claims.
     pub fn daemon_id(&self) -> u128 {
         self.daemon_id
     }
 
-    /// Fails if another daemon has claimed the store since this one did. Otherwise notes that the
-    /// store is about to be claimed, if the newest claim is not one of this daemon.
-    /// A promise of mirrored flushes is noted in any case.
+    /// Fails if another daemon has claimed the store since this one did. Otherwise records that the
+    /// store is about to be claimed, if the newest claim is of another daemon. A stronger guarantee
+    /// about flushes is recorded in any case.
     pub fn approve(
         &mut self,
         claims: &Claims,
@@ -124,7 +124,7 @@ impl OwnClaim {
         self.check(claims)?;
         let noted = self.note_claiming(claims, mirroring, folder);
         match noted {
-            // The claim then counts as one of which nothing is known.
+            // Then the claim is not recorded, as without a file.
             Err(_) if mirroring == Mirroring::Off => Ok(()),
             noted => noted.map_err(|error| {
                 let attempt = "note in the folder of the journal that flushes are mirrored";
@@ -133,8 +133,8 @@ impl OwnClaim {
         }
     }
 
-    /// Notes that a standby is about to claim the store from its writer. What the writer promises
-    /// stays in force until the next claim.
+    /// Records that a standby is about to claim the store from its writer. The writer's guarantee
+    /// remains in force until the next claim.
     pub fn take_over(&mut self, claims: &Claims, folder: &dyn Folder) -> Result<(), StorageError> {
         self.note_claiming(claims, claims.mirroring.min(Mirroring::Always), folder)
     }
@@ -155,8 +155,8 @@ impl OwnClaim {
         })
     }
 
-    /// Notes that the store has a claim of this daemon that promises this. The store never promises
-    /// more than the file says.
+    /// Records that the store has a claim of this daemon with this guarantee. The guarantee in the
+    /// store is never stronger than in the file.
     pub(crate) fn note_claimed(
         &mut self,
         mirroring: Mirroring,
@@ -166,7 +166,7 @@ impl OwnClaim {
             (noted.mirroring, noted.is_confirmed) = (mirroring, true);
         });
         match noted {
-            // The next start waits for the store once more.
+            // The old record only makes flushes wait for the store at the next start.
             Err(_) if mirroring == Mirroring::Off => Ok(()),
             noted => noted.map_err(|error| {
                 let attempt = "note in the folder of the journal that the store was claimed";

@@ -38,7 +38,7 @@ pub struct Shipper {
     /// Highest number that was checked for claims of other writers.
     looked_through: u32,
     is_fenced: bool,
-    /// Something may have been put since the last check for claims of other writers.
+    /// True if extracts may have been uploaded since the last check for claims of other writers.
     is_unchecked: bool,
 }
 
@@ -96,7 +96,7 @@ impl Shipper {
         if !self.set.has_own_image.load(Relaxed) {
             return Ok(Shipped::NeedsImage);
         }
-        // Read first: what is written has at least everything before it.
+        // Read before `written`, so that the written segments reach at least up to it.
         let position = self.set.journal.position();
         let written = self.set.journal.written();
         self.sent.retain(|segment, _| written.iter().any(|kept| kept.segment == *segment));

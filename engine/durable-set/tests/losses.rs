@@ -111,7 +111,7 @@ fn idle_data_comes_back_after_memory_is_lost() {
         while house.engine.compress_idle() {}
     }
     assert_eq!(house.engine.usage().idle_page_count, 600);
-    // The journal and the image have the contents, and not the form.
+    // The journal and the image have the contents, but not the dense form.
     house.flush_with_images(&house.volume("flushed"));
     house.save();
     assert_eq!(house.engine.usage().idle_page_count, 600);

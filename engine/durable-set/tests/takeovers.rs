@@ -1,4 +1,5 @@
-//! A daemon whose store another has claimed does not claim it again, whatever it lost in between.
+//! Tests that a daemon does not claim its image store again after another daemon's takeover,
+//! whatever data it lost meanwhile.
 
 mod support;
 
@@ -10,7 +11,7 @@ use image::{ClaimedStore, ImageError, ImageErrorKind, StoreWriter};
 use support::{House, noise, read};
 use volumes::Durability;
 
-/// A daemon with this id claims the store.
+/// Claims the store as a daemon with this id.
 fn claim_elsewhere(house: &House, daemon_id: u128) {
     let host = "elsewhere".to_owned();
     let writer = StoreWriter { daemon_id, host, ..(1_u128 << 80).into() };
@@ -62,7 +63,7 @@ fn a_store_is_claimed_from_others_if_nothing_is_known_of_an_own_claim() {
     claim_elsewhere(&house, 7);
     house.create("db", Durability::Image).write(0, &noise(1)).expect("there is room");
     house.save();
-    // The claim of the other is older than its own.
+    // The other daemon's claim is older than its own.
     house.kill();
     house.save();
     claim_elsewhere(&house, 8);

@@ -1,12 +1,12 @@
-//! Objects that arrive piece by piece in a folder which this process serves to other hosts.
+//! Receives objects in pieces into a folder that this process serves to other hosts.
 //!
 //! ```text
 //! manifest, extract: temporary file ─▶ pieces ─▶ sync ─▶ named ─▶ names synced
 //! part of a pack:    pieces at their offset in the pack ─▶ sync
 //! ```
 //!
-//! A sender may repeat everything whose answer was lost: a part writes the same bytes to the same
-//! place, and a manifest that is there with the same bytes is the sender's own. A manifest is never
+//! A sender may repeat a request whose response was lost: a part writes the same bytes to the same
+//! position, and an existing manifest with the same bytes is the sender's own. A manifest is never
 //! visible before it is complete and durable.
 
 use std::io::IoSlice;
@@ -35,7 +35,7 @@ impl Arrivals {
     }
 }
 
-/// An object being received. One that is dropped before it is finished leaves nothing, or the
+/// Object being received. If it is dropped before [`Arrival::finish`], nothing remains, or the
 /// beginning of a part.
 #[derive(Debug)]
 pub struct Arrival {
@@ -110,8 +110,8 @@ impl Arrival {
     fn give_name(&self, temporary: &str, name: &str) -> Result<(), ImageError> {
         let named = match self.object {
             ObjectName::Image(_) => match self.folder.publish(temporary, name) {
-                // The sender's own, whose answer was lost. Its name may not be durable yet, so the
-                // bytes that were synced now take its place.
+                // A repeated request whose first response was lost. The name of the existing file
+                // may not be durable yet, so the file that was synced now replaces it.
                 Err(error) if error.kind == StorageErrorKind::AlreadyExists => {
                     match self.is_same_as(name)? {
                         true => self.folder.rename(temporary, name),

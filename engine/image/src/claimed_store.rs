@@ -66,17 +66,17 @@ pub struct ClaimedStore {
     writer: StoreWriter,
 }
 
-/// Claims on a store.
+/// Claims of writers on a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// Number and writer of the newest one.
+    /// Number and writer of the newest claim.
     pub newest: Option<(u32, StoreWriter)>,
-    /// Highest number taken.
+    /// Highest number in use.
     pub top_number: u32,
-    /// Number of a later manifest that the store did not return, and may be a claim.
+    /// Number of a later manifest that could not be read, and may be a claim.
     pub unread: Option<u32>,
-    /// Weakest promise of the claims under which flushes since the newest image were acknowledged.
-    /// `Off` if one of them is not known.
+    /// Weakest guarantee among the claims under which flushes since the newest image were
+    /// acknowledged. `Off` if one of these claims is unknown.
     pub mirroring: Mirroring,
 }
 
@@ -95,9 +95,9 @@ impl ClaimedStore {
         Self::claim_after(store, writer, &mut |_| Ok(()))
     }
 
-    /// Claims the store if `approve` agrees to each state of it from which the claim is attempted.
-    /// It may be called several times. If it fails, the store is unchanged. A claim that it did not
-    /// see is never replaced.
+    /// Claims the store if `approve` accepts its current claims. `approve` is called again if
+    /// another writer claims the store meanwhile, so it sees every claim that is superseded. If it
+    /// fails, the store is unchanged.
     pub fn claim_after(
         store: Arc<dyn ImageStore>,
         writer: impl Into<StoreWriter>,
@@ -485,7 +485,7 @@ pub fn claims_of(store: &dyn ImageStore) -> Result<Claims, ImageError> {
     Ok(claims_in(&find(store)?))
 }
 
-/// Returns the claims among manifests. A damaged one does not count.
+/// Returns the claims among manifests, without damaged ones.
 fn claims_in(found: &[Found]) -> Claims {
     let top_number = found.last().map_or(0, |found| found.number);
     let mut claims = Claims { top_number, mirroring: Mirroring::Unused, ..Claims::default() };
@@ -509,7 +509,7 @@ fn claims_in(found: &[Found]) -> Claims {
             _ => {}
         }
     }
-    // There is no image, or none is known to be of a claim.
+    // There is no image, or none with a known claim.
     claims.mirroring = Mirroring::Off;
     claims
 }

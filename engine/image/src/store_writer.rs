@@ -5,25 +5,25 @@
 pub struct StoreWriter {
     /// Random, for each claim.
     pub id: u128,
-    /// Random, the same for all claims of a daemon. 0 if unknown, as in claims of earlier releases.
+    /// Random id, the same in all claims of a daemon; 0 if unknown, as in claims of older releases.
     pub daemon_id: u128,
-    /// Promise to those who take over the store.
+    /// Guarantee for a daemon that takes over the store.
     pub mirroring: Mirroring,
     /// Host on which it runs, shown in errors of fenced writers. Empty if unknown.
     pub host: String,
 }
 
-/// Promise of a claim about acknowledged flushes of class `journal`, weakest first.
+/// Guarantee about flushes of class `journal` acknowledged under a claim, weakest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mirroring {
-    /// They may be on the writer's host only. Claims of earlier releases promise this.
+    /// Flushes may be on the writer's host only. Claims of earlier releases have this value.
     #[default]
     Off,
-    /// They are in the store, unless it did not answer in time.
+    /// Flushes are in the store, unless it did not respond in time.
     MayStop,
-    /// They are in the store.
+    /// Flushes are in the store.
     Always,
-    /// Nothing was acknowledged under the claim.
+    /// No flush was acknowledged under the claim.
     Unused,
 }
 

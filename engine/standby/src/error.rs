@@ -29,8 +29,8 @@ pub enum StandbyErrorKind {
     /// The shipped journal cannot be read or replayed. The pool is still a standby.
     #[error("the journal after the newest image cannot be replayed")]
     Replay,
-    /// Flushes that the writer acknowledged are or may be missing, and the caller did not accept
-    /// that. The pool is still a standby.
+    /// Acknowledged flushes of the writer are or may be missing, and the caller did not accept the
+    /// loss. The pool is still a standby.
     #[error("flushes that the writer acknowledged would be lost; accept the loss to promote it")]
     Loss,
     /// The pool has no memory for the image's contents.
@@ -49,7 +49,7 @@ pub enum StandbyErrorKind {
     Volume,
 }
 
-/// A failure to follow a store, or to take over from its writer.
+/// Error of following a store, or of promoting a standby.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {attempt}: {kind}")]
 pub struct StandbyError {

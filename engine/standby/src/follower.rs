@@ -54,7 +54,7 @@ pub(crate) struct Work {
     top_number: Option<u32>,
     /// Verified extracts of the journal.
     pub(crate) verified: Verified,
-    /// Highest number in the store when its claims were read last.
+    /// Highest number in the store when its claims were last read.
     claims_at: Option<u32>,
     /// Set after promotion, when the pool has another owner.
     pub(crate) is_promoted: bool,
@@ -78,7 +78,7 @@ pub struct Progress {
     /// All flushes of class `journal` before this time are in the journal shipped after the image.
     /// In microseconds since 1970, by the clock of the host that shipped it.
     pub shipped_unix_micros: Option<u64>,
-    /// Promise of the writer about acknowledged flushes.
+    /// Guarantee of the writer about acknowledged flushes.
     pub mirroring: Mirroring,
     /// Point beyond which the shipped journal cannot be replayed, with the reason.
     pub gap: Option<Gap>,

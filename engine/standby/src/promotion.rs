@@ -38,7 +38,7 @@ pub struct Promoted {
     pub to_fetch_bytes: u64,
     /// Volumes that could not be guaranteed, with the reason. They are thin now.
     pub guarantees_lost: Vec<(String, String)>,
-    /// The volumes have every flush of class `journal` that the writer acknowledged.
+    /// True if the volumes have every flush of class `journal` that the writer acknowledged.
     pub is_complete: bool,
     /// Replayed part of the journal shipped after the image.
     pub continued: Continued,
@@ -47,7 +47,7 @@ pub struct Promoted {
 /// Decision about acknowledged flushes that a promotion loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossPolicy {
-    /// A promotion fails if the writer promised more than the store has.
+    /// A promotion fails if acknowledged flushes that the store should have are or may be missing.
     Refuse,
     Accept,
 }
@@ -91,9 +91,9 @@ impl Follower {
         self.promote_after(writer, LossPolicy::Accept, &mut |_| Ok(()), note)
     }
 
-    /// Promotes like [`Follower::promote`] unless that loses flushes, and calls `approve` before
-    /// the store is claimed, as [`ClaimedStore::claim_after`] does. The store tells what its writer
-    /// promised. It is looked at before it is claimed, and again afterwards.
+    /// Promotes like [`Follower::promote`], except if `loss` forbids the loss of flushes. Calls
+    /// `approve` before the store is claimed, as [`ClaimedStore::claim_after`] does. The writer's
+    /// guarantee about flushes is checked before the claim and again after it.
     pub fn promote_after(
         &self,
         writer: impl Into<StoreWriter>,

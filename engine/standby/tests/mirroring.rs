@@ -1,4 +1,5 @@
-//! Mirrored flushes return when the image store has them, and a promotion has all that returned.
+//! Tests that mirrored flushes return once the image store has them, and that a promotion loses
+//! none of them.
 
 mod support;
 
@@ -18,7 +19,7 @@ const NOW: u64 = 1_700_000_000_000_000;
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(20);
 
-/// A writer with an image of its claim, and its shipper.
+/// Creates a writer that has saved an image under its claim, and its shipper.
 fn begin(shared: &Shared) -> (Writer, Shipper, Arc<Volume>) {
     let writer = shared.writer();
     let volume = writer.create("one", Durability::Journal);

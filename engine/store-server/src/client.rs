@@ -14,7 +14,7 @@ use crate::connection::{Asking, Connection, Patience, StoreAddress};
 use crate::remote_pack::RemotePack;
 use crate::wire::{Kind, READ_BYTES_MAX, path_of};
 
-/// Reads mostly wait for the network and the server's disk.
+/// Number of concurrent reads, which mostly wait for the network and the server's disk.
 const READS_AT_ONCE: usize = 4;
 
 /// Maximum length of a listing: of about a million objects.
@@ -41,7 +41,7 @@ impl StoreClient {
         Self::with_patience(address, Patience::default())
     }
 
-    /// Creates a client with other limits on the time of an operation.
+    /// Creates a client with the given timeouts and retries.
     pub fn with_patience(address: StoreAddress, patience: Patience) -> Result<Self, ImageError> {
         let place = address.place.clone();
         Ok(Self { connection: Arc::new(Connection::new(address, patience)?), place })

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use tls::ClientCertificate;
 
-/// Maximum number of clients whose traffic is kept. Beyond it, those that left first are forgotten.
+/// Maximum number of clients with statistics. Beyond it, those that disconnected first are dropped.
 const CLIENT_COUNT_MAX: usize = 64;
 
 /// Maximum length of a client's name.
 const NAME_BYTES_MAX: usize = 253;
 
-/// Receiver of news about clients. Calls must not block.
+/// Observer of client connections. Calls must not block.
 pub trait Visitors: Send + Sync {
     /// A client has its first connection.
     fn came(&self, client: &str, address: SocketAddr);

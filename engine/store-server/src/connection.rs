@@ -1,4 +1,4 @@
-//! Requests to a server, repeated within limits.
+//! HTTP connections to a server, with bounded retries of requests.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use crate::wire::{ERROR_HEADER, PREFIX, VERSION, VERSION_HEADER, WireError, tran
 /// Number of threads for requests. They mostly wait for the network.
 const THREAD_COUNT: usize = 2;
 
-/// Idle connections are closed before the server closes them.
+/// Time after which idle connections are closed, before the server does so.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(240);
 
 /// Maximum number of idle connections.
 const IDLE_COUNT_MAX: usize = 8;
 
-/// Pause before the second attempt. It doubles up to the maximum.
+/// Pause before the first retry. Each further pause is twice as long, up to the maximum.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -31,13 +31,13 @@ const TEXT_BYTES_MAX: usize = 4 << 10;
 /// Scheme of the address of a store.
 const SCHEME: &str = "memlane://";
 
-/// Limits on the time of one operation.
+/// Timeouts and retries of one operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     pub connect: Duration,
-    /// Time of one attempt, beside the time for its bytes.
+    /// Maximum time of one attempt, in addition to the time to transfer its bytes.
     pub attempt: Duration,
-    /// Number of attempts.
+    /// Maximum number of attempts.
     pub attempts_max: u32,
     /// Time after which no further attempt begins.
     pub total: Duration,
@@ -73,14 +73,14 @@ pub(crate) struct Connection {
     runtime: Option<Runtime>,
 }
 
-/// Connections with the certificates of some time.
+/// HTTP client, and the contents of the certificate files with which it was created.
 #[derive(Clone, Debug)]
 struct Http {
     client: Client,
     files: Vec<Vec<u8>>,
 }
 
-/// A request.
+/// Request to a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Asking {
     pub(crate) method: Method,
@@ -157,8 +157,7 @@ impl Connection {
         trouble.into_error(attempt, &self.address.place)
     }
 
-    /// Sends a request until it is answered, or the limits are reached. Every request may be
-    /// repeated.
+    /// Sends a request, and retries it within the limits. All requests are idempotent.
     pub(crate) async fn ask_repeatedly(&self, asking: Asking) -> Result<Bytes, Trouble> {
         let (begun, mut pause) = (Instant::now(), PAUSE_MIN);
         let mut attempts = 0;
@@ -228,7 +227,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Blocking is not allowed in every context, and there is nothing to wait for.
+            // Does not block, which would panic in an asynchronous context.
             runtime.shutdown_background();
         }
     }
@@ -238,7 +237,7 @@ impl Http {
     fn load(tls: &TlsClientFiles, patience: Patience) -> Result<Self, TlsError> {
         let config = load_client(tls)?;
         let files = [&tls.certificate, &tls.key, &tls.authorities];
-        // Only compared, so a file that vanished since is none.
+        // Used only for comparison, so a file that cannot be read counts as empty.
         let files = files.map(|path| std::fs::read(path).unwrap_or_default()).to_vec();
         let client = Client::builder()
             .tls_backend_preconfigured(config)

@@ -1,14 +1,14 @@
 //! An image store in a directory, which a daemon serves to other hosts, and its client.
 //!
-//! [`StoreServer`] answers HTTP/1.1 over TLS to clients that present a certificate of the
-//! configured authority. [`StoreClient`] is an `ImageStore`. Below the server is a
+//! [`StoreServer`] serves HTTP/1.1 over TLS to clients with a certificate of the configured
+//! authority. [`StoreClient`] is an `ImageStore`. The server stores objects in an
 //! [`image::FolderStore`], so the directory is the same as that of a store on this host.
 //!
-//! Every request may be repeated after a lost answer. The server keeps no state between requests
-//! except counters. What it answered is on stable storage.
+//! All requests are idempotent, so they are repeated after a lost response. The server keeps no
+//! state between requests except counters. Acknowledged data is on stable storage.
 //!
-//! The server has threads of its own: neither a slow client nor a hung disk affects its process
-//! otherwise. Connections, bodies, concurrent disk operations and waits are limited.
+//! The server runs on separate threads, so neither a slow client nor a hung disk blocks the rest of
+//! its process. Connections, bodies, concurrent disk operations and waits are limited.
 #![forbid(unsafe_code)]
 
 mod wire;

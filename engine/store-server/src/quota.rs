@@ -1,17 +1,17 @@
-//! Limit on the bytes of a store.
+//! Limit on the size of a store.
 //!
-//! The sum is counted by listing the store, and kept until it is old or the limit is reached.
-//! Between two counts it only grows, so the limit is never exceeded by what this process accepted.
+//! The size is computed by listing the store, and cached until it is old or the limit is reached.
+//! Accepted bytes are added to the cached size, so uploads to this process never exceed the limit.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use image::{ImageError, ImageErrorKind, ImageStore};
 
-/// Age at which a count is repeated.
+/// Age at which the size is computed again.
 const COUNT_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Minimum age of a count that is repeated because the limit is reached.
+/// Minimum age at which the size is computed again because the limit is reached.
 const COUNT_AGE_MIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -23,9 +23,9 @@ pub(crate) struct Quota {
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     at: Instant,
-    /// Bytes listed, and those accepted since.
+    /// Listed bytes plus the bytes accepted since.
     bytes: u64,
-    /// Objects were removed since.
+    /// True if objects were removed since.
     is_stale: bool,
 }
 
@@ -38,7 +38,7 @@ impl Quota {
         self.bytes_max
     }
 
-    /// Bytes of the last count and those accepted since, if there was one.
+    /// Returns the cached size, if it was computed.
     pub(crate) fn known_bytes(&self) -> Option<u64> {
         self.lock().map(|counted| counted.bytes)
     }
@@ -63,14 +63,15 @@ impl Quota {
         })
     }
 
-    /// Has the store counted again before more is accepted, because objects were removed.
+    /// Invalidates the cached size after objects were removed.
     pub(crate) fn forget(&self) {
         if let Some(counted) = &mut *self.lock() {
             counted.is_stale = true;
         }
     }
 
-    /// Fails with the age up to which a count can still be used.
+    /// Accepts the bytes by the cached size. Otherwise fails with the maximum age of a cached size
+    /// that need not be computed again.
     fn try_take(&self, more: u64, bytes_max: u64) -> Result<(), Duration> {
         let mut counted = self.lock();
         let Some(known) = &mut *counted else { return Err(Duration::ZERO) };

@@ -1,4 +1,4 @@
-//! Upload of a pack in parts. Each part is durable when it is answered, and may be repeated.
+//! Upload of a pack in parts. Each part is durable once acknowledged, and may be repeated.
 
 use std::mem;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ pub(crate) struct RemotePack {
     connection: Arc<Connection>,
     name: PackName,
     part: Vec<u8>,
-    /// Bytes of the parts that were sent.
+    /// Total length of the parts that were sent.
     sent_bytes: u64,
-    /// Part that is not answered yet. With the part being filled, it bounds the memory of a pack.
+    /// Unacknowledged part. A pack needs memory for this part and for the one being filled.
     under_way: Option<JoinHandle<Result<Bytes, Trouble>>>,
 }
 
@@ -29,7 +29,7 @@ impl RemotePack {
         Self { connection, name, part: Vec::new(), sent_bytes: 0, under_way: None }
     }
 
-    /// Sends the current part after the one before is durable.
+    /// Sends the current part once the previous one is durable.
     fn send_part(&mut self, is_last: bool) -> Result<(), ImageError> {
         self.wait()?;
         let body = Bytes::from(mem::take(&mut self.part));

@@ -1,4 +1,4 @@
-//! Answers to requests.
+//! Execution of requests on the served store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::wire::{
 };
 use crate::work::{Busy, Work};
 
-/// Bytes of a body that are written at once, and held in memory.
+/// Size of the pieces in which a body is received and written.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Maximum time in which a body begins to arrive, and its slowness is tolerated.
+/// Maximum time to receive a body, in addition to the time for its bytes at the minimum rate.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) type Answer = Response<Full<Bytes>>;
@@ -36,7 +36,7 @@ pub(crate) struct Served {
     pub(crate) work: Work,
 }
 
-/// An error answer.
+/// Error response.
 struct Refusal {
     kind: WireError,
     why: String,
@@ -61,7 +61,7 @@ fn invalid(why: impl Into<String>) -> Refusal {
     Refusal { kind: WireError::Image(ImageErrorKind::Invalid), why: why.into() }
 }
 
-/// A request with the parts that all operations need.
+/// Parsed target and parameters of a request.
 struct Asked {
     target: Target,
     offset: Option<u64>,
@@ -176,7 +176,7 @@ impl Served {
         }
     }
 
-    /// Counts bytes towards the limit of the store, if it has one.
+    /// Checks the limit of the store, if it has one, and counts the bytes towards it.
     async fn accept(&self, more: u64) -> Result<(), Refusal> {
         if self.quota.bytes_max().is_none() {
             return Ok(());
@@ -186,7 +186,7 @@ impl Served {
     }
 }
 
-/// An arrival between two pieces. If its request ends, it is dropped on a thread that may block.
+/// Upload between two pieces. If its request is cancelled, it is dropped on a blocking thread.
 struct Receiving {
     arrival: Option<Arrival>,
 }
@@ -199,7 +199,7 @@ impl Drop for Receiving {
     }
 }
 
-/// Bytes that are sent from the buffer that they were read into.
+/// Response body that is sent from the buffer into which it was read.
 struct Sent(AlignedBuffer);
 
 impl AsRef<[u8]> for Sent {

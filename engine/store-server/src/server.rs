@@ -59,7 +59,7 @@ pub struct ServerSpec {
     pub bytes_max: Option<u64>,
 }
 
-/// A server that cannot be started.
+/// Error of starting a server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error("cannot listen on {address}")]
@@ -105,7 +105,7 @@ struct Parts {
 }
 
 impl StoreServer {
-    /// Opens the directory, which is then locked against other processes of this host, and listens.
+    /// Opens the directory, locks it against other processes of this host, and starts to listen.
     pub fn start(spec: ServerSpec, visitors: Arc<dyn Visitors>) -> Result<Self, ServerError> {
         let tls = TlsSettings::load(&spec.tls)?.server_config();
         let store = FolderStore::serve_alone(&spec.directory);
@@ -148,7 +148,7 @@ impl StoreServer {
         &self.store
     }
 
-    /// Presents these certificates to new clients.
+    /// Replaces the TLS settings for new connections.
     pub fn set_tls(&self, settings: &TlsSettings) {
         *self.tls.lock().expect(NO_PANIC) = settings.server_config();
     }
@@ -192,7 +192,7 @@ async fn serve(
     parts: Parts,
 ) -> Result<(), String> {
     let peer = owner_of(address.ip());
-    // A connection that does not prove who it is must make room for others.
+    // Until the handshake has succeeded, the connection may be closed in favour of others.
     seat.spare(peer);
     limit_silence(&stream).map_err(|error| error.to_string())?;
     let shaking = TlsAcceptor::from(config).accept(stream);
@@ -235,8 +235,7 @@ fn refuse_client(name: &str) -> crate::requests::Answer {
     refuse(WireError::Client, why)
 }
 
-/// Ends a connection whose peer does not acknowledge what it is sent, and sends small answers at
-/// once.
+/// Sets TCP options: a time limit for unacknowledged data, and no delay of small segments.
 fn limit_silence(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let millis = u32::try_from(UNACKNOWLEDGED_TIME_MAX.as_millis()).expect("a minute");

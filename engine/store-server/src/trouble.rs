@@ -1,4 +1,4 @@
-//! Failures of requests as errors of images, with advice.
+//! Failed requests, and their conversion to image errors with advice.
 
 use std::error::Error;
 use std::io;
@@ -11,13 +11,13 @@ use crate::wire::WireError;
 /// Failure of one attempt.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// Certificates: repeating does not help while the files are the same.
+    /// Error about certificates. A retry is useless until the files change.
     Certificates(String),
-    /// The connection failed, or the answer did not come.
+    /// The connection failed, or there was no response in time.
     Connection(String),
-    /// The server's answer.
+    /// Error response of the server.
     Refused { kind: WireError, why: String },
-    /// The answer is not one of this protocol.
+    /// Response of a server that does not use this protocol.
     Foreign(String),
 }
 
@@ -59,7 +59,7 @@ impl Trouble {
     }
 }
 
-/// Finds an error of TLS in a chain. Errors of input and output hide theirs.
+/// Finds the TLS error in a chain of causes, including errors wrapped in I/O errors.
 fn find_tls<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -75,13 +75,13 @@ fn find_tls<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     None
 }
 
-/// Explains errors that are about certificates.
+/// Explains a TLS error if it is about certificates.
 fn explain(error: &rustls::Error) -> Option<String> {
     use AlertDescription as Alert;
     let server = "the server's certificate";
     let own = "the server refused store-certificate:";
     Some(match error {
-        // The signature is wrong if another authority has the same name.
+        // The signature is invalid if another authority has the same name.
         rustls::Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         ) => format!("{server} is not signed by an authority in store-ca"),

@@ -1,25 +1,25 @@
-//! Requests and answers, as both sides write them.
+//! Wire format of requests and responses.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `GET /v1/images`, `/v1/packs`, `/v1/journal` | a line `NAME SIZE` for each object |
 //! | `GET /v1/KIND/NAME?offset=O&length=L` | these bytes |
-//! | `PUT /v1/KIND/NAME` | nothing: the manifest or extract is stored |
-//! | `PUT /v1/packs/NAME?offset=O`, with `&length=L` for the last part | nothing |
-//! | `POST /v1/images/NAME` | nothing: the manifest is durable |
-//! | `DELETE /v1/KIND/NAME` | nothing: there is no such object |
+//! | `PUT /v1/KIND/NAME` | empty: the manifest or extract is stored |
+//! | `PUT /v1/packs/NAME?offset=O`, with `&length=L` for the last part | empty |
+//! | `POST /v1/images/NAME` | empty: the manifest is durable |
+//! | `DELETE /v1/KIND/NAME` | empty: the object does not exist any more |
 //!
-//! Every answer has the header `memlane-store: 1`. An error also has `memlane-error` with its kind,
-//! and a text.
+//! Every response has the header `memlane-store: 1`. An error response also has the header
+//! `memlane-error` with the kind of error, and a text.
 
 use hyper::StatusCode;
 use image::{EXTRACT_BYTES_MAX, ImageErrorKind, ObjectName};
 
-/// Header of every answer, with the version of this protocol.
+/// Header of every response, with the version of this protocol.
 pub(crate) const VERSION_HEADER: &str = "memlane-store";
 pub(crate) const VERSION: &str = "1";
 
-/// Header of an error's kind.
+/// Header with the kind of an error.
 pub(crate) const ERROR_HEADER: &str = "memlane-error";
 
 /// Prefix of every path.
@@ -37,7 +37,7 @@ pub(crate) const PART_BYTES_MAX: usize = 4 << 20;
 /// Maximum length of a manifest.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
-/// Slowest transfer that is waited for.
+/// Minimum transfer rate. Slower transfers time out.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
 
 /// Kind of an object.
@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// Returns the object of this kind and name. Only names that this crate writes are names.
+    /// Parses the name of an object of this kind. Accepts only canonical names.
     pub(crate) fn object(self, name: &str) -> Option<ObjectName> {
         Some(match self {
             Self::Images => {
@@ -104,7 +104,7 @@ pub(crate) fn path_of(object: ObjectName) -> String {
     }
 }
 
-/// Returns the decimal value of a parameter. `None`: it is missing. Fails if it is no number.
+/// Returns the decimal value of a parameter, or `None` if it is missing. Fails if it is invalid.
 pub(crate) fn parameter(query: &str, name: &str) -> Result<Option<u64>, ()> {
     let mut values = query.split('&').filter_map(|pair| pair.split_once('='));
     match values.find(|(key, _)| *key == name) {
@@ -125,16 +125,16 @@ pub(crate) fn body_bytes_max(object: ObjectName) -> u64 {
     }
 }
 
-/// Maximum time for so many bytes, beside a fixed wait.
+/// Maximum time to transfer this number of bytes, without the fixed part.
 pub(crate) fn transfer_seconds_max(bytes: u64) -> u64 {
     bytes / BYTES_PER_SECOND_MIN
 }
 
-/// Kind of an answered error.
+/// Kind of an error response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WireError {
     Image(ImageErrorKind),
-    /// The server has too much to do, or its disk hangs. The request may be repeated.
+    /// The server is overloaded or its disk hangs. The client may retry.
     Busy,
     /// The client's certificate has a name that the server does not accept.
     Client,

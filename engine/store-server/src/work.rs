@@ -1,4 +1,4 @@
-//! Disk operations on threads of their own, limited in number.
+//! Disk operations on separate threads, limited in number.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use tokio::time::timeout;
 /// Maximum number of concurrent disk operations.
 pub(crate) const WORK_COUNT_MAX: usize = 8;
 
-/// Maximum time that a request waits for one of them to end.
+/// Maximum time that a request waits for a place.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Places for disk operations. One whose disk hangs keeps its place.
+/// Places for disk operations. An operation on a hung disk keeps its place.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     places: Arc<Semaphore>,
     wait_max: Duration,
 }
 
-/// No place became free in time.
+/// Error: no place became free in time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Busy;
 
@@ -29,7 +29,7 @@ impl Work {
         Self { places: Arc::new(Semaphore::new(WORK_COUNT_MAX)), wait_max: WAIT_MAX }
     }
 
-    /// Runs a blocking operation. It continues if the caller goes away.
+    /// Runs a blocking operation, which continues if the caller is dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         operation: impl FnOnce() -> T + Send + 'static,
@@ -40,7 +40,7 @@ impl Work {
             let _place = place;
             operation()
         });
-        // Fails only while the runtime ends.
+        // Fails only while the runtime shuts down.
         running.await.map_err(|_| Busy)
     }
 }
@@ -75,7 +75,7 @@ mod tests {
             begun_count += begun.try_iter().count();
         }
         work.run(|| ()).await.expect_err("all places are taken");
-        // A request that ends does not free the place of its operation.
+        // The end of a request does not free the place of its operation.
         hanging.remove(0).abort();
         work.run(|| ()).await.expect_err("the operation still hangs");
         drop(ends);

@@ -1,5 +1,5 @@
-//! Tests of a server against whoever may not use it, sends nonsense, or nothing; and of a client
-//! against such servers.
+//! Tests of a server with clients that are unauthorized, send garbage or send nothing, and of a
+//! client with such servers.
 #![forbid(unsafe_code)]
 
 mod pair;
@@ -29,7 +29,7 @@ fn check_refused(store: &Arc<dyn ImageStore>, kind: ImageErrorKind, expected: &s
     assert!(error.kind == kind && told(&error).contains(expected), "{}", told(&error));
 }
 
-/// A connection of a client that is admitted, for requests of the test's own.
+/// Connection of an accepted client, for arbitrary requests.
 struct Line(StreamOwned<ClientConnection, TcpStream>);
 
 impl Line {
@@ -43,7 +43,7 @@ impl Line {
         Self(StreamOwned::new(connection, stream))
     }
 
-    /// Sends bytes and returns all that is answered until the connection is closed, or `enough`.
+    /// Sends bytes. Returns the response up to `enough` or the end of the connection.
     fn exchange(&mut self, request: &[u8], enough: &str) -> String {
         // The server may answer and close before it has read everything.
         let _ = self.0.write_all(request).and_then(|()| self.0.flush());
@@ -228,7 +228,7 @@ fn bodies_that_never_end_keep_nobody_away_and_leave_nothing_visible() {
     }
 }
 
-/// A server of TLS that answers each request with these bytes.
+/// TLS server that answers each request with these bytes.
 fn false_server(authority: &Authority, answer: Vec<u8>) -> SocketAddr {
     let (certificate, key) = authority.issue("localhost");
     let files = tls::TlsFiles { certificate, key, client_authorities: None };

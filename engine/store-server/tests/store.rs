@@ -1,4 +1,4 @@
-//! Tests of a served store as an image store: what all stores must do, restarts, limits.
+//! Tests of a served store: all operations of an image store, restarts and limits.
 #![forbid(unsafe_code)]
 
 #[path = "../../image/tests/made/mod.rs"]

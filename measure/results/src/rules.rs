@@ -1,15 +1,15 @@
 //! Rules for valid measurements, applied uniformly to all rows.
 //!
-//! | what would mislead | rule |
+//! | source of error | rule |
 //! |---|---|
-//! | the load generator is what is measured | [`generator_share`] above 0.1 is flagged |
+//! | the load generator is the bottleneck | [`generator_share`] above 0.1 is flagged |
 //! | caches instead of memory | a working set below eight last-level caches is flagged |
-//! | reads of what was never written | a read without `preconditioned: true` is invalid |
-//! | data that shrinks | anything but `data: random` is flagged; headlines are incompressible |
-//! | a measurement that still warms up | rounds that are not steady are flagged |
-//! | another guest on the machine | steal above 2 % is flagged, above 5 % invalid |
-//! | ticks of 10 ms taken for precision | below 20 s no processor time for each request |
-//! | jobs that wait for a core | more jobs than cores are flagged |
+//! | reads of unwritten blocks | a read without `preconditioned: true` is invalid |
+//! | compressible data | anything but `data: random` is flagged; headlines are incompressible |
+//! | warm-up | rounds that are not steady are flagged |
+//! | other guests on the host | steal above 2 % is flagged, above 5 % invalid |
+//! | resolution of 10 ms ticks | below 20 s no processor time for each request |
+//! | oversubscribed cores | more jobs than cores are flagged |
 //!
 //! Coordinated omission is avoided by pacing, not by rules on rows: an open loop records latencies
 //! from the intended start, and its record has both kinds of latency.

@@ -1,14 +1,14 @@
 //! Commands in a page of the documentation.
 //!
-//! | in the page | here |
+//! | in the page | in the test |
 //! |---|---|
-//! | a block `sh` | run, line by line, where the blocks before it left off |
-//! | a block `sh needs=fio,cc` | the same, where these programs or built files are there |
-//! | a block `sh cluster` | run by those who have a Kubernetes cluster |
-//! | a block `sh example` | not run: it takes what tests do not have, or shows alternatives |
-//! | a block `sql` | its statements, sent to the broker that the page has started |
+//! | a block `sh` | run, line by line, in the shell of the previous blocks |
+//! | a block `sh needs=fio,cc` | run if these programs or built files exist |
+//! | a block `sh cluster` | run only with a Kubernetes cluster |
+//! | a block `sh example` | not run: it needs what tests lack, or shows alternatives |
+//! | a block `sql` | its statements are sent to the broker that the page has started |
 //! | a block `python NAME.py` | written to that file |
-//! | `<!-- test: COMMAND -->` | run too; readers do not see it |
+//! | `<!-- test: COMMAND -->` | run, but invisible to readers |
 //! | `<!-- cluster test: COMMAND -->` | the same, in a cluster |
 
 use anyhow::{Context, Result, bail};

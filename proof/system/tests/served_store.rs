@@ -1,5 +1,5 @@
-//! Two hosts without an object store: the standby serves the store that the writer saves to. It is
-//! killed in the middle of saves, takes over, and hands the volumes back.
+//! Two hosts without an object store: the standby serves the store to which the writer saves. It is
+//! killed during saves, promoted, and hands the volumes back.
 
 #[path = "../../../engine/store-server/tests/authority/mod.rs"]
 mod authority;
@@ -11,10 +11,11 @@ use anyhow::{Context, Result, ensure};
 use authority::Authority;
 use system::{Daemon, NbdClient, Request, wait_for};
 
-/// A standby leaves a store that fails alone for 30 s at most, and requests are repeated as long.
+/// Time limit of waits. A standby waits up to 30 s before it retries a failed store, and requests
+/// are retried for about as long.
 const TIME_LIMIT: Duration = Duration::from_secs(240);
 
-/// A host with the standby, whose daemon serves the store, and one with the writer.
+/// Host of the standby, whose daemon serves the store, and host of the writer.
 struct Hosts {
     folder: tempfile::TempDir,
     authority: Authority,

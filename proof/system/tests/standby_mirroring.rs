@@ -1,6 +1,6 @@
-//! Mirrored flushes: what a writer acknowledged is there after a promotion, whenever the writer is
-//! killed. The store is away with each policy, the former writer comes back, and the setting is
-//! removed.
+//! Mirrored flushes: a promotion loses no acknowledged flush, whenever the writer is killed. Also
+//! tests each policy while the store is unavailable, the return of the former writer, and removal
+//! of the setting.
 
 #[expect(dead_code, reason = "what goes wrong with the server is for the tests of the store")]
 #[path = "../../../engine/object-images/tests/server/mod.rs"]
@@ -21,7 +21,7 @@ const BLOCK_BYTES: u64 = 4096;
 const BLOCKS: u64 = 16 << 10;
 const ROUNDS: u64 = 4;
 
-/// A time that a flush takes only if it waits for a store that is away.
+/// Duration that a flush exceeds only while it waits for an unavailable store.
 const HUNG: Duration = Duration::from_secs(3);
 
 fn daemon(server: &Server, flags: &str) -> Result<Daemon> {
@@ -32,7 +32,7 @@ fn daemon(server: &Server, flags: &str) -> Result<Daemon> {
     Ok(daemon)
 }
 
-/// A writer with a volume of class `journal` whose flushes work, and its store.
+/// Starts a writer with a volume of class `journal`, and its store. Flushes succeed on return.
 fn writer(flags: &str) -> Result<(Server, Daemon)> {
     let server = Server::start();
     let writer = daemon(&server, flags)?;
@@ -83,7 +83,7 @@ fn wait_for_event(daemon: &Daemon, kind: &str) -> Result<()> {
     wait_for(kind, TIME_LIMIT, || Ok(daemon.memlane("events")?.contains(kind)))
 }
 
-/// A promotion that loses nothing, of which all blocks are there.
+/// Promotes, and checks that nothing was lost and all blocks are present.
 fn promote(standby: &Daemon, blocks: u64) -> Result<()> {
     let told = standby.memlane("--json standby promote --force")?;
     let told: api::Promotion = serde_json::from_str(&told)?;

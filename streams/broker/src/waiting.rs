@@ -30,7 +30,7 @@ const FILE_PLACE_COUNT_MAX: usize = 64;
 /// Places in use by requests.
 static PLACES: LazyLock<Arc<Limit>> = LazyLock::new(|| Limit::new(PLACE_COUNT_MAX));
 
-/// Places of requests that need no volume, and wait for none.
+/// Places in use by requests that work on files of users and access lists.
 static FILE_PLACES: LazyLock<Arc<Limit>> = LazyLock::new(|| Limit::new(FILE_PLACE_COUNT_MAX));
 
 /// Number of threads that are blocked for any reason and were replaced.

@@ -1,7 +1,7 @@
 //! Thread that ships the journal to the image store, for a standby.
 //!
-//! Saves do not depend on it. If flushes are mirrored they wait for it, and wake it; otherwise they
-//! do not.
+//! Saving images does not depend on it. Mirrored flushes wake it and wait for it; other flushes do
+//! not.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -16,20 +16,20 @@ use crate::ticker::Ticker;
 /// Maximum delay before a failed store is retried. The delay starts at the interval and doubles.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// The same while flushes may be waiting, and the first delay.
+/// Maximum and first delay of retries while flushes may be waiting.
 const MIRROR_WAIT_MAX: Duration = Duration::from_secs(1);
 const MIRROR_WAIT_MIN: Duration = Duration::from_millis(50);
 
-/// Interval at which the journal is shipped although no flush waits, unless configured.
+/// Default interval at which the journal is shipped while no flush waits.
 const MIRROR_IDLE: Duration = Duration::from_secs(1);
 
-/// A store that lets flushes wait for longer is reported.
+/// Waiting time of flushes above which the store is reported as slow.
 const MIRROR_LATE_MIN: Duration = Duration::from_secs(2);
 
 /// Maximum time that a flush waits for the store while the daemon stops.
 const MIRROR_STOP_MAX: Duration = Duration::from_secs(2);
 
-/// Maximum time that a stop waits for the end of the thread that mirrors flushes.
+/// Maximum time that a stop waits for the mirroring thread.
 const MIRROR_END_MAX: Duration = Duration::from_secs(5);
 
 /// Starts the shipping thread, if shipping is configured.
@@ -43,8 +43,8 @@ pub(super) fn ship(durable: &Arc<Durable>) -> io::Result<Option<Ticker>> {
     Ticker::start("shipping", every, move || shipped.turn()).map(Some)
 }
 
-/// Starts the thread that ships the journal as flushes ask for it. It outlives the exports, whose
-/// last flushes need it.
+/// Starts the mirroring thread, which ships the journal when flushes wait for it. It outlives the
+/// exports, whose last flushes need it.
 fn mirror(durable: &Arc<Durable>) -> io::Result<()> {
     let every = durable.images_config.ship_every.unwrap_or(MIRROR_IDLE);
     let shipped = ShippingLoop {
@@ -55,7 +55,7 @@ fn mirror(durable: &Arc<Durable>) -> io::Result<()> {
     };
     let (end, ended) = mpsc::channel();
     let work = move || {
-        // Dropped last, when the thread uses nothing any more.
+        // Dropped last, after everything else that the thread uses.
         let _end: mpsc::Sender<()> = end;
         let mut shipped = shipped;
         let set = Arc::clone(&shipped.durable.set);
@@ -80,7 +80,7 @@ struct ShippingLoop {
 }
 
 impl ShippingLoop {
-    /// Ships what flushes wait for. Returns a delay if more is to be done after it.
+    /// Ships the journal. Returns the delay until the next attempt, or `None` if all is shipped.
     fn mirror_turn(&mut self) -> Option<Duration> {
         let shipped = self.ship();
         match shipped {

@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     writers: AtomicU64,
     /// Fault injection for uploads of extracts.
     pub(crate) puts: Arc<Puts>,
-    /// Options of the writers that are opened next.
+    /// Mirroring options of writers that are opened later.
     pub(crate) mirror: MirrorOptions,
 }
 
@@ -65,7 +65,7 @@ impl Shared {
         }
     }
 
-    /// With mirrored flushes.
+    /// Creates a disk whose writers mirror flushes.
     pub(crate) fn mirrored(policy: MirrorPolicy, patience: Duration) -> Self {
         Self { mirror: MirrorOptions { policy, patience }, ..Self::new() }
     }

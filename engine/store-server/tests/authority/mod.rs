@@ -1,4 +1,4 @@
-//! An authority that issues certificates for tests.
+//! Certificate authority for tests.
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-/// An authority and a folder for files of certificates.
+/// Certificate authority, and a folder for the certificates that it issues.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) own_file: PathBuf,

@@ -1,4 +1,4 @@
-//! A server and its clients, with certificates of an authority that the test makes.
+//! A server and its clients, with certificates of a temporary authority.
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
 #[path = "../authority/mod.rs"]
@@ -15,7 +15,7 @@ use store_server::{Patience, ServerSpec, StoreAddress, StoreClient, StoreServer,
 use tempfile::TempDir;
 use tls::{TlsClientFiles, TlsFiles};
 
-/// Long for a busy host, short for a test of failures.
+/// Timeouts long enough for a busy host, and short enough for tests of failures.
 pub(crate) const PATIENCE: Patience = Patience {
     connect: Duration::from_secs(20),
     attempt: Duration::from_secs(60),
@@ -23,13 +23,13 @@ pub(crate) const PATIENCE: Patience = Patience {
     total: Duration::from_secs(60),
 };
 
-/// Files of a client of this name.
+/// Returns the TLS files of a client with this name.
 pub(crate) fn client_files(authority: &Authority, name: &str) -> TlsClientFiles {
     let (certificate, key) = authority.issue(name);
     TlsClientFiles { certificate, key, authorities: authority.own_file.clone() }
 }
 
-/// News that the server told.
+/// Events that the server reported.
 #[derive(Default)]
 pub(crate) struct News(pub(crate) Mutex<Vec<String>>);
 
@@ -38,7 +38,7 @@ impl News {
         self.0.lock().expect("no test panics with it").push(text);
     }
 
-    /// Waits until some news contains a text.
+    /// Waits until an event contains a text.
     pub(crate) fn wait_for(&self, text: &str) {
         let begun = std::time::Instant::now();
         loop {

@@ -81,7 +81,7 @@ impl Engine {
         self.listed_if(|_| true)
     }
 
-    /// Those of all volumes and snapshots for which that is true, by name.
+    /// Returns the volumes and snapshots that pass the predicate, by name.
     fn listed_if(&self, is_wanted: impl Fn(&Volume) -> bool) -> Vec<Arc<Volume>> {
         let volumes = self.volumes.read().expect("nothing panics with the list locked");
         volumes.values().filter(|volume| is_wanted(volume)).cloned().collect()

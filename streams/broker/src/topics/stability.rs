@@ -56,7 +56,7 @@ impl Flusher {
         Self { threads: &STATE_FLUSHES, ..Self::new(topic) }
     }
 
-    /// Flushes on this thread. For topics whose flush waits for no disk.
+    /// Flushes on this thread, for topics whose flush does not wait for a disk.
     pub(crate) fn flush_now(&self) -> Result<(), LogError> {
         self.topic.flush()
     }

@@ -67,15 +67,15 @@ impl Pattern {
     }
 }
 
-/// Returns whether a text is like a pattern, sign by sign from the left: a pattern that ends with
-/// its escape character is wrong only where a text comes so far in it.
+/// Returns whether a text matches a LIKE pattern, compared from left to right. A pattern that ends
+/// with its escape character is an error only if matching reaches its end.
 ///
-/// Work grows with the length of the text times that of the pattern, at most.
+/// Takes time up to the product of both lengths.
 pub fn is_like(text: &str, pattern: &str) -> Result<bool, RowError> {
     compared(text, pattern, Some('\\'), |one, other| one == other)
 }
 
-/// The same with any escape character; letters are the same by `are_same`.
+/// Same as [`is_like`], with any escape character, and with `are_same` to compare characters.
 pub(crate) fn compared(
     text: &str,
     pattern: &str,
@@ -85,7 +85,7 @@ pub(crate) fn compared(
     let begins =
         |text: &mut Chars<'_>, letter: char| text.next().is_some_and(|it| are_same(it, letter));
     let (mut text, mut pattern) = (text.chars(), pattern.chars());
-    // Behind the last `%`: the rest of the text that it was tried with, and that of the pattern.
+    // Backtracking point: the rest of the text and of the pattern after the last `%`.
     let mut last: Option<(Chars<'_>, Chars<'_>)> = None;
     loop {
         let is_over = text.as_str().is_empty();

@@ -72,7 +72,7 @@ const REFUSED: &[(&str, &[&str], &str)] = &[
     ("", &["TABLE"], "the command TABLE"),
 ];
 
-/// Has the parser read `trim(both from x)`: what is trimmed are blanks, where nothing is told.
+/// Adds the default characters, a blank, to `trim(both from x)`, because the parser requires them.
 fn trim_blanks(tokens: &mut Vec<TokenWithSpan>) {
     let places: Vec<_> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
@@ -100,7 +100,7 @@ fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {
     for token in words {
         let word = match &token.token {
             Token::Word(word) if word.quote_style.is_none() => word.value.clone(),
-            // Behind the word that it belongs to.
+            // Appended to the preceding word.
             Token::LParen if !last.is_empty() => format!("{last}("),
             Token::SingleQuotedString(_) | Token::UnicodeStringLiteral(_) => "'".to_owned(),
             Token::Lt | Token::Gt | Token::LtEq | Token::GtEq | Token::SemiColon | Token::EOF => {

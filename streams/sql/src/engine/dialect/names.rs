@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::written::is_double;
 
-/// Between a name and what keeps it apart from others.
+/// Separator between a name and the suffix that makes it unique.
 pub(super) const APART: char = '\0';
 
 /// Name of a column for an expression without one.

@@ -40,7 +40,7 @@ pub(super) enum JsonType {
 }
 
 impl JsonType {
-    /// The type of a field, if that is JSON.
+    /// Returns the JSON type of a field, if it has one.
     pub(super) fn of(field: &Field) -> Option<Self> {
         match PgType::of(field) {
             PgType::JSON => Some(Self::Json),
@@ -63,7 +63,7 @@ impl JsonType {
         }
     }
 
-    /// A text that is JSON, as a value of this type.
+    /// Converts JSON text to the form of this type. Fails if it is invalid.
     pub(super) fn written(self, text: &str) -> Result<String, SqlError> {
         match self {
             Self::Json => check(text).map(|()| text.to_owned()),
@@ -72,7 +72,7 @@ impl JsonType {
     }
 }
 
-/// Text as it is, of which it is told that it is JSON.
+/// Function that marks a text as JSON for the engine.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SameJson {
     invalid: Invalid,
@@ -86,17 +86,17 @@ fn called(of: Expr, invalid: Invalid, json: JsonType) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), vec![of]))
 }
 
-/// An expression that gives JSON, though the engine does not know.
+/// Marks an expression whose result is always JSON.
 pub(super) fn same_json(of: Expr, json: JsonType) -> Expr {
     called(of, Invalid::Absent, json)
 }
 
-/// Parameter of no known type that stands beside JSON.
+/// Marks an untyped parameter as JSON. Invalid values are errors.
 pub(super) fn parameter_as_json(of: Expr, json: JsonType) -> Expr {
     called(of, Invalid::Error, json)
 }
 
-/// Column whose texts are read as JSON, as `->` reads them: NULL where they are none.
+/// Reads a column of texts as JSON, as `->` does: invalid texts become NULL.
 pub(super) fn column_as_json(of: Expr, json: JsonType) -> Expr {
     called(of, Invalid::Null, json)
 }

@@ -83,7 +83,7 @@ pub(super) fn rows_of_call(function: &Function) -> Result<Option<Expr>, SqlError
     match (series.lists, arguments(&list.args)) {
         ([Some(of)], Some(given)) => Ok(Some(rows_of(of, given))),
         ([None], Some(mut given)) if given.len() == 1 => match given.remove(0) {
-            // Its rows are arrays.
+            // Returns rows of arrays, which are not flattened.
             Expr::Function(of) if of.name.to_string() == MATCHES => Ok(None),
             list => Ok(Some(call("unnest", vec![call(FLAT, vec![list])]))),
         },
@@ -95,7 +95,7 @@ pub(super) fn rows_of_call(function: &Function) -> Result<Option<Expr>, SqlError
 fn rows_of(list: &str, given: Vec<Expr>) -> Expr {
     let rows = call("unnest", vec![call(list, given)]);
     match list {
-        // The value at the end of no path: itself, of which it is known that it is JSON.
+        // A lookup with an empty path returns the value itself, marked as JSON.
         ELEMENTS | VALUES => call("json_get", vec![rows]),
         JSONB_ELEMENTS | JSONB_VALUES => call(To::Jsonb.name(), vec![rows]),
         _ => rows,
