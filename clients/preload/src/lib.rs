@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! program ─▶ pread ─▶ hook ─▶ table ─▶ device ─▶ ring ─▶ daemon
-//!                      │        what is known     sdk
-//!                      │        of descriptors
+//!                      │        state of          sdk
+//!                      │        descriptors
 //!                      └─▶ the C library ─▶ kernel ─▶ FUSE file or device ─▶ daemon
 //! ```
 //!

@@ -4,7 +4,7 @@
 //! ```text
 //! {"version":2,"volumes":[{"volume_id":7,…},…]}     written as a whole
 //! {"volume_id":9,"owner":"shop","labels":{}}        appended
-//! {"volume_id":7,"owner":"","labels":{}}            appended: nothing is said of it any more
+//! {"volume_id":7,"owner":"","labels":{}}            appended: no owner and no labels any more
 //! ```
 //!
 //! A change is durable when it returns. An incomplete last line belongs to a change that did not

@@ -38,9 +38,9 @@ pub trait ImageStore: Debug + Send + Sync {
     fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError>;
 
     /// Creates the manifest of image `number`. Fails with `AlreadyExists` if there is one. This
-    /// call decides between two writers. Therefore it returns another kind if the store did not
-    /// tell whose manifest is there. After a kill the manifest is complete or missing, or its first
-    /// 4096 bytes are missing or zeros.
+    /// call decides between two writers. Therefore it returns another kind if it is unknown which
+    /// writer created the existing manifest. After a kill the manifest is complete or missing, or
+    /// its first 4096 bytes are missing or zeros.
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError>;
 
     /// Checks that [`ImageStore::create_image`] rejects a number taken by `manifest`, which the

@@ -79,7 +79,7 @@ fn check(disk: &Disk, answered: &[Moment], cut: &Cut) {
         let found = read(&store, ObjectName::Pack(PackName { writer: 7, index: 0 }), 16384);
         assert!(found[..8192] == bytes(200, 8192)[..] && found[8192..] == found[..8192], "{cut:?}");
     }
-    // Senders repeat what they have no answer for, and nobody else gets their numbers.
+    // Repeated requests succeed, and no other writer gets the same numbers.
     fill(&store, &after);
     let error = store.create_image(2, &manifest(9)).expect_err("it is taken");
     assert_eq!(error.kind, ImageErrorKind::AlreadyExists);
@@ -93,7 +93,7 @@ fn no_power_cut_loses_what_was_acknowledged_or_shows_a_part() {
         check(&disk, &answered, &Cut::random(seed, &disk));
     }
     for moment in 0..=disk.now().0 {
-        // A kill: nothing is lost that the kernel was given.
+        // A kill loses no data that was passed to the kernel.
         let cut = Cut { moment: Moment(moment), loss: Loss::Nothing, seed: moment };
         check(&disk, &answered, &cut);
     }

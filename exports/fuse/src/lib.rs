@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! application ─▶ /dev/loopN ─▶ kernel ─▶ /dev/fuse ─▶ worker pool ─▶ server ─▶ BlockDevice
-//!                direct I/O    FUSE      connection   │ ▲      what
-//!                                        │            ▼ │      is meant
+//!                direct I/O    FUSE      connection   │ ▲      parses and
+//!                                        │            ▼ │      executes
 //!                                        │         schedule: which worker, and when
 //!                                        └─▶ fd store keeps a copy while no process serves
 //! ```

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! - A device has a few queues, each with a thread that spins while traffic is recent
-//!   (`base/adaptive-polling`) and waits for nothing but requests. What may wait for a disk is left
-//!   to late work: one thread flushes, once for everything that waits; the others read.
+//!   (`base/adaptive-polling`) and waits only for requests. Operations that may wait for a disk are
+//!   late work: one thread runs one flush for all waiting requests; other threads read.
 //! - Devices outlive the process. The kernel keeps requests, including those in progress, and
 //!   passes them to the next process, which finds its devices in a [registry](registry) and takes
 //!   them over. Incomplete devices of a killed process are deleted. Devices of other programs are

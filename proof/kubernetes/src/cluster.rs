@@ -144,8 +144,8 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Cleans up after a failure, when pods may still run on volumes: ends them, so that no device
-    /// stays. This needs a daemon, whoever started it.
+    /// Cleans up after a failure: ends pods that still use volumes, so that no device remains. This
+    /// requires a running daemon.
     fn drop(&mut self) {
         self.kubelet = None;
         self.others.clear();

@@ -92,7 +92,7 @@ fn cut_often(history: &History, life: u64, random: &mut Random) -> (Fixture, Fix
         if random.one_in(CUT_AGAIN_ONE_IN) {
             cut_recovery(&fixture.disk, history, &cut, random);
         }
-        // Damage may bring back contents of an earlier life, of which nothing is known any more.
+        // Damage may bring back contents of an earlier life, which the model does not know.
         if random.one_in(DAMAGE_ONE_IN) && life == 0 {
             damage(history, &cut, random);
         }

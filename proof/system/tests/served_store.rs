@@ -122,7 +122,7 @@ fn a_standby_that_serves_the_store_takes_over_and_hands_back() -> Result<()> {
         wait_until_read(&standby, round * 20 + 19, last)?;
     }
 
-    // What is flushed and shipped is there after the writer's end.
+    // Flushed and shipped data survives the end of the writer.
     let flushed = stamp(&writer, 5)?;
     let answered = unix_seconds()?;
     wait_for("the journal to be shipped", TIME_LIMIT, || {

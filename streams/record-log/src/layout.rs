@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Each slot has 2 GiB of address space, which takes no memory until it is written. Every record is
-//! a frame: magic number, length, CRC-32C, contents. Zeros are no frame. The volume writes a block
-//! of 4 KiB atomically, and records of one block rely on nothing else.
+//! a frame: magic number, length, CRC-32C, contents. Zeros are not a valid frame. The volume writes
+//! a block of 4 KiB atomically, and records of one block rely on nothing else.
 
 use block_device::BLOCK_BYTES;
 

@@ -9,7 +9,7 @@ use crate::tidy::Complaint;
 
 const MARK: &str = "PAIRS-WITH:";
 
-/// The quoted text is the name of the pair.
+/// Checks that each mark of a pair has a partner with the same quoted text, the pair's name.
 pub(crate) fn orderings_name_their_partners(house: &House) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     let mut places: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
@@ -30,7 +30,7 @@ pub(crate) fn orderings_name_their_partners(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-/// Each mark's line and the first quoted text after it, if the comment has one.
+/// Returns the line of each mark, and the first quoted text after it in the comment, if any.
 fn pairs(text: &str) -> Vec<(usize, Option<String>)> {
     let mut pairs = Vec::new();
     let mut open: Option<(usize, String)> = None;

@@ -124,7 +124,7 @@ struct Site {
 
 fn sites(text: &str) -> Vec<Site> {
     let mut sites = Vec::new();
-    // What does not parse is a complaint of the rule on functions.
+    // Syntax errors are reported by the rule on functions.
     if let Ok(tokens) = text.parse::<TokenStream>() {
         collect(tokens, &mut sites);
     }
@@ -145,7 +145,8 @@ fn collect(tokens: TokenStream, sites: &mut Vec<Site>) {
     }
 }
 
-/// What the word `unsafe` in front of `token` begins. An attribute's `unsafe(…)` begins nothing.
+/// Returns the kind of site that `unsafe` before `token` begins. `None` for `unsafe(…)` in an
+/// attribute.
 fn kind_before(token: &TokenTree) -> Option<SiteKind> {
     match token {
         TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(SiteKind::Block),

@@ -1,9 +1,9 @@
 //! Asynchronous I/O of Linux, with libaio's interface.
 //!
 //! ```text
-//! io_submit ─┬─▶ bypassed: done at once ──▶ the ring that the program holds ──▶ io_getevents,
-//!            ├─▶ bypassed, several at a time: under way on a lane ─────────────▶ or its own look
-//!            └─▶ all others: the context is the kernel's from then on
+//! io_submit ─┬─▶ bypassed: done at once ────────────▶ the program's event ring ─▶ io_getevents,
+//!            ├─▶ bypassed, several in flight: a lane ────────────────────────────▶ or direct reads
+//!            └─▶ all others: the kernel serves the context from then on
 //! ```
 //!
 //! Requests on bypassed descriptors are complete when they are submitted, which costs less than

@@ -1,11 +1,11 @@
 //! Event ring at the address of the program's handle: `struct aio_ring` (`linux/fs/aio.c`).
 //!
 //! ```text
-//! io_setup ─▶ ours is at the program's address, empty; the kernel's lies elsewhere, and is idle
-//!    │ every request is served here: its event is put into ours
+//! io_setup ─▶ our empty ring at the program's address; the kernel's ring elsewhere, idle
+//!    │ requests are served here, and their events stored in our ring
 //!    ▼
-//! a request that is the kernel's ─▶ the kernel's ring is moved to the program's address, with the
-//!                                   events that nobody has collected: it is the kernel's for good
+//! first request for the kernel ─▶ the kernel's ring moves to the program's address, with all
+//!                                 uncollected events; the kernel serves the context from then on
 //! ```
 //!
 //! Some programs, such as QEMU, fio and libaio itself, read that memory directly. Therefore this

@@ -146,7 +146,7 @@ fn openable(path: &'static str, what_for: &str) -> Finding {
     Finding::good_if(failure.is_none(), path, "available", failure.unwrap_or_default())
 }
 
-/// Tells who uses the image store that the daemon serves, and whether it is nearly full.
+/// Reports the clients of the served image store, and whether it is nearly full.
 fn served_store(server: &StoreServerStatus) -> Finding {
     let (used, max) = (server.used_bytes.unwrap_or(0), server.max_bytes.unwrap_or(u64::MAX));
     let names: Vec<&str> = server.clients.iter().map(|client| client.name.as_str()).collect();

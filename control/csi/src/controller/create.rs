@@ -76,7 +76,7 @@ impl Driver {
     }
 
     fn make(&self, wanted: &Wanted<'_>) -> Result<Volume, Status> {
-        // A copy shares the memory of its source. The daemon checks what it needs in addition.
+        // A copy shares the memory of its source. The daemon checks the additional memory.
         let copied_bytes = wanted.source.as_ref().map_or(0, |source| source.size_bytes);
         self.check_room(&wanted.class, wanted.size_bytes.saturating_sub(copied_bytes))?;
         let name = unfinished_name(&wanted.name);

@@ -79,7 +79,7 @@ impl EachRecord {
     /// Derives a limited number of records. Returns whether more can be processed immediately.
     pub(super) fn turn(&mut self, is_look: bool, state: &State) -> Result<bool, SqlError> {
         self.open_parts(state)?;
-        // First: lookups then see at least what was committed before the records.
+        // Read first, so that lookups see all values committed before the records.
         let ends: Vec<i64> =
             self.parts.iter().map(|it| it.source.log.last_stable_offset()).collect();
         if let Maker::Query { lookup: Some(lookup), .. } = &mut self.maker

@@ -57,7 +57,7 @@ const LOGIN_REQUEST_BYTES: usize = 64 << 10;
 /// Time for a client to read its replies after it closed its side, or when the broker stops.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Serves a client until it goes, or sends what is no request.
+/// Serves a client until it disconnects or sends an invalid request.
 pub(crate) async fn serve<S>(
     broker: Arc<Broker>,
     client: Client,

@@ -165,7 +165,7 @@ impl ExprPlanner for Operators {
     }
 }
 
-/// `||` of texts.
+/// Function that implements `||` of texts.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ConcatTexts {
     signature: Signature,
