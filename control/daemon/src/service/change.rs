@@ -48,8 +48,13 @@ impl Service {
         condition: &Precondition,
     ) -> Result<api::Volume, Problem> {
         self.durable()?;
+        self.await_closing(&*self.volume(name)?);
+        if request.name.is_some() {
+            // They are renamed with it.
+            let snapshots = self.engine.snapshots_of(&*self.volume(name)?);
+            snapshots.iter().for_each(|snapshot| self.await_closing(snapshot));
+        }
         let (volume, changed) = {
-            self.await_closing(&*self.volume(name)?);
             let _lock = self.lock_changes();
             let volume = self.volume(name)?;
             condition.check(|| self.describe(&volume))?;

@@ -46,15 +46,9 @@ impl Service {
     /// called with the lock of changes.
     pub(super) fn await_closing(&self, volume: &Volume) {
         let deadline = Instant::now() + CLOSING_TIME_MAX;
-        let snapshots = self.engine.snapshots_of(volume);
-        for volume in snapshots.iter().map(|it| &**it).chain([volume]) {
-            let is_closing = || {
-                self.nbd.as_ref().is_some_and(|nbd| nbd.is_closing(volume))
-                    || self.ring.is_closing(volume)
-            };
-            while is_closing() && Instant::now() < deadline {
-                thread::sleep(Duration::from_millis(1));
-            }
+        let of_nbd = || self.nbd.as_ref().is_some_and(|nbd| nbd.is_closing(volume));
+        while (of_nbd() || self.ring.is_closing(volume)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
