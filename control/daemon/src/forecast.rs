@@ -52,22 +52,24 @@ impl Filling {
         samples.push_back(sample);
     }
 
-    /// Forecasts when a pool that may hold `limit_bytes` will be full, if it is filling. `name_of`
-    /// returns the name of a volume that still exists.
+    /// Forecasts when a pool that may hold `limit_bytes` will be full, if it is filling. `last` is
+    /// the current usage, so that a deletion since the last sample counts. `name_of` returns the
+    /// name of a volume that still exists.
     pub(crate) fn forecast(
         &self,
+        mut last: Sample,
         limit_bytes: u64,
         name_of: impl Fn(u64) -> Option<String>,
     ) -> (FillState, Option<Forecast>) {
         let samples = self.samples.lock().expect(NO_PANIC);
-        // Growth is measured from the lowest sample, because data written before a later deletion
-        // does not count.
-        let lowest = samples.iter().rev().min_by_key(|sample| sample.used_bytes);
-        let (Some(first), Some(last)) = (lowest, samples.back()) else {
-            return (FillState::Unknown, None);
-        };
+        // The caller read the clock before it waited for the lock.
+        last.at = samples.back().map_or(last.at, |newest| newest.at.max(last.at));
+        let last = &last;
+        let course: Vec<&Sample> = samples.iter().chain([last]).collect();
+        let first = beginning(&course).unwrap_or(last);
         let window = last.at.saturating_duration_since(first.at);
-        let known = samples.front().map_or(window, |oldest| last.at - oldest.at);
+        let known =
+            samples.front().map_or(window, |oldest| last.at.saturating_duration_since(oldest.at));
         let grown = last.used_bytes - first.used_bytes;
         if known < WINDOW_MIN || (grown > 0 && window < WINDOW_MIN) {
             return (FillState::Unknown, None);
@@ -103,6 +105,22 @@ impl Filling {
     }
 }
 
+/// Sample from which growth is measured: the lowest one, because data written before a later
+/// deletion does not count. If more than half of the growth since then was deleted again, the
+/// lowest one after that deletion.
+fn beginning<'a>(course: &[&'a Sample]) -> Option<&'a Sample> {
+    let lowest = |course: &[&Sample]| {
+        course.iter().enumerate().rev().min_by_key(|(_, it)| it.used_bytes).map(|(index, _)| index)
+    };
+    let first = lowest(course)?;
+    let (peak, highest) =
+        course.iter().enumerate().skip(first).max_by_key(|(_, it)| it.used_bytes)?;
+    let trough = course[peak + lowest(&course[peak..])?];
+    let deleted = highest.used_bytes - trough.used_bytes;
+    let has_restarted = deleted > trough.used_bytes - course[first].used_bytes;
+    Some(if has_restarted { trough } else { course[first] })
+}
+
 /// Volumes and their growth in bytes, the fastest first.
 fn fastest(first: &Sample, last: &Sample) -> Vec<(u64, u64)> {
     let before = |id: u64| {
@@ -129,11 +147,13 @@ mod tests {
     fn look_ahead(course: &[Moment<'_>]) -> (FillState, Option<Forecast>) {
         let begin = Instant::now();
         let filling = Filling::default();
+        let mut last = Sample { at: begin, used_bytes: 0, written_bytes: Vec::new() };
         for &(second, used_bytes, written) in course {
             let at = begin + Duration::from_secs(second);
-            filling.observe(Sample { at, used_bytes, written_bytes: written.to_vec() });
+            last = Sample { at, used_bytes, written_bytes: written.to_vec() };
+            filling.observe(last.clone());
         }
-        filling.forecast(1000, |id| (id != 9).then(|| format!("v{id}")))
+        filling.forecast(last, 1000, |id| (id != 9).then(|| format!("v{id}")))
     }
 
     fn forecast(course: &[Moment<'_>]) -> Option<Forecast> {
@@ -185,6 +205,15 @@ mod tests {
         let found = forecast(&[(0, 900, &[]), (60, 100, &[]), (100, 180, &[])]);
         assert_eq!(found.expect("it fills").bytes_per_second, 2);
         check_state([900, 900, 900, 900, 100, 120], FillState::Unknown);
+    }
+
+    #[test]
+    fn what_a_deletion_left_behind_is_no_growth() {
+        check_state([100, 300, 500, 700, 900, 102], FillState::Steady);
+        check_state([100, 300, 500, 700, 900, 102, 102, 102, 102, 102], FillState::Steady);
+        let found = forecast(&[(0, 100, &[]), (60, 900, &[]), (70, 200, &[]), (110, 280, &[])]);
+        assert_eq!(found.expect("it fills").bytes_per_second, 2);
+        check_state([100, 300, 500, 700, 900, 800, 950], FillState::Filling);
     }
 
     #[test]

@@ -179,7 +179,8 @@ impl Lookout {
     }
 }
 
-fn sample(engine: &Engine, at: Instant) -> Sample {
+/// Current usage of the pool and its volumes.
+pub(crate) fn sample(engine: &Engine, at: Instant) -> Sample {
     let volumes = engine.volumes();
     let mut written_bytes: Vec<_> =
         volumes.iter().map(|volume| (volume.id(), volume.written_bytes())).collect();

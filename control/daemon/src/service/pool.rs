@@ -3,11 +3,13 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::{ByteSize, Pool, PoolPatch, Problem, ProblemKind, Task, TaskKind, TaskResult};
 use volumes::{Engine, ResizeError, ResizeErrorKind};
 
 use crate::events::EventLog;
+use crate::maintenance::sample;
 use crate::pool;
 use crate::service::Service;
 use crate::tasks::{Progress, TaskEnd};
@@ -16,7 +18,8 @@ impl Service {
     pub(crate) fn show_pool(&self) -> Pool {
         let usage = self.engine.usage();
         let name_of = |id| self.catalog.by_id(id).map(|volume| volume.name());
-        let (fill_state, forecast) = self.filling.forecast(usage.size_bytes, name_of);
+        let last = sample(&self.engine, Instant::now());
+        let (fill_state, forecast) = self.filling.forecast(last, usage.size_bytes, name_of);
         Pool {
             max_memory_bytes: self.engine.size_bytes(),
             capacity_bytes: self.engine.capacity_bytes(),

@@ -75,6 +75,23 @@ async fn the_interface_says_that_a_pool_fills_and_that_it_does_not_any_more() {
 }
 
 #[tokio::test]
+async fn a_deletion_ends_the_forecast_at_once() {
+    let house = House::new();
+    house.ask("POST", "/v1/volumes", r#"{"name": "db", "size": "64MiB"}"#).await.json(201);
+    let Service { engine, watch, filling, .. } = &*house.service;
+    let now = Instant::now();
+    let mut lookout = Lookout::new(Arc::clone(engine), Arc::clone(watch), Arc::clone(filling), now);
+    let mut noise = vec![0; 16 << 20];
+    getrandom::fill(&mut noise).expect("Linux has random bytes");
+    house.volume("db").write(0, &noise).expect("there is room");
+    lookout.look(&engine.usage(), now + Duration::from_secs(60));
+    assert_eq!(house.get("/v1/pool").await.json(200)["fill_state"], "filling");
+    house.ask("DELETE", "/v1/volumes/db", "").await.nothing();
+    let pool = house.get("/v1/pool").await.json(200);
+    assert_eq!((&pool["fill_state"], &pool["forecast"]), (&json!("steady"), &json!(null)));
+}
+
+#[tokio::test]
 async fn a_pool_on_a_disk_is_warned_of() {
     let warnings = async |medium| {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
