@@ -91,6 +91,12 @@ impl ProblemKind {
     pub const fn title(self) -> &'static str {
         self.parts().2
     }
+
+    /// Returns whether the daemon or its host failed. Other requests are refused: the caller can
+    /// change them, or repeat them later.
+    pub const fn is_failure(self) -> bool {
+        matches!(self, Self::HostFailed | Self::Internal)
+    }
 }
 
 impl fmt::Display for ProblemKind {

@@ -168,7 +168,11 @@ impl Tasks {
         let mut list = self.lock();
         if let Some(entry) = list.entries.iter_mut().find(|entry| entry.id == id) {
             if let Err(TaskEnd::Failed(problem)) = &outcome {
-                tracing::error!(task = id, subject = entry.subject, %problem, "task failed");
+                let subject = &entry.subject;
+                match is_loss_near(entry.kind, problem.kind) {
+                    true => tracing::error!(task = id, subject, %problem, "task failed"),
+                    false => tracing::warn!(task = id, subject, %problem, "task refused"),
+                }
             }
             entry.ended = Some((entry.begun.elapsed(), outcome));
         }
@@ -207,6 +211,13 @@ fn class(kind: TaskKind) -> u8 {
         TaskKind::ImageVerify | TaskKind::ImageRehearse => 2,
         TaskKind::PoolResize => 3,
     }
+}
+
+/// Returns whether data or service is at risk after a task failed with this problem. Otherwise only
+/// the request was wrong, such as the number of an image that does not exist.
+fn is_loss_near(task: TaskKind, problem: ProblemKind) -> bool {
+    // Without room for an image, volumes lose what changed since the last one.
+    problem.is_failure() || (task == TaskKind::ImageSave && problem == ProblemKind::NoSpace)
 }
 
 fn describe(entry: &Entry) -> api::Task {
@@ -279,6 +290,16 @@ mod tests {
         let failed = check_end(Err(TaskEnd::Failed(problem.clone())), TaskState::Failed);
         assert_eq!(failed.problem, Some(problem));
         check_end(Err(TaskEnd::Cancelled), TaskState::Cancelled);
+    }
+
+    #[test]
+    fn only_failures_that_put_data_or_service_at_risk_are_errors_in_the_log() {
+        let is_error = is_loss_near;
+        assert!(is_error(TaskKind::ImageVerify, ProblemKind::HostFailed));
+        assert!(is_error(TaskKind::ImageSave, ProblemKind::NoSpace));
+        assert!(!is_error(TaskKind::PoolResize, ProblemKind::NoSpace));
+        assert!(!is_error(TaskKind::ImageVerify, ProblemKind::NotFound));
+        assert!(!is_error(TaskKind::PoolResize, ProblemKind::InvalidField));
     }
 
     #[test]

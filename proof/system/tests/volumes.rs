@@ -43,6 +43,22 @@ fn the_exit_code_tells_what_went_wrong() -> Result<()> {
 }
 
 #[test]
+fn mistakes_of_users_are_no_errors_in_the_log() -> Result<()> {
+    let daemon = small_daemon()?;
+    check(&daemon, "volume create v --size 16MiB", 0);
+    check(&daemon, "volume create v --size 16MiB", 1);
+    check(&daemon, "volume create w --size 128MiB --capacity guaranteed", 4);
+    check(&daemon, "attach v", 1);
+    check(&daemon, "pool set max-memory=1TiB", 4);
+    check(&daemon, "pool set max-memory=4KiB", 1);
+    check(&daemon, "image verify 7", 3);
+    check(&daemon, "image restore 7", 3);
+    let log = std::fs::read_to_string(daemon.log_path())?;
+    ensure!(log.contains("WARN") && !log.contains("ERROR"), "{log}");
+    daemon.finish()
+}
+
+#[test]
 fn an_error_in_json_has_a_kind_and_a_message() -> Result<()> {
     let daemon = small_daemon()?;
     let output = daemon.try_memlane("--json volume show nothing")?;

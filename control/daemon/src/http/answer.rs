@@ -24,8 +24,10 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let Self(problem) = self;
         let is_for_a_while = problem.status == StatusCode::SERVICE_UNAVAILABLE.as_u16();
-        if problem.status >= 500 && !is_for_a_while {
+        if problem.kind.is_failure() {
             tracing::error!(kind = %problem.kind, %problem, "request failed");
+        } else if problem.kind == ProblemKind::NoSpace {
+            tracing::warn!(%problem, "request refused");
         }
         let status =
             StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

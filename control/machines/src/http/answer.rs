@@ -21,8 +21,10 @@ impl From<Problem> for Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let Self(problem) = self;
-        if problem.status >= 500 {
+        if problem.kind.is_failure() {
             tracing::error!(kind = %problem.kind, %problem, "request failed");
+        } else if problem.kind == ProblemKind::NoSpace {
+            tracing::warn!(%problem, "request refused");
         }
         let status =
             StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
