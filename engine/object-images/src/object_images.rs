@@ -52,7 +52,7 @@ impl ObjectImages {
         match self.client.wait(self.client.objects.head(&path)) {
             Err(head) => match image_error(head, "look for an image") {
                 head if head.kind == ImageErrorKind::Denied => {
-                    ImageError::new(head.kind, error.attempt).with_source(head)
+                    ImageError { attempt: error.attempt, ..head }
                 }
                 _ => error,
             },

@@ -212,7 +212,13 @@ impl HelperCommand {
                 users(mount_point, *node, *besides).map(Outcome::Users)
             }
         };
-        done.map_err(|error| Refusal { kind: error.kind, message: error.chain() })
+        // The error of the caller also begins with the command.
+        let attempt = format!("cannot {self}: ");
+        done.map_err(|error| {
+            let chain = error.chain();
+            let message = chain.strip_prefix(&attempt).unwrap_or(&chain).to_owned();
+            Refusal { kind: error.kind, message }
+        })
     }
 }
 

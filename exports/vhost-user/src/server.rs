@@ -198,7 +198,7 @@ impl Server {
 /// Reason for which a request failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("{0}")]
+    #[error(transparent)]
     Device(#[from] DeviceError),
     #[error("unsupported request type")]
     Unsupported,

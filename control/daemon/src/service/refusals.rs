@@ -51,7 +51,11 @@ pub(super) fn of_device(action: &str, name: &str, failure: &DeviceFailure) -> Pr
         DeviceFailure::Host(_) => ProblemKind::HostFailed,
         DeviceFailure::Missing(_) => ProblemKind::NotSupported,
     };
-    Problem::new(kind, format!("cannot {action} volume {name:?}: {failure}"))
+    // Drivers name the device, and some the volume, with the same verb.
+    let failure = failure.to_string();
+    let own = [format!("cannot {action} volume {name}: "), format!("cannot {action} ")];
+    let cause = own.iter().find_map(|own| failure.strip_prefix(own)).unwrap_or(&failure);
+    Problem::new(kind, format!("cannot {action} volume {name:?}: {cause}"))
 }
 
 /// Problem of two independent writers of one volume, which would corrupt its contents.
@@ -73,6 +77,23 @@ mod tests {
         let problem = of_volume(&VolumeError::new(kind, "db"));
         assert_eq!((problem.kind, problem.field.as_deref()), (expected, field));
         assert!(problem.detail.contains("\"db\""), "{problem:?}");
+    }
+
+    #[track_caller]
+    fn check_device(failure: &str, expected: &str) {
+        let failure = DeviceFailure::InUse(anyhow::anyhow!("{failure}"));
+        assert_eq!(of_device("detach", "db", &failure).detail, expected);
+    }
+
+    #[test]
+    fn what_a_driver_attempted_is_not_repeated() {
+        let (busy, told) = ("it is mounted", "cannot detach volume \"db\": ");
+        check_device(
+            &format!("cannot detach /dev/loop3: {busy}"),
+            &format!("{told}/dev/loop3: {busy}"),
+        );
+        check_device(&format!("cannot detach volume db: {busy}"), &format!("{told}{busy}"));
+        check_device("cannot open /dev/loop3", &format!("{told}cannot open /dev/loop3"));
     }
 
     #[test]

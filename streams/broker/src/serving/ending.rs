@@ -12,9 +12,9 @@ pub(super) const SEND_TIME_MAX: Duration = Duration::from_secs(60);
 /// Reason why a connection ends, unless the client closed it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ending {
-    #[error("{0}")]
+    #[error(transparent)]
     Network(#[from] io::Error),
-    #[error("{0}")]
+    #[error(transparent)]
     Wire(#[from] WireError),
     #[error("malformed request")]
     Unreadable,
@@ -30,6 +30,6 @@ pub(crate) enum Ending {
     Refused,
     #[error("the broker is stopping")]
     Stopping,
-    #[error("{0}")]
+    #[error(transparent)]
     Quota(#[from] access::QuotaError),
 }
