@@ -12,6 +12,7 @@
 mod client;
 mod credentials;
 mod failure;
+mod found_credentials;
 
 mod object_pack;
 

@@ -10,6 +10,7 @@ use object_store::aws::AmazonS3Builder;
 
 use crate::credentials::Credentials;
 use crate::failure::image_error;
+use crate::found_credentials::FoundCredentials;
 use crate::object_images::ObjectImages;
 
 /// Limits on retries when the network or the server fails.
@@ -78,8 +79,11 @@ pub(crate) fn open_s3(
         ..RetryConfig::default()
     };
     let attempt = || format!("open the images in {place}");
-    let objects = builder.with_bucket_name(bucket).with_retry(retry).build();
-    let objects = objects.map_err(|error| image_error(error, attempt()))?;
+    let failed = |error| image_error(error, attempt());
+    let builder = builder.with_bucket_name(bucket).with_retry(retry);
+    let found = Arc::clone(builder.clone().build().map_err(failed)?.credentials());
+    let found = FoundCredentials { bucket: bucket.to_owned(), found };
+    let objects = builder.with_credentials(Arc::new(found)).build().map_err(failed)?;
     let images = ObjectImages::new(Arc::new(objects), prefix.into());
     let images = images.map_err(|error| {
         ImageError::new(ImageErrorKind::Unavailable, attempt()).with_source(error)
@@ -108,6 +112,18 @@ mod tests {
         let error = open_store(place, Access::Read, None).expect_err("it is no place for images");
         assert_eq!(error.kind, ImageErrorKind::Invalid, "{place}");
         assert!(error.to_string().contains(place), "{error}");
+    }
+
+    /// Goal: without keys, on a host without a metadata service, the error says what is missing.
+    #[test]
+    fn a_store_without_keys_fails_for_lack_of_credentials() {
+        let builder = AmazonS3Builder::new().with_metadata_endpoint("http://127.0.0.1:9");
+        let store = open_s3("s3://bucket/a", "bucket/a", builder).expect("it is not used yet");
+        let error = store.images().expect_err("there are no keys");
+        assert_eq!(error.kind, ImageErrorKind::Denied, "{error:?}");
+        let told = error.source.expect("the cause").to_string();
+        assert!(told.contains("no credentials were found"), "{told}");
+        assert!(told.contains("AWS_ACCESS_KEY_ID") && told.contains("refused"), "{told}");
     }
 
     #[test]
