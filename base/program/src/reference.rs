@@ -13,9 +13,10 @@ const FOLDER: &str = "docs/reference";
 /// of the project.
 ///
 /// # Panics
-/// The page is out of date.
+/// The page is out of date, or an argument or an option has no help text.
 pub fn check_reference<O: CommandFactory>(root: &Path) {
     let command = O::command().disable_help_subcommand(true);
+    assert_eq!(unexplained(&command), Vec::<String>::new(), "these have no help text");
     let name = command.get_name().to_owned();
     let page = page(&command);
     let path = root.join(FOLDER).join(format!("{name}.md"));
@@ -30,6 +31,17 @@ pub fn check_reference<O: CommandFactory>(root: &Path) {
     );
 }
 
+/// Returns the arguments and options without a help text, of all subcommands too.
+fn unexplained(command: &clap::Command) -> Vec<String> {
+    let of_command = command.get_arguments().filter(|it| !it.is_hide_set());
+    let mut found: Vec<_> = of_command
+        .filter(|it| it.get_help().is_none())
+        .map(|it| format!("{}: {it}", command.get_name()))
+        .collect();
+    found.extend(command.get_subcommands().flat_map(unexplained));
+    found
+}
+
 fn page(command: &clap::Command) -> String {
     let name = command.get_name();
     let options = MarkdownOptions::new().title(format!("`{name}`")).show_footer(false);
@@ -39,4 +51,20 @@ fn page(command: &clap::Command) -> String {
     let page = page.replace(&about, &format!("`{name} --help` prints the same."));
     let page = page.replace("  Default value: ``\n", "");
     page.replace("**Command Overview:**", "**Commands:**").trim_end().replace("\n\n\n", "\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, Command};
+
+    use super::*;
+
+    #[test]
+    fn arguments_without_a_help_text_are_found_in_subcommands_too() {
+        let set = Command::new("set")
+            .arg(Arg::new("name").required(true))
+            .arg(Arg::new("force").long("force").help("Force it"))
+            .arg(Arg::new("hidden").long("hidden").hide(true));
+        assert_eq!(unexplained(&Command::new("program").subcommand(set)), ["set: <name>"]);
+    }
 }

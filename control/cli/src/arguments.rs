@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use api::{AttachAs, ByteSize, PoolPatch, SectorBytes, SizeError};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde::de::DeserializeOwned;
@@ -442,13 +442,33 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-const DRIVERS: [&str; 3] = ["auto", "ublk", "loop"];
-const REDUCTIONS: [&str; 4] = ["full", "compress", "dedup", "none"];
-const DURABILITIES: [&str; 3] = ["ram", "image", "journal"];
-const CAPACITIES: [&str; 2] = ["thin", "guaranteed"];
+/// A word for the value of an option, and its help text.
+type Word = (&'static str, &'static str);
 
-fn words(known: &[&'static str]) -> PossibleValuesParser {
-    PossibleValuesParser::new(known.iter().copied())
+const DRIVERS: [Word; 3] = [
+    ("auto", "ublk where the kernel has it, otherwise loop"),
+    ("ublk", "A device of the kernel's ublk driver, the fastest"),
+    ("loop", "A loop device, on every kernel"),
+];
+const REDUCTIONS: [Word; 4] = [
+    ("full", "Deduplicate as data is written, and compress it in the background"),
+    ("compress", "Only compress, in the background"),
+    ("dedup", "Only deduplicate"),
+    ("none", "Store data as it is"),
+];
+const DURABILITIES: [Word; 3] = [
+    ("ram", "Kept while the host runs; a reboot loses it"),
+    ("image", "After a reboot, the state of the last image"),
+    ("journal", "Written to disk by each flush: after a power loss, everything that was flushed"),
+];
+const CAPACITIES: [Word; 2] = [
+    ("thin", "Take memory as data is written; new data is refused when there is none"),
+    ("guaranteed", "Reserve the full size, so that no write fails for lack of memory"),
+];
+
+fn words(known: &[Word]) -> PossibleValuesParser {
+    let values = known.iter().map(|(word, help)| PossibleValue::new(*word).help(*help));
+    PossibleValuesParser::new(values)
 }
 
 /// Parses a word of the API.
@@ -527,12 +547,12 @@ mod tests {
             ("durability", &DURABILITIES),
             ("capacity", &CAPACITIES),
         ] {
-            for value in values {
+            for (value, _) in values {
                 parse(&format!("memlane volume create a --size 1G --{flag} {value}")).expect(value);
                 parse(&format!("memlane volume set a {flag}={value}")).expect(value);
             }
         }
-        for value in DRIVERS {
+        for (value, _) in DRIVERS {
             parse(&format!("memlane attach a --as {value}")).expect(value);
         }
     }

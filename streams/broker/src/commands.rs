@@ -23,18 +23,23 @@ pub(crate) enum Command {
 pub(crate) enum UserCommand {
     /// Add a user, or change a password; the password is read from standard input.
     Set {
+        /// Name with which the user logs in.
         name: String,
+        /// File of users, as the broker's option --user-file names it; created if missing.
         #[arg(long, value_name = "FILE")]
         user_file: PathBuf,
     },
     /// Remove a user.
     Remove {
+        /// Name of the user.
         name: String,
+        /// File of users.
         #[arg(long, value_name = "FILE")]
         user_file: PathBuf,
     },
     /// List users.
     List {
+        /// File of users.
         #[arg(long, value_name = "FILE")]
         user_file: PathBuf,
     },

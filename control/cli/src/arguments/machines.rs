@@ -30,43 +30,58 @@ pub(crate) enum MachineCommand {
     List(View),
 
     /// Show a machine
-    Show { name: String },
+    Show {
+        /// Name of the machine
+        name: String,
+    },
 
     /// Start machines
     Start {
+        /// Names of the machines
         #[arg(required = true)]
         names: Vec<String>,
     },
 
     /// Ask the guests to shut down (ACPI), without waiting
     Stop {
+        /// Names of the machines
         #[arg(required = true)]
         names: Vec<String>,
     },
 
     /// Power off machines at once
     Kill {
+        /// Names of the machines
         #[arg(required = true)]
         names: Vec<String>,
     },
 
     /// Attach a volume to a machine as a disk, also while it runs
     Attach {
+        /// Name of the machine
         name: String,
+
         /// Volume, or VOLUME@SNAPSHOT for a read-only disk
         volume: String,
 
-        /// Protocol of the disk: vhost-user or nbd
+        /// Protocol of the disk
         #[arg(long, value_name = "PROTOCOL", default_value = "vhost-user")]
         #[arg(value_parser = protocols())]
         protocol: DiskProtocol,
     },
 
     /// Detach a volume from a machine, also while it runs; the volume is kept
-    Detach { name: String, volume: String },
+    Detach {
+        /// Name of the machine
+        name: String,
+
+        /// Volume, or VOLUME@SNAPSHOT
+        volume: String,
+    },
 
     /// Create snapshots of all volumes of a machine at the same instant
     Snapshot {
+        /// Name of the machine
         name: String,
 
         /// Name of the snapshots, the part after @
@@ -79,6 +94,7 @@ pub(crate) enum MachineCommand {
 
     /// Open the serial console of a machine; Ctrl-] ends it
     Console {
+        /// Name of the machine
         name: String,
 
         /// Disconnect the client that has the console now
@@ -89,6 +105,7 @@ pub(crate) enum MachineCommand {
     /// Delete stopped machines that Memlane created; their volumes are kept
     #[command(alias = "rm")]
     Delete {
+        /// Names of the machines
         #[arg(required = true)]
         names: Vec<String>,
 
@@ -116,7 +133,7 @@ pub(crate) struct CreateMachine {
     #[arg(value_parser = super::size)]
     pub(crate) size: Option<ByteSize>,
 
-    /// Protocol of the disk: vhost-user or nbd
+    /// Protocol of the disk
     #[arg(long, value_name = "PROTOCOL", default_value = "vhost-user", value_parser = protocols())]
     pub(crate) protocol: DiskProtocol,
 
@@ -180,5 +197,9 @@ fn network(text: &str) -> Result<MachineNetwork, String> {
 }
 
 fn protocols() -> impl TypedValueParser<Value = DiskProtocol> {
-    super::words(&["vhost-user", "nbd"]).map(super::word)
+    let known = [
+        ("vhost-user", "The fastest; the machine's memory is shared with the daemon"),
+        ("nbd", "QEMU connects to the daemon's NBD socket; works without shared memory"),
+    ];
+    super::words(&known).map(super::word)
 }

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use kafka_client::{Acks, AclOperation, Compression, Mechanism, ScramHash};
 
-use super::{CAPACITIES, DURABILITIES, REDUCTIONS, words};
+use super::{CAPACITIES, DURABILITIES, REDUCTIONS, Word, words};
 use crate::table::View;
 
 #[derive(Debug, Subcommand)]
@@ -220,7 +220,7 @@ pub(crate) struct Produce {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) partition: Option<i32>,
 
-    /// Acknowledgements that the producer requires: 0 (none), 1 (the leader), all
+    /// Acknowledgement that the producer waits for
     #[arg(long, default_value = "all", value_parser = words(&ACKS).map(acks))]
     pub(crate) acks: Acks,
 
@@ -381,7 +381,11 @@ pub(crate) struct AclResource {
     pub(crate) prefix: bool,
 }
 
-const ACKS: [&str; 3] = ["0", "1", "all"];
+const ACKS: [Word; 3] = [
+    ("0", "None: records may be lost without an error"),
+    ("1", "That of the leader"),
+    ("all", "That of the leader and its in-sync replicas"),
+];
 
 fn acks(word: String) -> Acks {
     match word.as_str() {

@@ -4,7 +4,7 @@ use api::{ByteSize, Capacity, Durability, Reduction, SectorBytes, VolumePatch};
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand};
 
-use super::{CAPACITIES, DURABILITIES, REDUCTIONS, parse_word, sector, size, word, words};
+use super::{CAPACITIES, DURABILITIES, REDUCTIONS, Word, parse_word, sector, size, word, words};
 use crate::table::View;
 
 #[derive(Debug, Subcommand)]
@@ -80,6 +80,11 @@ pub(crate) enum VolumeCommand {
     },
 }
 
+const SECTORS: [Word; 2] = [
+    ("512", "For programs and disk images that expect sectors of 512 bytes"),
+    ("4096", "No program can write less than 4096 bytes at once"),
+];
+
 #[derive(Debug, Args)]
 pub(crate) struct Create {
     /// 1 to 63 of a-z A-Z 0-9 . _ -
@@ -90,7 +95,7 @@ pub(crate) struct Create {
     pub(crate) size: ByteSize,
 
     /// Logical sector size in bytes; the physical sector size is 4096
-    #[arg(long, default_value = "512", value_parser = words(&["512", "4096"]).map(sector))]
+    #[arg(long, default_value = "512", value_parser = words(&SECTORS).map(sector))]
     pub(crate) sector: SectorBytes,
 
     /// Data reduction by deduplication and compression

@@ -108,12 +108,14 @@ settings! {
         pub(super) pool_path: Option<PathBuf>,
 
         /// Use huge pages reserved for hugetlbfs for the pool
-        #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+        #[arg(long, value_name = "BOOL", num_args = 0..=1)]
+        #[arg(default_missing_value = "true", require_equals = true)]
         pub(super) pool_hugetlb: Option<bool>,
 
         /// Allow the pool's file on a disk: after a power loss, volumes may contain old data, also
         /// those of class `journal`
-        #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+        #[arg(long, value_name = "BOOL", num_args = 0..=1)]
+        #[arg(default_missing_value = "true", require_equals = true)]
         pub(super) pool_on_disk: Option<bool>,
 
         /// File with the key that encrypts journal and images: a path, or the name of a systemd
@@ -148,15 +150,18 @@ settings! {
         pub(super) nbd_allow: Option<Vec<AllowRule>>,
 
         /// Accept NBD clients over TCP without a certificate
-        #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+        #[arg(long, value_name = "BOOL", num_args = 0..=1)]
+        #[arg(default_missing_value = "true", require_equals = true)]
         pub(super) nbd_insecure: Option<bool>,
 
         /// Disable NBD
-        #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+        #[arg(long, value_name = "BOOL", num_args = 0..=1)]
+        #[arg(default_missing_value = "true", require_equals = true)]
         pub(super) no_nbd: Option<bool>,
 
         /// Disable kernel block devices
-        #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+        #[arg(long, value_name = "BOOL", num_args = 0..=1)]
+        #[arg(default_missing_value = "true", require_equals = true)]
         pub(super) no_fuse: Option<bool>,
 
         /// Number of threads that may busy-poll for requests at once [default: all cores but one]
@@ -279,8 +284,8 @@ settings! {
     /// The section `[standby]`: whether the daemon follows the image store that another writes to.
     pub(super) struct StandbySettings {
         /// Follow the image store, which another daemon writes to, until promoted [default: false]
-        #[arg(long = "standby-follow", id = "standby-follow", num_args = 0..=1)]
-        #[arg(default_missing_value = "true", require_equals = true)]
+        #[arg(long = "standby-follow", id = "standby-follow", value_name = "BOOL")]
+        #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) follow: Option<bool>,
 
         /// Interval at which a standby looks for a new image [default: 1s]
