@@ -299,7 +299,14 @@ fn bench(mut arguments: Vec<std::ffi::OsString>, json: bool) -> Failure {
         arguments.push("--json".into());
     }
     let error = process::Command::new(&program).args(arguments).exec();
-    Failure::other(format!("cannot start {}: {error}", program.display()))
+    let hint = match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "; packages do not contain it: build it from the sources (cargo build --release \
+             -p bench)"
+        }
+        _ => "",
+    };
+    Failure::other(format!("cannot start {}: {error}{hint}", program.display()))
 }
 
 /// Writes a page for the program and one for each command, as `man memlane-volume-create` finds

@@ -61,7 +61,9 @@ struct Resize {
 
 impl Resize {
     fn run(self, progress: &Progress) -> Result<TaskResult, TaskEnd> {
-        let size_bytes = self.size_bytes & !(region::SIZE_UNIT_BYTES - 1);
+        let unit_bytes = region::SIZE_UNIT_BYTES;
+        // Less than one unit is refused as too small, and not as nothing.
+        let size_bytes = (self.size_bytes & !(unit_bytes - 1)).max(unit_bytes);
         let before_bytes = self.engine.size_bytes();
         if size_bytes > before_bytes {
             pool::make_room(&self.path, before_bytes, size_bytes).map_err(|error| {
