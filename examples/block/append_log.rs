@@ -1,13 +1,14 @@
 //! Appends a line to a log on a volume and prints all lines.
 //!
-//! `append_log /run/memlane/ring.sock VOLUME TEXT`
+//! `cargo run --release -p sdk --example append_log -- /run/memlane/ring.sock VOLUME TEXT`
 //!
 //! Block 0 holds the length of the log. It is written and flushed after the line itself, so that a
 //! loss of power leaves either the old log or the new one.
 
 use std::error::Error;
-use std::io::Write;
+use std::io::{Write, stderr, stdout};
 use std::path::Path;
+use std::process::ExitCode;
 
 use sdk::{BLOCK_BYTES, Client, Device, Target};
 
@@ -42,7 +43,13 @@ impl AppendLog {
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> std::io::Result<ExitCode> {
+    let Err(error) = run() else { return Ok(ExitCode::SUCCESS) };
+    writeln!(stderr(), "append_log: {error}")?;
+    Ok(ExitCode::FAILURE)
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [socket, volume, text] = &arguments[..] else {
         return Err("usage: append_log SOCKET VOLUME TEXT".into());
@@ -50,6 +57,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let client = Client::connect(Path::new(socket))?;
     let mut log = AppendLog::open(client.open(&Target::Name(volume.clone()))?)?;
     log.append(text)?;
-    write!(std::io::stdout(), "{}", log.read()?)?;
+    write!(stdout(), "{}", log.read()?)?;
     Ok(())
 }

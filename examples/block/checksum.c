@@ -1,7 +1,10 @@
 /* Prints the 64-bit FNV-1a checksum of a volume, which it reads with sixteen requests in flight.
  *
- * cc -I clients/libmemlane/include examples/block/checksum.c -lmemlane -o checksum
- * ./checksum /run/memlane/ring.sock VOLUME */
+ * cargo build --release -p libmemlane
+ * cc -I clients/libmemlane/include examples/block/checksum.c -L target/release -lmemlane -o checksum
+ * LD_LIBRARY_PATH=target/release ./checksum /run/memlane/ring.sock VOLUME
+ *
+ * The package memlane-dev has the library in /usr/lib/memlane. */
 #include <memlane.h>
 #include <stdio.h>
 

@@ -36,6 +36,8 @@ class Daemon(http.client.HTTPConnection):
 
 
 def main():
+    if len(sys.argv) != 4:
+        raise SystemExit(__doc__)
     path, volume, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
     if count < 1:
         raise SystemExit("COUNT must be at least 1")

@@ -13,10 +13,15 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /**
  * Writes COUNT records, and reads as many as a member of a group, which commits after each batch.
  *
- * <p>{@code java -cp 'kafka-clients.jar:…' Orders.java BROKER TOPIC COUNT}
+ * <p>{@code java -cp 'kafka/libs/*' Orders.java BROKER TOPIC COUNT}, where {@code kafka} is an
+ * unpacked release of Apache Kafka.
  */
 public final class Orders {
     public static void main(String[] arguments) throws Exception {
+        if (arguments.length != 3) {
+            System.err.println("usage: Orders.java BROKER TOPIC COUNT");
+            System.exit(2);
+        }
         String broker = arguments[0];
         String topic = arguments[1];
         int count = Integer.parseInt(arguments[2]);

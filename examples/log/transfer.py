@@ -2,6 +2,8 @@
 
 python3 transfer.py BROKER INPUT OUTPUT
 
+An order is a JSON object such as {"lines": [{"quantity": 2, "price": 5}]}.
+
 Offsets of the input are committed in the transaction that writes the output: after a crash the next
 run continues where the last committed transaction ended. Ends when the input has been read.
 """
@@ -37,6 +39,8 @@ def read_batch(consumer, partitions_left):
 
 
 def main():
+    if len(sys.argv) != 4:
+        raise SystemExit(__doc__)
     broker, source, target = sys.argv[1:]
     consumer = Consumer({
         "bootstrap.servers": broker,

@@ -7,10 +7,15 @@ import java.util.Properties;
 /**
  * Prints how much each customer ordered, of those with at least MINIMUM.
  *
- * <p>{@code java -cp postgresql.jar Totals.java HOST PORT TOPIC MINIMUM}
+ * <p>{@code java -cp postgresql.jar Totals.java HOST PORT TOPIC MINIMUM}, with PostgreSQL's JDBC
+ * driver and a topic that {@code log/Orders.java} wrote.
  */
 public final class Totals {
     public static void main(String[] arguments) throws Exception {
+        if (arguments.length != 4) {
+            System.err.println("usage: Totals.java HOST PORT TOPIC MINIMUM");
+            System.exit(2);
+        }
         Properties options = new Properties();
         options.setProperty("user", "reader");
         options.setProperty("sslmode", "disable");

@@ -17,6 +17,8 @@ QUERY = """SUBSCRIBE TO (
 
 
 def main():
+    if len(sys.argv) not in (7, 8):
+        raise SystemExit(__doc__)
     host, port, topic, field, minimum, count, *position = sys.argv[1:]
     query = sql.SQL(QUERY).format(
         topic=sql.Identifier(topic),

@@ -2,7 +2,7 @@
 
 python3 load.py HOST PORT TOPIC COUNT
 
-Each row becomes a record; a statement is acknowledged when its records are.
+The topic must exist (memlane topic create TOPIC). Each row becomes a record; a statement is acknowledged when its records are.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ ROWS = 100
 
 
 async def main():
+    if len(sys.argv) != 5:
+        raise SystemExit(__doc__)
     host, port, topic, count = sys.argv[1:]
     connection = await asyncpg.connect(
         host=host, port=int(port), user="loader", database="memlane", ssl=False
