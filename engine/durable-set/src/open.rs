@@ -1,6 +1,6 @@
 //! Opening of a set: compares memory and stable storage, and determines which is authoritative.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use image::{ImageStore, ImageSummary, Mirroring, OpenImage, SealedStore, StoreWriter, claims_of};
 use journal::{Clock, Journal, JournalOptions, JournalSpec};
@@ -313,6 +313,7 @@ impl DurableSet {
             mirror,
             writer_id: spec.writer.id,
             claimed: Mutex::new(Claim { writer: spec.writer, store: None }),
+            own_number: OnceLock::new(),
             journal_begins: begins,
             image_use: Mutex::default(),
             is_compared: AtomicBool::new(false),

@@ -2,10 +2,10 @@
 //!
 //! Lock order: the claim on the image store, changes, then any one of the others.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use image::{ClaimedStore, Claims, ImageId, ImageStore, OpenImage, StoreWriter};
+use image::{ClaimedStore, Claims, ImageId, ImageStore, OpenImage, OwnNumber, StoreWriter};
 use journal::{Clock, Journal, Position};
 use storage::Folder;
 use sync::atomic::Ordering::Relaxed;
@@ -31,6 +31,8 @@ pub struct DurableSet {
     /// Maximum time that a change waits for a checkpoint to free space, before it and after it.
     pub(crate) patience: Duration,
     pub(crate) claimed: Mutex<Claim>,
+    /// Set with the claim, and read without its lock.
+    pub(crate) own_number: OnceLock<OwnNumber>,
     /// Beginning of the journal when it was opened, if there was one.
     pub(crate) journal_begins: Option<Position>,
     /// Set once memory's dependencies were compared with the image store.
@@ -190,6 +192,7 @@ impl Claim {
         if self.store.is_none() {
             set.check_images_are_own()?;
             let claimed = self.claim(set).map_err(|error| set.note_if_fenced(error))?;
+            set.own_number.get_or_init(|| claimed.own_number());
             self.store = Some(claimed);
             set.mirror.note_published();
         }

@@ -48,6 +48,8 @@ struct Extract {
     offset: u32,
     bytes: u32,
     taken_unix_micros: u64,
+    /// Nothing durable followed it when it was determined.
+    is_last: bool,
 }
 
 /// Outcome of a call of [`Shipper::ship`].
@@ -157,13 +159,13 @@ impl Shipper {
             true => now_unix_micros,
             false => self.shipped_unix_micros.unwrap_or(0),
         };
-        Some(Extract { segment: begun.segment, offset, bytes, taken_unix_micros })
+        Some(Extract { segment: begun.segment, offset, bytes, taken_unix_micros, is_last })
     }
 
     /// Uploads an extract. Returns false if its segment was removed meanwhile, because an image
     /// covers it.
-    fn put(&self, extract: Extract) -> Result<bool, DurableError> {
-        let Extract { segment, offset, bytes, taken_unix_micros } = extract;
+    fn put(&mut self, extract: Extract) -> Result<bool, DurableError> {
+        let Extract { segment, offset, bytes, taken_unix_micros, is_last } = extract;
         let mut payload = AlignedBuffer::zeroed(bytes as usize);
         let read = self.set.journal.read_written(segment, offset, &mut payload);
         if !read.map_err(DurableError::journal(ATTEMPT))? {
@@ -173,13 +175,37 @@ impl Shipper {
         let object = encode_extract(self.set.id, name, taken_unix_micros, &payload);
         // Set before the upload, because an image may be saved meanwhile.
         self.set.may_have_extracts.store(true, Relaxed);
-        let put = self.set.images.put_extract(name, &object);
+        let put = self.upload(name, &object, is_last);
         put.map_err(DurableError::images(ATTEMPT))?;
         Ok(true)
     }
 
+    /// Stores an extract. With the last one of a round, the store is asked for claims of other
+    /// writers in the same request, if flushes depend on it.
+    fn upload(
+        &mut self,
+        name: ExtractName,
+        object: &AlignedBuffer,
+        is_last: bool,
+    ) -> Result<(), ImageError> {
+        let images = &self.set.images;
+        match self.set.own_number.get().filter(|_| is_last && self.set.mirror.is_on()) {
+            None => images.put_extract(name, object),
+            Some(own) => {
+                let put = |number| images.put_extract_and_look(name, object, number);
+                self.is_unchecked = own.may_be_replaced(put)?;
+                Ok(())
+            }
+        }
+    }
+
     /// Fails once another writer has claimed the store.
     fn check_claim(&mut self) -> Result<(), ImageError> {
+        let own = self.set.own_number.get().filter(|_| !self.is_fenced);
+        // Without an answer the listing decides.
+        if own.is_some_and(|own| matches!(own.may_be_replaced_in(&*self.set.images), Ok(false))) {
+            return Ok(());
+        }
         if !self.is_fenced {
             let (looked_through, writer) =
                 newest_claim_after(&*self.set.images, self.looked_through)?;

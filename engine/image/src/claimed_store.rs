@@ -5,6 +5,10 @@
 //! store earlier therefore finds its next number taken and fails before changing any image. Numbers
 //! of images and chunks are never reused in a store as long as its newest manifest is readable.
 //!
+//! Numbers are taken without gaps. The manifest with the highest number is never removed, nor is a
+//! fence with which one daemon took over from another. So the number after that of a writer is
+//! taken if and only if another one has claimed the store ([`OwnNumber`]), and stays taken.
+//!
 //! Before each removal the claim is checked again. Packs are listed before that check, so an
 //! unreferenced pack in the list does not belong to another writer and never will.
 
@@ -17,6 +21,7 @@ use crate::error::{ImageError, ImageErrorKind};
 use crate::format::manifest::{Manifest, ManifestKind};
 use crate::manifests::{ManifestState, read_state};
 use crate::names::{ChunkNumber, ImageId, PackName};
+use crate::own_number::OwnNumber;
 use crate::save::{Prepared, Save, SaveOptions};
 use crate::saved::Saved;
 use crate::source::LeafSource;
@@ -30,8 +35,7 @@ const CLAIM_TRIES_MAX: u32 = 16;
 /// Chunk numbers skipped per unreadable manifest, because it may have assigned some.
 const CHUNK_NUMBERS_LEFT_OUT: u64 = 1 << 24;
 
-/// Number of old fences kept. A writer that was suspended during more claims could take its old
-/// number.
+/// Number of old fences kept besides those with which one daemon took over from another.
 const FENCES_KEPT: usize = 16;
 
 /// Objects that were removed.
@@ -55,6 +59,7 @@ pub struct ClaimedStore {
     store: Arc<dyn ImageStore>,
     salt: u32,
     next_number: u32,
+    own_number: OwnNumber,
     next_chunk: u64,
     next_pack: PackName,
     head: Option<ImageId>,
@@ -113,7 +118,13 @@ impl ClaimedStore {
                 Err(error) => return Err(error),
                 Ok(()) => {
                     claimed.check_exclusive()?;
-                    return Ok(claimed);
+                    if claimed.is_newest()? {
+                        return Ok(claimed);
+                    }
+                    // The number had become free since the manifests were found: its owner has
+                    // saved more images and removed this one. A fence there would pass for the
+                    // claim under which they were saved.
+                    claimed.store.remove(ObjectName::Image(claimed.next_number - 1))?;
                 }
             }
         }
@@ -124,6 +135,11 @@ impl ClaimedStore {
 
     pub fn store(&self) -> &Arc<dyn ImageStore> {
         &self.store
+    }
+
+    /// Returns the highest number that this claim has taken, from now on.
+    pub fn own_number(&self) -> OwnNumber {
+        self.own_number.clone()
     }
 
     /// Returns the id of the newest intact image.
@@ -159,7 +175,7 @@ impl ClaimedStore {
         match publish(&*self.store, prepared) {
             Ok((manifest, saved)) => {
                 self.next_chunk = manifest.next_chunk;
-                self.next_number += 1;
+                self.note_taken();
                 self.head = Some(manifest.id);
                 self.durable.insert(manifest.id.number());
                 Ok(saved)
@@ -201,15 +217,15 @@ impl ClaimedStore {
         let found = self.find()?;
         let taken = found.into_iter().find(|found| found.number == self.next_number);
         match taken.map(|found| found.state) {
-            Some(ManifestState::Unfinished) => self.next_number += 1,
+            Some(ManifestState::Unfinished) => self.note_taken(),
             // Another writer would have claimed the store with a fence under that number.
             Some(ManifestState::Whole(manifest)) if manifest.kind == ManifestKind::Image => {
-                self.next_number += 1;
+                self.note_taken();
                 self.next_chunk = manifest.next_chunk;
                 self.head = Some(manifest.id);
             }
             Some(ManifestState::Whole(fence)) if fence.writer().id == self.writer.id => {
-                self.next_number += 1;
+                self.note_taken();
             }
             Some(ManifestState::Whole(_)) => return Err(self.fenced(taken_error.attempt)),
             Some(ManifestState::Unreadable(error)) => {
@@ -231,7 +247,10 @@ impl ClaimedStore {
         self.settle_failed()?;
         let mut found = self.find()?;
         check_in_use(&found, in_use)?;
-        let Some(at) = found.iter().position(|known| known.number == number) else {
+        let is_fence =
+            |known: &Found| whole(known).is_some_and(|it| it.kind == ManifestKind::Fence);
+        let is_it = |known: &Found| known.number == number && !is_fence(known);
+        let Some(at) = found.iter().position(is_it) else {
             return Err(ImageError::new(ImageErrorKind::NotFound, attempt()));
         };
         if in_use.iter().any(|id| id.number() == number) {
@@ -312,17 +331,23 @@ impl ClaimedStore {
         self.settle_failed()?;
         let packs = self.store.packs()?;
         for found in self.find()? {
-            if let ManifestState::Unfinished = found.state {
+            let is_newest = found.number + 1 >= self.next_number;
+            if matches!(found.state, ManifestState::Unfinished) && !is_newest {
                 self.remove(ObjectName::Image(found.number))?;
             }
         }
         // Listed again, because the writer of an unfinished manifest may have completed it before
         // the removal.
-        let (mut used, mut fences) = (HashSet::new(), Vec::new());
+        let (mut used, mut fences, mut last_daemon_id) = (HashSet::new(), Vec::new(), None);
         for found in self.find()? {
             match found.state {
                 ManifestState::Whole(manifest) if manifest.kind == ManifestKind::Fence => {
-                    fences.push(found.number);
+                    let daemon_id = manifest.writer().daemon_id;
+                    // A writer that was suspended since then still finds its next number taken.
+                    let is_takeover = last_daemon_id.replace(daemon_id) != Some(daemon_id);
+                    if !is_takeover {
+                        fences.push(found.number);
+                    }
                 }
                 ManifestState::Whole(manifest) => {
                     used.extend(manifest.packs.iter().map(|pack| pack.name));
@@ -392,9 +417,11 @@ impl ClaimedStore {
         let left_out = CHUNK_NUMBERS_LEFT_OUT.saturating_mul(unsure_count);
         // Any nonzero salt is valid. The writer's id is random.
         let fresh_salt = u32::try_from(writer.id & 0xFFFF_FFFF).expect("32 bits were kept") | 1;
+        let top_number = found.last().map_or(0, |found| found.number);
         Ok(Self {
             salt: newest.map_or(fresh_salt, |manifest| manifest.id.salt()),
-            next_number: found.last().map_or(0, |found| found.number) + 1,
+            next_number: top_number + 1,
+            own_number: OwnNumber::new(top_number),
             next_chunk: known.saturating_add(left_out).min(ChunkNumber::END),
             next_pack: PackName { writer: writer.id, index: 0 },
             head: newest_image(found).map(|manifest| manifest.id),
@@ -410,8 +437,19 @@ impl ClaimedStore {
         let id = ImageId::new(self.salt, self.next_number);
         let fence = Manifest::fence(id, self.next_chunk, &self.writer);
         self.store.create_image(self.next_number, &fence.encode())?;
-        self.next_number += 1;
+        self.note_taken();
         Ok(())
+    }
+
+    /// Notes that the next number is taken by this writer.
+    fn note_taken(&mut self) {
+        self.own_number.set(self.next_number);
+        self.next_number += 1;
+    }
+
+    /// Returns whether no manifest has a higher number than the last one of this writer.
+    fn is_newest(&self) -> Result<bool, ImageError> {
+        Ok(self.store.images()?.iter().all(|&(number, _)| number < self.next_number))
     }
 
     fn find(&self) -> Result<Vec<Found>, ImageError> {

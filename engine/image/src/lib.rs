@@ -58,6 +58,7 @@ mod catalog;
 mod claimed_store;
 mod engine_source;
 mod leaf_saver;
+mod own_number;
 mod pipeline;
 mod save;
 mod saved;
@@ -79,6 +80,7 @@ pub use names::{
     CHUNK_PAGES_MAX, ChunkNumber, ExtractName, ImageId, NoPackName, PackName, PageNumber,
 };
 pub use open_image::{BlockRun, OpenImage};
+pub use own_number::OwnNumber;
 pub use refill::{Held, Refill};
 pub use rehearse::{Rehearsed, rehearse};
 pub use restore::{BlockPlace, DamagedChunk, RestoreTarget, Restored};

@@ -220,6 +220,11 @@ impl KeptHeaders {
     }
 }
 
+fn check_extract(name: ExtractName, bytes: &[u8]) -> Result<(), ImageError> {
+    let attempt = || format!("put extract {name} of the journal");
+    check_is_sealed(name, bytes).map_err(|disbelief| disbelief.error(attempt()))
+}
+
 fn length(bytes: u64) -> usize {
     usize::try_from(bytes).expect("lengths in memory")
 }
@@ -301,15 +306,28 @@ impl ImageStore for SealedStore {
         Ok(images.into_iter().map(|(number, bytes)| (number, contents(bytes))).collect())
     }
 
+    fn has_image(&self, number: u32) -> Result<bool, ImageError> {
+        self.below.has_image(number)
+    }
+
     fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
         let packs = self.below.packs()?;
         Ok(packs.into_iter().map(|(name, bytes)| (name, contents_bytes(bytes))).collect())
     }
 
     fn put_extract(&self, name: ExtractName, bytes: &AlignedBuffer) -> Result<(), ImageError> {
-        let attempt = || format!("put extract {name} of the journal");
-        check_is_sealed(name, bytes).map_err(|disbelief| disbelief.error(attempt()))?;
+        check_extract(name, bytes)?;
         self.below.put_extract(name, bytes)
+    }
+
+    fn put_extract_and_look(
+        &self,
+        name: ExtractName,
+        bytes: &AlignedBuffer,
+        number: u32,
+    ) -> Result<bool, ImageError> {
+        check_extract(name, bytes)?;
+        self.below.put_extract_and_look(name, bytes, number)
     }
 
     fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {

@@ -5,6 +5,7 @@ use std::fmt::{self, Debug};
 use storage::AlignedBuffer;
 
 use crate::error::{ImageError, ImageErrorKind};
+use crate::format::ALIGNMENT_BYTES;
 use crate::names::{ExtractName, PackName};
 
 /// Kind and name of an object in a store.
@@ -80,6 +81,20 @@ pub trait ImageStore: Debug + Send + Sync {
     /// Returns the number of concurrent reads with the highest throughput.
     fn reads_at_once(&self) -> usize;
 
+    /// Returns whether there is a manifest of this number, unfinished ones included.
+    fn has_image(&self, number: u32) -> Result<bool, ImageError> {
+        let mut header = AlignedBuffer::zeroed(ALIGNMENT_BYTES);
+        match self.read(ObjectName::Image(number), 0, &mut header) {
+            Ok(()) => Ok(true),
+            Err(error) => match error.kind {
+                ImageErrorKind::NotFound => Ok(false),
+                // It is there, and shorter.
+                ImageErrorKind::Damaged => Ok(true),
+                _ => Err(error),
+            },
+        }
+    }
+
     /// Lists all manifests with their sizes, in ascending order of number.
     fn images(&self) -> Result<Vec<(u32, u64)>, ImageError>;
 
@@ -90,6 +105,18 @@ pub trait ImageStore: Debug + Send + Sync {
     /// attempt stores the same bytes. Fails with `Invalid` if the store does not accept extracts.
     fn put_extract(&self, name: ExtractName, _bytes: &AlignedBuffer) -> Result<(), ImageError> {
         Err(ImageError::new(ImageErrorKind::Invalid, format!("put extract {name} of the journal")))
+    }
+
+    /// Stores an extract as [`ImageStore::put_extract`] does, and returns whether there is a
+    /// manifest of this number afterwards.
+    fn put_extract_and_look(
+        &self,
+        name: ExtractName,
+        bytes: &AlignedBuffer,
+        number: u32,
+    ) -> Result<bool, ImageError> {
+        self.put_extract(name, bytes)?;
+        self.has_image(number)
     }
 
     /// Lists all journal extracts with their sizes, in ascending order of name.

@@ -4,6 +4,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -117,6 +118,30 @@ fn a_flush_fails_if_the_store_was_claimed_between_the_put_and_the_check() {
         writer.try_to_save().expect_err("another has claimed the store");
         writer.volume("one").flush().expect_err("the claim stays");
     }
+}
+
+#[test]
+fn flushes_list_no_manifests_as_long_as_nobody_else_has_claimed_the_store() {
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, volume) = begin(&shared);
+    let mut flush = |block| {
+        write(&volume, block, block);
+        flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+    };
+    flush(1);
+    writer.save();
+    let listings = || shared.puts.3.load(Ordering::Relaxed);
+    let before = listings();
+    (2..6).for_each(&mut flush);
+    assert_eq!(listings(), before);
+    let other = StoreWriter { daemon_id: 9, ..(1_u128 << 90).into() };
+    ClaimedStore::claim(Arc::new(shared.images()), other).expect("it answers");
+    write(&volume, 6, 6);
+    let flushed = flush_during(&writer, &volume, || {
+        shipper.ship(NOW).expect_err("another has claimed the store");
+    });
+    flushed.expect_err("a promotion may not have it");
+    assert!(listings() > before, "the listing tells who has claimed it");
 }
 
 #[test]

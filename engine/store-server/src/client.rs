@@ -12,7 +12,7 @@ use storage::AlignedBuffer;
 
 use crate::connection::{Asking, Connection, Patience, StoreAddress};
 use crate::remote_pack::RemotePack;
-use crate::wire::{Kind, READ_BYTES_MAX, path_of};
+use crate::wire::{FREE, Kind, READ_BYTES_MAX, TAKEN, path_of};
 
 /// Number of concurrent reads, which mostly wait for the network and the server's disk.
 const READS_AT_ONCE: usize = 4;
@@ -157,6 +157,29 @@ impl ImageStore for StoreClient {
         let object = ObjectName::Extract(name);
         let body = Bytes::copy_from_slice(bytes);
         self.tell(Method::PUT, object, body, || format!("put {object}"))
+    }
+
+    fn put_extract_and_look(
+        &self,
+        name: ExtractName,
+        bytes: &AlignedBuffer,
+        number: u32,
+    ) -> Result<bool, ImageError> {
+        let object = ObjectName::Extract(name);
+        let attempt = || format!("put {object}");
+        let asking = Asking {
+            method: Method::PUT,
+            path: format!("{}?look={number}", path_of(object)),
+            body: Bytes::copy_from_slice(bytes),
+            answer_bytes_max: FREE.len().max(TAKEN.len()),
+        };
+        let answer = self.connection.ask(asking, attempt)?;
+        match std::str::from_utf8(&answer) {
+            Ok(FREE) => Ok(false),
+            Ok(TAKEN) => Ok(true),
+            // A server of an earlier release has not looked.
+            _ => self.has_image(number),
+        }
     }
 
     fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {

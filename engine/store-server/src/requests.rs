@@ -16,8 +16,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::clients::Visit;
 use crate::quota::Quota;
 use crate::wire::{
-    ALIGNMENT_BYTES, ERROR_HEADER, Kind, READ_BYTES_MAX, Target, VERSION, VERSION_HEADER,
-    WireError, body_bytes_max, image_name, parameter, transfer_seconds_max,
+    ALIGNMENT_BYTES, ERROR_HEADER, FREE, Kind, READ_BYTES_MAX, TAKEN, Target, VERSION,
+    VERSION_HEADER, WireError, body_bytes_max, image_name, parameter, transfer_seconds_max,
 };
 use crate::work::{Busy, Work};
 
@@ -66,6 +66,8 @@ struct Asked {
     target: Target,
     offset: Option<u64>,
     length: Option<u64>,
+    /// Number of a manifest to look for after an extract is stored.
+    look: Option<u32>,
 }
 
 impl Served {
@@ -169,10 +171,18 @@ impl Served {
                     false => Ok(Some(arrival)),
                 }
             };
-            receiving.arrival = self.work.run(write).await??;
-            if is_last {
-                return Ok(done());
+            if !is_last {
+                receiving.arrival = self.work.run(write).await??;
+                continue;
             }
+            let (store, look) = (Arc::clone(&self.store), asked.look);
+            let finish = move || -> Result<Answer, ImageError> {
+                write()?;
+                let Some(number) = look else { return Ok(done()) };
+                let found = if store.has_image(number)? { TAKEN } else { FREE };
+                Ok(answer(StatusCode::OK, found.into()))
+            };
+            return Ok(self.work.run(finish).await??);
         }
     }
 
@@ -216,7 +226,9 @@ fn parse(request: &Request<ArrivingBody>) -> Result<Asked, Refusal> {
     let number = |name| {
         parameter(query, name).map_err(|()| invalid(format!("{name} is not a whole number")))
     };
-    Ok(Asked { target, offset: number("offset")?, length: number("length")? })
+    let look = number("look")?.map(u32::try_from).transpose();
+    let look = look.map_err(|_| invalid("look is not the number of an image"))?;
+    Ok(Asked { target, offset: number("offset")?, length: number("length")?, look })
 }
 
 /// Reads the next piece of a body: [`PIECE_BYTES`], or all that is left.

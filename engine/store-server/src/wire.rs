@@ -5,9 +5,12 @@
 //! | `GET /v1/images`, `/v1/packs`, `/v1/journal` | a line `NAME SIZE` for each object |
 //! | `GET /v1/KIND/NAME?offset=O&length=L` | these bytes |
 //! | `PUT /v1/KIND/NAME` | empty: the manifest or extract is stored |
+//! | `PUT /v1/journal/NAME?look=N` | `taken` or `free`: the number N, once the extract is stored |
 //! | `PUT /v1/packs/NAME?offset=O`, with `&length=L` for the last part | empty |
 //! | `POST /v1/images/NAME` | empty: the manifest is durable |
 //! | `DELETE /v1/KIND/NAME` | empty: the object does not exist any more |
+//!
+//! Servers of earlier releases ignore `look`, and their response is empty.
 //!
 //! Every response has the header `memlane-store: 1`. An error response also has the header
 //! `memlane-error` with the kind of error, and a text.
@@ -24,6 +27,10 @@ pub(crate) const ERROR_HEADER: &str = "memlane-error";
 
 /// Prefix of every path.
 pub(crate) const PREFIX: &str = "/v1/";
+
+/// Answers to `look`.
+pub(crate) const FREE: &str = "free";
+pub(crate) const TAKEN: &str = "taken";
 
 /// Unit of offsets and of the lengths of bodies.
 pub(crate) const ALIGNMENT_BYTES: u64 = 4096;

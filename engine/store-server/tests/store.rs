@@ -76,6 +76,16 @@ fn check_objects(store: &dyn ImageStore) {
     }
     store.remove(ObjectName::Pack(missing)).expect("it is there");
     assert!(store.packs().expect("listed").iter().all(|(name, _)| *name != missing));
+    let (top_number, _) = *store.images().expect("listed").last().expect("some were saved");
+    let extract = ExtractName { writer: 9, segment: 1, offset: 4096 };
+    for (number, is_there) in [(top_number, true), (top_number + 1, false)] {
+        let bytes = AlignedBuffer::zeroed(8192);
+        let found = store.put_extract_and_look(extract, &bytes, number).expect("there is room");
+        assert_eq!(found, is_there, "{number}");
+        assert_eq!(store.has_image(number).expect("it answers"), is_there, "{number}");
+    }
+    assert_eq!(store.extracts().expect("listed"), [(extract, 8192)]);
+    store.remove(ObjectName::Extract(extract)).expect("it is there");
 }
 
 #[test]

@@ -408,6 +408,8 @@ pub(crate) struct Puts(
     pub(crate) AtomicU64,
     /// Makes removal of extracts fail.
     pub(crate) AtomicBool,
+    /// Number of listings of manifests.
+    pub(crate) AtomicU64,
 );
 
 /// Image store of a writer.
@@ -439,6 +441,7 @@ impl ImageStore for Putting {
     }
 
     fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
+        self.puts.3.fetch_add(1, Ordering::Relaxed);
         self.store.images()
     }
 
