@@ -22,6 +22,10 @@ const SEALED_SEGMENT: u32 = 2;
 /// Offset of the header's digest, which ends at 256.
 const DIGEST: usize = 224;
 const PAYLOAD_DIGEST: usize = 80;
+const ZERO_SECTORS: usize = 112;
+
+/// Least part of a write that a power loss keeps or not.
+pub(crate) const SECTOR_BYTES: usize = 512;
 
 /// Origin of an extract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,7 @@ pub fn encode_extract(
     header.put_u64(taken_unix_micros);
     header.put_zeros(PAYLOAD_DIGEST - header.len());
     header.put(blake3::hash(payload).as_bytes());
+    header.put_u32(zero_sectors(payload));
     header.put_zeros(ALIGNMENT_BYTES - header.len());
     let digest = blake3::hash(&header);
     header[DIGEST..DIGEST + 32].copy_from_slice(digest.as_bytes());
@@ -99,11 +104,69 @@ pub(crate) fn check_is_sealed(name: ExtractName, bytes: &[u8]) -> Result<(), Dis
     }
 }
 
+/// Contents of an extract's header, in a file that may have more after the extract.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredExtract {
+    pub(crate) header: ExtractHeader,
+    /// Length with the header.
+    pub(crate) bytes: usize,
+    /// Number of the payload's sectors that are zeros.
+    pub(crate) zero_sectors: u32,
+    payload_digest: [u8; 32],
+}
+
+impl StoredExtract {
+    /// Returns whether this is the payload.
+    pub(crate) fn matches(&self, payload: &[u8]) -> bool {
+        *blake3::hash(payload).as_bytes() == self.payload_digest
+    }
+
+    /// Returns whether the payload is a whole number of blocks, and not none.
+    pub(crate) fn has_whole_blocks(&self) -> bool {
+        self.bytes > ALIGNMENT_BYTES && self.bytes.is_multiple_of(ALIGNMENT_BYTES)
+    }
+}
+
+/// Returns the number of sectors that are zeros.
+pub(crate) fn zero_sectors(payload: &[u8]) -> u32 {
+    let is_zero = |sector: &&[u8]| sector.iter().all(|&byte| byte == 0);
+    let count = payload.chunks(SECTOR_BYTES).filter(is_zero).count();
+    u32::try_from(count).expect("an extract is short")
+}
+
+/// Decodes an intact header at the beginning of `bytes`.
+pub(crate) fn decode_stored(bytes: &[u8]) -> Option<StoredExtract> {
+    let header = bytes.get(..ALIGNMENT_BYTES).filter(|header| header[..8] == *MAGIC)?;
+    let mut header = header.to_vec();
+    let (decoded, payload_digest) = decode_header(&mut header).ok()?;
+    let mut zeros = Fields::new(&header[ZERO_SECTORS..]);
+    Some(StoredExtract {
+        header: decoded,
+        bytes: ALIGNMENT_BYTES + decoded.payload_bytes as usize,
+        zero_sectors: zeros.u32()?,
+        payload_digest,
+    })
+}
+
 fn decode(
     header: &mut [u8],
     name: ExtractName,
     payload: &[u8],
 ) -> Result<ExtractHeader, Disbelief> {
+    let damaged = Disbelief::Damaged;
+    let (decoded, payload_digest) = decode_header(header)?;
+    if decoded.name != name {
+        return Err(damaged("it is a different extract"));
+    }
+    let is_whole = payload.len() == decoded.payload_bytes as usize;
+    if !is_whole || *blake3::hash(payload).as_bytes() != payload_digest {
+        return Err(damaged("its checksum does not match"));
+    }
+    Ok(decoded)
+}
+
+/// Decodes a header, and returns the digest of its payload. Overwrites the header's own digest.
+fn decode_header(header: &mut [u8]) -> Result<(ExtractHeader, [u8; 32]), Disbelief> {
     let damaged = Disbelief::Damaged;
     let mut digest = [0; 32];
     digest.copy_from_slice(&header[DIGEST..DIGEST + 32]);
@@ -122,12 +185,7 @@ fn decode(
     let writer = fields.u128().ok_or(short)?;
     let (segment, offset) = (fields.u32().ok_or(short)?, fields.u32().ok_or(short)?);
     let taken_unix_micros = fields.u64().ok_or(short)?;
-    if (ExtractName { writer, segment, offset }) != name {
-        return Err(damaged("it is a different extract"));
-    }
-    let of_payload = &header[PAYLOAD_DIGEST..PAYLOAD_DIGEST + 32];
-    if payload.len() != payload_bytes as usize || *blake3::hash(payload).as_bytes() != *of_payload {
-        return Err(damaged("its checksum does not match"));
-    }
-    Ok(ExtractHeader { set_id, name, payload_bytes, taken_unix_micros })
+    let payload_digest = Fields::new(&header[PAYLOAD_DIGEST..]).array().ok_or(short)?;
+    let name = ExtractName { writer, segment, offset };
+    Ok((ExtractHeader { set_id, name, payload_bytes, taken_unix_micros }, payload_digest))
 }

@@ -11,6 +11,7 @@ use storage::{
 
 use crate::arrival::{Arrival, Arrivals, remove_unfinished};
 use crate::error::{ImageError, ImageErrorKind};
+use crate::extract_log::{self, ExtractLogs};
 use crate::format::ALIGNMENT_BYTES;
 use crate::names::{ExtractName, PackName};
 use crate::store::{ImageStore, ObjectName, PackWriter};
@@ -23,6 +24,8 @@ pub struct FolderStore {
     /// Folder of journal extracts. `None` if the store was created by a daemon that does not write
     /// them.
     journal: Option<Arc<dyn Folder>>,
+    /// Files of short extracts that this process writes. `None` if the store is only read.
+    extract_logs: Option<ExtractLogs>,
     /// Set if this process serves the store to other hosts.
     arrivals: Option<Arrivals>,
     _lock: Option<FileLock>,
@@ -40,7 +43,8 @@ impl FolderStore {
         };
         let journal = Some(within("journal")?);
         let (images, packs) = (within("images")?, within("packs")?);
-        Ok(Self { images, packs, journal, arrivals: None, _lock: None })
+        let extract_logs = Some(ExtractLogs::default());
+        Ok(Self { images, packs, journal, extract_logs, arrivals: None, _lock: None })
     }
 
     /// Opens a store in `folder` as [`FolderStore::new`] does, for a process that serves it to
@@ -68,7 +72,7 @@ impl FolderStore {
             opened => Some(opened?),
         };
         let (images, packs) = (within("images")?, within("packs")?);
-        Ok(Self { images, packs, journal, arrivals: None, _lock: None })
+        Ok(Self { images, packs, journal, extract_logs: None, arrivals: None, _lock: None })
     }
 
     /// Opens the store in the directory at `path` for writing, creating it if needed. It is locked
@@ -76,7 +80,12 @@ impl FolderStore {
     pub fn open_alone(path: &Path) -> Result<Self, ImageError> {
         let folder = LinuxFolder::open_or_make(path).map_err(opening(path))?;
         let lock = lock(&folder)?;
-        Ok(Self { _lock: Some(lock), ..Self::new(&folder)? })
+        let store = Self { _lock: Some(lock), ..Self::new(&folder)? };
+        if let Some(journal) = &store.journal {
+            let attempt = || "remove empty files of the journal".to_owned();
+            extract_log::remove_empty_files(&**journal).map_err(ImageError::storage(attempt))?;
+        }
+        Ok(store)
     }
 
     /// Opens the store in the directory at `path` as [`FolderStore::open_alone`] does, for a
@@ -131,6 +140,19 @@ impl FolderStore {
     fn journal(&self, object: ObjectName) -> Result<&dyn Folder, ImageError> {
         let missing = || ImageError::new(ImageErrorKind::NotFound, format!("find {object}"));
         self.journal.as_deref().ok_or_else(missing)
+    }
+
+    fn remove_extract(&self, name: ExtractName) -> Result<(), ImageError> {
+        let object = ObjectName::Extract(name);
+        let folder = self.journal(object)?;
+        // A partial file may be left after a kill.
+        let _ = folder.remove(&incoming(name));
+        let logs = self.extract_logs.as_ref();
+        let removed = match logs {
+            Some(logs) => logs.remove(folder, name),
+            None => ExtractLogs::default().remove(folder, name),
+        };
+        removed.map_err(ImageError::storage(|| format!("remove {object}")))
     }
 
     fn write_image(&self, number: u32, manifest: &[u8]) -> Result<(), StorageError> {
@@ -188,11 +210,18 @@ impl ImageStore for FolderStore {
 
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
         let (folder, file) = self.folder_of(object)?;
-        let read = folder.open(&file).and_then(|file| {
+        let opened = match object {
+            ObjectName::Extract(name) => extract_log::open(folder, name),
+            _ => folder.open(&file).map(|file| {
+                let size_bytes = file.size_bytes();
+                (file, 0, size_bytes)
+            }),
+        };
+        let read = opened.and_then(|(file, begin, size_bytes)| {
             // A range beyond the end means that the file is damaged, not that the caller is wrong.
             let end = offset.checked_add(into.len() as u64);
-            match end.is_some_and(|end| end <= file.size_bytes()) {
-                true => file.read(offset, into).map(|()| true),
+            match end.is_some_and(|end| end <= size_bytes) {
+                true => file.read(begin + offset, into).map(|()| true),
                 false => Ok(false),
             }
         });
@@ -226,24 +255,30 @@ impl ImageStore for FolderStore {
 
     fn put_extract(&self, name: ExtractName, bytes: &AlignedBuffer) -> Result<(), ImageError> {
         let object = ObjectName::Extract(name);
+        let folder = self.journal(object)?;
+        if let Some(logs) = &self.extract_logs {
+            let attempt = || format!("put {object}");
+            if logs.put(folder, name, bytes).map_err(ImageError::storage(attempt))? {
+                return Ok(());
+            }
+        }
         if self.arrivals.is_some() {
             return self.receive_whole(object, bytes);
         }
-        let folder = self.journal(object)?;
         let put = put_whole(folder, &name.to_string(), &incoming(name), bytes);
         put.map_err(ImageError::storage(|| format!("put {object}")))
     }
 
     fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
         let Some(folder) = &self.journal else { return Ok(Vec::new()) };
-        let files = list(&**folder, "extracts of the journal")?;
-        let name = |file: &FileInfo| Some((file.name.parse().ok()?, file.size_bytes));
-        let mut extracts: Vec<_> = files.iter().filter_map(name).collect();
-        extracts.sort_unstable();
-        Ok(extracts)
+        let attempt = || "list the extracts of the journal".to_owned();
+        extract_log::list(&**folder).map_err(ImageError::storage(attempt))
     }
 
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
+        if let ObjectName::Extract(name) = object {
+            return self.remove_extract(name);
+        }
         let (folder, file) = self.folder_of(object)?;
         // A removed manifest may reappear until its removal is durable. Its packs are kept until
         // then.
@@ -251,10 +286,6 @@ impl ImageStore for FolderStore {
             ObjectName::Pack(_) => self.images.sync_names(),
             ObjectName::Image(_) | ObjectName::Extract(_) => Ok(()),
         };
-        if let ObjectName::Extract(name) = object {
-            // A partial file may be left after a kill.
-            let _ = folder.remove(&incoming(name));
-        }
         let removed = manifests.and_then(|()| folder.remove(&file));
         let removed = removed.and_then(|()| folder.sync_names());
         match removed {

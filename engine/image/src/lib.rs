@@ -34,6 +34,7 @@ mod watch;
 
 mod arrival;
 mod chunk_reader;
+mod extract_log;
 mod folder_store;
 mod listing;
 mod manifests;

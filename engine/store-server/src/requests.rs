@@ -159,9 +159,12 @@ impl Served {
             }
             let length = asked.length;
             let write = move || -> Result<Option<Arrival>, ImageError> {
-                let mut arrival = match arrival {
-                    Some(arrival) => arrival,
-                    None => store.receive(object, offset)?,
+                let mut arrival = match (arrival, object) {
+                    (Some(arrival), _) => arrival,
+                    (None, ObjectName::Extract(name)) if is_last && !piece.is_empty() => {
+                        return store.put_extract(name, &piece).map(|()| None);
+                    }
+                    (None, _) => store.receive(object, offset)?,
                 };
                 if !piece.is_empty() {
                     arrival.append(&piece)?;
