@@ -4,21 +4,23 @@
 #[path = "../../image/tests/made/mod.rs"]
 mod made;
 mod server;
+#[path = "../../image/tests/store_cases/mod.rs"]
+mod store_cases;
 
 use std::sync::Arc;
 
 use image::{
-    ClaimedStore, ExtractName, ImageErrorKind, ImageStore, ObjectName, PackName, SealedStore,
-    StoreKey, Unwatched, find_store_key, list_images, rehearse,
+    ClaimedStore, ImageErrorKind, ImageStore, PackName, StoreKey, Unwatched, find_store_key,
+    rehearse,
 };
-use made::{Collected, Contents, Made, claim, newest, options};
+use made::{Contents, Made, claim, newest, options};
 use object_images::ObjectImages;
 use object_store::aws::AmazonS3Builder;
 use object_store::memory::InMemory;
 use object_store::{BackoffConfig, ObjectStore, RetryConfig};
-use sealing::{DataKey, SetKey, WrappingKey};
 use server::Server;
 use storage::AlignedBuffer;
+use store_cases::{check_store, sealed, small};
 
 fn client(endpoint: &str) -> Arc<dyn ObjectStore> {
     // Another test may have installed it already.
@@ -51,81 +53,12 @@ fn served() -> (Server, Arc<dyn ImageStore>) {
     (server, store)
 }
 
-/// Wraps the store with encryption.
-fn sealed(store: Arc<dyn ImageStore>) -> Arc<dyn ImageStore> {
-    let key = SetKey::wrap(DataKey::new([3; 32]), &WrappingKey::new([4; 32]));
-    Arc::new(SealedStore::new(store, Arc::new(key.expect("Linux has random bytes"))))
-}
-
 /// Runs a check with a plain and with an encrypted store.
 fn plain_and_sealed(check: impl Fn(Server, Arc<dyn ImageStore>)) {
     let (server, store) = served();
     check(server, store);
     let (server, store) = served();
     check(server, sealed(store));
-}
-
-fn small(generation: u64) -> Made {
-    let mut made = Made::one(8 << 20);
-    for block in 0..40 {
-        made.write(0, block * 50, Contents::Noise(block + 1000 * generation));
-        made.write(0, block * 50 + 1, Contents::Text(block));
-    }
-    made
-}
-
-/// Exercises all operations of an image store.
-fn check_store(store: &Arc<dyn ImageStore>) {
-    let mut claimed = claim(store);
-    let mut made = small(1);
-    made.save(&mut claimed);
-    for round in 0..6 {
-        made.write(0, round, Contents::Noise((1 << 30) + round));
-        made.save(&mut claimed);
-    }
-    let image = newest(store).expect("some were saved");
-    made.check(&image);
-    assert_eq!(image.verify(&Unwatched).expect("it can be read").chunks_damaged, 0);
-    assert_eq!(list_images(store).expect("they can be listed").len(), 7);
-
-    let mut second = claim(store);
-    let error = claimed.save(&small(2), &options(), &Unwatched).expect_err("it is fenced");
-    assert_eq!(error.kind, ImageErrorKind::Fenced);
-    let removed = second.retain(1, &[]).expect("the store is sound");
-    assert_eq!(removed.images.len(), 6);
-    let mut collected = Collected::default();
-    let image = newest(store).expect("one is kept");
-    image.restore(&mut collected, &Unwatched).expect("it is sound");
-    made.check(&image);
-
-    check_objects(&**store);
-}
-
-fn check_objects(store: &dyn ImageStore) {
-    let missing = PackName { writer: 9, index: 9 };
-    let error = store.read(ObjectName::Pack(missing), 0, &mut [0]).expect_err("there is none");
-    assert_eq!(error.kind, ImageErrorKind::NotFound);
-    store.remove(ObjectName::Pack(missing)).expect("it is gone already");
-    let mut pack = store.begin_pack(missing).expect("the name is free");
-    pack.append(&AlignedBuffer::zeroed(4096)).expect("there is room");
-    pack.finish().expect("there is room");
-    for offset in [1, 4096, 8192] {
-        let error = store
-            .read(ObjectName::Pack(missing), offset, &mut [0; 4096])
-            .expect_err("it ends before");
-        assert_eq!(error.kind, ImageErrorKind::Damaged, "{offset}: {error:?}");
-    }
-    store.remove(ObjectName::Pack(missing)).expect("it is there");
-    let (top_number, _) = *store.images().expect("listed").last().expect("some were saved");
-    let extract = ExtractName { writer: 9, segment: 1, offset: 4096 };
-    for (number, is_there) in [(top_number, true), (top_number + 1, false)] {
-        let bytes = AlignedBuffer::zeroed(8192);
-        let found = store.put_extract_and_look(extract, &bytes, number).expect("there is room");
-        assert_eq!(found, is_there, "{number}");
-        assert_eq!(store.has_image(number).expect("it answers"), is_there, "{number}");
-    }
-    assert_eq!(store.extracts().expect("listed"), [(extract, 8192)]);
-    store.remove(ObjectName::Extract(extract)).expect("it is there");
 }
 
 #[test]

@@ -4,89 +4,21 @@
 #[path = "../../image/tests/made/mod.rs"]
 mod made;
 mod pair;
+#[path = "../../image/tests/store_cases/mod.rs"]
+mod store_cases;
 
 use std::fs;
 use std::sync::Arc;
 use std::thread;
 
 use image::{
-    ClaimedStore, ExtractName, FolderStore, ImageErrorKind, ImageStore, ObjectName, OpenImage,
-    PackName, SealedStore, StoreKey, Unwatched, find_store_key, list_images, rehearse,
+    ClaimedStore, FolderStore, ImageErrorKind, ImageStore, ObjectName, OpenImage, PackName,
+    StoreKey, Unwatched, find_store_key, rehearse,
 };
-use made::{Collected, Contents, Made, claim, newest, options};
+use made::{Contents, Made, claim, newest, options};
 use pair::Pair;
-use sealing::{DataKey, SetKey, WrappingKey};
 use storage::AlignedBuffer;
-
-/// Wraps the store with encryption.
-fn sealed(store: Arc<dyn ImageStore>) -> Arc<dyn ImageStore> {
-    let key = SetKey::wrap(DataKey::new([3; 32]), &WrappingKey::new([4; 32]));
-    Arc::new(SealedStore::new(store, Arc::new(key.expect("Linux has random bytes"))))
-}
-
-fn small(generation: u64) -> Made {
-    let mut made = Made::one(8 << 20);
-    for block in 0..40 {
-        made.write(0, block * 50, Contents::Noise(block + 1000 * generation));
-        made.write(0, block * 50 + 1, Contents::Text(block));
-    }
-    made
-}
-
-/// Exercises all operations of an image store.
-fn check_store(store: &Arc<dyn ImageStore>) {
-    let mut claimed = claim(store);
-    let mut made = small(1);
-    made.save(&mut claimed);
-    for round in 0..6 {
-        made.write(0, round, Contents::Noise((1 << 30) + round));
-        made.save(&mut claimed);
-    }
-    let image = newest(store).expect("some were saved");
-    made.check(&image);
-    assert_eq!(image.verify(&Unwatched).expect("it can be read").chunks_damaged, 0);
-    assert_eq!(list_images(store).expect("they can be listed").len(), 7);
-
-    let mut second = claim(store);
-    let error = claimed.save(&small(2), &options(), &Unwatched).expect_err("it is fenced");
-    assert_eq!(error.kind, ImageErrorKind::Fenced);
-    let removed = second.retain(1, &[]).expect("the store is sound");
-    assert_eq!(removed.images.len(), 6);
-    let mut collected = Collected::default();
-    let image = newest(store).expect("one is kept");
-    image.restore(&mut collected, &Unwatched).expect("it is sound");
-    made.check(&image);
-
-    check_objects(&**store);
-}
-
-fn check_objects(store: &dyn ImageStore) {
-    let missing = PackName { writer: 9, index: 9 };
-    let error = store.read(ObjectName::Pack(missing), 0, &mut [0]).expect_err("there is none");
-    assert_eq!(error.kind, ImageErrorKind::NotFound);
-    store.remove(ObjectName::Pack(missing)).expect("it is gone already");
-    let mut pack = store.begin_pack(missing).expect("the name is free");
-    pack.append(&AlignedBuffer::zeroed(4096)).expect("there is room");
-    pack.finish().expect("there is room");
-    for offset in [1, 4096, 8192] {
-        let error = store
-            .read(ObjectName::Pack(missing), offset, &mut [0; 4096])
-            .expect_err("it ends before");
-        assert_eq!(error.kind, ImageErrorKind::Damaged, "{offset}: {error:?}");
-    }
-    store.remove(ObjectName::Pack(missing)).expect("it is there");
-    assert!(store.packs().expect("listed").iter().all(|(name, _)| *name != missing));
-    let (top_number, _) = *store.images().expect("listed").last().expect("some were saved");
-    let extract = ExtractName { writer: 9, segment: 1, offset: 4096 };
-    for (number, is_there) in [(top_number, true), (top_number + 1, false)] {
-        let bytes = AlignedBuffer::zeroed(8192);
-        let found = store.put_extract_and_look(extract, &bytes, number).expect("there is room");
-        assert_eq!(found, is_there, "{number}");
-        assert_eq!(store.has_image(number).expect("it answers"), is_there, "{number}");
-    }
-    assert_eq!(store.extracts().expect("listed"), [(extract, 8192)]);
-    store.remove(ObjectName::Extract(extract)).expect("it is there");
-}
+use store_cases::{check_store, sealed, small};
 
 #[test]
 fn images_are_kept_in_a_served_directory() {
@@ -166,26 +98,6 @@ fn of_many_writers_one_gets_a_number() {
         let repeated = stores[usize::from(winner) - 1].create_image(number, &[winner; 8192]);
         repeated.expect("who repeats what was answered gets the same answer");
     }
-}
-
-#[test]
-fn extracts_are_replaced_whole() {
-    let pair = Pair::start();
-    let store = pair.client();
-    let name = |offset| ExtractName { writer: 5, segment: 3, offset };
-    for offset in [0, 8192] {
-        store.put_extract(name(offset), &AlignedBuffer::zeroed(12 << 10)).expect("there is room");
-    }
-    let mut bytes = AlignedBuffer::zeroed(8 << 10);
-    bytes.fill(7);
-    store.put_extract(name(0), &bytes).expect("there is room");
-    let listed = [(name(0), 8 << 10), (name(8192), 12 << 10)];
-    assert_eq!(store.extracts().expect("listed"), listed);
-    let mut read = vec![0; 8 << 10];
-    store.read(ObjectName::Extract(name(0)), 0, &mut read).expect("it is there");
-    assert!(read.iter().all(|byte| *byte == 7));
-    store.remove(ObjectName::Extract(name(0))).expect("it is there");
-    assert_eq!(store.extracts().expect("listed"), listed[1..]);
 }
 
 #[test]
