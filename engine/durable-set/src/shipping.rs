@@ -75,6 +75,9 @@ pub struct Lag {
 
 impl Shipper {
     pub fn new(set: Arc<DurableSet>) -> Self {
+        if set.mirror.is_on() {
+            set.journal.keep_last_written();
+        }
         Self {
             set,
             sent: HashMap::new(),

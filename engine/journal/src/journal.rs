@@ -345,14 +345,24 @@ impl Journal {
         self.segments.written()
     }
 
+    /// Keeps a copy of what is written from now on, as far as it is recent and not encrypted, so
+    /// that [`Journal::read_written`] need not read it from the disk.
+    pub fn keep_last_written(&self) {
+        self.segments.last_written().want();
+    }
+
     /// Reads raw bytes of a segment, encrypted if the journal is. Returns `false` if the segment is
-    /// no longer part of the journal, because an image covers it. Blocks on the disk.
+    /// no longer part of the journal, because an image covers it. May block on the disk.
     pub fn read_written(
         &self,
         segment: u32,
         offset: u32,
         into: &mut [u8],
     ) -> Result<bool, JournalError> {
+        if self.segments.keeps(segment) && self.segments.last_written().copy(segment, offset, into)
+        {
+            return Ok(true);
+        }
         let file = match self.segments.open(segment) {
             Ok(Some(file)) => file,
             Ok(None) => return Ok(false),

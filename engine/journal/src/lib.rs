@@ -29,6 +29,7 @@ mod segment_file;
 
 mod group_commit;
 mod known;
+mod last_written;
 mod log;
 mod meter;
 mod sealed_write;

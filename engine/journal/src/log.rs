@@ -227,7 +227,10 @@ impl Log {
                 transaction.write_head(&mut self.head, seal, address);
                 let mut parts = vec![IoSlice::new(&self.head)];
                 parts.extend(transaction.whole_pages().iter().map(|page| IoSlice::new(page)));
-                file.write_durably(u64::from(*offset), &parts)
+                let written = file.write_durably(u64::from(*offset), &parts);
+                written.inspect(|()| {
+                    self.segments.last_written().note(segment.number, *offset, &parts);
+                })
             }
             Form::Sealed => self.sealed.write(transaction, Target { file, seal, address }),
         };
@@ -280,6 +283,7 @@ impl Log {
             let what = format!("cannot begin segment {}", name_of(segment.number));
             return Err(JournalError::storage(what, error));
         }
+        self.segments.last_written().note(segment.number, 0, &[IoSlice::new(&self.head)]);
         self.segments.keep(&segment);
         let offset = u32::try_from(SEGMENT_HEADER_BYTES).expect("a block");
         self.end = Some(PreviousEnd { number: segment.number, end: offset });

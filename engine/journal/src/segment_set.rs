@@ -11,6 +11,7 @@ use storage::{Folder, StableFile, StorageError, StorageErrorKind};
 use crate::chain::{Chain, Leftover};
 use crate::error::{JournalError, JournalErrorKind};
 use crate::format::SEGMENT_HEADER_BYTES;
+use crate::last_written::LastWritten;
 use crate::options::JournalOptions;
 use crate::segment_file::name_of;
 
@@ -22,6 +23,7 @@ pub(crate) struct SegmentSet {
     length_bytes_max: u64,
     state: Mutex<State>,
     changed: Condvar,
+    last_written: LastWritten,
 }
 
 #[derive(Debug)]
@@ -107,7 +109,13 @@ impl SegmentSet {
             length_bytes_max: options.length_bytes_max,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            last_written: LastWritten::default(),
         }
+    }
+
+    /// Returns the copy of what was written last.
+    pub(crate) fn last_written(&self) -> &LastWritten {
+        &self.last_written
     }
 
     /// Takes a new segment of at least `bytes_min`: the spare, or one created now.
@@ -187,7 +195,8 @@ impl SegmentSet {
         }
     }
 
-    fn keeps(&self, number: u32) -> bool {
+    /// Returns whether a segment is part of the journal.
+    pub(crate) fn keeps(&self, number: u32) -> bool {
         self.lock().kept.iter().any(|kept| kept.number == number)
     }
 

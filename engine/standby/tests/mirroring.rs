@@ -121,6 +121,24 @@ fn a_flush_fails_if_the_store_was_claimed_between_the_put_and_the_check() {
 }
 
 #[test]
+fn short_flushes_are_mirrored_without_reading_the_journal() {
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, volume) = begin(&shared);
+    write(&volume, 1, 1);
+    flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+    let reads = [storage::StorageAction::Read];
+    shared.disk.inject(powercut::Fault::always(&reads, powercut::Effect::Io));
+    for block in 2..=8 {
+        write(&volume, block, block);
+        flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+    }
+    shared.disk.heal();
+    let standby = shared.standby();
+    assert!(promote(&standby, LossPolicy::Refuse).expect("nothing is missing").is_complete);
+    check_read(&standby, 8);
+}
+
+#[test]
 fn flushes_list_no_manifests_as_long_as_nobody_else_has_claimed_the_store() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
     let (writer, mut shipper, volume) = begin(&shared);
@@ -170,7 +188,9 @@ fn a_segment_that_cannot_be_opened_is_not_taken_for_shipped() {
     use storage::StorageAction;
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
     let (writer, mut shipper, volume) = begin(&shared);
-    write(&volume, 1, 1);
+    // More than the journal keeps in memory.
+    let blocks = 100;
+    (1..=blocks).for_each(|block| write(&volume, block, block));
     let flushed = flush_during(&writer, &volume, || {
         for action in [StorageAction::Open, StorageAction::Read] {
             shared.disk.inject(Fault::always(&[action], Effect::Io));
@@ -183,7 +203,7 @@ fn a_segment_that_cannot_be_opened_is_not_taken_for_shipped() {
     flushed.expect("the store has it");
     let standby = shared.standby();
     assert!(promote(&standby, LossPolicy::Refuse).expect("nothing is missing").is_complete);
-    check_read(&standby, 1);
+    check_read(&standby, blocks);
 }
 
 #[test]
