@@ -148,6 +148,21 @@ impl ImageStore for ObjectImages {
         READS_AT_ONCE
     }
 
+    fn has_image(&self, number: u32) -> Result<bool, ImageError> {
+        let path = self.client.path(ObjectName::Image(number));
+        match self.client.wait(self.client.objects.head(&path)) {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => match image_error(error, format!("look for image {number}")) {
+                // Servers deny that an object is missing to those who may list only parts.
+                error if error.kind == ImageErrorKind::Denied => {
+                    Ok(self.images()?.iter().any(|&(found, _)| found == number))
+                }
+                error => Err(error),
+            },
+        }
+    }
+
     fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
         let number = |object: &ObjectMeta| {
             let name = object.location.filename()?;

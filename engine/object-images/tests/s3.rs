@@ -217,6 +217,18 @@ fn two_claims_at_once_do_not_take_each_others_fence_for_their_own() {
 }
 
 #[test]
+fn a_server_that_denies_what_is_missing_is_asked_for_a_list() {
+    let (server, store) = served();
+    let number = small(1).save(&mut claim(&store)).id.number();
+    server.bucket().are_missing_denied = true;
+    assert!(store.has_image(number).expect("it is there"));
+    assert!(!store.has_image(number + 1).expect("the list has the others"));
+    server.bucket().are_reads_failing = true;
+    let error = store.has_image(number).expect_err("the server fails");
+    assert_eq!(error.kind, ImageErrorKind::Unavailable);
+}
+
+#[test]
 fn credentials_that_are_refused_are_named_as_such() {
     let server = Server::start();
     let endpoint = format!("http://{}", server.address);

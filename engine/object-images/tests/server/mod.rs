@@ -36,6 +36,8 @@ pub(crate) struct Bucket {
     pub(crate) failing_manifests: u32,
     /// Reads of single objects fail with a server error.
     pub(crate) are_reads_failing: bool,
+    /// Reads of missing objects are denied, as if the client might not list the whole bucket.
+    pub(crate) are_missing_denied: bool,
     /// Puts overwrite objects regardless of conditions.
     pub(crate) ignores_conditions: bool,
     /// Reads of these objects do not return while they are listed.
@@ -172,7 +174,12 @@ fn get(bucket: &Bucket, key: &str, headers: &HeaderMap) -> Answer {
     if bucket.are_reads_failing {
         return status(StatusCode::INTERNAL_SERVER_ERROR);
     }
-    let Some(object) = bucket.objects.get(key) else { return status(StatusCode::NOT_FOUND) };
+    let Some(object) = bucket.objects.get(key) else {
+        return status(match bucket.are_missing_denied {
+            true => StatusCode::FORBIDDEN,
+            false => StatusCode::NOT_FOUND,
+        });
+    };
     let size = object.len();
     let Some(range) = headers.get("range").and_then(|range| range.to_str().ok()) else {
         return tagged(StatusCode::OK, Body::from(object.clone()));
