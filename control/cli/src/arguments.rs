@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     pub(crate) connection: ConnectionOptions,
 
     /// Print JSON, also for errors
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 900)]
     pub(crate) json: bool,
 
     #[command(subcommand)]
@@ -538,6 +538,20 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         <Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn the_options_of_a_command_stand_before_those_of_the_connection() {
+        let mut program = <Arguments as clap::CommandFactory>::command();
+        program.build();
+        for names in [&["volume", "create"][..], &["topic", "create"], &["produce"], &["sql"]] {
+            let command = names.iter().fold(&mut program, |command, name| {
+                command.find_subcommand_mut(name).expect("it is a command")
+            });
+            let help = command.render_long_help().to_string();
+            let (own, connection) = help.split_once("Connection to the").expect("a heading");
+            assert!(own.contains("--json") && connection.contains("--socket"), "{help}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::streams::Login;
+use super::streams::{BROKER, Login};
 use crate::table::View;
 
 #[derive(Debug, Subcommand)]
@@ -29,7 +29,7 @@ pub(crate) enum SqlCommand {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SqlOptions {
     /// SQL address of the broker [default: $MEMLANE_SQL, or 127.0.0.1:5433]
-    #[arg(long, global = true, value_name = "HOST:PORT")]
+    #[arg(long, global = true, help_heading = BROKER, value_name = "HOST:PORT")]
     pub(crate) server: Option<String>,
 
     #[command(flatten)]

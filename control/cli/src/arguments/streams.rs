@@ -55,18 +55,21 @@ pub(crate) enum StreamsCommand {
     },
 }
 
+/// Heading of the options that connect to a broker in help texts.
+pub(super) const BROKER: &str = "Connection to the broker";
+
 /// Address of the broker, and the login.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BrokerOptions {
     /// The broker [default: $MEMLANE_BROKER, or 127.0.0.1:9092]
-    #[arg(long, global = true, value_name = "HOST:PORT")]
+    #[arg(long, global = true, help_heading = BROKER, value_name = "HOST:PORT")]
     pub(crate) broker: Option<String>,
 
     #[command(flatten)]
     pub(crate) login: Login,
 
     /// SASL mechanism [default: scram-sha-256]
-    #[arg(long, global = true, value_parser = mechanisms())]
+    #[arg(long, global = true, help_heading = BROKER, value_parser = mechanisms())]
     pub(crate) sasl_mechanism: Option<Mechanism>,
 }
 
@@ -74,15 +77,15 @@ pub(crate) struct BrokerOptions {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Login {
     /// The user [default: $MEMLANE_BROKER_USER, or none]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = BROKER, value_name = "NAME")]
     pub(crate) sasl_user: Option<String>,
 
     /// File that contains the user's password [default: the password in $MEMLANE_BROKER_PASSWORD]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = BROKER, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
 
     /// Use TLS, and trust brokers whose certificate is signed by a CA in this file (PEM)
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = BROKER, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
 }
 
