@@ -9,6 +9,7 @@ mod copy;
 mod derive;
 mod extension;
 mod insert;
+mod operators;
 mod parser;
 mod text;
 mod transaction;

@@ -3,6 +3,7 @@
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+use super::operators::with_operators;
 use crate::error::{SqlError, SqlState};
 
 /// Maximum bytes of the text in one message.
@@ -160,7 +161,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<Words>, SqlError> {
         .map_err(|error| SqlError::new(SqlState::SYNTAX, format!("syntax error: {error}")))?;
     let mut statements = Vec::new();
     let mut current = Words::default();
-    for token in tokens {
+    for token in with_operators(tokens, text)? {
         let token_span = token.span;
         match token.token {
             Token::SemiColon => statements.push(std::mem::take(&mut current)),
