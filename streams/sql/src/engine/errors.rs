@@ -71,11 +71,35 @@ impl From<DataFusionError> for SqlError {
             false => {
                 let message = plain(&found.message);
                 let is_call = found.state == SqlState::INTERNAL && message.ends_with(OF_TYPES);
+                if message.ends_with(OF_TYPES) && is_of_bytes(&found.message, &message) {
+                    let name = message.split(' ').nth(1).unwrap_or_default();
+                    return Self::unsupported(format!("function {name} of bytea is not supported"))
+                        .with_hint("Use encode and decode, and functions of texts.");
+                }
                 let state = if is_call { SqlState::UNDEFINED_FUNCTION } else { found.state };
                 Self { state, message, ..found }
             }
         }
     }
+}
+
+/// Functions of texts that PostgreSQL also has for bytea.
+const OF_BYTES: &[&str] = &[
+    "bit_length",
+    "btrim",
+    "character_length",
+    "coalesce",
+    "ltrim",
+    "octet_length",
+    "overlay",
+    "rtrim",
+    "strpos",
+    "substr",
+];
+
+/// Returns whether an error is about a function of bytea that PostgreSQL has.
+fn is_of_bytes(engine: &str, plain: &str) -> bool {
+    engine.contains("Binary") && plain.split(' ').nth(1).is_some_and(|it| OF_BYTES.contains(&it))
 }
 
 /// Returns whether the engine's error carries one of this crate's.
@@ -243,7 +267,10 @@ fn of_schema(error: &SchemaError) -> SqlError {
             )
         }
         SchemaError::FieldNotFound { field, .. } => {
-            let what = format!("column {:?} does not exist", field.name());
+            let what = match &field.relation {
+                Some(table) => format!("column {}.{} does not exist", table.table(), field.name()),
+                None => format!("column {:?} does not exist", field.name()),
+            };
             SqlError::new(SqlState::UNDEFINED_COLUMN, what)
         }
         SchemaError::AmbiguousReference { field } => {
@@ -283,6 +310,9 @@ fn out_of_range(what: &str) -> Option<SqlState> {
     let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
     match text.1 {
         of if of.starts_with("Int") && is_number => Some(SqlState::OUT_OF_RANGE),
+        of if (of.starts_with("Date") || of.starts_with("Time")) && is_of_other_form(text.0) => {
+            Some(SqlState::NOT_SUPPORTED)
+        }
         of if of.starts_with("Date") && is_no_time(text.0) => Some(SqlState::DATETIME_OVERFLOW),
         of if of.starts_with("Time64") && is_no_clock(text.0) => Some(SqlState::DATETIME_OVERFLOW),
         _ => None,
@@ -304,6 +334,29 @@ pub(super) fn is_no_time(text: &str) -> bool {
         return year > 31;
     }
     is_no_clock(clock)
+}
+
+/// Words of dates and times that only PostgreSQL reads.
+const WORDS: &[&str] = &[
+    "ad", "allballs", "apr", "aug", "bc", "dec", "feb", "fri", "j", "jan", "jul", "jun", "mar",
+    "may", "mon", "nov", "oct", "sat", "sep", "sun", "thu", "tue", "wed",
+];
+
+/// Minimum number of digits of years that are not supported.
+const YEAR_DIGITS: usize = 5;
+
+/// Returns whether a text may be a date or time that PostgreSQL reads and this server does not: BC,
+/// years of five digits, Julian days, names of months.
+pub(super) fn is_of_other_form(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    let is_word =
+        |it: &str| WORDS.iter().any(|word| it == *word || word.len() == 3 && it.starts_with(word));
+    let mut words = lower.split(|it: char| !it.is_ascii_alphabetic()).filter(|it| !it.is_empty());
+    let year = lower.trim_start().bytes().take_while(u8::is_ascii_digit).count();
+    let is_far = year >= YEAR_DIGITS && lower.trim_start()[year..].starts_with('-');
+    let is_day_of_year = year == 4 && lower.trim_start()[year..].starts_with('.');
+    let has_digits = lower.bytes().any(|it| it.is_ascii_digit());
+    has_digits && (is_far || is_day_of_year || words.any(is_word)) || lower.trim() == "allballs"
 }
 
 /// Returns whether a text has the syntax of a time of day with fields out of range.
@@ -383,7 +436,10 @@ const PLANNED: States = &[
     ("is not supported", SqlState::NOT_SUPPORTED),
     ("is not defined!", SqlState::UNDEFINED_OBJECT),
     ("must be in group by", SqlState::GROUPING),
+    ("window function calls cannot be nested", SqlState("42P20")),
     ("calls cannot be nested", SqlState::GROUPING),
+    ("cannot contain window function calls", SqlState::GROUPING),
+    ("invalid qualifier", SqlState::UNDEFINED_TABLE),
     ("for select distinct, order by", SqlState::INVALID_COLUMN_REFERENCE),
     ("select distinct on expressions", SqlState::INVALID_COLUMN_REFERENCE),
     ("requires a positive integer", SqlState("22014")),
@@ -394,12 +450,16 @@ const PLANNED: States = &[
     ("aggregate functions are not allowed", SqlState::GROUPING),
     ("with position", SqlState::INVALID_COLUMN_REFERENCE),
     ("order by column out of bounds", SqlState::INVALID_COLUMN_REFERENCE),
+    ("order by index starts at 1", SqlState::INVALID_COLUMN_REFERENCE),
     ("limit must be", SqlState("2201W")),
     ("only 1 names given as column alias", SqlState::NOT_SUPPORTED),
     ("given as column alias", SqlState::INVALID_COLUMN_REFERENCE),
     ("correlated scalar subquery can only", SqlState::NOT_SUPPORTED),
     ("array_concat does not support", SqlState::NOT_SUPPORTED),
-    ("limit to be an integer", SqlState::INVALID_TEXT),
+    ("to be an integer or null, but got decimal", SqlState::NOT_SUPPORTED),
+    ("to be an integer or null, but got float", SqlState::NOT_SUPPORTED),
+    ("to be an integer or null, but got utf8", SqlState::NOT_SUPPORTED),
+    ("to be an integer or null, but got", SqlState::DATATYPE),
     ("percentile value must be", SqlState::OUT_OF_RANGE),
     ("invalid function", SqlState::UNDEFINED_FUNCTION),
     ("no function matches", SqlState::UNDEFINED_FUNCTION),

@@ -21,6 +21,7 @@ use super::jsonb_functions;
 use super::own::no_operator;
 use super::planned::{is_json, type_of};
 use super::shifts::{Towards, shifted};
+use super::truncated::interval_of_time;
 use crate::error::SqlError;
 
 /// Replaces operators, as far as the types of operands are known. The others are replaced during
@@ -84,7 +85,7 @@ impl ExprPlanner for Operators {
             return Ok(PlannerResult::Planned(call));
         }
         if !(left.is_numeric() && right.is_numeric()) {
-            return Ok(PlannerResult::Original(expr));
+            return Ok(PlannerResult::Original(with_time(expr, operator, (&left, &right))));
         }
         let call = chains::call((expr.left, &left), operator, (expr.right, &right))?;
         Ok(PlannerResult::Planned(call))
@@ -123,6 +124,24 @@ fn scaled(
     };
     let function = interval_functions::functions().into_iter().find(|it| it.name() == name)?;
     Some(function.call(operands))
+}
+
+/// Converts a time of day beside a timestamp to an interval.
+fn with_time(
+    expr: RawBinaryExpr,
+    operator: Operator,
+    types: (&DataType, &DataType),
+) -> RawBinaryExpr {
+    match (types, operator) {
+        ((DataType::Timestamp(..), DataType::Time64(_)), Operator::Plus | Operator::Minus) => {
+            RawBinaryExpr { right: interval_of_time().call(vec![expr.right]), ..expr }
+        }
+        ((DataType::Time64(_), DataType::Timestamp(..)), Operator::Plus) => {
+            let right = interval_of_time().call(vec![expr.left]);
+            RawBinaryExpr { left: expr.right, right, ..expr }
+        }
+        _ => expr,
+    }
 }
 
 /// Plans `&&`, `@>` and `<@` of arrays. Leaves other types to the engine.
@@ -221,7 +240,9 @@ fn operand_types(expr: &RawBinaryExpr, schema: &DFSchema) -> (DataType, DataType
 /// Converts the other operand of a text to text.
 fn texts(expr: RawBinaryExpr, schema: &DFSchema) -> RawBinaryExpr {
     let (left, right) = operand_types(&expr, schema);
-    let is_plain = |it: &DataType| it.is_numeric() || it.is_temporal() || *it == DataType::Boolean;
+    let is_plain = |it: &DataType| {
+        it.is_numeric() || it.is_temporal() || it.is_binary() || *it == DataType::Boolean
+    };
     let text = |it: Expr| conversions::call(To::Text, it);
     match (left.is_string(), right.is_string()) {
         (true, false) if is_plain(&right) => RawBinaryExpr { right: text(expr.right), ..expr },

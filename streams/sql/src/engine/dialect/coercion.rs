@@ -17,7 +17,7 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
 use super::patterns::like_by_signs;
 use super::unmerged::{self, Place};
-use super::{intervals, numbers, operands, united};
+use super::{array_order, intervals, moments, numbers, operands, scales, united};
 
 /// Replacement of the engine's rule.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ fn coerced(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Filter(_) | LogicalPlan::Join(_) => Place::Condition,
         _ => Place::Value,
     };
-    plan.map_expressions(|expr| {
+    let plan = plan.map_expressions(|expr| {
         let name = names.save(&expr);
         let mut changed = expr.rewrite(&mut types)?;
         changed.data = unmerged::unmerged(changed.data, place, &schema)?;
@@ -60,9 +60,10 @@ fn coerced(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             true => changed.update_data(|it| intervals::length_of_interval(it, &schema).data),
             false => changed.update_data(|it| name.restore(it)),
         })
-    })?
-    .map_data(|plan| types.engine.coerce_plan(united::of_one_type(plan)?))?
-    .map_data(LogicalPlan::recompute_schema)
+    })?;
+    scales::check_texts(&plan.data, &schema)?;
+    plan.map_data(|plan| types.engine.coerce_plan(united::of_one_type(plan)?))?
+        .map_data(LogicalPlan::recompute_schema)
 }
 
 /// Updates the types of outer columns in a subquery.
@@ -104,10 +105,12 @@ impl TreeNodeRewriter for Types<'_> {
 
     fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
         operands::check(&expr, self.schema)?;
+        let expr = moments::zoned(expr, self.schema)?.data;
         let compared = intervals::compared(expr, self.schema)?.data;
+        let compared = array_order::compared(compared, self.schema)?.data;
         let computed = numbers::computed(compared, self.schema)?.data;
         let expr = like_by_signs(self.engine.f_up(computed)?.data);
         numbers::check_computed(&expr, self.schema)?;
-        Ok(Transformed::yes(expr))
+        Ok(Transformed::yes(scales::rounded(expr, self.schema)?))
     }
 }

@@ -22,9 +22,9 @@ use datafusion::logical_expr::{
 
 use super::jsonb::canonical;
 use super::written::add_seconds;
-use crate::engine::errors::is_no_time;
+use crate::engine::errors::{is_no_time, is_of_other_form};
 use crate::error::{SqlError, SqlState};
-use crate::wire::{jsonb_field, output_texts};
+use crate::wire::{DAY_US, jsonb_field, output_texts};
 
 /// Target of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -263,6 +263,12 @@ impl To {
             };
             error.into_engine()
         };
+        if let Some(midnight) = with_midnight(&written) {
+            return Ok(self.time(&midnight)? + DAY_US);
+        }
+        if is_of_other_form(text) || word.ends_with("am") || word.ends_with("pm") {
+            return Err(other_form("timestamp", text).into_engine());
+        }
         let time = string_to_datetime(&chrono_utc(), &written).map_err(|_| invalid())?;
         let fraction = i64::from(time.timestamp_subsec_nanos());
         let (whole, rest) = (fraction / 1_000, fraction % 1_000);
@@ -270,6 +276,33 @@ impl To {
         let us = time.timestamp().checked_mul(1_000_000);
         us.and_then(|it| it.checked_add(whole + i64::from(is_up))).ok_or_else(invalid)
     }
+}
+
+/// Returns a time at 24:00 as one at 00:00 of the same day.
+fn with_midnight(text: &str) -> Option<String> {
+    let (date, clock) = text.split_once([' ', 'T'])?;
+    let rest = clock.trim_start().strip_prefix("24:00")?;
+    let rest = rest.strip_prefix(":00").unwrap_or(rest);
+    let is_end = rest.is_empty() || rest.starts_with(['Z', '+', '-', ' ']);
+    is_end.then(|| format!("{date} 00:00:00{rest}"))
+}
+
+/// Returns whether a text is of digits and signs, in an order that only PostgreSQL reads.
+pub(super) fn is_of_other_signs(text: &str) -> bool {
+    let is_sign = |it: u8| it.is_ascii_digit() || matches!(it, b'-' | b'.' | b' ' | b':');
+    let is_plain = text.len() <= 10 && text.split('-').count() == 3 && !text.contains('.');
+    let has_short_year = text.find('-').is_some_and(|it| it < 4);
+    let is_digits = text.bytes().all(|it| it.is_ascii_digit());
+    text.bytes().any(|it| it.is_ascii_digit())
+        && text.bytes().all(is_sign)
+        && (!is_plain || has_short_year)
+        && !(is_digits && text.len() == 8)
+}
+
+/// Error: a date or time is written in a form that is not supported.
+pub(super) fn other_form(of: &str, text: &str) -> SqlError {
+    SqlError::unsupported(format!("{of} format {text:?} is not supported"))
+        .with_hint("Write it as 2026-01-31 or 2026-01-31 10:20:30.")
 }
 
 /// Special date and time strings of PostgreSQL.

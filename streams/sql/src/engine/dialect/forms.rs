@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Value, Visit, Visitor, WindowFrame, WindowFrameBound, WindowType, With,
 };
 
+use super::constants::{check_groups, check_subquery};
 use super::inexact::refused;
 use super::names::folded;
 use super::written::{number_of, text_of};
@@ -80,6 +81,7 @@ impl Visitor for Forms {
         for condition in select.selection.iter().chain(&select.having) {
             flow(check_condition(condition))?;
         }
+        flow(check_groups(select))?;
         ControlFlow::Continue(())
     }
 
@@ -87,6 +89,11 @@ impl Visitor for Forms {
         flow(match expr {
             Expr::BinaryOp { left, op, right } => check_operator(left, op, right),
             Expr::Function(function) => check_call(function),
+            Expr::Subquery(query) => check_subquery(query),
+            Expr::CompoundIdentifier(names) if names.len() > 4 => {
+                let what = format!("improper qualified name (too many dotted names): {expr}");
+                Err(SqlError::new(SqlState::SYNTAX, what))
+            }
             Expr::Cast { data_type, .. } => check_type(data_type),
             Expr::TypedString(typed) => match &typed.data_type {
                 DataType::Interval { precision: Some(_), .. } => {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    DuplicateTreatment, Expr, Fetch, Function, FunctionArg, FunctionArgExpr,
+    Distinct, DuplicateTreatment, Expr, Fetch, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint,
     JoinOperator, LimitClause, NullTreatment, OrderByExpr, OrderByKind, OrderByOptions, Query,
     Select, SelectItem, SetExpr, TableFactor, TableWithJoins, UnaryOperator, Value, Visit, Visitor,
@@ -44,7 +44,7 @@ pub(super) fn check_query(query: &mut Query) -> Result<(), SqlError> {
     for key in keys {
         check_constant(&key.expr)?;
         match &key.expr {
-            Expr::Identifier(name) => check_output(name, &outputs)?,
+            Expr::Identifier(name) => check_output("ORDER BY", name, &outputs)?,
             Expr::Value(_) => (),
             other if is_united => {
                 let what = format!("ORDER BY {other} of a UNION, INTERSECT or EXCEPT");
@@ -124,23 +124,34 @@ fn outputs(select: &Select) -> Vec<Output<'_>> {
 }
 
 /// A name in ORDER BY must refer to a single output column.
-fn check_output(name: &Ident, outputs: &[Output<'_>]) -> Result<(), SqlError> {
+fn check_output(clause: &str, name: &Ident, outputs: &[Output<'_>]) -> Result<(), SqlError> {
     let name = folded(name);
     let mut named = outputs.iter().filter(|it| it.name == name);
     let Some(first) = named.next() else { return Ok(()) };
-    let is_one =
-        |it: &Output<'_>| bare(it.expr) == bare(first.expr) || it.is_input() && first.is_input();
+    let is_one = |it: &Output<'_>| {
+        bare(it.expr) == bare(first.expr)
+            || it.is_input() && first.is_input() && !are_of_two_tables(it.expr, first.expr)
+    };
     let others: Vec<_> = named.filter(|it| !is_one(it)).collect();
     if others.is_empty() {
         return Ok(());
     }
     // A cast to a column's own type is the column itself.
     if others.iter().all(|it| uncast(it.expr) == uncast(first.expr)) {
-        let what = format!("ORDER BY {name:?}, the name of both a column and a cast of it,");
+        let what = format!("{clause} {name:?}, the name of both a column and a cast of it,");
         return Err(refused(&what).with_hint("Give one of them another alias with AS."));
     }
-    let what = format!("ORDER BY {name:?} is ambiguous");
+    let what = format!("{clause} {name:?} is ambiguous");
     Err(SqlError::new(SqlState::AMBIGUOUS_COLUMN, what))
+}
+
+/// Returns whether both are qualified columns, of different tables.
+fn are_of_two_tables(one: &Expr, other: &Expr) -> bool {
+    let table = |expr: &Expr| match expr {
+        Expr::CompoundIdentifier(names) => names.iter().rev().nth(1).map(folded),
+        _ => None,
+    };
+    matches!((table(one), table(other)), (Some(one), Some(other)) if one != other)
 }
 
 /// Removes parentheses around an expression.
@@ -206,7 +217,6 @@ impl Visitor for Names {
 }
 
 fn check_distinct(select: &Select, key: &Expr) -> Result<(), SqlError> {
-    use datafusion::sql::sqlparser::ast::Distinct;
     let is_one = |it: &SelectItem| {
         matches!(it, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
     };
@@ -235,6 +245,14 @@ pub(super) fn check_select(select: &mut Select) -> Result<(), SqlError> {
     };
     if let Some(construct) = construct {
         return Err(refused(construct));
+    }
+    if let Some(Distinct::On(keys)) = &select.distinct {
+        let outputs = outputs(select);
+        for key in keys {
+            if let Expr::Identifier(name) = key {
+                check_output("DISTINCT ON", name, &outputs)?;
+            }
+        }
     }
     if let Some(having) = &select.having {
         check_inputs("HAVING", having, &outputs(select))?;
@@ -364,8 +382,11 @@ const AGGREGATES: &[&str] = &[
     "count",
     "covar_pop",
     "covar_samp",
+    "every",
     "grouping",
+    "json_agg",
     "json_object_agg",
+    "jsonb_agg",
     "jsonb_object_agg",
     "max",
     "min",
@@ -389,6 +410,7 @@ const AGGREGATES: &[&str] = &[
     "var",
     "var_pop",
     "var_samp",
+    "variance",
 ];
 
 pub(super) fn is_aggregate(name: &str) -> bool {

@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::inexact::refused;
 use super::loose;
 use super::names::folded;
+use super::recursion::recursion;
 use super::written::text_of;
 use crate::engine::errors::missing_function;
 use crate::error::{SqlError, SqlState};
@@ -150,7 +151,7 @@ impl Visitor for Check<'_> {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
-        broken(loose::recursion(query))
+        broken(recursion(query))
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<SqlError> {
@@ -298,10 +299,11 @@ fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> 
                 )),
             }
         }
-        ("date_trunc", 2) if text(1).is_some() => none(
-            "function date_trunc(unknown, unknown) does not exist: write the literal as timestamp \
-             '…'",
-        ),
+        ("date_trunc", 2) if text(1).is_some() => {
+            let what = "function date_trunc(unknown, unknown) is not unique";
+            Err(SqlError::new(SqlState("42725"), what)
+                .with_hint("Write the literal as timestamp '…'."))
+        }
         ("date_bin", 2) => none("function date_bin with two arguments does not exist"),
         ("substring", 2) if text(1).is_some() => Err(of_pattern()),
         ("to_hex", 1) if is_null(&list.args[0]) => {
@@ -310,10 +312,6 @@ fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> 
         ("to_date", 0 | 1 | 3..) => {
             none("function to_date with arguments other than two texts does not exist")
         }
-        ("to_timestamp", 1) if text(0).is_some() => none(
-            "function to_timestamp requires a number of seconds: write timestamptz '…' for a \
-             literal",
-        ),
         _ => Ok(()),
     }
 }

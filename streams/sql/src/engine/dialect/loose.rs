@@ -6,8 +6,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, DuplicateTreatment, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentClause, FunctionArguments, JoinOperator, ObjectName, Query, Select, SetExpr,
-    Statement, TableFactor, TableWithJoins, Visit, Visitor,
+    FunctionArgumentClause, FunctionArguments, Statement, TableFactor, Visit, Visitor,
 };
 
 use super::inexact::{is_aggregate, refused};
@@ -69,7 +68,28 @@ pub(super) fn numeric(info: &ExactNumberInfo) -> Result<(), SqlError> {
     Ok(())
 }
 
+/// Functions that need a window.
+const OF_WINDOWS: &[&str] = &[
+    "cume_dist",
+    "dense_rank",
+    "first_value",
+    "lag",
+    "last_value",
+    "lead",
+    "nth_value",
+    "ntile",
+    "percent_rank",
+    "rank",
+    "row_number",
+];
+
 pub(super) fn call(name: &str, call: &Function) -> Result<(), SqlError> {
+    if call.over.is_some() && !is_aggregate(name) && !OF_WINDOWS.contains(&name) {
+        let what = format!(
+            "OVER specified, but {name} is not a window function nor an aggregate function"
+        );
+        return Err(SqlError::new(SqlState("42809"), what));
+    }
     let FunctionArguments::List(list) = &call.args else { return Ok(()) };
     let rows = |it: &FunctionArg| {
         let (FunctionArg::Unnamed(argument)
@@ -103,92 +123,6 @@ pub(super) fn call(name: &str, call: &Function) -> Result<(), SqlError> {
     }
 }
 
-/// Checks where a query of WITH RECURSIVE refers to itself.
-pub(super) fn recursion(query: &Query) -> Result<(), SqlError> {
-    let Some(with) = query.with.as_ref().filter(|it| it.recursive) else { return Ok(()) };
-    for table in &with.cte_tables {
-        let SetExpr::SetOperation { right, .. } = table.query.body.as_ref() else { continue };
-        let mut check = Recursion { name: folded(&table.alias.name), depth: 0 };
-        if let ControlFlow::Break(what) = right.visit(&mut check) {
-            let what = format!(
-                "recursive reference to query {:?} must not appear within {what}",
-                check.name
-            );
-            return Err(SqlError::new(SqlState("42P19"), what));
-        }
-    }
-    Ok(())
-}
-
-struct Recursion {
-    name: String,
-    /// Nesting depth of expressions.
-    depth: usize,
-}
-
-impl Recursion {
-    fn is_it(&self, name: &ObjectName) -> bool {
-        let [part] = name.0.as_slice() else { return false };
-        part.as_ident().map(folded).as_ref() == Some(&self.name)
-    }
-
-    fn names(&self, factor: &TableFactor) -> bool {
-        match factor {
-            TableFactor::Table { name, .. } => self.is_it(name),
-            TableFactor::NestedJoin { table_with_joins, .. } => self.joins(table_with_joins),
-            _ => false,
-        }
-    }
-
-    fn joins(&self, from: &TableWithJoins) -> bool {
-        self.names(&from.relation) || from.joins.iter().any(|it| self.names(&it.relation))
-    }
-
-    /// Returns whether the recursive reference is on the nullable side of an outer join.
-    fn is_outer(&self, from: &TableWithJoins) -> bool {
-        let mut left = self.names(&from.relation);
-        from.joins.iter().any(|join| {
-            let right = self.names(&join.relation);
-            let found = match &join.join_operator {
-                JoinOperator::Left(_) | JoinOperator::LeftOuter(_) => right,
-                JoinOperator::Right(_) | JoinOperator::RightOuter(_) => left,
-                JoinOperator::FullOuter(_) => left || right,
-                _ => false,
-            };
-            left |= right;
-            found
-        })
-    }
-}
-
-impl Visitor for Recursion {
-    type Break = &'static str;
-
-    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<Self::Break> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<Self::Break> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_relation(&mut self, name: &ObjectName) -> ControlFlow<Self::Break> {
-        match self.depth > 0 && self.is_it(name) {
-            true => ControlFlow::Break("a subquery"),
-            false => ControlFlow::Continue(()),
-        }
-    }
-
-    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Self::Break> {
-        match select.from.iter().any(|it| self.is_outer(it)) {
-            true => ControlFlow::Break("an outer join"),
-            false => ControlFlow::Continue(()),
-        }
-    }
-}
-
 /// Collects the names of tables in FROM, which PostgreSQL accepts as whole-row references.
 pub(in crate::engine) fn names_of_rows(statement: &Statement) -> HashSet<String> {
     struct Found(HashSet<String>);
@@ -218,8 +152,16 @@ pub(in crate::engine) fn names_of_rows(statement: &Statement) -> HashSet<String>
 /// Replaces an error about an undefined column if the name is a whole-row reference.
 pub(in crate::engine) fn of_row(error: SqlError, rows: &HashSet<String>) -> SqlError {
     let is_row = |name: &String| error.message == format!("column {name:?} does not exist");
-    match error.state == SqlState::UNDEFINED_COLUMN && rows.iter().any(is_row) {
-        true => refused("a table name as a whole-row value"),
-        false => error,
+    if error.state != SqlState::UNDEFINED_COLUMN {
+        return error;
+    }
+    let table = error.message.strip_prefix("column ").and_then(|it| it.split_once('.'));
+    match table {
+        _ if rows.iter().any(is_row) => refused("a table name as a whole-row value"),
+        Some((table, _)) if !table.starts_with('"') && !rows.contains(table) => {
+            let what = format!("missing FROM-clause entry for table {table:?}");
+            SqlError::new(SqlState::UNDEFINED_TABLE, what)
+        }
+        _ => error,
     }
 }

@@ -19,7 +19,12 @@ pub(super) fn name_merged(select: &mut Select) {
         return;
     }
     spell_wildcards(&mut select.projection, &tables);
-    let mut merged = Merged { columns: HashMap::new(), depth: 0 };
+    let mut merged = Merged { columns: HashMap::new(), depth: 0, count_min: 1 };
+    for from in &select.from {
+        merged.add(from);
+    }
+    let _: ControlFlow<()> = select.selection.visit(&mut merged);
+    let mut merged = Merged { columns: HashMap::new(), depth: 0, count_min: 2 };
     for from in &select.from {
         merged.add(from);
     }
@@ -27,7 +32,6 @@ pub(super) fn name_merged(select: &mut Select) {
         return;
     }
     let _: ControlFlow<()> = select.projection.visit(&mut merged);
-    let _: ControlFlow<()> = select.selection.visit(&mut merged);
     let _: ControlFlow<()> = select.group_by.visit(&mut merged);
     let _: ControlFlow<()> = select.having.visit(&mut merged);
 }
@@ -121,6 +125,8 @@ struct Merged {
     columns: HashMap<String, Ident>,
     /// Nesting depth of queries.
     depth: usize,
+    /// Number of joins that a column is merged by, at least.
+    count_min: usize,
 }
 
 impl Merged {
@@ -137,7 +143,7 @@ impl Merged {
                 }
             }
         }
-        let several = counts.into_iter().filter(|(_, count)| *count > 1);
+        let several = counts.into_iter().filter(|(_, count)| *count >= self.count_min);
         self.columns.extend(several.map(|(name, _)| (name, table.clone())));
     }
 }

@@ -49,6 +49,16 @@ pub(super) fn computed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
             Ok(Transformed::yes(call))
         }
         Expr::Case(case) => of_case(case, schema),
+        Expr::Between(it) if it.expr.get_type(schema).is_ok_and(|it| it.is_binary()) => {
+            Expr::Between(it).map_children(|bound| {
+                Ok(match &bound {
+                    Expr::Literal(ScalarValue::Utf8(_), _) => {
+                        Transformed::yes(conversions::call(To::Bytea, bound))
+                    }
+                    _ => Transformed::no(bound),
+                })
+            })
+        }
         Expr::InSubquery(mut it) => {
             let rows = it.subquery.subquery.schema().field(0).data_type().clone();
             compared_with_rows(&mut it.expr, &rows, schema)?;
@@ -87,6 +97,10 @@ fn arithmetic(mut it: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>
         (DataType::Null, DataType::Null) => {}
         (Date32, Interval(_)) => {
             it.left = Box::new(conversions::call(To::Timestamp, *it.left));
+            return Ok(Transformed::yes(Expr::BinaryExpr(it)));
+        }
+        (Interval(_), Date32) if it.op == Operator::Plus => {
+            it.right = Box::new(conversions::call(To::Timestamp, *it.right));
             return Ok(Transformed::yes(Expr::BinaryExpr(it)));
         }
         // The difference of two dates is an integer number of days.

@@ -180,6 +180,7 @@ pub(super) fn is_not_compared(json: JsonType) -> DataFusionError {
 
 /// Rejects an expression whose operand types are not supported.
 pub(super) fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
+    check_relations(expr)?;
     match expr {
         Expr::ScalarFunction(call) => {
             if let (Some(to), [from]) = (cast_target(&call.func), call.args.as_slice()) {
@@ -300,6 +301,31 @@ fn check_call(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     }
 }
 
+/// An oid of a relation that came from a name is shown as a name by PostgreSQL.
+fn check_relations(expr: &Expr) -> Result<()> {
+    const SHOWING: &[&str] = &["concat", "concat_ws", "format", "make_array", "text", "textout"];
+    let is_relation = |it: &Expr| match it {
+        Expr::ScalarFunction(inner) => ["regclass_oid", "to_regclass"].contains(&inner.func.name()),
+        _ => false,
+    };
+    let is_shown = match expr {
+        Expr::ScalarFunction(call) => {
+            SHOWING.contains(&call.func.name()) && call.args.iter().any(is_relation)
+        }
+        Expr::Case(case) => {
+            let thens = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
+            thens.chain(case.else_expr.as_deref()).any(is_relation)
+        }
+        _ => false,
+    };
+    match is_shown {
+        true => Err(refused("regclass within an expression")
+            .with_hint("Cast it to text: 'name'::regclass::text.")
+            .into_engine()),
+        false => Ok(()),
+    }
+}
+
 fn is_binary(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Binary | DataType::BinaryView | DataType::LargeBinary)
 }
@@ -363,6 +389,12 @@ fn check_aggregate(call: &AggregateFunction, schema: &DFSchema) -> Result<()> {
         }
         Ok(DataType::List(_)) if name == "array_agg" => {
             Err(refused("array_agg of arrays").into_engine())
+        }
+        Ok(it) if name == "string_agg" && is_binary(&it) => {
+            Err(refused("string_agg of bytea").into_engine())
+        }
+        Ok(it) if matches!(name, "min" | "max") && is_binary(&it) => {
+            Err(does_not_exist(name, &[it]).into_engine())
         }
         Ok(it) if name == "string_agg" && !is_text(&it) => {
             Err(does_not_exist(name, &[it]).into_engine())

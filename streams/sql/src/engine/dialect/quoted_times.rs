@@ -56,12 +56,12 @@ fn type_beside(op: &BinaryOperator, of: DataType) -> Result<Option<DataType>> {
     use BinaryOperator::{Divide, Minus, Multiply, Plus};
     let interval = || Some(DataType::Interval(IntervalUnit::MonthDayNano));
     Ok(match (&of, op) {
-        (DataType::Timestamp(..) | DataType::Interval(_), Plus)
+        (DataType::Timestamp(..) | DataType::Interval(_) | DataType::Time64(_), Plus)
         | (DataType::Interval(_), Minus) => interval(),
         (DataType::Timestamp(..) | DataType::Date32 | DataType::Time64(_), Minus) => Some(of),
         (DataType::Interval(_), Multiply | Divide) => Some(DataType::Float64),
-        (DataType::Date32 | DataType::Time64(_), Plus) => {
-            let what = "operator is not unique: + between date or time and unknown";
+        (DataType::Date32, Plus) => {
+            let what = "operator is not unique: date + unknown";
             let error = SqlError::new(SqlState("42725"), what);
             return Err(error
                 .with_hint("Specify the literal's type, as in interval '1 day'.")

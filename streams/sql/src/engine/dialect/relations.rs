@@ -17,6 +17,7 @@ use datafusion::logical_expr::{
 };
 
 use super::dependent::{Numbers, joined, lateral_of};
+use super::full_joins;
 use super::inexact::{is_aggregate as is_aggregate_of_postgresql, refused};
 use super::names::APART;
 use super::nullable::with_null;
@@ -36,6 +37,7 @@ pub(in crate::engine) fn with_exact_relations(plan: LogicalPlan) -> Result<Logic
         let joined = joined(plan, &numbers)?;
         let (plan, is_joined) = (joined.data, joined.transformed);
         let schema = merge_schema(&plan.inputs());
+        full_joins::check(&plan).map_err(SqlError::into_engine)?;
         check_types(&plan, &schema)?;
         if let LogicalPlan::Join(join) = &plan
             && let Some((lateral, _)) = lateral_of(&join.right)

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::calls::Call;
 use super::casts::{INT2, INT4, INT8, NUMERIC};
-use super::conversions::{SPECIAL_TIMES, To, special_time};
+use super::conversions::{SPECIAL_TIMES, To, is_of_other_signs, other_form, special_time};
 use super::inexact::refused;
 use super::interval_functions::{MAKE_INTERVAL, OF_INTERVAL, PARTS};
 use super::interval_texts;
@@ -19,6 +19,7 @@ use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};
 use super::written::{
     binary, call, in_list, is_double, is_timestamp, nested, number, size_of, text_of,
 };
+use crate::engine::errors::is_of_other_form;
 use crate::engine::names::AVERAGED;
 use crate::error::{SqlError, SqlState};
 use crate::wire::array_elements;
@@ -116,7 +117,21 @@ fn literal_time(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlE
 fn check_time(text: &str) -> Result<(), SqlError> {
     // The engine would parse these as seconds.
     let is_end_of_day = text.trim_start().starts_with("24");
-    if is_end_of_day || !text.contains(':') && text.bytes().any(|it| it.is_ascii_digit()) {
+    let is_zoned = text.contains(['+', '-']) || text.trim_start().starts_with(['T', 't']);
+    let lower = text.trim_end().to_ascii_lowercase();
+    let half = ["am", "pm"].into_iter().find_map(|it| lower.strip_suffix(it));
+    let is_joined = half.is_some_and(|it| !it.ends_with(' '));
+    let has_short_parts = text
+        .split(':')
+        .skip(1)
+        .any(|it| !it.starts_with("60") && it.bytes().take_while(u8::is_ascii_digit).count() < 2);
+    if is_end_of_day
+        || is_zoned
+        || is_joined
+        || has_short_parts
+        || is_of_other_form(text)
+        || !text.contains(':') && text.bytes().any(|it| it.is_ascii_digit())
+    {
         let what = format!("time format {text:?} is not supported");
         return Err(SqlError::unsupported(what).with_hint("Write it as 10:20:30."));
     }
@@ -138,17 +153,18 @@ pub(super) fn date(text: &str) -> Result<Option<Expr>, SqlError> {
             Ok(Some(cast_to(Expr::Value(first.into()), DataType::Date)))
         }
         it if SPECIAL_TIMES.contains(&it) => Err(special_time(it)),
-        it if it.contains('/') || MONTHS.iter().any(|month| it.contains(month)) => {
-            let what = format!("date format {text:?} is not supported");
-            Err(SqlError::unsupported(what).with_hint("Write it as 2026-01-31."))
+        it if it.len() < text.len() => {
+            let trimmed = Value::SingleQuotedString(it.to_owned());
+            date(it).map(|found| {
+                found.or_else(|| Some(cast_to(Expr::Value(trimmed.into()), DataType::Date)))
+            })
+        }
+        it if it.contains('/') || is_of_other_form(it) || is_of_other_signs(it) => {
+            Err(other_form("date", text))
         }
         _ => Ok(None),
     }
 }
-
-/// Prefixes of month names in dates.
-const MONTHS: &[&str] =
-    &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
 /// Rewrites an interval to a format that the engine supports.
 fn interval(text: &str, data_type: &DataType) -> Result<Option<Expr>, SqlError> {

@@ -12,6 +12,7 @@ use live_queries::letters::lowercase;
 
 use super::arrays::array_of;
 use super::calls::Call;
+use super::constants::{group_by_having, round_limits};
 use super::conversions::To;
 use super::inexact::{check_call, check_query, check_select, refused, sort_values};
 use super::integers::type_integers;
@@ -20,6 +21,7 @@ use super::merged::name_merged;
 use super::names::{name_apart, name_columns};
 use super::ordered_sets::of_values;
 use super::patterns::{escape_sign, similar_to_regex, with_backslashes};
+use super::quoted_arguments::{type_arguments, type_operands};
 use super::rewrites;
 use super::rows::{Quantifier, spelled_rows, together};
 use super::series::{json_of_rows, rows_of_call, rows_of_tables};
@@ -60,6 +62,9 @@ impl VisitorMut for Adapter {
             name_apart(&mut table.query);
             name_rest(&mut table.alias, &table.query);
         }
+        if let Err(error) = round_limits(query) {
+            return ControlFlow::Break(error);
+        }
         order_by_place(query);
         type_values(query);
         ControlFlow::Continue(())
@@ -84,6 +89,7 @@ impl VisitorMut for Adapter {
         if let Err(error) = check_select(select) {
             return ControlFlow::Break(error);
         }
+        group_by_having(select);
         name_merged(select);
         name_columns(select);
         spell_rows(select);
@@ -108,6 +114,7 @@ impl VisitorMut for Adapter {
 
 /// Returns the rewritten expression, if it differs.
 fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
+    type_operands(expr)?;
     Ok(match expr {
         Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
             rewrites::with_exponent(digits)
@@ -212,6 +219,7 @@ fn spell(interval: &mut Interval) -> Result<(), SqlError> {
 /// Rewrites a call.
 fn called(function: &mut Function) -> Result<Option<Expr>, SqlError> {
     check_call(function)?;
+    type_arguments(function)?;
     sort_values(function);
     match &function.args {
         FunctionArguments::Subquery(query)

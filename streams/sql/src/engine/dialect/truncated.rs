@@ -7,8 +7,8 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
-    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
-    TimestampMicrosecondType,
+    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, Time64NanosecondType,
+    TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::logical_expr::ScalarUDF;
 
@@ -22,6 +22,7 @@ const SECOND_US: i64 = 1_000_000;
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     vec![
+        interval_of_time(),
         Own::udf("date_trunc", 2, |types| moment(&types[1]), date_trunc),
         Own::udf("date_bin", 3, bin_type, date_bin),
         Own::udf("make_date", 3, date_type, make_date),
@@ -33,7 +34,9 @@ fn moment(data_type: &DataType) -> Option<DataType> {
     let zone = match data_type {
         DataType::Timestamp(_, zone) => zone.clone(),
         DataType::Date32 | DataType::Date64 | DataType::Null => Some("UTC".into()),
-        DataType::Interval(_) => return Some(DataType::Interval(IntervalUnit::MonthDayNano)),
+        DataType::Interval(_) | DataType::Time64(_) => {
+            return Some(DataType::Interval(IntervalUnit::MonthDayNano));
+        }
         // A literal or an untyped parameter.
         it if it.is_string() => Some("UTC".into()),
         _ => return None,
@@ -48,7 +51,7 @@ fn moments(array: &ArrayRef, to: &DataType) -> Result<TimestampMicrosecondArray,
 }
 
 fn date_trunc(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
-    if matches!(arrays[1].data_type(), DataType::Interval(_)) {
+    if matches!(arrays[1].data_type(), DataType::Interval(_) | DataType::Time64(_)) {
         return trunc_intervals(arrays);
     }
     let to = moment(arrays[1].data_type()).unwrap_or(DataType::Null);
@@ -70,9 +73,26 @@ fn date_trunc(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     Ok(Arc::new(found.with_data_type(to)))
 }
 
+/// Function that converts times of day to intervals.
+pub(super) fn interval_of_time() -> Arc<ScalarUDF> {
+    let result = |_: &[DataType]| Some(DataType::Interval(IntervalUnit::MonthDayNano));
+    Own::udf("interval_of_time", 1, result, |arrays| intervals(&arrays[0]))
+}
+
+/// Converts times of day and intervals to intervals.
+fn intervals(array: &ArrayRef) -> Result<ArrayRef, SqlError> {
+    if !matches!(array.data_type(), DataType::Time64(_)) {
+        let to = DataType::Interval(IntervalUnit::MonthDayNano);
+        return cast(array, &to).map_err(of_arrow);
+    }
+    let times = cast(array, &DataType::Time64(TimeUnit::Nanosecond)).map_err(of_arrow)?;
+    let times = times.as_primitive::<Time64NanosecondType>().iter();
+    let intervals = times.map(|it| it.map(|it| IntervalMonthDayNano::new(0, 0, it)));
+    Ok(Arc::new(intervals.collect::<IntervalMonthDayNanoArray>()))
+}
+
 fn trunc_intervals(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
-    let intervals = cast(&arrays[1], &DataType::Interval(IntervalUnit::MonthDayNano));
-    let intervals = intervals.map_err(of_arrow)?;
+    let intervals = intervals(&arrays[1])?;
     let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
     let names = texts(&arrays[0])?;
     let found = names.iter().zip(intervals).map(|it| match it {

@@ -27,6 +27,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::casts::number_of;
 use super::conversions::{To, converted};
+use super::moments::{set_zones, type_zones};
 use super::operands::is_not_compared;
 use super::own::sql_name;
 use super::planned::type_of;
@@ -37,7 +38,7 @@ use super::set_operations::SIDES;
 use super::united::is_set_operation;
 use super::written::is_timestamp;
 use crate::error::{SqlError, SqlState};
-use crate::wire::PgType;
+use crate::wire::{PgType, array_elements};
 
 /// Functions that return one of their operands.
 const GIVE_ONE: &[&str] = &["coalesce", "greatest", "least", "nullif"];
@@ -140,7 +141,7 @@ type Sides = (Arc<LogicalPlan>, Arc<LogicalPlan>);
 
 /// The engine adds DISTINCT to the left side of INTERSECT and EXCEPT by itself.
 fn typed_sides((mut left, mut right): Sides, is_union: bool) -> Result<Transformed<Sides>> {
-    let mut is_changed = false;
+    let mut is_changed = set_zones(&mut left, &right)? | set_zones(&mut right, &left)?;
     for index in 0..left.schema().fields().len().min(right.schema().fields().len()) {
         let json_of = |side: &LogicalPlan| JsonType::of(side.schema().field(index));
         match (json_of(&left), json_of(&right)) {
@@ -362,15 +363,37 @@ impl ExprPlanner for QuotedNumbers {
         mut expr: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
-        use BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
-        if matches!(expr.op, Plus | Minus | Multiply | Divide | Modulo) {
+        use BinaryOperator::{
+            BitwiseAnd, BitwiseOr, Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Modulo, Multiply, NotEq,
+            PGBitwiseXor, Plus,
+        };
+        let is_compared = matches!(expr.op, Eq | NotEq | Lt | LtEq | Gt | GtEq);
+        if is_compared
+            || matches!(
+                expr.op,
+                Plus | Minus | Multiply | Divide | Modulo | BitwiseAnd | BitwiseOr | PGBitwiseXor
+            )
+        {
             let (quoted, other) = match (&mut expr.left, &mut expr.right) {
                 (left, right) if is_quoted(left) && !is_quoted(right) => (left, right),
                 (left, right) if is_quoted(right) && !is_quoted(left) => (right, left),
                 _ => return Ok(PlannerResult::Original(expr)),
             };
+            let of = type_of(other, schema);
+            if is_compared {
+                let text = match &*quoted {
+                    Expr::Literal(ScalarValue::Utf8(Some(text)), _) => text,
+                    _ => return Ok(PlannerResult::Original(expr)),
+                };
+                if let Ok(of @ DataType::List(_)) = of
+                    && let Some(list) = array_of(text, &of)?
+                {
+                    *quoted = list;
+                }
+                return Ok(PlannerResult::Original(expr));
+            }
             // The type of a CASE is not known yet.
-            if let Ok(of) = type_of(other, schema)
+            if let Ok(of) = of
                 && of.is_numeric()
                 && !other.exists(|it| Ok(matches!(it, Expr::Case(_))))?
                 && let Expr::Literal(literal, _) = &*quoted
@@ -416,6 +439,24 @@ fn with_literal(plan: LogicalPlan, index: usize, typed: Expr) -> Result<LogicalP
     }
 }
 
+/// Converts a quoted literal to an array of this type, if its elements can be.
+fn array_of(text: &str, data_type: &DataType) -> Result<Option<Expr>> {
+    let DataType::List(element) = data_type else { return Ok(None) };
+    let mut values = Vec::new();
+    for it in array_elements(text).map_err(SqlError::into_engine)? {
+        let value = match it {
+            None => ScalarValue::try_from(element.data_type())?,
+            Some(text) => match as_type(&ScalarValue::from(text.as_str()), element)? {
+                Some(Expr::Literal(value, _)) => value.cast_to(element.data_type())?,
+                _ => return Ok(None),
+            },
+        };
+        values.push(value);
+    }
+    let list = ScalarValue::new_list_nullable(&values, element.data_type());
+    Ok(Some(Expr::Literal(ScalarValue::List(list), None)))
+}
+
 /// Converts a literal to a type. Returns `None` if the result may differ from PostgreSQL's.
 pub(super) fn as_type(literal: &ScalarValue, to: &Field) -> Result<Option<Expr>> {
     let ScalarValue::Utf8(Some(text)) = literal else {
@@ -435,6 +476,7 @@ pub(super) fn as_type(literal: &ScalarValue, to: &Field) -> Result<Option<Expr>>
         it if it.is_string() => ColumnarValue::Scalar(literal.cast_to(&TEXT)?),
         DataType::Float64 => of_text(To::Float8)?,
         DataType::Float32 => of_text(To::Float4)?,
+        DataType::Binary => of_text(To::Bytea)?,
         DataType::Timestamp(_, None) => of_text(To::Timestamp)?,
         DataType::Timestamp(_, Some(_)) => of_text(To::Timestamptz)?,
         DataType::Boolean if matches!(text.as_str(), "t" | "f" | "true" | "false") => {
@@ -514,6 +556,7 @@ pub(super) fn type_values(query: &mut Query) {
             Some(Parsed::Interval(_)) => Some(SqlType::Interval { fields: None, precision: None }),
             _ => None,
         });
+        type_zones(values, index);
         let Some(data_type) = written else { continue };
         for row in &mut values.rows {
             if let Some(expr) = row.content.get_mut(index)
@@ -535,6 +578,7 @@ fn is_told_by_one(data_type: &SqlType) -> bool {
         data_type,
         SqlType::JSON
             | SqlType::JSONB
+            | SqlType::Bytea
             | SqlType::Date
             | SqlType::Time(..)
             | SqlType::Interval { .. }
