@@ -40,6 +40,8 @@ pub struct Registry<K, U = ()> {
 
 struct Book<K, U> {
     open: BTreeMap<u64, Entry<K, U>>,
+    /// Number of connections that have opened each object, if there are any.
+    opened: BTreeMap<K, usize>,
     /// Objects that connections have opened and may have requests in, including those of closed
     /// connections.
     inside: BTreeMap<u64, K>,
@@ -98,8 +100,9 @@ pub struct Inside<K: Ord, U = ()> {
 
 impl<K: Ord + Clone, U> Registry<K, U> {
     pub fn new(quota: Quota) -> Self {
-        let (open, inside, past) = (BTreeMap::new(), BTreeMap::new(), Traffic::default());
-        let book = Book { open, inside, accepted: 0, refused: 0, past };
+        let (open, opened, inside) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let past = Traffic::default();
+        let book = Book { open, opened, inside, accepted: 0, refused: 0, past };
         let (open_count, book) = (AtomicUsize::new(0), Mutex::new(book));
         Self { quota, open_count, book, all_gone: Condvar::new(), one_left: Condvar::new() }
     }
@@ -141,17 +144,24 @@ impl<K: Ord + Clone, U> Registry<K, U> {
         self.book().refused += 1;
     }
 
+    /// Number of connections that have opened `key`. The time does not depend on the number of
+    /// connections.
+    pub fn count_of<Q: ?Sized + Ord>(&self, key: &Q) -> usize
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.book().opened.get(key).copied().unwrap_or(0)
+    }
+
     pub fn status(&self) -> Status<K> {
         let book = self.book();
         let (accepted, refused, traffic) = (book.accepted, book.refused, book.past);
         let mut status = Status { accepted, refused, traffic, ..Status::default() };
         for entry in book.open.values() {
             status.traffic += entry.counters.traffic();
-            match &entry.opened {
-                Some((key, _)) => *status.clients.entry(key.clone()).or_default() += 1,
-                None => status.handshakes += 1,
-            }
+            status.handshakes += usize::from(entry.opened.is_none());
         }
+        status.clients.clone_from(&book.opened);
         status
     }
 
@@ -211,6 +221,17 @@ impl<K: Ord, U> Registry<K, U> {
 }
 
 impl<K: Ord, U> Book<K, U> {
+    /// Counts one connection less to an object, if the connection had one open.
+    fn note_closed(&mut self, key: Option<K>) {
+        let Some(key) = key else { return };
+        if let Some(count) = self.opened.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.opened.remove(&key);
+            }
+        }
+    }
+
     /// Closed connections that may have requests in the device of `key`.
     fn leaving(&self, key: &K) -> Vec<u64> {
         let inside = self.inside.iter().filter(|(_, opened)| *opened == key).map(|(id, _)| *id);
@@ -276,7 +297,9 @@ impl<K: Ord + Clone, U> Registration<K, U> {
             (book, _) = self.registry.one_left.wait_timeout(book, left).expect(NOT_POISONED);
         }
         let entry = book.open.get_mut(&self.id).expect("the entry goes with the registration");
-        entry.opened = Some((key.clone(), used));
+        let before = entry.opened.replace((key.clone(), used));
+        book.note_closed(before.map(|(key, _)| key));
+        *book.opened.entry(key.clone()).or_default() += 1;
         book.inside.insert(self.id, key);
         Some(Inside { registry: Arc::clone(&self.registry), id: self.id })
     }
@@ -301,6 +324,9 @@ impl<K: Ord + Clone, U> Drop for Registration<K, U> {
     fn drop(&mut self) {
         let mut book = self.registry.book();
         let entry = book.open.remove(&self.id);
+        let opened = entry.as_ref().and_then(|entry| entry.opened.as_ref());
+        let key = opened.map(|(key, _)| key.clone());
+        book.note_closed(key);
         self.registry.note_open_count(&book);
         book.past += self.counters.traffic();
         if book.open.is_empty() {

@@ -123,6 +123,12 @@ impl Server {
         self.registry.status()
     }
 
+    /// Number of clients of the export with this canonical name. The time does not depend on the
+    /// number of clients.
+    pub fn client_count_of(&self, export_name: &str) -> usize {
+        self.registry.count_of(export_name)
+    }
+
     /// Disconnects all clients of the export with this canonical name and returns their number.
     /// They may reconnect.
     pub fn disconnect(&self, export_name: &str) -> usize {

@@ -72,6 +72,11 @@ impl Server {
         self.registry.status()
     }
 
+    /// Number of clients of a volume. The time does not depend on the number of clients.
+    pub fn client_count_of(&self, volume_id: u64) -> usize {
+        self.registry.count_of(&volume_id)
+    }
+
     /// Notifies the clients of a volume of its new size.
     pub fn resized(&self, volume_id: u64) {
         self.registry.visit(&volume_id, |used| {

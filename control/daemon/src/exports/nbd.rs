@@ -86,7 +86,8 @@ impl NbdExport {
     }
 
     pub(crate) fn connection_count_of(&self, volume: &Volume) -> usize {
-        self.server_status().clients.get(&volume.name()).copied().unwrap_or(0)
+        let server = self.server.lock().expect(NO_PANIC);
+        server.as_ref().map_or(0, |server| server.client_count_of(&volume.name()))
     }
 
     /// Returns whether a connection of the volume is about to close.

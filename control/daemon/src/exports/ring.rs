@@ -62,7 +62,8 @@ impl RingExport {
     }
 
     pub(crate) fn client_count_of(&self, volume: &Volume) -> usize {
-        self.server_status().clients.get(&volume.id()).copied().unwrap_or(0)
+        let server = self.server.lock().expect(NO_PANIC);
+        server.as_ref().map_or(0, |server| server.client_count_of(volume.id()))
     }
 
     /// Returns whether the thread of a disconnected client has not ended yet.
