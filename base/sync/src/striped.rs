@@ -25,6 +25,11 @@ mod sum {
             part.store(part.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
         }
 
+        /// Adds to part `part`, to which other threads may add by this function at the same time.
+        pub fn add_shared(&self, part: usize, amount: i64) {
+            self.parts[part].fetch_add(amount, Ordering::Relaxed);
+        }
+
         /// Current sum, at least zero. The parts are read one after another.
         pub fn sum(&self) -> u64 {
             let sum: i64 = self.parts.iter().map(|part| part.load(Ordering::Relaxed)).sum();

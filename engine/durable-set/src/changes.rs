@@ -223,8 +223,7 @@ impl DurableSet {
 
     /// Returns whether stable storage must have a table of volumes.
     fn keeps_table(&self) -> bool {
-        let is_durable = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
-        self.journal.length_bytes() > 0 || self.engine.volumes().iter().any(is_durable)
+        self.journal.length_bytes() > 0 || self.engine.has_durable_volumes()
     }
 
     /// Returns whether stable storage must record changes of a volume. The volume may not exist.

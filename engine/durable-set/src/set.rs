@@ -10,7 +10,7 @@ use journal::{Clock, Journal, Position};
 use storage::Folder;
 use sync::atomic::Ordering::Relaxed;
 use sync::atomic::{AtomicBool, AtomicU64};
-use volumes::{Durability, Engine, PageSource, SetId, Volume};
+use volumes::{Engine, PageSource, SetId, Volume};
 
 use crate::error::{DurableError, causes};
 use crate::mirror::Mirror;
@@ -112,7 +112,7 @@ impl DurableSet {
     }
 
     pub fn has_journaled_volumes(&self) -> bool {
-        self.engine.volumes().iter().any(|volume| volume.durability() == Durability::Journal)
+        self.engine.has_journaled_volumes()
     }
 
     /// Returns volumes and snapshots.

@@ -396,7 +396,7 @@ impl Journal {
     }
 
     fn unjournaled_blocks(&self) -> u64 {
-        let volumes = self.engine().map(|engine| engine.volumes()).unwrap_or_default();
+        let volumes = self.engine().map(|engine| engine.durable_volumes()).unwrap_or_default();
         let journaled = volumes.iter().filter(|it| it.durability() == Durability::Journal);
         journaled.map(|volume| volume.map().unjournaled_blocks()).sum()
     }

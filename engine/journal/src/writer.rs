@@ -217,9 +217,7 @@ impl Table {
     fn read(&mut self, engine: &Engine) {
         let is_first = self.edition == UNWRITTEN;
         self.version = Some(engine.table_version());
-        let is_kept = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
-        let mut volumes: Vec<_> = engine.volumes().into_iter().filter(is_kept).collect();
-        volumes.sort_by_key(|volume| volume.id());
+        let volumes = engine.durable_volumes();
         self.volumes.clear();
         let mut snapshots: HashMap<Option<u64>, Vec<Arc<Volume>>> = HashMap::new();
         for snapshot in engine.snapshots() {

@@ -161,7 +161,7 @@ impl MaintenanceLoop {
     }
 
     fn is_waiting(&self) -> bool {
-        self.engine.usage().pending_bytes > 0
+        self.engine.pending_bytes() > 0
     }
 
     /// Populates a piece of the pool's memory before requests use it. Returns the time until the

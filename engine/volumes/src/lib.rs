@@ -16,7 +16,8 @@
 //!
 //! Lock order: resizing, administration, shortage, maintenance, leak search, frozen copies,
 //! evacuation, compression, lane, block, path, moves, leak check; the pool's own come after them.
-//! Readers take none.
+//! The lists of volumes, maps and free records, and a volume's counts, are locked last, for one
+//! lookup or change. Readers take none.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -29,6 +30,7 @@ mod space;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod visits;
 mod walks;
 
 pub use admin::engine::Engine;

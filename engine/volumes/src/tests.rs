@@ -12,6 +12,7 @@ use crate::blocks::{LEAF_BLOCKS, LEAF_BYTES};
 use crate::device::volume::Volume;
 use crate::map::table::{self, Commit, Kind, Origin, Shape, Stored};
 use crate::spec::{Durability, EngineOptions, VolumeSpec};
+use crate::visits;
 
 const MIB: u64 = 1 << 20;
 
@@ -65,6 +66,85 @@ fn a_deleted_volume_remembers_nothing_of_the_one_that_took_its_place() {
     new.write(0, &[5; BLOCK_BYTES]).expect("there is room");
     check_refused(&old, 0, DeviceErrorKind::Gone);
     assert_eq!(old.map.leaves.find(0), None);
+}
+
+/// Returns the number of volumes, maps and records that each operation visits which clients and
+/// maintenance perform, while there are `count` other volumes.
+fn visits_beside(engine: &Engine, count: usize) -> Vec<(&'static str, usize)> {
+    let present = engine.volumes().len();
+    (present..count).for_each(|number| drop(create(engine, &format!("volume-{number}"))));
+    while engine.maintain() {}
+    let name = |name: &str| name.parse().expect("a good name");
+    let mut visits = Vec::new();
+    let mut count_visits = |what, operation: &dyn Fn()| {
+        visits.push((what, visits::during(operation)));
+    };
+    count_visits("create", &|| drop(create(engine, "one")));
+    count_visits("write", &|| {
+        let volume = engine.volume("one").expect("it was made");
+        // A page that maintenance compresses.
+        let contents: [u8; BLOCK_BYTES] = std::array::from_fn(|index| [1, 2, 3][index / 64 % 3]);
+        volume.write(0, &contents).expect("there is room");
+    });
+    count_visits("rename", &|| engine.rename_volume("one", name("two")).expect("it is there"));
+    for durability in [Durability::Journal, Durability::Ram] {
+        let set = || engine.set_durability("two", durability).expect("it is there");
+        count_visits("set the durability", &set);
+    }
+    count_visits("read the usage", &|| assert!(engine.usage().written_bytes > 0));
+    count_visits("look for journaled volumes", &|| assert!(!engine.has_journaled_volumes()));
+    // More steps than there is work, the last ones of an idle pool.
+    let maintain = || {
+        for _ in 0..20 {
+            engine.maintain();
+        }
+    };
+    count_visits("maintain", &maintain);
+    let volume = engine.volume("two").expect("it was renamed");
+    count_visits("list snapshots", &|| assert!(engine.snapshots_of(&volume).is_empty()));
+    count_visits("snapshot", &|| {
+        engine.create_snapshots(&["two"], &name("day"), 7).map(drop).expect("there is room");
+    });
+    count_visits("read the usage beside a snapshot", &|| assert!(engine.usage().written_bytes > 0));
+    count_visits("delete a snapshot", &|| {
+        engine.delete_snapshot("two", "day").expect("it is there");
+    });
+    // Ends the sharing of nodes, which visits all maps once.
+    while engine.maintain() {}
+    count_visits("delete", &|| engine.delete_volume("two").expect("it is there"));
+    count_visits("maintain after a deletion", &maintain);
+    visits
+}
+
+#[test]
+fn the_work_of_an_operation_does_not_depend_on_the_number_of_volumes() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+    let engine = engine(&folder);
+    // The table grows by slabs of 512 records, after the first 1,023.
+    let beside_few = visits_beside(&engine, 100);
+    for count in [500, 1_000, 1_600] {
+        assert_eq!(visits_beside(&engine, count), beside_few, "beside {count} volumes");
+    }
+    assert!(beside_few.iter().all(|(_, visits)| *visits < 100), "{beside_few:?}");
+}
+
+#[test]
+fn the_work_of_an_opening_after_a_kill_is_proportional_to_the_number_of_volumes() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+    let [of_few, of_many] = [100, 800].map(|count| {
+        let before = engine(&folder);
+        let present = before.volumes().len();
+        (present..count).for_each(|number| drop(create(&before, &format!("volume-{number}"))));
+        // Not closed, like that of a killed process.
+        drop(before);
+        visits::during(|| {
+            let again = engine(&folder);
+            while again.maintain() {}
+            assert_eq!(again.usage().written_bytes, 0);
+        })
+    });
+    // Mostly the words of the records.
+    assert!(of_many - of_few < 700 * 100, "{of_few} for 100 volumes, {of_many} for 800");
 }
 
 /// Current releases create no records of this kind.

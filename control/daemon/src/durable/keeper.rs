@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use image::ImageId;
-use volumes::{Durability, Volume};
+use volumes::Volume;
 
 use crate::config::OnJournalFailure;
 use crate::durable::shipping::ship;
@@ -228,12 +228,10 @@ impl DurabilityLoop {
 impl Durable {
     /// Returns whether a new image would differ from the last one.
     pub(crate) fn has_unsaved(&self) -> bool {
-        let volumes = self.engine.volumes();
-        let is_durable = |volume: &&Arc<Volume>| volume.durability() != Durability::Ram;
         let is_unsaved = |volume: &Arc<Volume>| {
             volume.map().unsaved_blocks() > 0 || volume.map().image_base().is_none()
         };
-        if volumes.iter().filter(is_durable).any(is_unsaved) {
+        if self.engine.durable_volumes().iter().any(is_unsaved) {
             return true;
         }
         // After a deletion or renaming, the last image is out of date.

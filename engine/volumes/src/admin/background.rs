@@ -53,17 +53,17 @@ impl Engine {
     /// Marks all maps as unshared once no copy of any map is left. Never blocks: if another thread
     /// holds the lock, a later call does it.
     fn end_sharing(&self) {
-        if !self.listed().iter().any(|volume| volume.map.may_share()) {
+        if !self.pool.is_sharing() {
             return;
         }
         let Ok(_administration) = self.administration.try_lock() else { return };
-        let listed = self.listed();
-        let has_copies = listed.iter().any(|volume| volume.origin_id().is_some())
+        let has_copies = self.read_listing().copy_count() > 0
             || !self.pool.frozen.is_empty()
             || self.pool.store.deferred_count() > 0;
         if !has_copies {
             let _all_held = self.pool.locks.lock_all();
-            listed.iter().for_each(|volume| volume.map.end_sharing());
+            self.listed().iter().for_each(|volume| volume.map.end_sharing());
+            self.pool.set_sharing(false);
         }
     }
 }

@@ -33,6 +33,7 @@ impl Engine {
             }
             CapacityClass::Guaranteed => self.become_guaranteed(&volume.map)?,
         }
+        self.write_listing().note_classes(&volume);
         self.note_table_change();
         Ok(())
     }

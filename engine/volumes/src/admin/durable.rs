@@ -109,6 +109,7 @@ impl Engine {
         map.begin_generation();
         map.set_anchored(false);
         map.set_shape(Shape { durability, ..map.shape() });
+        self.write_listing().note_classes(&volume);
         self.note_table_change();
         // Writers that began earlier do not set the dirty bits of leaves for the journal.
         self.pool.store.wait_for_readers();
@@ -188,7 +189,7 @@ impl Engine {
     /// Scrubs a piece of the pool's memory: verifies its pages, and heals or withholds damaged
     /// ones. The owner decides how often. Only one thread at a time performs the work.
     pub fn scrub(&self) -> Scrubbed {
-        self.hooks.integrity.scrub(&self.pool, || self.space.maps())
+        self.hooks.integrity.scrub(&self.pool, || self.space.maps.all())
     }
 
     /// Returns the blocks found damaged since the last call, oldest first. If there are too many,

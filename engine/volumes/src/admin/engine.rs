@@ -1,20 +1,19 @@
 //! A pool and the lists of its volumes.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sync::atomic::{AtomicU64, Ordering};
 
+use crate::admin::listing::Listing;
 use crate::admin::maintenance::{Maintenance, Work};
 use crate::device::hooks::Hooks;
 use crate::device::volume::{SnapshotList, Volume};
 use crate::error::{VolumeError, VolumeErrorKind};
+use crate::map::table::{self, Record};
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
 use crate::space::find::Space;
-
-/// Volumes and snapshots by name. Names of snapshots contain an `@`.
-pub(crate) type Volumes = BTreeMap<String, Arc<Volume>>;
+use crate::spec::Durability;
 
 /// The volumes of one pool. Shared by reference between threads: every method may be called from
 /// any thread.
@@ -23,7 +22,7 @@ pub struct Engine {
     pub(super) pool: Arc<Pool>,
     pub(super) space: Arc<Space>,
     pub(super) hooks: Arc<Hooks>,
-    volumes: RwLock<Volumes>,
+    listing: RwLock<Listing>,
     /// Held by operations that change the volume table.
     pub(super) administration: Mutex<()>,
     maintenance: Mutex<Maintenance>,
@@ -36,13 +35,16 @@ pub struct Engine {
 
 impl Engine {
     /// Creates the engine from the volumes found in a pool.
-    pub(super) fn new(space: Arc<Space>, hooks: Arc<Hooks>, volumes: Volumes) -> Self {
-        volumes.values().for_each(|volume| space.add_map(&volume.map));
+    pub(super) fn new(space: Arc<Space>, hooks: Arc<Hooks>, listing: Listing) -> Self {
+        listing.all().for_each(|volume| space.maps.add(&volume.map));
+        let store = &space.pool.store;
+        let free = table::all(store).filter(|record| record.is_free(store)).map(Record::number);
+        space.pool.lock_free_records().extend(free);
         Self {
             pool: Arc::clone(&space.pool),
             space,
             hooks,
-            volumes: RwLock::new(volumes),
+            listing: RwLock::new(listing),
             administration: Mutex::new(()),
             maintenance: Mutex::new(Maintenance::new()),
             resizing: Mutex::new(()),
@@ -53,38 +55,48 @@ impl Engine {
 
     /// Finds a volume by name, or a snapshot as `VOLUME@SNAPSHOT`.
     pub fn volume(&self, name: &str) -> Result<Arc<Volume>, VolumeError> {
-        let volumes = self.volumes.read().expect("nothing panics with the list locked");
-        let found = volumes.get(name).cloned();
+        let found = self.read_listing().get(name).cloned();
         found.ok_or_else(|| VolumeError::new(VolumeErrorKind::NotFound, name))
     }
 
     /// Returns all volumes without their snapshots, by name.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
-        self.listed_if(|volume| !volume.is_snapshot())
+        self.read_listing().all().filter(|volume| !volume.is_snapshot()).cloned().collect()
+    }
+
+    /// Returns the volumes, without their snapshots, of class `image` or `journal`, by id. The time
+    /// does not depend on the number of other volumes.
+    pub fn durable_volumes(&self) -> Vec<Arc<Volume>> {
+        self.read_listing().durable().cloned().collect()
+    }
+
+    /// Returns whether any volume is of class `image` or `journal`.
+    pub fn has_durable_volumes(&self) -> bool {
+        self.read_listing().durable().next().is_some()
+    }
+
+    /// Returns whether any volume is of class `journal`. The time does not depend on the number of
+    /// volumes of class `ram`.
+    pub fn has_journaled_volumes(&self) -> bool {
+        let is_journaled = |volume: &Arc<Volume>| volume.durability() == Durability::Journal;
+        self.read_listing().durable().any(is_journaled)
     }
 
     /// Returns all snapshots, by name.
     pub fn snapshots(&self) -> Vec<Arc<Volume>> {
-        self.listed_if(Volume::is_snapshot)
+        let mut snapshots: Vec<_> = self.read_listing().snapshots().cloned().collect();
+        snapshots.sort_by_cached_key(|snapshot| snapshot.name());
+        snapshots
     }
 
     /// Returns the snapshots of a volume, oldest first.
     pub fn snapshots_of(&self, volume: &Volume) -> Vec<Arc<Volume>> {
-        let is_of = |it: &Volume| it.is_snapshot() && it.origin_id() == Some(volume.id());
-        let mut snapshots = self.listed_if(is_of);
-        snapshots.sort_by_key(|snapshot| snapshot.id());
-        snapshots
+        self.read_listing().snapshots_of(volume.id()).cloned().collect()
     }
 
     /// Returns all volumes and snapshots, by name.
     pub(super) fn listed(&self) -> Vec<Arc<Volume>> {
-        self.listed_if(|_| true)
-    }
-
-    /// Returns the volumes and snapshots that pass the predicate, by name.
-    fn listed_if(&self, is_wanted: impl Fn(&Volume) -> bool) -> Vec<Arc<Volume>> {
-        let volumes = self.volumes.read().expect("nothing panics with the list locked");
-        volumes.values().filter(|volume| is_wanted(volume)).cloned().collect()
+        self.read_listing().all().cloned().collect()
     }
 
     /// Finds a volume that is not a snapshot.
@@ -104,8 +116,8 @@ impl Engine {
     }
 
     pub(super) fn list_volume(&self, volume: &Arc<Volume>) {
-        self.space.add_map(&volume.map);
-        self.write_volumes().insert(volume.name(), Arc::clone(volume));
+        self.space.maps.add(&volume.map);
+        self.write_listing().insert(Arc::clone(volume));
         self.note_table_change();
     }
 
@@ -120,11 +132,7 @@ impl Engine {
 
     /// Renames a listed volume or snapshot.
     pub(super) fn list_under(&self, volume: &Arc<Volume>, name: String) {
-        let mut volumes = self.write_volumes();
-        volumes.remove(&volume.name());
-        volume.map.set_name(name.clone());
-        volumes.insert(name, Arc::clone(volume));
-        drop(volumes);
+        self.write_listing().rename(volume, name);
         self.note_table_change();
     }
 
@@ -133,8 +141,8 @@ impl Engine {
         let map = &volume.map;
         map.record().begin_deleting(&self.pool.store);
         map.set_gone();
-        self.write_volumes().retain(|_, listed| !Arc::ptr_eq(listed, volume));
-        self.space.remove_map(map);
+        self.write_listing().remove(volume);
+        self.space.maps.remove(map);
         volume.snapshots.remove(map);
         self.note_table_change();
         self.pool.store.wait_for_readers();
@@ -178,7 +186,11 @@ impl Engine {
         self.maintenance.lock().expect("a panic in maintenance ends the process")
     }
 
-    fn write_volumes(&self) -> RwLockWriteGuard<'_, Volumes> {
-        self.volumes.write().expect("nothing panics with the list locked")
+    pub(super) fn read_listing(&self) -> RwLockReadGuard<'_, Listing> {
+        self.listing.read().expect("nothing panics with the list locked")
+    }
+
+    pub(super) fn write_listing(&self) -> RwLockWriteGuard<'_, Listing> {
+        self.listing.write().expect("nothing panics with the list locked")
     }
 }

@@ -63,7 +63,7 @@ impl Engine {
         self.pool.frozen.note_made(copies.len());
         for (source, copy) in volumes.iter().zip(&copies) {
             copy.set_name(source.name());
-            self.space.add_map(copy);
+            self.space.maps.add(copy);
         }
         let volume = |copy| self.volume_of(copy, Arc::<SnapshotList>::default());
         let volumes = copies.into_iter().map(volume).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use block_device::BLOCK_BYTES;
 
-use crate::admin::engine::Volumes;
+use crate::admin::listing::Listing;
 use crate::admin::volumes::{past_end, snapshot_name};
 use crate::device::discard::trim;
 use crate::device::hooks::Hooks;
@@ -25,7 +25,7 @@ pub(crate) enum End {
 
 /// Loads volumes and snapshots. An unreadable record is kept, and so is all memory that it may
 /// refer to.
-pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> Volumes {
+pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> Listing {
     let pool = &space.pool;
     table::forget_frozen(&pool.store);
     // Memory that the missing tables refer to must not be freed.
@@ -43,7 +43,7 @@ pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> 
     }
     // Nodes are shared only by copies and their sources.
     let may_share = found.iter().any(|(_, stored)| stored.origin.is_some());
-    let mut volumes = Volumes::new();
+    let mut listing = Listing::default();
     let mut by_id: BTreeMap<u64, Arc<Volume>> = BTreeMap::new();
     // Volumes first, because the names of snapshots begin with theirs.
     found.sort_by_key(|(_, stored)| (stored.shape.kind == Kind::Snapshot, stored.id));
@@ -66,13 +66,13 @@ pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> 
         if !volume.is_snapshot() {
             by_id.insert(volume.id(), Arc::clone(&volume));
         }
-        volumes.insert(volume.name(), volume);
+        listing.insert(volume);
     }
-    for volume in volumes.values() {
+    for volume in listing.all() {
         end_trimming(space, &volume.map);
         volume.map.claim_again();
     }
-    volumes
+    listing
 }
 
 /// Completes or reverts the operation that was in progress at the end of the last run.
@@ -102,15 +102,16 @@ fn load_map(pool: &Arc<Pool>, record: Record, stored: &Stored, end: End) -> Arc<
     if end == End::Clean || is_snapshot {
         // Counts too large for a volume of this size are damaged.
         let blocks_max = stored.size_bytes / BLOCK_BYTES as u64;
-        let signed = |count: u64| i64::try_from(count.min(blocks_max)).unwrap_or(0);
-        map.counts.written.add(0, signed(stored.written_blocks));
-        map.counts.filled.add(0, signed(stored.fill_blocks));
-        map.counts.untried.add(0, signed(stored.untried_blocks));
+        map.counts.set_loaded(
+            stored.written_blocks.min(blocks_max),
+            stored.fill_blocks.min(blocks_max),
+            stored.untried_blocks.min(blocks_max),
+        );
     } else {
         pool.leaks.begin_counting(stored.id);
     }
     if end == End::Unclean || stored.untried_blocks > 0 {
-        map.untried_leaves.set_first(map.leaf_count());
+        map.note_untried_first(map.leaf_count());
     }
     if stored.shape.durability == Durability::Journal && !is_snapshot {
         map.dirty_leaves.set_first(map.leaf_count());

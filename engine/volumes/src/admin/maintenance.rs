@@ -83,7 +83,7 @@ impl Maintenance {
         }
         let was_idle = matches!(self.task, Task::Idle);
         let may_compress = was_idle && work == Work::All;
-        if may_compress && space.compression.step(pool, &space.maps()) == Progress::Made {
+        if may_compress && space.compression.step(pool, &space.maps) == Progress::Made {
             return true;
         }
         let task = std::mem::replace(&mut self.task, Task::Idle);
@@ -138,8 +138,11 @@ impl Maintenance {
         let is_tight = usage.free_bytes < usage.size_bytes / 16;
         let share = if is_after_idle { SHARE_AFTER_IDLE } else { 16 };
         let bytes_min = if is_tight { 0 } else { used_bytes / share };
-        let mut maps = space.maps();
-        maps.retain(|map| map.kind != Kind::Frozen);
+        let maps = || {
+            let mut maps = space.maps.all();
+            maps.retain(|map| map.kind != Kind::Frozen);
+            maps
+        };
         // Held before slabs are taken out of use, so that any thread that holds it knows that none
         // are.
         let mut evacuation = space.hold_evacuation();

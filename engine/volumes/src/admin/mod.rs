@@ -6,6 +6,7 @@ pub(crate) mod copies;
 pub(crate) mod durable;
 pub(crate) mod engine;
 pub(crate) mod frozen;
+mod listing;
 pub(crate) mod load;
 pub(crate) mod maintenance;
 pub(crate) mod open;

@@ -24,11 +24,11 @@ impl Engine {
         let end = if leak_counts.is_none() { End::Clean } else { End::Unclean };
         let pool = Arc::new(Pool::new(store, LeakCheck::new(leak_counts)));
         let (space, hooks) = (Arc::new(Space::new(pool)), Arc::new(Hooks::default()));
-        let volumes = load_volumes(&space, &hooks, end);
+        let listing = load_volumes(&space, &hooks, end);
         if end == End::Unclean {
-            space.leak_search.begin(volumes.values().map(|one| Arc::clone(&one.map)).collect());
+            space.leak_search.begin(listing.all().map(|one| Arc::clone(&one.map)).collect());
         }
-        Ok(Self::new(space, hooks, volumes))
+        Ok(Self::new(space, hooks, listing))
     }
 
     /// Closes the pool cleanly: frees deleted maps and marks the pool, so that the next open needs

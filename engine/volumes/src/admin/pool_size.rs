@@ -142,7 +142,7 @@ impl Engine {
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let store = &self.pool.store;
-        let mut evacuation = Evacuation::of_leaving(self.space.maps());
+        let mut evacuation = Evacuation::of_leaving(self.space.maps.all());
         let mut result = progress(store.leaving_bytes(leaving));
         while result.is_continue() && evacuation.step() {
             result = progress(store.leaving_bytes(leaving));
@@ -160,7 +160,7 @@ impl Engine {
     }
 
     fn move_nodes(&self, progress: &mut dyn FnMut() -> ControlFlow<()>) -> ControlFlow<()> {
-        let all = || self.space.maps();
+        let all = || self.space.maps.all();
         let mut moves = NodeMoves::new(&self.pool, &all);
         let mut result = ControlFlow::Continue(());
         for map in all() {

@@ -92,7 +92,7 @@ impl<'it> SharedWalk<'it> {
         while !self.next.is_empty() {
             // During this turn no map becomes a copy of another and no class changes.
             let _administration = self.engine.administrate();
-            let maps = self.engine.space.maps();
+            let maps = self.engine.space.maps.all();
             for _ in 0..LEAVES_A_TURN {
                 let Some(&Reverse((leaf, _))) = self.next.peek() else { break };
                 let mut copies = Vec::new();

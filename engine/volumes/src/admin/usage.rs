@@ -5,7 +5,6 @@ use page_store::StoreUsage;
 
 use crate::admin::engine::Engine;
 use crate::pool::level::PoolLevel;
-use crate::spec::CapacityClass;
 
 /// Memory usage of a pool. Everything in the region is counted once: `used_bytes = page_bytes +
 /// map_bytes + index_bytes + table_bytes + slack_bytes`.
@@ -120,13 +119,11 @@ impl Engine {
     pub fn usage(&self) -> PoolUsage {
         let store = self.pool.store.usage();
         let mut usage = PoolUsage::new(&store);
-        for volume in self.volumes() {
-            let bytes = |blocks: u64| blocks * BLOCK_BYTES as u64;
-            let counts = &volume.map.counts;
-            usage.written_bytes += bytes(counts.written.sum());
-            usage.fill_bytes += bytes(counts.filled.sum());
-            usage.pending_bytes += bytes(counts.untried.sum());
-        }
+        let bytes = |blocks: u64| blocks * BLOCK_BYTES as u64;
+        let totals = &self.pool.volume_totals;
+        usage.written_bytes = bytes(totals.written.sum());
+        usage.fill_bytes = bytes(totals.filled.sum());
+        usage.pending_bytes = self.pending_bytes();
         usage.level = self.pool.note_level(usage.committed_bytes(), usage.size_bytes);
         let census = self.overwrite_census(usage.map_bytes);
         let need_slots = census.need_slots(store.raw_page_count);
@@ -135,20 +132,24 @@ impl Engine {
         usage
     }
 
+    /// Bytes stored uncompressed until maintenance has time to compress them.
+    pub fn pending_bytes(&self) -> u64 {
+        self.pool.volume_totals.untried.sum() * BLOCK_BYTES as u64
+    }
+
     fn overwrite_census(&self, map_bytes: u64) -> OverwriteCensus {
-        let mut census = OverwriteCensus::default();
-        let mut is_sharing = false;
-        for volume in self.listed() {
-            is_sharing |= volume.origin_id().is_some();
-            match (volume.is_snapshot(), volume.capacity_class()) {
-                (true, _) => census.other_pages += volume.map.counts.pages(),
-                (false, CapacityClass::Guaranteed) => census.other_pages += volume.map.own_pages(),
-                (false, CapacityClass::Thin) => {
-                    census.thin_blocks += volume.map.counts.written.sum()
-                }
-            }
+        let listing = self.read_listing();
+        let mut census = OverwriteCensus {
+            thin_blocks: self.pool.volume_totals.written.sum(),
+            other_pages: self.pool.snapshot_totals.pages(),
+            shared_nodes: 0,
+        };
+        for volume in listing.guaranteed() {
+            let written = volume.map.counts.written.sum();
+            census.thin_blocks = census.thin_blocks.saturating_sub(written);
+            census.other_pages += volume.map.own_pages();
         }
-        if is_sharing {
+        if listing.copy_count() > 0 {
             census.shared_nodes = map_bytes / BLOCK_BYTES as u64;
         }
         census

@@ -274,7 +274,7 @@ fn share_page(
     (block, number): (u64, u64),
 ) {
     let lacks = |entry: PageRef| entry.kind() == PageRefKind::Absent(number);
-    for other in volume.space.maps() {
+    for other in volume.space.maps.all() {
         if !other.claims.is_claimed() && lacks(other.entry(&writer.pinned, block)) {
             let shared = other.update_if(writer, block, |writer, now| {
                 let page = lacks(now).then(|| writer.lane.share(page)).flatten();

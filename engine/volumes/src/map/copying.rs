@@ -64,7 +64,7 @@ impl VolumeMap {
         source.set_may_share(true);
         self.counts.become_equal_to(&source.counts);
         if self.counts.untried.sum() > 0 {
-            self.untried_leaves.set_first(source.leaf_count());
+            self.note_untried_first(source.leaf_count());
         }
     }
 
@@ -81,8 +81,12 @@ impl VolumeMap {
     pub(crate) fn retire(&self) {
         let store = &self.pool.store;
         let root = self.tree.root(store, &store.pin());
+        self.counts.leave_totals();
         match self.place {
-            Place::Listed(record) => record.end_deleting(store),
+            Place::Listed(record) => {
+                record.end_deleting(store);
+                self.pool.lock_free_records().insert(record.number());
+            }
             Place::Frozen(place) => store.set_root(place.root_word(), None),
         }
         if let Some(root) = root {

@@ -60,7 +60,7 @@ impl VolumeMap {
         let old = writer.lane.replace(node, index_in_leaf(block), page, DirtyBits::ALL);
         self.note_change(&writer.lane, old, new);
         if new.is_untried() {
-            self.untried_leaves.set(leaf);
+            self.note_untried(leaf);
         }
         if self.is_journaled() {
             self.dirty_leaves.set(leaf);
@@ -172,7 +172,7 @@ impl VolumeMap {
             self.note_shared_page(&writer.lane);
         }
         if new.is_untried() && old.name() != new.name() {
-            self.untried_leaves.set(leaf);
+            self.note_untried(leaf);
         }
     }
 

@@ -39,16 +39,18 @@ impl LeafBits {
 
     /// Sets the bit of a leaf, after a block of it got such an entry. Called with the block still
     /// locked: a thread that takes the bits then sees the bit or, after locking the leaf, the
-    /// entry.
+    /// entry. Returns whether the bit was clear.
     #[inline]
-    pub(crate) fn set(&self, leaf: u64) {
+    pub(crate) fn set(&self, leaf: u64) -> bool {
         let (index, bit) = place(leaf);
         let word = &self.words[index];
         // Usually set already: a load keeps the cache line shared by all writers.
-        if word.load(Ordering::Relaxed) & bit == 0 {
+        let is_new = word.load(Ordering::Relaxed) & bit == 0;
+        if is_new {
             // PAIRS-WITH: LeafBits::take, "leaves that the volume has grown by".
             word.fetch_or(bit, Ordering::Release);
         }
+        is_new
     }
 
     /// Sets the bits of the first leaves, any of which may have such entries.
@@ -183,7 +185,7 @@ mod tests {
     #[track_caller]
     fn check(set: &[u64], from: u64, expected: Option<u64>) {
         let leaves = LeafBits::new();
-        set.iter().for_each(|&leaf| leaves.set(leaf));
+        assert!(set.iter().all(|&leaf| leaves.set(leaf)), "no bit was set");
         let set = leaves.take(many);
         assert_eq!(set.and_then(|set| set.next_from(from)), expected);
         assert!(leaves.take(many).is_none(), "what is taken is gone");
@@ -249,7 +251,8 @@ mod tests {
     #[test]
     fn leaves_of_a_small_volume_are_looked_for_up_to_its_end() {
         let leaves = LeafBits::new();
-        [5, 130, 500].iter().for_each(|&leaf| leaves.set(leaf));
+        assert!([5, 130, 500].iter().all(|&leaf| leaves.set(leaf)), "no bit was set");
+        assert!(!leaves.set(130), "it was set before");
         let set = leaves.take(|| 131).expect("bits are set");
         let found = [0, 6, 131].map(|from| set.next_from(from));
         assert_eq!(found, [Some(5), Some(130), None]);

@@ -13,6 +13,7 @@ pub(crate) mod entries;
 pub(crate) mod idle_leaves;
 pub(crate) mod leaf_bits;
 pub(crate) mod leaf_cache;
+pub(crate) mod maps;
 pub(crate) mod runs;
 pub(crate) mod sharing;
 pub(crate) mod stored;

@@ -39,6 +39,7 @@ use crate::map::counts::Counts;
 use crate::spec::{
     CapacityClass, Durability, NAME_BYTES_MAX, Reduction, VolumeName, is_size, place_of,
 };
+use crate::visits;
 
 const RECORD_WORDS: usize = 32;
 
@@ -294,7 +295,7 @@ pub(crate) fn commit_group(store: &PageStore, group: u64) {
 }
 
 pub(crate) fn all(store: &PageStore) -> impl Iterator<Item = Record> {
-    store.root_ranges().into_iter().flat_map(records_in).filter(|record| record.0 != 0)
+    records_from(store, 0)
 }
 
 fn records_in(words: Range<usize>) -> impl Iterator<Item = Record> {
@@ -314,7 +315,28 @@ pub(crate) fn make_room(
     (0..tables).try_for_each(|_| store.add_table().map(drop))
 }
 
+/// Records of the slabs of the table from this number of slabs on.
+pub(crate) fn records_from(store: &PageStore, slab_count: usize) -> impl Iterator<Item = Record> {
+    let ranges = store.root_ranges();
+    ranges.into_iter().skip(slab_count).flat_map(records_in).filter(|record| record.0 != 0)
+}
+
+/// Number of parts of the table: the first records, and each slab.
+pub(crate) fn slab_count(store: &PageStore) -> usize {
+    store.root_ranges().len()
+}
+
 impl Record {
+    /// Returns the record of a number from [`Record::number`].
+    pub(crate) fn of_number(number: usize) -> Self {
+        Self(number)
+    }
+
+    /// Number of the record in the table.
+    pub(crate) fn number(self) -> usize {
+        self.0
+    }
+
     /// Index of the root word of the volume's map.
     pub(crate) fn root_word(self) -> usize {
         self.word(ROOT)
@@ -521,6 +543,7 @@ impl Record {
     }
 
     fn get(self, store: &PageStore, word: usize) -> u64 {
+        visits::note(1);
         store.root_word(self.word(word))
     }
 

@@ -19,6 +19,7 @@ use crate::map::table::{FrozenPlace, ImageBase, Kind, Origin, Record, Shape, Sto
 use crate::map::tree::Tree;
 use crate::pool::leak_check::LeafPlace;
 use crate::pool::shared::Pool;
+use crate::pool::totals::Totals;
 use crate::spec::{CapacityClass, Durability, Reduction, place_of};
 
 /// Location of a map's root word in the pool.
@@ -67,7 +68,9 @@ pub struct VolumeMap {
     is_gone: AtomicBool,
     pub(crate) claims: Claims,
     pub(crate) counts: Counts,
-    pub(crate) untried_leaves: LeafBits,
+    untried_leaves: LeafBits,
+    /// True while the map is among those of the pool that may have pages to compress.
+    is_noted_untried: AtomicBool,
     /// Leaves with blocks that are not in the journal. Maintained for class `journal` only.
     pub(crate) dirty_leaves: LeafBits,
     pub(crate) idle_leaves: IdleLeaves,
@@ -78,6 +81,12 @@ impl VolumeMap {
         let lane_count = pool.store.lane_count();
         let leaf_count = leaves_in(stored.size_bytes);
         let shape = stored.shape;
+        let totals = match shape.kind {
+            Kind::Volume => Arc::clone(&pool.volume_totals),
+            Kind::Snapshot => Arc::clone(&pool.snapshot_totals),
+            // Nobody asks for the sums over frozen copies.
+            Kind::Frozen => Arc::new(Totals::new(lane_count)),
+        };
         Arc::new(Self {
             pool,
             place,
@@ -101,8 +110,9 @@ impl VolumeMap {
             generation: AtomicU64::new(0),
             is_gone: AtomicBool::new(false),
             claims: Claims::new(shape.capacity),
-            counts: Counts::new(lane_count),
+            counts: Counts::new(lane_count, totals),
             untried_leaves: LeafBits::new(),
+            is_noted_untried: AtomicBool::new(false),
             dirty_leaves: LeafBits::new(),
             idle_leaves: IdleLeaves::new(),
         })
@@ -277,6 +287,49 @@ impl VolumeMap {
     /// from parents that are being freed. The caller holds all block locks, or loads the volume.
     pub(crate) fn set_may_share(&self, may_share: bool) {
         self.may_share.store(may_share, Ordering::Relaxed);
+        if may_share {
+            self.pool.set_sharing(true);
+        }
+    }
+
+    /// Records that a leaf has an entry to compress. The caller holds the lock of the block.
+    #[inline]
+    pub(crate) fn note_untried(&self, leaf: u64) {
+        if self.untried_leaves.set(leaf) {
+            self.note_untried_leaves();
+        }
+    }
+
+    /// Records that each of the first leaves may have entries to compress.
+    pub(crate) fn note_untried_first(&self, leaf_count: u64) {
+        self.untried_leaves.set_first(leaf_count);
+        self.note_untried_leaves();
+    }
+
+    /// Records again the leaves of a set that was taken.
+    pub(crate) fn put_back_untried(&self, set: &LeafSet) {
+        self.untried_leaves.put_back(set);
+        self.note_untried_leaves();
+    }
+
+    /// Takes the leaves that may have entries to compress. Returns `None` if there are none.
+    pub(crate) fn take_untried(&self) -> Option<LeafSet> {
+        // PAIRS-WITH: VolumeMap::note_untried_leaves, "bits set before the map was noted".
+        self.is_noted_untried.swap(false, Ordering::AcqRel);
+        self.untried_leaves.take(|| self.leaf_count())
+    }
+
+    /// Returns whether the pool has noted that the map may have pages to compress.
+    pub(crate) fn is_noted_untried(&self) -> bool {
+        self.is_noted_untried.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn note_untried_leaves(&self) {
+        // PAIRS-WITH: VolumeMap::take_untried, "bits set before the map was noted".
+        if !self.is_noted_untried.swap(true, Ordering::AcqRel) {
+            self.pool.note_untried(self.tree.root_word);
+        }
     }
 
     /// Current policy for storing contents.

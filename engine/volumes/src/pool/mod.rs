@@ -6,3 +6,4 @@ pub(crate) mod leak_check;
 pub(crate) mod level;
 pub(crate) mod locks;
 pub(crate) mod shared;
+pub(crate) mod totals;

@@ -1,6 +1,7 @@
 //! State that all maps of one pool share.
 
-use std::sync::{Mutex, MutexGuard};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use codec::Block;
 use page_store::{DecodeError, PageRef, PageStore};
@@ -12,6 +13,7 @@ use crate::pool::frozen::FrozenCopies;
 use crate::pool::leak_check::LeakCheck;
 use crate::pool::level::PoolLevel;
 use crate::pool::locks::BlockLocks;
+use crate::pool::totals::Totals;
 use crate::spec::place_of;
 
 /// While less than a tenth of the pool is free, writers compress before they store. That ends when
@@ -33,6 +35,15 @@ pub(crate) struct Pool {
     pub(crate) leaks: LeakCheck,
     pub(crate) frozen: FrozenCopies,
     pub(crate) dense_reads: DenseReads,
+    /// Sums over the maps of volumes, and over those of snapshots.
+    pub(crate) volume_totals: Arc<Totals>,
+    pub(crate) snapshot_totals: Arc<Totals>,
+    /// Root words of maps that may have pages to compress, since they were last taken.
+    untried: Mutex<Vec<usize>>,
+    /// Numbers of free records of the volume table, and possibly of others.
+    free_records: Mutex<BTreeSet<usize>>,
+    /// True while any map may share nodes with others.
+    is_sharing: AtomicBool,
     /// Last recorded fill level, as its index among all levels.
     level: AtomicU8,
     /// Held while contents move to other pages in leaves that volumes may share.
@@ -42,7 +53,13 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(store: PageStore, leaks: LeakCheck) -> Self {
+        let totals = || Arc::new(Totals::new(store.lane_count()));
         Self {
+            volume_totals: totals(),
+            snapshot_totals: totals(),
+            untried: Mutex::default(),
+            free_records: Mutex::default(),
+            is_sharing: AtomicBool::new(false),
             store,
             locks: BlockLocks::new(),
             leaks,
@@ -61,6 +78,37 @@ impl Pool {
         let size_bytes = self.store.size_bytes();
         self.store.unclaimed_bytes_soon() < size_bytes / SHORT_OF_MEMORY_SHARE
             || self.level() >= PoolLevel::Short
+    }
+
+    /// Adds a map, by its root word, to those that may have pages to compress.
+    pub(crate) fn note_untried(&self, root_word: usize) {
+        self.lock_untried().push(root_word);
+    }
+
+    /// Takes the root words of all maps that may have pages to compress, in order. A word may be
+    /// that of another map by now.
+    pub(crate) fn take_untried(&self) -> BTreeSet<usize> {
+        std::mem::take(&mut *self.lock_untried()).into_iter().collect()
+    }
+
+    fn lock_untried(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.untried.lock().expect("nothing panics with the list locked")
+    }
+
+    /// Locks the numbers of free records.
+    pub(crate) fn lock_free_records(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        self.free_records.lock().expect("nothing panics with the free records locked")
+    }
+
+    /// Returns whether any map may share nodes with others. Exact if the caller holds all block
+    /// locks, otherwise a hint.
+    pub(crate) fn is_sharing(&self) -> bool {
+        self.is_sharing.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether any map may share nodes. The caller holds all block locks, or loads the pool.
+    pub(crate) fn set_sharing(&self, is_sharing: bool) {
+        self.is_sharing.store(is_sharing, Ordering::Relaxed);
     }
 
     fn level(&self) -> PoolLevel {

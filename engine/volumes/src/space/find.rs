@@ -17,11 +17,12 @@
 //! After copies were given up twice, the reader may make writers wait while it continues, so that a
 //! volume that is always written in a full pool can eventually be read completely.
 
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use block_device::{DeviceError, DeviceErrorKind};
 use page_store::ClaimRefused;
 
+use crate::map::maps::Maps;
 use crate::map::table::Kind;
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
@@ -56,7 +57,7 @@ type Attempted = Result<(), DeviceError>;
 pub(crate) struct Space {
     pub(crate) pool: Arc<Pool>,
     /// Maps of listed volumes and snapshots, and of frozen copies.
-    maps: RwLock<Vec<Arc<VolumeMap>>>,
+    pub(crate) maps: Maps,
     pub(crate) compression: Compression,
     pub(crate) idle_compression: IdleCompression,
     pub(crate) leak_search: LeakSearch,
@@ -71,7 +72,7 @@ impl Space {
     pub(crate) fn new(pool: Arc<Pool>) -> Self {
         Self {
             pool,
-            maps: RwLock::default(),
+            maps: Maps::default(),
             compression: Compression::new(),
             idle_compression: IdleCompression::new(),
             leak_search: LeakSearch::default(),
@@ -82,33 +83,18 @@ impl Space {
 
     /// Ends a period of idle compression and begins the next.
     pub(crate) fn begin_idle_period(&self) {
-        self.idle_compression.begin_period(self.maps());
+        self.idle_compression.begin_period(self.maps.all());
     }
 
     /// Compresses some idle pages. Returns whether there may be more in this period.
     pub(crate) fn compress_idle(&self) -> bool {
-        self.idle_compression.step(&self.pool, &self.maps(), &self.compression)
+        self.idle_compression.step(&self.pool, &self.maps, &self.compression)
     }
 
     /// Restores some blocks that were read in the dense form. Returns whether there may be more.
     pub(crate) fn bring_back_read(&self) -> bool {
         self.pool.dense_reads.has_any()
-            && self.idle_compression.bring_back(&self.pool, &self.maps(), &self.compression)
-    }
-
-    /// Returns all maps, except those of volumes that are being created.
-    pub(crate) fn maps(&self) -> Vec<Arc<VolumeMap>> {
-        self.maps.read().expect("nothing panics with the maps locked").clone()
-    }
-
-    pub(crate) fn add_map(&self, map: &Arc<VolumeMap>) {
-        let mut maps = self.maps.write().expect("nothing panics with the maps locked");
-        maps.push(Arc::clone(map));
-    }
-
-    pub(crate) fn remove_map(&self, map: &Arc<VolumeMap>) {
-        let mut maps = self.maps.write().expect("nothing panics with the maps locked");
-        maps.retain(|known| !Arc::ptr_eq(known, map));
+            && self.idle_compression.bring_back(&self.pool, &self.maps.all(), &self.compression)
     }
 
     /// Makes an attempt, and retries it if it finds no memory. `is_overwrite` then says whether the
@@ -217,9 +203,9 @@ impl Space {
             result = attempt();
         }
         result = self.attempt_while_deferred(result, attempt);
-        let maps = self.maps();
         for _ in 0..COMPRESSIONS_MAX {
-            if !is_short(&result) || self.compression.shrink_some(pool, &maps) != Progress::Made {
+            let shrunk = || self.compression.shrink_some(pool, &self.maps);
+            if !is_short(&result) || shrunk() != Progress::Made {
                 break;
             }
             pool.store.reclaim();
@@ -278,7 +264,10 @@ impl Space {
 
     /// Returns the existing frozen copies.
     pub(crate) fn frozen(&self) -> Vec<Arc<VolumeMap>> {
-        let mut copies = self.maps();
+        if self.pool.frozen.is_empty() {
+            return Vec::new();
+        }
+        let mut copies = self.maps.all();
         copies.retain(|map| map.kind == Kind::Frozen && !map.is_gone());
         copies
     }
@@ -289,7 +278,7 @@ impl Space {
         let (pool, frozen) = (&self.pool, &self.pool.frozen);
         let _keep = frozen.keep();
         let left: Vec<_> = copies.iter().filter(|copy| copy.set_gone()).collect();
-        left.iter().for_each(|copy| self.remove_map(copy));
+        left.iter().for_each(|copy| self.maps.remove(copy));
         // The end of the run waits for this lock: nothing is retired afterwards.
         if !left.is_empty() {
             pool.store.wait_for_readers();

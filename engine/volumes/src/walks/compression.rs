@@ -16,6 +16,7 @@ use page_store::{
 use crate::blocks::LEAF_BLOCKS;
 use crate::map::entries::Update;
 use crate::map::leaf_bits::LeafSet;
+use crate::map::maps::Maps;
 use crate::map::table::Kind;
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
@@ -76,13 +77,13 @@ impl Compression {
     }
 
     /// Performs a bounded step of the work on these maps.
-    pub(crate) fn step(&self, pool: &Pool, maps: &[Arc<VolumeMap>]) -> Progress {
+    pub(crate) fn step(&self, pool: &Pool, maps: &Maps) -> Progress {
         self.work(pool, maps, BATCHES_A_STEP)
     }
 
     /// Compresses some hundred pages for a request that finds no memory. The caller must hold
     /// neither a pin nor a lane.
-    pub(crate) fn shrink_some(&self, pool: &Pool, maps: &[Arc<VolumeMap>]) -> Progress {
+    pub(crate) fn shrink_some(&self, pool: &Pool, maps: &Maps) -> Progress {
         self.work(pool, maps, BATCHES_FOR_SPACE)
     }
 
@@ -97,10 +98,10 @@ impl Compression {
         self.state().walk.clear();
     }
 
-    fn work(&self, pool: &Pool, maps: &[Arc<VolumeMap>], batch_count: usize) -> Progress {
+    fn work(&self, pool: &Pool, maps: &Maps, batch_count: usize) -> Progress {
         let mut state = self.state();
         if state.walk.is_empty() {
-            state.begin_walk(maps);
+            state.begin_walk(pool, maps);
         }
         state.settled = 0;
         for _ in 0..batch_count {
@@ -108,7 +109,7 @@ impl Compression {
                 Progress::Made => {}
                 Progress::Done => {
                     // Bits may have been set meanwhile.
-                    state.begin_walk(maps);
+                    state.begin_walk(pool, maps);
                     return if state.walk.is_empty() { Progress::Done } else { Progress::Made };
                 }
                 Progress::NoSpace => {
@@ -129,24 +130,20 @@ impl Compression {
 
 impl State {
     /// Takes all leaves with untried entries. Frozen copies do not last long enough.
-    fn begin_walk(&mut self, maps: &[Arc<VolumeMap>]) {
-        let take = |map: &Arc<VolumeMap>| {
-            let set = map.untried_leaves.take(|| map.leaf_count());
-            if set.is_none() && map.may_share() {
-                // Leaves that volumes share are settled through one of them.
-                map.counts.forget_untried();
-            }
-            Some((Arc::clone(map), set?))
-        };
-        let lasting = maps.iter().filter(|map| map.kind != Kind::Frozen);
-        self.walk = lasting.filter_map(take).collect();
+    fn begin_walk(&mut self, pool: &Pool, maps: &Maps) {
+        let noted = pool.take_untried().into_iter().filter_map(|root_word| maps.get(root_word));
+        let lasting = noted.filter(|map| map.kind != Kind::Frozen);
+        self.walk = lasting.filter_map(|map| map.take_untried().map(|set| (map, set))).collect();
         self.next = Place::default();
+        if pool.is_sharing() && self.walk.is_empty() {
+            settle_shared(maps);
+        }
     }
 
     /// Ends the walk. All of its leaves are left to the next walk, including those already walked.
     fn put_back(&mut self) {
         for (map, set) in self.walk.drain(..) {
-            map.untried_leaves.put_back(&set);
+            map.put_back_untried(&set);
         }
     }
 
@@ -230,6 +227,17 @@ impl State {
         self.settled += exchange.settled;
         writer.lane.end_batch(&mut self.compressor);
         result
+    }
+}
+
+/// Clears the counts of maps whose leaves have no untried entries: those that volumes share were
+/// settled through one of them.
+fn settle_shared(maps: &Maps) {
+    let is_settled = |map: &&Arc<VolumeMap>| {
+        map.kind != Kind::Frozen && map.may_share() && !map.is_noted_untried()
+    };
+    for map in maps.all().iter().filter(is_settled) {
+        map.counts.forget_untried();
     }
 }
 

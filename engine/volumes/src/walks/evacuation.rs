@@ -37,8 +37,14 @@ pub(crate) struct Evacuation {
 
 impl Evacuation {
     /// Selects slabs to evacuate, if that may free `bytes_min` or more.
-    pub(crate) fn begin(pool: &Pool, maps: Vec<Arc<VolumeMap>>, bytes_min: u64) -> Option<Self> {
+    pub(crate) fn begin(
+        pool: &Pool,
+        maps: impl FnOnce() -> Vec<Arc<VolumeMap>>,
+        bytes_min: u64,
+    ) -> Option<Self> {
         let victims = pool.store.choose_victims(bytes_min, VICTIMS_MAX)?;
+        // Listed afterwards: a map that is created later has no page in these slabs.
+        let maps = maps();
         Some(Self { victims: Some(victims), maps, next_leaf: 0, moved: HashMap::new() })
     }
 

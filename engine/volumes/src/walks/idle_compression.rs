@@ -22,6 +22,7 @@ use sync::atomic::{AtomicBool, Ordering};
 use crate::blocks::{LEAF_BLOCKS, index_in_leaf, leaf_of};
 use crate::map::entries::Update;
 use crate::map::leaf_bits::LeafSet;
+use crate::map::maps::Maps;
 use crate::map::table::Kind;
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
@@ -120,15 +121,11 @@ impl IdleCompression {
 
     /// Encodes some idle pages. Returns whether there may be more in this period. `all` are the
     /// maps of the pool. The caller must hold neither a pin nor a lane.
-    pub(crate) fn step(
-        &self,
-        pool: &Pool,
-        all: &[Arc<VolumeMap>],
-        compression: &Compression,
-    ) -> bool {
+    pub(crate) fn step(&self, pool: &Pool, all: &Maps, compression: &Compression) -> bool {
         let mut state = self.state();
         // Almost always empty. Determined once, and before requests have to wait.
-        let needing = all.iter().filter(|map| needs_as_they_are(map)).cloned().collect::<Vec<_>>();
+        let mut needing = if pool.is_sharing() { all.all() } else { Vec::new() };
+        needing.retain(|map| needs_as_they_are(map));
         let _turn = compression.hold();
         for _ in 0..LEAVES_A_STEP {
             match state.look_at_leaf(pool, &needing) {
