@@ -16,8 +16,6 @@
 //! A power loss during a write leaves sectors of zeros. An extract that has more of them than it
 //! should have was therefore never acknowledged, and is not listed. One that differs in another way
 //! is damaged, and is listed, so that whoever relies on it finds out.
-//!
-//! Earlier releases take the file for its first extract, and find it damaged.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;

@@ -177,7 +177,7 @@ impl ImageStore for StoreClient {
         match std::str::from_utf8(&answer) {
             Ok(FREE) => Ok(false),
             Ok(TAKEN) => Ok(true),
-            // A server of an earlier release has not looked.
+            // The server has not looked.
             _ => self.has_image(number),
         }
     }

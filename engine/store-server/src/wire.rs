@@ -10,8 +10,6 @@
 //! | `POST /v1/images/NAME` | empty: the manifest is durable |
 //! | `DELETE /v1/KIND/NAME` | empty: the object does not exist any more |
 //!
-//! Servers of earlier releases ignore `look`, and their response is empty.
-//!
 //! Every response has the header `memlane-store: 1`. An error response also has the header
 //! `memlane-error` with the kind of error, and a text.
 
