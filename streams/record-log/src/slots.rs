@@ -169,7 +169,8 @@ impl Slots {
         let lacking = wanted.saturating_sub(u32::try_from(self.free.len()).unwrap_or(u32::MAX));
         let first = self.record.unused_from.0;
         let ready = first..first.saturating_add(lacking).min(self.count).max(first);
-        let emptied = ready.clone().try_for_each(|slot| discard(device, Slot(slot)));
+        let prepared: Vec<_> = ready.clone().map(Slot).collect();
+        let emptied = discard_without_segment(device, &prepared);
         FlushedSlots {
             superseded: std::mem::take(&mut self.superseded),
             discarded: std::mem::take(&mut self.discarded),
@@ -237,6 +238,23 @@ pub(crate) fn discard(device: &dyn BlockDevice, slot: Slot) -> Result<(), LogErr
         let range = ByteRange::new(slot.start() + start, length);
         device.discard(range).map_err(|error| {
             LogError::device(format!("cannot discard segment {} of the volume", slot.0), error)
+        })?;
+    }
+    Ok(())
+}
+
+/// Frees the memory of slots that contain no segment, in ascending order: consecutive ones by one
+/// request, because an opening finds many. What an interruption leaves is no segment either.
+pub(crate) fn discard_without_segment(
+    device: &dyn BlockDevice,
+    slots: &[Slot],
+) -> Result<(), LogError> {
+    for run in slots.chunk_by(|one, next| one.0 + 1 == next.0) {
+        let (first, count) = (run[0], run.len() as u64);
+        let range = ByteRange::new(first.start(), count * SLOT_BYTES);
+        device.discard(range).map_err(|error| {
+            let what = format!("cannot discard segments of the volume from {} on", first.0);
+            LogError::device(what, error)
         })?;
     }
     Ok(())

@@ -150,12 +150,10 @@ impl Topic {
             properties.fill(&*device)?;
         }
         let mut by_partition: BTreeMap<u32, Vec<Segment>> = BTreeMap::new();
+        let mut without_segment = Vec::new();
         for slot in (1..record.unused_from.0).map(Slot) {
             match SegmentHeader::load(&*device, slot)? {
-                None => {
-                    slots::discard(&*device, slot)?;
-                    slots.give_back_found(slot);
-                }
+                None => without_segment.push(slot),
                 Some(header) if header.is_spare() && slots.wants_spare() => {
                     slots.spare = Some(Spare { slot, filled: 0 });
                     slots.give_back_found(slot);
@@ -170,6 +168,8 @@ impl Topic {
                 }
             }
         }
+        slots::discard_without_segment(&*device, &without_segment)?;
+        without_segment.into_iter().for_each(|slot| slots.give_back_found(slot));
         let mut volume = TopicVolume::new(device, slots, options);
         volume.least_epoch = least_epoch;
         let volume = Arc::new(volume);

@@ -208,6 +208,22 @@ fn memory_is_used_again_after_the_flush_that_made_its_discard_stable() {
 }
 
 #[test]
+fn consecutive_slots_without_segments_are_discarded_by_one_request_at_an_opening() {
+    let disk = Disk::new();
+    drop(topic(&disk, 1));
+    let empty = disk.after_kill();
+    open(&empty);
+    assert_eq!(empty.discards(), 1, "no slot has a segment");
+    let disk = Disk::new();
+    drop(filled(&disk, 100));
+    let disk = disk.after_kill();
+    let segments = open(&disk);
+    let partition = segments.partition(0).expect("it is there");
+    assert_eq!(partition.stable_offset(), 1_000);
+    assert!(disk.discards() <= 2, "{} requests", disk.discards());
+}
+
+#[test]
 fn retention_by_size_and_time_deletes_whole_segments() {
     let disk = Disk::new();
     let (topic, _) = filled(&disk, 100);

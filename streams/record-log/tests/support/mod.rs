@@ -45,6 +45,8 @@ struct State {
     pending: Vec<(u64, Option<Block>)>,
     /// Number of stores and discards of blocks so far.
     stores: u64,
+    /// Number of requests to discard so far.
+    discards: u64,
     /// Number of bytes read so far.
     read_bytes: u64,
     /// Number of stores after which the disk fails.
@@ -68,6 +70,10 @@ impl Disk {
 
     pub(crate) fn stores(&self) -> u64 {
         self.lock().stores
+    }
+
+    pub(crate) fn discards(&self) -> u64 {
+        self.lock().discards
     }
 
     pub(crate) fn read_bytes(&self) -> u64 {
@@ -271,6 +277,7 @@ impl BlockDevice for Disk {
         let end = range.end().expect("on the device");
         let blocks: Range<u64> = range.start.div_ceil(BLOCK_BYTES as u64)..end / BLOCK_BYTES as u64;
         let mut state = self.lock();
+        state.discards += 1;
         let stored: Vec<u64> = state.now.range(blocks).map(|(block, _)| *block).collect();
         for block in stored {
             if !state.store(block, None) {
