@@ -12,13 +12,16 @@ use anyhow::Context;
 use api::{Capacity, Method, ProblemKind, SectorBytes, Volume, VolumeCreate, VolumePatch};
 use block_device::BlockDevice;
 use rest_client::{Address, Client, RestError};
+use rustix::io::Errno;
 use sdk::{ClientOptions, Device, Target};
 use volumes::{Durability, Reduction};
 
 use super::in_use::VolumesInUse;
 use super::resting::Resting;
 use super::ring_volume::RingVolume;
-use super::{Storage, StorageError, StorageErrorKind, StoredVolume, VOLUME_BYTES, VolumeClass};
+use super::{
+    Peeked, Storage, StorageError, StorageErrorKind, StoredVolume, VOLUME_BYTES, VolumeClass,
+};
 use crate::waiting;
 
 /// Names of the daemon's sockets in its run directory.
@@ -49,7 +52,7 @@ const NO_PANIC: &str = "no thread panics with this lock";
 pub(crate) struct Daemon {
     rest: Client,
     ring: PathBuf,
-    in_use: VolumesInUse,
+    in_use: Arc<VolumesInUse>,
     resting: Resting,
     /// Number of readiness checks.
     round: Mutex<u32>,
@@ -74,24 +77,25 @@ impl Daemon {
             format!("cannot lock {place}: another broker uses this daemon; stop it first")
         })?;
         let rest = Client { address: Address::Socket(run_dir.join(API_SOCKET)) };
-        let (in_use, round) = Default::default();
+        let (in_use, round) = <(Arc<VolumesInUse>, Mutex<u32>)>::default();
         let resting = Resting::start().context("cannot start a thread")?;
         Ok(Self { rest, ring: run_dir.join(RING_SOCKET), in_use, resting, round, _lock: lock })
     }
 
-    fn connect(&self, name: &str) -> Result<(u64, Device), StorageError> {
-        let path = api::path_of(api::VOLUME_PATH, name);
-        let Volume { id, .. } = self.rest.get(&path).map_err(refused)?;
+    /// Opens a volume on a connection of its own, in one exchange with the daemon.
+    fn connect(&self, name: &str) -> Result<Device, StorageError> {
         let around_waits = waiting::for_a_volume;
         let options =
             ClientOptions { patience: PATIENCE, around_waits, ..ClientOptions::default() };
         let opened = sdk::Client::connect_with(&self.ring, options)
-            .and_then(|client| client.open(&Target::VolumeId(id)));
-        let device = opened.map_err(|error| {
-            let what = format!("cannot open volume {name}: {error}");
-            StorageError::new(StorageErrorKind::Failed, what)
-        })?;
-        Ok((id, device))
+            .and_then(|client| client.open(&Target::Name(name.to_owned())));
+        opened.map_err(|error| {
+            let kind = match Errno::from_raw_os_error(error.errno()) {
+                Errno::NOENT => StorageErrorKind::Missing,
+                _ => StorageErrorKind::Failed,
+            };
+            StorageError::new(kind, format!("cannot open volume {name}: {error}"))
+        })
     }
 
     /// Checks that all volumes in use exist.
@@ -121,13 +125,7 @@ impl Daemon {
 impl Storage for Daemon {
     fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError> {
         let volumes: Vec<Volume> = self.rest.get(api::VOLUMES_PATH).map_err(refused)?;
-        let stored = |volume: Volume| StoredVolume {
-            name: volume.name,
-            class: VolumeClass {
-                durability: found(Durability::ALL, durability, volume.durability),
-                reduction: found(Reduction::ALL, reduction, volume.reduction),
-            },
-        };
+        let stored = |volume: Volume| StoredVolume { class: class_of(&volume), name: volume.name };
         Ok(volumes.into_iter().map(stored).collect())
     }
 
@@ -148,17 +146,26 @@ impl Storage for Daemon {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
-        let (id, device) = self.connect(name)?;
-        let hold = self.in_use.hold(id, name.to_owned());
-        let volume = Arc::new(RingVolume::new(device, hold));
-        self.resting.add(&volume);
-        Ok(volume)
+        self.peek(name).map(Peeked::keep)
     }
 
     /// Opens a volume without marking it as in use, or claiming it.
-    fn peek(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
-        let (_, device) = self.connect(name)?;
-        Ok(Arc::new(RingVolume::new(device, Arc::new(()))))
+    fn peek(&self, name: &str) -> Result<Peeked, StorageError> {
+        let device = self.connect(name)?;
+        let id = device.volume_id();
+        let volume = Arc::new(RingVolume::new(device));
+        let (in_use, resting) = (Arc::clone(&self.in_use), self.resting.clone());
+        let (used, name) = (Arc::clone(&volume), name.to_owned());
+        let note_use = Box::new(move || {
+            used.hold(in_use.hold(id, name));
+            resting.add(&used);
+        });
+        Ok(Peeked { device: volume, note_use: Some(note_use) })
+    }
+
+    fn class_of(&self, name: &str) -> Result<VolumeClass, StorageError> {
+        let path = api::path_of(api::VOLUME_PATH, name);
+        self.rest.get(&path).map(|volume: Volume| class_of(&volume)).map_err(refused)
     }
 
     fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError> {
@@ -202,6 +209,13 @@ impl Storage for Daemon {
         }
         *round = round.wrapping_add(1);
         Ok(())
+    }
+}
+
+fn class_of(volume: &Volume) -> VolumeClass {
+    VolumeClass {
+        durability: found(Durability::ALL, durability, volume.durability),
+        reduction: found(Reduction::ALL, reduction, volume.reduction),
     }
 }
 

@@ -71,7 +71,7 @@ impl Storage for Embedded {
     fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError> {
         let stored = |volume: &Arc<volumes::Volume>| StoredVolume {
             name: volume.name(),
-            class: VolumeClass { durability: volume.durability(), reduction: volume.reduction() },
+            class: class_of(volume),
         };
         Ok(self.engine.volumes().iter().map(stored).collect())
     }
@@ -92,6 +92,10 @@ impl Storage for Embedded {
 
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
         Ok(self.engine.volume(name).map_err(refused)?)
+    }
+
+    fn class_of(&self, name: &str) -> Result<VolumeClass, StorageError> {
+        self.engine.volume(name).map(|volume| class_of(&volume)).map_err(refused)
     }
 
     fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError> {
@@ -115,6 +119,10 @@ impl Storage for Embedded {
     fn reach(&self) -> Result<(), StorageError> {
         Ok(())
     }
+}
+
+fn class_of(volume: &volumes::Volume) -> VolumeClass {
+    VolumeClass { durability: volume.durability(), reduction: volume.reduction() }
 }
 
 /// Checks a class. An embedded pool has neither journal nor images.

@@ -1,22 +1,35 @@
 //! Volumes of a daemon that the broker has open. Distinguishes volumes that others deleted from
 //! those that the broker deleted. Never blocks.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, Weak};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Maximum number of missing volumes named in a message.
 const NAMED_MAX: usize = 8;
+
+/// Number of entries of volumes that are no longer held, beyond one for each that is, up to which
+/// they are kept.
+const UNHELD_MAX: usize = 64;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
 /// Open volumes.
 #[derive(Debug, Default)]
-pub(super) struct VolumesInUse(Mutex<Vec<InUse>>);
+pub(super) struct VolumesInUse(Mutex<Uses>);
+
+/// Open volumes by id, and their ids by name.
+#[derive(Debug, Default)]
+struct Uses {
+    by_id: BTreeMap<u64, InUse>,
+    by_name: BTreeSet<(String, u64)>,
+    /// Number of volumes that were held when the list was last searched for others.
+    held_count: usize,
+}
 
 /// A volume while it is held.
 #[derive(Clone, Debug)]
 pub(super) struct InUse {
-    held: Weak<()>,
+    held: Vec<Weak<()>>,
     id: u64,
     name: String,
 }
@@ -24,34 +37,80 @@ pub(super) struct InUse {
 /// Owners of volumes by volume id, as reported by the daemon.
 pub(super) type Owners = BTreeMap<u64, Option<String>>;
 
+impl InUse {
+    fn is_held(&self) -> bool {
+        self.held.iter().any(|it| it.strong_count() > 0)
+    }
+}
+
+impl Uses {
+    fn insert(&mut self, volume: InUse) {
+        self.by_name.insert((volume.name.clone(), volume.id));
+        self.by_id.insert(volume.id, volume);
+    }
+
+    fn remove(&mut self, id: u64) -> Option<InUse> {
+        let removed = self.by_id.remove(&id)?;
+        self.by_name.remove(&(removed.name.clone(), id));
+        Some(removed)
+    }
+
+    /// Removes volumes that are no longer held, once half may be.
+    fn forget_unheld(&mut self) {
+        if self.by_id.len() <= 2 * self.held_count + UNHELD_MAX {
+            return;
+        }
+        let unheld = self.by_id.values().filter(|it| !it.is_held()).map(|it| it.id);
+        for id in unheld.collect::<Vec<_>>() {
+            self.remove(id);
+        }
+        self.held_count = self.by_id.len();
+    }
+}
+
 impl VolumesInUse {
     /// Registers a volume until the result is dropped.
     pub(super) fn hold(&self, id: u64, name: String) -> Arc<()> {
         let held = Arc::new(());
-        let mut volumes = self.0.lock().expect(NO_PANIC);
-        volumes.retain(|it| it.held.strong_count() > 0);
-        volumes.push(InUse { held: Arc::downgrade(&held), id, name });
+        let mut uses = self.lock();
+        uses.forget_unheld();
+        let mut volume =
+            uses.remove(id).unwrap_or(InUse { held: Vec::new(), id, name: String::new() });
+        volume.held.retain(|it| it.strong_count() > 0);
+        volume.held.push(Arc::downgrade(&held));
+        volume.name = name;
+        uses.insert(volume);
         held
     }
 
     pub(super) fn rename(&self, id: u64, name: &str) {
-        let mut volumes = self.0.lock().expect(NO_PANIC);
-        volumes.iter_mut().filter(|it| it.id == id).for_each(|it| name.clone_into(&mut it.name));
+        let mut uses = self.lock();
+        if let Some(mut volume) = uses.remove(id) {
+            name.clone_into(&mut volume.name);
+            uses.insert(volume);
+        }
     }
 
     /// Removes a volume that is about to be deleted, even if requests still hold it.
     pub(super) fn take(&self, name: &str) -> Vec<InUse> {
-        self.0.lock().expect(NO_PANIC).extract_if(.., |it| it.name == name).collect()
+        let mut uses = self.lock();
+        let named = (name.to_owned(), 0)..=(name.to_owned(), u64::MAX);
+        let ids: Vec<_> = uses.by_name.range(named).map(|(_, id)| *id).collect();
+        ids.into_iter().filter_map(|id| uses.remove(id)).collect()
     }
 
     /// Registers a volume again that was not deleted.
     pub(super) fn put_back(&self, taken: Vec<InUse>) {
-        self.0.lock().expect(NO_PANIC).extend(taken);
+        let mut uses = self.lock();
+        taken.into_iter().for_each(|volume| uses.insert(volume));
     }
 
     pub(super) fn all(&self) -> Vec<InUse> {
-        let volumes = self.0.lock().expect(NO_PANIC);
-        volumes.iter().filter(|it| it.held.strong_count() > 0).cloned().collect()
+        self.lock().by_id.values().filter(|it| it.is_held()).cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Uses> {
+        self.0.lock().expect(NO_PANIC)
     }
 
     /// Returns the names of volumes that exist in the daemon without an owner.

@@ -17,7 +17,7 @@ use volumes::{Durability, Reduction};
 pub(crate) use daemon::Daemon;
 pub(crate) use embedded::{Embedded, EmbeddedPool};
 #[cfg(test)]
-pub(crate) use unreliable::{Failing, LostAnswers, Unreliable};
+pub(crate) use unreliable::{Asked, Failing, LostAnswers, Unreliable};
 
 /// Size of each topic's volume: the maximum address space.
 const VOLUME_BYTES: u64 = 64 << 40;
@@ -79,6 +79,25 @@ impl StorageError {
     }
 }
 
+/// A volume that was opened for inspection, and may not belong to the broker.
+pub(crate) struct Peeked {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    /// Marks the volume as in use by the broker.
+    note_use: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Peeked {
+    fn new(device: Arc<dyn BlockDevice>) -> Self {
+        Self { device, note_use: None }
+    }
+
+    /// Keeps the volume open as one of the broker.
+    pub(crate) fn keep(self) -> Arc<dyn BlockDevice> {
+        self.note_use.into_iter().for_each(|note_use| note_use());
+        self.device
+    }
+}
+
 /// A set of volumes by name. Calls may block.
 pub(crate) trait Storage: Send + Sync {
     fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError>;
@@ -86,9 +105,12 @@ pub(crate) trait Storage: Send + Sync {
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError>;
 
     /// Opens a volume for inspection that may not belong to the broker.
-    fn peek(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
-        self.open(name)
+    fn peek(&self, name: &str) -> Result<Peeked, StorageError> {
+        self.open(name).map(Peeked::new)
     }
+
+    /// Returns the class of one volume. The time does not depend on the number of volumes.
+    fn class_of(&self, name: &str) -> Result<VolumeClass, StorageError>;
 
     /// Renames a volume. The new name must be unused. Open volumes remain open.
     fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError>;

@@ -23,10 +23,10 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const NO_PANIC: &str = "no thread panics with this lock";
 
 /// All volumes. While there are many, idle ones are disconnected.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Resting {
     volumes: Arc<Mutex<Volumes>>,
-    /// Ends the thread on drop.
+    /// Ends the thread when the last one is dropped.
     _stop: Sender<()>,
 }
 

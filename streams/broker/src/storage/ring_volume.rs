@@ -1,7 +1,7 @@
 //! Block device for a volume of a daemon, through the ring.
 
 use std::io::IoSlice;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use block_device::{
     Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, ExtentKind, Geometry,
@@ -18,17 +18,20 @@ pub(super) struct RingVolume {
     device: Device,
     size_bytes: u64,
     /// Marks the volume as in use.
-    _held: Arc<()>,
+    held: OnceLock<Arc<()>>,
 }
 
 impl RingVolume {
-    pub(super) fn new(device: Device, held: Arc<()>) -> Self {
+    pub(super) fn new(device: Device) -> Self {
         let size_bytes = device.geometry().map_or(super::VOLUME_BYTES, |it| it.size_bytes);
-        Self { device, size_bytes, _held: held }
+        Self { device, size_bytes, held: OnceLock::new() }
     }
-}
 
-impl RingVolume {
+    /// Keeps the mark that the volume is in use.
+    pub(super) fn hold(&self, held: Arc<()>) {
+        self.held.get_or_init(|| held);
+    }
+
     /// Disconnects if the connection was not used since the last call. Returns whether it is
     /// disconnected.
     pub(super) fn rests(&self) -> bool {

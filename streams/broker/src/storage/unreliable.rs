@@ -21,6 +21,15 @@ pub(crate) struct Failing {
     /// All management requests, which are not executed.
     pub(crate) requests: AtomicBool,
     answers: Mutex<LostAnswers>,
+    asked: Mutex<Asked>,
+}
+
+/// Management requests since they were last counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) requests: usize,
+    /// Number of volumes in the answers of requests that list them.
+    pub(crate) listed: usize,
 }
 
 /// Requests that are executed, but whose replies are lost.
@@ -34,6 +43,11 @@ pub(crate) struct LostAnswers {
 impl Failing {
     pub(crate) fn lose_answers(&self, lost: LostAnswers) {
         *self.answers.lock().expect(NO_PANIC) = lost;
+    }
+
+    /// Returns the number of requests since the last call.
+    pub(crate) fn take_asked(&self) -> Asked {
+        std::mem::take(&mut *self.asked.lock().expect(NO_PANIC))
     }
 
     fn is_answer_lost(&self) -> bool {
@@ -56,6 +70,7 @@ impl Failing {
         make: impl FnOnce() -> Result<Made, StorageError>,
     ) -> Result<Made, StorageError> {
         let gone = || StorageError::new(StorageErrorKind::Failed, "memlaned is not running");
+        self.asked.lock().expect(NO_PANIC).requests += 1;
         if self.requests.load(Ordering::Acquire) {
             return Err(gone());
         }
@@ -80,7 +95,9 @@ impl Unreliable {
 
 impl Storage for Unreliable {
     fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError> {
-        self.failing.ask(|| self.pool.volumes())
+        let volumes = self.failing.ask(|| self.pool.volumes())?;
+        self.failing.asked.lock().expect(NO_PANIC).listed += volumes.len();
+        Ok(volumes)
     }
 
     fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError> {
@@ -89,6 +106,10 @@ impl Storage for Unreliable {
 
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
         Ok(self.wrap(self.failing.ask(|| self.pool.open(name))?))
+    }
+
+    fn class_of(&self, name: &str) -> Result<VolumeClass, StorageError> {
+        self.failing.ask(|| self.pool.class_of(name))
     }
 
     fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError> {

@@ -19,10 +19,9 @@ impl Topics {
         if class.durability == Durability::Journal {
             topic.expect_waits();
         }
-        let set = self.storage.volumes().and_then(|volumes| {
+        let set = self.storage.class_of(&topic.volume).and_then(|kept| {
             // Without a change, nothing waits for a disk.
-            let is_kept = volumes.iter().any(|it| it.name == topic.volume && it.class == class);
-            if is_kept { Ok(()) } else { self.storage.set_class(&topic.volume, class) }
+            if kept == class { Ok(()) } else { self.storage.set_class(&topic.volume, class) }
         });
         match set {
             Ok(()) => topic.note_kept(class),
@@ -164,7 +163,7 @@ mod tests {
         assert_eq!(reductions(&topics), half_way, "the broker has died");
         set(&topics, NAME, "compress").expect("it is completed");
         assert_eq!(reductions(&topics), (Reduction::Compress, Reduction::Compress));
-        // The change succeeds, but its reply is lost. Volumes are listed first.
+        // The change succeeds, but its reply is lost. The class is read first.
         world.failing.lose_answers(LostAnswers { after: 1, count: 1 });
         set(&topics, NAME, "full").expect_err("the answer is lost");
         topics.look_at_classes().expect("they are there");

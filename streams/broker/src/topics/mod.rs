@@ -131,6 +131,8 @@ pub(crate) struct Topics {
 struct Table {
     by_name: BTreeMap<Arc<str>, Arc<OpenTopic>>,
     by_id: HashMap<Uuid, Arc<OpenTopic>>,
+    /// Names by [`plain`] name.
+    by_plain_name: HashMap<String, Arc<str>>,
     places: Places,
 }
 
@@ -160,17 +162,16 @@ impl Topics {
             state_waits,
             is_a_class_unsure,
         });
-        let mut strongest = class.durability;
-        let mut beside = Vec::new();
+        let (mut beside, mut of_topics) = (Vec::new(), Vec::new());
         for volume in topics.storage.volumes()? {
             let is_topic = volume.name.starts_with(VOLUME_PREFIX) && !volume.name.contains('@');
             if is_half_made(&volume.name) {
                 beside.push(volume);
             } else if is_topic {
-                strongest = strongest.max(volume.class.durability);
-                strongest = strongest.max(topics.open_here(volume, &mut beside));
+                of_topics.push(volume);
             }
         }
+        let strongest = topics.open_all_here(of_topics, &mut beside).max(class.durability);
         topics.changing.lock().expect(NO_PANIC).durability = strongest;
         topics.state_waits.store(strongest == Durability::Journal, Ordering::Relaxed);
         topics.open_beside(beside)?;
@@ -200,7 +201,7 @@ impl Topics {
     }
 
     fn open_volume(&self, volume: &str) -> Result<OpenTopic, Refusal> {
-        let device = self.storage.peek(volume).map_err(of_storage)?;
+        let peeked = self.storage.peek(volume).map_err(of_storage)?;
         let no_topic = || {
             let what = format!(
                 "volume {volume:?} has the name of a topic's volume but contains \
@@ -208,14 +209,13 @@ impl Topics {
             );
             Refusal::new(ResponseError::KafkaStorageError, what)
         };
-        let (id, properties) = Topic::look(&*device).map_err(of_log)?.ok_or_else(no_topic)?;
+        let (id, properties) =
+            Topic::look(&*peeked.device).map_err(of_log)?.ok_or_else(no_topic)?;
         let properties = read_properties(volume, &properties)?;
         check_place(volume, &properties.name, Uuid::from_bytes(id))?;
         let settings = TopicSettings::stored(properties.settings.clone(), &self.defaults)
             .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
-        drop(device);
-        let device = self.storage.open(volume).map_err(of_storage)?;
-        let log = Topic::open_in_epoch(device, options(&settings), epoch_now());
+        let log = Topic::open_in_epoch(peeked.keep(), options(&settings), epoch_now());
         let log = log.map_err(of_log)?.ok_or_else(no_topic)?;
         OpenTopic::new(&properties, volume.to_owned(), log, settings).map_err(of_log)
     }
@@ -344,12 +344,8 @@ impl Topics {
     /// Returns a topic with a colliding name, as in Kafka: dots and underscores are equal in names
     /// of metrics.
     fn colliding(&self, name: &str) -> Option<Arc<str>> {
-        let plain = |letter: u8| if letter == b'.' { b'_' } else { letter };
-        let is_same = |known: &str| {
-            known.len() == name.len() && known.bytes().map(plain).eq(name.bytes().map(plain))
-        };
         let table = self.table.read().expect(NO_PANIC);
-        table.by_name.keys().find(|known| is_same(known)).map(Arc::clone)
+        table.by_plain_name.get(&plain(name)).map(Arc::clone)
     }
 
     /// Deletes a topic permanently. Requests in progress fail because the volume is missing. May
@@ -394,6 +390,7 @@ impl Topics {
         let mut table = self.table.write().expect(NO_PANIC);
         if table.by_id.remove(&topic.id).is_some() {
             table.by_name.remove(&topic.name);
+            table.by_plain_name.remove(&plain(&topic.name));
             table.places.give_back(topic.id);
         }
         drop(table);
@@ -487,6 +484,7 @@ impl Topics {
         let mut table = self.table.write().expect(NO_PANIC);
         table.places.take(topic.id, owner, &topic.settings());
         table.by_id.insert(topic.id, Arc::clone(&topic));
+        table.by_plain_name.insert(plain(&topic.name), Arc::clone(&topic.name));
         table.by_name.insert(Arc::clone(&topic.name), Arc::clone(&topic));
         drop(table);
         self.version.fetch_add(1, Ordering::AcqRel);
@@ -509,6 +507,11 @@ fn say_what_has_no_effect(topic: &str, settings: &TopicSettings) {
         let settings = names.join(", ");
         tracing::warn!(topic, settings, "settings accepted without effect");
     }
+}
+
+/// Returns the form of a topic name that no two topics may share: dots and underscores are equal.
+fn plain(name: &str) -> String {
+    name.replace('.', "_")
 }
 
 /// Returns the name of the volume of a topic under creation.

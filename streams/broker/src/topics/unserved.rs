@@ -12,6 +12,10 @@ use volumes::Durability;
 use super::{NO_PANIC, OpenTopic, Refusal, Topics, VOLUME_PREFIX, volume_name};
 use crate::storage::StoredVolume;
 
+/// Maximum number of threads that open topics at a start, each of which mostly waits for replies of
+/// the daemon.
+const THREAD_COUNT_MAX: usize = 4;
+
 /// Maximum number of unavailable topics that are reported by name.
 const NAMED_MAX: usize = 20;
 
@@ -78,34 +82,55 @@ impl Topics {
         (names.len(), names.iter().take(NAMED_MAX).map(|name| (*name).to_owned()).collect())
     }
 
-    /// Opens the topic of a volume, or adds the volume to `beside` if it waits for a disk. Returns
-    /// the durability class in the topic's settings.
-    pub(super) fn open_here(
+    /// Opens the topics of volumes, and adds those that wait for a disk to `beside`. Returns the
+    /// highest durability class of the volumes and in the topics' settings.
+    pub(super) fn open_all_here(
         &self,
-        volume: StoredVolume,
+        volumes: Vec<StoredVolume>,
         beside: &mut Vec<StoredVolume>,
     ) -> Durability {
-        if volume.class.durability == Durability::Journal {
-            beside.push(volume);
-            return Durability::Journal;
+        let thread_count = volumes.len().min(THREAD_COUNT_MAX);
+        let todo = Mutex::new(volumes.into_iter());
+        let left = Mutex::new((Durability::Ram, beside));
+        let open_some = || {
+            loop {
+                let next = todo.lock().expect(NO_PANIC).next();
+                let Some(volume) = next else { return };
+                let (durability, waiting) = self.open_here(volume);
+                let mut left = left.lock().expect(NO_PANIC);
+                left.0 = left.0.max(durability);
+                left.1.extend(waiting);
+            }
+        };
+        std::thread::scope(|scope| {
+            (1..thread_count).for_each(|_| drop(scope.spawn(open_some)));
+            open_some();
+        });
+        left.into_inner().expect(NO_PANIC).0
+    }
+
+    /// Opens the topic of a volume, unless it waits for a disk, and then returns the volume. Also
+    /// returns the durability class of the volume, or of the topic's settings if that is higher.
+    fn open_here(&self, volume: StoredVolume) -> (Durability, Option<StoredVolume>) {
+        let kept = volume.class.durability;
+        if kept == Durability::Journal {
+            return (kept, Some(volume));
         }
         match self.open_volume(&volume.name) {
             Ok(topic) => {
                 let wanted = topic.settings().class.durability;
-                match wanted > volume.class.durability {
-                    true => beside.push(volume),
-                    false => {
-                        topic.note_kept(volume.class);
-                        drop(self.insert(topic, Owner::NOBODY));
-                    }
+                if wanted > kept {
+                    return (wanted, Some(volume));
                 }
-                wanted
+                topic.note_kept(volume.class);
+                drop(self.insert(topic, Owner::NOBODY));
+                (kept, None)
             }
             Err(refusal) => {
                 let volume = volume.name;
                 tracing::error!(volume, error = refusal.message, "cannot open the topic");
                 self.unserved.lock().failed.push_back(volume);
-                Durability::Ram
+                (kept, None)
             }
         }
     }

@@ -87,7 +87,7 @@ impl Topics {
 
     fn holds(&self, volume: &str, id: Uuid) -> Result<bool, Refusal> {
         let device = self.storage.peek(volume).map_err(of_storage)?;
-        let found = Topic::look(&*device).map_err(of_log)?;
+        let found = Topic::look(&*device.device).map_err(of_log)?;
         Ok(found.is_some_and(|(found, _)| Uuid::from_bytes(found) == id))
     }
 
@@ -123,7 +123,9 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::storage::{Embedded, EmbeddedPool, Failing, LostAnswers, Storage, Unreliable};
+    use crate::storage::{
+        Asked, Embedded, EmbeddedPool, Failing, LostAnswers, Storage, Unreliable,
+    };
     use crate::topics::NewTopic;
 
     /// More requests than one change makes.
@@ -213,5 +215,36 @@ mod tests {
         assert!(world.topics.by_name("orders").is_some());
         world.topics.delete("orders").expect("it is there");
         world.check("it was deleted");
+    }
+
+    #[test]
+    fn a_change_of_a_topic_asks_as_much_of_the_storage_with_few_topics_as_with_many() {
+        let world = World::new();
+        let asked = |change: &dyn Fn() -> Result<(), Refusal>| {
+            world.failing.take_asked();
+            change().expect("there is room");
+            world.failing.take_asked()
+        };
+        let requests = |requests| Asked { requests, listed: 0 };
+        let set = |own: &mut BTreeMap<String, String>| {
+            own.insert("retention.ms".to_owned(), "1000".to_owned());
+            Ok(())
+        };
+        for count in [1, 40] {
+            let present = world.topics.all().len();
+            let names = (present..count).map(|number| format!("topic-{number}"));
+            names.for_each(|name| world.create(&name).expect("there is room"));
+            assert_eq!(asked(&|| world.create("one")), requests(2), "create and rename");
+            let configure = || world.topics.configure("one", false, &set);
+            assert_eq!(asked(&configure), requests(1), "look at the class");
+            assert_eq!(asked(&|| world.topics.delete("one")), requests(1), "delete");
+        }
+        world.failing.take_asked();
+        let storage =
+            Unreliable { pool: Arc::clone(&world.pool), failing: Arc::clone(&world.failing) };
+        let again = Topics::open(Arc::new(storage), BTreeMap::new()).expect("it opens");
+        assert_eq!(again.all().len(), 40);
+        let all = Asked { requests: 1 + 40, listed: 40 };
+        assert_eq!(world.failing.take_asked(), all, "one list, and each volume once");
     }
 }
