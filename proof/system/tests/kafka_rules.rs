@@ -20,6 +20,7 @@ const CORRUPT_MESSAGE: i16 = 2;
 const UNKNOWN_TOPIC: i16 = 3;
 const INVALID_TOPIC: i16 = 17;
 const INVALID_SESSION_TIMEOUT: i16 = 26;
+const TOPIC_AUTHORIZATION_FAILED: i16 = 29;
 const UNSUPPORTED_VERSION: i16 = 35;
 const TOPIC_ALREADY_EXISTS: i16 = 36;
 const INVALID_PARTITIONS: i16 = 37;
@@ -574,6 +575,9 @@ fn names_and_places_of_topics_that_cannot_be_are_refused() -> Result<()> {
     ensure!(name_of("none", 8)? == UNKNOWN_TOPIC, "it is not there");
     ensure!(create(&broker, plain("a.b"))? == 0, "it is made");
     ensure!(create(&broker, plain("a_b"))? == INVALID_TOPIC, "they collide");
+    let reserved = "__cluster_metadata";
+    ensure!(create(&broker, plain(reserved))? == TOPIC_AUTHORIZATION_FAILED, "it is reserved");
+    ensure!(name_of(reserved, 8)? == UNKNOWN_TOPIC, "it was not made");
     let placed = |name: &str, places: &[(i32, i32)]| {
         let place = |(partition, node): &(i32, i32)| {
             of::create_topics_request::CreatableReplicaAssignment::default()

@@ -11,6 +11,7 @@ use kafka_protocol::messages::{
     ListTransactionsRequest, ListTransactionsResponse, ProducerId, TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
+use regex::{Regex, RegexBuilder};
 
 use crate::transaction::Transaction;
 
@@ -26,11 +27,22 @@ const STATE_NAMES: [&str; 8] = [
     "PrepareEpochFence",
 ];
 
+/// Maximum size of a compiled pattern.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// Lists transactional ids. An invalid pattern is an error, and an empty one matches all.
 pub(crate) fn list<'all>(
     request: &ListTransactionsRequest,
     all: impl Iterator<Item = (&'all TransactionalId, &'all Transaction)>,
     unix_ms: i64,
 ) -> ListTransactionsResponse {
+    let pattern = request.transactional_id_pattern.as_ref().filter(|it| !it.is_empty());
+    let pattern = match pattern.map(|it| compile(it)).transpose() {
+        Ok(pattern) => pattern,
+        Err(error) => return ListTransactionsResponse::default().with_error_code(error.code()),
+    };
+    let is_named =
+        |id: &TransactionalId| pattern.as_ref().is_none_or(|pattern| pattern.is_match(id));
     let states: BTreeSet<&str> = request.state_filters.iter().map(|it| it.as_str()).collect();
     let producers: BTreeSet<ProducerId> = request.producer_id_filters.iter().copied().collect();
     let is_wanted = |transaction: &Transaction| {
@@ -40,7 +52,8 @@ pub(crate) fn list<'all>(
             && (request.duration_filter < 0
                 || running_ms.is_some_and(|it| it > request.duration_filter))
     };
-    let listed = all.filter(|(_, transaction)| is_wanted(transaction)).map(|(id, transaction)| {
+    let wanted = all.filter(|(id, transaction)| is_wanted(transaction) && is_named(id));
+    let listed = wanted.map(|(id, transaction)| {
         Listed::default()
             .with_transactional_id(id.clone())
             .with_producer_id(transaction.producer.id)
@@ -51,6 +64,17 @@ pub(crate) fn list<'all>(
     ListTransactionsResponse::default()
         .with_unknown_state_filters(unknown)
         .with_transaction_states(listed.collect())
+}
+
+/// Compiles a pattern in RE2's syntax, which must match a whole id (KIP-1152).
+fn compile(pattern: &str) -> Result<Regex, ResponseError> {
+    let build = |pattern: &str| {
+        let built = RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build();
+        built.map_err(|_| ResponseError::InvalidRegularExpression)
+    };
+    // Compiled on its own first, so that unbalanced parentheses cannot close the enclosing ones.
+    build(pattern)?;
+    build(&format!("^(?:{pattern})$"))
 }
 
 pub(crate) fn describe(id: &TransactionalId, transaction: Option<&Transaction>) -> Description {

@@ -306,7 +306,7 @@ impl Transactions {
         }
     }
 
-    /// ListTransactions, versions 0 and 1.
+    /// ListTransactions, versions 0 to 2.
     pub fn list(&self, caller: Caller, request: &ListTransactionsRequest, out: &mut Vec<Effect>) {
         let unix_ms = self.now(caller.now_ms).unix_ms;
         let response = listing::list(request, self.table.iter(), unix_ms);

@@ -646,6 +646,30 @@ fn transactions_are_listed_by_what_is_asked_for() {
 }
 
 #[test]
+fn transactions_are_listed_by_a_pattern_that_matches_the_whole_id() {
+    let named = |pattern: &'static str| {
+        let pattern = Some(StrBytes::from_static_str(pattern));
+        let all = ListTransactionsRequest::default().with_duration_filter(-1);
+        all.with_transactional_id_pattern(pattern)
+    };
+    check_listed(named(""), &["committing", "empty", "open"]);
+    check_listed(named("open|e.*"), &["empty", "open"]);
+    check_listed(named("pen"), &[]);
+    check_listed(named("com").with_producer_id_filters(vec![ProducerId(1)]), &[]);
+    check_listed(named("com.*").with_producer_id_filters(vec![ProducerId(1)]), &["committing"]);
+    for invalid in ["(", "a)(b"] {
+        let mut owner = Owner::new();
+        let request = named(invalid);
+        let (_, response) = owner.call(1, |it, caller, out| it.list(caller, &request, out));
+        let Some(Response::ListTransactions(response)) = response else {
+            panic!("it is another answer: {response:?}")
+        };
+        let refused = Err(ResponseError::InvalidRegularExpression);
+        assert_eq!(result(response.error_code), refused, "{invalid}");
+    }
+}
+
+#[test]
 fn what_is_no_transactional_id_is_described_as_such() {
     let mut owner = Owner::new();
     let code = owner.describe(&id("t")).error_code;

@@ -131,6 +131,10 @@ async fn find_or_create(
         Err(refusal) if refusal.error == ResponseError::TopicAlreadyExists => {
             broker.topics.by_name(name).ok_or(ResponseError::InvalidTopicException)
         }
+        // A name that cannot be created is unknown to clients that may create topics, as in Kafka.
+        Err(refusal) if refusal.error == ResponseError::TopicAuthorizationFailed => {
+            Err(ResponseError::UnknownTopicOrPartition)
+        }
         Err(refusal) => {
             tracing::warn!(topic = name, error = refusal.message, "cannot create the topic");
             Err(refusal.error)

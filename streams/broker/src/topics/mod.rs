@@ -42,6 +42,7 @@ pub(crate) use unserved::Found;
 pub(crate) use upkeep::{compact, retain};
 
 use errors::{of_log, of_storage};
+use names::check_creatable;
 use places::Places;
 use unserved::{Unserved, not_served};
 use unsettled::Unsettled;
@@ -252,7 +253,7 @@ impl Topics {
     }
 
     fn check(&self, new: &NewTopic) -> Result<TopicSettings, Refusal> {
-        check_name(&new.name)?;
+        check_creatable(&new.name)?;
         self.settle()?;
         if let Some(name) = self.colliding(&new.name) {
             if *name == *new.name {
