@@ -258,21 +258,13 @@ impl Threads {
         Ok(Self { coordinator, following, live, deriving })
     }
 
-    /// Waits for the threads, and flushes all topics, so that records without a waiting client also
-    /// become as durable as their class.
+    /// Waits for the threads, and flushes all topics that need it, so that records without a waiting
+    /// client also become as durable as their class.
     fn end(self, topics: &Topics) {
         self.coordinator.join();
         self.live.join();
         self.following.join();
         self.deriving.join();
-        flush_all(topics);
-    }
-}
-
-fn flush_all(topics: &Topics) {
-    for topic in topics.all() {
-        if let Err(error) = topic.flush() {
-            tracing::warn!(topic = %topic.name, %error, "cannot flush the topic at shutdown");
-        }
+        topics::flush_all(topics);
     }
 }

@@ -39,7 +39,7 @@ pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_s
 pub(crate) use stability::{FlushNumber, Flusher};
 pub(crate) use topic::{OpenPartition, OpenTopic, Pending, Properties};
 pub(crate) use unserved::Found;
-pub(crate) use upkeep::{compact, retain};
+pub(crate) use upkeep::{compact, flush_all, retain};
 
 use errors::{of_log, of_storage};
 use names::check_creatable;

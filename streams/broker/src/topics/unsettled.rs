@@ -120,13 +120,15 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::atomic::Ordering;
 
+    use record_batch::{BatchOptions, NewRecord, encode_batch};
+    use record_log::Batch;
     use tempfile::TempDir;
 
     use super::*;
     use crate::storage::{
         Asked, Embedded, EmbeddedPool, Failing, LostAnswers, Storage, Unreliable,
     };
-    use crate::topics::NewTopic;
+    use crate::topics::{NewTopic, upkeep};
 
     /// More requests than one change makes.
     const ALL: u32 = 100;
@@ -246,5 +248,22 @@ mod tests {
         assert_eq!(again.all().len(), 40);
         let all = Asked { requests: 1 + 40, listed: 40 };
         assert_eq!(world.failing.take_asked(), all, "one list, and each volume once");
+    }
+
+    #[test]
+    fn a_stop_flushes_only_topics_that_have_changed() {
+        let world = World::new();
+        for name in ["changed", "unused"] {
+            world.create(name).expect("there is room");
+        }
+        let topic = world.topics.by_name("changed").expect("it was made");
+        let partition = topic.partition(0).expect("it has one");
+        let record = NewRecord { value: Some(vec![b'v'; 100].into()), ..NewRecord::default() };
+        let mut bytes = encode_batch(&[record], &BatchOptions::default()).expect("one").to_vec();
+        let (mut batch, _) = Batch::split_first(&mut bytes).expect("a good batch");
+        partition.log.append(&mut batch, 0).expect("there is room");
+        assert_eq!(upkeep::flush_all(&world.topics), 1);
+        assert_eq!(partition.log.stable_offset(), 1);
+        assert_eq!(upkeep::flush_all(&world.topics), 0);
     }
 }

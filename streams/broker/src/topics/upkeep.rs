@@ -153,6 +153,19 @@ impl Rounds {
     }
 }
 
+/// Flushes the topics with appends or deletions since their last flush. All others are left alone,
+/// because a flush takes a connection to the volume. Returns the number of topics. May block.
+pub(crate) fn flush_all(topics: &Topics) -> usize {
+    let unflushed: Vec<_> =
+        topics.all().into_iter().filter(|topic| topic.log.has_to_flush()).collect();
+    for topic in &unflushed {
+        if let Err(error) = topic.flush() {
+            tracing::warn!(topic = %topic.name, %error, "cannot flush the topic at shutdown");
+        }
+    }
+    unflushed.len()
+}
+
 pub(super) fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
     topic.settle()?;
     let settings = topic.settings();
