@@ -170,6 +170,34 @@ fn java_orders_are_read_by_a_group_and_queried_by_jdbc() -> Result<()> {
     Ok(())
 }
 
+/// Checks that a program prints its arguments if it is called without them.
+#[track_caller]
+fn check_usage(program: Tool, arguments: &str) {
+    let output = program.run().expect("it can be run");
+    assert_ne!(output.exit_code, Some(0), "{output:?}");
+    let is_told = output.stderr.contains(arguments) && !output.stderr.contains("Traceback");
+    assert!(is_told, "{output:?}");
+}
+
+#[test]
+fn programs_without_arguments_print_how_to_run_them() -> Result<()> {
+    let program = product_path("examples/append_log").to_string_lossy().into_owned();
+    check_usage(Tool::new(&program), "append_log: usage: append_log SOCKET VOLUME TEXT");
+    if is_skipped(&["python3", "node"]) {
+        return Ok(());
+    }
+    let rotate = Tool::new("python3").arg(example("block/rotate_snapshots.py"));
+    check_usage(rotate, "rotate_snapshots.py /run/memlane/api.sock VOLUME COUNT");
+    check_usage(Tool::new("node").arg(example("log/lag.mjs")), "lag.mjs URL LIMIT");
+    let transfer = PythonClient::fetched()?.program(&example("log/transfer.py"));
+    check_usage(transfer, "transfer.py BROKER INPUT OUTPUT");
+    let client = python()?;
+    check_usage(client.program(&example("sql/load.py")), "load.py HOST PORT TOPIC COUNT");
+    let follow = client.program(&example("sql/follow.py"));
+    check_usage(follow, "follow.py HOST PORT TOPIC FIELD MINIMUM COUNT [POSITION]");
+    Ok(())
+}
+
 #[test]
 fn a_group_that_lags_is_told() -> Result<()> {
     if is_skipped(&["node", "kcat"]) {
