@@ -12,6 +12,8 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::inexact::is_aggregate;
+use super::series::query_of;
+use super::written::call;
 use crate::error::{SqlError, SqlState};
 
 /// Names of the query's column and of additional sort columns.
@@ -32,6 +34,9 @@ pub(super) fn array_of(mut query: Query) -> Result<Expr, SqlError> {
     };
     if let Some(array) = aggregate_of(&query, &keys)? {
         return Ok(array);
+    }
+    if let Some(list) = elements_of(&query) {
+        return Ok(call("coalesce", vec![list, parsed("ARRAY[]")?]));
     }
     let (added, sorted) = sorted_by(&mut query, keys)?;
     let columns: Vec<_> = [ELEMENT.to_owned()].into_iter().chain(added).collect();
@@ -54,6 +59,34 @@ pub(super) fn array_of(mut query: Query) -> Result<Expr, SqlError> {
         }
     });
     Ok(array)
+}
+
+/// Returns the array of a query that does nothing but unnest it.
+fn elements_of(query: &Query) -> Option<Expr> {
+    let SetExpr::Select(select) = query.body.as_ref() else { return None };
+    let plain = query_of(select.projection.clone())?;
+    let (
+        Query { body, .. },
+        [
+            SelectItem::UnnamedExpr(Expr::Function(rows))
+            | SelectItem::ExprWithAlias { expr: Expr::Function(rows), .. },
+        ],
+    ) = (&plain, select.projection.as_slice())
+    else {
+        return None;
+    };
+    let FunctionArguments::List(list) = &rows.args else { return None };
+    match list.args.as_slice() {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(list))]
+            if rows.name.to_string() == "unnest"
+                && **body == *query.body
+                && query.order_by.is_none()
+                && query.limit_clause.is_none() =>
+        {
+            Some(list.clone())
+        }
+        _ => None,
+    }
 }
 
 fn parsed(text: &str) -> Result<Expr, SqlError> {
@@ -112,11 +145,13 @@ fn aggregate_of(query: &Query, keys: &[OrderByExpr]) -> Result<Option<Expr>, Sql
     Ok(Some(array))
 }
 
-/// Returns whether an expression contains a call that may be an aggregate or a window function.
+/// Returns whether an expression contains a call that may be an aggregate, a window function or a
+/// set-returning function.
 fn has_call_of_rows(expr: &Expr) -> bool {
     let found = visit_expressions(expr, |it| match it {
         Expr::Function(call) if call.over.is_some() => ControlFlow::Break(()),
         Expr::Function(call) if is_aggregate(&call.name.to_string()) => ControlFlow::Break(()),
+        Expr::Function(call) if call.name.to_string() == "unnest" => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });
     found.is_break()

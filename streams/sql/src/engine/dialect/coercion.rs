@@ -17,7 +17,9 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
 use super::patterns::like_by_signs;
 use super::unmerged::{self, Place};
-use super::{array_order, intervals, moments, numbers, operands, scales, united};
+use super::{
+    array_order, intervals, jsonb_order, moments, numbers, operands, scales, type_names, united,
+};
 
 /// Replacement of the engine's rule.
 #[derive(Debug)]
@@ -41,6 +43,7 @@ fn coerced(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     united::check(&plan)?;
     intervals::check_rows(&plan, &schema)?;
     operands::check_rows(&plan, &schema)?;
+    plan = jsonb_order::grouped(plan, &schema)?;
     if let LogicalPlan::Filter(filter) = &mut plan {
         let predicate = std::mem::take(&mut filter.predicate);
         filter.predicate = predicate.cast_to(&DataType::Boolean, &schema)?;
@@ -57,7 +60,9 @@ fn coerced(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         let mut changed = expr.rewrite(&mut types)?;
         changed.data = unmerged::unmerged(changed.data, place, &schema)?;
         Ok(match is_sort {
-            true => changed.update_data(|it| intervals::length_of_interval(it, &schema).data),
+            true => changed.update_data(|it| {
+                jsonb_order::key_of(intervals::length_of_interval(it, &schema).data, &schema)
+            }),
             false => changed.update_data(|it| name.restore(it)),
         })
     })?;
@@ -108,6 +113,8 @@ impl TreeNodeRewriter for Types<'_> {
         let expr = moments::zoned(expr, self.schema)?.data;
         let compared = intervals::compared(expr, self.schema)?.data;
         let compared = array_order::compared(compared, self.schema)?.data;
+        let compared = jsonb_order::compared(compared, self.schema)?;
+        let compared = type_names::named(compared, self.schema)?;
         let computed = numbers::computed(compared, self.schema)?.data;
         let expr = like_by_signs(self.engine.f_up(computed)?.data);
         numbers::check_computed(&expr, self.schema)?;

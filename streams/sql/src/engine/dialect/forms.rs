@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, JoinConstraint, JoinOperator, Query, Select, Statement, TableFactor,
-    TableWithJoins, Value, Visit, Visitor, WindowFrame, WindowFrameBound, WindowType, With,
+    ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArguments, JoinConstraint, JoinOperator, ObjectName, Query, Select,
+    SelectItem, Statement, TableFactor, TableWithJoins, Value, Visit, Visitor, WindowFrame,
+    WindowFrameBound, WindowType, With,
 };
 
 use super::constants::{check_groups, check_subquery};
@@ -44,7 +45,15 @@ const NUMERIC_DIGITS_MAX: u64 = 1_000;
 
 /// Checks the syntax of a statement.
 pub(in crate::engine) fn check(statement: &Statement) -> Result<(), SqlError> {
-    match statement.visit(&mut Forms::default()) {
+    let mut forms = Forms::default();
+    match statement.visit(&mut forms) {
+        ControlFlow::Continue(()) if forms.typeof_count > forms.shown_count => {
+            Err(refused("pg_typeof other than as a column, or cast to text")
+                .with_hint("Write ::text behind it."))
+        }
+        ControlFlow::Continue(()) if forms.typeof_count > 0 && forms.has_other_texts => {
+            Err(refused("pg_typeof beside types such as varchar, name and regclass"))
+        }
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
@@ -55,6 +64,12 @@ pub(in crate::engine) fn check(statement: &Statement) -> Result<(), SqlError> {
 struct Forms {
     /// Names of WITH queries, for each enclosing query of the visited part.
     queries: Vec<HashSet<String>>,
+    /// Number of calls of `pg_typeof`, and of those that are columns or cast to text.
+    typeof_count: usize,
+    shown_count: usize,
+    /// The statement has types that the engine treats as texts, or relations or functions that may
+    /// have such.
+    has_other_texts: bool,
 }
 
 impl Visitor for Forms {
@@ -78,6 +93,16 @@ impl Visitor for Forms {
         for from in &select.from {
             flow(check_joins(from))?;
         }
+        self.shown_count += select
+            .projection
+            .iter()
+            .filter(|it| match it {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+                    is_typeof(expr)
+                }
+                _ => false,
+            })
+            .count();
         for condition in select.selection.iter().chain(&select.having) {
             flow(check_condition(condition))?;
         }
@@ -85,7 +110,14 @@ impl Visitor for Forms {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_relation(&mut self, name: &ObjectName) -> ControlFlow<SqlError> {
+        let name = name.to_string().to_ascii_lowercase();
+        self.has_other_texts |= name.starts_with("pg_") || name.starts_with("information_schema");
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
+        self.look_at_types(expr);
         flow(match expr {
             Expr::BinaryOp { left, op, right } => check_operator(left, op, right),
             Expr::Function(function) => check_call(function),
@@ -109,6 +141,40 @@ impl Visitor for Forms {
     }
 }
 
+fn is_typeof(expr: &Expr) -> bool {
+    matches!(expr, Expr::Function(call)
+        if call.name.to_string().to_ascii_lowercase().trim_start_matches("pg_catalog.") == "pg_typeof")
+}
+
+/// Functions that return `name`.
+const OF_OTHER_TEXTS: &[&str] = &[
+    "current_catalog",
+    "current_database",
+    "current_role",
+    "current_schema",
+    "current_schemas",
+    "current_user",
+    "session_user",
+    "user",
+];
+
+/// Returns whether PostgreSQL has a type of its own that the engine treats as text.
+fn is_other_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => is_other_text(element),
+        DataType::Varchar(_)
+        | DataType::CharVarying(_)
+        | DataType::CharacterVarying(_)
+        | DataType::Nvarchar(_)
+        | DataType::Char(_)
+        | DataType::Character(_)
+        | DataType::Uuid
+        | DataType::Regclass
+        | DataType::Custom(..) => true,
+        _ => false,
+    }
+}
+
 fn flow(checked: Result<(), SqlError>) -> ControlFlow<SqlError> {
     match checked {
         Ok(()) => ControlFlow::Continue(()),
@@ -121,6 +187,22 @@ fn syntax(near: &str) -> SqlError {
 }
 
 impl Forms {
+    fn look_at_types(&mut self, expr: &Expr) {
+        match expr {
+            Expr::Function(call) => {
+                let name = call.name.to_string().to_ascii_lowercase();
+                self.typeof_count += usize::from(is_typeof(expr));
+                self.has_other_texts |= OF_OTHER_TEXTS.contains(&name.as_str());
+            }
+            Expr::Cast { data_type, expr, .. } => {
+                self.shown_count += usize::from(*data_type == DataType::Text && is_typeof(expr));
+                self.has_other_texts |= is_other_text(data_type);
+            }
+            Expr::TypedString(typed) => self.has_other_texts |= is_other_text(&typed.data_type),
+            _ => {}
+        }
+    }
+
     /// Checks names of WITH queries. The engine does not support equal names in nested queries.
     fn check_names(&self, with: &With, names: &mut HashSet<String>) -> Result<(), SqlError> {
         for table in &with.cte_tables {
@@ -273,6 +355,10 @@ fn check_call(function: &Function) -> Result<(), SqlError> {
         ("sum" | "avg", Some(value)) if is_untyped(value) => {
             let what = format!("function {name}(unknown) is not unique");
             Err(SqlError::new(SqlState("42725"), what).with_hint("Write the type of the value."))
+        }
+        ("pg_typeof" | "pg_catalog.pg_typeof", _) if list.args.len() != 1 => {
+            let what = "function pg_typeof with other than one argument does not exist";
+            Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what))
         }
         ("ntile", Some(Expr::Value(value))) if value.value == Value::Null => {
             Err(refused("ntile of NULL"))

@@ -337,10 +337,6 @@ fn check_from(from: &TableWithJoins, names: &mut HashSet<String>) -> Result<(), 
 
 fn check_factor(factor: &TableFactor, names: &mut HashSet<String>) -> Result<(), SqlError> {
     let name = match factor {
-        TableFactor::Table { with_ordinality: true, .. }
-        | TableFactor::Function { with_ordinality: true, .. } => {
-            return Err(refused("WITH ORDINALITY"));
-        }
         TableFactor::NestedJoin { table_with_joins, alias: None } => {
             return check_from(table_with_joins, names);
         }

@@ -20,6 +20,7 @@ use super::known::Columns;
 use super::numbers::mixed_column;
 use super::own::{does_not_exist, no_operator};
 use super::same_json::JsonType;
+use super::united::is_set_operation;
 use crate::error::{SqlError, SqlState};
 
 /// Functions whose first argument must be a text.
@@ -111,17 +112,34 @@ fn has_merged(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Rejects sorting, grouping and DISTINCT on JSON, which has no order and would be compared as
-/// text.
+/// Rejects sorting, grouping and DISTINCT on json, which has no order and would be compared as
+/// text; and on jsonb where it would be.
 fn check_sorted(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
-    let first = |exprs: &[Expr]| exprs.iter().find_map(|it| json_of(it, schema));
+    let json_in = |schema: &DFSchema| {
+        let is_json = |it: &JsonType| *it == JsonType::Json;
+        schema.fields().iter().filter_map(|it| JsonType::of(it)).find(is_json)
+    };
+    let json_among = |exprs: &[Expr]| {
+        exprs.iter().filter_map(|it| json_of(it, schema)).find(|it| *it == JsonType::Json)
+    };
     let json = match plan {
-        LogicalPlan::Distinct(Distinct::All(input)) => {
-            input.schema().fields().iter().find_map(|it| JsonType::of(it))
+        LogicalPlan::Distinct(Distinct::All(input)) => json_in(input.schema()),
+        LogicalPlan::Distinct(Distinct::On(on)) => {
+            on.on_expr.iter().find_map(|it| json_of(it, schema))
         }
-        LogicalPlan::Distinct(Distinct::On(on)) => first(&on.on_expr),
-        LogicalPlan::Aggregate(it) => first(&it.group_expr),
-        LogicalPlan::Sort(sort) => sort.expr.iter().find_map(|it| json_of(&it.expr, schema)),
+        LogicalPlan::Aggregate(it) => match it.group_expr.as_slice() {
+            [Expr::GroupingSet(sets)] => {
+                sets.distinct_expr().into_iter().find_map(|it| json_of(it, schema))
+            }
+            keys => json_among(keys),
+        },
+        LogicalPlan::Sort(sort) => {
+            json_among(&sort.expr.iter().map(|it| it.expr.clone()).collect::<Vec<_>>())
+        }
+        LogicalPlan::Join(join) if is_set_operation(join) => json_in(join.left.schema()),
+        LogicalPlan::Join(join) => {
+            join.on.iter().find_map(|(left, _)| json_of(left, join.left.schema()))
+        }
         _ => None,
     };
     json.map_or(Ok(()), |it| Err(is_not_compared(it)))
@@ -206,7 +224,7 @@ pub(super) fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
             if are_apart(left, right, schema) {
                 return Err(no_operator(&op).into_engine());
             }
-            check_comparison(&[left, right], schema)
+            check_comparison(&[left, right], schema, *op)
         }
         Expr::InList(InList { expr, list, .. }) => {
             let is_bytes = expr.get_type(schema).is_ok_and(|it| is_binary(&it));
@@ -218,10 +236,18 @@ pub(super) fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
             if list.iter().any(|it| are_apart(expr, it, schema)) {
                 return Err(no_operator(&Operator::Eq).into_engine());
             }
-            check_comparison(&[expr], schema)
+            let operands: Vec<_> = std::iter::once(&**expr).chain(list).collect();
+            check_comparison(&operands, schema, Operator::Eq)
         }
-        Expr::WindowFunction(call) => check_default(call.fun.name(), &call.params.args, schema),
-        Expr::Between(between) => check_comparison(&[&between.expr], schema),
+        Expr::WindowFunction(call) => {
+            let params = &call.params;
+            let sorted = params.order_by.iter().map(|it| &it.expr).chain(&params.partition_by);
+            check_keys(sorted, schema)?;
+            check_default(call.fun.name(), &params.args, schema)
+        }
+        Expr::Between(it) => {
+            check_comparison(&[&it.expr, &it.low, &it.high], schema, Operator::GtEq)
+        }
         _ => Ok(()),
     }
 }
@@ -373,14 +399,16 @@ fn check_aggregate(call: &AggregateFunction, schema: &DFSchema) -> Result<()> {
         let what = "argument of FILTER must be type boolean";
         return Err(SqlError::new(SqlState::DATATYPE, what).into_engine());
     }
+    check_keys(params.order_by.iter().map(|it| &it.expr), schema)?;
     let Some(first) = params.args.first() else { return Ok(()) };
     let compares = params.distinct || matches!(name, "min" | "max");
     if let Some(json) = json_of(first, schema).filter(|_| compares) {
         let has_none = matches!(name, "min" | "max");
-        return Err(match has_none {
-            true => no_function(name, json).into_engine(),
-            false => is_not_compared(json),
-        });
+        match (has_none, json, name) {
+            (true, ..) => return Err(no_function(name, json).into_engine()),
+            (false, JsonType::Jsonb, "count") => {}
+            _ => return Err(is_not_compared(json)),
+        }
     }
     let is_text = |it: &DataType| it.is_string() || it.is_null();
     match first.get_type(schema) {
@@ -454,7 +482,27 @@ fn no_function(name: &str, json: JsonType) -> SqlError {
     SqlError::new(SqlState::UNDEFINED_FUNCTION, what).with_hint("Write ->> or ::text.")
 }
 
-fn check_comparison(operands: &[&Expr], schema: &DFSchema) -> Result<()> {
-    let json = operands.iter().find_map(|it| json_of(it, schema));
-    json.map_or(Ok(()), |it| Err(is_not_compared(it)))
+/// Rejects sorting by json.
+fn check_keys<'a>(mut keys: impl Iterator<Item = &'a Expr>, schema: &DFSchema) -> Result<()> {
+    match keys.any(|it| json_of(it, schema) == Some(JsonType::Json)) {
+        true => Err(is_not_compared(JsonType::Json)),
+        false => Ok(()),
+    }
+}
+
+/// Rejects a comparison of json, or of jsonb with another type.
+fn check_comparison(operands: &[&Expr], schema: &DFSchema, op: Operator) -> Result<()> {
+    let is_null = |it: &Expr| it.get_type(schema).is_ok_and(|it| it.is_null());
+    let (mut has_jsonb, mut has_others) = (false, false);
+    for operand in operands.iter().filter(|it| !is_null(it)) {
+        match json_of(operand, schema) {
+            Some(JsonType::Json) => return Err(is_not_compared(JsonType::Json)),
+            Some(JsonType::Jsonb) => has_jsonb = true,
+            None => has_others = true,
+        }
+    }
+    match has_jsonb && has_others {
+        true => Err(no_operator(&op).into_engine()),
+        false => Ok(()),
+    }
 }

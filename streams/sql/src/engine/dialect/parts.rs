@@ -4,17 +4,20 @@
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{
-    Column, DFSchema, JoinType, Result, ScalarValue, TableReference, UnnestOptions,
+    Column, DFSchema, JoinType, Result, ScalarValue, TableReference, UnnestOptions, plan_err,
 };
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
-    ColumnarValue, Distinct, Expr, ExprFunctionExt, FetchType, LogicalPlan, LogicalPlanBuilder,
-    Projection, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, SkipType, Volatility, lit,
-    when,
+    Aggregate, BinaryExpr, ColumnarValue, Distinct, Expr, ExprFunctionExt, FetchType, LogicalPlan,
+    LogicalPlanBuilder, Operator, Projection, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, SkipType, SubqueryAlias, Volatility, lit, when,
 };
 
+use super::conversions::{self, To};
+use super::generated::{one_or_more, ordinals};
+use super::same_json::{JsonType, same_json};
 use crate::error::{SqlError, SqlState};
 
 /// Use of a subquery's result.
@@ -55,6 +58,8 @@ pub(super) struct Parts {
     pub(super) conditions: Vec<Expr>,
     /// Arrays to unnest for each row.
     lists: Vec<Expr>,
+    /// Aggregates of all matches of an outer row. The outputs are computed from them.
+    aggregates: Vec<Expr>,
     pub(super) outputs: Vec<Output>,
     order: Vec<Sort>,
     skip: usize,
@@ -76,16 +81,16 @@ impl Parts {
         let Some(mut parts) = Self::of(input, asked, number)? else { return Ok(None) };
         let is_cut = parts.fetch.is_some() || parts.skip > 0;
         match plan {
+            LogicalPlan::Projection(it) => parts.project(it, input)?,
+            LogicalPlan::SubqueryAlias(it) => parts.rename(it),
+            _ if !parts.aggregates.is_empty() => return Ok(None),
+            LogicalPlan::Subquery(_) => {}
+            LogicalPlan::Aggregate(it) if !is_cut && parts.is_total(it, asked) => {
+                parts.aggregate(it, input)?;
+            }
             LogicalPlan::Filter(it) if !is_cut => {
                 if !parts.filter(&it.predicate, input)? {
                     return Ok(None);
-                }
-            }
-            LogicalPlan::Projection(it) => parts.project(it, input)?,
-            LogicalPlan::SubqueryAlias(it) => {
-                for (output, (qualifier, field)) in parts.outputs.iter_mut().zip(it.schema.iter()) {
-                    output.qualifier = qualifier.cloned();
-                    output.name.clone_from(field.name());
                 }
             }
             LogicalPlan::Sort(it) if !is_cut && it.fetch.is_none() => {
@@ -138,6 +143,7 @@ impl Parts {
             base: plan.clone(),
             conditions: Vec::new(),
             lists: Vec::new(),
+            aggregates: Vec::new(),
             order: Vec::new(),
             skip: 0,
             fetch: None,
@@ -186,6 +192,52 @@ impl Parts {
             self.outputs.push(Output { qualifier, name, expr });
         }
         Ok(())
+    }
+
+    fn rename(&mut self, it: &SubqueryAlias) {
+        for (output, (qualifier, field)) in self.outputs.iter_mut().zip(it.schema.iter()) {
+            output.qualifier = qualifier.cloned();
+            output.name.clone_from(field.name());
+        }
+    }
+
+    fn aggregate(&mut self, it: &Aggregate, input: &LogicalPlan) -> Result<()> {
+        for expr in &it.aggr_expr {
+            let expr = self.inside(expr, input.schema())?.unalias_nested().data;
+            self.aggregates.push(expr);
+        }
+        let outputs = it.schema.columns().into_iter().enumerate().map(|(index, column)| Output {
+            qualifier: column.relation,
+            name: column.name,
+            expr: Expr::Column(self.aggregated(index)),
+        });
+        self.outputs = outputs.collect();
+        Ok(())
+    }
+
+    fn aggregated(&self, index: usize) -> Column {
+        Column::new_unqualified(format!("__aggregate{}_{index}", self.number))
+    }
+
+    /// Returns whether aggregates need the matches of each outer row. The engine itself aggregates
+    /// by the inner sides of equations.
+    fn is_total(&self, it: &Aggregate, asked: Asked) -> bool {
+        let is_asked = matches!(asked, Asked::Value | Asked::Rows);
+        if !is_asked || !it.group_expr.is_empty() || !self.order.is_empty() {
+            return false;
+        }
+        let is_equation = |it: &Expr| match it {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
+                let of_inner = |it: &Expr| it.any_column_refs() && !it.contains_outer();
+                let of_outer = |it: &Expr| it.contains_outer() && !it.any_column_refs();
+                of_inner(left) && of_outer(right) || of_outer(left) && of_inner(right)
+            }
+            _ => false,
+        };
+        match self.is_one_row() {
+            true => !self.lists.is_empty(),
+            false => !self.conditions.iter().all(is_equation),
+        }
     }
 
     fn list(&self, index: usize) -> Column {
@@ -240,7 +292,7 @@ impl Parts {
 
     /// Returns whether all outer columns belong to this schema.
     pub(super) fn names_only(&self, schema: &DFSchema) -> bool {
-        let exprs = self.conditions.iter().chain(&self.lists);
+        let exprs = self.conditions.iter().chain(&self.lists).chain(&self.aggregates);
         let exprs = exprs.chain(self.outputs.iter().map(|it| &it.expr));
         let mut exprs = exprs.chain(self.order.iter().map(|it| &it.expr));
         exprs.all(|expr| {
@@ -259,9 +311,17 @@ impl Parts {
         left: LogicalPlan,
         kind: Kind,
     ) -> Result<Option<(LogicalPlan, Vec<Expr>)>> {
+        if !self.aggregates.is_empty() {
+            return self.join_aggregated(left);
+        }
         let is_left = kind != Kind::Inner;
         let is_cut = self.fetch.is_some() || self.skip > 0;
-        if is_left && (self.skip > 0 || self.fetch == Some(0) || !self.lists.is_empty()) {
+        let is_of_lists = !self.lists.is_empty();
+        if is_left
+            && (self.skip > 0
+                || self.fetch == Some(0)
+                || is_of_lists && !self.conditions.is_empty())
+        {
             return Ok(None);
         }
         let row = format!("__row{}", self.number);
@@ -274,21 +334,10 @@ impl Parts {
         let conditions = conditions.collect::<Result<Vec<_>>>()?;
         let (mut builder, is_there) = match self.is_one_row() {
             true => {
-                let kept = builder.schema().columns().into_iter().map(Expr::Column);
-                let mut lists = Vec::new();
-                for (index, list) in self.lists.iter().enumerate() {
-                    lists.push(self.outside(list.clone())?.alias(self.list(index).name));
-                }
-                if !lists.is_empty() {
-                    let names = (0..lists.len()).map(|index| self.list(index)).collect();
-                    let options = UnnestOptions::new().with_preserve_nulls(false);
-                    builder = builder
-                        .project(kept.chain(lists))?
-                        .unnest_columns_with_options(names, options)?;
-                }
+                let (builder, is_of_list) = self.unnested(builder, is_left)?;
                 match (conjunction(conditions), is_left) {
                     (Some(condition), false) => (builder.filter(condition)?, None),
-                    (condition, _) => (builder, condition),
+                    (condition, _) => (builder, is_of_list.or(condition)),
                 }
             }
             false => {
@@ -315,6 +364,98 @@ impl Parts {
         Ok(Some((builder.build()?, outputs)))
     }
 
+    /// Unnests the arrays for each row. With `keeps_rows`, rows without elements remain, and the
+    /// condition for those with elements is returned too.
+    fn unnested(
+        &self,
+        builder: LogicalPlanBuilder,
+        keeps_rows: bool,
+    ) -> Result<(LogicalPlanBuilder, Option<Expr>)> {
+        if self.lists.is_empty() {
+            return Ok((builder, None));
+        }
+        let lists = self.lists.iter().map(|it| self.outside(it.clone()));
+        let mut lists = lists.collect::<Result<Vec<_>>>()?;
+        if keeps_rows {
+            lists.push(ordinals().call(lists.clone()));
+            lists = lists.into_iter().map(|it| one_or_more().call(vec![it])).collect();
+        }
+        let kept = builder.schema().columns().into_iter().map(Expr::Column);
+        let columns: Vec<_> = (0..lists.len()).map(|index| self.list(index)).collect();
+        let lists = lists.into_iter().zip(&columns).map(|(list, it)| list.alias(&it.name));
+        let is_of_list = columns.last().filter(|_| keeps_rows);
+        let is_of_list = is_of_list.map(|it| Expr::Column(it.clone()).is_not_null());
+        let options = UnnestOptions::new().with_preserve_nulls(false);
+        let builder = builder.project(kept.chain(lists))?;
+        Ok((builder.unnest_columns_with_options(columns, options)?, is_of_list))
+    }
+
+    /// Joins the aggregates of each row's matches to the left side. Rows are told apart by their
+    /// numbers.
+    fn join_aggregated(self, left: LogicalPlan) -> Result<Option<(LogicalPlan, Vec<Expr>)>> {
+        if left.schema().fields().iter().any(|it| matches!(it.data_type(), DataType::Interval(_))) {
+            return Ok(None);
+        }
+        let row = Expr::Column(Column::new_unqualified(format!("__row{}", self.number)));
+        let (kept, restored) = self.kept(left.schema());
+        let numbered = row_number().alias(format!("__row{}", self.number));
+        let builder = LogicalPlanBuilder::from(left).window([numbered])?;
+        let conditions = self.conditions.iter().map(|it| self.outside(it.clone()));
+        let mut conditions = conditions.collect::<Result<Vec<_>>>()?;
+        let there = format!("__is_there{}", self.number);
+        let (builder, is_there) = match self.renamed_base(vec![lit(true).alias(&there)])? {
+            Some(base) => {
+                let builder = builder.join_on(base, JoinType::Left, conditions)?;
+                (builder, Expr::Column(Column::new_unqualified(there)).is_true())
+            }
+            None => {
+                let (builder, is_of_list) = self.unnested(builder, true)?;
+                conditions.extend(is_of_list);
+                (builder, conjunction(conditions).unwrap_or_else(|| lit(true)))
+            }
+        };
+        let aggregates = self.aggregates.iter().enumerate().map(|(index, expr)| {
+            let mut expr = self.outside(expr.clone())?;
+            let Expr::AggregateFunction(call) = &mut expr else {
+                return plan_err!("an aggregate is expected");
+            };
+            let filter = call.params.filter.take().map(|it| *it);
+            let filter = filter.map_or_else(|| is_there.clone(), |it| is_there.clone().and(it));
+            call.params.filter = Some(Box::new(filter));
+            let is_ordered = matches!(call.func.name(), "array_agg" | "string_agg");
+            if is_ordered
+                && !self.lists.is_empty()
+                && call.params.order_by.is_empty()
+                && !call.params.distinct
+            {
+                // The ordinals of the elements are the last list.
+                let ordinal = Expr::Column(self.list(self.lists.len()));
+                call.params.order_by = vec![ordinal.sort(true, false)];
+            }
+            Ok(expr.alias(self.aggregated(index).name))
+        });
+        let aggregates = aggregates.collect::<Result<Vec<_>>>()?;
+        let columns = (0..aggregates.len()).map(|index| Expr::Column(self.aggregated(index)));
+        let restored = restored.into_iter().chain(columns).collect::<Vec<_>>();
+        let builder = builder.aggregate(kept.into_iter().chain([row]), aggregates)?;
+        let builder = builder.project(restored)?;
+        Ok(Some((builder.build()?, self.shown(None)?)))
+    }
+
+    /// Returns expressions that group rows by columns, and such that give the columns again. JSON is
+    /// grouped as text.
+    fn kept(&self, schema: &DFSchema) -> (Vec<Expr>, Vec<Expr>) {
+        let columns = schema.iter().enumerate().map(|(index, (qualifier, field))| {
+            let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
+            let Some(json) = JsonType::of(field) else { return (column.clone(), column) };
+            let name = format!("__json{}_{index}", self.number);
+            let text = conversions::call(To::Text, column).alias(&name);
+            let restored = same_json(Expr::Column(Column::new_unqualified(name)), json);
+            (text, restored.alias_qualified(qualifier.cloned(), field.name()))
+        });
+        columns.unzip()
+    }
+
     /// Returns the outputs, which are NULL where `is_there` is not true.
     fn shown(&self, is_there: Option<&Expr>) -> Result<Vec<Expr>> {
         let outputs = self.outputs.iter().enumerate().map(|(index, output)| {
@@ -336,7 +477,7 @@ impl Parts {
     /// Returns whether an output is computed before the join, so that it is NULL for rows without a
     /// match.
     fn is_computed(&self, output: &Output) -> bool {
-        !self.is_one_row() && !output.expr.contains_outer()
+        !self.is_one_row() && self.aggregates.is_empty() && !output.expr.contains_outer()
     }
 
     fn computed_column(&self, index: usize) -> Column {

@@ -4,23 +4,24 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    self, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, TableAlias,
-    TableAliasColumnDef, TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    TableAliasColumnDef, TableFactor, TableWithJoins, Value, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::array_functions::FLAT;
 use super::conversions::To;
+use super::generated::{LISTED, ORDINALS};
 use super::inexact::refused;
 use super::json_functions::{
     ELEMENT_TEXTS, ELEMENTS, JSON_LINE, JSON_LIST, JSON_OF, JSONB_ELEMENT_TEXTS, JSONB_ELEMENTS,
     JSONB_KEYS, JSONB_LIST, JSONB_OF, JSONB_VALUE_TEXTS, JSONB_VALUES, KEYS, VALUE_TEXTS, VALUES,
 };
 use super::regex_functions::{MATCHES, PIECES};
-use super::written::call;
-use crate::error::SqlError;
+use super::written::{call, number};
+use crate::error::{SqlError, SqlState};
 
 /// A set-returning function.
 struct Series {
@@ -55,11 +56,18 @@ const SERIES: &[(&str, Series)] = &[
     ),
     ("regexp_matches", Series { lists: &[Some(MATCHES)], columns: &[] }),
     ("regexp_split_to_table", Series { lists: &[Some(PIECES)], columns: &[] }),
+    ("string_to_table", Series { lists: &[Some("string_to_array")], columns: &[] }),
+    (GENERATED, Series { lists: &[Some(LISTED)], columns: &[] }),
+    (SUBSCRIPTS, Series { lists: &[Some(LISTED)], columns: &[] }),
     ("unnest", Series { lists: &[None], columns: &[] }),
 ];
 
 /// The engine's set-returning function for numbers and times.
 const GENERATED: &str = "generate_series";
+const SUBSCRIPTS: &str = "generate_subscripts";
+
+/// Column that numbers the rows of a function.
+const ORDINALITY: &str = "ordinality";
 
 fn series_of(name: &ObjectName) -> Option<(&'static str, &'static Series)> {
     let [part] = name.0.as_slice() else { return None };
@@ -80,8 +88,8 @@ fn arguments(args: &[FunctionArg]) -> Option<Vec<Expr>> {
 pub(super) fn rows_of_call(function: &Function) -> Result<Option<Expr>, SqlError> {
     let Some((name, series)) = series_of(&function.name) else { return Ok(None) };
     let FunctionArguments::List(list) = &function.args else { return Ok(None) };
-    match (series.lists, arguments(&list.args)) {
-        ([Some(of)], Some(given)) => Ok(Some(rows_of(of, given))),
+    match (series.lists, arguments(&list.args).map(|it| bounds_of(name, it))) {
+        ([Some(of)], Some(given)) => Ok(Some(rows_of(of, call(of, given)))),
         ([None], Some(mut given)) if given.len() == 1 => match given.remove(0) {
             // Returns rows of arrays, which are not flattened.
             Expr::Function(of) if of.name.to_string() == MATCHES => Ok(None),
@@ -92,8 +100,77 @@ pub(super) fn rows_of_call(function: &Function) -> Result<Option<Expr>, SqlError
     }
 }
 
-fn rows_of(list: &str, given: Vec<Expr>) -> Expr {
-    let rows = call("unnest", vec![call(list, given)]);
+/// Returns the arguments of the series of an array's subscripts, or other arguments as they are.
+fn bounds_of(name: &str, given: Vec<Expr>) -> Vec<Expr> {
+    match (name, given.as_slice()) {
+        (SUBSCRIPTS, [_, _]) => vec![number("1"), call("array_length", given)],
+        _ => given,
+    }
+}
+
+/// Returns whether an expression is a constant from which the engine generates rows: no numeric.
+fn is_constant(expr: &Expr) -> bool {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Number(digits, _) => !digits.contains(['.', 'e', 'E']),
+            Value::Placeholder(_) => false,
+            _ => true,
+        },
+        Expr::Cast { expr, .. } | Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => {
+            is_constant(expr)
+        }
+        Expr::TypedString(_) | Expr::Interval(_) => true,
+        _ => false,
+    }
+}
+
+/// Rejects a call that returns rows within an expression that may not evaluate it.
+pub(super) fn check_conditional(expr: &Expr) -> Result<(), SqlError> {
+    let of = match expr {
+        Expr::Case { .. } => "CASE",
+        Expr::Function(call) if call.name.to_string().eq_ignore_ascii_case("coalesce") => {
+            "COALESCE"
+        }
+        _ => return Ok(()),
+    };
+    match ast::Visit::visit(expr, &mut Rows::default()).is_break() {
+        true => Err(refused(&format!("a set-returning function in {of}"))),
+        false => Ok(()),
+    }
+}
+
+/// Finds `unnest` in an expression outside of subqueries.
+#[derive(Default)]
+struct Rows {
+    depth: usize,
+}
+
+impl Visitor for Rows {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(call) if self.depth == 0 && call.name.to_string() == "unnest" => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Returns the elements of an array as rows. `list` is the function that returned it.
+fn rows_of(list: &str, of: Expr) -> Expr {
+    let rows = call("unnest", vec![of]);
     match list {
         // A lookup with an empty path returns the value itself, marked as JSON.
         ELEMENTS | VALUES => call("json_get", vec![rows]),
@@ -104,13 +181,13 @@ fn rows_of(list: &str, given: Vec<Expr>) -> Expr {
 
 /// Rewrites calls in FROM to subqueries with `unnest`. References to such a table as a value are
 /// replaced by its column.
-pub(super) fn rows_of_tables(select: &mut Select) {
+pub(super) fn rows_of_tables(select: &mut Select) -> Result<(), SqlError> {
     let mut named = Vec::new();
     for from in &mut select.from {
-        turn(from, &mut named);
+        turn(from, &mut named)?;
     }
     if named.is_empty() {
-        return;
+        return Ok(());
     }
     let mut values = Values { named: &named };
     for item in &mut select.projection {
@@ -130,39 +207,51 @@ pub(super) fn rows_of_tables(select: &mut Select) {
             let _: ControlFlow<()> = join.join_operator.visit(&mut values);
         }
     }
+    Ok(())
 }
 
-fn turn(from: &mut TableWithJoins, named: &mut Vec<(Ident, Ident)>) {
-    turn_factor(&mut from.relation, named);
-    for join in &mut from.joins {
-        turn_factor(&mut join.relation, named);
-    }
+fn turn(from: &mut TableWithJoins, named: &mut Vec<(Ident, Ident)>) -> Result<(), SqlError> {
+    turn_factor(&mut from.relation, named)?;
+    from.joins.iter_mut().try_for_each(|join| turn_factor(&mut join.relation, named))
 }
 
-/// Returns the function, arguments and alias of a table that is a call.
-fn called(factor: &mut TableFactor) -> Option<(ObjectName, Vec<Expr>, &mut Option<TableAlias>)> {
-    match factor {
-        TableFactor::Table { name, args: Some(args), alias, with_ordinality: false, .. } => {
-            Some((name.clone(), arguments(&args.args)?, alias))
+/// A table that is a call.
+struct Called<'a> {
+    name: ObjectName,
+    given: Vec<Expr>,
+    alias: &'a mut Option<TableAlias>,
+    with_ordinality: bool,
+}
+
+fn called(factor: &mut TableFactor) -> Option<Called<'_>> {
+    let (name, given, alias, with_ordinality) = match factor {
+        TableFactor::Table { name, args: Some(args), alias, with_ordinality, .. } => {
+            (name.clone(), arguments(&args.args)?, alias, *with_ordinality)
         }
-        TableFactor::Function { name, args, alias, with_ordinality: false, .. } => {
-            Some((name.clone(), arguments(args)?, alias))
+        TableFactor::Function { name, args, alias, with_ordinality, .. } => {
+            (name.clone(), arguments(args)?, alias, *with_ordinality)
         }
         TableFactor::UNNEST {
             alias,
             array_exprs,
             with_offset: false,
             with_offset_alias: None,
-            with_ordinality: false,
-        } => Some((ObjectName::from(vec![Ident::new("unnest")]), array_exprs.clone(), alias)),
-        _ => None,
-    }
+            with_ordinality,
+        } => {
+            let name = ObjectName::from(vec![Ident::new("unnest")]);
+            (name, array_exprs.clone(), alias, *with_ordinality)
+        }
+        _ => return None,
+    };
+    Some(Called { name, given, alias, with_ordinality })
 }
 
 /// Names the single column of generate_series in FROM after the table.
 fn name_generated(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
-    let Some((name, _, alias)) = called(factor) else { return };
-    if !name.to_string().eq_ignore_ascii_case(GENERATED) {
+    let Some(Called { name, given, alias, with_ordinality: false }) = called(factor) else {
+        return;
+    };
+    if !name.to_string().eq_ignore_ascii_case(GENERATED) || !given.iter().all(is_constant) {
         return;
     }
     let table = alias.take().unwrap_or_else(|| TableAlias {
@@ -181,39 +270,75 @@ fn name_generated(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
     *alias = Some(TableAlias { columns, ..table });
 }
 
-fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
+fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) -> Result<(), SqlError> {
     if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
         return turn(table_with_joins, named);
     }
     name_generated(factor, named);
-    let Some((name, given, alias)) = called(factor) else { return };
-    let Some((name, series)) = series_of(&name) else { return };
-    // With several lists, the alias names all columns.
-    if series.lists == [None] && given.len() != 1 {
-        return;
+    if let TableFactor::Table { args: None, with_ordinality: true, .. } = factor {
+        let what = "syntax error at or near \"WITH ORDINALITY\"";
+        return Err(SqlError::new(SqlState::SYNTAX, what));
+    }
+    let Some(Called { name, given, alias, with_ordinality }) = called(factor) else {
+        return Ok(());
+    };
+    let Some((name, series)) = series_of(&name).filter(|_| !given.is_empty()) else {
+        return match with_ordinality {
+            true => Err(refused(&format!("WITH ORDINALITY of {name}"))),
+            false => Ok(()),
+        };
+    };
+    let is_several = series.lists == [None] && given.len() != 1;
+    let is_unnamed = alias.as_ref().is_none_or(|it| it.columns.len() < given.len());
+    if !with_ordinality
+        && (is_several && is_unnamed || name == GENERATED && given.iter().all(is_constant))
+    {
+        return Ok(());
     }
     let (alias, columns) = match alias.take() {
         Some(alias) => (alias.name, alias.columns),
         None => (Ident::new(name), Vec::new()),
     };
-    let columns: Vec<Ident> = match (columns.is_empty(), series.columns) {
-        (false, _) => columns.into_iter().map(|it| it.name).collect(),
-        (true, []) => vec![alias.clone()],
-        (true, columns) => columns.iter().map(|it| Ident::new(*it)).collect(),
+    let own = match series.columns {
+        [] => vec![alias.clone(); if is_several { given.len() } else { 1 }],
+        columns => columns.iter().map(|it| Ident::new(*it)).collect(),
     };
+    let own = own.into_iter().chain(with_ordinality.then(|| Ident::new(ORDINALITY)));
+    let mut columns: Vec<Ident> = columns.into_iter().map(|it| it.name).collect();
+    let rest = own.skip(columns.len()).collect::<Vec<_>>();
+    columns.extend(rest);
     if let [column] = columns.as_slice() {
         named.push((alias.clone(), column.clone()));
     }
-    let lists = series.lists.iter().enumerate().map(|(index, list)| {
-        let expr = match list {
-            Some(list) => rows_of(list, given.clone()),
-            None => call("unnest", vec![call(FLAT, vec![given[0].clone()])]),
+    let flat = |it: &Expr| {
+        let list = match it {
+            // The engine looks for columns of other tables in calls only.
+            Expr::Array(array) if !array.elem.iter().all(is_constant) => {
+                call("make_array", array.elem.clone())
+            }
+            other => other.clone(),
         };
+        ("", call(FLAT, vec![list]))
+    };
+    let given = bounds_of(name, given);
+    let lists: Vec<_> = match series.lists {
+        [None] => given.iter().map(flat).collect(),
+        lists => {
+            let lists = lists.iter().map(|it| it.unwrap_or_default());
+            lists.map(|it| (it, call(it, given.clone()))).collect()
+        }
+    };
+    let ordinals = with_ordinality.then(|| {
+        let lists = lists.iter().map(|(_, list)| list.clone()).collect();
+        call("unnest", vec![call(ORDINALS, lists)])
+    });
+    let rows = lists.into_iter().map(|(name, list)| rows_of(name, list)).chain(ordinals);
+    let lists = rows.enumerate().map(|(index, expr)| {
         // Renamed by the alias. Until then, names must be unique.
         let alias = Ident::with_quote('"', format!("column {index}"));
         SelectItem::ExprWithAlias { expr, alias }
     });
-    let Some(query) = query_of(lists.collect()) else { return };
+    let Some(query) = query_of(lists.collect()) else { return Ok(()) };
     let columns = columns.into_iter().map(|name| TableAliasColumnDef { name, data_type: None });
     let alias = TableAlias { explicit: true, name: alias, columns: columns.collect(), at: None };
     *factor = TableFactor::Derived {
@@ -222,10 +347,11 @@ fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
         alias: Some(alias),
         sample: None,
     };
+    Ok(())
 }
 
 /// Returns a `SELECT` of these items without FROM.
-fn query_of(items: Vec<SelectItem>) -> Option<Query> {
+pub(super) fn query_of(items: Vec<SelectItem>) -> Option<Query> {
     let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql("SELECT 1");
     let mut query = *parser.and_then(|mut it| it.parse_query()).ok()?;
     let SetExpr::Select(select) = query.body.as_mut() else { return None };

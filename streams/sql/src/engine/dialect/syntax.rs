@@ -24,7 +24,7 @@ use super::patterns::{escape_sign, similar_to_regex, with_backslashes};
 use super::quoted_arguments::{type_arguments, type_operands};
 use super::rewrites;
 use super::rows::{Quantifier, spelled_rows, together};
-use super::series::{json_of_rows, rows_of_call, rows_of_tables};
+use super::series::{check_conditional, json_of_rows, rows_of_call, rows_of_tables};
 use super::set_operations::{names, number_rows};
 use super::short_names::shorten_names;
 use super::text_functions::LIKE_ESCAPE;
@@ -93,12 +93,15 @@ impl VisitorMut for Adapter {
         name_merged(select);
         name_columns(select);
         spell_rows(select);
-        rows_of_tables(select);
-        ControlFlow::Continue(())
+        match rows_of_tables(select) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
-        match spelled_rows(expr).and_then(|spelled| match spelled {
+        let checked = check_conditional(expr).and_then(|()| spelled_rows(expr));
+        match checked.and_then(|spelled| match spelled {
             None => changed(expr),
             spelled => Ok(spelled),
         }) {

@@ -1,19 +1,25 @@
-//! `to_char` of times, with PostgreSQL's template patterns.
+//! `to_char` of times and intervals, with PostgreSQL's template patterns.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewArray, StringViewBuilder};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
+use datafusion::arrow::datatypes::{
+    DataType, DurationMicrosecondType, Float64Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
+    IntervalUnit, TimeUnit, TimestampMicrosecondType,
+};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use super::extract::first_day;
+use super::inexact::refused;
+use super::own::{does_not_exist, of_arrow};
+use super::to_char_numbers::Template;
 use crate::error::SqlError;
-use crate::wire::{DAY_US, civil};
+use crate::wire::{DAY_US, civil, output_texts};
 
 /// Maximum length of a template. Each character produces at most nine.
 const PATTERN_BYTES_MAX: usize = 1_000;
@@ -75,52 +81,126 @@ impl ScalarUDFImpl for ToChar {
             DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 | DataType::Null => {
                 Ok(DataType::Utf8View)
             }
-            _ => {
-                let what = "to_char of numbers and intervals is not supported";
-                Err(SqlError::unsupported(what).into_engine())
-            }
+            DataType::Interval(_) | DataType::Duration(_) => Ok(DataType::Utf8View),
+            it if it.is_numeric() => Ok(DataType::Utf8View),
+            _ => Err(does_not_exist(self.name(), types).into_engine()),
         }
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
         let rows = if is_scalar { 1 } else { args.number_rows };
-        let times = args.args[0].to_array(rows)?;
-        let zone = match times.data_type() {
-            DataType::Timestamp(_, zone) => zone.clone(),
-            _ => None,
-        };
-        let is_zoned = zone.is_some();
-        let times = cast(&times, &DataType::Timestamp(TimeUnit::Microsecond, zone))?;
-        let times = times.as_primitive::<TimestampMicrosecondType>();
+        let values = args.args[0].to_array(rows)?;
         let patterns = cast(&args.args[1].to_array(rows)?, &DataType::Utf8View)?;
-        let mut texts = StringViewBuilder::with_capacity(rows);
-        for (time_us, pattern) in times.iter().zip(patterns.as_string_view()) {
-            let pattern = pattern.filter(|it| !it.is_empty());
-            let (Some(time_us), Some(pattern)) = (time_us, pattern) else {
-                texts.append_null();
-                continue;
-            };
-            if pattern.len() > PATTERN_BYTES_MAX {
-                let what = format!(
-                    "to_char formats of more than {PATTERN_BYTES_MAX} bytes are not supported"
-                );
-                return Err(SqlError::unsupported(what).into_engine());
+        let patterns = patterns.as_string_view();
+        let texts = if values.data_type().is_numeric() {
+            of_numbers(&values, patterns).map_err(SqlError::into_engine)?
+        } else {
+            let moments = moments(&values)?;
+            let mut texts = StringViewBuilder::with_capacity(rows);
+            for (moment, pattern) in moments.iter().zip(patterns) {
+                let pattern = pattern.filter(|it| !it.is_empty());
+                let (Some(moment), Some(pattern)) = (moment, pattern) else {
+                    texts.append_null();
+                    continue;
+                };
+                check_length(pattern).map_err(SqlError::into_engine)?;
+                if let Some(sign) = NO_SIGNS.iter().find(|it| signs_of(pattern).contains(*it)) {
+                    let what = format!("to_char with {sign} is not supported");
+                    return Err(SqlError::unsupported(what).into_engine());
+                }
+                texts.append_value(moment.format(pattern).map_err(SqlError::into_engine)?);
             }
-            if let Some(sign) = NO_SIGNS.iter().find(|it| signs_of(pattern).contains(*it)) {
-                let what = format!("to_char with {sign} is not supported");
-                return Err(SqlError::unsupported(what).into_engine());
-            }
-            let zone = if is_zoned { "UTC" } else { "" };
-            texts.append_value(Moment::of(time_us, zone).format(pattern));
-        }
-        let texts: ArrayRef = Arc::new(texts.finish());
+            texts.finish()
+        };
+        let texts: ArrayRef = Arc::new(texts);
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&texts, 0)?),
             false => ColumnarValue::Array(texts),
         })
     }
 }
+
+fn check_length(pattern: &str) -> Result<(), SqlError> {
+    match pattern.len() > PATTERN_BYTES_MAX {
+        true => Err(SqlError::unsupported(format!(
+            "to_char formats of more than {PATTERN_BYTES_MAX} bytes are not supported"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Splits times or intervals into fields.
+fn moments(values: &ArrayRef) -> Result<Vec<Option<Moment>>> {
+    let zone = match values.data_type() {
+        DataType::Interval(_) => {
+            let spans = cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?;
+            let spans = spans.as_primitive::<IntervalMonthDayNanoType>();
+            return Ok(spans.iter().map(|it| it.map(Moment::of_interval)).collect());
+        }
+        // A difference of times consists of days and a rest.
+        DataType::Duration(_) => {
+            let spans = cast(values, &DataType::Duration(TimeUnit::Microsecond))?;
+            let spans = spans.as_primitive::<DurationMicrosecondType>().iter();
+            let moment = |us: i64| Moment { day: us / DAY_US, ..Moment::of_rest(us % DAY_US) };
+            return Ok(spans.map(|it| it.map(moment)).collect());
+        }
+        DataType::Timestamp(_, zone) => zone.clone(),
+        _ => None,
+    };
+    let name = if zone.is_some() { "UTC" } else { "" };
+    let times = cast(values, &DataType::Timestamp(TimeUnit::Microsecond, zone))?;
+    let times = times.as_primitive::<TimestampMicrosecondType>();
+    Ok(times.iter().map(|it| it.map(|it| Moment::of(it, name))).collect())
+}
+
+fn of_numbers(values: &ArrayRef, patterns: &StringViewArray) -> Result<StringViewArray, SqlError> {
+    let floats_digits_max = match values.data_type() {
+        DataType::Float64 => Some(f64::DIGITS),
+        DataType::Float16 | DataType::Float32 => Some(f32::DIGITS),
+        _ => None,
+    };
+    let texts = output_texts(values).map_err(of_arrow)?;
+    let floats = match floats_digits_max {
+        Some(_) => Some(cast(values, &DataType::Float64).map_err(of_arrow)?),
+        None => None,
+    };
+    let mut last: Option<(&str, Template)> = None;
+    let mut found = StringViewBuilder::with_capacity(values.len());
+    for (row, (text, pattern)) in texts.as_string_view().iter().zip(patterns).enumerate() {
+        let (Some(text), Some(pattern)) = (text, pattern) else {
+            found.append_null();
+            continue;
+        };
+        if pattern.is_empty() {
+            found.append_value("");
+            continue;
+        }
+        if last.as_ref().is_none_or(|(it, _)| *it != pattern) {
+            check_length(pattern)?;
+            last = Some((pattern, Template::of(pattern)?));
+        }
+        let Some((_, template)) = &last else { continue };
+        let mut number = text.to_owned();
+        if let (Some(floats), Some(digits_max)) = (&floats, floats_digits_max) {
+            let value = floats.as_primitive::<Float64Type>().value(row);
+            number = format!("{value:.*}", template.scale());
+            let whole = format!("{value:.0}").trim_start_matches('-').len();
+            if !value.is_finite()
+                || whole + template.scale() > usize::try_from(digits_max).unwrap_or(0)
+            {
+                return Err(refused("to_char of a float with so many digits, NaN or infinity")
+                    .with_hint("Cast it to numeric."));
+            }
+        }
+        found.append_value(template.written(&number));
+    }
+    Ok(found.finish())
+}
+
+/// Patterns for parts of intervals.
+const OF_INTERVALS: &[&str] =
+    &["YYYY", "MM", "DD", "HH24", "HH12", "HH", "MI", "SS", "SSSS", "MS", "US", "AM", "PM"];
 
 /// A timestamp, split into fields.
 struct Moment {
@@ -134,6 +214,7 @@ struct Moment {
     second: i64,
     us: i64,
     zone: &'static str,
+    is_interval: bool,
 }
 
 /// Output of a template pattern.
@@ -169,10 +250,37 @@ impl Moment {
             second: us_of_day / SECOND_US,
             us: us_of_day % SECOND_US,
             zone,
+            is_interval: false,
         }
     }
 
-    fn format(&self, pattern: &str) -> String {
+    /// The parts of an interval, of which each has its own sign.
+    fn of_interval(interval: IntervalMonthDayNano) -> Self {
+        Self {
+            year: i64::from(interval.months / 12),
+            month: i64::from(interval.months % 12),
+            day: interval.days.into(),
+            ..Self::of_rest(interval.nanoseconds / 1_000)
+        }
+    }
+
+    /// An interval without months and days.
+    fn of_rest(us: i64) -> Self {
+        Self {
+            days: 0,
+            year: 0,
+            month: 0,
+            day: 0,
+            day_of_year: 0,
+            weekday: 0,
+            second: us / SECOND_US,
+            us: us % SECOND_US,
+            zone: "",
+            is_interval: true,
+        }
+    }
+
+    fn format(&self, pattern: &str) -> Result<String, SqlError> {
         let mut out = String::new();
         let mut rest = pattern;
         while let Some(sign) = rest.chars().next() {
@@ -186,7 +294,7 @@ impl Moment {
                 Some(mode) if mode.eq_ignore_ascii_case("FM") => (false, &rest[2..]),
                 _ => (true, rest),
             };
-            match self.piece(bare) {
+            match self.piece(bare)? {
                 Some((length, piece)) => {
                     rest = &bare[length..];
                     let number = put(&mut out, piece, is_filled);
@@ -207,36 +315,53 @@ impl Moment {
                 None => rest = bare,
             }
         }
-        out
+        Ok(out)
     }
 
     /// Returns the longest pattern at the start of a template, and its length.
-    fn piece(&self, pattern: &str) -> Option<(usize, Piece)> {
+    fn piece(&self, pattern: &str) -> Result<Option<(usize, Piece)>, SqlError> {
         const LONGEST: usize = 5;
-        (1..=LONGEST).rev().find_map(|length| {
+        let found = (1..=LONGEST).rev().find_map(|length| {
             let name = pattern.get(..length)?;
             self.named(name).map(|piece| (length, piece))
-        })
+        });
+        match found {
+            Some((length, _)) if self.is_interval => {
+                let name = pattern[..length].to_ascii_uppercase();
+                match OF_INTERVALS.contains(&name.as_str()) {
+                    true => Ok(found),
+                    false => Err(refused(&format!("to_char of an interval with {name}"))),
+                }
+            }
+            found => Ok(found),
+        }
     }
 
     fn named(&self, name: &str) -> Option<Piece> {
         let case = case_of(name);
         let number = |value, width| Some(Piece::Number(value, width));
-        let month = MONTHS[usize::try_from(self.month - 1).expect("a month of the year")];
-        let day = DAYS[usize::try_from(self.weekday).expect("a day of the week")];
+        // A negative part of an interval has a digit more.
+        let signed = |value: i64, width| number(value, width + usize::from(value < 0));
+        let name_in = |names: &[&'static str], index| {
+            usize::try_from(index).ok().and_then(|it| names.get(it).copied()).unwrap_or_default()
+        };
+        let month = name_in(&MONTHS, self.month - 1);
+        let day = name_in(&DAYS, self.weekday);
         let hour = self.second / 3_600;
-        let half = if hour < 12 { "am" } else { "pm" };
-        let dotted = if hour < 12 { "a.m." } else { "p.m." };
+        let is_morning = hour % 24 < 12;
+        let half = if is_morning { "am" } else { "pm" };
+        let dotted = if is_morning { "a.m." } else { "p.m." };
+        let hour_of_half = if hour % 12 == 0 { 12 } else { hour % 12 };
         let (iso_year, iso_week) = self.iso_week();
         match name.to_ascii_uppercase().as_str() {
-            "YYYY" => number(self.year, 4),
+            "YYYY" => signed(self.year, 4),
             "YYY" => number(self.year.rem_euclid(1_000), 3),
             "YY" => number(self.year.rem_euclid(100), 2),
             "Y" => number(self.year.rem_euclid(10), 1),
             "IYYY" => number(iso_year, 4),
             "CC" => number((self.year - 1).div_euclid(100) + 1, 2),
             "Q" => number((self.month - 1) / 3 + 1, 1),
-            "MM" => number(self.month, 2),
+            "MM" => signed(self.month, 2),
             "MONTH" => Some(Piece::Padded(month, case)),
             "MON" => Some(Piece::Short(month, case)),
             "WW" => number((self.day_of_year - 1) / 7 + 1, 2),
@@ -249,10 +374,10 @@ impl Moment {
             "DAY" => Some(Piece::Padded(day, case)),
             "DY" => Some(Piece::Short(day, case)),
             "J" => number(self.days + JULIAN_DAY, 1),
-            "HH24" => number(hour, 2),
-            "HH" | "HH12" => number((hour + 11) % 12 + 1, 2),
-            "MI" => number(self.second / 60 % 60, 2),
-            "SS" => number(self.second % 60, 2),
+            "HH24" => signed(hour, 2),
+            "HH" | "HH12" => signed(hour_of_half, 2),
+            "MI" => signed(self.second / 60 % 60, 2),
+            "SS" => signed(self.second % 60, 2),
             "SSSS" | "SSSSS" => number(self.second, 1),
             "MS" => number(self.us / 1_000, 3),
             "US" => number(self.us, 6),
@@ -295,7 +420,9 @@ fn put(out: &mut String, piece: Piece, is_filled: bool) -> Option<i64> {
             write!(out, "{number:0width$}")
         }
         Piece::Text(text, case) => write!(out, "{}", cased(text, case)),
-        Piece::Short(text, case) => write!(out, "{}", cased(&text[..3], case)),
+        Piece::Short(text, case) => {
+            write!(out, "{}", cased(text.get(..3).unwrap_or_default(), case))
+        }
         Piece::Padded(text, case) => {
             let width = if is_filled { 9 } else { 1 };
             write!(out, "{:width$}", cased(text, case))
@@ -309,6 +436,7 @@ fn put(out: &mut String, piece: Piece, is_filled: bool) -> Option<i64> {
 }
 
 fn ordinal(number: i64) -> &'static str {
+    let number = number.abs();
     match (number % 100, number % 10) {
         (11..=13, _) => "th",
         (_, 1) => "st",
@@ -338,9 +466,10 @@ mod tests {
             ("J SSSS TZ tz", "2461167 37230 UTC utc"),
             ("yy y yyy", "26 6 026"),
         ] {
-            assert_eq!(moment.format(pattern), expected, "{pattern}");
+            assert_eq!(moment.format(pattern).expect(pattern), expected);
         }
         let night = Moment::of(-1, "");
-        assert_eq!(night.format("YYYY-MM-DD HH12 p.m. IYYY-IW"), "1969-12-31 11 p.m. 1970-01");
+        let shown = night.format("YYYY-MM-DD HH12 p.m. IYYY-IW").expect("it is known");
+        assert_eq!(shown, "1969-12-31 11 p.m. 1970-01");
     }
 }
