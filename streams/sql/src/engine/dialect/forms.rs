@@ -142,8 +142,9 @@ impl Visitor for Forms {
 }
 
 fn is_typeof(expr: &Expr) -> bool {
-    matches!(expr, Expr::Function(call)
-        if call.name.to_string().to_ascii_lowercase().trim_start_matches("pg_catalog.") == "pg_typeof")
+    let Expr::Function(call) = expr else { return false };
+    let name = call.name.to_string().to_ascii_lowercase();
+    matches!(name.as_str(), "pg_typeof" | "pg_catalog.pg_typeof")
 }
 
 /// Functions that return `name`.

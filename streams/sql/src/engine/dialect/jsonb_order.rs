@@ -2,8 +2,9 @@
 //! objects follow one another. Shorter arrays and objects precede longer ones, and an empty array
 //! that is not part of another value precedes everything.
 //!
-//! Values are compared by keys: texts in the same order, as windows cannot be sorted by bytes. They are grouped by their text, which is
-//! the same for equal values unless numbers have trailing zeros; these are rejected.
+//! Values are compared by keys: texts in the same order, as windows cannot be sorted by bytes. They
+//! are grouped by their text, which is the same for equal values unless numbers have trailing
+//! zeros; these are rejected.
 
 use std::sync::Arc;
 

@@ -442,8 +442,8 @@ impl Parts {
         Ok(Some((builder.build()?, self.shown(None)?)))
     }
 
-    /// Returns expressions that group rows by columns, and such that give the columns again. JSON is
-    /// grouped as text.
+    /// Returns expressions that group rows by columns, and expressions that give them again. JSON
+    /// is grouped as text.
     fn kept(&self, schema: &DFSchema) -> (Vec<Expr>, Vec<Expr>) {
         let columns = schema.iter().enumerate().map(|(index, (qualifier, field))| {
             let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));

@@ -270,6 +270,18 @@ fn name_generated(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
     *alias = Some(TableAlias { columns, ..table });
 }
 
+/// Returns an array without its dimensions.
+fn flat(list: &Expr) -> Expr {
+    let list = match list {
+        // The engine looks for columns of other tables in calls only.
+        Expr::Array(array) if !array.elem.iter().all(is_constant) => {
+            call("make_array", array.elem.clone())
+        }
+        other => other.clone(),
+    };
+    call(FLAT, vec![list])
+}
+
 fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) -> Result<(), SqlError> {
     if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
         return turn(table_with_joins, named);
@@ -310,19 +322,9 @@ fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) -> Res
     if let [column] = columns.as_slice() {
         named.push((alias.clone(), column.clone()));
     }
-    let flat = |it: &Expr| {
-        let list = match it {
-            // The engine looks for columns of other tables in calls only.
-            Expr::Array(array) if !array.elem.iter().all(is_constant) => {
-                call("make_array", array.elem.clone())
-            }
-            other => other.clone(),
-        };
-        ("", call(FLAT, vec![list]))
-    };
     let given = bounds_of(name, given);
     let lists: Vec<_> = match series.lists {
-        [None] => given.iter().map(flat).collect(),
+        [None] => given.iter().map(|it| ("", flat(it))).collect(),
         lists => {
             let lists = lists.iter().map(|it| it.unwrap_or_default());
             lists.map(|it| (it, call(it, given.clone()))).collect()
