@@ -258,8 +258,8 @@ impl Threads {
         Ok(Self { coordinator, following, live, deriving })
     }
 
-    /// Waits for the threads, and flushes all topics that need it, so that records without a waiting
-    /// client also become as durable as their class.
+    /// Waits for the threads, and flushes all topics that need it, so that records without a
+    /// waiting client also become as durable as their class.
     fn end(self, topics: &Topics) {
         self.coordinator.join();
         self.live.join();
