@@ -10,9 +10,9 @@ use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, ColumnarValue, Distinct, Expr, ExprFunctionExt, FetchType, LogicalPlan,
-    LogicalPlanBuilder, Operator, Projection, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, SkipType, SubqueryAlias, Volatility, lit, when,
+    Aggregate, ColumnarValue, Distinct, Expr, ExprFunctionExt, FetchType, LogicalPlan,
+    LogicalPlanBuilder, Projection, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    SkipType, SubqueryAlias, Volatility, lit, when,
 };
 
 use super::conversions::{self, To};
@@ -219,25 +219,14 @@ impl Parts {
         Column::new_unqualified(format!("__aggregate{}_{index}", self.number))
     }
 
-    /// Returns whether aggregates need the matches of each outer row. The engine itself aggregates
-    /// by the inner sides of equations.
+    /// Returns whether aggregates are of the elements of an outer row's arrays. The engine itself
+    /// aggregates rows of relations by the inner sides of equations.
     fn is_total(&self, it: &Aggregate, asked: Asked) -> bool {
         let is_asked = matches!(asked, Asked::Value | Asked::Rows);
         if !is_asked || !it.group_expr.is_empty() || !self.order.is_empty() {
             return false;
         }
-        let is_equation = |it: &Expr| match it {
-            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
-                let of_inner = |it: &Expr| it.any_column_refs() && !it.contains_outer();
-                let of_outer = |it: &Expr| it.contains_outer() && !it.any_column_refs();
-                of_inner(left) && of_outer(right) || of_outer(left) && of_inner(right)
-            }
-            _ => false,
-        };
-        match self.is_one_row() {
-            true => !self.lists.is_empty(),
-            false => !self.conditions.iter().all(is_equation),
-        }
+        self.is_one_row() && !self.lists.is_empty()
     }
 
     fn list(&self, index: usize) -> Column {
