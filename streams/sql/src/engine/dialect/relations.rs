@@ -36,30 +36,15 @@ pub(in crate::engine) fn with_exact_relations(plan: LogicalPlan) -> Result<Logic
     let exact = plan.transform_up_with_subqueries(|plan| {
         let joined = joined(plan, &numbers)?;
         let (plan, is_joined) = (joined.data, joined.transformed);
-        let schema = merge_schema(&plan.inputs());
-        full_joins::check(&plan).map_err(SqlError::into_engine)?;
-        check_types(&plan, &schema)?;
-        if let LogicalPlan::Join(join) = &plan
-            && let Some((lateral, _)) = lateral_of(&join.right)
-        {
-            follow(&lateral.subquery, Asked::Rows, Depth::Top)?;
-        }
-        for expr in plan.expressions() {
-            check_expr(&expr, &schema, matches!(plan, LogicalPlan::Filter(_)))?;
-        }
         let exact = match plan {
-            LogicalPlan::Filter(mut filter) => {
-                let exact = with_nulls(filter.predicate, Place::Conjunct)?;
-                filter.predicate = exact.data;
-                Transformed::new_transformed(LogicalPlan::Filter(filter), exact.transformed)
+            // A condition whose subqueries became joins is below a projection.
+            LogicalPlan::Projection(mut it)
+                if is_joined && matches!(*it.input, LogicalPlan::Filter(_)) =>
+            {
+                it.input = Arc::new(exact_node(Arc::unwrap_or_clone(it.input))?.data);
+                exact_node(LogicalPlan::Projection(it))?
             }
-            other => {
-                let names = NamePreserver::new(&other);
-                other.map_expressions(|expr| {
-                    let name = names.save(&expr);
-                    Ok(with_nulls(expr, Place::Value)?.update_data(|it| name.restore(it)))
-                })?
-            }
+            plan => exact_node(plan)?,
         };
         Ok(Transformed { transformed: exact.transformed || is_joined, ..exact })
     });
@@ -71,6 +56,35 @@ pub(in crate::engine) fn with_exact_relations(plan: LogicalPlan) -> Result<Logic
             Ok(exact.transform_up_with_subqueries(again)?.data)
         }
         false => Ok(exact),
+    }
+}
+
+/// Rewrites the expressions of a node so that they have PostgreSQL's semantics, or rejects them.
+fn exact_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = merge_schema(&plan.inputs());
+    full_joins::check(&plan).map_err(SqlError::into_engine)?;
+    check_types(&plan, &schema)?;
+    if let LogicalPlan::Join(join) = &plan
+        && let Some((lateral, _)) = lateral_of(&join.right)
+    {
+        follow(&lateral.subquery, Asked::Rows, Depth::Top)?;
+    }
+    for expr in plan.expressions() {
+        check_expr(&expr, &schema, matches!(plan, LogicalPlan::Filter(_)))?;
+    }
+    match plan {
+        LogicalPlan::Filter(mut filter) => {
+            let exact = with_nulls(filter.predicate, Place::Conjunct)?;
+            filter.predicate = exact.data;
+            Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), exact.transformed))
+        }
+        other => {
+            let names = NamePreserver::new(&other);
+            other.map_expressions(|expr| {
+                let name = names.save(&expr);
+                Ok(with_nulls(expr, Place::Value)?.update_data(|it| name.restore(it)))
+            })
+        }
     }
 }
 
