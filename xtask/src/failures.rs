@@ -8,6 +8,9 @@ use std::collections::BTreeSet;
 /// Maximum number of repeated lines of a failed test's output. The suite's log has all of it.
 const LINES_MAX: usize = 25;
 
+/// Maximum number of characters of a failure's reason.
+const REASON_CHARS_MAX: usize = 400;
+
 /// Prefix of the line that names a failed test or suite.
 pub(crate) const FAILED: &str = "failed";
 
@@ -25,14 +28,16 @@ pub(crate) fn panics_in(log: &str) -> usize {
     threads.filter(|thread| !tests.contains(thread)).count()
 }
 
-/// Returns a few lines on each failed test in a suite's `log`. If it names none: the first panic,
-/// or the end of the log of a suite that died or timed out.
+/// Returns a line with the reason, then a few lines of output, for each failed test in a suite's
+/// `log`. If it names none: the first panic, or the end of the log of a suite that died or timed
+/// out.
 pub(crate) fn summary(suite: &str, log: &str) -> Vec<String> {
     let lines: Vec<_> = log.lines().collect();
     let mut said = Vec::new();
     for name in names(&lines) {
-        said.push(format!("{FAILED}: {suite}: {name}"));
-        said.extend(section(&lines, name).iter().take(LINES_MAX).map(|line| format!("  | {line}")));
+        let printed = section(&lines, name);
+        said.push(format!("{FAILED}: {suite}: {name}{}", reason(printed)));
+        said.extend(printed.iter().take(LINES_MAX).map(|line| format!("  | {line}")));
     }
     if said.is_empty() {
         let panicked = lines.iter().position(|line| line.contains(PANICKED));
@@ -44,6 +49,17 @@ pub(crate) fn summary(suite: &str, log: &str) -> Vec<String> {
         said.extend(lines[start..].iter().take(LINES_MAX).map(|line| format!("  | {line}")));
     }
     said
+}
+
+/// Returns the error or the panic message in what a test printed, shortened to be part of a line.
+fn reason(printed: &[&str]) -> String {
+    let error = printed.iter().find_map(|line| line.strip_prefix("Error: "));
+    let panicked = || {
+        let place = printed.iter().rposition(|line| line.contains(PANICKED))?;
+        printed.get(place + 1).copied()
+    };
+    let Some(reason) = error.or_else(panicked) else { return String::new() };
+    format!(": {}", reason.chars().take(REASON_CHARS_MAX).collect::<String>())
 }
 
 /// Returns the names in the last list of failures.
@@ -92,9 +108,15 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored
     #[test]
     fn failed_tests_are_named_with_what_they_printed() {
         let said = summary("nbd/clients", LOG);
-        assert_eq!(said[0], "failed: nbd/clients: b");
+        assert_eq!(said[0], "failed: nbd/clients: b: it broke");
         assert_eq!(said[1], "  | thread 'b' panicked at src/lib.rs:3:5:");
         assert_eq!(said[2], "  | it broke");
+    }
+
+    #[test]
+    fn the_error_of_a_failed_test_is_its_reason() {
+        let returned = LOG.replace("it broke", "caught\nError: no answer\nStack backtrace:");
+        assert_eq!(summary("nbd/clients", &returned)[0], "failed: nbd/clients: b: no answer");
     }
 
     #[test]

@@ -8,10 +8,10 @@ use rustix::process::Signal;
 use crate::machine::Guest;
 use crate::process::GuestProcess;
 
-/// Time limit for the start, because processors are emulated.
-const START_TIME_MAX: Duration = Duration::from_secs(60);
-const STOP_TIME_MAX: Duration = Duration::from_secs(60);
-const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
+/// Time limits of one step. Processors are emulated, and the host may be loaded.
+const START_TIME_MAX: Duration = Duration::from_secs(180);
+const STOP_TIME_MAX: Duration = Duration::from_secs(180);
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(180);
 
 const LOG: &str = "/run/memlaned.log";
 

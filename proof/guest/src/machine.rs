@@ -18,8 +18,8 @@ use crate::process::GuestProcess;
 use crate::volatile_disk::VolatileDisk;
 
 /// Time limit until a guest's agent is ready, also on a busy host.
-const BOOT_TIME_MAX: Duration = Duration::from_secs(120);
-const OFF_TIME_MAX: Duration = Duration::from_secs(60);
+const BOOT_TIME_MAX: Duration = Duration::from_secs(240);
+const OFF_TIME_MAX: Duration = Duration::from_secs(180);
 
 /// Maximum number of bytes of the console shown after a failure of the guest.
 const CONSOLE_BYTES_SHOWN_MAX: usize = 4000;

@@ -11,7 +11,7 @@ use block_device::BlockDevice;
 use guest::{Cut, Disk, Guest, GuestDaemon, GuestOptions, Image, ImageContents, VolatileDisk};
 use system::{NbdClient, Random, Request};
 
-const TIME_LIMIT: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(240);
 
 const PRODUCTS: &[&str] = &["memlaned", "memlane"];
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use guest::{Guest, GuestOptions, Image, ImageContents};
 use system::{Daemon, DaemonOptions, wait_for};
 
-const TIME_LIMIT: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(240);
 
 const PROGRAMS: &[&str] = &["fio", "mkfs.ext4", "e2fsck"];
 

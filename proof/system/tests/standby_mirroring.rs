@@ -24,6 +24,9 @@ const ROUNDS: u64 = 4;
 /// Duration that a flush exceeds only while it waits for an unavailable store.
 const HUNG: Duration = Duration::from_secs(3);
 
+/// Wait for an unavailable store, long enough for the store of a test on a loaded machine to answer.
+const PATIENCE: &str = "--images-mirror-timeout 8s";
+
 fn daemon(server: &Server, flags: &str) -> Result<Daemon> {
     let flags = format!("--no-fuse --images-store s3://bucket/images {flags}");
     let mut daemon = Daemon::prepare("96MiB".to_owned(), flags)?;
@@ -188,7 +191,7 @@ fn promote_when_ready(standby: &Daemon, blocks: u64) -> Result<()> {
 
 #[test]
 fn flushes_fail_in_time_with_the_policy_fail() -> Result<()> {
-    let (mut server, writer) = writer("--images-mirror-flushes fail --images-mirror-timeout 1s")?;
+    let (mut server, writer) = writer(&format!("--images-mirror-flushes fail {PATIENCE}"))?;
     server.stop();
     ensure!(is_failed(&flush_aside(&writer, 1).join().expect("no panic")));
     let refused = writer.try_memlane("volume create other --size 1MiB --durability journal")?;
@@ -202,8 +205,7 @@ fn flushes_fail_in_time_with_the_policy_fail() -> Result<()> {
 
 #[test]
 fn a_writer_that_may_go_on_alone_is_replaced_only_if_the_loss_is_accepted() -> Result<()> {
-    let (mut server, mut writer) =
-        writer("--images-mirror-flushes alone --images-mirror-timeout 1s")?;
+    let (mut server, mut writer) = writer(&format!("--images-mirror-flushes alone {PATIENCE}"))?;
     let standby = standby(&server)?;
     server.stop();
     flush(&writer, 1)?;

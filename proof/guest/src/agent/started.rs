@@ -19,7 +19,7 @@ use crate::sender::{Sender, send};
 const WAITING_FRAMES_MAX: usize = 1024;
 
 /// Time to wait for output after the end, because children of the program may keep it open.
-const LAST_OUTPUT_TIME_MAX: Duration = Duration::from_secs(2);
+const LAST_OUTPUT_TIME_MAX: Duration = Duration::from_secs(20);
 
 const PATH: &str = "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 

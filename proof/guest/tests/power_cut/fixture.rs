@@ -9,7 +9,7 @@ use system::{BLOCK_BYTES, NbdClient, Request};
 
 use crate::{BLOCK_COUNT, DAEMON_FLAGS, IMAGE, JOURNAL};
 
-pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(240);
 
 /// Access path of a writer to its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
