@@ -371,6 +371,7 @@ fn start_role(
             state_dir: config.state_dir.clone(),
             journal_dir: config.journal.dir.clone(),
             interval,
+            may_rejoin: config.standby_may_rejoin,
             restart: restart.clone(),
         })?;
         let follower = Arc::clone(standby.follower());

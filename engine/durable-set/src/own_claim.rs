@@ -85,12 +85,19 @@ impl OwnClaim {
         if must_be_own && !claims.newest.as_ref().is_some_and(is_own) {
             return Err(self.other_store(claims));
         }
-        let Some((number, writer)) = &claims.newest else { return Ok(()) };
-        let is_known = *number <= self.known_number;
-        if is_known || [0, self.daemon_id].contains(&writer.daemon_id) {
-            return Ok(());
+        match &claims.newest {
+            Some((number, writer)) if self.is_taken_over(claims) => {
+                Err(taken_over(*number, writer))
+            }
+            _ => Ok(()),
         }
-        Err(taken_over(*number, writer))
+    }
+
+    /// Returns whether the newest claim is of another daemon that took over from this one.
+    pub fn is_taken_over(&self, claims: &Claims) -> bool {
+        claims.newest.as_ref().is_some_and(|(number, writer)| {
+            *number > self.known_number && ![0, self.daemon_id].contains(&writer.daemon_id)
+        })
     }
 
     /// Error for a store without a claim of this daemon, which mirrored flushes to another store.

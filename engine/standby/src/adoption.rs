@@ -10,7 +10,7 @@ use image::{
     ChangedParts, Held, ImageId, ImageStore, ImageVolume, ImageVolumeKind, KeptMaps, OpenImage,
     Refill,
 };
-use volumes::{CapacityClass, Engine, ShrinkPolicy, Volume, VolumeError, VolumeSpec};
+use volumes::{CapacityClass, Engine, ImageBase, ShrinkPolicy, Volume, VolumeError, VolumeSpec};
 
 use crate::error::StandbyError;
 
@@ -19,13 +19,45 @@ use crate::error::StandbyError;
 pub(crate) struct Bases {
     images: HashMap<ImageId, Arc<OpenImage>>,
     maps: KeptMaps,
+    saved: SavedIn,
+}
+
+/// Images in which a former writer has saved its volumes and snapshots last. Blocks that it changed
+/// later are marked as unsaved.
+#[derive(Debug, Default)]
+pub(crate) struct SavedIn(HashMap<MapKey, ImageBase>);
+
+/// Id of a volume or snapshot, and true for a snapshot.
+type MapKey = (u64, bool);
+
+impl SavedIn {
+    /// Removes the base images of all volumes and snapshots from the pool. After a kill from here
+    /// on, everything is fetched.
+    pub(crate) fn take(engine: &Engine) -> Self {
+        let mut saved = HashMap::new();
+        for volume in engine.volumes().into_iter().chain(engine.snapshots()) {
+            saved.extend(volume.map().image_base().map(|base| (key_of(&volume), base)));
+            volume.map().set_image_base(None);
+        }
+        Self(saved)
+    }
+}
+
+fn key_of(volume: &Volume) -> MapKey {
+    (volume.id(), volume.is_snapshot())
 }
 
 impl Bases {
+    /// Creates the bases of a pool whose maps have none.
+    pub(crate) fn of_former_writer(saved: SavedIn) -> Self {
+        Self { saved, ..Self::default() }
+    }
+
     /// Records that all volumes hold this image.
     fn settle(&mut self, image: &Arc<OpenImage>) {
         self.images = HashMap::from([(image.id(), Arc::clone(image))]);
         self.maps.retain(&[image]);
+        self.saved = SavedIn::default();
     }
 }
 
@@ -43,9 +75,9 @@ pub(crate) fn adopt(
     delete_others(engine, image).map_err(&fail)?;
     rename_aside(engine, image).map_err(&fail)?;
     find_bases(engine, store, bases);
-    let Bases { images, maps } = bases;
+    let Bases { images, maps, saved } = bases;
     let refill = Refill { image, maps, changed };
-    let mut adoption = Adoption { engine, images, refill };
+    let mut adoption = Adoption { engine, images, saved, refill };
     for (index, record) in image.volumes().iter().enumerate() {
         if record.kind == ImageVolumeKind::Volume {
             adoption.volume(index).map_err(|error| match error {
@@ -114,7 +146,8 @@ fn rename_aside(engine: &Engine, image: &OpenImage) -> Result<(), VolumeError> {
 /// from the store are fetched completely.
 fn find_bases(engine: &Engine, store: &Arc<dyn ImageStore>, bases: &mut Bases) {
     let all = engine.volumes().into_iter().chain(engine.snapshots());
-    let ids: HashSet<ImageId> = all.filter_map(|volume| base_of(&volume)).collect();
+    let saved = bases.saved.0.values().filter_map(|base| ImageId::from_word(base.image));
+    let ids: HashSet<ImageId> = all.filter_map(|volume| base_of(&volume)).chain(saved).collect();
     for id in ids {
         if bases.images.contains_key(&id) {
             continue;
@@ -137,6 +170,7 @@ fn own_name(snapshot: &ImageVolume) -> &str {
 struct Adoption<'it> {
     engine: &'it Arc<Engine>,
     images: &'it HashMap<ImageId, Arc<OpenImage>>,
+    saved: &'it SavedIn,
     refill: Refill<'it>,
 }
 
@@ -184,8 +218,10 @@ impl<'it> Adoption<'it> {
 
     /// Gives the volume the size and contents of one of its states.
     fn contents(&mut self, state: usize, volume: &Arc<Volume>) -> Result<(), Failure> {
-        let held = self.base(volume);
-        let held = held.map_or(Held::Unknown, |(image, index)| Held::Other(image, index));
+        let held = match self.base(volume) {
+            Some((image, index)) => Held::Other(image, index),
+            None => self.saved_state(volume),
+        };
         let size_bytes = self.refill.image.volumes()[state].size_bytes;
         if volume.map().settled_size_bytes() != size_bytes {
             let shrink = ShrinkPolicy::DropData;
@@ -214,12 +250,31 @@ impl<'it> Adoption<'it> {
         snapshot: &Arc<Volume>,
     ) -> Result<(), Failure> {
         let name = own_name(&self.refill.image.volumes()[state]).parse()?;
-        let held = Held::Same(self.base(snapshot));
+        let held = match snapshot.map().image_base() {
+            Some(_) => Held::Same(self.base(snapshot)),
+            None => self.saved_state(snapshot),
+        };
         self.refill.refill(state, snapshot.map(), held)?;
         if snapshot.snapshot_name() != own_name(&self.refill.image.volumes()[state]) {
             self.engine.rename_snapshot(&volume.name(), &snapshot.snapshot_name(), &name)?;
         }
         Ok(())
+    }
+
+    /// Returns the saved state of a map of a former writer. The contents of other maps without a
+    /// base are unknown.
+    fn saved_state(&self, volume: &Volume) -> Held<'it> {
+        let found = || {
+            let base = self.saved.0.get(&key_of(volume))?;
+            let image = &**self.images.get(&ImageId::from_word(base.image)?)?;
+            let index = image.volumes().iter().position(|it| it.id == base.volume_id)?;
+            Some(Held::Saved(image, index))
+        };
+        match volume.map().image_base() {
+            None => found().unwrap_or(Held::Unknown),
+            // An image that is no longer in the store.
+            Some(_) => Held::Unknown,
+        }
     }
 
     /// Returns the volume of an image whose contents a map holds. If the size differs, a resize was

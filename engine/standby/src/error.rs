@@ -9,7 +9,10 @@ use volumes::VolumeError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StandbyErrorKind {
     /// The pool already has volumes, or belongs to a set that it does not follow.
-    #[error("the pool has volumes of its own; a standby needs a new pool")]
+    #[error(
+        "the pool has volumes of its own; a standby needs a new pool, or, if this daemon was the \
+         writer and another has taken over, rejoin = true in [standby]"
+    )]
     NotEmpty,
     /// The images in the store belong to another set than those followed so far.
     #[error(
@@ -20,6 +23,12 @@ pub enum StandbyErrorKind {
     /// The store is encrypted and no key opens it, or it is unencrypted and a key is configured.
     #[error("the encryption of the image store does not match the configured key")]
     Key,
+    /// The pool is that of the store's writer.
+    #[error(
+        "no other daemon has taken over the image store from this one, so its pool has the newest \
+         data; promote a standby first, or remove [standby] to continue as the writer"
+    )]
+    NotTakenOver,
     /// There is no restorable image.
     #[error("the image store has no complete image")]
     NoImage,

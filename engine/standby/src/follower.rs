@@ -47,7 +47,7 @@ pub struct Follower {
 pub(crate) struct Work {
     /// Image to which the volumes were updated.
     pub(crate) image: Option<Arc<OpenImage>>,
-    bases: Bases,
+    pub(crate) bases: Bases,
     /// Parts that may have absent blocks. `None` means all, as after a start.
     changed: Option<ChangedParts>,
     /// Highest number taken when the store was last listed.

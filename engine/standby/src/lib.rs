@@ -20,8 +20,8 @@
 //! This crate starts no thread and reads no clock. The owner calls [`Follower::follow`] regularly.
 //!
 //! Modules form layers, from the bottom: the store and its key, selection of an image, adoption of
-//! an image's volumes, the shipped journal after it, the follower. A module uses only layers below
-//! it.
+//! an image's volumes, the shipped journal after it, the follower, the return of a former writer. A
+//! module uses only layers below it.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -37,6 +37,8 @@ mod continuation;
 mod follower;
 mod generation;
 mod promotion;
+
+mod rejoining;
 
 pub use continuation::Continued;
 pub use durable_set::Gap;

@@ -255,6 +255,51 @@ fn a_writer_does_not_become_a_standby_with_its_pool() -> Result<()> {
     daemon.finish()
 }
 
+#[test]
+fn a_former_writer_rejoins_with_its_pool_and_takes_over_again() -> Result<()> {
+    let store = Store::Server(server::Server::start());
+    let (mut writer, mut other) = store.pair()?;
+    writer.memlane("volume create db --size 64MiB --durability journal")?;
+    let first = stamp(&mut client(&writer, "db")?, 0)?;
+    writer.save_image()?;
+    wait_until_read(&other, |db| Ok(read_stamp(db, 0)? == first))?;
+    let as_writer = writer.flags().to_owned();
+    let as_standby = format!("{as_writer} --standby-follow --standby-every 100ms --standby-rejoin");
+    writer.stop()?;
+    writer.set_flags(&as_standby);
+    let refused = writer.start_again().expect_err("nobody has taken over");
+    ensure!(format!("{refused:#}").contains("no other daemon has taken over"), "{refused:#}");
+    // The refused start has changed nothing.
+    writer.set_flags(&as_writer);
+    writer.start_again()?;
+    stamp(&mut client(&writer, "db")?, 1)?;
+    writer.save_image()?;
+    promote(&other, "--force")?;
+    // Lost: the store is another's.
+    stamp(&mut client(&writer, "db")?, 2)?;
+    writer.kill()?;
+    let third = stamp(&mut client(&other, "db")?, 3)?;
+    other.save_image()?;
+    writer.set_flags(&as_standby);
+    for _ in 0..2 {
+        writer.start_again()?;
+        wait_until_read(&writer, |db| Ok(read_stamp(db, 3)? == third))?;
+        writer.kill()?;
+    }
+    writer.start_again()?;
+    // What it wrote last is discarded.
+    wait_until_read(&writer, |db| Ok(read_stamp(db, 2)? == 0.0))?;
+    ensure!(!writer.state_dir().join("rejoining.json").exists(), "it is not done");
+    other.kill()?;
+    promote(&writer, "--force")?;
+    let mut db = client(&writer, "db")?;
+    ensure!(read_stamp(&mut db, 0)? == first && read_stamp(&mut db, 3)? == third);
+    stamp(&mut db, 4)?;
+    db.ask(&Request::Flush)?;
+    writer.save_image()?;
+    writer.finish()
+}
+
 /// Kinds of outages of a store.
 #[derive(Clone, Copy, Debug)]
 enum Absence {

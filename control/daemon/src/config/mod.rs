@@ -188,6 +188,8 @@ pub(crate) struct Config {
     pub(crate) encryption: Option<EncryptionConfig>,
     /// Interval at which a standby polls the image store. `None`: this daemon is a writer.
     pub(crate) standby_interval: Option<Duration>,
+    /// A standby may use the pool of a former writer.
+    pub(crate) standby_may_rejoin: bool,
     /// `None`: no image store is served.
     pub(crate) store_server: Option<StoreServerConfig>,
     /// Fill levels of the pool that cause warnings and events.
@@ -250,6 +252,7 @@ impl Config {
             images: images_config(&settings, &state_dir)?,
             encryption: encryption_config(&settings)?,
             standby_interval: standby_interval(&settings)?,
+            standby_may_rejoin: settings.standby.rejoin.unwrap_or(false),
             store_server: stores::server(&settings.store_server)?,
             thresholds_percent: thresholds(&settings)?,
             scrub: ScrubConfig {

@@ -288,6 +288,13 @@ settings! {
         #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) follow: Option<bool>,
 
+        /// Make the pool of a former writer a standby, once another daemon has taken over the image
+        /// store: what it wrote after its last image, and its volumes of class ram, are discarded
+        /// [default: false, such a pool is not opened]
+        #[arg(long = "standby-rejoin", id = "standby-rejoin", value_name = "BOOL")]
+        #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+        pub(super) rejoin: Option<bool>,
+
         /// Interval at which a standby looks for a new image [default: 1s]
         #[arg(long = "standby-every", id = "standby-every", value_name = "TIME")]
         pub(super) every: Option<Interval>,

@@ -19,6 +19,7 @@ use crate::config::{EncryptionConfig, ImagesConfig, StorePlace};
 use crate::durable::{causes, open_elsewhere, open_journal_folder, place_of, store_writer};
 use crate::events::EventLog;
 use crate::standby::lag::{journal_lag_seconds, lag_seconds};
+use crate::standby::rejoining::{Places, rejoin};
 use crate::standby::role::{note_pending, note_promoted};
 use crate::store_serving::StoreServing;
 use crate::ticker::Ticker;
@@ -42,6 +43,8 @@ pub(crate) struct StandbyParts<'config> {
     /// Folder of the journal, which is used from the promotion on.
     pub(crate) journal_dir: PathBuf,
     pub(crate) interval: Duration,
+    /// The pool of a former writer may be used.
+    pub(crate) may_rejoin: bool,
     pub(crate) restart: Restart,
 }
 
@@ -107,7 +110,14 @@ impl Standby {
         let files = parts.encryption.map(|it| [Some(&it.key_file), it.previous.as_ref()]);
         let files = files.into_iter().flatten().flatten();
         let keys = files.map(|path| WrappingKey::read(path)).collect::<Result<_, _>>()?;
-        let follower = Follower::open(FollowerSpec { engine: parts.engine, store, keys })?;
+        let spec = FollowerSpec { engine: parts.engine, store, keys };
+        let follower = match parts.may_rejoin {
+            true => {
+                let (state_dir, journal_dir) = (&*parts.state_dir, &*parts.journal_dir);
+                rejoin(spec, &Places { state_dir, journal_dir }, &parts.events)?
+            }
+            false => Follower::open(spec)?,
+        };
         let place = place_of(&parts.images.store);
         tracing::info!(store = place, "following the image store as a standby");
         Ok(Arc::new(Self {

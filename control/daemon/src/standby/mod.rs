@@ -5,6 +5,7 @@
 
 mod following;
 mod lag;
+mod rejoining;
 mod role;
 mod status;
 

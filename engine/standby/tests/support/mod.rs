@@ -12,7 +12,7 @@ use durable_set::{
     SaveExtent, SaveRequest,
 };
 use image::{
-    ExtractName, FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName,
+    Claims, ExtractName, FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName,
     PackWriter, Unwatched,
 };
 use journal::{JournalOptions, SystemClock};
@@ -48,7 +48,8 @@ pub(crate) struct Standby {
 /// Disk shared by both.
 pub(crate) struct Shared {
     pub(crate) disk: Disk,
-    writers: AtomicU64,
+    /// Number of the next writer, which is part of its ids.
+    pub(crate) writers: AtomicU64,
     /// Fault injection for uploads of extracts.
     pub(crate) puts: Arc<Puts>,
     /// Mirroring options of writers that are opened later.
@@ -156,6 +157,30 @@ impl Shared {
         (host, set, opening)
     }
 
+    /// Ends a writer, and opens its pool to follow the store that another one has taken over.
+    pub(crate) fn rejoin(&self, writer: Writer) -> Standby {
+        let standby = self.rejoin_with(writer, &mut |_| true);
+        assert!(standby.follower.is_some(), "the store has images of the pool");
+        standby
+    }
+
+    /// Same, with a judgement of the claims. There is no follower if it is refused.
+    pub(crate) fn rejoin_with(
+        &self,
+        writer: Writer,
+        is_taken_over: &mut dyn FnMut(&Claims) -> bool,
+    ) -> Standby {
+        let Writer { engine, set, _folder: folder } = writer;
+        set.journal().stop();
+        set.mirror().stop();
+        drop((set, engine));
+        let store = Arc::new(Watched::new(self.images()));
+        let (pool_bytes, keys) = (POOL_BYTES, Vec::new());
+        let mut standby = Standby { folder, pool_bytes, keys, store, engine: None, follower: None };
+        let _refused = standby.rejoin(is_taken_over);
+        standby
+    }
+
     /// Opens a promoted pool like its owner.
     pub(crate) fn open_promoted(&self, standby: &mut Standby) -> (DurableSet, Opening) {
         standby.follower = None;
@@ -183,15 +208,7 @@ impl Writer {
     }
 
     pub(crate) fn try_to_save(&self) -> Result<u32, DurableError> {
-        let request = SaveRequest {
-            extent: SaveExtent::Durable,
-            created_seconds: 1_000_000_000,
-            label: String::new(),
-            bytes_a_second_max: None,
-        };
-        let number = self.set.save(&request, &Unwatched)?.id.number();
-        self.set.remove_shipped()?;
-        Ok(number)
+        save(&self.set)
     }
 
     pub(crate) fn save_and_keep(&self, newest_count: usize) -> u32 {
@@ -210,6 +227,20 @@ impl Standby {
         let store: Arc<dyn ImageStore> = Arc::<Watched>::clone(&self.store);
         let spec = FollowerSpec { engine, store, keys: self.keys.clone() };
         self.follower = Some(Follower::open(spec)?);
+        Ok(())
+    }
+
+    /// Starts the follower on the pool of a former writer.
+    pub(crate) fn rejoin(
+        &mut self,
+        is_taken_over: &mut dyn FnMut(&Claims) -> bool,
+    ) -> Result<(), StandbyError> {
+        self.kill();
+        let engine = open_pool(&self.folder, self.pool_bytes);
+        self.engine = Some(Arc::clone(&engine));
+        let store: Arc<dyn ImageStore> = Arc::<Watched>::clone(&self.store);
+        let spec = FollowerSpec { engine, store, keys: self.keys.clone() };
+        self.follower = Some(Follower::rejoin(spec, is_taken_over)?);
         Ok(())
     }
 
@@ -271,7 +302,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    fn new(store: FolderStore) -> Self {
+    pub(crate) fn new(store: FolderStore) -> Self {
         Self {
             store,
             pack_bytes_read: AtomicU64::new(0),
@@ -361,6 +392,19 @@ impl ImageStore for Watched {
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
         panic!("a standby removes {object}");
     }
+}
+
+/// Saves an image. Returns its number.
+pub(crate) fn save(set: &DurableSet) -> Result<u32, DurableError> {
+    let request = SaveRequest {
+        extent: SaveExtent::Durable,
+        created_seconds: 1_000_000_000,
+        label: String::new(),
+        bytes_a_second_max: None,
+    };
+    let number = set.save(&request, &Unwatched)?.id.number();
+    set.remove_shipped()?;
+    Ok(number)
 }
 
 fn open_pool(folder: &tempfile::TempDir, size_bytes: u64) -> Arc<Engine> {
