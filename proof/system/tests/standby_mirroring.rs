@@ -24,7 +24,7 @@ const ROUNDS: u64 = 4;
 /// Duration that a flush exceeds only while it waits for an unavailable store.
 const HUNG: Duration = Duration::from_secs(3);
 
-/// Wait for an unavailable store, long enough for the store of a test on a loaded machine to answer.
+/// Wait for an unavailable store, long enough for a store on a loaded machine to answer.
 const PATIENCE: &str = "--images-mirror-timeout 8s";
 
 fn daemon(server: &Server, flags: &str) -> Result<Daemon> {
