@@ -48,8 +48,8 @@ pub enum OpenErrorKind {
     /// The file's size differs from the pool's capacity.
     #[error("its file was truncated or extended; restore the file's size")]
     SizeDiffers,
-    #[error("the size is too small for a pool; use a larger one")]
-    TooSmall,
+    #[error("the size is too small for a pool; use {} or more", Size(*needed_bytes))]
+    TooSmall { needed_bytes: u64 },
     /// The source gives the reason.
     #[error("cannot allocate its memory")]
     Memory,
@@ -78,8 +78,8 @@ impl OpenError {
 pub enum ResizeErrorKind {
     #[error("invalid size; use a multiple of 2 MiB")]
     Misaligned,
-    #[error("the size is too small for a pool; use a larger one")]
-    TooSmall,
+    #[error("the size is too small for a pool; use {} or more", Size(*needed_bytes))]
+    TooSmall { needed_bytes: u64 },
     #[error(
         "the size exceeds its capacity of {}; a new pool can have a larger capacity",
         Size(*capacity_bytes)

@@ -324,6 +324,11 @@ impl Layout {
         Some(enough).filter(|&count| count >= SLAB_COUNT_MIN)
     }
 
+    /// Minimum size of a pool of this capacity.
+    pub(crate) fn size_bytes_min(&self) -> u64 {
+        self.memory_bytes_of(SLAB_COUNT_MIN).next_multiple_of(SIZE_UNIT_BYTES)
+    }
+
     /// Number of bytes of the pool outside of slabs.
     pub(crate) fn table_bytes(&self) -> u64 {
         let slab_count = self.pool_slabs();

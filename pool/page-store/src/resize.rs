@@ -156,7 +156,7 @@ impl PageStore {
         } else if let Some(slab_count) = layout.slabs_in(size_bytes) {
             return Ok(slab_count);
         } else {
-            ResizeErrorKind::TooSmall
+            ResizeErrorKind::TooSmall { needed_bytes: layout.size_bytes_min() }
         };
         Err(ResizeError::new(kind, size_bytes))
     }

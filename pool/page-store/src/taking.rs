@@ -118,7 +118,8 @@ pub(crate) fn take_first(
     layout: &Layout,
     superblock: &mut Superblock,
 ) -> Result<(), OpenError> {
-    let too_small = || OpenError::new(OpenErrorKind::TooSmall);
+    let needed_bytes = layout.size_bytes_min();
+    let too_small = || OpenError::new(OpenErrorKind::TooSmall { needed_bytes });
     let pool_slabs = layout.slabs_in(superblock.size_bytes).ok_or_else(too_small)?;
     let taken = take_first_slabs(region, layout, superblock, pool_slabs)
         .map_err(|source| OpenError { kind: OpenErrorKind::Memory, source: Some(source) })?;

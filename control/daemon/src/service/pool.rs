@@ -97,7 +97,7 @@ impl Resize {
 fn ended(error: &ResizeError) -> TaskEnd {
     let kind = match error.kind {
         ResizeErrorKind::Cancelled => return TaskEnd::Cancelled,
-        ResizeErrorKind::Misaligned | ResizeErrorKind::TooSmall => ProblemKind::InvalidField,
+        ResizeErrorKind::Misaligned | ResizeErrorKind::TooSmall { .. } => ProblemKind::InvalidField,
         ResizeErrorKind::BeyondCapacity { .. }
         | ResizeErrorKind::InUse { .. }
         | ResizeErrorKind::Tables { .. }

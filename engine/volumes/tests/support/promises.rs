@@ -96,8 +96,10 @@ impl Pair {
             Ok(()) if size_bytes < before => "shrink the pool",
             Ok(()) => return,
             Err(error) => {
-                let is_known =
-                    matches!(error.kind, ResizeErrorKind::InUse { .. } | ResizeErrorKind::TooSmall);
+                let is_known = matches!(
+                    error.kind,
+                    ResizeErrorKind::InUse { .. } | ResizeErrorKind::TooSmall { .. }
+                );
                 assert!(is_known && size_bytes < before, "{before} to {size_bytes}: {error}");
                 assert_eq!(self.engine.size_bytes(), before, "it is refused");
                 return self.count("refusal to shrink the pool");

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use api::ByteSize;
 use block_device::{BlockDevice, SectorSize};
 use maintenance::Maintenance;
 use region::{Region, RegionSpec};
@@ -13,6 +14,9 @@ use super::{Storage, StorageError, StorageErrorKind, StoredVolume, VOLUME_BYTES,
 
 /// More than the number of processors, so that threads that wait for a disk do not block others.
 const LANE_COUNT: usize = 8;
+
+/// Minimum size of a pool that has memory for the broker's state and a topic.
+const SIZE_BYTES_MIN: u64 = 6 << 20;
 
 /// Location and size of the pool.
 #[derive(Clone, Debug)]
@@ -29,6 +33,10 @@ pub(crate) struct Embedded {
 
 impl Embedded {
     pub(crate) fn open(pool: &EmbeddedPool) -> anyhow::Result<Self> {
+        if pool.size_bytes < SIZE_BYTES_MIN {
+            let (size, least) = (ByteSize(pool.size_bytes), ByteSize(SIZE_BYTES_MIN));
+            bail!("--embedded {size} is too small for a pool; use {least} or more");
+        }
         let (path, is_temporary) = match &pool.file {
             Some(path) => (path.clone(), false),
             None => (format!("/dev/shm/memlane-broker-{}", std::process::id()).into(), true),
@@ -151,4 +159,20 @@ fn refused(error: VolumeError) -> StorageError {
         _ => StorageErrorKind::Failed,
     };
     StorageError::new(kind, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_is_too_small_is_refused_with_the_smallest_size() {
+        for (size_bytes, given) in [(0, "0"), (1, "1"), (4 << 20, "4MiB")] {
+            let error = Embedded::open(&EmbeddedPool { size_bytes, file: None }).err();
+            let error = error.expect("it is too small").to_string();
+            let text = format!("--embedded {given} is too small for a pool; use 6MiB or more");
+            assert_eq!(error, text);
+        }
+        Embedded::open(&EmbeddedPool { size_bytes: SIZE_BYTES_MIN, file: None }).expect("it fits");
+    }
 }
