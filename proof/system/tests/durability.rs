@@ -194,6 +194,24 @@ fn what_was_done_with_volumes_of_images_stays_done_when_memory_is_gone() -> Resu
 }
 
 #[test]
+fn a_pool_without_durable_volumes_is_created_again_without_a_warning() -> Result<()> {
+    let mut daemon = daemon("")?;
+    daemon.memlane("volume create db --size 16MiB --durability journal")?;
+    daemon.memlane("volume delete db")?;
+    daemon.kill()?;
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    let restored = daemon.memlane("--json events")?;
+    let restored: Vec<serde_json::Value> = serde_json::from_str(&restored)?;
+    let restored = restored.iter().find(|event| event["kind"] == "restored");
+    let restored = restored.context("the start says what it found")?;
+    ensure!(restored["level"] == "info", "{restored}");
+    let message = "the pool is new: the journal and the images have no volume to restore";
+    ensure!(restored["message"] == message, "{restored}");
+    daemon.finish()
+}
+
+#[test]
 fn what_was_removed_while_the_daemon_was_down_is_told_of_and_saved_anew() -> Result<()> {
     let mut daemon = daemon("")?;
     daemon.memlane("volume create db --size 64MiB --durability journal")?;
@@ -334,6 +352,9 @@ fn a_journal_or_images_of_another_pool_are_refused_with_both_names() -> Result<(
         std::fs::rename(&aside, state.join(folder))?;
     }
     daemon.start_again()?;
+    let events = daemon.memlane("events")?;
+    let cause_leads = "the daemon does not start: cannot combine a journal of durable set";
+    ensure!(events.matches(cause_leads).count() == 2, "{events}");
     ensure!(daemon.volumes()?.len() == 1, "something was mixed in: {:?}", daemon.volumes()?);
     check_block(&mut client(&daemon, "own")?, 1, 2);
     daemon.finish()

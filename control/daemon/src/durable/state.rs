@@ -4,8 +4,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use durable_set::{AcceptedImage, DurableSet, DurableSpec, Lag, Missing, Opened, Opening};
+use anyhow::{Context, anyhow};
+use durable_set::{
+    AcceptedImage, DurableError, DurableErrorKind, DurableSet, DurableSpec, Lag, Missing, Opened,
+    Opening,
+};
 use image::{FolderStore, ImageStore, ImageSummary, PackName, StoreWriter};
 use journal::{
     FailurePolicy, Journal, JournalErrorKind, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
@@ -170,17 +173,7 @@ impl Durable {
             }
             None => DurableSet::open(&parts.engine, spec),
         };
-        let (set, opening) = opened.with_context(|| {
-            format!(
-                "the pool is {}, the journal {}, the image store {}; configure the journal and \
-                 image store that belong to this pool, or delete the pool to restore it from \
-                 them; if something unreadable is lost for good, start once with --accept-loss \
-                 NUMBER, the newest image that can be read (0: none)",
-                parts.pool_path.display(),
-                dir.display(),
-                place
-            )
-        })?;
+        let (set, opening) = opened.map_err(|error| refused_start(&error, &parts))?;
         tell_opening(&parts, &opening);
         let answers = opening.store_failure.is_none();
         let asked = encryption.as_ref().filter(|_| answers);
@@ -269,6 +262,26 @@ fn answers_in_time(store: Arc<dyn ImageStore>) -> anyhow::Result<bool> {
     Ok(answered.recv_timeout(STORE_WAIT_MAX).unwrap_or(false))
 }
 
+/// Error of a start whose pool, journal and images cannot be used: the cause, where the parts are,
+/// and what to do.
+fn refused_start(error: &DurableError, parts: &Parts<'_>) -> anyhow::Error {
+    use DurableErrorKind::{Journal, NewestUnreadable, NotNewest};
+    let advice = match error.kind {
+        Journal | NewestUnreadable | NotNewest => {
+            "; if something unreadable is lost for good, start once with --accept-loss NUMBER, \
+             the newest image that can be read (0: none)"
+        }
+        _ => "",
+    };
+    anyhow!(
+        "{}; the pool is {}, the journal {}, the image store {}{advice}",
+        causes(error),
+        parts.pool_path.display(),
+        parts.journal.dir.display(),
+        place_of(&parts.images.store)
+    )
+}
+
 /// Reports the result of opening the set.
 fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
     let events = &parts.events;
@@ -346,6 +359,10 @@ fn tell_restored(parts: &Parts<'_>, how: &Opened) {
         events.error("journal_damaged", None, message);
     }
     let image = image.map_or_else(|| "no image".to_owned(), |number| format!("image {number}"));
+    if parts.engine.volumes().is_empty() && left_out.is_empty() && parts.accept_loss.is_none() {
+        let message = "the pool is new: the journal and the images have no volume to restore";
+        return events.info("restored", None, message.to_owned());
+    }
     let message = format!(
         "the pool's memory was lost: restored {} volumes from {image} and {} journal transactions",
         parts.engine.volumes().len(),
