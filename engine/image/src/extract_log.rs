@@ -30,10 +30,10 @@ use crate::format::ALIGNMENT_BYTES;
 use crate::names::ExtractName;
 
 /// Length of a file of extracts. Files of other lengths have one extract.
-const LOG_BYTES: u64 = 1 << 20;
+pub(crate) const LOG_BYTES: u64 = 1 << 20;
 
 /// Maximum length of an extract in such a file. Storing a longer one takes as long anyway.
-const SHORT_BYTES_MAX: usize = 64 << 10;
+pub(crate) const SHORT_BYTES_MAX: usize = 64 << 10;
 
 /// Least distance of two extracts.
 const STEP_BYTES: u64 = 2 * ALIGNMENT_BYTES as u64;
@@ -53,6 +53,8 @@ struct State {
     file: Option<Arc<dyn StableFile>>,
     /// All its extracts were removed.
     is_empty: bool,
+    /// Number of files that were begun.
+    begun_count: u64,
 }
 
 /// A place for an extract.
@@ -89,6 +91,11 @@ impl ExtractLogs {
             (state.file, state.is_empty) = (Some(place.file), false);
         }
         Ok(true)
+    }
+
+    /// Number of files that were begun since the store was opened.
+    pub(crate) fn begun_count(&self) -> u64 {
+        self.lock().begun_count
     }
 
     /// Finds room for an extract in the newest file, or in a new one.
@@ -128,8 +135,12 @@ impl ExtractLogs {
             }
             Err(error) => return Err(error),
         };
-        let begun = State { newest: Some(name), ..State::default() };
-        let left = std::mem::replace(&mut *self.lock(), begun);
+        let left = {
+            let mut state = self.lock();
+            let begun_count = state.begun_count + 1;
+            let begun = State { newest: Some(name), begun_count, ..State::default() };
+            std::mem::replace(&mut *state, begun)
+        };
         // Nobody writes to a file that is here, nor will.
         if left.is_empty
             && let (Some(first), Some(file)) = (left.newest, left.file)

@@ -94,6 +94,32 @@ impl FolderStore {
         Self::open_alone(path)?.begin_serving()
     }
 
+    /// Returns the bytes of all files. It is more than that of all objects: a file of extracts has
+    /// its full length from the beginning.
+    pub fn file_bytes(&self) -> Result<u64, ImageError> {
+        let folders = [Some(&self.images), Some(&self.packs), self.journal.as_ref()];
+        let bytes = folders.into_iter().flatten().map(|folder| {
+            let files = list(&**folder, "files of the store")?;
+            Ok(files.iter().map(|file| file.size_bytes).sum::<u64>())
+        });
+        bytes.sum()
+    }
+
+    /// Returns the bytes of the files of extracts that were begun since the store was opened.
+    pub fn begun_bytes(&self) -> u64 {
+        self.extract_logs.as_ref().map_or(0, |logs| logs.begun_count() * extract_log::LOG_BYTES)
+    }
+
+    /// Returns the bytes of files that an object of this length may add at most.
+    pub fn needed_bytes(object: ObjectName, length_bytes: u64) -> u64 {
+        match object {
+            ObjectName::Extract(_) if length_bytes <= extract_log::SHORT_BYTES_MAX as u64 => {
+                extract_log::LOG_BYTES
+            }
+            _ => length_bytes,
+        }
+    }
+
     /// Begins to receive an object: a manifest or an extract as a whole, with `offset` 0, or a part
     /// of a pack from `offset` on. Calls and their arrivals may be concurrent. Fails with `Invalid`
     /// if the store is not open for serving.

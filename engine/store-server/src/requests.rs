@@ -155,7 +155,7 @@ impl Served {
             let (arrival, store) = (receiving.arrival.take(), Arc::clone(&self.store));
             let (is_first, is_last) = (left + piece.len() as u64 == total, left == 0);
             if is_first {
-                self.accept(total).await?;
+                self.accept(object, total).await?;
             }
             let length = asked.length;
             let write = move || -> Result<Option<Arrival>, ImageError> {
@@ -190,12 +190,12 @@ impl Served {
     }
 
     /// Checks the limit of the store, if it has one, and counts the bytes towards it.
-    async fn accept(&self, more: u64) -> Result<(), Refusal> {
+    async fn accept(&self, object: ObjectName, more: u64) -> Result<(), Refusal> {
         if self.quota.bytes_max().is_none() {
             return Ok(());
         }
         let (quota, store) = (Arc::clone(&self.quota), Arc::clone(&self.store));
-        Ok(self.work.run(move || quota.take(&*store, more)).await??)
+        Ok(self.work.run(move || quota.take(&store, object, more)).await??)
     }
 }
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::thread;
 
 use image::{
-    ClaimedStore, FolderStore, ImageErrorKind, ImageStore, ObjectName, OpenImage, PackName,
-    StoreKey, Unwatched, find_store_key, rehearse,
+    ClaimedStore, ExtractName, FolderStore, ImageErrorKind, ImageStore, ObjectName, OpenImage,
+    PackName, StoreKey, Unwatched, encode_extract, find_store_key, rehearse,
 };
 use made::{Contents, Made, claim, newest, options};
 use pair::Pair;
@@ -196,6 +196,30 @@ fn a_store_is_limited_in_bytes_and_has_room_again_after_deletions() {
     }
     made.check(&newest(&store).expect("it is whole"));
     assert!(pair.status().used_bytes.expect("counted") <= 1 << 20);
+}
+
+#[test]
+fn the_limit_counts_files_of_the_journal_at_their_full_length() {
+    let pair = Pair::start_with(|spec| spec.bytes_max = Some(3 << 20));
+    let store = pair.client();
+    let put = |segment, offset| {
+        let name = ExtractName { writer: 7, segment, offset };
+        let mut payload = AlignedBuffer::new();
+        payload.extend_from_slice(&[5; 4096]);
+        store.put_extract(name, &encode_extract([3; 16], name, 5, &payload))
+    };
+    // Each is the first of its segment, and begins a file.
+    let refused = (1..10).map(|segment| put(segment, 0)).find_map(Result::err);
+    let refused = refused.expect("ten files do not fit");
+    assert_eq!(refused.kind, ImageErrorKind::NoSpace);
+    let files = fs::read_dir(pair.directory().join("journal")).expect("it is there");
+    let lengths = files.map(|file| file.expect("listed").metadata().expect("it is there").len());
+    assert!((2 << 20..=3 << 20).contains(&lengths.sum::<u64>()), "the files end at the limit");
+    let extracts = store.extracts().expect("listed");
+    for (name, _) in &extracts {
+        store.remove(ObjectName::Extract(*name)).expect("removals work");
+    }
+    put(20, 0).expect("there is room again");
 }
 
 #[test]
