@@ -6,6 +6,7 @@ mod errors;
 mod names;
 mod opening;
 mod places;
+mod rounds;
 mod rules;
 mod settings;
 mod stability;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use record_log::{CompactionOptions, LogError, Retention};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::rounds::{Item, Rounds, Waits};
 use super::{OpenPartition, OpenTopic, Topics};
 use crate::clock;
 
@@ -30,15 +30,6 @@ const OLD_RECORDS_MS: i64 = 5 * 60 * 1000;
 
 /// Maximum memory of compaction's key map (Kafka's `log.cleaner.dedupe.buffer.size`).
 const KEY_MAP_BYTES: usize = 64 << 20;
-
-/// Periodic work on all topics, one after the other. Work that takes longer than the patience
-/// continues in the background, and its topic is skipped until it has finished.
-struct Rounds {
-    patience: Duration,
-    left_max: usize,
-    /// Work in the background, and its topic.
-    left: Vec<(Uuid, JoinHandle<()>)>,
-}
 
 /// Ids for work that belongs to no topic.
 const OF_NONE: Uuid = Uuid::nil();
@@ -64,15 +55,15 @@ pub(crate) async fn retain(topics: Arc<Topics>, mut stop: watch::Receiver<bool>)
             }
             settling.settle_beside();
         };
-        rounds.run(OF_NONE, Waits::Perhaps, beside).await;
+        rounds.run(OF_NONE, beside).await;
         let serving = Arc::clone(&topics);
-        rounds.run(OF_UNSERVED, Waits::Perhaps, move || serving.serve_beside()).await;
-        let work = |topic: &OpenTopic| {
+        rounds.run(OF_UNSERVED, move || serving.serve_beside()).await;
+        let work = |topic: &Arc<OpenTopic>| {
             if let Err(error) = retain_one(topic) {
                 tracing::warn!(topic = %topic.name, %error, "cannot delete old records");
             }
         };
-        rounds.run_all(&topics, &stop, work).await;
+        rounds.run_all(items(&topics), &stop, work).await;
     }
 }
 
@@ -81,12 +72,12 @@ pub(crate) async fn compact(topics: Arc<Topics>, mut stop: watch::Receiver<bool>
     let hash_secret = super::random_id();
     let mut rounds = COMPACTION;
     while is_time(&mut stop).await {
-        let work = move |topic: &OpenTopic| {
+        let work = move |topic: &Arc<OpenTopic>| {
             if let Err(error) = compact_one(topic, hash_secret) {
                 tracing::warn!(topic = %topic.name, %error, "cannot compact");
             }
         };
-        rounds.run_all(&topics, &stop, work).await;
+        rounds.run_all(items(&topics), &stop, work).await;
     }
 }
 
@@ -98,59 +89,14 @@ async fn is_time(stop: &mut watch::Receiver<bool>) -> bool {
     }
 }
 
-/// Tells whether work may wait for a disk.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Waits {
-    /// Waits only for the daemon, like all topics.
-    Never,
-    Perhaps,
-}
-
-impl Rounds {
-    const fn new(patience: Duration, left_max: usize) -> Self {
-        Self { patience, left_max, left: Vec::new() }
-    }
-
-    /// Runs the work on all topics. Those that wait for no disk are first.
-    async fn run_all(
-        &mut self,
-        topics: &Topics,
-        stop: &watch::Receiver<bool>,
-        work: impl Fn(&OpenTopic) + Clone + Send + 'static,
-    ) {
-        let waits = |topic: &OpenTopic| match topic.waits_for_disk() {
-            true => Waits::Perhaps,
-            false => Waits::Never,
-        };
-        let mut all: Vec<_> = topics.all().into_iter().map(|it| (waits(&it), it)).collect();
-        all.sort_by_key(|(waits, _)| *waits);
-        for (waits, topic) in all {
-            if *stop.borrow() {
-                return;
-            }
-            let work = work.clone();
-            self.run(topic.id, waits, move || work(&topic)).await;
-        }
-    }
-
-    /// Runs the work on a blocking thread. It is skipped if the previous run of the same topic has
-    /// not finished. Work that may wait is also skipped while the maximum is in the background.
-    async fn run(&mut self, of: Uuid, waits: Waits, work: impl FnOnce() + Send + 'static) {
-        self.left.retain(|(_, it)| !it.is_finished());
-        let is_full = self.left.len() >= self.left_max;
-        if self.left.iter().any(|(it, _)| *it == of) || is_full && waits == Waits::Perhaps {
-            return;
-        }
-        let mut worked = tokio::task::spawn_blocking(work);
-        let ended = match is_full {
-            true => Ok((&mut worked).await),
-            false => tokio::time::timeout(self.patience, &mut worked).await,
-        };
-        match ended {
-            Ok(ended) => ended.expect("the thread does not panic"),
-            Err(_) => self.left.push((of, worked)),
-        }
-    }
+/// Returns all topics for a round of work.
+fn items(topics: &Topics) -> Vec<Item<Arc<OpenTopic>>> {
+    let waits = |topic: &OpenTopic| match topic.waits_for_disk() {
+        true => Waits::Perhaps,
+        false => Waits::Never,
+    };
+    let item = |topic: Arc<OpenTopic>| Item { id: topic.id, waits: waits(&topic), subject: topic };
+    topics.all().into_iter().map(item).collect()
 }
 
 /// Flushes the topics with appends or deletions since their last flush. All others are left alone,
