@@ -412,6 +412,10 @@ fn transactions_are_listed_and_described() -> Result<()> {
     let hanging = format!("find-hanging --topic {name} --partition 0");
     let hanging = fixture.run(TRANSACTIONS, &hanging)?;
     ensure!(!hanging.contains(name.as_str()), "{hanging}");
+    let aborted = format!("abort --topic {name} --partition 0 --producer-id 7 --producer-epoch 0");
+    let refusal = fixture.refused(TRANSACTIONS, &format!("{aborted} --coordinator-epoch 0"))?;
+    ensure!(refusal.contains("The node does not support WRITE_TXN_MARKERS"), "{refusal}");
+    fixture.run(TRANSACTIONS, &format!("forceTerminateTransaction --transactionalId {name}"))?;
     Ok(())
 }
 
