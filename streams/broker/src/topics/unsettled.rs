@@ -153,9 +153,16 @@ mod tests {
         }
 
         fn create(&self, name: &str) -> Result<(), Refusal> {
-            let (name, settings) = (name.to_owned(), BTreeMap::new());
+            self.create_with(name, BTreeMap::new())
+        }
+
+        fn create_with(
+            &self,
+            name: &str,
+            settings: BTreeMap<String, String>,
+        ) -> Result<(), Refusal> {
             let new = NewTopic {
-                name,
+                name: name.to_owned(),
                 partition_count: 1,
                 settings,
                 is_derived: false,
@@ -265,5 +272,17 @@ mod tests {
         assert_eq!(upkeep::flush_all(&world.topics), 1);
         assert_eq!(partition.log.stable_offset(), 1);
         assert_eq!(upkeep::flush_all(&world.topics), 0);
+    }
+
+    #[test]
+    fn the_maintenance_flushes_no_unused_topic() {
+        let world = World::new();
+        let compacted = ("cleanup.policy".to_owned(), "compact,delete".to_owned());
+        world.create_with("unused", [compacted].into()).expect("there is room");
+        let topic = world.topics.by_name("unused").expect("it was made");
+        upkeep::retain_one(&topic).expect("it is new");
+        world.failing.flushes.store(true, Ordering::Release);
+        upkeep::retain_one(&topic).expect("nothing is flushed");
+        upkeep::compact_one(&topic, [7; 16]).expect("nothing is flushed");
     }
 }

@@ -142,8 +142,13 @@ pub(super) fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
         partition.log.cut()?;
         partition.log.forget_idle_producers(now_ms, PRODUCER_LIFE_MS);
     }
-    // The next flush frees the slots of deleted segments. Unused topics are not flushed, because
-    // that requires a connection to each.
+    // The next flush frees the slots of deleted segments.
+    flush_changed(topic)
+}
+
+/// Flushes a topic with changes. Unused topics are not flushed, because that requires a connection
+/// to each.
+fn flush_changed(topic: &OpenTopic) -> Result<(), LogError> {
     if topic.log.has_to_flush() {
         return topic.flush();
     }
@@ -151,7 +156,7 @@ pub(super) fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
     Ok(())
 }
 
-fn compact_one(topic: &OpenTopic, hash_secret: [u8; 16]) -> Result<(), LogError> {
+pub(super) fn compact_one(topic: &OpenTopic, hash_secret: [u8; 16]) -> Result<(), LogError> {
     let settings = topic.settings();
     if !settings.compacts {
         return Ok(());
@@ -172,5 +177,5 @@ fn compact_one(topic: &OpenTopic, hash_secret: [u8; 16]) -> Result<(), LogError>
             tracing::debug!(%topic, partition, ?outcome, "compacted");
         }
     }
-    topic.flush()
+    flush_changed(topic)
 }
