@@ -714,6 +714,10 @@ mod tests {
         let files = "store-certificate = \"/c\"\nstore-key = \"/k\"\nstore-ca = \"/a\"";
         let served = |place| format!("[images]\nstore = \"{place}\"\n{files}");
         refused(&served("memlane://b"), Privilege::Root, "store in [images]");
+        for place in ["ftp://b/c", "s3:b", "images", "file://images"] {
+            let file = format!("[images]\nstore = \"{place}\"");
+            refused(&file, Privilege::Root, "s3://BUCKET/PREFIX");
+        }
         refused(&served("/images"), Privilege::Root, "memlane://");
         refused("[store-server]\nlisten = \"[::]:1\"", Privilege::Root, "client-ca");
         let served = "listen = \"[::]:1\"\ndirectory = \"/d\"\ncertificate = \"/c\"\nkey = \"/k\"\n\

@@ -54,10 +54,10 @@ pub(super) fn place(images: &ImagesSettings, state_dir: &Path) -> anyhow::Result
         place if place.starts_with("file:///") => {
             Ok(StorePlace::Directory(place.trim_start_matches("file://").into()))
         }
-        place if place.contains("://") => Ok(StorePlace::Url(place.clone())),
+        place if place.starts_with("s3://") => Ok(StorePlace::Url(place.clone())),
         place => bail!(
-            "store = {place:?} in [images] is neither a path that begins with / nor a URL such as \
-             s3://bucket/folder or memlane://host:port"
+            "store = {place:?} in [images] is neither a path that begins with / nor a URL of the \
+             form s3://BUCKET/PREFIX or memlane://HOST:PORT"
         ),
     }
 }
