@@ -21,7 +21,7 @@ use self::console::ConsoleCommand;
 pub(crate) use self::machines::{CreateMachine, MachineCommand, Machines};
 use self::sql::SqlCommand;
 use self::streams::StreamsCommand;
-pub(crate) use self::volumes::{Create, ListVolumes, VolumeCommand};
+pub(crate) use self::volumes::{Create, ListVolumes, Setting, VolumeCommand};
 use crate::output::Form;
 use crate::table::View;
 
@@ -506,6 +506,11 @@ pub(crate) enum PoolSetting {
 }
 
 impl PoolSetting {
+    pub(crate) fn key(self) -> &'static str {
+        let Self::MaxMemory(_) = self;
+        "max-memory"
+    }
+
     pub(crate) fn apply_to(self, patch: &mut PoolPatch) {
         let Self::MaxMemory(size) = self;
         patch.max_memory = Some(size);

@@ -25,6 +25,28 @@ fn a_volume_lives_from_create_to_delete() {
 }
 
 #[test]
+fn a_setting_that_is_given_twice_is_refused() {
+    let fixture = Fixture::new();
+    fixture.text("volume create db --size 16MiB", 0);
+    for (words, told) in [
+        ("volume create a --size 4KiB --label k=1 --label k=2", "label k is given twice"),
+        ("volume set db durability=ram durability=image", "setting durability is given twice"),
+        ("volume set db label.k=1 label.k=2", "setting label.k is given twice"),
+        ("pool set max-memory=32MiB max-memory=64MiB", "setting max-memory is given twice"),
+    ] {
+        assert_eq!(fixture.json(words, 2)["error"]["message"], told);
+    }
+    assert_eq!(fixture.json("volume list", 0).as_array().expect("a list").len(), 1);
+    fixture.text("volume set db label.k=1 label.l=1 durability=image", 0);
+    for name in ["", "x@y"] {
+        let error = &fixture.json(&format!("snapshot create db@{name}"), 1)["error"];
+        let message = error["message"].as_str().expect("a message");
+        let told = format!("snapshot {name:?}: invalid name; ");
+        assert!(error["field"] == "snapshot" && message.starts_with(&told), "{message}");
+    }
+}
+
+#[test]
 fn people_get_tables() {
     let fixture = Fixture::new();
     fixture.text("volume create db --size 16MiB", 0);

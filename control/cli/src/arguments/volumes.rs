@@ -146,6 +146,18 @@ pub(crate) enum Setting {
 }
 
 impl Setting {
+    /// Returns the key as it is written on the command line.
+    pub(crate) fn key(&self) -> String {
+        match self {
+            Self::Reduction(_) => "reduction".to_owned(),
+            Self::Durability(_) => "durability".to_owned(),
+            Self::Capacity(_) => "capacity".to_owned(),
+            Self::Users(_) => "users".to_owned(),
+            Self::Owner(_) => "owner".to_owned(),
+            Self::Label(key, _) => format!("label.{key}"),
+        }
+    }
+
     pub(crate) fn apply_to(self, patch: &mut VolumePatch) {
         match self {
             Self::Reduction(reduction) => patch.reduction = Some(reduction),

@@ -18,6 +18,7 @@ mod streams;
 mod tasks;
 mod terminal;
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ use clap::CommandFactory;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::arguments::{Arguments, Command, Create, ListVolumes, VolumeCommand};
+use crate::arguments::{Arguments, Command, Create, ListVolumes, Setting, VolumeCommand};
 use crate::failure::Failure;
 use crate::output::{self, Form, Report};
 use crate::table::{Cell, Table, View};
@@ -110,7 +111,7 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
     match command {
         VolumeCommand::Create(create) => {
             let volume: Volume =
-                client.ask(Method::Post, api::VOLUMES_PATH, &create_request(create))?;
+                client.ask(Method::Post, api::VOLUMES_PATH, &create_request(create)?)?;
             Ok(Report::silent(&volume))
         }
         VolumeCommand::List(ListVolumes { owner, labels, view }) => {
@@ -139,6 +140,8 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
             change(client, &name, &patch)
         }
         VolumeCommand::Set { name, settings } => {
+            let keys: Vec<String> = settings.iter().map(Setting::key).collect();
+            check_once("setting", keys.iter().map(String::as_str))?;
             let mut patch = VolumePatch::default();
             settings.into_iter().for_each(|setting| setting.apply_to(&mut patch));
             change(client, &name, &patch)
@@ -165,8 +168,18 @@ fn forced(path: String, force: bool) -> String {
     if force { api::with_query(&path, &[("force", "true")]) } else { path }
 }
 
-fn create_request(create: Create) -> VolumeCreate {
-    VolumeCreate {
+/// Fails if a key occurs twice: which value counts would depend on their order.
+fn check_once<'a>(what: &str, keys: impl IntoIterator<Item = &'a str>) -> Result<(), Failure> {
+    let mut known = BTreeSet::new();
+    match keys.into_iter().find(|key| !known.insert(*key)) {
+        Some(key) => Err(Failure::usage(format!("{what} {key} is given twice"))),
+        None => Ok(()),
+    }
+}
+
+fn create_request(create: Create) -> Result<VolumeCreate, Failure> {
+    check_once("label", create.labels.iter().map(|(key, _)| key.as_str()))?;
+    Ok(VolumeCreate {
         name: create.name,
         size: create.size,
         sector_bytes: create.sector,
@@ -175,7 +188,7 @@ fn create_request(create: Create) -> VolumeCreate {
         capacity: create.capacity,
         owner: create.owner,
         labels: create.labels.into_iter().collect(),
-    }
+    })
 }
 
 /// Shows a volume and its request latencies.

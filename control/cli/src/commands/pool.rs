@@ -3,7 +3,7 @@
 use api::{ByteSize, Event, FillState, Method, Pool, PoolPatch};
 
 use super::tasks::follow;
-use super::{lines, time_text, word_of};
+use super::{check_once, lines, time_text, word_of};
 use crate::arguments::PoolCommand;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
@@ -17,6 +17,7 @@ pub(super) fn run(client: &Client, command: PoolCommand, form: Form) -> Result<R
             Ok(Report::of(text(&pool), &pool))
         }
         PoolCommand::Set { settings, background } => {
+            check_once("setting", settings.iter().map(|setting| setting.key()))?;
             let mut patch = PoolPatch::default();
             settings.into_iter().for_each(|setting| setting.apply_to(&mut patch));
             follow(client, background, form, || client.ask(Method::Patch, api::POOL_PATH, &patch))

@@ -6,12 +6,12 @@ use api::{
     ChangedRange, CloneCreate, Diff, Problem, ProblemKind, Snapshot, SnapshotCreate, SnapshotPatch,
 };
 use block_device::{BlockDevice, ByteRange, ChangeKind};
-use volumes::{Durability, Volume};
+use volumes::{Durability, Volume, VolumeError, VolumeName};
 
 use crate::events::unix_seconds;
 use crate::service::volumes::parse_name;
 use crate::service::words::EngineWord;
-use crate::service::{Ownership, Service, refusals};
+use crate::service::{Ownership, Service};
 
 /// Maximum number of runs in a response. The client requests further ones by offset.
 const DIFF_RUN_COUNT_MAX: usize = 10_000;
@@ -36,10 +36,7 @@ impl Service {
         &self,
         request: &SnapshotCreate,
     ) -> Result<Vec<Snapshot>, Problem> {
-        let name = request
-            .snapshot
-            .parse()
-            .map_err(|error| refusals::of_volume(&error).in_field("snapshot"))?;
+        let name = name_of_snapshot(&request.snapshot)?;
         if request.volumes.is_empty() {
             let problem = Problem::new(ProblemKind::InvalidField, "no volume given");
             return Err(problem.in_field("volumes"));
@@ -63,10 +60,7 @@ impl Service {
         name: &str,
         request: &SnapshotPatch,
     ) -> Result<Snapshot, Problem> {
-        let new_name = request
-            .snapshot
-            .parse()
-            .map_err(|error| refusals::of_volume(&error).in_field("snapshot"))?;
+        let new_name = name_of_snapshot(&request.snapshot)?;
         self.await_closing(&*self.snapshot(name)?);
         let _lock = self.lock_changes();
         let snapshot = self.snapshot(name)?;
@@ -214,6 +208,14 @@ impl Service {
 }
 
 /// Splits the name of a snapshot into the volume's name and its own name.
+/// Parses the name of a snapshot, without that of its volume.
+fn name_of_snapshot(name: &str) -> Result<VolumeName, Problem> {
+    name.parse().map_err(|error: VolumeError| {
+        let detail = format!("snapshot {name:?}: {}", error.kind);
+        Problem::new(ProblemKind::InvalidField, detail).in_field("snapshot")
+    })
+}
+
 fn own_names(snapshot: &Volume) -> (String, String) {
     let name = snapshot.name();
     match name.split_once('@') {
