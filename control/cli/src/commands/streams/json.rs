@@ -7,10 +7,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use kafka_client::{Header, NewRecord, Record};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// A record. `produce` ignores the fields that it does not use.
+/// A record. `produce` ignores the fields of `consume` that it does not use, and refuses others: a
+/// misspelt one would be a record without a value, which deletes those of its key.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct JsonRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     topic: Option<String>,
@@ -24,8 +26,9 @@ pub(super) struct JsonRecord {
     key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key_base64: Option<String>,
-    #[serde(default)]
-    value: Option<String>,
+    /// `None`: the field is missing.
+    #[serde(default, deserialize_with = "present")]
+    value: Option<Option<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value_base64: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -33,12 +36,18 @@ pub(super) struct JsonRecord {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct JsonHeader {
     name: String,
     #[serde(default)]
     value: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value_base64: Option<String>,
+}
+
+/// Reads a field that is there, also `null`.
+fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(field).map(Some)
 }
 
 /// Text, or other bytes in Base64.
@@ -74,6 +83,22 @@ impl Words {
 }
 
 impl JsonRecord {
+    /// Parses a line.
+    pub(super) fn read(line: &[u8]) -> Result<Self, String> {
+        if !line.trim_ascii_start().starts_with(b"{") {
+            return Err("it is not a JSON object".to_owned());
+        }
+        let read = serde_json::from_slice(line);
+        let record: Self = read.map_err(|error| {
+            // The line of the input is reported by the caller.
+            error.to_string().replace(" at line 1 column ", " at column ")
+        })?;
+        if record.value.is_none() && record.value_base64.is_none() {
+            return Err("the field value is missing; null is a record without a value".to_owned());
+        }
+        Ok(record)
+    }
+
     pub(super) fn of(topic: &str, partition: i32, record: &Record) -> Self {
         let key = Words::of(record.key.as_ref());
         let value = Words::of(record.value.as_ref());
@@ -88,7 +113,7 @@ impl JsonRecord {
             timestamp_ms: Some(record.timestamp_ms),
             key: key.text,
             key_base64: key.base64,
-            value: value.text,
+            value: Some(value.text),
             value_base64: value.base64,
             headers: record.headers.iter().map(header).collect(),
         }
@@ -102,7 +127,7 @@ impl JsonRecord {
         };
         Ok(NewRecord {
             key: Words { text: self.key, base64: self.key_base64 }.bytes()?,
-            value: Words { text: self.value, base64: self.value_base64 }.bytes()?,
+            value: Words { text: self.value.flatten(), base64: self.value_base64 }.bytes()?,
             headers: self.headers.into_iter().map(header).collect::<Result<_, _>>()?,
             timestamp_ms: self.timestamp_ms.unwrap_or(now_ms),
         })
@@ -123,7 +148,7 @@ mod tests {
             headers: vec![Header { name: "h".to_owned(), value: None }],
         };
         let line = serde_json::to_string(&JsonRecord::of("t", 1, &record)).expect("plain data");
-        let read: JsonRecord = serde_json::from_str(&line).expect("its own form");
+        let read = JsonRecord::read(line.as_bytes()).expect("its own form");
         assert_eq!(read.partition, Some(1));
         let new = read.into_new(5).expect("a record");
         assert_eq!((new.key, new.value), (record.key, record.value));
@@ -132,16 +157,36 @@ mod tests {
 
     #[test]
     fn a_record_may_be_little_more_than_a_value() {
-        let read: JsonRecord = serde_json::from_str(r#"{"value":"a"}"#).expect("a record");
+        let read = JsonRecord::read(br#"{"value":"a"}"#).expect("a record");
         let new = read.into_new(5).expect("a record");
         assert_eq!((new.key, new.value, new.timestamp_ms), (None, Some("a".into()), 5));
     }
 
     #[test]
     fn two_values_in_one_are_refused() {
-        for line in [r#"{"value":"a","value_base64":"YQ=="}"#, r#"{"key_base64":"!"}"#] {
-            let read: JsonRecord = serde_json::from_str(line).expect("the fields are known");
+        for line in [r#"{"value":"a","value_base64":"YQ=="}"#, r#"{"value":"a","key_base64":"!"}"#]
+        {
+            let read = JsonRecord::read(line.as_bytes()).expect("the fields are known");
             read.into_new(5).expect_err(line);
         }
+    }
+
+    #[test]
+    fn a_line_that_is_no_record_says_why() {
+        for (line, why) in [
+            (r#"{"key":"k"}"#, "the field value is missing; null is a record without a value"),
+            (r#"{"vlaue":"a"}"#, "unknown field `vlaue`"),
+            (r#"{"value":"a","timestamp":1}"#, "unknown field `timestamp`"),
+            (r#"{"value":"a","headers":[{"name":"h","text":"a"}]}"#, "unknown field `text`"),
+            (r#"{"value":"a","value":"b"}"#, "duplicate field `value` at column 20"),
+            (r#"["t",0,1,2,"k"]"#, "it is not a JSON object"),
+            ("a", "it is not a JSON object"),
+            ("", "it is not a JSON object"),
+        ] {
+            let error = JsonRecord::read(line.as_bytes()).expect_err(line);
+            assert!(error.starts_with(why), "{line}: {error}");
+        }
+        let empty = JsonRecord::read(br#" {"value":null}"#).expect("it has no value");
+        assert_eq!(empty.into_new(5).expect("a record").value, None);
     }
 }

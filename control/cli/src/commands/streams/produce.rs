@@ -104,8 +104,7 @@ impl LineForm {
     /// Parses the record, and its partition if the line contains one.
     fn read(&self, line: Vec<u8>, now_ms: i64) -> Result<(NewRecord, Option<i32>), String> {
         if self.input == Input::Json {
-            let record: JsonRecord =
-                serde_json::from_slice(&line).map_err(|error| error.to_string())?;
+            let record = JsonRecord::read(&line)?;
             let partition = record.partition;
             return Ok((record.into_new(now_ms)?, partition));
         }
