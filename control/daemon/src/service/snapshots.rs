@@ -207,7 +207,6 @@ impl Service {
     }
 }
 
-/// Splits the name of a snapshot into the volume's name and its own name.
 /// Parses the name of a snapshot, without that of its volume.
 fn name_of_snapshot(name: &str) -> Result<VolumeName, Problem> {
     name.parse().map_err(|error: VolumeError| {
@@ -216,6 +215,7 @@ fn name_of_snapshot(name: &str) -> Result<VolumeName, Problem> {
     })
 }
 
+/// Splits the name of a snapshot into the volume's name and its own name.
 fn own_names(snapshot: &Volume) -> (String, String) {
     let name = snapshot.name();
     match name.split_once('@') {
