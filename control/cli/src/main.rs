@@ -28,6 +28,9 @@ mod output;
 mod table;
 mod visible;
 
+use std::error::Error;
+use std::io::{self, Write};
+use std::num::{IntErrorKind, ParseIntError};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -52,11 +55,25 @@ fn main() -> ExitCode {
 
 /// Reports a usage error. `--json` also applies to an otherwise invalid command line.
 fn refuse_usage(error: &clap::Error) -> ExitCode {
+    let bad_number = refused_number(error);
     if std::env::args_os().any(|argument| argument == "--json") {
-        let message = error.render().to_string();
+        let message = bad_number.unwrap_or_else(|| error.render().to_string());
         return output::report(&Failure::usage(message.trim_end()), Form::Json);
     }
     // If standard error cannot be written to, only the exit code remains.
-    let _ = error.print();
+    let _ = match bad_number {
+        Some(message) => write!(io::stderr(), "{message}"),
+        None => error.print(),
+    };
     ExitCode::from(failure::EXIT_USAGE)
+}
+
+/// Describes a value that is no number, or a number that no option takes.
+fn refused_number(error: &clap::Error) -> Option<String> {
+    let cause = error.source()?.downcast_ref::<ParseIntError>()?;
+    let reason = match cause.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "it is out of range",
+        _ => "it is not a whole number",
+    };
+    Some(error.render().to_string().replace(&cause.to_string(), reason))
 }

@@ -47,6 +47,25 @@ fn a_setting_that_is_given_twice_is_refused() {
 }
 
 #[test]
+fn a_value_that_is_no_number_is_told_as_such() {
+    let fixture = Fixture::new();
+    for (words, told) in [
+        ("task wait x", "invalid value 'x' for '<ID>': it is not a whole number"),
+        ("image verify 1.5", "invalid value '1.5' for '[NUMBER]': it is not a whole number"),
+        (
+            "export vhost-user db --queues 99999999999999999999",
+            "invalid value '99999999999999999999' for '--queues <COUNT>': it is out of range",
+        ),
+    ] {
+        let json = fixture.json(words, 2);
+        let message = json["error"]["message"].as_str().expect("a message");
+        assert!(message.contains(told), "{message}");
+        assert!(message.contains("try '--help'"), "{message}");
+        fixture.text(words, 2);
+    }
+}
+
+#[test]
 fn people_get_tables() {
     let fixture = Fixture::new();
     fixture.text("volume create db --size 16MiB", 0);
