@@ -11,8 +11,12 @@ use serde_json::{Value, json};
 
 /// Sends Ctrl-C.
 fn interrupt(child: &Child) {
+    tell(child, Signal::INT);
+}
+
+fn tell(child: &Child, signal: Signal) {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
-    kill_process(id, Signal::INT).expect("it can be told");
+    kill_process(id, signal).expect("it can be told");
 }
 
 fn sorted(text: &str) -> Vec<&str> {
@@ -246,8 +250,8 @@ fn members_of_a_group_share_its_partitions() {
     broker.feed("produce t --partition 1", "c\n", 0);
     wait_for(&broker, |group| group["lag"] == 0 && group["offsets"][0]["latest"] == 2);
     let mut text = String::new();
-    for member in [first, second] {
-        interrupt(&member);
+    for (member, signal) in [(first, Signal::INT), (second, Signal::TERM)] {
+        tell(&member, signal);
         text += &finished("consume", member.wait_with_output().expect("it ends"), 0);
     }
     assert_eq!(sorted(&text), ["a", "b", "c"]);

@@ -13,6 +13,7 @@ use kafka_client::{
     Client, ClientError, CommittedOffset, Extent, FetchLimits, FetchedPartition, Fetcher,
     Isolation, Membership, MembershipSettings, Position, Record, ResponseError,
 };
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use super::json::JsonRecord;
@@ -58,8 +59,8 @@ pub(super) async fn run(
     let mut member = reading.begin(member).await?;
     let read = tokio::select! {
         read = reading.read_all(&mut member) => read,
-        // Ctrl-C is a normal end.
-        _ = tokio::signal::ctrl_c() => Ok(()),
+        // Ctrl-C and a stop by a service manager are a normal end.
+        () = end_wanted() => Ok(()),
     };
     if let Some(member) = member {
         // The first error is reported. Without one, these must succeed.
@@ -70,6 +71,19 @@ pub(super) async fn run(
         read?;
     }
     Ok(Report::printed())
+}
+
+/// Waits for SIGINT or SIGTERM.
+async fn end_wanted() {
+    let Ok(mut terminated) = signal(SignalKind::terminate()) else {
+        // Then SIGTERM ends the process, as without this function.
+        let _ = tokio::signal::ctrl_c().await;
+        return;
+    };
+    tokio::select! {
+        _ = terminated.recv() => (),
+        _ = tokio::signal::ctrl_c() => (),
+    }
 }
 
 /// Position in a partition, and its end.
