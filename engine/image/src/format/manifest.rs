@@ -202,7 +202,11 @@ impl Manifest {
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Disbelief> {
         let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
-            return Err(Disbelief::Unfinished);
+            // The header is written last.
+            return Err(match bytes.iter().all(|&byte| byte == 0) {
+                true => Disbelief::Unfinished,
+                false => Disbelief::Damaged("it is shorter than a manifest's header"),
+            });
         };
         check_header(header)?;
         let malformed = Disbelief::Damaged("inconsistent manifest header");
@@ -527,9 +531,11 @@ mod tests {
     #[test]
     fn what_was_never_finished_is_told_from_damage() {
         let mut bytes = example().encode();
-        assert_eq!(Manifest::decode(&bytes[..100]), Err(Disbelief::Unfinished));
+        let cut = Manifest::decode(&bytes[..100]);
+        assert!(matches!(cut, Err(Disbelief::Damaged(_))), "{cut:?}");
         assert_eq!(Manifest::decode(&[]), Err(Disbelief::Unfinished));
         bytes[..HEADER_BYTES].fill(0);
+        assert_eq!(Manifest::decode(&bytes[..100]), Err(Disbelief::Unfinished));
         assert_eq!(Manifest::decode(&bytes), Err(Disbelief::Unfinished));
     }
 
