@@ -57,7 +57,6 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
     ("SELECT to_timestamp('infinity'::float8)", Fails("0A000"), Gives("infinity")),
     ("SELECT to_timestamp(9000000000000)", Fails("0A000"), Gives("287168-08-24 16:00:00+00")),
     ("SELECT timestamp 'infinity'", Fails("0A000"), Gives("infinity")),
-    ("SELECT 'tomorrow'::date - 'today'::date", Fails("0A000"), Gives("1")),
     ("SELECT 'NaN'::numeric", Fails("0A000"), Gives("NaN")),
     ("SELECT 1 BETWEEN SYMMETRIC 3 AND 0", Fails("0A000"), Gives("t")),
     (
@@ -276,7 +275,6 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
     ("SELECT '1' EXCEPT ALL SELECT 1", Fails("42804"), Gives("")),
     ("SELECT NULL EXCEPT ALL SELECT 2", Fails("0A000"), Gives("<null>")),
     // The scale of each value is not known.
-    ("SELECT avg(a)::text FROM (VALUES (1)) t(a)", Fails("0A000"), Gives("1.00000000000000000000")),
     ("SELECT a || '' FROM (VALUES ('1.10'::text::numeric)) t(a)", Fails("0A000"), Gives("1.10")),
     ("SELECT a::text FROM (VALUES (1.5), (2.25)) t(a)", Fails("0A000"), Gives("1.5\n2.25")),
     ("SELECT a::text FROM (SELECT 1 AS a UNION ALL SELECT 2.5) t", Fails("0A000"), Gives("1\n2.5")),
@@ -304,7 +302,8 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
 ];
 
 /// Expressions whose types are others: the broker's, and PostgreSQL's.
-const TYPES: &[(&str, &str, &str)] = &[("'a'::varchar(2)", "text", "character varying(2)")];
+const TYPES: &[(&str, &str, &str)] =
+    &[("(SELECT 'a'::varchar(2))", "text", "character varying(2)")];
 
 /// Queries that the engine alone would answer differently from PostgreSQL.
 const LIKE_POSTGRESQL: &[&str] = &[

@@ -2,12 +2,14 @@
 
 mod support;
 
+use std::error::Error;
 use std::time::Duration;
 
 use record_batch::{BatchOptions, BatchProducer, Codec, Marker, NewRecord, TransactionEnd};
 use sql::{Host, Limits};
 use support::{Running, append, append_bytes, failure, run, texts};
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, Row};
 
 const ENDLESS: &str =
@@ -765,6 +767,73 @@ fn a_field_that_is_read_in_several_places_above_an_outer_join_is_planned() {
                      FROM \"left\" l RIGHT JOIN \"right\" r ON l.value->>'s' = r.key \
                      WHERE (l.value->>'qty')::int / -3 <= (l.value->>'qty')::int";
         assert_eq!(texts(&client, query).await, [["7"]]);
+        running.stop().await;
+    });
+}
+
+/// Text that a value has in the format of its column's type.
+struct Sent(Vec<u8>);
+
+impl<'a> FromSql<'a> for Sent {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(raw.to_vec()))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+#[test]
+fn numerics_have_the_scale_of_each_value() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        let client = running.client().await;
+        for (query, expected) in [
+            ("1.0 / 1", "1.00000000000000000000"),
+            ("3 / 2.0", "1.5000000000000000"),
+            ("1.5 / 1", "1.50000000000000000000"),
+            ("0 / 3.0", "0.00000000000000000000"),
+            ("(10 / 4.0)::text || 'x'", "2.5000000000000000x"),
+            ("sqrt(4.0)", "2.000000000000000"),
+            ("2.0 ^ 3", "8.0000000000000000"),
+            ("avg(x) FROM (VALUES (1),(2)) t(x)", "1.5000000000000000"),
+            ("sum(x::numeric) FROM (VALUES ('1.50'),('2')) t(x)", "3.50"),
+            ("x::numeric FROM (VALUES ('1.50')) t(x)", "1.50"),
+            ("x FROM (VALUES (1),(2.5)) t(x) ORDER BY x LIMIT 1", "1"),
+            ("x * 2 FROM (VALUES (1),(2.5)) t(x) ORDER BY x DESC LIMIT 1", "5.0"),
+            ("CASE WHEN x > 1 THEN 1 ELSE 2.50 END FROM (VALUES (2)) t(x)", "1"),
+            ("coalesce(x::numeric(10,2), 0.5) FROM (VALUES ('1')) t(x)", "1.00"),
+            ("greatest(1, 2.5, 3)", "3"),
+            ("q FROM (SELECT 1 AS q UNION ALL SELECT 2.5) s ORDER BY q LIMIT 1", "1"),
+            ("trunc(x) FROM (VALUES (42.8)) t(x)", "42"),
+        ] {
+            let query = format!("SELECT {query}");
+            assert_eq!(texts(&client, &query).await, [[expected]], "{query}");
+        }
+        // In binary, the last of the four leading fields is the scale.
+        let row = client.query_one("SELECT avg(x) FROM (VALUES (1),(2)) t(x)", &[]).await;
+        let Sent(bytes) = row.expect("a row").get(0);
+        assert_eq!(bytes, [0, 2, 0, 0, 0, 0, 0, 16, 0, 1, 19, 136]);
+        running.stop().await;
+    });
+}
+
+#[test]
+fn columns_are_described_by_the_types_of_their_casts() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        let client = running.client().await;
+        let types = async |query: &str| -> Vec<Type> {
+            let statement = client.prepare(query).await.expect(query);
+            statement.columns().iter().map(|it| it.type_().clone()).collect()
+        };
+        let found = types("SELECT 'a'::varchar(5), current_user, 3 / 2.0, 'b'::varchar || 'c'");
+        assert_eq!(found.await, [Type::VARCHAR, Type::NAME, Type::NUMERIC, Type::TEXT]);
+        assert_eq!(types("SELECT pg_typeof(1)").await, [Type::REGTYPE]);
+        let row = client.query_one("SELECT pg_typeof(1)", &[]).await.expect("a row");
+        let Sent(oid) = row.get(0);
+        assert_eq!(oid, Type::INT4.oid().to_be_bytes());
         running.stop().await;
     });
 }

@@ -23,6 +23,7 @@ pub(crate) fn functions(client: &Client) -> Vec<Arc<ScalarUDF>> {
         ("current_schema", SCHEMA),
         ("current_user", user),
         ("session_user", login),
+        ("pg_client_encoding", "UTF8"),
         ("user", user),
         ("current_role", user),
     ]

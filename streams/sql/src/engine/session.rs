@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use access::owner_of;
 use datafusion::arrow::array::{RecordBatch, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
 use datafusion::common::config::Dialect;
 use datafusion::common::{ParamValues, ScalarValue};
@@ -22,7 +22,7 @@ use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Statement};
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, ExactNumberInfo, Statement};
 use futures::{StreamExt, stream};
 use shares::{Limit, Owner, Share};
 
@@ -140,6 +140,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         false => it,
     };
     let rules = Analyzer::new().rules.into_iter().map(rule);
+    let rules = rules.chain([Arc::new(dialect::ShowScales) as _]);
     rules.map(|it| Arc::new(Looking(it)) as _).collect()
 }
 
@@ -177,6 +178,21 @@ impl TypePlanner for Types {
         match sql_type {
             SqlType::JSON => Ok(Some(Arc::new(json_field("json", DataType::Utf8View)))),
             SqlType::JSONB => Ok(Some(Arc::new(jsonb_field("jsonb", DataType::Utf8View)))),
+            SqlType::Numeric(info) | SqlType::Decimal(info) | SqlType::Dec(info) => {
+                let (precision, scale) = match info {
+                    ExactNumberInfo::None => return Ok(None),
+                    ExactNumberInfo::Precision(precision) => (*precision, 0),
+                    ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
+                };
+                let (Ok(precision), Ok(scale)) = (u8::try_from(precision), i8::try_from(scale))
+                else {
+                    return Ok(None);
+                };
+                let is_one = (1..=DECIMAL128_MAX_PRECISION).contains(&precision)
+                    && (0..=precision.cast_signed()).contains(&scale);
+                let numeric = DataType::Decimal128(precision, scale);
+                Ok(is_one.then(|| Arc::new(Field::new(dialect::GIVEN, numeric, true))))
+            }
             SqlType::Custom(name, _) => {
                 let name = name.to_string().to_ascii_lowercase();
                 match name.strip_prefix("pg_catalog.").unwrap_or(&name) {
@@ -235,6 +251,16 @@ impl Session {
             Ok(Arc::clone(plan.schema().inner()))
         };
         self.planner.run_future(work).await
+    }
+
+    /// Plans a query whose rows are sent to the client. Also returns a fast path if it is a point
+    /// read.
+    pub(crate) async fn plan_for_client(
+        &self,
+        query: Statement,
+    ) -> Result<(LogicalPlan, Option<PointRead>), SqlError> {
+        let (plan, point_read) = self.plan(query).await?;
+        Ok((dialect::for_clients(plan), point_read))
     }
 
     /// Plans a query: resolves its names and reads no data. Also returns a fast path if the query

@@ -15,7 +15,7 @@ use super::state::{Connection, Parameter, Portal, Prepared, no_cursor};
 use crate::engine::{json_parameters, one_column_schema};
 use crate::error::{SqlError, SqlState};
 use crate::panics::contain_future;
-use crate::statements::{Command, Words, read_command, split};
+use crate::statements::{Command, Variables, Words, read_command, split};
 use crate::wire::{Bind, Formats, JSONB, PgType, Target, read_parameter};
 
 /// First words of simple statements, which are parsed on the connection's thread.
@@ -218,7 +218,7 @@ impl Connection {
             Command::Query(_) => prepared.columns.clone(),
             Command::Extension(_) => prepared.live.as_ref().map(|it| Arc::clone(&it.schema)),
             Command::Explain { .. } => Some(one_column_schema("QUERY PLAN")),
-            Command::Show(name) => Some(one_column_schema(name)),
+            Command::Show(name) => Some(one_column_schema(Variables::shown_name(name))),
             Command::Fetch { name, .. } => {
                 let cursor = self.cursors.get(name).ok_or_else(|| no_cursor(name))?;
                 Some(cursor.rows.schema())

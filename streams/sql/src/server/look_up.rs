@@ -46,7 +46,7 @@ impl Connection {
             }
             _ => return Ok(Looked::default()),
         };
-        let (plan, point_read) = self.session.plan(query.as_ref().clone()).await?;
+        let (plan, point_read) = self.session.plan_for_client(query.as_ref().clone()).await?;
         if matches!(command, Command::Query(_)) {
             looked.point_read = point_read.map(Arc::new);
         }

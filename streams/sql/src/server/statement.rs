@@ -18,8 +18,8 @@ use crate::engine::one_column;
 use crate::error::{SqlError, SqlState};
 use crate::panics::contain_future;
 use crate::statements::{
-    Access, Assignment, Command, CursorSource, Discarded, Extension, Savepoint, Scope, run_derive,
-    run_extension,
+    Access, Assignment, Command, CursorSource, Discarded, Extension, Savepoint, Scope, Variables,
+    run_derive, run_extension,
 };
 use crate::wire::{CopyIn, Formats, TransactionState};
 
@@ -299,7 +299,10 @@ impl Connection {
             Command::Reset(name) => self.reset(name),
             Command::Show(name) => {
                 let value = self.variables.show(name)?;
-                Ok(Outcome::Rows(Rows::new(one_column(name, vec![value])?), "SHOW"))
+                Ok(Outcome::Rows(
+                    Rows::new(one_column(Variables::shown_name(name), vec![value])?),
+                    "SHOW",
+                ))
             }
             Command::Begin(access) => Ok(self.begin_transaction(*access)),
             Command::Commit(chain) => self.commit(*chain).await,

@@ -32,6 +32,7 @@ pub(super) fn parse_statement(tokens: Vec<TokenWithSpan>) -> Result<Statement, S
 /// The statement, and how many expressions the parser began for it.
 fn parse_counting(mut tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, usize) {
     trim_blanks(&mut tokens);
+    spell_null_tests(&mut tokens);
     if let Some(error) = refused_words(&tokens) {
         return (Err(error), 0);
     }
@@ -94,10 +95,45 @@ fn trim_blanks(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
+/// Replaces ISNULL and NOTNULL, which the parser takes for aliases.
+fn spell_null_tests(tokens: &mut Vec<TokenWithSpan>) {
+    let mut at = 0;
+    let mut before = Token::EOF;
+    while at < tokens.len() {
+        let words: &[&str] = match &tokens[at].token {
+            Token::Word(word) if word.quote_style.is_some() => &[],
+            Token::Word(word) if word.value.eq_ignore_ascii_case("ISNULL") => &["IS", "NULL"],
+            Token::Word(word) if word.value.eq_ignore_ascii_case("NOTNULL") => {
+                &["IS", "NOT", "NULL"]
+            }
+            _ => &[],
+        };
+        let is_name = match &before {
+            Token::Period => true,
+            Token::Word(word) => word.keyword == Keyword::AS,
+            _ => false,
+        };
+        if !words.is_empty() && !is_name {
+            let span = tokens[at].span;
+            let token = |word: &&str| TokenWithSpan { token: Token::make_keyword(word), span };
+            tokens.splice(at..=at, words.iter().map(token));
+            at += words.len() - 1;
+        }
+        if !matches!(tokens[at].token, Token::Whitespace(_)) {
+            before = tokens[at].token.clone();
+        }
+        at += 1;
+    }
+}
+
 fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {
     let words = tokens.iter().filter(|it| !matches!(it.token, Token::Whitespace(_)));
-    let mut last = String::new();
+    let (mut last, mut before) = (String::new(), [&Token::EOF; 2]);
     for token in words {
+        if let Some(what) = refused_token(before, &token.token) {
+            return Some(SqlError::unsupported(format!("{what} is not supported")));
+        }
+        before = [before[1], &token.token];
         let word = match &token.token {
             Token::Word(word) if word.quote_style.is_none() => word.value.clone(),
             // Appended to the preceding word.
@@ -120,6 +156,18 @@ fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {
     }
     let is_bare = last.eq_ignore_ascii_case("SELECT");
     is_bare.then(|| SqlError::unsupported("SELECT without columns is not supported"))
+}
+
+/// Returns the construct to which a token belongs that the parser does not support.
+fn refused_token(before: [&Token; 2], token: &Token) -> Option<&'static str> {
+    match (before, token) {
+        (_, Token::SingleQuotedByteStringLiteral(_)) => Some("a bit-string literal"),
+        (_, Token::Word(word)) if word.quote_style.is_none() => {
+            word.value.eq_ignore_ascii_case("VARIADIC").then_some("VARIADIC")
+        }
+        ([Token::RParen, Token::Period], Token::Mul) => Some("(…).*, the columns of a row,"),
+        _ => None,
+    }
 }
 
 /// PostgreSQL's dialect of the parser, without named arguments whose name is an expression: with

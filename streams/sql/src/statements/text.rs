@@ -192,8 +192,7 @@ fn check(words: &Words) -> Result<(), SqlError> {
                 let name = word.value.to_ascii_uppercase();
                 operator_count += usize::from(OPERATORS.contains(&&*name));
             }
-            Token::SingleQuotedByteStringLiteral(_)
-            | Token::DoubleQuotedByteStringLiteral(_)
+            Token::DoubleQuotedByteStringLiteral(_)
             | Token::TripleSingleQuotedString(_)
             | Token::TripleDoubleQuotedString(_)
             | Token::TripleSingleQuotedByteStringLiteral(_)

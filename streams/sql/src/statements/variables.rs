@@ -307,6 +307,11 @@ impl Variables {
         })
     }
 
+    /// Returns the name of the column that shows a parameter.
+    pub(crate) fn shown_name(name: &str) -> &str {
+        REPORTED.iter().find(|it| it.eq_ignore_ascii_case(name)).copied().unwrap_or(name)
+    }
+
     /// Returns the parameters reported to clients.
     pub(crate) fn reported(&self) -> impl Iterator<Item = (&'static str, String)> {
         REPORTED.iter().map(|name| (*name, self.get(name).unwrap_or_default()))

@@ -122,14 +122,14 @@ impl Answers {
         self.message(b'T', |out| {
             put_count(out, schema.fields().len());
             for (index, field) in schema.fields().iter().enumerate() {
-                let pg_type = PgType::of(field);
+                let (pg_type, modifier) = PgType::described(field);
                 put_text(out, field.name());
                 // Table OID and column number: none.
                 out.put_i32(0);
                 out.put_i16(0);
                 out.put_u32(pg_type.oid);
                 out.put_i16(pg_type.size);
-                out.put_i32(-1);
+                out.put_i32(modifier);
                 out.put_i16(formats.of(index).code());
             }
         });

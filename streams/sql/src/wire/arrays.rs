@@ -8,6 +8,9 @@ pub(crate) fn array_elements(text: &str) -> Result<Vec<Option<String>>, SqlError
         let what = format!("malformed array literal: {text:?}");
         SqlError::new(SqlState::INVALID_TEXT, what)
     };
+    if text.trim_start().starts_with('[') && text.contains("={") {
+        return Err(SqlError::unsupported("array literals with bounds are not supported"));
+    }
     let inner = text.trim().strip_prefix('{').and_then(|it| it.strip_suffix('}'));
     let inner = inner.ok_or_else(malformed)?;
     if inner.trim().is_empty() {

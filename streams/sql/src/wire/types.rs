@@ -64,9 +64,31 @@ fn field_of(json: &str, name: &str, data_type: DataType) -> Field {
     Field::new(name, data_type, true).with_metadata(metadata)
 }
 
+/// Metadata of a column that is described with a type and a modifier that its values do not have.
+const DESCRIBED_KEY: &str = "memlane.described";
+
+/// A field that is described to clients by `oid` and `modifier`, such as a length. Its values have
+/// the same form as those of its own type.
+pub(crate) fn described_field(field: &Field, oid: u32, modifier: i32) -> Field {
+    let mut metadata = field.metadata().clone();
+    metadata.insert(DESCRIBED_KEY.to_owned(), format!("{oid} {modifier}"));
+    field.clone().with_metadata(metadata)
+}
+
 /// Object ids of types whose binary form is not that of their text.
 pub(crate) const JSONB: u32 = PgType::JSONB.oid;
 pub(crate) const UUID: u32 = 2950;
+
+/// Size of the type `name`.
+const NAME_SIZE: i16 = 64;
+
+fn described_size(oid: u32, of_values: PgType) -> i16 {
+    match oid {
+        PgType::NAME => NAME_SIZE,
+        PgType::REGTYPE => PgType::OID.size,
+        _ => of_values.size,
+    }
+}
 
 fn list_of(element: DataType) -> DataType {
     DataType::List(Arc::new(Field::new_list_field(element, true)))
@@ -81,6 +103,11 @@ impl PgType {
     pub(crate) const TEXT: Self = Self { oid: 25, size: -1 };
     pub(crate) const OID: Self = Self { oid: 26, size: 4 };
     pub(crate) const JSON: Self = Self { oid: 114, size: -1 };
+    /// Types of texts that only columns of results have.
+    pub(crate) const NAME: u32 = 19;
+    pub(crate) const VARCHAR: u32 = 1043;
+    /// Type of the names of types.
+    pub(crate) const REGTYPE: u32 = 2206;
     /// Type of an untyped literal.
     pub(crate) const UNKNOWN: u32 = 705;
     pub(crate) const FLOAT4: Self = Self { oid: 700, size: 4 };
@@ -113,6 +140,18 @@ impl PgType {
             (Self::TEXT, Some(JSON_VALUE)) => Self::JSON,
             (Self::TEXT, Some(JSONB_VALUE)) => Self::JSONB,
             (other, _) => other,
+        }
+    }
+
+    /// Returns the type and the modifier with which a column is described to clients.
+    pub(crate) fn described(field: &Field) -> (Self, i32) {
+        let pg_type = Self::of(field);
+        let given = field.metadata().get(DESCRIBED_KEY).and_then(|it| it.split_once(' '));
+        match given.map(|(oid, modifier)| (oid.parse(), modifier.parse())) {
+            Some((Ok(oid), Ok(modifier))) => {
+                (Self { oid, size: described_size(oid, pg_type) }, modifier)
+            }
+            _ => (pg_type, -1),
         }
     }
 
@@ -202,6 +241,40 @@ impl PgType {
             1700 => "numeric",
             3802 => "jsonb",
             _ => "another type",
+        }
+    }
+
+    /// Returns the object id of a type by its name in messages, or 0.
+    pub(crate) fn oid_of(name: &str) -> u32 {
+        const ALL: &[PgType] = &[
+            PgType::BOOL,
+            PgType::BYTEA,
+            PgType::INT8,
+            PgType::INT2,
+            PgType::INT4,
+            PgType::TEXT,
+            PgType::OID,
+            PgType::JSON,
+            PgType::FLOAT4,
+            PgType::FLOAT8,
+            PgType::DATE,
+            PgType::TIME,
+            PgType::TIMESTAMP,
+            PgType::TIMESTAMPTZ,
+            PgType::INTERVAL,
+            PgType::NUMERIC,
+            PgType::JSONB,
+        ];
+        let (element, is_array) = match name.strip_suffix("[]") {
+            Some(element) => (element, true),
+            None => (name, false),
+        };
+        let found = ALL.iter().find(|it| it.name() == element);
+        match (found, is_array) {
+            (Some(found), false) => found.oid,
+            (Some(found), true) => Self::array_of(*found).oid,
+            (None, _) if name == "unknown" => Self::UNKNOWN,
+            (None, _) => 0,
         }
     }
 

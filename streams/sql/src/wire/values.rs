@@ -132,6 +132,8 @@ fn plain(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
 struct Column<'a> {
     array: &'a ArrayRef,
     is_jsonb: bool,
+    /// Type with which texts are described to clients.
+    described: u32,
     format: Format,
     other: Option<ArrayFormatter<'a>>,
 }
@@ -144,7 +146,9 @@ const OTHER: FormatOptions<'static> = FormatOptions::new().with_null("NULL");
 impl<'a> Column<'a> {
     fn of(array: &'a ArrayRef, field: &Field, format: Format) -> Result<Self, ArrowError> {
         let is_jsonb = PgType::of(field) == PgType::JSONB;
-        Ok(Self { is_jsonb, format, ..Self::as_text(array)? })
+        let is_text = *array.data_type() == DataType::Utf8View;
+        let described = if is_text { PgType::described(field).0.oid } else { 0 };
+        Ok(Self { is_jsonb, described, format, ..Self::as_text(array)? })
     }
 
     fn as_text(array: &'a ArrayRef) -> Result<Self, ArrowError> {
@@ -170,7 +174,7 @@ impl<'a> Column<'a> {
                 | DataType::Null
         );
         let other = (!is_known).then(|| ArrayFormatter::try_new(array, &OTHER)).transpose()?;
-        Ok(Self { array, is_jsonb: false, format: Format::Text, other })
+        Ok(Self { array, is_jsonb: false, described: 0, format: Format::Text, other })
     }
 
     /// Appends the value of a row that is not NULL.
@@ -184,6 +188,12 @@ impl<'a> Column<'a> {
         }
         match self.format {
             Format::Text => put_text(self.array, row, out),
+            Format::Binary if self.described == PgType::NUMERIC.oid => {
+                put_numeric(out, self.array.as_string_view().value(row));
+            }
+            Format::Binary if self.described == PgType::REGTYPE => {
+                out.put_u32(PgType::oid_of(self.array.as_string_view().value(row)));
+            }
             Format::Binary => put_binary(self.array, row, out),
         }
     }

@@ -1,8 +1,11 @@
 //! `= ANY (…)` of an array that is not an array constructor: an IN list, once the array is known.
 
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Scalar, new_null_array};
+use datafusion::arrow::compute::kernels::cmp::eq;
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::expr::{InList, Placeholder};
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
@@ -122,8 +125,38 @@ impl ScalarUDFImpl for EqualsAny {
         Ok(ExprSimplifyResult::Simplified(if has_null { found.or(null()) } else { found }))
     }
 
-    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let what = "ANY with an array that depends on the row is not supported";
-        Err(SqlError::unsupported(what).into_engine())
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        make_scalar_function(of_rows, Vec::new())(&args.args)
     }
+}
+
+/// Compares the value of each row with the elements of its array.
+fn of_rows(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    let of = arrays[0].data_type();
+    if of.is_floating() || of.is_nested() || matches!(of, DataType::Interval(_)) {
+        let what = "ANY with an array of floats, intervals or arrays that depends on the row is \
+                    not supported";
+        return Err(SqlError::unsupported(what).into_engine());
+    }
+    let Some(lists) = arrays[1].as_list_opt::<i32>() else {
+        return Ok(new_null_array(&DataType::Boolean, arrays[0].len()));
+    };
+    let found = (0..lists.len()).map(|row| {
+        if lists.is_null(row) {
+            return Ok(None);
+        }
+        let elements = lists.value(row);
+        if elements.is_empty() {
+            return Ok(Some(false));
+        }
+        if arrays[0].is_null(row) {
+            return Ok(None);
+        }
+        let equal = eq(&Scalar::new(arrays[0].slice(row, 1)), &elements)?;
+        Ok(match equal.true_count() > 0 {
+            true => Some(true),
+            false => (equal.null_count() == 0).then_some(false),
+        })
+    });
+    Ok(Arc::new(found.collect::<Result<BooleanArray>>()?))
 }

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use datafusion::arrow::buffer::OffsetBuffer;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::by_row::{Body, Returns, Row, function, text_field, text_value};
+use super::by_row::{
+    Body, RESULT_BYTES_MAX, Returns, Row, function, is_text, text_field, text_value, too_much,
+};
 use super::own::{Own, of_arrow};
-use crate::error::SqlError;
+use crate::error::{SqlError, SqlState};
+use crate::wire::output_texts;
 
 /// Functions that implement `&&` and `@>` of arrays.
 pub(super) const OVERLAP: &str = "arrays_overlap";
@@ -68,6 +71,9 @@ fn by_row() -> Vec<Arc<ScalarUDF>> {
         ("array_positions", of_places, positions),
         ("array_lower", of_dimension, lower),
         ("array_dims", of_list, dims),
+        ("array_fill", of_fill, fill),
+        ("array_to_string", of_texts, to_string),
+        ("trim_array", of_trim, trim),
     ];
     ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
 }
@@ -275,4 +281,108 @@ fn dims(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
         return Ok(ScalarValue::Utf8(None));
     }
     Ok(text_value(lengths.iter().map(|it| format!("[1:{it}]")).collect::<String>()))
+}
+
+fn of_fill(fields: &[FieldRef]) -> Result<Field, String> {
+    match fields {
+        [value, lengths] if element(lengths).is_some() && !value.data_type().is_nested() => {
+            let of = value.as_ref().clone().with_name(Field::LIST_FIELD_DEFAULT_NAME);
+            Ok(Field::new("", DataType::List(Arc::new(of.with_nullable(true))), true))
+        }
+        [_, _, _] => Err("array_fill with lower bounds".to_owned()),
+        _ => Err(String::new()),
+    }
+}
+
+fn fill(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    let Some(lengths) = list_of(&row.values[1]) else {
+        let what = "dimension array or low bound array cannot be null";
+        return Err(SqlError::new(SqlState("22004"), what));
+    };
+    if lengths.len() > 1 {
+        return Err(SqlError::unsupported("array_fill with several dimensions is not supported"));
+    }
+    let length = match lengths.is_empty() {
+        true => Some(0),
+        false => int_of(&ScalarValue::try_from_array(&lengths, 0)?)?,
+    };
+    let Some(length) = length else {
+        let what = "dimension values cannot be null";
+        return Err(SqlError::new(SqlState("22004"), what));
+    };
+    let length = usize::try_from(length).unwrap_or(0);
+    let value = &row.values[0];
+    if length.saturating_mul(value.size().max(1)) > RESULT_BYTES_MAX {
+        return Err(too_much("array_fill"));
+    }
+    let values = vec![value.clone(); length];
+    Ok(ScalarValue::List(ScalarValue::new_list_nullable(&values, &value.data_type())))
+}
+
+fn int_of(value: &ScalarValue) -> Result<Option<i64>, SqlError> {
+    match value.cast_to(&DataType::Int64)? {
+        ScalarValue::Int64(found) => Ok(found),
+        _ => Ok(None),
+    }
+}
+
+fn of_trim(fields: &[FieldRef]) -> Result<Field, String> {
+    match fields {
+        [list, count] if element(list).is_some() && count.data_type().is_integer() => {
+            Ok(list.as_ref().clone())
+        }
+        _ => Err(String::new()),
+    }
+}
+
+fn trim(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    let (Some(list), Some(count)) = (list_of(&row.values[0]), int_of(&row.values[1])?) else {
+        return Ok(ScalarValue::try_from(row.fields[0].data_type())?);
+    };
+    let kept = usize::try_from(count).ok().and_then(|it| list.len().checked_sub(it));
+    let Some(kept) = kept else {
+        let what = format!("number of elements to trim must be between 0 and {}", list.len());
+        return Err(SqlError::new(SqlState("2202E"), what));
+    };
+    let values = (0..kept).map(|index| ScalarValue::try_from_array(&list, index));
+    let values = values.collect::<Result<Vec<_>, _>>()?;
+    let of = element(&row.fields[0]).cloned().unwrap_or(DataType::Null);
+    Ok(ScalarValue::List(ScalarValue::new_list_nullable(&values, &of)))
+}
+
+fn of_texts(fields: &[FieldRef]) -> Result<Field, String> {
+    let [list, texts @ ..] = fields else { return Err(String::new()) };
+    if !(1..=2).contains(&texts.len()) || !texts.iter().all(is_text) {
+        return Err(String::new());
+    }
+    match element(list) {
+        Some(DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale))
+            if *precision >= DECIMAL128_MAX_PRECISION && *scale > 0 =>
+        {
+            Err("array_to_string of numerics whose scale is not known".to_owned())
+        }
+        Some(_) => Ok(text_field()),
+        None if list.data_type().is_null() => Ok(text_field()),
+        None => Err(String::new()),
+    }
+}
+
+fn to_string(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    let (Some(mut list), Some(separator)) = (list_of(&row.values[0]), row.text(1)) else {
+        return Ok(ScalarValue::Utf8(None));
+    };
+    while list.as_list_opt::<i32>().is_some() {
+        let whole = ListArray::try_new(
+            Arc::new(Field::new_list_field(list.data_type().clone(), true)),
+            OffsetBuffer::from_lengths([list.len()]),
+            list,
+            None,
+        );
+        let whole: ArrayRef = Arc::new(whole.map_err(of_arrow)?);
+        list = flat(&[whole])?.as_list::<i32>().value(0);
+    }
+    let texts = output_texts(&list).map_err(of_arrow)?;
+    let null = row.text(2);
+    let texts = texts.as_string_view().iter().filter_map(|it| it.or(null));
+    Ok(text_value(texts.collect::<Vec<_>>().join(separator)))
 }

@@ -46,6 +46,11 @@ pub(super) fn is_arithmetic(function: &ScalarUDF) -> bool {
     arithmetic_of(function).is_some()
 }
 
+/// Returns the operators of a chain.
+pub(super) fn operators(function: &ScalarUDF) -> &[Operator] {
+    arithmetic_of(function).map_or(&[], |it| it.operators.as_slice())
+}
+
 fn arithmetic_of(function: &ScalarUDF) -> Option<&Arithmetic> {
     let inner: &dyn Any = function.inner().as_ref();
     inner.downcast_ref()

@@ -305,6 +305,40 @@ pub(super) fn other_form(of: &str, text: &str) -> SqlError {
         .with_hint("Write it as 2026-01-31 or 2026-01-31 10:20:30.")
 }
 
+/// Maximum fractional digits of seconds.
+const SECOND_DIGITS: usize = 6;
+
+/// Rejects times of day that the engine would read differently.
+pub(super) fn check_time(text: &str) -> Result<(), SqlError> {
+    // The engine would parse these as seconds.
+    let is_end_of_day = text.trim_start().starts_with("24");
+    let is_zoned = text.contains(['+', '-']) || text.trim_start().starts_with(['T', 't']);
+    let lower = text.trim_end().to_ascii_lowercase();
+    let half = ["am", "pm"].into_iter().find_map(|it| lower.strip_suffix(it));
+    let is_joined = half.is_some_and(|it| !it.ends_with(' '));
+    let has_short_parts = text
+        .split(':')
+        .skip(1)
+        .any(|it| !it.starts_with("60") && it.bytes().take_while(u8::is_ascii_digit).count() < 2);
+    if is_end_of_day
+        || is_zoned
+        || is_joined
+        || has_short_parts
+        || is_of_other_form(text)
+        || !text.contains(':') && text.bytes().any(|it| it.is_ascii_digit())
+    {
+        let what = format!("time format {text:?} is not supported");
+        return Err(SqlError::unsupported(what).with_hint("Write it as 10:20:30."));
+    }
+    let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
+    match fraction.bytes().take_while(u8::is_ascii_digit).count() > SECOND_DIGITS {
+        true => Err(SqlError::unsupported(
+            "time values with more than six fractional digits of seconds are not supported",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Special date and time strings of PostgreSQL.
 pub(super) const SPECIAL_TIMES: &[&str] =
     &["infinity", "+infinity", "-infinity", "now", "today", "tomorrow", "yesterday"];

@@ -74,6 +74,7 @@ pub(super) fn spelled(text: &str) -> Result<Option<String>, SqlError> {
             let (months, days) = (value.months, value.days);
             Ok(Some(format!("{months} months {days} days {} microseconds", span.us)))
         }
+        Err(Unread::Form) if let Some(units) = of_designators(text) => spelled(&units),
         Err(Unread::Form) if text.trim().starts_with(['P', 'p']) => {
             Err(SqlError::unsupported("interval input in ISO 8601 format is not supported"))
         }
@@ -83,6 +84,31 @@ pub(super) fn spelled(text: &str) -> Result<Option<String>, SqlError> {
         },
         Err(Unread::Invalid) => Err(Unread::Invalid.error(text, "interval")),
     }
+}
+
+/// Rewrites `P1Y2M3DT4H5M6S` to numbers with units. Returns `None` for other forms.
+fn of_designators(text: &str) -> Option<String> {
+    let rest = text.trim().strip_prefix('P')?;
+    let (date, clock) = rest.split_once('T').unwrap_or((rest, ""));
+    let mut units = String::new();
+    for (part, names) in [
+        (date, &[('Y', "years"), ('M', "months"), ('W', "weeks"), ('D', "days")][..]),
+        (clock, &[('H', "hours"), ('M', "minutes"), ('S', "seconds")][..]),
+    ] {
+        let (mut rest, mut names) = (part, names.iter());
+        while let Some(at) = rest.find(|it: char| it.is_ascii_alphabetic()) {
+            let number = &rest[..at];
+            let letter = rest[at..].chars().next()?;
+            let (_, name) = names.find(|(it, _)| *it == letter)?;
+            number.parse::<f64>().ok()?;
+            units.push_str(&format!("{number} {name} "));
+            rest = &rest[at + 1..];
+        }
+        if !rest.is_empty() {
+            return None;
+        }
+    }
+    (!units.is_empty()).then_some(units)
 }
 
 /// Parses `1-2`: one year and two months.

@@ -81,6 +81,12 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
                 None => Ok(no_text()),
             }
         }),
+        ("json_strip_nulls", json_of_one, |row| {
+            Ok(match row.text(0).and_then(valid) {
+                Some(json) => text_value(without_nulls(json)),
+                None => no_text(),
+            })
+        }),
         ("json_build_array", json_of_all, |row| built_array(row, Form::Json)),
         ("jsonb_build_array", jsonb_of_all, |row| built_array(row, Form::Jsonb)),
         ("json_build_object", json_of_all, |row| built_object(row, Form::Json)),
@@ -98,6 +104,24 @@ fn one_json(fields: &[FieldRef]) -> Result<(), String> {
 
 fn text_of_json(fields: &[FieldRef]) -> Result<Field, String> {
     one_json(fields).map(|()| text_field())
+}
+
+fn json_of_one(fields: &[FieldRef]) -> Result<Field, String> {
+    one_json(fields).map(|()| json_field("", DataType::Utf8))
+}
+
+/// Removes members that are null, and writes arrays and objects without blanks.
+fn without_nulls(json: &str) -> String {
+    let parts: Vec<_> = match kind(json) {
+        "object" => {
+            let kept = members(json).filter(|(_, value)| kind(value) != "null");
+            let kept = kept.map(|(name, value)| format!("{name}:{}", without_nulls(value)));
+            return format!("{{{}}}", kept.collect::<Vec<_>>().join(","));
+        }
+        "array" => elements(json).map(without_nulls).collect(),
+        _ => return json.trim().to_owned(),
+    };
+    format!("[{}]", parts.join(","))
 }
 
 fn count_of_json(fields: &[FieldRef]) -> Result<Field, String> {

@@ -28,6 +28,10 @@ const INTERNAL: &[&str] = &[
     "arrays_overlap",
     "average",
     "averaged_sum",
+    "bytes_escaped",
+    "bytes_of_hex",
+    "bytes_unescaped",
+    "described_as",
     "elements_of",
     "equals_any",
     "interval_over",
@@ -56,6 +60,7 @@ const INTERNAL: &[&str] = &[
     "pattern_of_both_cases",
     "regexp_matches_of",
     "regexp_pieces_of",
+    "rounded_time",
     "series_of",
     "most_of_values",
     "one_or_more_of",
@@ -163,7 +168,7 @@ impl Visitor for Check<'_> {
         broken(loose::factor(factor))
     }
 
-    /// `a ISNULL` is parsed as an alias.
+    /// A literal after a value is parsed as an alias.
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<SqlError> {
         if is_wild(select, |it| *it == JoinConstraint::Natural) {
             self.columns = Columns::Natural;
@@ -173,19 +178,13 @@ impl Visitor for Check<'_> {
             self.columns = Columns::Ordered;
         }
         let is_test = |it: &SelectItem| match it {
-            SelectItem::ExprWithAlias { alias, .. } => {
-                alias.quote_style == Some('\'')
-                    || alias.quote_style.is_none()
-                        && ["isnull", "notnull"]
-                            .iter()
-                            .any(|it| alias.value.eq_ignore_ascii_case(it))
-            }
+            SelectItem::ExprWithAlias { alias, .. } => alias.quote_style == Some('\''),
             _ => false,
         };
         match select.projection.iter().any(is_test) {
             true => {
-                let error = refused("ISNULL, NOTNULL, or a column alias in single quotes,");
-                ControlFlow::Break(error.with_hint("Use IS NULL, IS NOT NULL, or AS \"name\"."))
+                let error = refused("a column alias in single quotes");
+                ControlFlow::Break(error.with_hint("Use AS \"name\"."))
             }
             false => ControlFlow::Continue(()),
         }
@@ -294,7 +293,7 @@ fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> 
     let none = |what: &str| Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what));
     match (name, list.args.len()) {
         ("encode" | "decode", 2) if text(1).is_none_or(|it| !is_encoding(it)) => {
-            Err(refused("encode and decode with a format other than 'hex' and 'base64'"))
+            Err(refused("encode and decode with a format other than 'hex', 'base64' and 'escape'"))
         }
         ("decode", 2) if text(1).is_some_and(|it| it.eq_ignore_ascii_case("base64")) => {
             match text(0).is_some_and(|it| it.len() % 4 == 0) {
@@ -309,8 +308,12 @@ fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> 
             Err(SqlError::new(SqlState("42725"), what)
                 .with_hint("Write the literal as timestamp '…'."))
         }
+        ("to_json" | "to_jsonb", 1) if text(0).is_some() => {
+            let what = "could not determine polymorphic type because input has type unknown";
+            Err(SqlError::new(SqlState::DATATYPE, what).with_hint("Write the literal as text '…'."))
+        }
         ("date_bin", 2) => none("function date_bin with two arguments does not exist"),
-        ("substring", 2) if text(1).is_some() => Err(of_pattern()),
+        ("width_bucket", 2) => Err(refused("width_bucket of an array")),
         ("to_hex", 1) if is_null(&list.args[0]) => {
             Err(SqlError::new(SqlState("42725"), "function to_hex(unknown) is not unique"))
         }
@@ -382,9 +385,6 @@ fn form(expr: &Expr) -> Result<(), SqlError> {
         Expr::Subquery(query) | Expr::InSubquery { subquery: query, .. } => {
             has_columns(&query.body)
         }
-        Expr::Substring { substring_from: Some(from), .. } if text_of(from).is_some() => {
-            Err(of_pattern())
-        }
         Expr::CompoundFieldAccess { root, .. } if matches!(**root, Expr::Array(_)) => {
             Err(syntax("["))
         }
@@ -398,10 +398,6 @@ fn is_null(argument: &FunctionArg) -> bool {
         return false;
     };
     value.value == Value::Null
-}
-
-fn of_pattern() -> SqlError {
-    refused("substring with a pattern").with_hint("Use the first element of regexp_match.")
 }
 
 /// Rejects subqueries without columns where a value is required.
@@ -465,7 +461,7 @@ fn is_key(expr: &Expr) -> bool {
 }
 
 fn is_encoding(name: &str) -> bool {
-    ["hex", "base64"].iter().any(|it| name.eq_ignore_ascii_case(it))
+    ["hex", "base64", "escape"].iter().any(|it| name.eq_ignore_ascii_case(it))
 }
 
 fn syntax(near: &str) -> SqlError {

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, DuplicateTreatment, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentClause, FunctionArguments, Statement, TableFactor, Visit, Visitor,
+    FunctionArgumentClause, FunctionArguments, Statement, Subscript, TableFactor, Visit, Visitor,
 };
 
 use super::inexact::{is_aggregate, refused};
@@ -46,6 +46,11 @@ pub(super) fn escape(expr: &Expr) -> Result<(), SqlError> {
 
 pub(super) fn subscripts(chain: &[AccessExpr]) -> Result<(), SqlError> {
     let count = chain.iter().filter(|it| matches!(it, AccessExpr::Subscript(_))).count();
+    let is_slice = |it: &AccessExpr| matches!(it, AccessExpr::Subscript(Subscript::Slice { .. }));
+    // PostgreSQL cuts out of each dimension, the engine twice out of the first one.
+    if (2..=SUBSCRIPT_COUNT_MAX).contains(&count) && chain.iter().any(is_slice) {
+        return Err(refused("a slice of a multidimensional array"));
+    }
     if count <= SUBSCRIPT_COUNT_MAX {
         return Ok(());
     }

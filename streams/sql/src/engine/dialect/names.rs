@@ -11,8 +11,8 @@ use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawWindowExpr,
 };
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, ArrayElemTypeDef, DataType, Expr, Ident, ObjectName, Query, Select, SelectItem,
-    SetExpr, TrimWhereField,
+    AccessExpr, ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, ObjectName, Query, Select,
+    SelectItem, SetExpr, TrimWhereField,
 };
 
 use super::written::is_double;
@@ -173,6 +173,7 @@ pub(super) fn figure(expr: &Expr) -> (String, Strength) {
             _ => "btrim",
         }),
         Expr::Exists { negated: false, .. } => own("exists"),
+        Expr::BinaryOp { op: BinaryOperator::Overlaps, .. } => own("overlaps"),
         Expr::Array(_) => own("array"),
         Expr::Tuple(_) => own("row"),
         Expr::GroupingSets(_) => own("grouping"),

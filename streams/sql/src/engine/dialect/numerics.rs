@@ -8,6 +8,7 @@ use datafusion::arrow::datatypes::{DataType, i256};
 use num_bigint::{BigInt, Sign};
 
 use crate::error::{SqlError, SqlState};
+use crate::wire::decimal_text;
 
 /// Scale of results. Results with more fractional digits are out of range.
 pub(in crate::engine) const RESULT_SCALE: u32 = 30;
@@ -82,6 +83,25 @@ impl Numeric {
         let group = |text: &str| text.parse().unwrap_or(0);
         let second = (digits.len() > taken).then(|| group(&padded[taken..taken + 4]));
         Groups { weight, first: group(&padded[..taken]), second }
+    }
+
+    /// Returns the exponent (0: units) and the value of the first base-10000 digit. Both are 0 for
+    /// zero.
+    pub(super) fn lead(&self) -> (i64, i64) {
+        match self.is_zero() {
+            true => (0, 0),
+            false => {
+                let groups = self.groups();
+                (groups.weight, i64::from(groups.first))
+            }
+        }
+    }
+
+    /// Returns the text with a number of fractional digits, which is not smaller than that of the
+    /// digits that are not zero.
+    pub(super) fn text(&self, scale: u32) -> String {
+        let units = at_scale(&self.units, self.scale, scale);
+        decimal_text(&units.to_string(), i8::try_from(scale).unwrap_or(i8::MAX))
     }
 
     /// Returns the number of fractional digits without trailing zeros.

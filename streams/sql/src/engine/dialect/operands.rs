@@ -296,9 +296,6 @@ fn check_call(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
             _ => Ok(()),
         };
     }
-    if name == "array_to_string" {
-        return check_written(call, schema);
-    }
     if name == "array_concat" {
         return check_joined(call, schema);
     }
@@ -360,18 +357,6 @@ fn element_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     match expr.get_type(schema).ok()? {
         DataType::List(element) => Some(element.data_type().clone()),
         _ => None,
-    }
-}
-
-/// The engine formats other element types differently.
-fn check_written(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
-    let element = call.args.first().and_then(|it| element_of(it, schema));
-    match element {
-        Some(it) if !(it.is_string() || it.is_integer() || it.is_null()) => {
-            Err(refused("array_to_string for element types other than text and integer")
-                .into_engine())
-        }
-        _ => Ok(()),
     }
 }
 

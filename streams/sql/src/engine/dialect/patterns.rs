@@ -140,7 +140,11 @@ pub(super) fn similar_to_regex(pattern: &str, escape: Option<char>) -> String {
     let mut is_in_set = false;
     while let Some(sign) = signs.next() {
         if Some(sign) == escape {
-            signs.next().iter().for_each(|it| push_literal(&mut regex, *it));
+            match signs.next() {
+                // A letter keeps its meaning in regular expressions, as in `\m`.
+                Some(it) if it.is_ascii_alphanumeric() => regex.extend(['\\', it]),
+                it => it.iter().for_each(|it| push_literal(&mut regex, *it)),
+            }
             continue;
         }
         match sign {
@@ -209,6 +213,7 @@ mod tests {
             ("%(b|d)_", "^(?:.*(?:b|d).)$"),
             ("a.b^$", "^(?:a\\.b\\^\\$)$"),
             ("\\%[a-c%]+", "^(?:\\%[a-c\\%]+)$"),
+            ("\\ma\\d", "^(?:\\ma\\d)$"),
             ("[^[&&]", "^(?:[^\\[\\&\\&])$"),
         ] {
             assert_eq!(similar_to_regex(pattern, Some('\\')), regex, "{pattern}");

@@ -126,6 +126,14 @@ pub(in crate::engine) fn numerics_of(array: &ArrayRef) -> Result<Vec<Option<Nume
 }
 
 fn of_numerics(name: &str, arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    let found = computed(name, arrays).map_err(SqlError::into_engine)?.into_iter();
+    let found = found.map(|it| it.map(|it| it.result()).transpose().map_err(SqlError::into_engine));
+    let found = found.collect::<Result<Decimal256Array>>()?;
+    Ok(Arc::new(found.with_data_type(result_type())))
+}
+
+/// Computes such a function of numerics.
+pub(super) fn computed(name: &str, arrays: &[ArrayRef]) -> Result<Vec<Option<Numeric>>, SqlError> {
     let columns = arrays.iter().map(numerics_of).collect::<Result<Vec<_>>>()?;
     let rows = arrays.first().map_or(0, |it| it.len());
     let ten = Numeric { units: BigInt::from(10), scale: 0 };
@@ -145,10 +153,5 @@ fn of_numerics(name: &str, arrays: &[ArrayRef]) -> Result<ArrayRef> {
             _ => numerics::log(&ten, first)?,
         }))
     };
-    let found = (0..rows).map(|row| {
-        let found = compute(row).and_then(|it| it.map(|it| it.result()).transpose());
-        found.map_err(SqlError::into_engine)
-    });
-    let found = found.collect::<Result<Decimal256Array>>()?;
-    Ok(Arc::new(found.with_data_type(result_type())))
+    (0..rows).map(compute).collect()
 }

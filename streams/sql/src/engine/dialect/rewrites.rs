@@ -8,7 +8,9 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::calls::Call;
 use super::casts::{INT2, INT4, INT8, NUMERIC};
-use super::conversions::{SPECIAL_TIMES, To, is_of_other_signs, other_form, special_time};
+use super::conversions::{
+    SPECIAL_TIMES, To, check_time, is_of_other_signs, other_form, special_time,
+};
 use super::inexact::refused;
 use super::interval_functions::{MAKE_INTERVAL, OF_INTERVAL, PARTS};
 use super::interval_texts;
@@ -16,8 +18,9 @@ use super::jsonb;
 use super::regex_functions::Flags;
 use super::rows::{Quantifier, spelled_list};
 use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};
+use super::truncated::ROUNDED;
 use super::written::{
-    binary, call, in_list, is_double, is_timestamp, nested, number, size_of, text_of,
+    binary, call, in_list, is_double, is_timestamp, nested, number, size_of, text_of, time_of_word,
 };
 use crate::engine::errors::is_of_other_form;
 use crate::engine::names::AVERAGED;
@@ -29,9 +32,6 @@ const LITERAL_DIGITS_MAX: usize = 38;
 
 /// Maximum precision of a numeric.
 const NUMERIC_DIGITS: i64 = 38;
-
-/// Maximum fractional digits of seconds.
-const SECOND_DIGITS: usize = 6;
 
 /// Rewrites a cast whose semantics or formats differ from the engine's.
 pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
@@ -49,11 +49,14 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
             }
             _ => true,
         };
-        if let DataType::Timestamp(Some(digits), _) = data_type {
-            let what = format!("timestamp precision {digits} is not supported");
-            return Err(SqlError::unsupported(what).with_hint("Use date_trunc."));
-        }
         let to = if has_zone { To::Timestamptz } else { To::Timestamp };
+        if let DataType::Timestamp(Some(digits), _) = data_type {
+            let time = call(to.name(), vec![inner.clone()]);
+            return Ok(Some(call(ROUNDED, vec![time, number(&digits.to_string())])));
+        }
+        if let Some(time) = text_of(inner).and_then(time_of_word) {
+            return Ok(Some(call(to.name(), vec![time])));
+        }
         return Ok(Some(call(to.name(), vec![inner.clone()])));
     }
     if let Some(changed) = literal_time(inner, data_type)? {
@@ -114,36 +117,6 @@ fn literal_time(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlE
     }
 }
 
-fn check_time(text: &str) -> Result<(), SqlError> {
-    // The engine would parse these as seconds.
-    let is_end_of_day = text.trim_start().starts_with("24");
-    let is_zoned = text.contains(['+', '-']) || text.trim_start().starts_with(['T', 't']);
-    let lower = text.trim_end().to_ascii_lowercase();
-    let half = ["am", "pm"].into_iter().find_map(|it| lower.strip_suffix(it));
-    let is_joined = half.is_some_and(|it| !it.ends_with(' '));
-    let has_short_parts = text
-        .split(':')
-        .skip(1)
-        .any(|it| !it.starts_with("60") && it.bytes().take_while(u8::is_ascii_digit).count() < 2);
-    if is_end_of_day
-        || is_zoned
-        || is_joined
-        || has_short_parts
-        || is_of_other_form(text)
-        || !text.contains(':') && text.bytes().any(|it| it.is_ascii_digit())
-    {
-        let what = format!("time format {text:?} is not supported");
-        return Err(SqlError::unsupported(what).with_hint("Write it as 10:20:30."));
-    }
-    let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
-    match fraction.bytes().take_while(u8::is_ascii_digit).count() > SECOND_DIGITS {
-        true => Err(SqlError::unsupported(
-            "time values with more than six fractional digits of seconds are not supported",
-        )),
-        false => Ok(()),
-    }
-}
-
 /// Rewrites special words for dates.
 pub(super) fn date(text: &str) -> Result<Option<Expr>, SqlError> {
     let word = text.trim().to_ascii_lowercase();
@@ -151,6 +124,10 @@ pub(super) fn date(text: &str) -> Result<Option<Expr>, SqlError> {
         "epoch" => {
             let first = Value::SingleQuotedString("1970-01-01".to_owned());
             Ok(Some(cast_to(Expr::Value(first.into()), DataType::Date)))
+        }
+        it if time_of_word(it).is_some() => {
+            let time = call(To::Timestamp.name(), time_of_word(it).into_iter().collect());
+            Ok(Some(cast_to(time, DataType::Date)))
         }
         it if SPECIAL_TIMES.contains(&it) => Err(special_time(it)),
         it if it.len() < text.len() => {
@@ -508,6 +485,7 @@ fn of_form(name: &str, arguments: &FunctionArguments) -> Result<Option<Expr>, Sq
             Ok(Some(call(To::Timestamp.name(), vec![call("now", Vec::new())])))
         }
         ("localtimestamp" | "localtime", _) => Err(refused(name)),
+        ("current_time", _) => Err(refused("current_time").with_hint("Use localtime.")),
         (MAKE_INTERVAL, given) => interval_of_parts(given).map(Some),
         _ => Ok(None),
     }

@@ -5,7 +5,8 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator, Value,
 };
 
-use super::written::{REPEATED_SIZE_MAX, binary, nested, size_of};
+use super::time_functions::OVERLAPS;
+use super::written::{REPEATED_SIZE_MAX, binary, call, nested, size_of};
 use crate::error::{SqlError, SqlState};
 
 /// ANY or ALL.
@@ -118,6 +119,9 @@ fn bound(size: usize) -> Result<(), SqlError> {
 }
 
 fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr, SqlError> {
+    if let (BinaryOperator::Overlaps, [_, _], [_, _]) = (op, left, right) {
+        return Ok(call(OVERLAPS, [left, right].concat()));
+    }
     let pairs = pairs(left, right)?;
     let each = |op: BinaryOperator| {
         pairs.iter().map(move |(left, right)| binary(left.clone(), op.clone(), right.clone()))

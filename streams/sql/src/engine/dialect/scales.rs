@@ -1,5 +1,5 @@
 //! Scales of numerics. PostgreSQL keeps the scale of each value, the engine that of a column: the
-//! result of `round` and `trunc` gets the scale that the call names, and texts of numerics whose
+//! result of `round`, `trunc` and the like gets the scale that the call names, and texts of numerics whose
 //! scale is not known are rejected.
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan};
 
 use super::casts::NUMERIC;
@@ -41,7 +41,8 @@ const OF_VALUES: &[&str] = &[
 /// Maximum depth of plan nodes between a value and its use.
 const DEPTH_MAX: usize = 64;
 
-/// Casts the result of `round` and `trunc` with a literal number of digits to that scale.
+/// Casts the result of `round`, `trunc`, `ceil` and `floor` with a literal number of digits to that
+/// scale.
 pub(super) fn rounded(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     let Expr::ScalarFunction(call) = &expr else { return Ok(expr) };
     let Some(digits) = digits_of(call) else { return Ok(expr) };
@@ -59,12 +60,13 @@ pub(super) fn rounded(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     expr.cast_to(&DataType::Decimal128(precision, to), schema)
 }
 
-/// Returns the literal number of digits of a call of `round` or `trunc`.
+/// Returns the literal number of digits of a call of `round`, `trunc`, `ceil` or `floor`.
 fn digits_of(call: &ScalarFunction) -> Option<i64> {
-    let ("round" | "trunc", [_, digits]) = (call.func.name(), call.args.as_slice()) else {
-        return None;
+    let mut digits = match (call.func.name(), call.args.as_slice()) {
+        ("round" | "trunc", [_, digits]) => digits,
+        ("ceil" | "floor" | "trunc", [_]) => return Some(0),
+        _ => return None,
     };
-    let mut digits = digits;
     while let Expr::Cast(cast) = digits {
         digits = &cast.expr;
     }
@@ -72,6 +74,16 @@ fn digits_of(call: &ScalarFunction) -> Option<i64> {
         Expr::Literal(ScalarValue::Int64(digits), _) => *digits,
         Expr::Literal(ScalarValue::Int32(digits), _) => digits.map(i64::from),
         _ => None,
+    }
+}
+
+/// Returns whether a column of this type may have had more or fewer digits.
+pub(super) fn is_unknown(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+            *precision >= DECIMAL128_MAX_PRECISION && *scale > 0
+        }
+        _ => false,
     }
 }
 
@@ -83,12 +95,11 @@ pub(super) fn check_texts(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
             if let Expr::ScalarFunction(call) = part
                 && is_text(call)
                 && let [number] = call.args.as_slice()
-                && let Ok(
-                    DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale),
-                ) = number.get_type(schema)
+                && let Ok(of) = number.get_type(schema)
+                && of.is_decimal()
             {
-                let is_unknown = precision >= DECIMAL128_MAX_PRECISION && scale > 0;
-                if is_unknown && !is_trimmed(number, schema) || is_mixed(number, &inputs, 0) {
+                let is_unknown = is_unknown(&of) && !is_trimmed(number, schema);
+                if is_unknown || is_mixed(number, &inputs, 0) {
                     return Err(refused("the text of a numeric whose scale is not known")
                         .with_hint("Round it, as in round(x, 2)::text.")
                         .into_engine());
@@ -100,12 +111,12 @@ pub(super) fn check_texts(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     Ok(())
 }
 
-fn is_text(call: &ScalarFunction) -> bool {
+pub(super) fn is_text(call: &ScalarFunction) -> bool {
     [To::Text.name(), To::Output.name()].contains(&call.func.name())
 }
 
 /// Returns whether PostgreSQL shows no trailing zeros of a number either.
-fn is_trimmed(number: &Expr, schema: &DFSchema) -> bool {
+pub(super) fn is_trimmed(number: &Expr, schema: &DFSchema) -> bool {
     match number {
         Expr::Alias(alias) => is_trimmed(&alias.expr, schema),
         Expr::ScalarFunction(call) => match (call.func.name(), call.args.as_slice()) {
@@ -118,7 +129,7 @@ fn is_trimmed(number: &Expr, schema: &DFSchema) -> bool {
 }
 
 /// Returns whether the values of a numeric may have several scales in PostgreSQL.
-fn is_mixed(expr: &Expr, inputs: &[&LogicalPlan], depth: usize) -> bool {
+pub(super) fn is_mixed(expr: &Expr, inputs: &[&LogicalPlan], depth: usize) -> bool {
     let mixed = |it: &Expr| is_mixed(it, inputs, depth);
     let merged = |it: &Expr| is_widened(it, inputs) || mixed(it);
     match expr {
@@ -199,21 +210,30 @@ fn is_widened(expr: &Expr, inputs: &[&LogicalPlan]) -> bool {
     match expr {
         Expr::Alias(alias) => is_widened(&alias.expr, inputs),
         Expr::Cast(cast) => {
-            let is_rounded = match cast.expr.as_ref() {
-                Expr::ScalarFunction(call) => digits_of(call).is_some(),
-                _ => false,
-            };
             let from = match inputs.first() {
                 Some(input) => cast.expr.get_type(input.schema().as_ref()),
                 None => cast.expr.get_type(&DFSchema::empty()),
             };
-            !is_rounded
+            !is_given_scale(cast)
                 && from.is_ok_and(|it| {
                     scale_of(&it).is_some() && scale_of(&it) != scale_of(cast.field.data_type())
                 })
         }
         _ => false,
     }
+}
+
+/// Name of the field of a cast that a statement contains, with a precision and a scale.
+pub(in crate::engine) const GIVEN: &str = "numeric";
+
+/// Returns whether the values of a cast have the scale of its type: a statement contains the cast,
+/// or the operand is rounded to that scale.
+pub(super) fn is_given_scale(cast: &Cast) -> bool {
+    let is_rounded = match cast.expr.as_ref() {
+        Expr::ScalarFunction(call) => digits_of(call).is_some(),
+        _ => false,
+    };
+    is_rounded || cast.field.name() == GIVEN
 }
 
 fn is_exact(data_type: &DataType) -> bool {

@@ -14,6 +14,7 @@ use super::arrays::array_of;
 use super::calls::Call;
 use super::constants::{group_by_having, round_limits};
 use super::conversions::To;
+use super::described::describe;
 use super::inexact::{check_call, check_query, check_select, refused, sort_values};
 use super::integers::type_integers;
 use super::interval_texts;
@@ -27,6 +28,7 @@ use super::rows::{Quantifier, spelled_rows, together};
 use super::series::{check_conditional, json_of_rows, rows_of_call, rows_of_tables};
 use super::set_operations::{names, number_rows};
 use super::short_names::shorten_names;
+use super::spellings::{spelled, spelled_call};
 use super::text_functions::LIKE_ESCAPE;
 use super::untyped::{type_recursion, type_values};
 use super::whole_rows::spell_rows;
@@ -38,6 +40,7 @@ use crate::wire::array_elements;
 
 /// Rewrites a statement to PostgreSQL's semantics and column names.
 pub(in crate::engine) fn adapt(statement: &mut Statement) -> Result<(), SqlError> {
+    describe(statement);
     match statement.visit(&mut Adapter) {
         ControlFlow::Continue(()) => {
             shorten_names(statement);
@@ -118,6 +121,9 @@ impl VisitorMut for Adapter {
 /// Returns the rewritten expression, if it differs.
 fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
     type_operands(expr)?;
+    if let Some(spelled) = spelled(expr)? {
+        return Ok(Some(spelled));
+    }
     Ok(match expr {
         Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
             rewrites::with_exponent(digits)
@@ -212,8 +218,8 @@ fn spell(interval: &mut Interval) -> Result<(), SqlError> {
     let value = interval.value.as_mut();
     if let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = value {
         *text = match interval.leading_field {
-            None => interval_texts::spelled(text)?.unwrap_or_else(|| spelled(text)),
-            Some(_) => spelled(text),
+            None => interval_texts::spelled(text)?.unwrap_or_else(|| with_units(text)),
+            Some(_) => with_units(text),
         };
     }
     Ok(())
@@ -231,6 +237,9 @@ fn called(function: &mut Function) -> Result<Option<Expr>, SqlError> {
             Ok(Some(array_of(query.as_ref().clone())?))
         }
         _ => {
+            if let Some(spelled) = spelled_call(function)? {
+                return Ok(Some(spelled));
+            }
             match json_of_rows(function)?.map_or_else(|| of_values(function), |it| Ok(Some(it)))? {
                 Some(list) => Ok(Some(list)),
                 None => match rows_of_call(function)? {
@@ -457,7 +466,7 @@ fn escaped_by(pattern: &mut Expr, escape: &ValueWithSpan) -> Result<(), SqlError
 }
 
 /// Rewrites the time of day in an interval to units, so that `1 day 04:05:06` has four hours.
-fn spelled(text: &str) -> String {
+fn with_units(text: &str) -> String {
     let words = text.split_whitespace().map(|word| {
         let (sign, digits) = match word.strip_prefix('-') {
             Some(rest) => ("-", rest),

@@ -18,11 +18,15 @@ use crate::wire::{DAY_US, civil};
 pub(super) const TIME_BY_PATTERN: &str = "time_by_pattern";
 pub(super) const DATE_BY_PATTERN: &str = "date_by_pattern";
 
+/// Function that tests whether two periods have a time in common.
+pub(super) const OVERLAPS: &str = "overlaps";
+
 const SECOND_US: i64 = 1_000_000;
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     const ALL: &[(&str, Returns, Body)] = &[
         ("age", of_times, age),
+        (OVERLAPS, of_periods, overlap),
         (TIME_BY_PATTERN, time_of_texts, time_by_pattern),
         (DATE_BY_PATTERN, date_of_texts, date_by_pattern),
     ];
@@ -40,6 +44,62 @@ fn of_times(fields: &[FieldRef]) -> Result<Field, String> {
         }
         _ => Err(String::new()),
     }
+}
+
+fn of_periods(fields: &[FieldRef]) -> Result<Field, String> {
+    let is_time = |it: &FieldRef| {
+        let of = it.data_type();
+        matches!(of, DataType::Timestamp(..) | DataType::Date32 | DataType::Null)
+    };
+    let is_end = |it: &FieldRef| is_time(it) || matches!(it.data_type(), DataType::Interval(_));
+    match fields {
+        [one, end, other, other_end]
+            if is_time(one) && is_time(other) && is_end(end) && is_end(other_end) =>
+        {
+            Ok(Field::new("", DataType::Boolean, true))
+        }
+        [_, _, _, _] => Err("OVERLAPS of these types".to_owned()),
+        _ => Err(String::new()),
+    }
+}
+
+/// Returns the two times of a period in order, as microseconds. The first one is NULL only if both
+/// are.
+fn period(row: &Row<'_>, index: usize) -> Result<(Option<i64>, Option<i64>), SqlError> {
+    let plain = DataType::Timestamp(TimeUnit::Microsecond, None);
+    let us = |value: &ScalarValue| match value.cast_to(&plain) {
+        Ok(ScalarValue::TimestampMicrosecond(us, _)) => Ok(us),
+        Ok(_) => Ok(None),
+        Err(error) => Err(SqlError::from(error)),
+    };
+    let end = &row.values[index + 1];
+    let end = match matches!(end.data_type(), DataType::Interval(_)) {
+        true => row.values[index].cast_to(&plain)?.add(end)?,
+        false => end.clone(),
+    };
+    let (start, end) = (us(&row.values[index])?, us(&end)?);
+    Ok(match (start, end) {
+        (None, end) => (end, None),
+        (Some(start), Some(end)) if start > end => (Some(end), Some(start)),
+        pair => pair,
+    })
+}
+
+/// Same as `overlaps` of PostgreSQL, which also has results for some periods without an end.
+fn overlap(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    let ((one, end), (other, other_end)) = (period(row, 0)?, period(row, 2)?);
+    let (Some(one), Some(other)) = (one, other) else { return Ok(ScalarValue::Boolean(None)) };
+    let ((first, first_end), (later, later_end)) = match one <= other {
+        true => ((one, end), (other, other_end)),
+        false => ((other, other_end), (one, end)),
+    };
+    let found = match (first == later, first_end, later_end) {
+        (true, Some(_), Some(_)) => Some(true),
+        (true, ..) | (false, None, _) => None,
+        (false, Some(end), _) if later < end => Some(true),
+        (false, _, later_end) => later_end.map(|_| false),
+    };
+    Ok(ScalarValue::Boolean(found))
 }
 
 fn texts(fields: &[FieldRef], data_type: DataType) -> Result<Field, String> {

@@ -20,8 +20,15 @@ use crate::wire::{DAY_US, civil};
 
 const SECOND_US: i64 = 1_000_000;
 
+/// The start of the year 2000.
+const EPOCH_US: i64 = 946_684_800 * SECOND_US;
+
+/// Function that rounds a time to a number of fractional digits of seconds.
+pub(super) const ROUNDED: &str = "rounded_time";
+
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     vec![
+        Own::udf(ROUNDED, 2, |types| Some(types[0].clone()), rounded),
         interval_of_time(),
         Own::udf("date_trunc", 2, |types| moment(&types[1]), date_trunc),
         Own::udf("date_bin", 3, bin_type, date_bin),
@@ -70,6 +77,23 @@ fn date_trunc(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
         found.push(Some(truncated(last.1, time)?));
     }
     let found = TimestampMicrosecondArray::from(found);
+    Ok(Arc::new(found.with_data_type(to)))
+}
+
+/// Rounds half away from the year 2000, as PostgreSQL does.
+fn rounded(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    const DIGITS_MAX: i64 = 6;
+    let to = arrays[0].data_type().clone();
+    let times = moments(&arrays[0], &to)?;
+    let digits = numbers(&arrays[1])?;
+    let found = times.iter().zip(digits).map(|(time, digits)| {
+        let digits = u32::try_from(digits?.min(DIGITS_MAX)).ok()?;
+        let unit = SECOND_US / 10_i64.pow(digits);
+        let since = time? - EPOCH_US;
+        let whole = (since.abs() + unit / 2) / unit * unit;
+        Some(EPOCH_US + whole * since.signum())
+    });
+    let found: TimestampMicrosecondArray = found.collect();
     Ok(Arc::new(found.with_data_type(to)))
 }
 
@@ -196,7 +220,7 @@ fn date_bin(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
             let what = "stride must be greater than zero";
             return Err(SqlError::new(SqlState::DATETIME_OVERFLOW, what));
         }
-        let range = || SqlError::new(SqlState::OUT_OF_RANGE, "timestamp out of range");
+        let range = || SqlError::new(SqlState::DATETIME_OVERFLOW, "timestamp out of range");
         let apart = time.checked_sub(origin).ok_or_else(range)?;
         found.push(Some(origin + apart.div_euclid(step) * step));
     }

@@ -98,6 +98,19 @@ pub(super) fn is_timestamp(data_type: &DataType) -> bool {
     }
 }
 
+/// Returns the time that a word names: `now`, or midnight of a day near today.
+pub(super) fn time_of_word(text: &str) -> Option<Expr> {
+    let today = || call("current_date", Vec::new());
+    let day = |operator| binary(today(), operator, number("1"));
+    Some(match text.trim().to_ascii_lowercase().as_str() {
+        "now" => call("now", Vec::new()),
+        "today" => today(),
+        "tomorrow" => nested(day(BinaryOperator::Plus)),
+        "yesterday" => nested(day(BinaryOperator::Minus)),
+        _ => return None,
+    })
+}
+
 /// Adds the seconds to a time of day without them.
 pub(super) fn add_seconds(text: &mut String) {
     let bytes = text.as_bytes();

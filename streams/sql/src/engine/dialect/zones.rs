@@ -110,7 +110,7 @@ fn written(zone: &str) -> Option<i64> {
 
 /// Error: a time is out of range in another zone.
 pub(super) fn out_of_range() -> SqlError {
-    SqlError::new(SqlState::OUT_OF_RANGE, "timestamp out of range")
+    SqlError::new(SqlState::DATETIME_OVERFLOW, "timestamp out of range")
 }
 
 #[cfg(test)]
