@@ -1,6 +1,6 @@
 //! Types of result columns that the engine does not have: `varchar` and `name` are texts here, and
-//! numerics have no precision. Casts in the select list of the whole statement are wrapped in a call
-//! that returns its operand, and whose field has the type.
+//! numerics have no precision. Casts in the select list of the whole statement are wrapped in a
+//! call that returns its operand, and whose field has the type.
 
 use std::sync::Arc;
 

@@ -50,14 +50,14 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
             _ => true,
         };
         let to = if has_zone { To::Timestamptz } else { To::Timestamp };
-        if let DataType::Timestamp(Some(digits), _) = data_type {
-            let time = call(to.name(), vec![inner.clone()]);
-            return Ok(Some(call(ROUNDED, vec![time, number(&digits.to_string())])));
-        }
-        if let Some(time) = text_of(inner).and_then(time_of_word) {
-            return Ok(Some(call(to.name(), vec![time])));
-        }
-        return Ok(Some(call(to.name(), vec![inner.clone()])));
+        let word = text_of(inner).and_then(time_of_word);
+        let time = call(to.name(), vec![word.unwrap_or_else(|| inner.clone())]);
+        return Ok(Some(match data_type {
+            DataType::Timestamp(Some(digits), _) => {
+                call(ROUNDED, vec![time, number(&digits.to_string())])
+            }
+            _ => time,
+        }));
     }
     if let Some(changed) = literal_time(inner, data_type)? {
         return Ok(Some(changed));

@@ -172,16 +172,8 @@ fn scale_column(plan: &mut LogicalPlan, index: usize, depth: usize) -> Result<Op
             Ok(Some(Scale::Computed(Expr::Column(Column::new(Some(table), column.name)))))
         }
         LogicalPlan::Values(values) => {
-            let Some(scales) = scales_of_rows(values, index)? else { return Ok(None) };
-            let mut rows = std::mem::take(&mut values.values);
-            for (row, scale) in rows.iter_mut().zip(scales) {
-                row.push(lit(scale));
-            }
-            let field: FieldRef = Field::new(&name, DataType::Int32, true).into();
-            let fields = values.schema.iter().map(|(it, field)| (it.cloned(), Arc::clone(field)));
-            let fields = fields.chain([(None, field)]).collect();
-            let schema = DFSchema::new_with_metadata(fields, Default::default())?;
-            *plan = LogicalPlan::Values(Values { schema: Arc::new(schema), values: rows });
+            let Some(values) = with_scales_of_rows(values, index, &name)? else { return Ok(None) };
+            *plan = LogicalPlan::Values(values);
             Ok(Some(Scale::Computed(Expr::Column(Column::new_unqualified(name)))))
         }
         LogicalPlan::Aggregate(aggregate) => {
@@ -257,6 +249,20 @@ fn of_aggregate(
     aggregates.push(largest.alias(name));
     *aggregate = Aggregate::try_new(Arc::new(input), aggregate.group_expr.clone(), aggregates)?;
     Ok(Some(Scale::Computed(Expr::Column(Column::new_unqualified(name)))))
+}
+
+/// Adds a column with the scales of a column's values to rows.
+fn with_scales_of_rows(values: &Values, index: usize, name: &str) -> Result<Option<Values>> {
+    let Some(scales) = scales_of_rows(values, index)? else { return Ok(None) };
+    let mut rows = values.values.clone();
+    for (row, scale) in rows.iter_mut().zip(scales) {
+        row.push(lit(scale));
+    }
+    let field: FieldRef = Field::new(name, DataType::Int32, true).into();
+    let fields = values.schema.iter().map(|(it, field)| (it.cloned(), Arc::clone(field)));
+    let fields = fields.chain([(None, field)]).collect();
+    let schema = DFSchema::new_with_metadata(fields, Default::default())?;
+    Ok(Some(Values { schema: Arc::new(schema), values: rows }))
 }
 
 fn scales_of_rows(values: &Values, index: usize) -> Result<Option<Vec<i32>>> {
