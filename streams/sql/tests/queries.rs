@@ -670,6 +670,21 @@ fn no_cancellation_is_lost_between_planning_and_running() {
 }
 
 #[test]
+fn a_join_that_finds_no_rows_ends_at_its_timeout() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        let client = running.client().await;
+        client.batch_execute("set statement_timeout = 300").await.expect("it is set");
+        for condition in ["a + b < 0", "a < 0 - b or a is null", "a + b is not distinct from 0"] {
+            let error = client.simple_query(&format!("{ENDLESS} where {condition}")).await;
+            let error = error.expect_err("it would take hours");
+            assert_eq!(error.code().map(|it| it.code()), Some("57014"), "{condition}");
+        }
+        running.stop().await;
+    });
+}
+
+#[test]
 fn users_log_in_and_see_what_they_may() {
     run(async {
         let running = Running::start(Limits::default(), true).await;

@@ -9,12 +9,17 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+
+use super::slices::SlicedExec;
+
+const NESTED_LOOP: &str = "NestedLoopJoinExec";
 
 /// Operators whose output can be far longer than their input.
 const MULTIPLYING: &[&str] = &[
     "CrossJoinExec",
     "HashJoinExec",
-    "NestedLoopJoinExec",
+    NESTED_LOOP,
     "PiecewiseMergeJoin",
     "RecursiveQueryExec",
     "SortMergeJoin",
@@ -35,6 +40,11 @@ impl PhysicalOptimizerRule for GiveWay {
         plan.transform_up(|node| {
             // Suffixes of some operators' names vary between versions.
             let multiplies = MULTIPLYING.iter().any(|name| node.name().starts_with(name));
+            // It compares each batch of its right side with all rows of the left one.
+            let node = match node.name() {
+                NESTED_LOOP => sliced(node)?,
+                _ => node,
+            };
             Ok(match multiplies {
                 true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as _),
                 false => Transformed::no(node),
@@ -50,4 +60,14 @@ impl PhysicalOptimizerRule for GiveWay {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// Makes a nested loop join take small batches.
+fn sliced(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let children = node.children();
+    let [left, right] = children.as_slice() else { return Ok(node) };
+    let right = Arc::new(SlicedExec::new(Arc::clone(right)));
+    let children = vec![Arc::clone(left), right as Arc<dyn ExecutionPlan>];
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    node.replace_children(children, options)
 }

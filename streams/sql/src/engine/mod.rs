@@ -36,6 +36,7 @@ mod point_read;
 mod pushdown;
 mod sequence;
 mod session;
+mod slices;
 mod spreads;
 mod sums;
 mod typed_view;
