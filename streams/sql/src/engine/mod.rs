@@ -26,6 +26,7 @@ mod log_scan;
 mod log_table;
 mod memory;
 mod names;
+mod null_keys;
 mod ordered;
 mod past;
 mod percentiles;

@@ -31,6 +31,7 @@ use super::giving_way::GiveWay;
 use super::join_keys::NameJoinKeys;
 use super::memory::{CallMemory, QueryMemory, take_for_statement};
 use super::names::{DATABASE, SCHEMA};
+use super::null_keys::{FINDS_KEYS, SpellNullKeys};
 use super::pg_catalog::{self, Viewer};
 use super::pins::Pins;
 use super::planners::{Look, Looking, Planner, Planners};
@@ -147,6 +148,8 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// The engine's optimizer rules and this crate's.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
+    let at = rules.iter().position(|it| it.name() == FINDS_KEYS).unwrap_or(rules.len());
+    rules.insert(at, Arc::new(SpellNullKeys));
     rules.push(Arc::new(dialect::Guards));
     rules.push(Arc::new(NameJoinKeys));
     rules.into_iter().map(|it| Arc::new(Looking(it)) as _).collect()
