@@ -452,6 +452,8 @@ const PLANNED: States = &[
     ("order by column out of bounds", SqlState::INVALID_COLUMN_REFERENCE),
     ("order by index starts at 1", SqlState::INVALID_COLUMN_REFERENCE),
     ("limit must be", SqlState("2201W")),
+    ("range requires exactly one order by", SqlState("42P20")),
+    ("groups requires an order by", SqlState("42P20")),
     ("only 1 names given as column alias", SqlState::NOT_SUPPORTED),
     ("given as column alias", SqlState::INVALID_COLUMN_REFERENCE),
     ("correlated scalar subquery can only", SqlState::NOT_SUPPORTED),

@@ -33,6 +33,7 @@ pub(super) fn parse_statement(tokens: Vec<TokenWithSpan>) -> Result<Statement, S
 fn parse_counting(mut tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, usize) {
     trim_blanks(&mut tokens);
     spell_null_tests(&mut tokens);
+    leave_out_only(&mut tokens);
     if let Some(error) = refused_words(&tokens) {
         return (Err(error), 0);
     }
@@ -71,6 +72,9 @@ const REFUSED: &[(&str, &[&str], &str)] = &[
     ("'", &["UESCAPE"], "UESCAPE"),
     ("SIMILAR", &["'"], "substring with SIMILAR"),
     ("", &["TABLE"], "the command TABLE"),
+    ("SEARCH", &["DEPTH", "BREADTH"], "SEARCH in a recursive query"),
+    (")", &["CYCLE"], "CYCLE in a recursive query"),
+    ("BY", &["DISTINCT"], "GROUP BY DISTINCT"),
 ];
 
 /// Adds the default characters, a blank, to `trim(both from x)`, because the parser requires them.
@@ -126,6 +130,21 @@ fn spell_null_tests(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
+/// Removes ONLY before the name of a table: no table inherits from another one.
+fn leave_out_only(tokens: &mut Vec<TokenWithSpan>) {
+    let mut is_table = false;
+    tokens.retain(|it| {
+        let Token::Word(word) = &it.token else {
+            is_table &= matches!(it.token, Token::Whitespace(_));
+            return true;
+        };
+        let is_plain = word.quote_style.is_none();
+        let is_only = is_plain && is_table && word.keyword == Keyword::ONLY;
+        is_table = is_plain && matches!(word.keyword, Keyword::FROM | Keyword::JOIN);
+        !is_only
+    });
+}
+
 fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {
     let words = tokens.iter().filter(|it| !matches!(it.token, Token::Whitespace(_)));
     let (mut last, mut before) = (String::new(), [&Token::EOF; 2]);
@@ -138,6 +157,7 @@ fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {
             Token::Word(word) if word.quote_style.is_none() => word.value.clone(),
             // Appended to the preceding word.
             Token::LParen if !last.is_empty() => format!("{last}("),
+            Token::RParen => ")".to_owned(),
             Token::SingleQuotedString(_) | Token::UnicodeStringLiteral(_) => "'".to_owned(),
             Token::Lt | Token::Gt | Token::LtEq | Token::GtEq | Token::SemiColon | Token::EOF => {
                 token.token.to_string()
@@ -194,13 +214,27 @@ impl Dialect for Postgres {
         ends.then_some(Err(ParserError::RecursionLimitExceeded))
     }
 
-    /// Rejects `x NOT NULL`: PostgreSQL supports only `x IS NOT NULL`.
+    /// Parses `x IS DISTINCT FROM y`, whose right operand ends before AND and OR: the parser would
+    /// take all that follows. Rejects `x NOT NULL`: PostgreSQL supports only `x IS NOT NULL`.
     fn parse_infix(
         &self,
         parser: &mut Parser,
-        _: &Expr,
+        left: &Expr,
         _: u8,
     ) -> Option<Result<Expr, ParserError>> {
+        let words = [Keyword::IS, Keyword::DISTINCT, Keyword::FROM];
+        let not = [Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM];
+        let is_distinct = parser.parse_keywords(&words);
+        if is_distinct || parser.parse_keywords(&not) {
+            let right = parser.parse_subexpr(self.prec_value(Precedence::Is));
+            return Some(right.map(|right| {
+                let (left, right) = (Box::new(left.clone()), Box::new(right));
+                match is_distinct {
+                    true => Expr::IsDistinctFrom(left, right),
+                    false => Expr::IsNotDistinctFrom(left, right),
+                }
+            }));
+        }
         let [not, null] = parser.peek_tokens_ref();
         let is = |it: &TokenWithSpan, keyword: Keyword| match &it.token {
             Token::Word(word) => word.keyword == keyword,

@@ -158,6 +158,11 @@ struct Parts {
     has_window: bool,
 }
 
+/// Returns whether an expression has an aggregate, outside of its subqueries.
+pub(super) fn is_aggregating(expr: &Expr) -> bool {
+    parts_of(expr).has_aggregate
+}
+
 fn parts_of(expr: &Expr) -> Parts {
     let mut parts = Parts::default();
     let _: ControlFlow<()> = expr.visit(&mut parts);

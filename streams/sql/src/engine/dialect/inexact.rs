@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     WindowFrameBound, WindowType,
 };
 
+use super::groupings::spell_groupings;
 use super::names::{figure, folded, is_column};
 use crate::error::{SqlError, SqlState};
 
@@ -257,42 +258,11 @@ pub(super) fn check_select(select: &mut Select) -> Result<(), SqlError> {
     if let Some(having) = &select.having {
         check_inputs("HAVING", having, &outputs(select))?;
     }
-    name_places(select)?;
+    spell_groupings(select)?;
     turn_right_join(select);
     let mut names = HashSet::new();
     for from in &select.from {
         check_from(from, &mut names)?;
-    }
-    Ok(())
-}
-
-/// Resolves numbers in ROLLUP and similar clauses to columns by position.
-fn name_places(select: &mut Select) -> Result<(), SqlError> {
-    let Select { group_by: GroupByExpr::Expressions(list, _), projection, .. } = select else {
-        return Ok(());
-    };
-    let sets = list.iter_mut().filter_map(|it| match it {
-        Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => Some(sets),
-        _ => None,
-    });
-    for key in sets.flatten().flatten() {
-        let Expr::Value(value) = &*key else { continue };
-        let Value::Number(digits, _) = &value.value else { continue };
-        let place = digits.parse::<usize>().ok().and_then(|it| it.checked_sub(1));
-        *key = match place.and_then(|it| projection.get(it)) {
-            Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => {
-                expr.clone()
-            }
-            Some(_) => {
-                return Err(refused(
-                    "a column position in ROLLUP, CUBE or GROUPING SETS with SELECT *",
-                ));
-            }
-            None => {
-                let what = format!("GROUP BY position {digits} is not in select list");
-                return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, what));
-            }
-        };
     }
     Ok(())
 }
@@ -458,11 +428,6 @@ pub(super) fn check_call(function: &Function) -> Result<(), SqlError> {
         if is_distinct {
             return Err(refused("DISTINCT for window functions"));
         }
-        if matches!(over, WindowType::WindowSpec(spec) if spec.window_name.is_some()) {
-            return Err(refused("OVER (name …) that copies a named window").with_hint(
-                "Write OVER name, or repeat the window definition in the parentheses.",
-            ));
-        }
         if SUMMED.contains(&name.as_str()) && may_move(over) {
             return Err(refused(&format!("{name} with a moving window frame")));
         }
@@ -493,8 +458,7 @@ pub(super) fn check_call(function: &Function) -> Result<(), SqlError> {
 const SUMMED: &[&str] =
     &["corr", "covar_pop", "covar_samp", "regr_avgx", "regr_avgy", "regr_sxx", "regr_syy"];
 
-/// Returns whether a frame can start after the first row of the partition. A named window is not
-/// resolved here, so it may.
+/// Returns whether a frame can start after the first row of the partition.
 fn may_move(over: &WindowType) -> bool {
     match over {
         WindowType::NamedWindow(_) => true,

@@ -74,7 +74,8 @@ fn constraint(join: &Join) -> Option<&JoinConstraint> {
     }
 }
 
-fn name_of(factor: &TableFactor) -> Option<Ident> {
+/// Returns the name of a table in FROM.
+pub(super) fn name_of(factor: &TableFactor) -> Option<Ident> {
     match factor {
         TableFactor::Table { alias: Some(alias), .. }
         | TableFactor::Derived { alias: Some(alias), .. }
@@ -85,7 +86,8 @@ fn name_of(factor: &TableFactor) -> Option<Ident> {
     }
 }
 
-fn last_of(name: &ObjectName) -> Option<Ident> {
+/// Returns the last part of a name.
+pub(super) fn last_of(name: &ObjectName) -> Option<Ident> {
     name.0.last().and_then(|it| it.as_ident()).cloned()
 }
 
@@ -108,12 +110,17 @@ fn spell_wildcards(projection: &mut Vec<SelectItem>, tables: &[Table]) {
 
 /// Returns the columns of a table without the merged ones.
 fn columns_of(table: &Table) -> SelectItem {
-    let mut merged = table.merged.iter().map(|it| Ident::with_quote('"', folded(it)));
-    let opt_except = merged.next().map(|first_element| ExceptSelectItem {
+    rest_of(&table.name, &table.merged.iter().map(folded).collect::<Vec<_>>())
+}
+
+/// Returns the columns of a table without some.
+pub(super) fn rest_of(table: &Ident, without: &[String]) -> SelectItem {
+    let mut without = without.iter().map(|it| Ident::with_quote('"', it));
+    let opt_except = without.next().map(|first_element| ExceptSelectItem {
         first_element,
-        additional_elements: merged.collect(),
+        additional_elements: without.collect(),
     });
-    let name = ObjectName::from(vec![table.name.clone()]);
+    let name = ObjectName::from(vec![table.clone()]);
     SelectItem::QualifiedWildcard(
         SelectItemQualifiedWildcardKind::ObjectName(name),
         WildcardAdditionalOptions { opt_except, ..WildcardAdditionalOptions::default() },

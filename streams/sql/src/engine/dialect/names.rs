@@ -4,15 +4,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::Expr as PlanExpr;
 use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawWindowExpr,
 };
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, ObjectName, Query, Select,
-    SelectItem, SetExpr, TrimWhereField,
+    SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TrimWhereField,
 };
 
 use super::written::is_double;
@@ -82,6 +82,17 @@ pub(super) fn name_apart(query: &mut Query) {
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
         }
     }
+}
+
+/// Completes an alias's column names by those of a relation, because the engine requires a name for
+/// each column.
+pub(super) fn name_rest(alias: &mut TableAlias, schema: &DFSchema) {
+    if alias.columns.is_empty() {
+        return;
+    }
+    let rest = schema.fields().iter().skip(alias.columns.len());
+    let rest = rest.map(|it| Ident::with_quote('"', it.name()));
+    alias.columns.extend(rest.map(|name| TableAliasColumnDef { name, data_type: None }));
 }
 
 /// Returns whether the expression is a column reference with this name.

@@ -506,16 +506,20 @@ impl Parts {
             kept = kept.and(place.clone().lt_eq(lit(skip.saturating_add(fetch))));
         }
         if kind == Kind::Value && fetch != Some(1) {
-            let is_only = ScalarUDF::new_from_impl(OnlyRow::default()).call(vec![place]);
-            kept = kept.and(is_only);
+            kept = kept.and(only_row(place));
         }
         builder.filter(kept)
     }
 }
 
 /// Returns whether a plan refers to outer columns.
-fn depends(plan: &LogicalPlan) -> bool {
+pub(super) fn depends(plan: &LogicalPlan) -> bool {
     plan.expressions().iter().any(Expr::contains_outer) || plan.inputs().into_iter().any(depends)
+}
+
+/// Returns a condition that fails for all rows of a scalar subquery but the first.
+pub(super) fn only_row(place: Expr) -> Expr {
+    ScalarUDF::new_from_impl(OnlyRow::default()).call(vec![place])
 }
 
 /// Fails for all rows of a scalar subquery but the first.

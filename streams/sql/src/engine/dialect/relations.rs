@@ -7,22 +7,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, JoinType, Result};
+use datafusion::common::{Column, DFSchema, JoinType, Result};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction};
 use datafusion::logical_expr::{
-    BinaryExpr, Distinct, Expr, ExprSchemable, FetchType, LogicalPlan, LogicalPlanBuilder,
-    Operator, SkipType, Subquery, Union,
+    BinaryExpr, Expr, ExprSchemable, Filter, Join, LogicalPlan, LogicalPlanBuilder, Operator,
+    Subquery, Union,
 };
 
 use super::dependent::{Numbers, joined, lateral_of};
 use super::full_joins;
 use super::inexact::{is_aggregate as is_aggregate_of_postgresql, refused};
+use super::lifting::{Depth, check_subquery, follow};
 use super::names::APART;
 use super::nullable::with_null;
 use super::own::sql_name;
+use super::parts::{Asked, depends, is_subquery};
+use super::ranges::with_exact_ranges;
 use super::same_json::JsonType;
+use super::unnested::{outer_columns, subquery_of};
 use super::untyped::no_json_of_both;
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
@@ -33,22 +37,11 @@ static NAMED: AtomicU64 = AtomicU64::new(0);
 /// Rewrites a plan so that it has PostgreSQL's semantics, or rejects it.
 pub(in crate::engine) fn with_exact_relations(plan: LogicalPlan) -> Result<LogicalPlan, SqlError> {
     let numbers = Numbers::default();
-    let exact = plan.transform_up_with_subqueries(|plan| {
-        let joined = joined(plan, &numbers)?;
-        let (plan, is_joined) = (joined.data, joined.transformed);
-        let exact = match plan {
-            // A condition whose subqueries became joins is below a projection.
-            LogicalPlan::Projection(mut it)
-                if is_joined && matches!(*it.input, LogicalPlan::Filter(_)) =>
-            {
-                it.input = Arc::new(exact_node(Arc::unwrap_or_clone(it.input))?.data);
-                exact_node(LogicalPlan::Projection(it))?
-            }
-            plan => exact_node(plan)?,
-        };
-        Ok(Transformed { transformed: exact.transformed || is_joined, ..exact })
-    });
+    let exact = plan.transform_up_with_subqueries(|plan| exact_with_joins(plan, &numbers));
     let exact = exact?.data;
+    if exact.schema().fields().iter().any(|it| matches!(it.data_type(), DataType::Struct(_))) {
+        return Err(refused("a row as a column of the result"));
+    }
     // Outer joins can make columns nullable above them.
     match numbers.are_used() {
         true => {
@@ -57,6 +50,110 @@ pub(in crate::engine) fn with_exact_relations(plan: LogicalPlan) -> Result<Logic
         }
         false => Ok(exact),
     }
+}
+
+/// Replaces the subqueries of a node by joins where the engine cannot evaluate them, and makes the
+/// node exact.
+fn exact_with_joins(plan: LogicalPlan, numbers: &Numbers) -> Result<Transformed<LogicalPlan>> {
+    let plan = match plan {
+        LogicalPlan::Join(join) => match lifted(&join, numbers)? {
+            Some(lifted) => return Ok(Transformed::yes(lifted)),
+            None => LogicalPlan::Join(join),
+        },
+        other => other,
+    };
+    let joined = joined(plan, numbers)?;
+    let (plan, is_joined) = (joined.data, joined.transformed);
+    let exact = match plan {
+        // A node whose subqueries became joins is below a projection.
+        LogicalPlan::Projection(mut it) if is_joined && is_below_projection(&it.input) => {
+            it.input = Arc::new(exact_node(Arc::unwrap_or_clone(it.input))?.data);
+            exact_node(LogicalPlan::Projection(it))?
+        }
+        plan => exact_node(plan)?,
+    };
+    Ok(Transformed { transformed: exact.transformed || is_joined, ..exact })
+}
+
+/// Moves conditions with subqueries from ON to a filter over an inner join. Those of outer joins
+/// become columns of the side that they name.
+fn lifted(join: &Join, numbers: &Numbers) -> Result<Option<LogicalPlan>> {
+    let all = join.filter.iter().flat_map(split_conjunction).cloned();
+    let (asking, plain): (Vec<_>, Vec<_>) =
+        all.partition(|it| it.exists(|it| Ok(is_asking(it))).unwrap_or(true));
+    let Some(condition) = conjunction(asking) else { return Ok(None) };
+    if join.join_type == JoinType::Inner {
+        let join = Join { filter: conjunction(plain), ..join.clone() };
+        let input = Arc::new(exact_with_joins(LogicalPlan::Join(join), numbers)?.data);
+        let filter = LogicalPlan::Filter(Filter::try_new(condition, input)?);
+        return exact_with_joins(filter, numbers).map(|it| Some(it.data));
+    }
+    if !matches!(join.join_type, JoinType::Left | JoinType::Right | JoinType::Full) {
+        return Ok(None);
+    }
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    let condition = condition.transform_down(|expr| {
+        if !is_asking(&expr) {
+            return Ok(Transformed::no(expr));
+        }
+        let name = format!("__on{}", numbers.next());
+        if is_of(&expr, join.right.schema())? {
+            right.push(expr.alias(&name));
+        } else if is_of(&expr, join.left.schema())? {
+            left.push(expr.alias(&name));
+        } else {
+            return Ok(Transformed::no(expr));
+        }
+        let column = Expr::Column(Column::new_unqualified(name));
+        Ok(Transformed::new(column, true, TreeNodeRecursion::Jump))
+    })?;
+    let condition = condition.data;
+    if condition.exists(|it| Ok(is_asking(it)))? {
+        return Ok(None);
+    }
+    let columns = join.schema.columns().into_iter().map(Expr::Column);
+    let (left, right) = (with(&join.left, left, numbers)?, with(&join.right, right, numbers)?);
+    let pairs = join.on.iter().map(|(one, other)| one.clone().eq(other.clone()));
+    let conditions = plain.into_iter().chain([condition]).chain(pairs);
+    let joined = LogicalPlanBuilder::from(left).join_on(right, join.join_type, conditions)?;
+    let joined = exact_with_joins(joined.build()?, numbers)?.data;
+    LogicalPlanBuilder::from(joined).project(columns)?.build().map(Some)
+}
+
+/// Returns whether an expression is a subquery that the engine does not evaluate in ON.
+fn is_asking(expr: &Expr) -> bool {
+    match expr {
+        Expr::ScalarSubquery(it) => depends(&it.subquery),
+        other => is_subquery(other),
+    }
+}
+
+/// Adds columns to a plan.
+fn with(plan: &LogicalPlan, columns: Vec<Expr>, numbers: &Numbers) -> Result<LogicalPlan> {
+    if columns.is_empty() {
+        return Ok(plan.clone());
+    }
+    let all = plan.schema().columns().into_iter().map(Expr::Column).chain(columns);
+    let plan = LogicalPlanBuilder::from(plan.clone()).project(all)?.build()?;
+    Ok(exact_with_joins(plan, numbers)?.data)
+}
+
+/// Returns whether a condition and its subqueries name columns of this schema only.
+fn is_of(condition: &Expr, schema: &DFSchema) -> Result<bool> {
+    let mut is_of = condition.column_refs().iter().all(|it| schema.has_column(it));
+    condition.apply(|expr| {
+        let mut columns = Vec::new();
+        if let Some(subquery) = subquery_of(expr) {
+            outer_columns(subquery, &mut columns)?;
+        }
+        is_of &= columns.iter().all(|it| schema.has_column(it));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(is_of)
+}
+
+fn is_below_projection(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Window(_))
 }
 
 /// Rewrites the expressions of a node so that they have PostgreSQL's semantics, or rejects them.
@@ -78,14 +175,22 @@ fn exact_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             filter.predicate = exact.data;
             Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), exact.transformed))
         }
-        other => {
-            let names = NamePreserver::new(&other);
-            other.map_expressions(|expr| {
-                let name = names.save(&expr);
-                Ok(with_nulls(expr, Place::Value)?.update_data(|it| name.restore(it)))
-            })
+        LogicalPlan::Window(window) => {
+            let ranged = with_exact_ranges(window)?;
+            let exact = with_exact_values(ranged.data)?;
+            Ok(Transformed::new_transformed(exact.data, exact.transformed || ranged.transformed))
         }
+        other => with_exact_values(other),
     }
+}
+
+/// Rewrites the expressions of a node that is no filter.
+fn with_exact_values(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        Ok(with_nulls(expr, Place::Value)?.update_data(|it| name.restore(it)))
+    })
 }
 
 /// Context of a condition.
@@ -166,15 +271,6 @@ fn member(inner: InSubquery, place: Place) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Expr::SetComparison(comparison)))
 }
 
-/// Use of a subquery's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    Existence,
-    Members,
-    Value,
-    Rows,
-}
-
 fn check_expr(expr: &Expr, schema: &DFSchema, is_filter: bool) -> Result<()> {
     expr.apply(|expr| {
         let (subquery, asked) = match expr {
@@ -196,137 +292,6 @@ fn check_expr(expr: &Expr, schema: &DFSchema, is_filter: bool) -> Result<()> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(())
-}
-
-fn check_subquery(subquery: &Subquery, schema: &DFSchema, asked: Asked) -> Result<()> {
-    for column in &subquery.outer_ref_columns {
-        if let Expr::OuterReferenceColumn(_, column) = column
-            && !schema.has_column(column)
-        {
-            let construct = "a correlated subquery that refers to a query two levels up";
-            return Err(refused(construct).into_engine());
-        }
-    }
-    let is_correlated = follow(&subquery.subquery, asked, Depth::Top)?;
-    if is_correlated && asked == Asked::Value && !is_aggregate(&subquery.subquery) {
-        let construct = "a correlated scalar subquery without an aggregate";
-        return Err(refused(construct).into_engine());
-    }
-    Ok(())
-}
-
-fn is_aggregate(plan: &LogicalPlan) -> bool {
-    match plan {
-        LogicalPlan::Projection(it) => is_aggregate(&it.input),
-        LogicalPlan::SubqueryAlias(it) => is_aggregate(&it.input),
-        LogicalPlan::Filter(it) => is_aggregate(&it.input),
-        LogicalPlan::Sort(it) => is_aggregate(&it.input),
-        LogicalPlan::Aggregate(it) => it.group_expr.is_empty(),
-        _ => false,
-    }
-}
-
-/// Depth in a subquery's plan: `Top` as long as only nodes that preserve the number of rows are
-/// above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Depth {
-    Top,
-    Below,
-}
-
-/// Returns whether a subquery's plan refers to outer columns. Fails if such a reference is below a
-/// node over which the engine cannot lift the condition.
-fn follow(plan: &LogicalPlan, asked: Asked, depth: Depth) -> Result<bool> {
-    let names_outer = plan.expressions().iter().any(Expr::contains_outer);
-    let fail = |what: &str| -> Result<bool> {
-        Err(refused(&format!("{what} in a correlated subquery")).into_engine())
-    };
-    match plan {
-        LogicalPlan::Projection(_) | LogicalPlan::Sort(_) if names_outer => {
-            fail("an outer column in the select list")
-        }
-        LogicalPlan::Projection(it) => follow(&it.input, asked, depth),
-        LogicalPlan::Sort(it) => follow(&it.input, asked, depth),
-        LogicalPlan::SubqueryAlias(it) => follow(&it.input, asked, depth),
-        LogicalPlan::Filter(it) => {
-            if names_outer && is_over_aggregate(&it.input) {
-                return fail("an outer column in HAVING");
-            }
-            Ok(follow(&it.input, asked, depth)? || names_outer)
-        }
-        LogicalPlan::Distinct(Distinct::All(input)) => follow(input, asked, depth),
-        LogicalPlan::Aggregate(it) => {
-            let is_below = follow(&it.input, asked, Depth::Below)?;
-            let is_total = it.group_expr.is_empty() && depth == Depth::Top;
-            let is_lifted = is_total && matches!(asked, Asked::Value | Asked::Rows);
-            match names_outer || is_below && !is_lifted {
-                true => fail("an aggregate"),
-                false => Ok(is_below),
-            }
-        }
-        LogicalPlan::Limit(it) => {
-            let is_some = matches!(it.get_fetch_type()?, FetchType::Literal(Some(1..)))
-                && matches!(it.get_skip_type()?, SkipType::Literal(0));
-            let is_lifted = is_some && asked == Asked::Existence && depth == Depth::Top;
-            match follow(&it.input, asked, Depth::Below)? && !is_lifted {
-                true => fail("LIMIT or OFFSET"),
-                false => Ok(is_some && is_outer_below(&it.input)),
-            }
-        }
-        LogicalPlan::Join(it) => {
-            let left = follow(&it.left, asked, depth)?;
-            let right = follow(&it.right, asked, depth)?;
-            let is_lifted = match it.join_type {
-                JoinType::Inner => true,
-                JoinType::Left => !right && !names_outer,
-                JoinType::Right => !left && !names_outer,
-                _ => !left && !right && !names_outer,
-            };
-            match is_lifted {
-                true => Ok(left || right || names_outer),
-                false => fail("an outer join"),
-            }
-        }
-        LogicalPlan::Subquery(it) => match it.outer_ref_columns.is_empty() {
-            true => Ok(false),
-            false => fail("LATERAL"),
-        },
-        other => {
-            let mut is_correlated = names_outer;
-            for input in other.inputs() {
-                is_correlated |= follow(input, asked, Depth::Below)?;
-            }
-            match is_correlated {
-                true => fail(construct(other)),
-                false => Ok(false),
-            }
-        }
-    }
-}
-
-fn construct(plan: &LogicalPlan) -> &'static str {
-    match plan {
-        LogicalPlan::Union(_) => "UNION",
-        LogicalPlan::Window(_) => "a window function",
-        LogicalPlan::Distinct(_) => "DISTINCT ON",
-        LogicalPlan::Values(_) => "VALUES",
-        _ => "this form",
-    }
-}
-
-fn is_outer_below(plan: &LogicalPlan) -> bool {
-    plan.expressions().iter().any(Expr::contains_outer)
-        || plan.inputs().into_iter().any(is_outer_below)
-}
-
-fn is_over_aggregate(plan: &LogicalPlan) -> bool {
-    match plan {
-        LogicalPlan::Projection(it) => is_over_aggregate(&it.input),
-        LogicalPlan::SubqueryAlias(it) => is_over_aggregate(&it.input),
-        LogicalPlan::Filter(it) => is_over_aggregate(&it.input),
-        LogicalPlan::Aggregate(_) => true,
-        _ => false,
-    }
 }
 
 /// Checks operands that the engine would convert to a common type.

@@ -16,7 +16,7 @@ use super::interval_functions::{MAKE_INTERVAL, OF_INTERVAL, PARTS};
 use super::interval_texts;
 use super::jsonb;
 use super::regex_functions::Flags;
-use super::rows::{Quantifier, spelled_list};
+use super::rows::{Quantifier, spelled_list, unless_all};
 use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};
 use super::truncated::ROUNDED;
 use super::written::{
@@ -325,6 +325,10 @@ pub(super) fn quantified(
         Expr::Subquery(_) => return Ok(None),
         other => {
             let Some(text) = text_of(other) else {
+                if let (Quantifier::Any, Some(it)) = (quantifier, unless_all(left, operator, other))
+                {
+                    return Ok(Some(it));
+                }
                 let call = || call(super::any::NAME, vec![left.clone(), other.clone()]);
                 return match (is_equal, quantifier) {
                     (true, _) => Ok(Some(call())),
@@ -335,11 +339,8 @@ pub(super) fn quantified(
                     (false, Quantifier::All) => Ok(None),
                 };
             };
-            let literal = |it: Option<String>| {
-                let value = it.map_or(Value::Null, Value::SingleQuotedString);
-                Expr::Value(value.into())
-            };
-            array_elements(text)?.into_iter().map(literal).collect()
+            let value = |it: Option<String>| it.map_or(Value::Null, Value::SingleQuotedString);
+            array_elements(text)?.into_iter().map(|it| Expr::Value(value(it).into())).collect()
         }
     };
     if list.iter().any(|it| matches!(it, Expr::Array(_))) {

@@ -1,13 +1,22 @@
 //! Row comparisons, and comparisons with each element of a list, expanded to comparisons of pairs
 //! with correct NULL semantics.
 
-use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator, Value,
-};
+use std::ops::ControlFlow;
 
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query, SetExpr,
+    TableFactor, TableWithJoins, UnaryOperator, Value, visit_expressions,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::set_operations::names;
 use super::time_functions::OVERLAPS;
 use super::written::{REPEATED_SIZE_MAX, binary, call, nested, size_of};
 use crate::error::{SqlError, SqlState};
+
+/// Alias of the rows of a subquery with which a row is compared.
+const MEMBERS: &str = "members\0";
 
 /// ANY or ALL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +52,10 @@ pub(super) fn spelled_rows(expr: &Expr) -> Result<Option<Expr>, SqlError> {
             Some(sought) => Some(row_in_list(&sought, list, *negated)?),
             None => None,
         },
-        Expr::InSubquery { expr, .. } if elements(expr).is_some() => {
-            return Err(SqlError::unsupported(
-                "row comparison with IN (SELECT …) is not supported",
-            )
-            .with_hint("Use EXISTS (SELECT 1 FROM … WHERE …) with a comparison for each column."));
-        }
+        Expr::InSubquery { expr, subquery, negated } => match elements(expr) {
+            Some(sought) => Some(row_in_query(&sought, subquery, *negated)?),
+            None => None,
+        },
         Expr::Between { expr, .. } if elements(expr).is_some() => {
             return Err(SqlError::unsupported("row comparison with BETWEEN is not supported"));
         }
@@ -72,6 +79,44 @@ pub(super) fn spelled_list(
     let comparisons =
         list.into_iter().map(|it| nested(binary(nested(left.clone()), op.clone(), nested(it))));
     Ok(together(comparisons.collect(), quantifier))
+}
+
+/// Returns whether an array depends on columns of the row.
+fn is_of_row(array: &Expr) -> bool {
+    let mut has_column = false;
+    let walked = visit_expressions(array, |it| match it {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => {
+            has_column = true;
+            ControlFlow::Continue(())
+        }
+        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } | Expr::Function(_) => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    walked.is_continue() && has_column
+}
+
+/// Returns a comparison with any element of an array of the row: that not all of them fail it.
+pub(super) fn unless_all(left: &Expr, operator: &BinaryOperator, array: &Expr) -> Option<Expr> {
+    if !is_of_row(array) {
+        return None;
+    }
+    let opposite = match operator {
+        BinaryOperator::Eq => BinaryOperator::NotEq,
+        BinaryOperator::NotEq => BinaryOperator::Eq,
+        BinaryOperator::Lt => BinaryOperator::GtEq,
+        BinaryOperator::GtEq => BinaryOperator::Lt,
+        BinaryOperator::Gt => BinaryOperator::LtEq,
+        BinaryOperator::LtEq => BinaryOperator::Gt,
+        _ => return None,
+    };
+    let all = Expr::AllOp {
+        left: Box::new(left.clone()),
+        compare_op: opposite,
+        right: Box::new(array.clone()),
+    };
+    Some(nested(Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(nested(all)) }))
 }
 
 /// Returns the elements of a row constructor.
@@ -166,6 +211,61 @@ fn row_in_list(sought: &[Expr], list: &[Expr], is_negated: bool) -> Result<Expr,
     });
     let any = together(comparisons.collect::<Result<_, _>>()?, Quantifier::Any);
     Ok(if is_negated { not(any) } else { any })
+}
+
+/// Compares a row with those of a query: true, false, or NULL if unknown.
+fn row_in_query(sought: &[Expr], query: &Query, is_negated: bool) -> Result<Expr, SqlError> {
+    let refused = || {
+        SqlError::unsupported("row comparison with IN (SELECT …) of this form is not supported")
+            .with_hint("Use EXISTS (SELECT 1 FROM … WHERE …) with a comparison for each column.")
+    };
+    let count = names(&query.body).ok_or_else(refused)?.len();
+    if count != sought.len() {
+        let what = if count > sought.len() { "many" } else { "few" };
+        return Err(SqlError::new(SqlState::SYNTAX, format!("subquery has too {what} columns")));
+    }
+    // Aggregates and subqueries would belong to another query.
+    if sought.iter().any(has_call_or_query) {
+        return Err(refused());
+    }
+    let columns: Vec<_> = (0..count).map(|it| format!("member_{it}")).collect();
+    let text = format!(
+        "CASE WHEN EXISTS (SELECT 1 FROM (SELECT 1) AS \"{MEMBERS}\"({0}) WHERE true) THEN true \
+         WHEN EXISTS (SELECT 1 FROM (SELECT 1) AS \"{MEMBERS}\"({0}) WHERE true) \
+         THEN NULL::boolean ELSE false END",
+        columns.join(", ")
+    );
+    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text);
+    let mut found = parsed.and_then(|mut it| it.parse_expr())?;
+    let member = |name: &String| {
+        Expr::CompoundIdentifier(vec![Ident::with_quote('"', MEMBERS), Ident::new(name)])
+    };
+    let members: Vec<_> = columns.iter().map(member).collect();
+    let is_equal = nested(compared(sought, &BinaryOperator::Eq, &members)?);
+    let is_unknown = Expr::IsNull(Box::new(is_equal.clone()));
+    let Expr::Case { conditions, .. } = &mut found else { return Err(refused()) };
+    for (case, condition) in conditions.iter_mut().zip([is_equal, is_unknown]) {
+        let Expr::Exists { subquery, .. } = &mut case.condition else { return Err(refused()) };
+        let SetExpr::Select(select) = subquery.body.as_mut() else { return Err(refused()) };
+        select.selection = Some(condition);
+        let Some(TableWithJoins { relation: TableFactor::Derived { subquery, .. }, .. }) =
+            select.from.first_mut()
+        else {
+            return Err(refused());
+        };
+        **subquery = query.clone();
+    }
+    Ok(if is_negated { not(nested(found)) } else { nested(found) })
+}
+
+fn has_call_or_query(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |it| match it {
+        Expr::Function(_) | Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
 }
 
 fn not(expr: Expr) -> Expr {

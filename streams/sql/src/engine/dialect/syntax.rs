@@ -12,13 +12,14 @@ use live_queries::letters::lowercase;
 
 use super::arrays::array_of;
 use super::calls::Call;
-use super::constants::{group_by_having, round_limits};
+use super::constants::{group_by_having, is_aggregating, round_limits};
 use super::conversions::To;
 use super::described::describe;
 use super::inexact::{check_call, check_query, check_select, refused, sort_values};
 use super::integers::type_integers;
 use super::interval_texts;
 use super::merged::name_merged;
+use super::named_windows::{spell_selected, spell_windows};
 use super::names::{name_apart, name_columns};
 use super::ordered_sets::of_values;
 use super::patterns::{escape_sign, similar_to_regex, with_backslashes};
@@ -31,6 +32,7 @@ use super::short_names::shorten_names;
 use super::spellings::{spelled, spelled_call};
 use super::text_functions::LIKE_ESCAPE;
 use super::untyped::{type_recursion, type_values};
+use super::using::{Known, columns_of_with, spell_joins, spell_using};
 use super::whole_rows::spell_rows;
 use super::written::{
     REPEATED_SIZE_MAX, binary, call, in_list, nested, number, quoted, size_of, text_of,
@@ -41,7 +43,7 @@ use crate::wire::array_elements;
 /// Rewrites a statement to PostgreSQL's semantics and column names.
 pub(in crate::engine) fn adapt(statement: &mut Statement) -> Result<(), SqlError> {
     describe(statement);
-    match statement.visit(&mut Adapter) {
+    match statement.visit(&mut Adapter::default()) {
         ControlFlow::Continue(()) => {
             shorten_names(statement);
             type_integers(statement);
@@ -51,19 +53,26 @@ pub(in crate::engine) fn adapt(statement: &mut Statement) -> Result<(), SqlError
     }
 }
 
-struct Adapter;
+#[derive(Default)]
+struct Adapter {
+    /// Columns of the queries of WITH of the enclosing queries.
+    known: Known,
+}
 
 impl VisitorMut for Adapter {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
-        let checked = check_query(query).and_then(|()| number_rows(&mut query.body));
-        if let Err(error) = checked {
-            return ControlFlow::Break(error);
-        }
         for table in query.with.iter_mut().flat_map(|it| &mut it.cte_tables) {
             name_apart(&mut table.query);
             name_rest(&mut table.alias, &table.query);
+        }
+        self.known.push(columns_of_with(query));
+        spell_joins(query, &self.known);
+        let checked = spell_windows(query).and_then(|()| check_query(query));
+        let checked = checked.and_then(|()| number_rows(&mut query.body));
+        if let Err(error) = checked {
+            return ControlFlow::Break(error);
         }
         if let Err(error) = round_limits(query) {
             return ControlFlow::Break(error);
@@ -75,6 +84,7 @@ impl VisitorMut for Adapter {
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
         type_recursion(query);
+        self.known.pop();
         ControlFlow::Continue(())
     }
 
@@ -89,7 +99,13 @@ impl VisitorMut for Adapter {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
-        if let Err(error) = check_select(select) {
+        // In a subquery it may be one of the outer query.
+        if self.known.len() > 1 && select.selection.as_ref().is_some_and(is_aggregating) {
+            return ControlFlow::Break(refused("an aggregate in WHERE of a subquery"));
+        }
+        spell_using(select, None, &self.known);
+        let checked = spell_selected(select).and_then(|()| check_select(select));
+        if let Err(error) = checked {
             return ControlFlow::Break(error);
         }
         group_by_having(select);
@@ -532,7 +548,7 @@ mod tests {
             let dialect = PostgreSqlDialect {};
             let mut parsed = Parser::new(&dialect).try_with_sql(text).expect("words").parse_expr();
             let parsed = parsed.as_mut().expect("an expression");
-            assert!(parsed.visit(&mut Adapter).is_continue());
+            assert!(parsed.visit(&mut Adapter::default()).is_continue());
             assert_eq!(parsed.to_string(), expected, "{text}");
         }
     }
@@ -543,7 +559,7 @@ mod tests {
         let text = (0..4).fold("a".to_owned(), |text, _| format!("({text} IN ({list}))"));
         let dialect = PostgreSqlDialect {};
         let parsed = Parser::new(&dialect).try_with_sql(&text).expect("words").parse_expr();
-        let found = parsed.expect("an expression").visit(&mut Adapter);
+        let found = parsed.expect("an expression").visit(&mut Adapter::default());
         let ControlFlow::Break(error) = found else { panic!("it is too complex") };
         assert_eq!(error.state, SqlState::TOO_COMPLEX);
     }
@@ -553,7 +569,7 @@ mod tests {
         let dialect = PostgreSqlDialect {};
         let mut power = Parser::new(&dialect).try_with_sql("-2 ^ 2").expect("words").parse_expr();
         let power = power.as_mut().expect("an expression");
-        assert!(power.visit(&mut Adapter).is_continue());
+        assert!(power.visit(&mut Adapter::default()).is_continue());
         assert!(matches!(power, Expr::BinaryOp { op: BinaryOperator::PGExp, .. }), "{power:?}");
     }
 }

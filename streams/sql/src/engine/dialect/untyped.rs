@@ -29,6 +29,7 @@ use super::casts::number_of;
 use super::conversions::{To, converted};
 use super::jsonb_order::typed_beside_jsonb;
 use super::moments::{set_zones, type_zones};
+use super::names::name_rest;
 use super::operands::is_not_compared;
 use super::own::sql_name;
 use super::planned::type_of;
@@ -65,7 +66,7 @@ impl RelationPlanner for TypedTables {
         mut relation: TableFactor,
         context: &mut dyn RelationPlannerContext,
     ) -> Result<RelationPlanning> {
-        let alias = match &mut relation {
+        let mut alias = match &mut relation {
             _ if IS_HANDED_ON.take() => return Ok(RelationPlanning::Original(Box::new(relation))),
             TableFactor::Derived { lateral: false, alias, .. }
             | TableFactor::Table { args: None, alias, .. } => alias.take(),
@@ -74,6 +75,9 @@ impl RelationPlanner for TypedTables {
         IS_HANDED_ON.set(true);
         let plan = context.plan(relation)?;
         let mut plan = with_column_types(plan)?;
+        if let Some(alias) = &mut alias {
+            name_rest(alias, plan.schema());
+        }
         // The sides of a set operation take their types from each other. Columns of empty catalogue
         // tables are NULL of any type.
         if alias.as_ref().is_none_or(|it| it.name.value != SIDES) && !is_without_rows(&plan) {
