@@ -236,11 +236,6 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
         Fails("0A000"),
         Gives("1 day"),
     ),
-    (
-        "SELECT * FROM (VALUES (1, 'a')) t(x, y) NATURAL JOIN (VALUES (1, 'b')) s(x, z)",
-        Fails("0A000"),
-        Gives("1|a|b"),
-    ),
     ("SELECT time '24:00'", Fails("0A000"), Gives("24:00:00")),
     ("SELECT '{{1,2},{3,4}}'::int[]", Fails("0A000"), Gives("{{1,2},{3,4}}")),
     ("SELECT x FROM (SELECT 'pg_type'::regclass AS x) t", Gives("1247"), Gives("pg_type")),

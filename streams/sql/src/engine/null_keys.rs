@@ -64,6 +64,10 @@ fn spelled(condition: &Expr, join: &Join) -> Result<Expr> {
     let (left, right) = (join.left.schema(), join.right.schema());
     let type_of = |it: &Expr| it.get_type(left).or_else(|_| it.get_type(right)).ok();
     let is_key = is_of(one, left) && is_of(other, right) || is_of(one, right) && is_of(other, left);
+    let is_nullable = |it: &Expr| it.nullable(left).or_else(|_| it.nullable(right)).unwrap_or(true);
+    if is_key && !(is_nullable(one) && is_nullable(other)) {
+        return Ok(one.clone().eq(other.clone()));
+    }
     let value = match (type_of(one), type_of(other)) {
         (Some(of_one), Some(of_other)) if is_key && of_one == of_other => value_for_null(&of_one),
         _ => None,
