@@ -43,13 +43,7 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
         return json(inner, data_type);
     }
     if is_timestamp(data_type) {
-        let has_zone = match data_type {
-            DataType::Timestamp(_, zone) => {
-                matches!(zone, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz)
-            }
-            _ => true,
-        };
-        let to = if has_zone { To::Timestamptz } else { To::Timestamp };
+        let to = if has_zone(data_type) { To::Timestamptz } else { To::Timestamp };
         let word = text_of(inner).and_then(time_of_word);
         let time = call(to.name(), vec![word.unwrap_or_else(|| inner.clone())]);
         return Ok(Some(match data_type {
@@ -105,6 +99,15 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
         _ => return Ok(None),
     };
     Ok(Some(call(name, vec![inner.clone()])))
+}
+
+fn has_zone(timestamp: &DataType) -> bool {
+    match timestamp {
+        DataType::Timestamp(_, zone) => {
+            matches!(zone, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz)
+        }
+        _ => true,
+    }
 }
 
 /// Rewrites a text literal cast to date, time or interval.
