@@ -11,8 +11,8 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, lit};
 
-use super::inexact::refused;
 use super::own::{Own, no_operator, of_arrow};
+use super::refusal::refused;
 use crate::error::SqlError;
 
 static ORDER: LazyLock<Arc<ScalarUDF>> =

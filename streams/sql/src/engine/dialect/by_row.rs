@@ -11,7 +11,7 @@ use datafusion::logical_expr::{
     TypeSignature, Volatility,
 };
 
-use super::inexact::refused;
+use super::refusal::refused;
 use crate::error::{SqlError, SqlState};
 use crate::wire::{PgType, output_texts};
 

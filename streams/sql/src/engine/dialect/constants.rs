@@ -7,7 +7,8 @@ use datafusion::sql::sqlparser::ast::{
     UnaryOperator, Value, Visit, Visitor,
 };
 
-use super::inexact::{is_aggregate, refused};
+use super::inexact::is_aggregate;
+use super::refusal::refused;
 use super::written::{binary, call, nested, number, text_of};
 use crate::error::{SqlError, SqlState};
 

@@ -5,7 +5,6 @@
 //! the outer query, and the outputs computed from both. For `LIMIT`, outer rows are numbered, and
 //! the matches of each are numbered in order.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field};
@@ -23,26 +22,11 @@ use datafusion::logical_expr::{
     Operator, Projection, Sort, Subquery, binary_expr, lit, when,
 };
 
+use super::fresh_names::Numbers;
 use super::lifting::{check_subquery, is_aggregate};
 use super::parts::{Asked, Kind, Parts, depends, is_subquery, only_row};
 use super::same_json::JsonType;
 use super::unnested::{Domain, Unnested, outer_columns, subquery_of};
-
-/// Generator of column names that are unique in a statement.
-#[derive(Debug, Default)]
-pub(super) struct Numbers(Cell<usize>);
-
-impl Numbers {
-    pub(super) fn next(&self) -> usize {
-        self.0.set(self.0.get() + 1);
-        self.0.get()
-    }
-
-    /// Returns whether a subquery may have been replaced by a join.
-    pub(super) fn are_used(&self) -> bool {
-        self.0.get() > 0
-    }
-}
 
 /// Replaces the correlated subqueries of a plan node by joins, as far as rules exist.
 pub(super) fn joined(plan: LogicalPlan, numbers: &Numbers) -> Result<Transformed<LogicalPlan>> {

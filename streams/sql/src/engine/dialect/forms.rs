@@ -12,8 +12,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::constants::{check_groups, check_subquery};
-use super::inexact::refused;
 use super::names::folded;
+use super::refusal::refused;
 use super::written::{number_of, text_of};
 use crate::error::{SqlError, SqlState};
 

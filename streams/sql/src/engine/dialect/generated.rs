@@ -20,9 +20,9 @@ use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, ScalarUDF, cast, col, lit};
 
 use super::by_row::{RESULT_BYTES_MAX, Row, function, too_much};
-use super::inexact::refused;
 use super::own::of_arrow;
 use super::quoted_times::as_value;
+use super::refusal::refused;
 use super::untyped::as_type;
 use crate::error::{SqlError, SqlState};
 

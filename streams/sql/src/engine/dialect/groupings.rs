@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, Value, visit_expressions,
 };
 
-use super::inexact::refused;
+use super::refusal::refused;
 use crate::error::{SqlError, SqlState};
 
 /// Maximum number of grouping sets of a CUBE, which is PostgreSQL's.

@@ -15,16 +15,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::groupings::spell_groupings;
 use super::names::{figure, folded, is_column};
+use super::refusal::refused;
 use crate::error::{SqlError, SqlState};
-
-/// Alternatives for rejected constructs.
-const ELSEWHERE: &str = "Rewrite the query, or run it in a PostgreSQL server that reads the \
-                         topics through postgres_fdw.";
-
-/// Error: a construct is not supported.
-pub(super) fn refused(construct: &str) -> SqlError {
-    SqlError::unsupported(format!("{construct} is not supported")).with_hint(ELSEWHERE)
-}
 
 /// Checks a query without its subqueries. Rewrites `FETCH FIRST` to LIMIT.
 pub(super) fn check_query(query: &mut Query) -> Result<(), SqlError> {

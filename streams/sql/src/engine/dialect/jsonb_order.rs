@@ -18,11 +18,11 @@ use datafusion::logical_expr::{
 };
 
 use super::by_row::{Row, function, is_text, text_field, text_value};
-use super::inexact::refused;
 use super::intervals::is_comparison;
 use super::json_text::{elements, kind, members};
 use super::jsonb::{canonical, unescaped};
 use super::own::no_operator;
+use super::refusal::refused;
 use super::same_json::{JsonType, parameter_as_json};
 use super::united::is_set_operation;
 use crate::error::SqlError;

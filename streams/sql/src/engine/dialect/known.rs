@@ -11,10 +11,10 @@ use datafusion::sql::sqlparser::ast::{
     Statement, TableFactor, Value, Visit, Visitor,
 };
 
-use super::inexact::refused;
 use super::loose;
 use super::names::folded;
 use super::recursion::recursion;
+use super::refusal::refused;
 use super::written::text_of;
 use crate::engine::errors::missing_function;
 use crate::error::{SqlError, SqlState};

@@ -4,8 +4,8 @@
 use datafusion::common::{DFSchema, JoinType, Result};
 use datafusion::logical_expr::{Distinct, Expr, FetchType, LogicalPlan, SkipType, Subquery};
 
-use super::inexact::refused;
 use super::parts::Asked;
+use super::refusal::refused;
 
 /// Rejects a subquery that the engine cannot evaluate for each row of a node with this schema.
 pub(super) fn check_subquery(subquery: &Subquery, schema: &DFSchema, asked: Asked) -> Result<()> {

@@ -9,9 +9,10 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArgumentClause, FunctionArguments, Statement, Subscript, TableFactor, Visit, Visitor,
 };
 
-use super::inexact::{is_aggregate, refused};
+use super::inexact::is_aggregate;
 use super::names::folded;
 use super::patterns::escape_sign;
+use super::refusal::refused;
 use crate::error::{SqlError, SqlState};
 
 /// Maximum number of array dimensions in PostgreSQL.

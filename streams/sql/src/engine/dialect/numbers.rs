@@ -12,8 +12,8 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use super::casts::{NUMERIC_OF_INTEGER, udf as number_cast};
 use super::chains;
 use super::conversions::{self, To};
-use super::inexact::refused;
 use super::own::no_operator;
+use super::refusal::refused;
 use super::shifts::combined;
 use crate::error::SqlError;
 

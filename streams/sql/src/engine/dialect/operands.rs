@@ -12,13 +12,13 @@ use datafusion::logical_expr::{
 use super::casts::cast_target;
 use super::chains;
 use super::conversions::To;
-use super::inexact::refused;
 use super::intervals::is_comparison;
 use super::json_functions::{JSON_LINE, JSON_OF, JSON_PAIR, JSONB_OF, JSONB_PAIR};
 use super::kinds::{Kind, has_cast};
 use super::known::Columns;
 use super::numbers::mixed_column;
 use super::own::{does_not_exist, no_operator};
+use super::refusal::refused;
 use super::same_json::JsonType;
 use super::united::is_set_operation;
 use crate::error::{SqlError, SqlState};

@@ -15,9 +15,9 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::by_row::{Body, Returns, Row, function};
 use super::conversions::To;
-use super::inexact::refused;
 use super::json_functions::{JSON_OBJECT, JSON_PAIR, JSONB_OBJECT, JSONB_PAIR};
 use super::own::of_arrow;
+use super::refusal::refused;
 use super::written::{binary, call, nested, text_of};
 use crate::error::{SqlError, SqlState};
 use crate::wire::{PgType, output_texts};

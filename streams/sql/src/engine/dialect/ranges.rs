@@ -10,8 +10,8 @@ use datafusion::logical_expr::{
     Expr, ExprSchemable, LogicalPlan, Window, WindowFrameBound, WindowFrameUnits, cast,
 };
 
-use super::inexact::refused;
 use super::own::sql_name;
+use super::refusal::refused;
 use crate::error::SqlError;
 
 /// Digits of any bigint and of its sum with another one.

@@ -1,14 +1,15 @@
-//! Forms of WITH RECURSIVE that PostgreSQL rejects, with its errors.
+//! WITH RECURSIVE: types of its first term, and forms that PostgreSQL rejects, with its errors.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Cte, Expr, JoinOperator, ObjectName, Query, Select, SetExpr, SetOperator, TableFactor,
-    TableWithJoins, Visit, Visitor, With,
+    Cte, DataType, Expr, JoinOperator, ObjectName, Query, Select, SelectItem, SetExpr, SetOperator,
+    TableFactor, TableWithJoins, Value, ValueWithSpan, Visit, Visitor, With,
 };
 
 use super::inexact::is_aggregate;
 use super::names::folded;
+use super::rewrites::cast_to;
 use crate::error::{SqlError, SqlState};
 
 /// Checks where a query of WITH RECURSIVE refers to itself.
@@ -19,6 +20,28 @@ pub(super) fn recursion(query: &Query) -> Result<(), SqlError> {
         check_form(table)?;
     }
     Ok(())
+}
+
+/// Types NULL as text in the non-recursive term of a recursive query.
+pub(super) fn type_recursion(query: &mut Query) {
+    let Some(with) = query.with.as_mut().filter(|it| it.recursive) else { return };
+    for table in &mut with.cte_tables {
+        if let SetExpr::SetOperation { left, .. } = table.query.body.as_mut()
+            && let SetExpr::Select(select) = left.as_mut()
+        {
+            type_nulls(select);
+        }
+    }
+}
+
+fn type_nulls(select: &mut Select) {
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
+            && let Expr::Value(ValueWithSpan { value: Value::Null, .. }) = expr
+        {
+            *expr = cast_to(expr.clone(), DataType::Text);
+        }
+    }
 }
 
 /// Rejects queries that name one another.

@@ -16,15 +16,17 @@ use datafusion::logical_expr::{
     Subquery, Union,
 };
 
-use super::dependent::{Numbers, joined, lateral_of};
+use super::dependent::{joined, lateral_of};
+use super::fresh_names::Numbers;
 use super::full_joins;
-use super::inexact::{is_aggregate as is_aggregate_of_postgresql, refused};
+use super::inexact::is_aggregate as is_aggregate_of_postgresql;
 use super::lifting::{Depth, check_subquery, follow};
 use super::names::APART;
 use super::nullable::with_null;
 use super::own::sql_name;
 use super::parts::{Asked, depends, is_subquery};
 use super::ranges::with_exact_ranges;
+use super::refusal::refused;
 use super::same_json::JsonType;
 use super::unnested::{outer_columns, subquery_of};
 use super::untyped::no_json_of_both;

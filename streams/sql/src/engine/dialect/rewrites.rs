@@ -11,10 +11,10 @@ use super::casts::{INT2, INT4, INT8, NUMERIC};
 use super::conversions::{
     SPECIAL_TIMES, To, check_time, is_of_other_signs, other_form, special_time,
 };
-use super::inexact::refused;
 use super::interval_functions::{MAKE_INTERVAL, OF_INTERVAL, PARTS};
 use super::interval_texts;
 use super::jsonb;
+use super::refusal::refused;
 use super::regex_functions::Flags;
 use super::rows::{Quantifier, spelled_list, unless_all};
 use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};

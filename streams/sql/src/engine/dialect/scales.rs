@@ -1,6 +1,6 @@
 //! Scales of numerics. PostgreSQL keeps the scale of each value, the engine that of a column: the
-//! result of `round`, `trunc` and the like gets the scale that the call names, and texts of numerics whose
-//! scale is not known are rejected.
+//! result of `round`, `trunc` and the like gets the scale that the call names, and texts of
+//! numerics whose scale is not known are rejected.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan};
 
 use super::casts::NUMERIC;
 use super::conversions::To;
-use super::inexact::refused;
+use super::refusal::refused;
 
 /// Maximum number of digits that `round` and `trunc` keep exactly.
 const DIGITS_MAX: i64 = 20;

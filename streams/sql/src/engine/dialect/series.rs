@@ -14,11 +14,11 @@ use datafusion::sql::sqlparser::parser::Parser;
 use super::array_functions::FLAT;
 use super::conversions::To;
 use super::generated::{LISTED, ORDINALS};
-use super::inexact::refused;
 use super::json_functions::{
     ELEMENT_TEXTS, ELEMENTS, JSON_LINE, JSON_LIST, JSON_OF, JSONB_ELEMENT_TEXTS, JSONB_ELEMENTS,
     JSONB_KEYS, JSONB_LIST, JSONB_OF, JSONB_VALUE_TEXTS, JSONB_VALUES, KEYS, VALUE_TEXTS, VALUES,
 };
+use super::refusal::refused;
 use super::regex_functions::{MATCHES, PIECES};
 use super::written::{call, number};
 use crate::error::{SqlError, SqlState};

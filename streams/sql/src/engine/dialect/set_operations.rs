@@ -7,8 +7,8 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::inexact::refused;
 use super::names::figure;
+use super::refusal::refused;
 use crate::error::SqlError;
 
 /// Alias of a side in the rewritten query.

@@ -21,8 +21,8 @@ use datafusion::logical_expr::{
 };
 
 use super::dependent::lateral_of;
-use super::inexact::refused;
 use super::names::APART;
+use super::refusal::refused;
 use super::unused_windows::{check_used, window_keys};
 use crate::error::SqlError;
 

@@ -9,7 +9,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::by_row::{Body, Returns, Row, function, is_text};
-use super::inexact::refused;
+use super::refusal::refused;
 use super::to_char::MONTHS;
 use crate::error::{SqlError, SqlState};
 use crate::wire::{DAY_US, civil};

@@ -15,8 +15,8 @@ use datafusion::logical_expr::{
 };
 
 use super::extract::first_day;
-use super::inexact::refused;
 use super::own::{does_not_exist, of_arrow};
+use super::refusal::refused;
 use super::to_char_numbers::Template;
 use crate::error::SqlError;
 use crate::wire::{DAY_US, civil, output_texts};

@@ -1,6 +1,6 @@
 //! `to_char` of numbers, with PostgreSQL's template patterns for digits, separators and signs.
 
-use super::inexact::refused;
+use super::refusal::refused;
 use crate::error::SqlError;
 
 /// Place of the sign in a template.

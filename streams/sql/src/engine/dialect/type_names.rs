@@ -7,7 +7,7 @@ use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::{Expr, ExprSchemable, ScalarUDF, lit};
 
 use super::by_row::{self, text_field};
-use super::inexact::refused;
+use super::refusal::refused;
 use crate::wire::PgType;
 
 const NAME: &str = "pg_typeof";

@@ -13,9 +13,9 @@ use datafusion::logical_expr::{
     Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, RecursiveQuery,
 };
 
-use super::inexact::refused;
 use super::numbers::mixed_column;
 use super::own::sql_name;
+use super::refusal::refused;
 use crate::error::{SqlError, SqlState};
 
 /// Rejects merged columns for which the engine's type would differ.

@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
     LogicalPlanBuilder, SkipType, Union, Values, Window, lit,
 };
 
-use super::dependent::Numbers;
+use super::fresh_names::Numbers;
 use super::same_json::JsonType;
 
 /// Aggregates whose result depends on the order of rows.

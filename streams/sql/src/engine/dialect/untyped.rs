@@ -21,8 +21,8 @@ use datafusion::logical_expr::{
     Union, lit,
 };
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType as SqlType, Expr as Parsed, Query, Select, SelectItem, SetExpr,
-    TableFactor, TypedString, Value, ValueWithSpan,
+    BinaryOperator, DataType as SqlType, Expr as Parsed, Query, SetExpr, TableFactor, TypedString,
+    Value, ValueWithSpan,
 };
 
 use super::casts::number_of;
@@ -535,18 +535,6 @@ fn of_texts(mut plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan)
 }
 
-/// Types NULL as text in the non-recursive term of a recursive query.
-pub(super) fn type_recursion(query: &mut Query) {
-    let Some(with) = query.with.as_mut().filter(|it| it.recursive) else { return };
-    for table in &mut with.cte_tables {
-        if let SetExpr::SetOperation { left, .. } = table.query.body.as_mut()
-            && let SetExpr::Select(select) = left.as_mut()
-        {
-            type_nulls(select);
-        }
-    }
-}
-
 /// Types NULL and quoted literals in VALUES as JSON or times if another row has that type
 /// explicitly.
 pub(super) fn type_values(query: &mut Query) {
@@ -590,14 +578,4 @@ fn is_told_by_one(data_type: &SqlType) -> bool {
             | SqlType::Timestamp(None, _)
     );
     is_whole || is_timestamp(data_type) && !matches!(data_type, SqlType::Timestamp(..))
-}
-
-fn type_nulls(select: &mut Select) {
-    for item in &mut select.projection {
-        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
-            && let Parsed::Value(ValueWithSpan { value: Value::Null, .. }) = expr
-        {
-            *expr = cast_to(expr.clone(), SqlType::Text);
-        }
-    }
 }

@@ -7,7 +7,7 @@ use datafusion::common::{Column, JoinType, Result};
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::{Expr, LogicalPlan, Window};
 
-use super::inexact::refused;
+use super::refusal::refused;
 
 /// Rejects an aggregate whose input is sorted by an unused window function.
 pub(super) fn check_used<'a>(

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use chrono::{DateTime, LocalResult, NaiveDateTime, Offset, TimeDelta, TimeZone};
 use datafusion::arrow::array::timezone::Tz;
 
-use super::inexact::refused;
+use super::refusal::refused;
 use crate::error::{SqlError, SqlState};
 
 const SECOND_US: i64 = 1_000_000;
