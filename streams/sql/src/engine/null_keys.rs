@@ -1,5 +1,9 @@
-//! Joins by IS NOT DISTINCT FROM. The engine joins by such a condition as if NULL were equal to
-//! NULL in all conditions of the join, also in those with `=` that it finds later.
+//! Conditions of joins that the engine takes for others.
+//!
+//! It joins by IS NOT DISTINCT FROM as if NULL were equal to NULL in all conditions of the join,
+//! also in those with `=` that it finds later. And it takes `1 = a` and `a = 1` for a contradiction
+//! when it moves conditions to a side of a join (`simplify_predicates`). The former is the
+//! condition of `1 IN (SELECT a …)`.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
@@ -11,7 +15,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// Spells out such conditions with `=`.
+/// Spells out the former with `=`, and has columns before literals.
 #[derive(Debug)]
 pub(super) struct SpellNullKeys;
 
@@ -41,10 +45,13 @@ impl OptimizerRule for SpellNullKeys {
             return Ok(Transformed::no(LogicalPlan::Join(join)));
         };
         let conditions = split_conjunction(filter);
-        if !conditions.iter().any(|it| pair(it).is_some()) {
+        if !conditions.iter().any(|it| pair(it).is_some() || turned(it).is_some()) {
             return Ok(Transformed::no(LogicalPlan::Join(join)));
         }
-        let spelled = conditions.into_iter().map(|it| spelled(it, &join));
+        let spelled = conditions.into_iter().map(|it| match turned(it) {
+            Some(turned) => Ok(turned),
+            None => spelled(it, &join),
+        });
         let filter = conjunction(spelled.collect::<Result<Vec<_>>>()?);
         Ok(Transformed::yes(LogicalPlan::Join(Join { filter, ..join })))
     }
@@ -54,6 +61,18 @@ fn pair(condition: &Expr) -> Option<(&Expr, &Expr)> {
     match condition {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::IsNotDistinctFrom, right }) => {
             Some((left, right))
+        }
+        _ => None,
+    }
+}
+
+/// Returns `a = 1` for `1 = a`.
+fn turned(condition: &Expr) -> Option<Expr> {
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
+            if matches!(**left, Expr::Literal(..)) && !matches!(**right, Expr::Literal(..)) =>
+        {
+            Some(right.as_ref().clone().eq(left.as_ref().clone()))
         }
         _ => None,
     }
