@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind};
 use standby::{StandbyErrorKind, Step};
 use storage::AlignedBuffer;
-use support::{BLOCK, Shared, Standby, VOLUME_BYTES, Writer, noise, read, write};
+use support::{BLOCK, Shared, Standby, VOLUME_BYTES, Writer, check_like, noise, read, write};
 use volumes::{Durability, Reduction, ShrinkPolicy};
 
 const BLOCKS: u64 = 1200;
@@ -31,31 +31,6 @@ fn check(standby: &Standby, name: &str, seeds: impl Fn(u64) -> u64) {
     for block in 0..BLOCKS {
         let expected = noise(seeds(block));
         assert!(standby.read(name, block) == Ok(expected), "block {block} of {name}");
-    }
-}
-
-/// Checks that readers of the standby see what the writer has.
-#[track_caller]
-fn check_like(standby: &Standby, writer: &Writer) {
-    let generation = standby.follower().generation().expect("an image is complete");
-    let mut all = writer.engine.volumes();
-    all.extend(writer.engine.snapshots());
-    let mut names: Vec<_> = generation.volumes().iter().map(|volume| volume.name()).collect();
-    names.sort();
-    let mut expected: Vec<_> = all.iter().map(|volume| volume.name()).collect();
-    expected.sort();
-    assert_eq!(names, expected);
-    for volume in all {
-        let copy = generation.volume(&volume.name()).expect("it was listed");
-        assert_eq!(
-            copy.map().settled_size_bytes(),
-            volume.map().settled_size_bytes(),
-            "{}",
-            volume.name()
-        );
-        for block in 0..volume.map().settled_size_bytes() / BLOCK {
-            assert!(read(copy, block) == read(&volume, block), "{} {block}", volume.name());
-        }
     }
 }
 
@@ -149,7 +124,7 @@ fn volumes_and_snapshots_come_change_and_go_as_they_do_at_the_writer() {
     let name = |text: &str| text.parse().expect("a good name");
     writer.engine.create_snapshots(&["one"], &name("first"), 7).expect("there is room");
     standby.follow_to(writer.save());
-    check_like(&standby, &writer);
+    check_like(&standby, &writer.engine);
 
     let engine = &writer.engine;
     write(&writer.volume("one"), 3, 77);
@@ -164,7 +139,7 @@ fn volumes_and_snapshots_come_change_and_go_as_they_do_at_the_writer() {
     engine.set_reduction("two", Reduction::None).expect("it is there");
     filled(&writer, "four", Durability::Journal);
     standby.follow_to(writer.save());
-    check_like(&standby, &writer);
+    check_like(&standby, &writer.engine);
 
     standby.start().expect("the pool is a standby's");
     engine.resize_volume("two", VOLUME_BYTES, ShrinkPolicy::KeepData).expect("there is room");
@@ -174,7 +149,7 @@ fn volumes_and_snapshots_come_change_and_go_as_they_do_at_the_writer() {
     filled(&writer, "four", Durability::Image);
     write(&writer.volume("four"), 0, 99);
     standby.follow_to(writer.save());
-    check_like(&standby, &writer);
+    check_like(&standby, &writer.engine);
     let classes = standby.engine().volume("two").expect("it is there");
     assert_eq!(classes.reduction(), Reduction::None);
 }

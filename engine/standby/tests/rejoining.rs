@@ -10,33 +10,10 @@ use block_device::{BlockDevice, ByteRange};
 use image::Unwatched;
 use random::Random;
 use standby::{StandbyErrorKind, Step};
-use support::{BLOCK, Shared, Standby, VOLUME_BYTES, noise, read, save, write};
+use support::{BLOCK, Shared, Standby, VOLUME_BYTES, check_like, noise, read, save, write};
 use volumes::{CapacityClass, Durability, Engine, ShrinkPolicy, VolumeSpec};
 
 const BLOCKS: u64 = 1200;
-
-/// Checks that readers of the standby see what an engine has.
-#[track_caller]
-fn check_like(standby: &Standby, engine: &Engine) {
-    let generation = standby.follower().generation().expect("an image is complete");
-    let mut all = engine.volumes();
-    all.extend(engine.snapshots());
-    all.retain(|volume| volume.durability() != Durability::Ram);
-    let mut names: Vec<_> = generation.volumes().iter().map(|volume| volume.name()).collect();
-    names.sort();
-    let mut expected: Vec<_> = all.iter().map(|volume| volume.name()).collect();
-    expected.sort();
-    assert_eq!(names, expected);
-    for volume in all {
-        let name = volume.name();
-        let copy = generation.volume(&name).expect("it was listed");
-        let size_bytes = volume.map().settled_size_bytes();
-        assert_eq!(copy.map().settled_size_bytes(), size_bytes, "{name}");
-        for block in 0..size_bytes / BLOCK {
-            assert!(read(copy, block) == read(&volume, block), "{name} {block}");
-        }
-    }
-}
 
 /// Lets the standby of a writer take over and change twelve blocks.
 fn take_over(shared: &Shared, standby: &mut Standby) -> u32 {

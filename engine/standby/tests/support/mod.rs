@@ -32,7 +32,7 @@ pub(crate) const POOL_BYTES: u64 = 32 << 20;
 pub(crate) struct Writer {
     pub(crate) engine: Arc<Engine>,
     pub(crate) set: Arc<DurableSet>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 /// The following side.
@@ -77,14 +77,11 @@ impl Shared {
     }
 
     pub(crate) fn restart_with(&self, writer: Writer, wrapping: Option<&WrappingKey>) -> Writer {
-        let Writer { engine, set, _folder: folder } = writer;
-        set.journal().stop();
-        set.mirror().stop();
-        drop((set, engine));
+        let folder = writer.end();
         let engine = open_pool(&folder, POOL_BYTES);
         let opened = DurableSet::open(&engine, self.spec("journal", self.set_key(wrapping)));
         let (set, _) = opened.expect("memory is intact");
-        Writer { engine, set: Arc::new(set), _folder: folder }
+        Writer { engine, set: Arc::new(set), folder }
     }
 
     fn set_key(&self, wrapping: Option<&WrappingKey>) -> Option<Arc<SetKey>> {
@@ -133,7 +130,7 @@ impl Shared {
         let opened = DurableSet::open(&engine, self.spec("journal", key));
         let (set, opening) = opened.expect("nothing is there");
         assert!(matches!(opening.how, Opened::New), "{opening:?}");
-        Writer { engine, set: Arc::new(set), _folder: folder }
+        Writer { engine, set: Arc::new(set), folder }
     }
 
     pub(crate) fn standby(&self) -> Standby {
@@ -170,10 +167,7 @@ impl Shared {
         writer: Writer,
         is_taken_over: &mut dyn FnMut(&Claims) -> bool,
     ) -> Standby {
-        let Writer { engine, set, _folder: folder } = writer;
-        set.journal().stop();
-        set.mirror().stop();
-        drop((set, engine));
+        let folder = writer.end();
         let store = Arc::new(Watched::new(self.images()));
         let (pool_bytes, keys) = (POOL_BYTES, Vec::new());
         let mut standby = Standby { folder, pool_bytes, keys, store, engine: None, follower: None };
@@ -192,6 +186,13 @@ impl Shared {
 }
 
 impl Writer {
+    /// Kills the process. Memory is intact. Returns the folder of the pool.
+    fn end(self) -> tempfile::TempDir {
+        self.set.journal().stop();
+        self.set.mirror().stop();
+        self.folder
+    }
+
     pub(crate) fn create(&self, name: &str, durability: Durability) -> Arc<Volume> {
         let name = name.parse().expect("a good name");
         let spec = VolumeSpec { durability, ..VolumeSpec::new(name, VOLUME_BYTES) };
@@ -221,11 +222,7 @@ impl Writer {
 impl Standby {
     /// Starts the follower on the existing pool, if any.
     pub(crate) fn start(&mut self) -> Result<(), StandbyError> {
-        self.kill();
-        let engine = open_pool(&self.folder, self.pool_bytes);
-        self.engine = Some(Arc::clone(&engine));
-        let store: Arc<dyn ImageStore> = Arc::<Watched>::clone(&self.store);
-        let spec = FollowerSpec { engine, store, keys: self.keys.clone() };
+        let spec = self.open_pool();
         self.follower = Some(Follower::open(spec)?);
         Ok(())
     }
@@ -235,13 +232,17 @@ impl Standby {
         &mut self,
         is_taken_over: &mut dyn FnMut(&Claims) -> bool,
     ) -> Result<(), StandbyError> {
+        let spec = self.open_pool();
+        self.follower = Some(Follower::rejoin(spec, is_taken_over)?);
+        Ok(())
+    }
+
+    fn open_pool(&mut self) -> FollowerSpec {
         self.kill();
         let engine = open_pool(&self.folder, self.pool_bytes);
         self.engine = Some(Arc::clone(&engine));
         let store: Arc<dyn ImageStore> = Arc::<Watched>::clone(&self.store);
-        let spec = FollowerSpec { engine, store, keys: self.keys.clone() };
-        self.follower = Some(Follower::rejoin(spec, is_taken_over)?);
-        Ok(())
+        FollowerSpec { engine, store, keys: self.keys.clone() }
     }
 
     /// Kills the process. Memory is intact.
@@ -433,6 +434,29 @@ pub(crate) fn write(volume: &Volume, block: u64, seed: u64) {
 pub(crate) fn read(volume: &Volume, block: u64) -> Result<Vec<u8>, DeviceErrorKind> {
     let mut into = vec![0; 4096];
     volume.read(block * BLOCK, &mut into).map(|()| into).map_err(|error| error.kind)
+}
+
+/// Checks that readers of the standby see what an engine has in durable volumes.
+#[track_caller]
+pub(crate) fn check_like(standby: &Standby, engine: &Engine) {
+    let generation = standby.follower().generation().expect("an image is complete");
+    let mut all = engine.volumes();
+    all.extend(engine.snapshots());
+    all.retain(|volume| volume.durability() != Durability::Ram);
+    let mut names: Vec<_> = generation.volumes().iter().map(|volume| volume.name()).collect();
+    names.sort();
+    let mut expected: Vec<_> = all.iter().map(|volume| volume.name()).collect();
+    expected.sort();
+    assert_eq!(names, expected);
+    for volume in all {
+        let name = volume.name();
+        let copy = generation.volume(&name).expect("it was listed");
+        let size_bytes = volume.map().settled_size_bytes();
+        assert_eq!(copy.map().settled_size_bytes(), size_bytes, "{name}");
+        for block in 0..size_bytes / BLOCK {
+            assert!(read(copy, block) == read(&volume, block), "{name} {block}");
+        }
+    }
 }
 
 /// Outcome of an upload while the store fails.
