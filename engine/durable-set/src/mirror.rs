@@ -15,6 +15,9 @@
 //! Flushes that arrive during an upload share the next upload and check. No lock is held while
 //! waiting for the store.
 //!
+//! A flush without a time limit ships itself if nobody else does, which saves waking the shipper
+//! and being woken by it.
+//!
 //! A claim records the guarantee of the policy ([`Mirroring`]). A writer with a weaker policy than
 //! recorded must claim the store before it acknowledges anything.
 
@@ -108,6 +111,21 @@ pub struct Mirror {
     advanced: Condvar,
     /// Signals the shipper.
     wanted: Condvar,
+    /// Locked while it runs. `None` while there is no shipper.
+    shipping: Mutex<Option<Rounds>>,
+}
+
+/// Rounds of shipping, which any thread may run, one at a time.
+struct Rounds {
+    run: Box<dyn FnMut() -> Option<Duration> + Send>,
+    /// True if the last one shipped everything.
+    is_well: bool,
+}
+
+impl std::fmt::Debug for Rounds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rounds").field("is_well", &self.is_well).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -159,7 +177,28 @@ impl Mirror {
             alone: 0,
         };
         let (advanced, wanted) = (Condvar::new(), Condvar::new());
-        Self { options, clock, state: Mutex::new(state), advanced, wanted }
+        let (state, shipping) = (Mutex::new(state), Mutex::default());
+        Self { options, clock, state, advanced, wanted, shipping }
+    }
+
+    /// Sets the function that ships the journal until [`Mirror::end_rounds`]. It returns `None` once
+    /// everything is in the store, and otherwise the delay before the next call.
+    pub fn begin_rounds(&self, run: impl FnMut() -> Option<Duration> + Send + 'static) {
+        *self.rounds() = Some(Rounds { run: Box::new(run), is_well: true });
+    }
+
+    /// Drops the function that ships the journal, and waits until it has returned.
+    pub fn end_rounds(&self) {
+        *self.rounds() = None;
+    }
+
+    /// Runs a round of shipping, after one that runs already.
+    pub fn ship(&self) -> Option<Duration> {
+        self.rounds().as_mut().and_then(Rounds::run)
+    }
+
+    fn rounds(&self) -> MutexGuard<'_, Option<Rounds>> {
+        self.shipping.lock().expect("no thread panics while it ships")
     }
 
     pub fn policy(&self) -> MirrorPolicy {
@@ -183,10 +222,13 @@ impl Mirror {
             return Ok(());
         }
         let begun = self.clock.now();
-        state.wanted = state.wanted.max(target);
         state.waiting += 1;
         state.waiting_since.get_or_insert(begun);
-        self.wanted.notify_all();
+        state = self.ship_here(state, limit);
+        if !self.is_done(&state, target) {
+            state.wanted = state.wanted.max(target);
+            self.wanted.notify_all();
+        }
         let answer = loop {
             if let Some(by) = &state.taken_over {
                 break Err(MirrorError::TakenOver(by.clone()));
@@ -224,6 +266,26 @@ impl Mirror {
             state.waiting_since = None;
         }
         answer
+    }
+
+    /// Ships on the thread of a flush without a time limit, unless another thread does, or the last
+    /// round failed.
+    fn ship_here<'it>(
+        &'it self,
+        state: MutexGuard<'it, State>,
+        limit: Limit,
+    ) -> MutexGuard<'it, State> {
+        let is_limited = (limit, self.options.policy) != (Limit::Policy, MirrorPolicy::Wait);
+        if is_limited || state.is_stopped || state.ending.is_some() || state.taken_over.is_some() {
+            return state;
+        }
+        drop(state);
+        if let Ok(mut rounds) = self.shipping.try_lock()
+            && let Some(rounds) = rounds.as_mut().filter(|rounds| rounds.is_well)
+        {
+            rounds.run();
+        }
+        self.lock()
     }
 
     fn is_done(&self, state: &State, target: Position) -> bool {
@@ -322,6 +384,14 @@ impl Mirror {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect(NEVER_POISONED)
+    }
+}
+
+impl Rounds {
+    fn run(&mut self) -> Option<Duration> {
+        let rest = (self.run)();
+        self.is_well = rest.is_none_or(|rest| rest.is_zero());
+        rest
     }
 }
 

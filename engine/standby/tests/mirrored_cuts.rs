@@ -24,6 +24,9 @@ use volumes::{Durability, VolumeSpec};
 
 const NOW: u64 = 1_700_000_000_000_000;
 const HISTORIES: u64 = 24;
+
+/// Delay after a failure of the store.
+const SHORT: Duration = Duration::from_millis(1);
 const LIVES: usize = 2;
 const STEPS: usize = 24;
 const CUTS: usize = 12;
@@ -110,7 +113,7 @@ impl History {
     fn live(&mut self, writer: &Writer) {
         thread::scope(|scope| {
             let puts = Arc::clone(&self.shared.puts);
-            let shipping = scope.spawn(move || ship_until_stopped(&writer.set, &puts));
+            let shipping = scope.spawn(move || ship_until_stopped(&writer.set, puts));
             (0..STEPS).for_each(|_| self.step(writer));
             writer.set.mirror().stop();
             shipping.join().expect("no panic");
@@ -201,16 +204,23 @@ impl History {
     }
 }
 
-/// Ships until the mirror is stopped. After a failure the store is well again.
-fn ship_until_stopped(set: &Arc<DurableSet>, puts: &Puts) {
-    let mut shipper = Shipper::new(Arc::clone(set));
-    while set.mirror().wait_for_work(Duration::from_secs(600)) {
-        match shipper.ship(NOW) {
-            Ok(Shipped::NeedsImage) => panic!("an image was saved"),
-            Ok(_) => {}
-            Err(_) => *puts.0.lock().expect("no panic") = None,
+/// Ships until the mirror is stopped, and lets flushes ship. After a failure the store is well
+/// again.
+fn ship_until_stopped(set: &Arc<DurableSet>, puts: Arc<Puts>) {
+    let (mut shipper, mirror) = (Shipper::new(Arc::clone(set)), Arc::clone(set.mirror()));
+    mirror.begin_rounds(move || match shipper.ship(NOW) {
+        Ok(Shipped::All { .. }) => None,
+        Ok(Shipped::Some { .. }) => Some(Duration::ZERO),
+        Ok(Shipped::NeedsImage) => panic!("an image was saved"),
+        Err(_) => {
+            *puts.0.lock().expect("no panic") = None;
+            Some(SHORT)
         }
+    });
+    while mirror.wait_for_work(Duration::from_secs(600)) {
+        while mirror.ship().is_some_and(|rest| mirror.rest(rest)) {}
     }
+    mirror.end_rounds();
 }
 
 fn name_of(volume: usize) -> String {

@@ -3,8 +3,8 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -230,6 +230,44 @@ fn a_stop_fails_flushes_that_wait() {
     write(&volume, 2, 2);
     writer.set.mirror().stop();
     volume.flush().expect_err("the store lacks it");
+}
+
+#[test]
+fn a_flush_without_a_time_limit_ships_itself_unless_the_last_round_failed() {
+    for (policy, ships) in [(MirrorPolicy::Wait, true), (MirrorPolicy::Fail, false)] {
+        let shared = Shared::mirrored(policy, if ships { LONG } else { SHORT });
+        let (writer, mut shipper, volume) = begin(&shared);
+        let mirror = Arc::clone(writer.set.mirror());
+        let rounds = Arc::new(Mutex::new(Vec::new()));
+        let run = Arc::clone(&rounds);
+        mirror.begin_rounds(move || {
+            run.lock().expect("no panic").push(thread::current().id());
+            match shipper.ship(NOW) {
+                Ok(Shipped::All { .. }) => None,
+                _ => Some(SHORT),
+            }
+        });
+        write(&volume, 1, 1);
+        assert_eq!(volume.flush().is_ok(), ships, "{policy:?}");
+        let expected = if ships { vec![thread::current().id()] } else { Vec::new() };
+        assert_eq!(*rounds.lock().expect("no panic"), expected, "{policy:?}");
+        if ships {
+            // After a failure only the shipper tries again.
+            *shared.puts.0.lock().expect("no panic") = Some((0, PutFate::Lost));
+            write(&volume, 2, 2);
+            flush_during(&writer, &volume, || {
+                while mirror.ship().is_some() {
+                    *shared.puts.0.lock().expect("no panic") = None;
+                }
+            })
+            .expect("the store has it");
+            mirror.limit_waits(SHORT);
+            write(&volume, 3, 3);
+            volume.flush().expect_err("a daemon that stops does not wait for the store");
+        }
+        mirror.end_rounds();
+        assert!(mirror.ship().is_none(), "nothing ships");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use image::{
 use reqwest::Method;
 use storage::AlignedBuffer;
 
-use crate::connection::{Asking, Connection, Patience, StoreAddress};
+use crate::connection::{Asking, Connection, Patience, RunOn, StoreAddress};
 use crate::remote_pack::RemotePack;
 use crate::wire::{FREE, Kind, READ_BYTES_MAX, TAKEN, path_of};
 
@@ -173,7 +173,8 @@ impl ImageStore for StoreClient {
             body: Bytes::copy_from_slice(bytes),
             answer_bytes_max: FREE.len().max(TAKEN.len()),
         };
-        let answer = self.connection.ask(asking, attempt)?;
+        // Flushes wait for it.
+        let answer = self.connection.ask_on(RunOn::OwnThread, asking, attempt)?;
         match std::str::from_utf8(&answer) {
             Ok(FREE) => Ok(false),
             Ok(TAKEN) => Ok(true),

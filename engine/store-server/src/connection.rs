@@ -1,5 +1,6 @@
 //! HTTP connections to a server, with bounded retries of requests.
 
+use std::io;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -70,14 +71,33 @@ pub(crate) struct Connection {
     patience: Patience,
     http: Mutex<Http>,
     /// `None` only during drop.
-    runtime: Option<Runtime>,
+    runtimes: Option<Runtimes>,
 }
 
-/// HTTP client, and the contents of the certificate files with which it was created.
+/// Threads that run requests.
+#[derive(Debug)]
+struct Runtimes {
+    shared: Runtime,
+    /// Runs requests on the thread that waits for them, which saves waking another thread for each
+    /// step. It runs only while a caller waits.
+    own_thread: Runtime,
+}
+
+/// HTTP clients, and the contents of the certificate files with which they were created. A
+/// connection is driven by the runtime that opened it, so each runtime has its own client.
 #[derive(Clone, Debug)]
 struct Http {
-    client: Client,
+    shared: Client,
+    own_thread: Client,
     files: Vec<Vec<u8>>,
+}
+
+/// Choice of the threads that run a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunOn {
+    SharedThreads,
+    /// For one short request at a time, whose duration matters.
+    OwnThread,
 }
 
 /// Request to a server.
@@ -127,20 +147,20 @@ impl Connection {
         let http = Http::load(&address.tls, patience).map_err(|error| {
             ImageError::new(ImageErrorKind::Denied, attempt()).with_source(error)
         })?;
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(THREAD_COUNT)
-            .thread_name("store-client")
-            .enable_all()
-            .build()
-            .map_err(|error| {
-                ImageError::new(ImageErrorKind::Unavailable, attempt()).with_source(error)
-            })?;
+        let runtimes = Runtimes::new().map_err(|error| {
+            ImageError::new(ImageErrorKind::Unavailable, attempt()).with_source(error)
+        })?;
         let http = Mutex::new(http);
-        Ok(Self { address, base, patience, http, runtime: Some(runtime) })
+        Ok(Self { address, base, patience, http, runtimes: Some(runtimes) })
     }
 
+    /// Returns the runtime of requests on shared threads.
     pub(crate) fn runtime(&self) -> &Runtime {
-        self.runtime.as_ref().expect("only dropping takes it")
+        &self.runtimes().shared
+    }
+
+    fn runtimes(&self) -> &Runtimes {
+        self.runtimes.as_ref().expect("only dropping takes them")
     }
 
     /// Sends a request and waits for its answer, blocking the caller.
@@ -149,7 +169,21 @@ impl Connection {
         asking: Asking,
         attempt: impl FnOnce() -> String,
     ) -> Result<Bytes, ImageError> {
-        let answered = self.runtime().block_on(self.ask_repeatedly(asking));
+        self.ask_on(RunOn::SharedThreads, asking, attempt)
+    }
+
+    /// Same, with a choice of threads.
+    pub(crate) fn ask_on(
+        &self,
+        run_on: RunOn,
+        asking: Asking,
+        attempt: impl FnOnce() -> String,
+    ) -> Result<Bytes, ImageError> {
+        let runtime = match run_on {
+            RunOn::SharedThreads => &self.runtimes().shared,
+            RunOn::OwnThread => &self.runtimes().own_thread,
+        };
+        let answered = runtime.block_on(self.ask_repeatedly(run_on, asking));
         answered.map_err(|trouble| self.error(trouble, attempt()))
     }
 
@@ -158,12 +192,19 @@ impl Connection {
     }
 
     /// Sends a request, and retries it within the limits. All requests are idempotent.
-    pub(crate) async fn ask_repeatedly(&self, asking: Asking) -> Result<Bytes, Trouble> {
+    pub(crate) async fn ask_repeatedly(
+        &self,
+        run_on: RunOn,
+        asking: Asking,
+    ) -> Result<Bytes, Trouble> {
         let (begun, mut pause) = (Instant::now(), PAUSE_MIN);
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let client = self.lock().client.clone();
+            let client = match run_on {
+                RunOn::SharedThreads => self.lock().shared.clone(),
+                RunOn::OwnThread => self.lock().own_thread.clone(),
+            };
             let trouble = match self.ask_once(&client, &asking).await {
                 Ok(answer) => return Ok(answer),
                 Err(trouble) => trouble,
@@ -226,10 +267,23 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+        if let Some(runtimes) = self.runtimes.take() {
             // Does not block, which would panic in an asynchronous context.
-            runtime.shutdown_background();
+            runtimes.shared.shutdown_background();
+            runtimes.own_thread.shutdown_background();
         }
+    }
+}
+
+impl Runtimes {
+    fn new() -> io::Result<Self> {
+        let shared = Builder::new_multi_thread()
+            .worker_threads(THREAD_COUNT)
+            .thread_name("store-client")
+            .enable_all()
+            .build()?;
+        let own_thread = Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { shared, own_thread })
     }
 }
 
@@ -239,19 +293,21 @@ impl Http {
         let files = [&tls.certificate, &tls.key, &tls.authorities];
         // Used only for comparison, so a file that cannot be read counts as empty.
         let files = files.map(|path| std::fs::read(path).unwrap_or_default()).to_vec();
-        let client = Client::builder()
-            .tls_backend_preconfigured(config)
-            .http1_only()
-            .https_only(true)
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(patience.connect)
-            .tcp_nodelay(true)
-            .pool_idle_timeout(IDLE_TIME_MAX)
-            .pool_max_idle_per_host(IDLE_COUNT_MAX)
-            .build()
-            .expect("the settings are complete");
-        Ok(Self { client, files })
+        let client = || {
+            Client::builder()
+                .tls_backend_preconfigured(config.clone())
+                .http1_only()
+                .https_only(true)
+                .no_proxy()
+                .redirect(reqwest::redirect::Policy::none())
+                .connect_timeout(patience.connect)
+                .tcp_nodelay(true)
+                .pool_idle_timeout(IDLE_TIME_MAX)
+                .pool_max_idle_per_host(IDLE_COUNT_MAX)
+                .build()
+                .expect("the settings are complete")
+        };
+        Ok(Self { shared: client(), own_thread: client(), files })
     }
 }
 

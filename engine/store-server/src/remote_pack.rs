@@ -9,7 +9,7 @@ use reqwest::Method;
 use storage::AlignedBuffer;
 use tokio::task::JoinHandle;
 
-use crate::connection::{Asking, Connection};
+use crate::connection::{Asking, Connection, RunOn};
 use crate::trouble::Trouble;
 use crate::wire::{PART_BYTES_MAX, path_of};
 
@@ -41,7 +41,7 @@ impl RemotePack {
         }
         let asking = Asking { method: Method::PUT, path, body, answer_bytes_max: 0 };
         let connection = Arc::clone(&self.connection);
-        let sending = async move { connection.ask_repeatedly(asking).await };
+        let sending = async move { connection.ask_repeatedly(RunOn::SharedThreads, asking).await };
         self.under_way = Some(self.connection.runtime().spawn(sending));
         Ok(())
     }

@@ -185,7 +185,11 @@ impl Served {
                 let found = if store.has_image(number)? { TAKEN } else { FREE };
                 Ok(answer(StatusCode::OK, found.into()))
             };
-            return Ok(self.work.run(finish).await??);
+            return Ok(match look {
+                // Flushes wait for it.
+                Some(_) => self.work.run_here(finish).await??,
+                None => self.work.run(finish).await??,
+            });
         }
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{block_in_place, spawn_blocking};
 use tokio::time::timeout;
 
 /// Maximum number of concurrent disk operations.
@@ -29,13 +29,24 @@ impl Work {
         Self { places: Arc::new(Semaphore::new(WORK_COUNT_MAX)), wait_max: WAIT_MAX }
     }
 
+    async fn place(&self) -> Result<OwnedSemaphorePermit, Busy> {
+        let place = timeout(self.wait_max, Arc::clone(&self.places).acquire_owned()).await;
+        place.ok().and_then(Result::ok).ok_or(Busy)
+    }
+
+    /// Runs a blocking operation on the thread of the caller, which saves waking another thread.
+    /// The caller's task hangs if the operation does, but no other task.
+    pub(crate) async fn run_here<T>(&self, operation: impl FnOnce() -> T) -> Result<T, Busy> {
+        let _place = self.place().await?;
+        Ok(block_in_place(operation))
+    }
+
     /// Runs a blocking operation, which continues if the caller is dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         operation: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Busy> {
-        let place = timeout(self.wait_max, Arc::clone(&self.places).acquire_owned()).await;
-        let Ok(Ok(place)) = place else { return Err(Busy) };
+        let place = self.place().await?;
         let running = spawn_blocking(move || {
             let _place = place;
             operation()

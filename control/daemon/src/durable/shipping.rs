@@ -47,25 +47,23 @@ pub(super) fn ship(durable: &Arc<Durable>) -> io::Result<Option<Ticker>> {
 /// exports, whose last flushes need it.
 fn mirror(durable: &Arc<Durable>) -> io::Result<()> {
     let every = durable.images_config.ship_every.unwrap_or(MIRROR_IDLE);
-    let shipped = ShippingLoop {
+    let mut shipped = ShippingLoop {
         durable: Arc::clone(durable),
         shipper: Shipper::new(Arc::clone(&durable.set)),
         every,
         wait: MIRROR_WAIT_MIN,
     };
+    let mirror = Arc::clone(durable.set.mirror());
+    mirror.begin_rounds(move || shipped.mirror_turn());
     let (end, ended) = mpsc::channel();
     let work = move || {
         // Dropped last, after everything else that the thread uses.
         let _end: mpsc::Sender<()> = end;
-        let mut shipped = shipped;
-        let set = Arc::clone(&shipped.durable.set);
-        while set.mirror().wait_for_work(every) {
-            while let Some(rest) = shipped.mirror_turn() {
-                if !set.mirror().rest(rest) {
-                    return;
-                }
-            }
+        let is_on = |rest: Duration| rest.is_zero() || mirror.rest(rest);
+        while mirror.wait_for_work(every) {
+            while mirror.ship().is_some_and(is_on) {}
         }
+        mirror.end_rounds();
     };
     std::thread::Builder::new().name("mirroring".to_owned()).spawn(work)?;
     *durable.mirroring.lock().expect("no thread panics with this lock") = Some(ended);
