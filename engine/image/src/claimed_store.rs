@@ -376,21 +376,19 @@ impl ClaimedStore {
 
     /// Removes journal extracts that are covered by the newest image, saved under this claim: those
     /// of other writers, and its own of segments not in `kept`. Segments with higher numbers were
-    /// begun after `kept` was determined, and stay. Extracts are removed in order of
-    /// name, so that a kill leaves the end of the sequence.
+    /// begun after `kept` was determined, and stay. The claim is checked once they are listed: a
+    /// later one has extracts of other names.
     pub fn remove_extracts(&mut self, kept: &[u32]) -> Result<RemovedExtracts, ImageError> {
         let newest = kept.iter().max();
         let is_covered = |segment: u32| !kept.contains(&segment) && newest > Some(&segment);
-        let mut found = RemovedExtracts::default();
-        for (name, _) in self.store.extracts()? {
-            if name.writer != self.writer.id || is_covered(name.segment) {
-                self.remove(ObjectName::Extract(name))?;
-                found.removed += 1;
-            } else {
-                found.kept += 1;
-            }
+        let listed = self.store.extracts()?.into_iter().map(|(name, _)| name);
+        let (covered, left): (Vec<_>, Vec<_>) =
+            listed.partition(|name| name.writer != self.writer.id || is_covered(name.segment));
+        if !covered.is_empty() {
+            self.check_claim(|| "remove the shipped journal".to_owned())?;
+            self.store.remove_extracts(&covered)?;
         }
-        Ok(found)
+        Ok(RemovedExtracts { removed: covered.len() as u64, kept: left.len() as u64 })
     }
 
     /// Reads the store's state.
@@ -466,11 +464,16 @@ impl ClaimedStore {
 
     /// Removes an object, if the claim still holds.
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
-        let newest = self.store.images()?.last().map_or(0, |&(number, _)| number);
-        if newest >= self.next_number {
-            return Err(self.fenced(format!("remove {object}")));
-        }
+        self.check_claim(|| format!("remove {object}"))?;
         self.store.remove(object)
+    }
+
+    fn check_claim(&self, attempt: impl FnOnce() -> String) -> Result<(), ImageError> {
+        let newest = self.store.images()?.last().map_or(0, |&(number, _)| number);
+        match newest >= self.next_number {
+            true => Err(self.fenced(attempt())),
+            false => Ok(()),
+        }
     }
 
     /// Error for a number taken by another writer. Names the writer's host if known.

@@ -17,8 +17,9 @@
 //! should have was therefore never acknowledged, and is not listed. One that differs in another way
 //! is damaged, and is listed, so that whoever relies on it finds out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use storage::{
@@ -179,6 +180,66 @@ impl ExtractLogs {
         Ok(())
     }
 
+    /// Removes extracts, in order of name. A file is removed as a whole if it has no other extracts.
+    /// The folder is listed once, and its names are synced once.
+    pub(crate) fn remove_all(
+        &self,
+        folder: &dyn Folder,
+        names: &[ExtractName],
+    ) -> Result<(), StorageError> {
+        let removed: BTreeSet<ExtractName> = names.iter().copied().collect();
+        for file in folder.list()? {
+            let Ok(first) = file.name.parse::<ExtractName>() else { continue };
+            if file.size_bytes != LOG_BYTES {
+                if removed.contains(&first) {
+                    remove_if_there(folder, &file.name)?;
+                }
+            } else if removed.range(within(first)).next().is_some() {
+                self.remove_in(folder, first, &removed)?;
+            }
+        }
+        folder.sync_names()
+    }
+
+    /// Removes extracts from a file of several.
+    fn remove_in(
+        &self,
+        folder: &dyn Folder,
+        first: ExtractName,
+        removed: &BTreeSet<ExtractName>,
+    ) -> Result<(), StorageError> {
+        let mut state = self.lock();
+        let is_newest = state.newest == Some(first);
+        // Nobody else writes to a file that was taken from here.
+        let taken = state.file.take_if(|_| is_newest);
+        drop(state);
+        let file = match (taken, is_newest) {
+            (Some(file), _) => file,
+            (None, false) => match folder.open(&first.to_string()) {
+                Err(error) if error.kind == StorageErrorKind::NotFound => return Ok(()),
+                opened => opened?,
+            },
+            (None, true) => {
+                let mut within = removed.range(within(first));
+                return within.try_for_each(|&name| self.remove(folder, name));
+            }
+        };
+        let found = scan(first, &*file)?;
+        let is_all = found.iter().all(|(name, _)| removed.contains(name));
+        if is_newest {
+            clear(first, &*file, &found, removed)?;
+            let mut state = self.lock();
+            if state.newest == Some(first) {
+                (state.file, state.is_empty) = (Some(file), is_all);
+                return Ok(());
+            }
+        }
+        match is_all {
+            true => remove_if_there(folder, &first.to_string()),
+            false => clear(first, &*file, &found, removed),
+        }
+    }
+
     /// Removes a file without extracts, unless another may be put in it.
     fn remove_empty(&self, folder: &dyn Folder, first: ExtractName) -> Result<(), StorageError> {
         let mut state = self.lock();
@@ -248,6 +309,40 @@ pub(crate) fn remove_empty_files(folder: &dyn Folder) -> Result<(), StorageError
         }
     }
     Ok(())
+}
+
+/// Returns the names of the extracts that may be in the file that begins with `first`.
+fn within(first: ExtractName) -> Range<ExtractName> {
+    let length = u32::try_from(LOG_BYTES / 2).expect("the file is short");
+    first..ExtractName { offset: first.offset.saturating_add(length), ..first }
+}
+
+/// Overwrites extracts in a file with zeros: all at once, or one by one if others stay.
+fn clear(
+    first: ExtractName,
+    file: &dyn StableFile,
+    found: &[(ExtractName, u64)],
+    removed: &BTreeSet<ExtractName>,
+) -> Result<(), StorageError> {
+    let end =
+        |&(name, bytes): &(ExtractName, u64)| 2 * u64::from(name.offset - first.offset) + bytes;
+    let is_removed = |(name, _): &&(ExtractName, u64)| removed.contains(name);
+    let places: Vec<(u64, u64)> = match found.iter().all(|it| is_removed(&it)) {
+        true => found.last().map(|last| (0, end(last))).into_iter().collect(),
+        false => found.iter().filter(is_removed).map(|it| (end(it) - it.1, end(it))).collect(),
+    };
+    for (begin, end) in places {
+        let zeros = AlignedBuffer::zeroed(usize::try_from(end - begin).expect("the file is short"));
+        file.write_durably(begin, &[IoSlice::new(&zeros)])?;
+    }
+    Ok(())
+}
+
+fn remove_if_there(folder: &dyn Folder, name: &str) -> Result<(), StorageError> {
+    match folder.remove(name) {
+        Err(error) if error.kind == StorageErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 fn is_short(name: ExtractName, bytes: &[u8]) -> bool {

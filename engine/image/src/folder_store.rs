@@ -319,6 +319,19 @@ impl ImageStore for FolderStore {
             other => other.map_err(ImageError::storage(|| format!("remove {object}"))),
         }
     }
+
+    fn remove_extracts(&self, names: &[ExtractName]) -> Result<(), ImageError> {
+        let Some(folder) = &self.journal else { return Ok(()) };
+        for names in names.chunk_by(|one, next| one.writer == next.writer) {
+            // A partial file may be left after a kill.
+            let _ = folder.remove(&incoming(names[0]));
+        }
+        let removed = match &self.extract_logs {
+            Some(logs) => logs.remove_all(&**folder, names),
+            None => ExtractLogs::default().remove_all(&**folder, names),
+        };
+        removed.map_err(ImageError::storage(|| "remove extracts of the journal".to_owned()))
+    }
 }
 
 #[derive(Debug)]

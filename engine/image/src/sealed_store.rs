@@ -337,4 +337,8 @@ impl ImageStore for SealedStore {
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
         self.below.remove(object)
     }
+
+    fn remove_extracts(&self, names: &[ExtractName]) -> Result<(), ImageError> {
+        self.below.remove_extracts(names)
+    }
 }

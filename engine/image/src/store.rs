@@ -126,6 +126,12 @@ pub trait ImageStore: Debug + Send + Sync {
 
     /// Removes an object. A missing object is not an error.
     fn remove(&self, object: ObjectName) -> Result<(), ImageError>;
+
+    /// Removes journal extracts, in ascending order of name. A kill leaves the end of the sequence;
+    /// a power loss may leave any of them.
+    fn remove_extracts(&self, names: &[ExtractName]) -> Result<(), ImageError> {
+        names.iter().try_for_each(|&name| self.remove(ObjectName::Extract(name)))
+    }
 }
 
 /// A pack being written.

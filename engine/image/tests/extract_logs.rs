@@ -201,6 +201,55 @@ fn what_is_put_again_is_read_from_where_it_was_put_last() {
 }
 
 #[test]
+fn extracts_are_removed_by_whole_files_with_one_listing() {
+    let disk = Disk::new(64 << 20);
+    let store = store_on(&disk);
+    let all = lengths(MANY);
+    all.iter().for_each(|it| put(&store, *it));
+    let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+    let file_count = files(&disk);
+    assert!(file_count > 2, "{file_count}");
+    let (kept, rest) = (&names[MANY as usize - 2..], &names[..MANY as usize - 2]);
+    let actions = [
+        StorageAction::List,
+        StorageAction::WriteDurably,
+        StorageAction::Remove,
+        StorageAction::SyncNames,
+    ];
+    let calls = |work: &dyn Fn()| {
+        let before = actions.map(|action| disk.calls(action));
+        work();
+        let after = actions.map(|action| disk.calls(action));
+        [0, 1, 2, 3].map(|index| after[index] - before[index])
+    };
+    // One by one, each costs a listing and a durable write. Only the partial file is removed.
+    let [lists, writes, _, _] =
+        calls(&|| store.remove(ObjectName::Extract(names[3])).expect("the disk is sound"));
+    assert_eq!((lists, writes), (1, 1));
+    // The newest file has the last two, and some of the others.
+    let [lists, writes, removals, syncs] =
+        calls(&|| store.remove_extracts(rest).expect("the disk is sound"));
+    assert_eq!(listed(&store), kept);
+    check_intact(&store, "all but the last are removed");
+    assert_eq!(files(&disk), 1);
+    let in_newest = writes;
+    assert!(in_newest < u64::from(MANY) / 2, "{in_newest}");
+    assert_eq!((lists, removals, syncs), (1, file_count as u64, 1));
+    for (seed, loss) in Loss::HONEST.into_iter().enumerate() {
+        let cut = Cut { moment: disk.now(), loss, seed: seed as u64 };
+        assert_eq!(listed(&store_on(&disk.after(&cut).disk)), kept, "{loss:?}");
+    }
+    // The rest is removed at once.
+    let [lists, writes, _, _] = calls(&|| store.remove_extracts(kept).expect("the disk is sound"));
+    assert_eq!(listed(&store), []);
+    assert_eq!((lists, writes), (1, 1));
+    // The newest file takes others.
+    put(&store, all[0]);
+    assert_eq!(listed(&store), names[..1]);
+    check_intact(&store, "put again");
+}
+
+#[test]
 fn removed_extracts_are_gone_and_their_files_with_the_last() {
     let disk = Disk::new(64 << 20);
     let store = store_on(&disk);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, MutexGuard};
 
-use storage::{FileInfo, Folder, StorageError};
+use storage::{FileInfo, Folder, StorageAction, StorageError};
 
 use crate::fault::Fault;
 use crate::folder::SimulatedFolder;
@@ -56,6 +56,11 @@ impl Disk {
     /// Removes all faults. Calls that wait at a gate continue to wait.
     pub fn heal(&self) {
         self.state().faults.clear();
+    }
+
+    /// Returns the number of calls of an action so far, failed ones included.
+    pub fn calls(&self, action: StorageAction) -> u64 {
+        self.state().faults.calls(action)
     }
 
     /// Changes the capacity of the disk. Its contents stay.

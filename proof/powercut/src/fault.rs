@@ -97,6 +97,8 @@ impl Gate {
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     faults: Vec<Fault>,
+    /// Number of calls of each action.
+    calls: Vec<(StorageAction, u64)>,
 }
 
 impl Faults {
@@ -108,8 +110,17 @@ impl Faults {
         self.faults.clear();
     }
 
+    /// Returns the number of calls of this action so far.
+    pub(crate) fn calls(&self, action: StorageAction) -> u64 {
+        self.calls.iter().find(|(of, _)| *of == action).map_or(0, |&(_, count)| count)
+    }
+
     /// Returns the effect on the next call of this action. Must be called once for each call.
     pub(crate) fn strike(&mut self, action: StorageAction) -> Option<Effect> {
+        match self.calls.iter_mut().find(|(of, _)| *of == action) {
+            Some((_, count)) => *count += 1,
+            None => self.calls.push((action, 1)),
+        }
         let mut effect = None;
         for fault in &mut self.faults {
             let applies = fault.actions.is_empty() || fault.actions.contains(&action);
