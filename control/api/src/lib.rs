@@ -83,5 +83,6 @@ pub use status::{
 pub use store_server::{StoreClient, StoreServerStatus};
 pub use task::{Task, TaskKind, TaskResult, TaskState};
 pub use volume::{
-    Capacity, Disconnected, Durability, Reduction, SectorBytes, Volume, VolumeCreate, VolumePatch,
+    Capacity, Disconnected, Durability, Reduction, SectorBytes, Volume, VolumeCreate, VolumeMirror,
+    VolumePatch,
 };

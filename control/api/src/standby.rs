@@ -103,10 +103,13 @@ pub struct Promotion {
     #[schema(minimum = 0)]
     #[serde(default)]
     pub journal_lost_seconds: Option<f64>,
-    /// True if every flush of class `journal` that the writer acknowledged is there: it mirrored
-    /// them. False if that is not known.
+    /// True if every flush of class `journal` that the writer acknowledged is there, of all volumes
+    /// that are not in `unmirrored`: it mirrored them. False if that is not known.
     #[serde(default)]
     pub is_complete: bool,
+    /// Volumes of class `journal` with `mirror` = `no`. Their last flushes may be lost.
+    #[serde(default)]
+    pub unmirrored: Vec<String>,
     /// Transactions of the journal that were shipped after the image, and replayed.
     #[serde(default)]
     pub replayed_transactions: u64,

@@ -45,6 +45,17 @@ pub enum Capacity {
     Guaranteed,
 }
 
+/// Participation of a volume of class `journal` in mirrored flushes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VolumeMirror {
+    /// Flushes wait for the image store, if the daemon mirrors them (`mirror-flushes`).
+    #[default]
+    Yes,
+    /// Flushes never wait for the image store. A promotion may lose the last of them.
+    No,
+}
+
 /// Logical sector size of a volume: 512 or 4096 bytes. The physical sector size is 4096 bytes in
 /// both cases, if the protocol of the export can express it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +116,9 @@ pub struct VolumeCreate {
     pub durability: Durability,
     #[serde(default)]
     pub capacity: Capacity,
+    // Left out by default, so that earlier daemons take the request.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mirror: VolumeMirror,
     /// Owner of the volume, such as a broker. Others need `force` to delete, rename, shrink or
     /// restore it. Empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -129,6 +143,9 @@ pub struct VolumePatch {
     /// Behaviour when the pool is full, from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
+    /// Mirroring of flushes from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<VolumeMirror>,
     /// Names or numbers of users who may open the volume over the ring, besides root, the daemon's
     /// own user and the group `memlane`. Open connections are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,6 +166,10 @@ pub struct VolumePatch {
     /// The new name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+}
+
+fn is_default(mirror: &VolumeMirror) -> bool {
+    *mirror == VolumeMirror::default()
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -178,6 +199,9 @@ pub struct Volume {
     pub reduction: Reduction,
     pub durability: Durability,
     pub capacity: Capacity,
+    #[serde(default)]
+    #[schema(required)]
+    pub mirror: VolumeMirror,
     /// Readable bytes that were written and not discarded.
     pub written_bytes: u64,
     /// Part of `written_bytes` that is stored as a fill pattern, without memory.

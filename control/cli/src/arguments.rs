@@ -466,6 +466,11 @@ const CAPACITIES: [Word; 2] = [
     ("guaranteed", "Reserve the full size, so that no write fails for lack of memory"),
 ];
 
+const MIRRORS: [Word; 2] = [
+    ("yes", "Flushes wait for the image store"),
+    ("no", "Flushes do not wait for it; promoting a standby may lose the last of them"),
+];
+
 fn words(known: &[Word]) -> PossibleValuesParser {
     let values = known.iter().map(|(word, help)| PossibleValue::new(*word).help(*help));
     PossibleValuesParser::new(values)
@@ -565,6 +570,7 @@ mod tests {
             ("reduction", &REDUCTIONS[..]),
             ("durability", &DURABILITIES),
             ("capacity", &CAPACITIES),
+            ("mirror", &MIRRORS),
         ] {
             for (value, _) in values {
                 parse(&format!("memlane volume create a --size 1G --{flag} {value}")).expect(value);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{Capacity, Durability, Reduction, SectorBytes, Volume};
+use api::{Capacity, Durability, Reduction, SectorBytes, Volume, VolumeMirror};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error, StrDeserializer};
@@ -65,6 +65,7 @@ pub(crate) struct Class {
     pub(crate) durability: Durability,
     pub(crate) capacity: Capacity,
     pub(crate) reduction: Reduction,
+    pub(crate) mirror: VolumeMirror,
     pub(crate) sector_bytes: SectorBytes,
     pub(crate) filesystem: Filesystem,
     /// Multiple of the pool's free space up to which thin volumes are created.
@@ -83,6 +84,7 @@ impl Class {
                 "durability" => class.durability = known(key, word)?,
                 "capacity" => class.capacity = known(key, word)?,
                 "reduction" => class.reduction = known(key, word)?,
+                "mirror" => class.mirror = known(key, word)?,
                 "sector" => class.sector_bytes = sector(word)?,
                 "filesystem" => class.filesystem = Filesystem::of_word(word)?,
                 "overcommit" => class.overcommit = overcommit(word)?,
@@ -105,6 +107,7 @@ impl Class {
             (self.durability == volume.durability, "durability"),
             (self.capacity == volume.capacity, "capacity"),
             (self.reduction == volume.reduction, "reduction"),
+            (self.mirror == volume.mirror, "mirror"),
             (self.sector_bytes == volume.sector_bytes, "sector"),
             (self.filesystem.word() == filesystem, "filesystem"),
         ]
@@ -141,7 +144,7 @@ fn overcommit(word: &str) -> Result<u64, Status> {
 fn unknown(key: &str) -> Status {
     Status::invalid_argument(format!(
         "unknown parameter {key:?} in the StorageClass; parameters are durability, capacity, \
-         reduction, sector, filesystem, overcommit"
+         mirror, reduction, sector, filesystem, overcommit"
     ))
 }
 
@@ -160,6 +163,7 @@ mod tests {
             ("durability", "journal"),
             ("capacity", "guaranteed"),
             ("reduction", "none"),
+            ("mirror", "no"),
             ("sector", "4096"),
             ("filesystem", "xfs"),
             ("overcommit", "3"),
@@ -170,6 +174,7 @@ mod tests {
         assert_eq!(read.durability, Durability::Journal);
         assert_eq!(read.capacity, Capacity::Guaranteed);
         assert_eq!(read.reduction, Reduction::None);
+        assert_eq!(read.mirror, VolumeMirror::No);
         assert_eq!(read.sector_bytes, SectorBytes::Bytes4096);
         assert_eq!((read.filesystem, read.overcommit), (Filesystem::Xfs, 3));
         assert_eq!(read.labels["kubernetes/claim"], "data");
@@ -184,6 +189,7 @@ mod tests {
             ("durability", "disk"),
             ("capacity", "thick"),
             ("reduction", ""),
+            ("mirror", "maybe"),
             ("sector", "1024"),
             ("sector", "x"),
             ("filesystem", "btrfs"),

@@ -19,7 +19,8 @@ use std::time::Duration;
 use image::OpenImage;
 use journal::JournalError;
 use volumes::{
-    CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeName, VolumeSpec,
+    CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeMirror,
+    VolumeName, VolumeSpec,
 };
 
 use crate::error::{DurableError, DurableErrorKind};
@@ -100,6 +101,15 @@ impl DurableSet {
         let attempt = format!("change the reduction of {name:?}");
         let set = || self.engine.set_reduction(name, reduction);
         self.change(&attempt, || self.is_durable(name), set)
+    }
+
+    /// Changes whether flushes of a volume are mirrored, if flushes are. A change to `no` takes
+    /// effect once the image store has it, so that a promotion knows of each volume whose flushes
+    /// it may lack. If the store does not answer, the change is made, and the volume's flushes wait
+    /// as before until it does.
+    pub fn set_mirror(&self, name: &str, mirror: VolumeMirror) -> Result<(), DurableError> {
+        let attempt = format!("change the mirroring of {name:?}");
+        self.change(&attempt, || self.is_durable(name), || self.engine.set_mirror(name, mirror))
     }
 
     /// Creates a snapshot of each volume, all at the same instant. They become durable with the
@@ -206,10 +216,34 @@ impl DurableSet {
         if !self.journal.knows_table() || self.journal.failure().is_some() {
             self.note_volumes()?;
         }
+        self.complete_leaving()?;
         match self.has_journaled_volumes() {
             true => self.journal.maintain().map_err(DurableError::journal("maintain the journal")),
             false => Ok(()),
         }
+    }
+
+    /// Ends the mirroring of volumes that are not to be mirrored, if the image store knows that by
+    /// now, and otherwise notes what it must have for that.
+    fn complete_leaving(&self) -> Result<(), DurableError> {
+        if !self.mirror.is_on() || !self.engine.has_leaving() {
+            return Ok(());
+        }
+        let version = self.engine.table_version();
+        let mut table_at = self.table_at.lock().expect("no thread panics with this lock");
+        match *table_at {
+            Some((noted, position)) if noted == version => {
+                if self.mirror.has(position) {
+                    self.engine.complete_leaving(version);
+                }
+            }
+            _ => {
+                let attempt = "write the table of volumes to the journal";
+                self.journal.commit_table().map_err(DurableError::journal(attempt))?;
+                *table_at = Some((version, self.journal.position()));
+            }
+        }
+        Ok(())
     }
 
     pub fn wants_maintenance(&self) -> bool {
@@ -291,10 +325,16 @@ impl DurableSet {
         if !begun.is_durable {
             return Ok(());
         }
+        let version = self.engine.table_version();
         let noted = self.with_patience(begun.guard, || self.journal.commit_table());
         // Other changes and saves do not wait for the store.
         drop(noted.map_err(DurableError::not_noted(attempt))?);
-        let mirrored = self.mirror.wait(self.journal.position(), Limit::Patience);
+        let position = self.journal.position();
+        let mirrored = self.mirror.wait(position, Limit::Patience);
+        if self.mirror.has(position) {
+            // If there was another change since, that one completes it.
+            self.engine.complete_leaving(version);
+        }
         mirrored.map_err(|error| {
             DurableError::new(DurableErrorKind::NotMirrored, attempt).with_source(error)
         })

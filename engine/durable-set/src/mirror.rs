@@ -18,6 +18,11 @@
 //! A flush without a time limit ships itself if nobody else does, which saves waking the shipper
 //! and being woken by it.
 //!
+//! Flushes of volumes that are not to be mirrored ([`VolumeMirror::No`]) do not wait, once the
+//! store has that setting of the volume: see [`DurableSet::set_mirror`](crate::DurableSet::set_mirror).
+//!
+//! [`VolumeMirror::No`]: volumes::VolumeMirror::No
+//!
 //! A claim records the guarantee of the policy ([`Mirroring`]). A writer with a weaker policy than
 //! recorded must claim the store before it acknowledges anything.
 
@@ -288,6 +293,11 @@ impl Mirror {
         self.lock()
     }
 
+    /// Returns whether the store has the journal up to `position`.
+    pub(crate) fn has(&self, position: Position) -> bool {
+        self.is_on() && self.lock().shipped >= position
+    }
+
     fn is_done(&self, state: &State, target: Position) -> bool {
         match self.options.policy {
             MirrorPolicy::Off => state.is_published,
@@ -351,6 +361,14 @@ impl Mirror {
         self.advanced.notify_all();
     }
 
+    /// Fails if another daemon is known to have claimed the store.
+    fn refuse_if_taken_over(&self) -> Result<(), MirrorError> {
+        match &self.lock().taken_over {
+            Some(by) => Err(MirrorError::TakenOver(by.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Records that the store has everything up to `position`, and that no other daemon had claimed
     /// it after the upload. With policy `alone`, flushes wait for the store again.
     pub(crate) fn note_shipped(&self, position: Position) {
@@ -409,6 +427,9 @@ impl FlushTarget for MirroredJournal {
         self.journal.flush(volume)?;
         if volume.durability() != Durability::Journal {
             return Ok(());
+        }
+        if !volume.is_mirrored() {
+            return Ok(self.mirror.refuse_if_taken_over()?);
         }
         Ok(self.mirror.wait(self.journal.position(), Limit::Policy)?)
     }

@@ -311,6 +311,7 @@ impl DurableSet {
             has_own_image: AtomicBool::new(false),
             may_have_extracts: AtomicBool::new(true),
             mirror,
+            table_at: Mutex::default(),
             writer_id: spec.writer.id,
             claimed: Mutex::new(Claim { writer: spec.writer, store: None }),
             own_number: OnceLock::new(),

@@ -105,6 +105,7 @@ impl<'engine> EngineReplay<'engine> {
             self.resize(record, &volume)?;
             self.engine.set_reduction(&record.name, reduction)?;
             self.engine.set_durability(&record.name, durability)?;
+            self.engine.set_mirror(&record.name, record.mirror())?;
             volume.map().set_anchored(durability == Durability::Journal);
             return Ok(());
         }
@@ -120,6 +121,7 @@ impl<'engine> EngineReplay<'engine> {
             reduction,
             durability,
             capacity: record.capacity().unwrap_or(CapacityClass::Thin),
+            mirror: record.mirror(),
             ..VolumeSpec::new(record.name.parse()?, record.size_bytes)
         };
         let volume = self.make(spec, record.id)?;

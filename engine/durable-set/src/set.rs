@@ -53,6 +53,9 @@ pub struct DurableSet {
     /// Set if the store may have extracts of the journal, from an earlier writer or this one.
     pub(crate) may_have_extracts: AtomicBool,
     pub(crate) mirror: Arc<Mirror>,
+    /// Version of the table of volumes that the journal has at a position. Once the image store has
+    /// it too, flushes of volumes that are not to be mirrored no longer are.
+    pub(crate) table_at: Mutex<Option<(u64, Position)>>,
     /// Id of the writer, as in the claim.
     pub(crate) writer_id: u128,
 }

@@ -48,6 +48,7 @@ impl ImageVolume {
                 true => ImageVolumeKind::Snapshot,
                 false => ImageVolumeKind::Volume,
             },
+            mirror: volume.mirror(),
         }
     }
 }

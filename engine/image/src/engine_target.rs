@@ -35,6 +35,7 @@ impl ImageVolume {
             reduction: self.reduction,
             durability: self.durability,
             capacity: self.capacity,
+            mirror: self.mirror,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Record of a volume in an image.
 
 use block_device::SectorSize;
-use volumes::{CapacityClass, Durability, Reduction, SIZE_BYTES_MAX};
+use volumes::{CapacityClass, Durability, Reduction, SIZE_BYTES_MAX, VolumeMirror};
 
 /// Maximum length of a name in an image: `VOLUME@SNAPSHOT`, both of maximum length.
 pub const IMAGE_NAME_BYTES_MAX: usize = 127;
@@ -34,6 +34,7 @@ pub struct ImageVolume {
     pub durability: Durability,
     pub capacity: CapacityClass,
     pub kind: ImageVolumeKind,
+    pub mirror: VolumeMirror,
 }
 
 impl ImageVolume {

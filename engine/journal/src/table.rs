@@ -2,7 +2,7 @@
 //! region's table.
 
 use block_device::{BlockDevice, SectorSize};
-use volumes::{CapacityClass, Durability, Reduction, Volume, place_of};
+use volumes::{CapacityClass, Durability, Reduction, Volume, VolumeMirror, place_of};
 
 use crate::format::{RecordKind, VolumeRecord};
 
@@ -14,6 +14,10 @@ const LISTS_SNAPSHOTS: u8 = 1 << 7;
 /// class `journal`. No flush of it was acknowledged, and its older contents are at most in an
 /// image.
 const IS_UNANCHORED: u8 = 1 << 6;
+
+/// Flag beside the capacity class: flushes of the volume are not mirrored. Earlier releases treat the
+/// flag as an unknown class.
+const IS_NOT_MIRRORED: u8 = 1 << 5;
 
 impl VolumeRecord {
     pub(crate) fn of(volume: &Volume) -> Self {
@@ -30,6 +34,10 @@ impl VolumeRecord {
         let capacity = match is_journaled && !volume.map().is_anchored() {
             true => capacity | IS_UNANCHORED,
             false => capacity,
+        };
+        let capacity = match volume.mirror() {
+            VolumeMirror::Yes => capacity,
+            VolumeMirror::No => capacity | IS_NOT_MIRRORED,
         };
         Self {
             id: volume.id(),
@@ -72,8 +80,16 @@ impl VolumeRecord {
     /// Returns the capacity class, or `None` if it is unknown to this program or the record is of
     /// an earlier release, which did not store it.
     pub fn capacity(&self) -> Option<CapacityClass> {
-        let class = usize::from(self.byte(3) & !(LISTS_SNAPSHOTS | IS_UNANCHORED));
+        let flags = LISTS_SNAPSHOTS | IS_UNANCHORED | IS_NOT_MIRRORED;
+        let class = usize::from(self.byte(3) & !flags);
         CapacityClass::ALL.get(class.checked_sub(1)?).copied()
+    }
+
+    pub fn mirror(&self) -> VolumeMirror {
+        match self.byte(3) & IS_NOT_MIRRORED {
+            0 => VolumeMirror::Yes,
+            _ => VolumeMirror::No,
+        }
     }
 
     fn byte(&self, index: usize) -> u8 {

@@ -193,6 +193,7 @@ impl<'it> Adoption<'it> {
         if volume.durability() != record.durability {
             self.engine.set_durability(&name, record.durability)?;
         }
+        self.engine.set_mirror(&name, record.mirror)?;
         if volume.reduction() != record.reduction {
             self.engine.set_reduction(&name, record.reduction)?;
         }

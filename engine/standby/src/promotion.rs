@@ -17,7 +17,7 @@ use durable_set::{Gap, Verified, causes};
 use image::{
     ClaimedStore, Claims, ImageError, ImageVolumeKind, Mirroring, OpenImage, StoreWriter, claims_of,
 };
-use volumes::{CapacityClass, Durability, PageSource, SetId};
+use volumes::{CapacityClass, Durability, PageSource, SetId, Volume, VolumeMirror};
 
 use crate::continuation::{Continued, find_shipped, give_back, replay, take_bases};
 use crate::error::{StandbyError, StandbyErrorKind};
@@ -38,8 +38,12 @@ pub struct Promoted {
     pub to_fetch_bytes: u64,
     /// Volumes that could not be guaranteed, with the reason. They are thin now.
     pub guarantees_lost: Vec<(String, String)>,
-    /// True if the volumes have every flush of class `journal` that the writer acknowledged.
+    /// True if the volumes that are mirrored have every flush of class `journal` that the writer
+    /// acknowledged.
     pub is_complete: bool,
+    /// Names of the volumes of class `journal` that are not mirrored. Flushes of them that were not
+    /// replayed may be lost.
+    pub unmirrored: Vec<String>,
     /// Replayed part of the journal shipped after the image.
     pub continued: Continued,
 }
@@ -178,6 +182,12 @@ impl Follower {
                 volume.map().set_anchored(false);
             }
         }
+        let unmirrored = |volume: &Arc<Volume>| {
+            let is_it =
+                volume.durability() == Durability::Journal && volume.mirror() == VolumeMirror::No;
+            is_it.then(|| volume.name())
+        };
+        let unmirrored = self.engine.volumes().iter().filter_map(unmirrored).collect();
         let to_fetch_bytes = absent_bytes(&self.engine);
         let summary = image.summary();
         let promoted = Promoted {
@@ -187,6 +197,7 @@ impl Follower {
             to_fetch_bytes,
             guarantees_lost,
             is_complete: mirroring == Mirroring::Always && continued.gap.is_none(),
+            unmirrored,
             continued,
         };
         note(&promoted).map_err(|error| {

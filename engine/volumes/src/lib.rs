@@ -53,7 +53,7 @@ pub use page_store::{OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
 pub use pool::level::{PoolLevel, steps_after};
 pub use spec::{
     CapacityClass, Durability, EngineOptions, NAME_BYTES_MAX, Reduction, SIZE_BYTES_MAX,
-    ShrinkPolicy, VolumeName, VolumeSpec, place_of,
+    ShrinkPolicy, VolumeMirror, VolumeName, VolumeSpec, place_of,
 };
 pub use walks::capture::{Capture, CaptureWalk, CapturedContents, CapturedPage};
 pub use walks::integrity::{CopyPlace, DamageReport, DamagedBlock, Healer, Scrubbed};

@@ -92,6 +92,34 @@ impl fmt::Display for Durability {
     }
 }
 
+/// Participation of a volume of class `journal` in mirrored flushes, if the owner of the pool mirrors
+/// them to an image store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeMirror {
+    /// Flushes wait for the image store.
+    Yes,
+    /// Flushes are acknowledged once the journal on this host has them.
+    No,
+}
+
+impl VolumeMirror {
+    pub const ALL: [Self; 2] = [Self::Yes, Self::No];
+
+    /// The name in the command line and the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+        }
+    }
+}
+
+impl fmt::Display for VolumeMirror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Behaviour of a volume when the pool is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityClass {
@@ -180,10 +208,11 @@ pub struct VolumeSpec {
     pub reduction: Reduction,
     pub durability: Durability,
     pub capacity: CapacityClass,
+    pub mirror: VolumeMirror,
 }
 
 impl VolumeSpec {
-    /// Specification with the defaults: sectors of 512 bytes, full reduction, class `ram`, thin.
+    /// Specification with the defaults: sectors of 512 bytes, full reduction, class `ram`, thin, mirrored.
     pub fn new(name: VolumeName, size_bytes: u64) -> Self {
         Self {
             name,
@@ -192,6 +221,7 @@ impl VolumeSpec {
             reduction: Reduction::Full,
             durability: Durability::Ram,
             capacity: CapacityClass::Thin,
+            mirror: VolumeMirror::Yes,
         }
     }
 }

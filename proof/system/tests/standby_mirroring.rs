@@ -228,6 +228,33 @@ fn a_writer_that_may_go_on_alone_is_replaced_only_if_the_loss_is_accepted() -> R
 }
 
 #[test]
+fn a_volume_that_is_not_mirrored_is_flushed_without_the_store_and_named_by_a_promotion()
+-> Result<()> {
+    let (mut server, mut writer) = writer("--images-mirror-flushes wait")?;
+    writer.memlane("volume create scratch --size 1MiB --durability journal --mirror no")?;
+    let standby = standby(&server)?;
+    server.stop();
+    let flush_scratch = |writer: &Daemon| -> Result<()> {
+        let mut scratch = NbdClient::connect(&writer.nbd_socket(), "scratch")?;
+        Ok(write_and_flush(&mut scratch, 1)?)
+    };
+    flush_scratch(&writer)?;
+    writer.kill()?;
+    writer.start_again()?;
+    flush_scratch(&writer)?;
+    let flushed = flush_aside(&writer, 1);
+    wait_for("a flush to wait", TIME_LIMIT, || Ok(mirror(&writer)?.waiting > 0))?;
+    server.start_again();
+    ensure!(flushed.join().expect("no panic").is_ok());
+    writer.kill()?;
+    promote_when_ready(&standby, 2)?;
+    let told = standby.memlane("standby promote")?;
+    ensure!(told.contains("not mirrored: scratch"), "{told}");
+    ensure!(standby.volume("scratch")?.mirror == api::VolumeMirror::No);
+    standby.finish()
+}
+
+#[test]
 fn a_start_without_the_setting_tells_the_store_before_it_acknowledges() -> Result<()> {
     let (mut server, mut writer) = writer("--images-mirror-flushes wait")?;
     server.stop();

@@ -1,10 +1,12 @@
 //! Options of commands on volumes.
 
-use api::{ByteSize, Capacity, Durability, Reduction, SectorBytes, VolumePatch};
+use api::{ByteSize, Capacity, Durability, Reduction, SectorBytes, VolumeMirror, VolumePatch};
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand};
 
-use super::{CAPACITIES, DURABILITIES, REDUCTIONS, Word, parse_word, sector, size, word, words};
+use super::{
+    CAPACITIES, DURABILITIES, MIRRORS, REDUCTIONS, Word, parse_word, sector, size, word, words,
+};
 use crate::table::View;
 
 #[derive(Debug, Subcommand)]
@@ -55,8 +57,8 @@ pub(crate) enum VolumeCommand {
         name: String,
 
         /// reduction=full|compress|dedup|none, durability=ram|image|journal,
-        /// capacity=thin|guaranteed, users=NAME,… (users who may open it), owner=NAME,
-        /// label.KEY=TEXT (an empty value removes it)
+        /// capacity=thin|guaranteed, mirror=yes|no, users=NAME,… (users who may open it),
+        /// owner=NAME, label.KEY=TEXT (an empty value removes it)
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
         settings: Vec<Setting>,
     },
@@ -110,6 +112,10 @@ pub(crate) struct Create {
     #[arg(long, default_value = "thin", value_parser = words(&CAPACITIES).map(word::<Capacity>))]
     pub(crate) capacity: Capacity,
 
+    /// Mirroring of flushes of class journal to the image store, if the daemon mirrors them
+    #[arg(long, default_value = "yes", value_parser = words(&MIRRORS).map(word::<VolumeMirror>))]
+    pub(crate) mirror: VolumeMirror,
+
     /// Owner; a volume with an owner is deleted, renamed, shrunk or restored only with --force
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) owner: String,
@@ -140,6 +146,7 @@ pub(crate) enum Setting {
     Reduction(Reduction),
     Durability(Durability),
     Capacity(Capacity),
+    Mirror(VolumeMirror),
     Users(Vec<String>),
     Owner(String),
     Label(String, String),
@@ -152,6 +159,7 @@ impl Setting {
             Self::Reduction(_) => "reduction".to_owned(),
             Self::Durability(_) => "durability".to_owned(),
             Self::Capacity(_) => "capacity".to_owned(),
+            Self::Mirror(_) => "mirror".to_owned(),
             Self::Users(_) => "users".to_owned(),
             Self::Owner(_) => "owner".to_owned(),
             Self::Label(key, _) => format!("label.{key}"),
@@ -163,6 +171,7 @@ impl Setting {
             Self::Reduction(reduction) => patch.reduction = Some(reduction),
             Self::Durability(durability) => patch.durability = Some(durability),
             Self::Capacity(capacity) => patch.capacity = Some(capacity),
+            Self::Mirror(mirror) => patch.mirror = Some(mirror),
             Self::Users(users) => patch.users = Some(users),
             Self::Owner(owner) => patch.owner = Some(owner),
             Self::Label(key, text) => drop(patch.labels.insert(key, text)),
@@ -178,6 +187,7 @@ fn setting(text: &str) -> Result<Setting, String> {
         "reduction" => parse_word(value).map(Setting::Reduction).map_err(unknown),
         "durability" => parse_word(value).map(Setting::Durability).map_err(unknown),
         "capacity" => parse_word(value).map(Setting::Capacity).map_err(unknown),
+        "mirror" => parse_word(value).map(Setting::Mirror).map_err(unknown),
         "users" => {
             let names = value.split(',').filter(|name| !name.is_empty());
             Ok(Setting::Users(names.map(str::to_owned).collect()))
@@ -186,8 +196,8 @@ fn setting(text: &str) -> Result<Setting, String> {
         _ => match key.strip_prefix("label.") {
             Some(key) => Ok(Setting::Label(key.to_owned(), value)),
             None => Err(format!(
-                "unknown setting {key:?}; volumes have: reduction, durability, capacity, users, \
-                 owner, label.KEY"
+                "unknown setting {key:?}; volumes have: reduction, durability, capacity, mirror, \
+                 users, owner, label.KEY"
             )),
         },
     }

@@ -186,6 +186,7 @@ fn create_request(create: Create) -> Result<VolumeCreate, Failure> {
         reduction: create.reduction,
         durability: create.durability,
         capacity: create.capacity,
+        mirror: create.mirror,
         owner: create.owner,
         labels: create.labels.into_iter().collect(),
     })
@@ -260,6 +261,7 @@ fn volume_text(volume: &Volume) -> String {
         ("reduction", word_of(&volume.reduction)),
         ("durability", word_of(&volume.durability)),
         ("capacity", word_of(&volume.capacity)),
+        ("mirror", word_of(&volume.mirror)),
         ("written", ByteSize(volume.written_bytes).rounded()),
         ("fill patterns", ByteSize(volume.fill_bytes).rounded()),
         ("RAM", ByteSize(volume.ram_bytes).rounded()),

@@ -94,7 +94,14 @@ fn promotion_text(promotion: &Promotion) -> String {
         }
     }
     if promotion.is_complete {
-        text += "; no acknowledged flush of class journal is lost";
+        text += &match promotion.unmirrored.as_slice() {
+            [] => "; no acknowledged flush of class journal is lost".to_owned(),
+            names => format!(
+                "; no acknowledged flush of class journal is lost, except of volumes that are not \
+                 mirrored: {}",
+                names.join(", ")
+            ),
+        };
     }
     if let Some(ended) = &promotion.replay_ended {
         text += &format!("; the replay ended early: {ended}");

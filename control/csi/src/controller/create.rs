@@ -99,7 +99,7 @@ impl Driver {
         match &wanted.source {
             Some(source) => {
                 self.daemon.clone(&source.id, name)?;
-                self.daemon.change(
+                let made = self.daemon.change(
                     name,
                     &VolumePatch {
                         reduction: Some(class.reduction),
@@ -109,6 +109,11 @@ impl Driver {
                         ..VolumePatch::default()
                     },
                 )?;
+                // Daemons of earlier releases do not have this setting.
+                if made.mirror != class.mirror {
+                    let mirror = Some(class.mirror);
+                    self.daemon.change(name, &VolumePatch { mirror, ..VolumePatch::default() })?;
+                }
             }
             None => self.daemon.create(&VolumeCreate {
                 name: name.to_owned(),
@@ -117,6 +122,7 @@ impl Driver {
                 reduction: class.reduction,
                 durability: class.durability,
                 capacity: class.capacity,
+                mirror: class.mirror,
                 owner: String::new(),
                 labels: BTreeMap::new(),
             })?,

@@ -4,7 +4,7 @@ use api::{Problem, ProblemKind, VolumePatch};
 use block_device::BlockDevice;
 use volumes::{
     CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind,
-    VolumeName,
+    VolumeMirror, VolumeName,
 };
 
 use crate::broker_lock::NoBroker;
@@ -20,6 +20,7 @@ struct Plan {
     reduction: Option<Reduction>,
     durability: Option<Durability>,
     capacity: Option<CapacityClass>,
+    mirror: Option<VolumeMirror>,
     users: Option<Vec<String>>,
     labelled: Labelled,
     size: Option<(u64, ShrinkPolicy)>,
@@ -34,6 +35,7 @@ struct Before {
     reduction: Reduction,
     durability: Durability,
     capacity: CapacityClass,
+    mirror: VolumeMirror,
     users: Vec<String>,
     labelled: Labelled,
     name: VolumeName,
@@ -105,6 +107,7 @@ impl Service {
             reduction: request.reduction.map(InterfaceWord::to_engine),
             durability: request.durability.map(InterfaceWord::to_engine),
             capacity: request.capacity.map(InterfaceWord::to_engine),
+            mirror: request.mirror.map(InterfaceWord::to_engine),
             users: request.users.clone(),
             labelled,
             size: request.size.map(|size| (size.0, shrink)),
@@ -119,6 +122,7 @@ impl Service {
             reduction: volume.reduction(),
             durability: volume.durability(),
             capacity: volume.capacity_class(),
+            mirror: volume.mirror(),
             users: self.users.of(volume.id()),
             labelled: self.labels.of(volume.id()),
             name: parse_name(&volume.name())?,
@@ -141,6 +145,9 @@ impl Service {
         }
         if let Some(class) = plan.durability {
             noted = noted.and(self.set_durability(volume, class)?);
+        }
+        if let Some(mirror) = plan.mirror {
+            noted = noted.and(self.set_mirror(volume, mirror)?);
         }
         if let Some(users) = &plan.users {
             self.set_users(volume, users.clone())?;
@@ -173,6 +180,9 @@ impl Service {
             taken.push(self.set_users(volume, before.users));
         }
         taken.push(self.set_labels(volume, before.labelled));
+        if volume.mirror() != before.mirror {
+            taken.push(self.set_mirror(volume, before.mirror).flatten());
+        }
         if volume.durability() != before.durability {
             taken.push(self.set_durability(volume, before.durability).flatten());
         }
@@ -204,6 +214,13 @@ impl Service {
         let changed = self.durable()?.set().set_capacity(name, class);
         let noted = self.made(changed).map_err(|problem| problem.in_field("capacity"))?;
         tracing::info!(volume = name, ?class, "capacity changed");
+        Ok(noted)
+    }
+
+    fn set_mirror(&self, volume: &Volume, mirror: VolumeMirror) -> Made {
+        let name = &volume.name();
+        let noted = self.made(self.durable()?.set().set_mirror(name, mirror))?;
+        tracing::info!(volume = name, %mirror, "mirroring of flushes changed");
         Ok(noted)
     }
 

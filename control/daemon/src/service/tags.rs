@@ -10,7 +10,7 @@ pub(crate) fn entity_tag(volume: &api::Volume) -> String {
     let mut hasher = DefaultHasher::new();
     let api::Volume { id, name, size_bytes, sector_bytes, users, owner, labels, .. } = volume;
     (id, name, size_bytes, u32::from(*sector_bytes), users, owner, labels).hash(&mut hasher);
-    let classes = (&volume.reduction, &volume.durability, &volume.capacity);
+    let classes = (&volume.reduction, &volume.durability, &volume.capacity, &volume.mirror);
     serde_json::to_string(&classes).expect("they are plain data").hash(&mut hasher);
     format!("\"{:016x}\"", hasher.finish())
 }

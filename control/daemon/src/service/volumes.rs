@@ -34,6 +34,7 @@ impl Service {
             reduction: request.reduction.to_engine(),
             durability: request.durability.to_engine(),
             capacity: request.capacity.to_engine(),
+            mirror: request.mirror.to_engine(),
             ..VolumeSpec::new(parse_name(&request.name)?, request.size.0)
         };
         let wanted = Labelled::default().changed(Some(&request.owner), &request.labels);
@@ -234,6 +235,7 @@ impl Service {
             reduction: volume.reduction().to_interface(),
             durability: volume.durability().to_interface(),
             capacity: volume.capacity_class().to_interface(),
+            mirror: volume.mirror().to_interface(),
             written_bytes: usage.written_bytes,
             fill_bytes: usage.fill_bytes,
             ram_bytes: usage.ram_bytes,

@@ -1,7 +1,7 @@
 //! Conversions between types of the API and of the engine with the same values.
 
 use block_device::SectorSize;
-use volumes::{CapacityClass, Durability, Recovery, Reduction};
+use volumes::{CapacityClass, Durability, Recovery, Reduction, VolumeMirror};
 
 /// A type of the API.
 pub(super) trait InterfaceWord {
@@ -48,5 +48,6 @@ same_words! {
     api::Reduction = Reduction { Full, Compress, Dedup, None }
     api::Durability = Durability { Ram, Image, Journal }
     api::Capacity = CapacityClass { Thin, Guaranteed }
+    api::VolumeMirror = VolumeMirror { Yes, No }
     api::RecoveryState = Recovery { Complete, Sweeping }
 }

@@ -394,6 +394,7 @@ fn promotion_of(promoted: &Promoted) -> Promotion {
         lost_seconds: lag_seconds(promoted.saved_unix_seconds),
         journal_lost_seconds: promoted.continued.taken_unix_micros.and_then(journal_lag_seconds),
         is_complete: promoted.is_complete,
+        unmirrored: promoted.unmirrored.clone(),
         replayed_transactions: promoted.continued.transactions,
         replay_ended: promoted.continued.gap.as_ref().map(|gap| {
             let left_out = ByteSize(gap.left_out_bytes).rounded();

@@ -115,6 +115,7 @@ mod tests {
             lost_seconds: Some(1.5),
             journal_lost_seconds: Some(0.25),
             is_complete: true,
+            unmirrored: vec!["scratch".to_owned()],
             replayed_transactions: 3,
             replay_ended: None,
             to_fetch_bytes: 4096,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use api::{
     ByteSize, Capacity, CloneCreate, DiskKind, DiskProtocol, Export, ExportCreate, ExportProtocol,
-    Method, Problem, ProblemKind, Reduction, SectorBytes, Volume, VolumeCreate, VolumePatch,
+    Method, Problem, ProblemKind, Reduction, SectorBytes, Volume, VolumeCreate, VolumeMirror,
+    VolumePatch,
 };
 use sdk::Target;
 
@@ -209,6 +210,7 @@ fn volume_request(name: &str, size: ByteSize) -> VolumeCreate {
         reduction: Reduction::default(),
         durability: api::Durability::default(),
         capacity: Capacity::default(),
+        mirror: VolumeMirror::default(),
         owner: String::new(),
         labels: BTreeMap::new(),
     }

@@ -28,6 +28,7 @@ const VOLUME: Volume = {
   reduction: 'full',
   durability: 'ram',
   capacity: 'thin',
+  mirror: 'yes',
   written_bytes: 4096,
   fill_bytes: 0,
   ram_bytes: 4096,
@@ -119,9 +120,9 @@ test('a volume is created with what differs from the defaults', () => {
   );
   check(
     volumes.createVolume(),
-    { name: 'db', size: '1GiB', durability: 'journal', sector_bytes: '4096' },
-    'memlane volume create db --size 1GiB --durability journal --sector 4096',
-    'POST /v1/volumes {"name":"db","size":"1GiB","durability":"journal","reduction":"full","capacity":"thin","sector_bytes":4096}',
+    { name: 'db', size: '1GiB', durability: 'journal', mirror: 'no', sector_bytes: '4096' },
+    'memlane volume create db --size 1GiB --durability journal --mirror no --sector 4096',
+    'POST /v1/volumes {"name":"db","size":"1GiB","durability":"journal","reduction":"full","capacity":"thin","mirror":"no","sector_bytes":4096}',
   );
 });
 

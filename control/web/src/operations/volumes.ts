@@ -6,7 +6,13 @@ import { texts } from '../texts';
 import type { Choice, Field, Operation, Values } from './operation';
 
 const words = texts.volumes;
-const DEFAULTS = { sector: '512', reduction: 'full', durability: 'ram', capacity: 'thin' };
+const DEFAULTS = {
+  sector: '512',
+  reduction: 'full',
+  durability: 'ram',
+  capacity: 'thin',
+  mirror: 'yes',
+};
 
 function choices(labels: Record<string, string>): Choice[] {
   return Object.entries(labels).map(([value, label]) => ({ value, label }));
@@ -16,6 +22,7 @@ function settingFields(volume: {
   durability: string;
   reduction: string;
   capacity: string;
+  mirror: string;
 }): Field[] {
   return [
     {
@@ -41,6 +48,15 @@ function settingFields(volume: {
       hint: words.capacityHint,
       value: volume.capacity,
       choices: choices(words.capacities),
+    },
+    {
+      kind: 'select',
+      name: 'mirror',
+      label: words.mirror,
+      hint: words.mirrorHint,
+      value: volume.mirror,
+      choices: choices(words.mirrors),
+      isAdvanced: true,
     },
   ];
 }
@@ -106,6 +122,7 @@ export function createVolume(prefix = ''): Operation {
         durability: values.text('durability'),
         reduction: values.text('reduction'),
         capacity: values.text('capacity'),
+        ...(values.text('mirror') === DEFAULTS.mirror ? {} : { mirror: values.text('mirror') }),
         sector_bytes: Number(values.text('sector_bytes')),
       },
     }),
@@ -114,6 +131,7 @@ export function createVolume(prefix = ''): Operation {
       ...unlessDefault('--durability', values.text('durability'), DEFAULTS.durability),
       ...unlessDefault('--reduction', values.text('reduction'), DEFAULTS.reduction),
       ...unlessDefault('--capacity', values.text('capacity'), DEFAULTS.capacity),
+      ...unlessDefault('--mirror', values.text('mirror'), DEFAULTS.mirror),
       ...unlessDefault('--sector', values.text('sector_bytes'), DEFAULTS.sector),
     ],
     done: (values) => words.created(values.text('name')),
@@ -191,6 +209,7 @@ export function setVolume(volume: Volume, seesAll: boolean): Operation {
       ['durability', volume.durability],
       ['reduction', volume.reduction],
       ['capacity', volume.capacity],
+      ['mirror', volume.mirror],
     ];
     return settings
       .filter(([name, before]) => values.text(name) !== before)

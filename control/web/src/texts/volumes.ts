@@ -47,6 +47,12 @@ export const volumes = {
     thin: 'thin: memory is taken as it is written',
     guaranteed: 'guaranteed: its full size is set aside now',
   },
+  mirror: 'Mirrored flushes',
+  mirrorHint: 'Counts for class journal, if the daemon mirrors flushes to its image store.',
+  mirrors: {
+    yes: 'yes: flushes wait for the image store',
+    no: 'no: a promoted standby may lack the last ones',
+  },
   sector: 'Logical sector',
   sectorHint: 'What the volume shows to its users; cannot be changed later.',
   sectors: { '512': '512 bytes', '4096': '4096 bytes' },

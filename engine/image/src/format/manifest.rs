@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use block_device::SectorSize;
-use volumes::{CapacityClass, Durability, Reduction, SetId, place_of};
+use volumes::{CapacityClass, Durability, Reduction, SetId, VolumeMirror, place_of};
 
 use crate::error::Disbelief;
 use crate::format::chunk::{CHUNK_BYTES_MAX, ChunkKind, ChunkPlace, Digest, HEADER_BYTES};
@@ -37,6 +37,8 @@ const BODY_DIGEST_OFFSET: usize = 192;
 const HEADER_DIGEST_OFFSET: usize = 224;
 
 const VOLUME_BYTES: usize = 192;
+/// Room for a name in the record of a volume, between the other fields and the last byte.
+const VOLUME_NAME_ROOM_BYTES: usize = VOLUME_BYTES - 40 - 1;
 const PACK_BYTES: usize = 32;
 const CHUNK_BYTES: usize = 64;
 const PART_BYTES: usize = 16;
@@ -368,7 +370,8 @@ fn put_volume(into: &mut Vec<u8>, volume: &ImageVolume) {
     into.put_u8(u8::try_from(volume.name.len()).expect("names are short"));
     into.put_zeros(2);
     into.put(volume.name.as_bytes());
-    into.resize(end, 0);
+    into.resize(end - 1, 0);
+    into.put_u8(place_of(&VolumeMirror::ALL, volume.mirror));
 }
 
 fn read_volume(fields: &mut Fields<'_>) -> Option<ImageVolume> {
@@ -383,6 +386,8 @@ fn read_volume(fields: &mut Fields<'_>) -> Option<ImageVolume> {
     fields.zeros(2)?;
     let name = fields.bytes(name_bytes).filter(|_| name_bytes <= IMAGE_NAME_BYTES_MAX)?;
     let name = std::str::from_utf8(name).ok()?.to_owned();
+    fields.bytes(VOLUME_NAME_ROOM_BYTES - name_bytes)?;
+    let mirror = one_of(&VolumeMirror::ALL, fields)?;
     Some(ImageVolume {
         name,
         id,
@@ -394,6 +399,7 @@ fn read_volume(fields: &mut Fields<'_>) -> Option<ImageVolume> {
         durability,
         capacity,
         kind,
+        mirror,
     })
 }
 
@@ -489,6 +495,7 @@ mod tests {
             durability: Durability::Journal,
             capacity: CapacityClass::Guaranteed,
             kind: ImageVolumeKind::Snapshot,
+            mirror: VolumeMirror::No,
         };
         Manifest {
             kind: ManifestKind::Image,

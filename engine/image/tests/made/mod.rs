@@ -13,7 +13,9 @@ use image::{
     OpenImage, PageNumber, RestoreTarget, SaveOptions, Saved, SourceVolume, Unwatched,
 };
 use powercut::Disk;
-use volumes::{BlockView, CapacityClass, Durability, ImageBase, Reduction, SetId, StoredBytes};
+use volumes::{
+    BlockView, CapacityClass, Durability, ImageBase, Reduction, SetId, StoredBytes, VolumeMirror,
+};
 
 pub(crate) const SET: SetId = [0xED, 0xFE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 pub(crate) const WRITER: u128 = 0x1234_5678_9ABC_DEF0;
@@ -83,6 +85,7 @@ pub(crate) fn image_volume(id: u64, name: &str, size_bytes: u64) -> ImageVolume 
         durability: Durability::Image,
         capacity: CapacityClass::Thin,
         kind: ImageVolumeKind::Volume,
+        mirror: VolumeMirror::Yes,
     }
 }
 

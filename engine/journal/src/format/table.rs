@@ -34,7 +34,8 @@ pub struct VolumeRecord {
     pub kind: RecordKind,
     /// One byte each, from the lowest: sector size, reduction and durability, in the codes of the
     /// region's volume table, then the code of the capacity class plus one, where 0 means unknown.
-    /// The highest bit means that the table also lists the volume's snapshots.
+    /// The highest bit means that the table also lists the volume's snapshots, the third highest
+    /// that flushes of the volume are not mirrored.
     pub shape: u32,
     /// Name of 1 to 63 bytes. For a snapshot, its name without the volume's.
     pub name: String,

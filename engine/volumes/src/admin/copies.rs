@@ -19,7 +19,7 @@ use crate::admin::engine::Engine;
 use crate::admin::volumes::snapshot_name;
 use crate::device::volume::{SnapshotList, Volume};
 use crate::error::{VolumeError, VolumeErrorKind};
-use crate::map::table::{self, Commit, Kind, Origin, Stored};
+use crate::map::table::{self, Commit, Kind, MirrorState, Origin, Stored};
 use crate::map::volume_map::{Place, VolumeMap};
 use crate::spec::{CapacityClass, Durability, VolumeName};
 
@@ -268,6 +268,7 @@ impl Engine {
         let mut shape = source.shape();
         shape.kind = plan.kind;
         shape.capacity = CapacityClass::Thin;
+        shape.mirror = MirrorState::begin(source.mirror());
         let own_name = || source.record().name(store).expect("the volume was made with a name");
         let stored = Stored {
             name: plan.name.clone().unwrap_or_else(own_name),

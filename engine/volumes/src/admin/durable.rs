@@ -6,8 +6,8 @@ use crate::admin::engine::Engine;
 use crate::device::hooks::{FlushTarget, PageSource};
 use crate::device::volume::Volume;
 use crate::error::VolumeError;
-use crate::map::table::{self, ImageBase, SetId, Shape};
-use crate::spec::{Durability, VolumeSpec};
+use crate::map::table::{self, ImageBase, MirrorState, SetId, Shape};
+use crate::spec::{Durability, VolumeMirror, VolumeSpec};
 use crate::walks::integrity::{DamageReport, Healer, Scrubbed};
 
 impl Engine {
@@ -108,7 +108,9 @@ impl Engine {
         }
         map.begin_generation();
         map.set_anchored(false);
-        map.set_shape(Shape { durability, ..map.shape() });
+        // The image store does not know volumes of class `ram`.
+        let mirror = MirrorState::begin(map.mirror());
+        map.set_shape(Shape { durability, mirror, ..map.shape() });
         self.write_listing().note_classes(&volume);
         self.note_table_change();
         // Writers that began earlier do not set the dirty bits of leaves for the journal.
@@ -117,6 +119,39 @@ impl Engine {
             map.dirty_leaves.set_first(map.leaf_count());
         }
         Ok(())
+    }
+
+    /// Changes whether flushes of a volume are mirrored, if they are of class `journal`. If they are
+    /// no longer to be, they are until [`Engine::complete_leaving`].
+    pub fn set_mirror(&self, name: &str, mirror: VolumeMirror) -> Result<(), VolumeError> {
+        let _administration = self.administrate();
+        let map = &*self.changeable(name)?.map;
+        if map.mirror() != mirror {
+            map.set_shape(Shape { mirror: MirrorState::begin(mirror), ..map.shape() });
+            self.note_table_change();
+        }
+        Ok(())
+    }
+
+    /// Returns whether flushes of a volume are mirrored only because the image store may not know
+    /// yet that they are not to be.
+    pub fn has_leaving(&self) -> bool {
+        self.volumes().iter().any(is_leaving)
+    }
+
+    /// Ends the mirroring of volumes that are not to be mirrored. Called once the image store has
+    /// the table of volumes of version `table_version`. Returns `false`, and changes nothing, if
+    /// the table has changed since.
+    pub fn complete_leaving(&self, table_version: u64) -> bool {
+        let _administration = self.administrate();
+        if self.table_version() != table_version {
+            return false;
+        }
+        for volume in self.volumes().iter().filter(|volume| is_leaving(volume)) {
+            let map = &volume.map;
+            map.set_shape(Shape { mirror: MirrorState::Excluded, ..map.shape() });
+        }
+        true
     }
 
     /// Makes an image of `copy`, a frozen copy of the volume, the base of all blocks that are not
@@ -202,6 +237,10 @@ impl Engine {
     pub fn withheld_bytes(&self) -> u64 {
         self.hooks.integrity.withheld_bytes()
     }
+}
+
+fn is_leaving(volume: &Arc<Volume>) -> bool {
+    volume.map.mirror_state() == MirrorState::Leaving
 }
 
 /// Returns whether the copy still describes the volume: the same generation, and not deleted.

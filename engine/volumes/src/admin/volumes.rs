@@ -9,7 +9,7 @@ use crate::blocks::whole_blocks;
 use crate::device::discard::trim;
 use crate::device::volume::{SnapshotList, Volume};
 use crate::error::{SnapshotsLeft, VolumeError, VolumeErrorKind};
-use crate::map::table::{self, Commit, Kind, Shape, Stored};
+use crate::map::table::{self, Commit, Kind, MirrorState, Shape, Stored};
 use crate::map::volume_map::{Place, VolumeMap};
 use crate::spec::{
     CapacityClass, Durability, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName, VolumeSpec,
@@ -58,6 +58,7 @@ impl Engine {
             durability: spec.durability,
             capacity: spec.capacity,
             kind: Kind::Volume,
+            mirror: MirrorState::begin(spec.mirror),
         };
         if spec.capacity == CapacityClass::Guaranteed {
             self.claim_for(name, spec.size_bytes)?;

@@ -10,7 +10,7 @@ use crate::map::table::Kind;
 use crate::map::view::VolumeUsage;
 use crate::map::volume_map::VolumeMap;
 use crate::space::find::Space;
-use crate::spec::{CapacityClass, Durability, Reduction};
+use crate::spec::{CapacityClass, Durability, Reduction, VolumeMirror};
 use crate::walks::capture::CaptureWalk;
 
 /// An open volume. Handles outlive the volume's deletion. Their requests then fail with `Gone`.
@@ -101,6 +101,11 @@ impl Volume {
     /// Guarantee of a flush.
     pub fn durability(&self) -> Durability {
         self.map.durability()
+    }
+
+    /// Participation in mirrored flushes.
+    pub fn mirror(&self) -> VolumeMirror {
+        self.map.mirror()
     }
 
     /// Behaviour of the volume when the pool is full.

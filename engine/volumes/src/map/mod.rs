@@ -14,6 +14,7 @@ pub(crate) mod idle_leaves;
 pub(crate) mod leaf_bits;
 pub(crate) mod leaf_cache;
 pub(crate) mod maps;
+pub(crate) mod mirroring;
 pub(crate) mod runs;
 pub(crate) mod sharing;
 pub(crate) mod stored;

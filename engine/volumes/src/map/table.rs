@@ -8,7 +8,8 @@
 //! word 2      size in bytes
 //! word 3      shape, a byte each: sector (0 for 512, 1 for 4096), reduction, durability, capacity,
 //!             kind (0 volume, 1 snapshot, 2 a frozen copy of an earlier release, which the next
-//!             opening deletes)
+//!             opening deletes), mirrored flushes (0 yes, 1 no but the image store may not know it
+//!             yet, 2 no)
 //! word 4      root of the map
 //! words 5-7   written blocks, fill blocks, blocks to be compressed: valid only after a clean end,
 //!             but always for snapshots
@@ -37,7 +38,8 @@ use page_store::{
 use crate::error::PLACE_COUNT;
 use crate::map::counts::Counts;
 use crate::spec::{
-    CapacityClass, Durability, NAME_BYTES_MAX, Reduction, VolumeName, is_size, place_of,
+    CapacityClass, Durability, NAME_BYTES_MAX, Reduction, VolumeMirror, VolumeName, is_size,
+    place_of,
 };
 use crate::visits;
 
@@ -160,6 +162,36 @@ impl Kind {
     const ALL: [Self; 3] = [Self::Volume, Self::Snapshot, Self::Frozen];
 }
 
+/// Participation of a volume in mirrored flushes, and what the image store knows of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MirrorState {
+    Mirrored,
+    /// Not to be mirrored, but the image store may have an earlier setting, or lack the volume. Its
+    /// flushes are mirrored until then.
+    Leaving,
+    /// Not mirrored.
+    Excluded,
+}
+
+impl MirrorState {
+    pub(crate) const ALL: [Self; 3] = [Self::Mirrored, Self::Leaving, Self::Excluded];
+
+    /// State of a volume that the image store does not know with this setting.
+    pub(crate) fn begin(mirror: VolumeMirror) -> Self {
+        match mirror {
+            VolumeMirror::Yes => Self::Mirrored,
+            VolumeMirror::No => Self::Leaving,
+        }
+    }
+
+    pub(crate) fn setting(self) -> VolumeMirror {
+        match self {
+            Self::Mirrored => VolumeMirror::Yes,
+            Self::Leaving | Self::Excluded => VolumeMirror::No,
+        }
+    }
+}
+
 /// Properties of the volume that a record describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -168,6 +200,7 @@ pub(crate) struct Shape {
     pub(crate) durability: Durability,
     pub(crate) capacity: CapacityClass,
     pub(crate) kind: Kind,
+    pub(crate) mirror: MirrorState,
 }
 
 impl Shape {
@@ -183,6 +216,7 @@ impl Shape {
             durability: *Durability::ALL.get(byte(2))?,
             capacity: *CapacityClass::ALL.get(byte(3))?,
             kind: *Kind::ALL.get(byte(4))?,
+            mirror: *MirrorState::ALL.get(byte(5))?,
         })
     }
 
@@ -192,7 +226,8 @@ impl Shape {
         let durability = place_of(&Durability::ALL, self.durability);
         let capacity = place_of(&CapacityClass::ALL, self.capacity);
         let kind = place_of(&Kind::ALL, self.kind);
-        u64::from_le_bytes([sector, reduction, durability, capacity, kind, 0, 0, 0])
+        let mirror = place_of(&MirrorState::ALL, self.mirror);
+        u64::from_le_bytes([sector, reduction, durability, capacity, kind, mirror, 0, 0])
     }
 }
 

@@ -15,7 +15,7 @@ use crate::map::counts::Counts;
 use crate::map::idle_leaves::IdleLeaves;
 use crate::map::leaf_bits::{LeafBits, LeafSet};
 use crate::map::leaf_cache::LeafCache;
-use crate::map::table::{FrozenPlace, ImageBase, Kind, Origin, Record, Shape, Stored};
+use crate::map::table::{FrozenPlace, ImageBase, Kind, MirrorState, Origin, Record, Shape, Stored};
 use crate::map::tree::Tree;
 use crate::pool::leak_check::LeafPlace;
 use crate::pool::shared::Pool;
@@ -61,6 +61,7 @@ pub struct VolumeMap {
     size_bytes: AtomicU64,
     reduction: AtomicU8,
     durability: AtomicU8,
+    pub(super) mirror: AtomicU8,
     is_anchored: AtomicBool,
     /// Changes when earlier copies no longer describe the volume: it was restored, or its
     /// durability class changed.
@@ -106,6 +107,7 @@ impl VolumeMap {
             size_bytes: AtomicU64::new(stored.size_bytes),
             reduction: AtomicU8::new(place_of(&Reduction::ALL, shape.reduction)),
             durability: AtomicU8::new(place_of(&Durability::ALL, shape.durability)),
+            mirror: AtomicU8::new(place_of(&MirrorState::ALL, shape.mirror)),
             is_anchored: AtomicBool::new(stored.is_anchored),
             generation: AtomicU64::new(0),
             is_gone: AtomicBool::new(false),
@@ -175,15 +177,17 @@ impl VolumeMap {
             durability: self.durability(),
             capacity: self.capacity_class(),
             kind: self.kind,
+            mirror: self.mirror_state(),
         }
     }
 
-    /// Changes the reduction and the durability class from now on. The capacity class is only
-    /// recorded.
+    /// Changes the reduction, the durability class and the mirroring from now on. The capacity
+    /// class is only recorded.
     pub(crate) fn set_shape(&self, shape: Shape) {
         self.record().set_shape(&self.pool.store, shape);
         self.reduction.store(place_of(&Reduction::ALL, shape.reduction), Ordering::Relaxed);
         self.durability.store(place_of(&Durability::ALL, shape.durability), Ordering::Relaxed);
+        self.mirror.store(place_of(&MirrorState::ALL, shape.mirror), Ordering::Relaxed);
     }
 
     /// Returns whether flushes go to the journal.

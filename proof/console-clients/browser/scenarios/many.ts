@@ -29,6 +29,7 @@ const VOLUMES = Array.from({ length: COUNT }, (_, index) => ({
   durability: 'image',
   reduction: 'full',
   capacity: 'thin',
+  mirror: 'yes',
   sector_bytes: '512',
   owner: index % 2 === 0 ? 'memlane-broker' : null,
   labels: {},

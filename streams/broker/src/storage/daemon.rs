@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use ::storage::FileLock;
 use anyhow::Context;
-use api::{Capacity, Method, ProblemKind, SectorBytes, Volume, VolumeCreate, VolumePatch};
+use api::{
+    Capacity, Method, ProblemKind, SectorBytes, Volume, VolumeCreate, VolumeMirror, VolumePatch,
+};
 use block_device::BlockDevice;
 use rest_client::{Address, Client, RestError};
 use rustix::io::Errno;
@@ -137,6 +139,7 @@ impl Storage for Daemon {
             reduction: reduction(class.reduction),
             durability: durability(class.durability),
             capacity: Capacity::Thin,
+            mirror: VolumeMirror::Yes,
             owner: OWNER.to_owned(),
             labels: BTreeMap::new(),
         };

@@ -18,7 +18,7 @@ async fn a_volume_is_created_empty_with_the_defaults() {
     let nbd_uri = format!("nbd+unix:///db?socket={}", socket.display());
     let mut expected = json!({
         "name": "db", "id": volume["id"], "size_bytes": 1 << 20, "sector_bytes": 512,
-        "reduction": "full", "durability": "ram", "capacity": "thin",
+        "reduction": "full", "durability": "ram", "capacity": "thin", "mirror": "yes",
         "written_bytes": 0, "fill_bytes": 0, "ram_bytes": volume["ram_bytes"], "ratio": null,
         "device": null, "nbd_uri": nbd_uri, "nbd_connections": 0,
         "ring_clients": 0, "users": [], "owner": null, "labels": {},
@@ -32,11 +32,12 @@ async fn a_volume_is_created_empty_with_the_defaults() {
 async fn a_volume_is_created_as_it_is_asked_for() {
     let house = House::new();
     let body = r#"{"name": "a", "size": 8192, "sector_bytes": 4096, "reduction": "compress",
-                   "durability": "ram", "capacity": "thin"}"#;
+                   "durability": "ram", "capacity": "thin", "mirror": "no"}"#;
     let volume = house.ask("POST", "/v1/volumes", body).await.json(201);
     assert_eq!(volume["size_bytes"], 8192);
     assert_eq!(volume["sector_bytes"], 4096);
     assert_eq!(volume["reduction"], "compress");
+    assert_eq!(volume["mirror"], "no");
 }
 
 #[tokio::test]
