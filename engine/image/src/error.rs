@@ -32,7 +32,10 @@ pub enum ImageErrorKind {
     )]
     Fenced,
     /// Another process on this host has locked the folder.
-    #[error("another daemon of this host writes to this image store; stop one of the two")]
+    #[error(
+        "another daemon of this host writes to this image store; stop it, or set store in [images] \
+         to another directory"
+    )]
     Locked,
     /// Cancelled by the owner.
     #[error("it was cancelled")]

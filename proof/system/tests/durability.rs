@@ -278,6 +278,28 @@ fn a_store_that_does_not_answer_keeps_no_memory_from_being_served() -> Result<()
 }
 
 #[test]
+fn a_second_daemon_with_the_same_store_is_refused_and_told_what_to_do() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let directory = folder.path().display().to_string();
+    let flags = format!("--no-fuse --images-store {directory}");
+    let mut first = Daemon::prepare("64MiB".to_owned(), flags.clone())?;
+    first.start_again()?;
+    first.memlane("volume create db --size 16MiB --durability image")?;
+    let mut second = Daemon::prepare("64MiB".to_owned(), flags)?;
+    ensure!(second.start_again().is_err(), "it started");
+    let log = std::fs::read_to_string(second.log_path())?;
+    for word in [&*directory, "another daemon of this host", "store in [images]"] {
+        ensure!(log.contains(word), "{word} is missing: {log}");
+    }
+    first.save_image()?;
+    first.stop()?;
+    // Now it takes over, with the volumes of the first.
+    second.start_again()?;
+    ensure!(second.volume("db")?.durability == api::Durability::Image);
+    second.finish()
+}
+
+#[test]
 fn an_image_is_saved_before_the_daemon_ends() -> Result<()> {
     let mut daemon = daemon("")?;
     daemon.memlane("volume create db --size 64MiB --durability image")?;
