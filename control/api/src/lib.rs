@@ -77,8 +77,9 @@ pub use standby::{
     Promotion, SkippedImage, Standby, StandbyMirroring, StandbyPromote, StandbyState,
 };
 pub use status::{
-    CpuLatencyState, CpuLatencyStatus, DamageStatus, ExportsStatus, FuseStatus, NbdStatus,
-    PoolStatus, RecoveryState, RingStatus, Status, UblkStatus, VhostUserStatus, Warning,
+    Certificate, CertificateState, CpuLatencyState, CpuLatencyStatus, DamageStatus, ExportsStatus,
+    FuseStatus, NbdStatus, PoolStatus, RecoveryState, RingStatus, Status, UblkStatus,
+    VhostUserStatus, Warning,
 };
 pub use store_server::{StoreClient, StoreServerStatus};
 pub use task::{Task, TaskKind, TaskResult, TaskState};

@@ -42,11 +42,39 @@ pub struct Status {
     #[serde(default)]
     #[schema(required)]
     pub store_server: Option<StoreServerStatus>,
+    /// Certificates that the daemon presents to others, or trusts.
+    #[serde(default)]
+    #[schema(required)]
+    pub certificates: Vec<Certificate>,
     pub damage: DamageStatus,
     pub exports: ExportsStatus,
     pub cpu_latency: CpuLatencyStatus,
     /// Warnings for the operator; empty when all is well.
     pub warnings: Vec<Warning>,
+}
+
+/// State of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CertificateState {
+    Valid,
+    /// It expires within 30 days.
+    Expiring,
+    Expired,
+}
+
+/// A file of certificates in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Certificate {
+    /// Service that uses it. With "for clients" or "for the server": the authorities whose
+    /// certificates are accepted.
+    #[schema(example = "NBD")]
+    pub used_for: String,
+    pub file: String,
+    /// Time at which it expires, in seconds since 1970: the first certificate of a chain, or the
+    /// last of several authorities.
+    pub expires_unix_seconds: u64,
+    pub state: CertificateState,
 }
 
 /// The memory of the pool. Everything is counted once: `used_bytes` is the sum of `page_bytes`,

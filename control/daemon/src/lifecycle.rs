@@ -11,8 +11,11 @@ use ::maintenance::Maintenance;
 use adaptive_polling::{CpuLatencyRequest, SpinPermits};
 use volumes::Engine;
 
+use anyhow::Context;
+
 use crate::attachments::AttachmentList;
 use crate::broker_lock::BrokerLock;
+use crate::certificates::Certificates;
 use crate::config::{Config, CpuLatencyPolicy, Flags};
 use crate::durable::{self, Durable, Keeper};
 use crate::endings::Endings;
@@ -35,6 +38,7 @@ use crate::slow_start::SlowStart;
 use crate::standby::{self, Standby, StandbyKeeper, StandbyParts, Start};
 use crate::store_serving::StoreServing;
 use crate::tasks::Tasks;
+use crate::ticker::Ticker;
 use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
 use crate::wanted::{Restart, Wanted};
@@ -152,6 +156,7 @@ struct Daemon {
     keeper: AnyKeeper,
     scrubber: Scrubber,
     maintenance: Maintenance,
+    certificates: Option<Ticker>,
     fuse: Option<Arc<FuseDevices>>,
     ublk: Option<Arc<UblkDevices>>,
     service: Arc<Service>,
@@ -191,6 +196,7 @@ impl Daemon {
         let vhost_user = start_vhost_user(config, &permits, rule, &users)?;
         let ring = start_ring(config, parts, &devices, &ublk)?;
         let maintenance = start_maintenance(&engine, config, (&watch, &filling), fuse.clone())?;
+        let (certificates, watching) = start_certificates(config, events)?;
         let service = Arc::new(Service {
             engine,
             catalog,
@@ -204,6 +210,7 @@ impl Daemon {
             ring,
             vhost_user,
             store_serving: serving.clone(),
+            certificates,
             users,
             labels,
             broker_lock: BrokerLock::of(&config.run_dir),
@@ -222,7 +229,7 @@ impl Daemon {
             service.restore_exports();
             service.restore_attachments();
         }
-        Ok(Self { keeper, scrubber, maintenance, fuse, ublk, service })
+        Ok(Self { keeper, scrubber, maintenance, certificates: watching, fuse, ublk, service })
     }
 
     /// Stops the exports concurrently, saves an image even if some exports hang, and closes the
@@ -230,7 +237,7 @@ impl Daemon {
     fn stop(self, readiness: &Readiness) {
         let more_time = MoreTime::ask();
         readiness.stopping("exports end");
-        let Self { keeper, scrubber, maintenance, fuse, ublk, service } = self;
+        let Self { keeper, scrubber, maintenance, certificates, fuse, ublk, service } = self;
         let engine = Arc::clone(&service.engine);
         let durable = service.durable().ok().map(Arc::clone);
         let (ring, vhost_user) = (Arc::clone(&service.ring), Arc::clone(&service.vhost_user));
@@ -242,7 +249,7 @@ impl Daemon {
         endings.begin("tasks", move |time_max| tasks.close(time_max));
         endings.begin("requests", move |time_max| end_requests(service, time_max));
         endings.begin("journal and images", move |_| drop(keeper));
-        endings.begin("maintenance", move |_| drop((scrubber, maintenance)));
+        endings.begin("maintenance", move |_| drop((scrubber, maintenance, certificates)));
         if let Some(nbd) = nbd {
             endings.begin("NBD", move |time_max| nbd.stop(time_max));
         }
@@ -308,6 +315,16 @@ fn spin_permits(config: &Config, cpu_latency: &CpuLatency) -> SpinPermits {
         CpuLatency::Managed(request) => permits.with_cpu_latency(Arc::clone(request)),
         CpuLatency::Unmanaged | CpuLatency::Unavailable { .. } => permits,
     }
+}
+
+fn start_certificates(
+    config: &Config,
+    events: &Arc<EventLog>,
+) -> anyhow::Result<(Arc<Certificates>, Option<Ticker>)> {
+    let certificates = Arc::new(Certificates::of(config, events));
+    let watching = Certificates::watch(&certificates);
+    let watching = watching.context("cannot start the thread that checks certificates")?;
+    Ok((certificates, watching))
 }
 
 fn start_nbd(config: &Config, parts: NbdParts) -> anyhow::Result<Option<Arc<NbdExport>>> {

@@ -14,6 +14,7 @@
 mod accounts;
 mod attachments;
 mod broker_lock;
+mod certificates;
 mod config;
 mod durable;
 mod endings;

@@ -86,6 +86,7 @@ impl Reload {
             serving.set_tls(tls);
         }
         adopt(&mut self.config, &fresh.config);
+        self.service.certificates.reload(&self.config);
         if self.config != fresh.config {
             tracing::warn!("other settings have changed too; restart the daemon to apply them");
         }

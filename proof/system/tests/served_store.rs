@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use authority::Authority;
+use rustix::process::Signal;
 use system::{Daemon, NbdClient, Request, wait_for};
 
 /// Time limit of waits. A standby waits up to 30 s before it retries a failed store, and requests
@@ -189,4 +190,63 @@ fn the_served_directory_is_locked_against_daemons_of_its_host() -> Result<()> {
     ensure!(log.contains("another daemon of this host writes to this image store"), "{log}");
     hosts.writer.finish()?;
     hosts.standby.finish()
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Issues the server's certificate so that it expires in `time`, or that long ago.
+fn expiring(authority: &Authority, time: Duration, is_over: bool) -> Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let at = if is_over { now - time } else { now + time };
+    let files = authority.issue_with("localhost", |params| {
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + at;
+    });
+    ensure!(files.0.exists());
+    Ok(())
+}
+
+/// Checks what a server reports of its certificate, which it has just read.
+fn check_certificate(server: &Daemon, kind: Option<&str>, verdict: &str) -> Result<()> {
+    if let Some(kind) = kind {
+        wait_for(kind, TIME_LIMIT, || Ok(server.memlane("events")?.contains(kind)))?;
+    }
+    let warnings = server.status()?.warnings;
+    let told = warnings.iter().find(|it| it.kind.starts_with("certificate_"));
+    let told_kind = told.map(|it| it.kind.as_str()).filter(|_| kind.is_some());
+    ensure!(told.map(|it| it.kind.as_str()) == told_kind, "{warnings:?}");
+    if verdict != "good" {
+        let told = told.context("there is a warning")?;
+        ensure!(Some(&*told.kind) == kind && told.message.contains("localhost.pem"), "{told:?}");
+    }
+    let doctor = server.try_memlane("--json doctor")?;
+    let findings: Vec<serde_json::Value> = serde_json::from_str(&doctor.stdout)?;
+    let finding = findings.iter().find(|it| it["check"] == "certificates");
+    let finding = finding.context("certificates are checked")?;
+    ensure!(finding["state"] == verdict, "{finding}");
+    ensure!(finding["what"].as_str().is_some_and(|it| it.contains(".pem")), "{finding}");
+    ensure!((doctor.exit_code != Some(0)) == (verdict == "missing"), "{doctor:?}");
+    let metrics = server.ask("/metrics")?;
+    ensure!(metrics.contains("memlane_certificate_expiry_timestamp_seconds{"), "{metrics}");
+    Ok(())
+}
+
+#[test]
+fn certificates_are_warned_of_before_they_expire_and_after() -> Result<()> {
+    let (folder, authority) = (tempfile::tempdir()?, Authority::new());
+    let listen = "--store-server-listen 127.0.0.1:0 --no-fuse";
+    let flags = format!("{} {listen}", served_flags(&folder, &authority));
+    expiring(&authority, 10 * DAY, false)?;
+    let mut server = Daemon::prepare("64MiB".to_owned(), flags)?;
+    server.start_again()?;
+    check_certificate(&server, Some("certificate_expiring"), "lacking")?;
+    // A file that was replaced counts once the server reads it.
+    expiring(&authority, DAY, true)?;
+    check_certificate(&server, Some("certificate_expiring"), "lacking")?;
+    server.signal(Signal::HUP)?;
+    check_certificate(&server, Some("certificate_expired"), "missing")?;
+    expiring(&authority, 300 * DAY, false)?;
+    server.signal(Signal::HUP)?;
+    check_certificate(&server, Some("certificate_renewed"), "good")?;
+    server.finish()
 }

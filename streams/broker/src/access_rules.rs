@@ -11,8 +11,10 @@ use access::{
     ResourceKind, UserFile, Users, WithoutFile,
 };
 use consumer_groups::Sight;
-use tls::{TlsFiles, TlsSettings};
+use tls::{CertificateFile, TlsFiles, TlsSettings, Validity};
 use tokio_rustls::TlsAcceptor;
+
+use crate::clock::unix_seconds;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
@@ -41,6 +43,8 @@ pub(crate) struct AccessRules {
     acl_version: AtomicU64,
     tls_files: Option<TlsFiles>,
     tls: RwLock<Option<TlsAcceptor>>,
+    /// Files of certificates as they were read last.
+    certificates: RwLock<Vec<CertificateFile>>,
 }
 
 impl AccessRules {
@@ -77,6 +81,7 @@ impl AccessRules {
         let acl_file = files.acls.map(|path| AclFile::open(path, options)).transpose()?;
         let acls = acl_file.as_ref().map(|it| Arc::clone(it.acls()));
         let tls = files.tls.as_ref().map(acceptor).transpose()?;
+        let certificates = RwLock::new(certificates_of(files.tls.as_ref()));
         Ok(Self {
             policy,
             quotas,
@@ -87,6 +92,7 @@ impl AccessRules {
             acl_version: AtomicU64::new(0),
             tls_files: files.tls,
             tls: RwLock::new(tls),
+            certificates,
         })
     }
 
@@ -109,11 +115,40 @@ impl AccessRules {
         }
         if let Some(files) = &self.tls_files {
             match acceptor(files) {
-                Ok(acceptor) => *self.tls.write().expect(NO_PANIC) = Some(acceptor),
+                Ok(acceptor) => {
+                    *self.tls.write().expect(NO_PANIC) = Some(acceptor);
+                    let certificates = certificates_of(Some(files));
+                    *self.certificates.write().expect(NO_PANIC) = certificates;
+                    self.warn_of_certificates(unix_seconds());
+                }
                 Err(error) => failures.push(error),
             }
         }
         failures
+    }
+
+    /// Returns the certificates in use, as they were when they were read.
+    pub(crate) fn certificates(&self) -> Vec<CertificateFile> {
+        self.certificates.read().expect(NO_PANIC).clone()
+    }
+
+    /// Logs each certificate that has expired or expires within 30 days. Returns their number.
+    pub(crate) fn warn_of_certificates(&self, now_unix_seconds: u64) -> usize {
+        let mut count = 0;
+        for file in self.certificates() {
+            let described = file.describe_at(now_unix_seconds);
+            match file.validity_at(now_unix_seconds) {
+                Validity::Valid => continue,
+                Validity::Expiring => {
+                    tracing::warn!("{described}; replace the file and reload the broker (SIGHUP)");
+                }
+                Validity::Expired => {
+                    tracing::error!("{described}; replace the file and reload the broker (SIGHUP)");
+                }
+            }
+            count += 1;
+        }
+        count
     }
 
     fn use_users(&self, users: Arc<Users>) {
@@ -203,6 +238,12 @@ impl AccessRules {
     }
 }
 
+fn certificates_of(files: Option<&TlsFiles>) -> Vec<CertificateFile> {
+    files.map_or_else(Vec::new, |files| {
+        CertificateFile::of_server(files, "message log", "message log, for clients")
+    })
+}
+
 fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(TlsSettings::load(files)?.server_config()))
 }
@@ -215,5 +256,40 @@ pub(crate) fn set_user(path: PathBuf, name: &str, secret: &str) -> Result<(), Ac
     match file.users().can_log_in(name) {
         true => file.set_secret(&new),
         false => file.add(&new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 24 * 60 * 60;
+
+    fn write_certificate(files: &TlsFiles, year: i32) {
+        let mut parameters = rcgen::CertificateParams::new(["a".to_owned()]).expect("a name");
+        parameters.not_after = rcgen::date_time_ymd(year, 1, 2);
+        let key = rcgen::KeyPair::generate().expect("there is randomness");
+        let signed = parameters.self_signed(&key).expect("it can be signed");
+        std::fs::write(&files.certificate, signed.pem()).expect("there is room");
+        std::fs::write(&files.key, key.serialize_pem()).expect("there is room");
+    }
+
+    #[test]
+    fn certificates_that_expire_are_warned_of_until_others_are_loaded() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let path = |name| folder.path().join(name);
+        let tls =
+            TlsFiles { certificate: path("a.crt"), key: path("a.key"), client_authorities: None };
+        write_certificate(&tls, 2040);
+        let files = AccessFiles { tls: Some(tls.clone()), ..AccessFiles::default() };
+        let rules = AccessRules::of_this_host(files);
+        let expires = rules.certificates()[0].expires_unix_seconds().expect("it is sound");
+        assert_eq!(rules.warn_of_certificates(expires - 31 * DAY), 0);
+        assert_eq!(rules.warn_of_certificates(expires - 30 * DAY), 1);
+        assert_eq!(rules.warn_of_certificates(expires), 1);
+        write_certificate(&tls, 2041);
+        assert_eq!(rules.warn_of_certificates(expires), 1, "it is not loaded yet");
+        assert!(rules.reload().is_empty());
+        assert_eq!(rules.warn_of_certificates(expires), 0);
     }
 }

@@ -8,6 +8,12 @@ pub(crate) fn unix_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Returns the Unix time in seconds.
+pub(crate) fn unix_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs()
+}
+
 /// Start of [`epoch_now`] in Unix seconds: the beginning of 2025.
 const EPOCHS_SINCE_UNIX_SECONDS: i64 = 1_735_689_600;
 

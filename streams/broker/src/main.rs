@@ -171,7 +171,7 @@ async fn serve(
     eprintln!("memlane-broker: ready at {address}");
     operation.serves(&broker, sql.as_ref().map(SqlServer::metrics));
     service_manager::ready();
-    let alive = tokio::spawn(operation::keep_alive());
+    let notices = tokio::spawn(operation::send_notices(Arc::clone(&broker.rules)));
     stop_asked.await.context("the signal handler ended")?;
     tracing::info!("stopping: finishing requests in flight");
     service_manager::stopping();
@@ -194,7 +194,7 @@ async fn serve(
                                   Acknowledged records are kept"
         ),
     }
-    alive.abort();
+    notices.abort();
     tracing::info!("stopped");
     Ok(())
 }

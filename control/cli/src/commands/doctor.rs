@@ -7,11 +7,12 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use api::{ByteSize, EncryptionStatus, Status, StoreServerStatus};
+use api::{ByteSize, Certificate, CertificateState, EncryptionStatus, Status, StoreServerStatus};
 use rest_client::{Address, Client};
 use serde_json::{Value, json};
 
 use super::status::{encryption_text, previous_key};
+use super::time_text;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
 use crate::table::{Cell, Table};
@@ -83,6 +84,7 @@ pub(super) fn run(client: &Client, form: Form) -> Result<Report, Failure> {
     ];
     if let Some(status) = status_here(client) {
         findings.extend(status.store_server.as_ref().map(served_store));
+        findings.extend(certificates(&status.certificates));
         findings.push(encryption(status.durability.encryption));
     }
     report_of(&findings, form)
@@ -157,6 +159,37 @@ fn served_store(server: &StoreServerStatus) -> Finding {
     );
     let full = format!("{served}; more than nine tenths of max-bytes are used");
     Finding::good_if(used <= max / 10 * 9, "served image store", served, full)
+}
+
+/// Reports the certificate of the daemon that expires first, and all that have expired or will
+/// within a month.
+fn certificates(all: &[Certificate]) -> Option<Finding> {
+    let check = "certificates";
+    let describe = |it: &Certificate| {
+        let verb = match it.state {
+            CertificateState::Expired => "expired",
+            CertificateState::Expiring | CertificateState::Valid => "expires",
+        };
+        let time = time_text(it.expires_unix_seconds);
+        format!("{} ({}) {verb} on {time}", it.file, it.used_for)
+    };
+    let in_state = |state| all.iter().filter(move |it| it.state == state);
+    let mut late = in_state(CertificateState::Expired);
+    let mut soon = in_state(CertificateState::Expiring);
+    let (verdict, detail) = match (late.next(), soon.next()) {
+        (None, None) => {
+            let first = all.iter().min_by_key(|it| it.expires_unix_seconds)?;
+            (Verdict::Good, format!("{}, as the first of {}", describe(first), all.len()))
+        }
+        (late_first, soon_first) => {
+            let is_late = late_first.is_some();
+            let named = late_first.into_iter().chain(late).chain(soon_first).chain(soon);
+            let named: Vec<_> = named.map(describe).collect();
+            let verdict = if is_late { Verdict::Missing } else { Verdict::Lacking };
+            (verdict, format!("{}: replace the files", named.join(", ")))
+        }
+    };
+    Some(Finding { check, verdict, detail })
 }
 
 fn ublk() -> Finding {
@@ -270,6 +303,33 @@ mod tests {
         check(descriptors("Max open files   1024   1024   files\n"), Verdict::Lacking);
         check(group("root:x:0:\nmemlane:x:998:ann\n"), Verdict::Good);
         check(group("root:x:0:\n"), Verdict::Lacking);
+    }
+
+    #[test]
+    fn certificates_that_expire_soon_or_have_expired_are_named_with_their_date() {
+        let certificate = |file: &str, expires_unix_seconds, state| Certificate {
+            used_for: "NBD".to_owned(),
+            file: file.to_owned(),
+            expires_unix_seconds,
+            state,
+        };
+        assert!(certificates(&[]).is_none());
+        let mut all = vec![
+            certificate("/late.pem", 2_000_000_000, CertificateState::Valid),
+            certificate("/early.pem", 1_900_000_000, CertificateState::Valid),
+        ];
+        let good = certificates(&all).expect("there are some");
+        assert!(good.detail.starts_with("/early.pem (NBD) expires on 2030-03-17"), "{good:?}");
+        check(good, Verdict::Good);
+        all.push(certificate("/soon.pem", 1_800_000_000, CertificateState::Expiring));
+        let soon = certificates(&all).expect("there are some");
+        assert!(soon.detail.starts_with("/soon.pem (NBD) expires on 2027-01-15"), "{soon:?}");
+        check(soon, Verdict::Lacking);
+        all.push(certificate("/over.pem", 1_700_000_000, CertificateState::Expired));
+        let over = certificates(&all).expect("there are some");
+        assert!(over.detail.contains("/over.pem (NBD) expired on 2023-11-14"), "{over:?}");
+        assert!(over.detail.contains("/soon.pem (NBD) expires on 2027-01-15"), "{over:?}");
+        check(over, Verdict::Missing);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use state_file::StateFile;
 
 use crate::clock::unix_seconds;
-use tls::{TlsFiles, TlsSettings};
+use tls::{CertificateFile, TlsFiles, TlsSettings, Validity};
 
 const CERTIFICATE_NAME: &str = "certificate.pem";
 const KEY_NAME: &str = "key.pem";
@@ -35,6 +36,47 @@ pub(super) fn files(
 
 pub(super) fn load(files: &TlsFiles) -> anyhow::Result<TlsSettings> {
     TlsSettings::load(files).context("cannot set up TLS")
+}
+
+/// Interval between warnings of a certificate that expires.
+const WARNING_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Expiry of the certificate in use.
+pub(super) struct Expiry(Mutex<CertificateFile>);
+
+impl Expiry {
+    pub(super) fn of(files: &TlsFiles) -> Self {
+        Self(Mutex::new(CertificateFile::read_chain(&files.certificate, "console")))
+    }
+
+    /// Notes that the certificate was loaded again.
+    pub(super) fn note_loaded(&self, files: &TlsFiles) {
+        let read = CertificateFile::read_chain(&files.certificate, "console");
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = read;
+        self.warn(unix_seconds());
+    }
+
+    /// Logs a warning once a day while the certificate has expired or expires within 30 days.
+    pub(super) async fn watch(&self) {
+        loop {
+            self.warn(unix_seconds());
+            tokio::time::sleep(WARNING_INTERVAL).await;
+        }
+    }
+
+    /// Returns whether there was something to warn of.
+    fn warn(&self, now_unix_seconds: u64) -> bool {
+        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let described = file.describe_at(now_unix_seconds);
+        // A start renews the certificate that the console has created itself.
+        let then = "replace it and send SIGHUP, or restart the console if it has created it";
+        match file.validity_at(now_unix_seconds) {
+            Validity::Valid => return false,
+            Validity::Expiring => tracing::warn!("{described}; {then}"),
+            Validity::Expired => tracing::error!("{described}; {then}"),
+        }
+        true
+    }
 }
 
 /// SHA-256 fingerprint of the certificate, as browsers show it.
@@ -142,6 +184,22 @@ fn is_of_older_console(certificate: &Path) -> anyhow::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_that_expires_is_warned_of_until_another_is_loaded() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let names = ["localhost".to_owned()];
+        let made = files(None, folder.path(), &names).expect("it is made");
+        let expiry = Expiry::of(&made);
+        let expires = unix_seconds() + VALID_SECONDS;
+        assert!(!expiry.warn(expires - RENEWED_SECONDS - 60));
+        assert!(expiry.warn(expires - RENEWED_SECONDS));
+        assert!(expiry.warn(expires));
+        let (_, later) = make(&names, expires + VALID_SECONDS).expect("it is made");
+        fs::write(&made.certificate, later).expect("there is room");
+        expiry.note_loaded(&made);
+        assert!(!expiry.warn(expires));
+    }
 
     #[test]
     fn a_certificate_is_made_once_and_half_of_one_is_refused() {

@@ -23,7 +23,7 @@ use crate::access::{
 use crate::backend::Backend;
 use crate::broker::{AskedFor, Interface, Kafka, Queries, SqlPlace};
 use crate::gateway::Gateway;
-use crate::http::certificate;
+use crate::http::certificate::{self, Expiry};
 use crate::http::connections::Connections;
 use crate::http::console::Console;
 use crate::http::lingering::Lingering;
@@ -72,6 +72,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     let given = options.certificate.as_deref().zip(options.key.as_deref());
     let files = certificate::files(given, folder, &names)?;
     let tls = RwLock::new(certificate::load(&files)?);
+    let expiry = Expiry::of(&files);
     let fingerprint = certificate::fingerprint(&files.certificate)?;
     let host = match (&options.host_name, address.ip().is_unspecified()) {
         (Some(name), _) => name.clone(),
@@ -90,7 +91,8 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     tokio::select! {
         () = accept_all(&listener, &tls, &router, &end) => {}
         () = keep(&accounts) => {}
-        stopped = heed(&tls, &files, &audit) => stopped?,
+        () = expiry.watch() => {}
+        stopped = heed(&tls, (&files, &expiry), &audit) => stopped?,
     }
     service_manager::stopping();
     drop(listener);
@@ -284,7 +286,11 @@ async fn keep(accounts: &Arc<Accounts>) {
 
 /// Handles signals. SIGHUP reloads the certificate and reopens the second audit destination.
 /// Returns at a signal to stop.
-async fn heed(tls: &RwLock<TlsSettings>, files: &TlsFiles, audit: &AuditLog) -> anyhow::Result<()> {
+async fn heed(
+    tls: &RwLock<TlsSettings>,
+    (files, expiry): (&TlsFiles, &Expiry),
+    audit: &AuditLog,
+) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     while signals.next().await == Wish::Reload {
         service_manager::reloading();
@@ -296,6 +302,7 @@ async fn heed(tls: &RwLock<TlsSettings>, files: &TlsFiles, audit: &AuditLog) -> 
         match certificate::load(files) {
             Ok(read) => {
                 *tls.write().unwrap_or_else(PoisonError::into_inner) = read;
+                expiry.note_loaded(files);
                 let path = files.certificate.display();
                 tracing::info!(%path, "reloaded the certificate");
             }

@@ -22,6 +22,7 @@ pub(super) fn write(metrics: &Metrics) -> String {
     write_mirror(&mut page, images.and_then(|images| images.mirror.as_ref()));
     write_standby(&mut page, metrics.status.standby.as_ref());
     write_store_server(&mut page, metrics.status.store_server.as_ref());
+    write_certificates(&mut page, &metrics.status.certificates);
     write_volumes(&mut page, &metrics.volumes);
     write_volume_traffic(&mut page, &metrics.volumes);
     write_latencies(&mut page, &metrics.latencies);
@@ -111,6 +112,19 @@ fn write_standby(page: &mut Page, standby: Option<&api::Standby>) {
     page.gauge("memlane_standby_lag_bytes", help, standby.lag_bytes);
     let help = "Number of the image that readers see; 0 before the first.";
     page.gauge("memlane_standby_image", help, standby.image.unwrap_or(0));
+}
+
+/// Expiry of the certificates that the daemon uses, if it uses any.
+fn write_certificates(page: &mut Page, certificates: &[api::Certificate]) {
+    if certificates.is_empty() {
+        return;
+    }
+    let help = "Time at which a certificate that the daemon uses expires, in seconds since 1970.";
+    page.family("memlane_certificate_expiry_timestamp_seconds", Kind::Gauge, help);
+    for certificate in certificates {
+        let labels = [("used_for", &*certificate.used_for), ("file", &*certificate.file)];
+        page.sample(&labels, certificate.expires_unix_seconds);
+    }
 }
 
 /// Metrics of the served image store, if there is one.

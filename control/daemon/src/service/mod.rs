@@ -33,6 +33,7 @@ use api::{Problem, ProblemKind, Promotion};
 
 use crate::attachments::AttachmentList;
 use crate::broker_lock::BrokerLock;
+use crate::certificates::Certificates;
 use crate::durable::Durable;
 use crate::events::EventLog;
 use crate::export_list::ExportList;
@@ -100,6 +101,7 @@ pub(crate) struct Service {
     pub(crate) vhost_user: Arc<VhostUserExports>,
     /// `None`: no image store is served.
     pub(crate) store_serving: Option<Arc<StoreServing>>,
+    pub(crate) certificates: Arc<Certificates>,
     pub(crate) users: Arc<VolumeUsers>,
     pub(crate) labels: VolumeLabels,
     pub(crate) broker_lock: BrokerLock,

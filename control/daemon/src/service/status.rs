@@ -55,6 +55,7 @@ impl Service {
                 Role::Standby(standby) => Some(standby.status()),
             },
             store_server: self.store_serving.as_ref().map(|serving| serving.status()),
+            certificates: self.certificates.status(),
             damage: self.damage_status(),
             exports: self.exports_status(),
             cpu_latency: self.cpu_latency_status(),
@@ -272,6 +273,7 @@ impl Service {
                 warning("device_dead", message)
             }));
         }
+        warnings.extend(self.certificates.warnings());
         warnings.extend(self.attachment_warnings());
         warnings
     }

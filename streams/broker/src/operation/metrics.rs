@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use metrics_text::{Histogram, Kind, Page};
+use tls::CertificateFile;
 
 use super::counters::{BOUNDS_SECONDS, Counters, Distribution, Flow, name_of};
 use super::state::Operation;
@@ -39,6 +40,7 @@ pub(super) async fn write(operation: &Operation) -> String {
     );
     write_memory(&mut page);
     if let Some(broker) = operation.broker() {
+        write_certificates(&mut page, &broker.rules.certificates());
         write_clients(&mut page, &broker);
         write_throttles(&mut page, &broker.counters);
         write_requests(&mut page, &broker.counters);
@@ -56,6 +58,21 @@ pub(super) async fn write(operation: &Operation) -> String {
         }
     }
     page.into_text()
+}
+
+/// Expiry of the certificates, if the broker uses TLS.
+fn write_certificates(page: &mut Page, certificates: &[CertificateFile]) {
+    if certificates.is_empty() {
+        return;
+    }
+    let help = "Time at which a certificate that the broker uses expires, in seconds since 1970.";
+    page.family("memlane_broker_certificate_expiry_timestamp_seconds", Kind::Gauge, help);
+    for file in certificates {
+        let path = file.path.display().to_string();
+        if let Some(seconds) = file.expires_unix_seconds() {
+            page.sample(&[("used_for", file.used_for), ("file", &path)], seconds);
+        }
+    }
 }
 
 fn write_live(page: &mut Page, totals: &LiveTotals) {

@@ -15,6 +15,6 @@ mod views;
 pub(crate) use counters::{Counters, Flow, Timed};
 pub(crate) use errors::error_code_of;
 pub(crate) use interface::{HttpPlaces, Interface};
-pub(crate) use notices::keep_alive;
+pub(crate) use notices::send_notices;
 pub(crate) use state::{Operation, SqlMetrics};
 pub(crate) use stop::Signals;

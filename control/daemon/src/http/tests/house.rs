@@ -117,6 +117,7 @@ impl House {
             ring: Arc::new(ring),
             vhost_user: Arc::new(vhost_user),
             store_serving: None,
+            certificates: Arc::default(),
             users,
             devices: Devices::On {
                 devices: Arc::<PretendedDevices>::clone(&devices),
