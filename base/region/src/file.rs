@@ -154,25 +154,24 @@ pub(crate) fn allocate(file: &File, path: &Path, range: Range<u64>) -> Result<()
     })
 }
 
-/// Fails if the file cannot get the wanted memory now. `missing_bytes` is all that the file lacks;
-/// part of the wanted memory may exist already, so the smaller value is needed. Huge pages of
-/// hugetlbfs were reserved by [`reserve`].
+/// Returns how much the file lacks of `expected_bytes`. Fails if it cannot get the wanted memory
+/// now. Part of the wanted memory may exist already, so at most what is lacking is needed. Huge
+/// pages of hugetlbfs were reserved by [`reserve`].
 pub(crate) fn check_available(
     file: &File,
     path: &Path,
     wanted_bytes: u64,
-    missing_bytes: u64,
-) -> Result<(), RegionError> {
-    if missing_bytes == 0 {
-        return Ok(());
+    expected_bytes: u64,
+) -> Result<u64, RegionError> {
+    let held = || held_bytes(file, path);
+    if held()? >= expected_bytes {
+        return Ok(0);
     }
     let system = file_system(file, path)?;
-    let available = system.available();
-    let is_enough = wanted_bytes.min(missing_bytes) <= available.bytes;
-    if system.huge_page_bytes.is_some() || is_enough {
-        return Ok(());
+    if system.huge_page_bytes.is_some() {
+        return Ok(expected_bytes.saturating_sub(held()?));
     }
-    Err(available.too_little(path, missing_bytes))
+    Need { wanted_bytes, expected_bytes }.check(path, || system.available(), held)
 }
 
 /// Reserves the huge pages that ranges of the file will need. The kernel keeps them for the file
@@ -220,6 +219,33 @@ struct Available {
     bytes: u64,
     /// Limit of the control group, if that is the smallest limit.
     group_limit_bytes: Option<u64>,
+}
+
+/// Memory that an allocation needs.
+struct Need {
+    /// Memory of the wanted ranges, part of which may exist already.
+    wanted_bytes: u64,
+    /// Memory that the whole file should have.
+    expected_bytes: u64,
+}
+
+impl Need {
+    /// Measures the free memory first, and then the memory that the file holds. Other threads may
+    /// allocate memory of the file between the measurements; in this order, their memory does not
+    /// count as missing.
+    fn check(
+        &self,
+        path: &Path,
+        available: impl FnOnce() -> Available,
+        held_bytes: impl FnOnce() -> Result<u64, RegionError>,
+    ) -> Result<u64, RegionError> {
+        let available = available();
+        let missing_bytes = self.expected_bytes.saturating_sub(held_bytes()?);
+        match self.wanted_bytes.min(missing_bytes) <= available.bytes {
+            true => Ok(missing_bytes),
+            false => Err(available.too_little(path, missing_bytes)),
+        }
+    }
 }
 
 impl FileSystem {
@@ -296,4 +322,42 @@ fn huge_pages_available_bytes(page_bytes: u64) -> u64 {
         Some(free + more)
     };
     pages().map_or(u64::MAX, |count| count.saturating_mul(page_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn memory_that_other_threads_allocate_meanwhile_is_not_missing() {
+        // A file system with room for the file and one page more.
+        let (size_bytes, expected_bytes) = (66 << 20, 64 << 20);
+        let held_bytes = Cell::new(52 << 20);
+        let others_allocate = || held_bytes.set(62 << 20);
+        let need = Need { wanted_bytes: 12 << 20, expected_bytes };
+        let available = || {
+            let bytes = size_bytes - held_bytes.get();
+            others_allocate();
+            Available { bytes, group_limit_bytes: None }
+        };
+        let held = || {
+            let bytes = held_bytes.get();
+            others_allocate();
+            Ok(bytes)
+        };
+        let missing = need.check(Path::new("region"), available, held);
+        assert_eq!(missing.expect("there is room for all of it"), 2 << 20);
+    }
+
+    #[test]
+    fn a_shortage_names_what_is_missing() {
+        let need = Need { wanted_bytes: 8 << 20, expected_bytes: 64 << 20 };
+        let available = || Available { bytes: 2 << 20, group_limit_bytes: None };
+        let error = need.check(Path::new("region"), available, || Ok(60 << 20));
+        let kind = error.expect_err("4 MiB are missing, and 2 are free").kind;
+        let (wanted_bytes, available_bytes) = (4 << 20, 2 << 20);
+        assert_eq!(kind, RegionErrorKind::NotEnoughMemory { wanted_bytes, available_bytes });
+    }
 }

@@ -114,8 +114,8 @@ impl Region {
     ) -> Result<(), RegionError> {
         self.crash_point();
         let wanted_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        let missing_bytes = expected_bytes.saturating_sub(self.held_bytes()?);
-        file::check_available(&self.file, &self.path, wanted_bytes, missing_bytes)?;
+        let missing_bytes =
+            file::check_available(&self.file, &self.path, wanted_bytes, expected_bytes)?;
         ranges.iter().try_for_each(|range| self.take_range(range.clone(), missing_bytes))
     }
 
