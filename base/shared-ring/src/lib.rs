@@ -23,6 +23,7 @@
 mod client;
 #[cfg(not(loom))]
 mod handshake;
+#[cfg(not(loom))]
 mod layout;
 mod lines;
 #[cfg(not(loom))]
@@ -39,6 +40,7 @@ pub use handshake::{
     Access, Answer, HandshakeError, MESSAGE_BYTES_MAX, Opened, Target, VERSION, receive_answer,
     receive_request, send_answer, send_refusal, send_request,
 };
+#[cfg(not(loom))]
 pub use layout::{LANES_MAX, SLOT_BYTES, SLOTS, memory_bytes};
 pub use lines::{
     CompletionLine, Entry, SleepLine, SubmissionLine, after_publishing, flags, operation,
