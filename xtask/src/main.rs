@@ -11,6 +11,7 @@ mod failures;
 mod fuzz;
 mod house;
 mod image_check;
+mod leftovers;
 mod page;
 mod plan;
 mod progress;

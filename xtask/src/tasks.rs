@@ -15,7 +15,7 @@ use crate::house::{self, House};
 use crate::page::{self, Page};
 use crate::progress::{Steps, clock};
 use crate::suites::{Counts, Outcome, Runner, SkipPolicy};
-use crate::{deb, deb_check, failures, release, site, stress, tidy};
+use crate::{deb, deb_check, failures, leftovers, release, site, stress, tidy};
 
 /// Time after which a suite counts as hung. The longest suites take five minutes, and three times
 /// as long on a busy host.
@@ -225,6 +225,7 @@ fn build_tests(
     filter: &str,
     outcome: &mut Outcome,
 ) -> Result<(Vec<Executable>, Vec<Executable>)> {
+    leftovers::remove();
     let mut steps = Steps::new(root, 6);
     outcome.add(counted(steps.step("format", || builds::format(root))));
     outcome.add(counted(steps.step("tidy", tidy)));
