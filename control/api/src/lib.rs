@@ -71,7 +71,7 @@ pub use permission::{Permission, Reach, Role};
 pub use pool::{FillState, Forecast, Growth, Pool, PoolPatch};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 pub use request::parse_request;
-pub use size::{ByteSize, SizeError};
+pub use size::{ByteSize, SizeError, counted};
 pub use snapshot::{ChangedRange, CloneCreate, Diff, Snapshot, SnapshotCreate, SnapshotPatch};
 pub use standby::{
     Promotion, SkippedImage, Standby, StandbyMirroring, StandbyPromote, StandbyState,

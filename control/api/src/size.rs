@@ -25,6 +25,12 @@ impl ByteSize {
     }
 }
 
+/// Formats a count with its noun, whose plural ends with `s`: `1 block`, `2 blocks`.
+pub fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// Formats the size exactly, in the largest unit that divides it, so that the text parses to the
 /// same size.
 impl fmt::Display for ByteSize {
@@ -135,6 +141,12 @@ impl ToSchema for ByteSize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        let counts = [0, 1, 2].map(|count| counted(count, "block"));
+        assert_eq!(counts, ["0 blocks", "1 block", "2 blocks"]);
+    }
 
     #[track_caller]
     fn check(text: &str, bytes: u64) {

@@ -10,7 +10,7 @@ mod volumes;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use api::{AttachAs, ByteSize, PoolPatch, SectorBytes, SizeError};
+use api::{AttachAs, ByteSize, PoolPatch, SectorBytes, SizeError, counted};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -481,6 +481,12 @@ fn word<T: DeserializeOwned>(text: String) -> T {
     parse_word(text).expect("the words on the command line are those of the interface")
 }
 
+/// Parses one of these words. The error lists them.
+fn known_word<T: DeserializeOwned>(text: String, known: &[Word]) -> Result<T, String> {
+    let words = || known.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+    parse_word(text.clone()).map_err(|_| format!("unknown value {text:?}; use one of: {}", words()))
+}
+
 fn parse_word<T: DeserializeOwned>(text: String) -> Result<T, serde_json::Error> {
     serde_json::from_value(serde_json::Value::String(text))
 }
@@ -492,7 +498,8 @@ fn size(text: &str) -> Result<ByteSize, String> {
     let size: ByteSize = text.parse().map_err(|error: SizeError| error.to_string())?;
     let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
     if is_bare && (1..BLOCK_BYTES).contains(&size.0) {
-        return Err(format!("{text} means {text} bytes; did you mean {text}GiB?"));
+        let bytes = counted(size.0, "byte");
+        return Err(format!("{text} means {bytes}; did you mean {text}GiB?"));
     }
     Ok(size)
 }
@@ -628,11 +635,26 @@ mod tests {
         parse("memlane task ls").expect("good arguments");
     }
 
+    #[track_caller]
+    fn check_refusal(line: &str, reason: &str) {
+        let message = parse(line).expect_err("it is refused").to_string();
+        assert!(message.contains(reason), "{message}");
+    }
+
     #[test]
     fn a_size_that_has_lost_its_unit_is_asked_about() {
-        let error = parse("memlane volume create a --size 10").expect_err("it is no size");
-        let message = error.to_string();
-        assert!(message.contains("10 means 10 bytes; did you mean 10GiB?"), "{message}");
+        let line = "memlane volume create a --size";
+        check_refusal(&format!("{line} 10"), "10 means 10 bytes; did you mean 10GiB?");
+        check_refusal(&format!("{line} 1"), "1 means 1 byte; did you mean 1GiB?");
+    }
+
+    #[test]
+    fn a_setting_that_is_refused_names_what_to_use() {
+        let line = "memlane volume set a";
+        let words = "unknown value \"disk\"; use one of: ram, image, journal";
+        check_refusal(&format!("{line} durability=disk"), words);
+        check_refusal(&format!("{line} size=2GiB"), "use memlane volume resize");
+        check_refusal(&format!("{line} name=b"), "use memlane volume rename");
     }
 
     #[test]

@@ -25,6 +25,14 @@ pub(crate) fn cause_first(error: &Error) -> String {
     [cause].into_iter().chain(outer).collect()
 }
 
+/// Adds the failed operation to its cause, unless the cause begins with it.
+pub(crate) fn failed(operation: &str, cause: &str) -> String {
+    match attempt_of(cause) == operation {
+        true => cause.to_owned(),
+        false => format!("{operation}: {cause}"),
+    }
+}
+
 fn links(error: &Error) -> Vec<String> {
     let mut links: Vec<String> = Vec::new();
     for link in error.chain().map(ToString::to_string) {
@@ -54,6 +62,13 @@ mod tests {
         assert_eq!(in_one_line(&error), "cannot delete image 2: it does not exist");
         let error = anyhow!("no such file").context("cannot read a").context("cannot start");
         assert_eq!(in_one_line(&error), "cannot start: cannot read a: no such file");
+    }
+
+    #[test]
+    fn an_operation_is_added_once() {
+        let text = "cannot save an image: the disk is full";
+        assert_eq!(failed("cannot save an image", "the disk is full"), text);
+        assert_eq!(failed("cannot save an image", text), text);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use api::ByteSize;
+use api::{ByteSize, counted};
 use maintenance::{IdleCompression, Maintenance};
 use volumes::{Engine, PoolUsage, steps_after};
 
@@ -106,8 +106,8 @@ impl PoolWatch {
     fn observe_damage(&self, before: u64, now: u64) {
         if now > before {
             let message = format!(
-                "found {} more damaged blocks; reads of them fail until they are overwritten",
-                now - before
+                "found {}; reads of the damaged data fail until it is overwritten",
+                counted(now - before, "more damaged block")
             );
             self.events.error("pool_damaged", None, message);
         }

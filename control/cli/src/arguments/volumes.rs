@@ -5,7 +5,7 @@ use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand};
 
 use super::{
-    CAPACITIES, DURABILITIES, MIRRORS, REDUCTIONS, Word, parse_word, sector, size, word, words,
+    CAPACITIES, DURABILITIES, MIRRORS, REDUCTIONS, Word, known_word, sector, size, word, words,
 };
 use crate::table::View;
 
@@ -182,12 +182,13 @@ impl Setting {
 fn setting(text: &str) -> Result<Setting, String> {
     let (key, value) = text.split_once('=').ok_or("write key=value")?;
     let value = value.to_owned();
-    let unknown = |error: serde_json::Error| error.to_string();
     match key {
-        "reduction" => parse_word(value).map(Setting::Reduction).map_err(unknown),
-        "durability" => parse_word(value).map(Setting::Durability).map_err(unknown),
-        "capacity" => parse_word(value).map(Setting::Capacity).map_err(unknown),
-        "mirror" => parse_word(value).map(Setting::Mirror).map_err(unknown),
+        "reduction" => known_word(value, &REDUCTIONS).map(Setting::Reduction),
+        "durability" => known_word(value, &DURABILITIES).map(Setting::Durability),
+        "capacity" => known_word(value, &CAPACITIES).map(Setting::Capacity),
+        "mirror" => known_word(value, &MIRRORS).map(Setting::Mirror),
+        "size" => Err("use memlane volume resize to change the size".to_owned()),
+        "name" => Err("use memlane volume rename to change the name".to_owned()),
         "users" => {
             let names = value.split(',').filter(|name| !name.is_empty());
             Ok(Setting::Users(names.map(str::to_owned).collect()))

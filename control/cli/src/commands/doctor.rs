@@ -7,7 +7,9 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use api::{ByteSize, Certificate, CertificateState, EncryptionStatus, Status, StoreServerStatus};
+use api::{
+    ByteSize, Certificate, CertificateState, EncryptionStatus, Status, StoreServerStatus, counted,
+};
 use rest_client::{Address, Client};
 use serde_json::{Value, json};
 
@@ -154,8 +156,10 @@ fn served_store(server: &StoreServerStatus) -> Finding {
     let names: Vec<&str> = server.clients.iter().map(|client| client.name.as_str()).collect();
     let names = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
     let served = format!(
-        "{} on {}, used by {names}; {} connections were refused",
-        server.directory, server.address, server.refused
+        "{} on {}, used by {names}; refused {}",
+        server.directory,
+        server.address,
+        counted(server.refused, "connection")
     );
     let full = format!("{served}; more than nine tenths of max-bytes are used");
     Finding::good_if(used <= max / 10 * 9, "served image store", served, full)

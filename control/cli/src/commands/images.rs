@@ -83,7 +83,7 @@ fn list_text(images: &[Image], view: &View) -> Result<String, Failure> {
             None if image.lost_bytes > 0 => {
                 format!("{names} ({} lost)", ByteSize(image.lost_bytes).rounded())
             }
-            None => names,
+            None => or_dash(Some(names).filter(|names| !names.is_empty())),
         }
     };
     let label = |image: &Image| or_dash(Some(image.label.clone()).filter(|it| !it.is_empty()));

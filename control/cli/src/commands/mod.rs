@@ -26,7 +26,7 @@ use std::process;
 
 use api::{
     Attachment, AttachmentCreate, ByteSize, Disconnected, Method, Pool, Snapshot, Status, Volume,
-    VolumeCreate, VolumeLatencies, VolumePatch,
+    VolumeCreate, VolumeLatencies, VolumePatch, counted,
 };
 use clap::CommandFactory;
 use serde::Serialize;
@@ -155,8 +155,10 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
             let gone: Disconnected = client.ask(Method::Post, &path, &Option::<()>::None)?;
             let Disconnected { nbd, ring, vhost_user } = gone;
             let text = format!(
-                "disconnected {nbd} NBD connections, {ring} ring clients and {vhost_user} \
-                 vhost-user front ends"
+                "disconnected {}, {} and {}",
+                counted(nbd, "NBD connection"),
+                counted(ring, "ring client"),
+                counted(vhost_user, "vhost-user front end")
             );
             Ok(Report::of(text, &gone))
         }

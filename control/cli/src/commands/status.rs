@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use api::{
     ByteSize, CpuLatencyStatus, DamageStatus, DurabilityStatus, EncryptionStatus, ImagesStatus,
-    JournalStatus, PoolStatus, Status, StoreServerStatus,
+    JournalStatus, PoolStatus, Status, StoreServerStatus, counted,
 };
 
 use super::{lines, or_dash, ratio_text, time_text, word_of};
@@ -20,10 +20,10 @@ pub(super) fn text(status: &Status) -> String {
         || "off".to_owned(),
         |nbd| {
             let tcp = nbd.tcp.as_ref().map(|tcp| format!(", {tcp}")).unwrap_or_default();
-            format!("{}{tcp}, {} connections", nbd.socket, nbd.connections)
+            format!("{}{tcp}, {}", nbd.socket, counted(nbd.connections, "connection"))
         },
     );
-    let devices = status.exports.fuse.as_ref();
+    let (ring, devices) = (&status.exports.ring, status.exports.fuse.as_ref());
     let disks = &status.exports.vhost_user;
     let ublk = status.exports.ublk.as_ref();
     let mut text = lines(&[
@@ -47,19 +47,13 @@ pub(super) fn text(status: &Status) -> String {
         ("overwrites", overwrites_text(pool)),
         ("ratio", ratio_text(pool.ratio)),
         ("NBD", nbd),
-        (
-            "ring",
-            format!("{}, {} clients", status.exports.ring.socket, status.exports.ring.clients),
-        ),
+        ("ring", format!("{}, {}", ring.socket, counted(ring.clients, "client"))),
         ("devices", devices.map_or_else(|| "off".to_owned(), |it| it.mount_point.clone())),
         (
             "vhost-user disks",
             format!("{}, {} in use, in {}", disks.exports, disks.connected, disks.folder),
         ),
-        (
-            "ublk",
-            ublk.map_or_else(|| "off".to_owned(), |it| format!("{} devices", it.device_count)),
-        ),
+        ("ublk", ublk.map_or_else(|| "off".to_owned(), |it| counted(it.device_count, "device"))),
         ("CPU latency", cpu_latency_text(&status.cpu_latency)),
     ]);
     if let Some(standby) = &status.standby {
@@ -91,24 +85,24 @@ fn store_server_text(server: &StoreServerStatus) -> String {
     fields.extend(server.clients.iter().map(|client| {
         let last = client.last_request_unix_seconds.map_or_else(|| "never".to_owned(), time_text);
         let text = format!(
-            "{} at {}, {} connections, {} stored, {} read, last request {last}",
+            "{} at {}, {}, {} stored, {} read, last request {last}",
             client.name,
             client.address,
-            client.connections,
+            counted(client.connections, "connection"),
             size(client.received_bytes),
             size(client.sent_bytes)
         );
         ("  client", text)
     }));
     if server.refused > 0 {
-        fields.push(("  refused", format!("{} connections", server.refused)));
+        fields.push(("  refused", counted(server.refused, "connection")));
     }
     lines(&fields)
 }
 
 fn idle_text(pool: &PoolStatus) -> String {
     let saved = ByteSize(pool.idle_saved_bytes).rounded();
-    format!("{} pages, {saved} saved", pool.idle_page_count)
+    format!("{}, {saved} saved", counted(pool.idle_page_count, "page"))
 }
 
 /// Formats the sum of the volumes' sizes, relative to the pool.

@@ -55,9 +55,9 @@ impl Driver {
         let mut snapshots = snapshots.iter().filter(|it| it.volume == name).map(|it| &it.name);
         if let Some(snapshot) = snapshots.next() {
             return Err(Status::failed_precondition(format!(
-                "cannot delete volume {name:?}: it has snapshots ({snapshot:?} and {} others); \
-                 delete their VolumeSnapshots first",
-                snapshots.count()
+                "cannot delete volume {name:?}: it has snapshots ({snapshot:?} and {}); delete \
+                 their VolumeSnapshots first",
+                api::counted(snapshots.count() as u64, "other")
             )));
         }
         // Staged by a kubelet that no longer exists. The daemon rejects this while the device is

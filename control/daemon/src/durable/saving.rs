@@ -73,7 +73,7 @@ impl Durable {
 
     fn tell_failure(&self, error: anyhow::Error) -> anyhow::Error {
         let cause = error_text::in_one_line(&error);
-        let message = format!("cannot save an image: {cause}");
+        let message = error_text::failed("cannot save an image", &cause);
         self.events.error("image_failed", None, message);
         self.known().failure = Some(cause);
         error

@@ -13,6 +13,7 @@ use volumes::Durability;
 
 use crate::config::OnJournalFailure;
 use crate::durable::state::{Durable, place_of};
+use crate::error_text;
 
 /// A disk that takes longer for one write is reported as slow.
 const SLOW_WRITE_MIN: Duration = Duration::from_secs(1);
@@ -77,7 +78,7 @@ impl Durable {
             warnings.push(warning("mirror_degraded", message));
         }
         if let Some(failure) = self.known().failure.clone() {
-            let message = format!("cannot save an image: {failure}");
+            let message = error_text::failed("cannot save an image", &failure);
             warnings.push(warning("image_failed", message));
         }
         if let Some(failure) = self.known().fetch_failure.clone() {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use api::{AttachAs, Disconnected, Problem};
+use api::{AttachAs, Disconnected, Problem, counted};
 use volumes::Volume;
 
 use crate::attachments::{Attached, AttachmentList};
@@ -124,21 +124,28 @@ impl Service {
 
     fn ring_user_of(&self, volume: &Volume) -> Option<String> {
         let client_count = self.ring.client_count_of(volume);
-        (client_count > 0)
-            .then(|| format!("{client_count} ring client(s) have it open; end them first"))
+        (client_count > 0).then(|| is_open_in(client_count, "ring client", &volume.name()))
     }
 
     /// NBD connections of the volume, with advice. NBD clients identify a volume by its name.
     pub(super) fn nbd_user_of(&self, volume: &Volume) -> Option<String> {
         let connection_count = self.nbd_connection_count_of(volume);
-        (connection_count > 0).then(|| {
-            format!("{connection_count} NBD connection(s) have it open; disconnect them first")
-        })
+        (connection_count > 0)
+            .then(|| is_open_in(connection_count, "NBD connection", &volume.name()))
     }
 
     pub(super) fn nbd_connection_count_of(&self, volume: &Volume) -> usize {
         self.nbd.as_ref().map_or(0, |nbd| nbd.connection_count_of(volume))
     }
+}
+
+/// Describes clients that have a volume open, with advice.
+fn is_open_in(count: usize, client: &str, name: &str) -> String {
+    let clients = counted(count as u64, client);
+    format!(
+        "it is open in {clients}; stop the programs, or run memlane volume disconnect {name}, and \
+         try again"
+    )
 }
 
 /// Records the exclusive users of volumes at the end of the last daemon. `devices` were found, with

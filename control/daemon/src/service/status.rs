@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{
     ByteSize, CpuLatencyState, CpuLatencyStatus, DamageStatus, ExportsStatus, FuseStatus, Pool,
-    PoolStatus, Status, UblkStatus, VhostUserStatus, VolumeBytes, Warning,
+    PoolStatus, Status, UblkStatus, VhostUserStatus, VolumeBytes, Warning, counted,
 };
 use block_device::{BLOCK_BYTES, BlockDevice};
 use export_kit::Traffic;
@@ -252,8 +252,9 @@ impl Service {
         let damaged_count = self.engine.damaged_entries();
         if damaged_count > 0 {
             let message = format!(
-                "{damaged_count} blocks were lost: another program has written to the pool's \
-                 memory. Back up what you need and create a new pool"
+                "lost {}: another program has written to the pool's memory. Back up what you \
+                 need and create a new pool",
+                counted(damaged_count, "block")
             );
             warnings.push(warning("pool_damaged", message));
         }

@@ -8,6 +8,7 @@ use std::io::{BufRead, Read};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use api::counted;
 use bytes::Bytes;
 use kafka_client::{Acks, Client, NewRecord, Producer, ProducerSettings, partition_of_key};
 use serde_json::{Value, json};
@@ -213,8 +214,8 @@ impl Sender {
         match self.record_count() {
             0 => failure,
             count => {
-                let message =
-                    format!("{}; the {count} records before it were appended", failure.message);
+                let before = counted(count, "record");
+                let message = format!("{}; appended {before} before it", failure.message);
                 Failure { message, ..failure }
             }
         }
