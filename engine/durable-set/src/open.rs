@@ -94,6 +94,9 @@ enum FirstLook {
     Later,
 }
 
+/// Reports a restore and the loss that the owner accepted, before the pool counts as restored.
+pub type ReportRestore<'it> = dyn Fn(&Opened, Option<&DurableError>) + 'it;
+
 /// Origin of the volumes of an opened set.
 #[derive(Debug)]
 pub enum Opened {
@@ -132,7 +135,22 @@ impl DurableSet {
     /// If images are unreadable, an older one is used only if no acknowledged durable data is lost.
     /// Otherwise this fails without changes.
     pub fn open(engine: &Arc<Engine>, spec: DurableSpec) -> Result<(Self, Opening), DurableError> {
-        Self::open_from(engine, spec, None, FirstLook::AtOnce)
+        Self::open_from(engine, spec, None, (FirstLook::AtOnce, &|_, _| {}))
+    }
+
+    /// Same as [`DurableSet::open`], with a report of a restore. After a kill before `report` has
+    /// returned, the next opening restores the pool again, and reports it again.
+    ///
+    /// With an accepted image, the set is opened from that image if memory was lost, accepting the
+    /// loss of everything later that the journal lacks. Unreadable parts of the journal are set
+    /// aside. Intact memory is never discarded.
+    pub fn open_reporting(
+        engine: &Arc<Engine>,
+        spec: DurableSpec,
+        accepted: Option<AcceptedImage>,
+        report: &ReportRestore<'_>,
+    ) -> Result<(Self, Opening), DurableError> {
+        Self::open_from(engine, spec, accepted, (FirstLook::AtOnce, report))
     }
 
     /// Opens the set while the image store is known not to answer. If memory is intact, the store
@@ -141,25 +159,14 @@ impl DurableSet {
         engine: &Arc<Engine>,
         spec: DurableSpec,
     ) -> Result<(Self, Opening), DurableError> {
-        Self::open_from(engine, spec, None, FirstLook::Later)
-    }
-
-    /// Opens the set from the named image if memory was lost, accepting the loss of everything
-    /// later that the journal lacks. Unreadable parts of the journal are set aside. Intact memory
-    /// is never discarded.
-    pub fn open_accepting(
-        engine: &Arc<Engine>,
-        spec: DurableSpec,
-        accepted: AcceptedImage,
-    ) -> Result<(Self, Opening), DurableError> {
-        Self::open_from(engine, spec, Some(accepted), FirstLook::AtOnce)
+        Self::open_from(engine, spec, None, (FirstLook::Later, &|_, _| {}))
     }
 
     fn open_from(
         engine: &Arc<Engine>,
         spec: DurableSpec,
         accepted: Option<AcceptedImage>,
-        first_look: FirstLook,
+        (first_look, report): (FirstLook, &ReportRestore<'_>),
     ) -> Result<(Self, Opening), DurableError> {
         let spec = with_key(spec, first_look)?;
         if engine.is_restoring() {
@@ -168,7 +175,7 @@ impl DurableSet {
         }
         let kept_set = engine.set_id().filter(|_| !engine.is_restoring());
         // Intact memory contains everything in the store.
-        let mut newest = match (kept_set, first_look) {
+        let newest = match (kept_set, first_look) {
             (Some(_), FirstLook::Later) => NewestImage::unasked(),
             (Some(_), FirstLook::AtOnce) => NewestImage::find_if_told(&spec.images),
             (None, _) => NewestImage::find(&spec.images)?,
@@ -204,26 +211,39 @@ impl DurableSet {
                 if let Some(error) = restored.journal_failure.take() {
                     loss.get_or_insert(DurableError::journal("read the journal")(error));
                 }
-                (set_id, opened_as(restored, image.map(|image| image.id().number())))
+                let how = opened_as(restored, image.map(|image| image.id().number()));
+                report(&how, loss.as_ref());
+                engine.end_restoring();
+                (set_id, how)
             }
         };
         let set = Self::serve(engine, spec, (id, kept_set), &newest)?;
-        let (missing, store_failure) = set.compare_at_open(kept_set, &mut newest);
-        let opening = Opening {
+        let opening = set.opening((how, loss), kept_set, newest);
+        Ok((set, opening))
+    }
+
+    /// Compares memory with the images, and summarizes how the set was opened.
+    fn opening(
+        &self,
+        (how, loss): (Opened, Option<DurableError>),
+        kept_set: Option<SetId>,
+        mut newest: NewestImage,
+    ) -> Opening {
+        let (missing, store_failure) = self.compare_at_open(kept_set, &mut newest);
+        Opening {
             how,
             missing,
             store_failure,
-            source_failure: match set.is_compared() {
-                true => set.connect_source().err(),
+            source_failure: match self.is_compared() {
+                true => self.connect_source().err(),
                 // The first fetch connects it once the store answers.
                 false => None,
             },
             loss,
-            newest_is_current: newest.lists_all_of(engine),
+            newest_is_current: newest.lists_all_of(&self.engine),
             newest: newest.image.map(|image| image.summary()),
             skipped: newest.skipped,
-        };
-        Ok((set, opening))
+        }
     }
 
     /// Repeats the comparison of memory with an image store that could not be read completely at

@@ -53,7 +53,8 @@ pub(crate) struct Stored<'it> {
     pub(crate) gaps: Gaps,
 }
 
-/// Restores the pool. If interrupted by a kill, the pool stays marked and the restore starts over.
+/// Restores the pool, which stays marked as being restored: the caller ends that. After a kill
+/// before the end, the restore starts over.
 pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Restored, DurableError> {
     engine.begin_restoring();
     engine.join_set(stored.set_id);
@@ -102,7 +103,6 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
         guarantees_lost.extend(shipped.add_to(&mut restored));
     }
     restored.guarantees_lost = still_thin(engine, guarantees_lost);
-    engine.end_restoring();
     Ok(restored)
 }
 

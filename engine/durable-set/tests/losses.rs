@@ -313,6 +313,18 @@ fn a_volume_that_waits_for_its_first_image_does_not_come_back_empty() {
 }
 
 #[test]
+fn what_is_left_out_is_reported_also_if_a_kill_follows() {
+    let mut house = House::new();
+    house.create("one", Durability::Journal).write(0, &noise(1)).expect("there is room");
+    house.save();
+    house.create("joined", Durability::Ram).write(0, &noise(2)).expect("there is room");
+    house.set.set_durability("joined", Durability::Journal).expect("the disk works");
+    let reports = house.lose_memory_and_kill_while_reporting();
+    assert_eq!(reports, [["joined"], ["joined"]]);
+    assert!(read(&house.volume("one"), 0) == Ok(noise(1)));
+}
+
+#[test]
 fn volumes_of_class_ram_are_gone_unless_they_were_asked_for() {
     let mut house = House::new();
     for name in ["gone", "asked"] {

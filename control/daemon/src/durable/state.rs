@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use api::counted;
 use durable_set::{
     AcceptedImage, DurableError, DurableErrorKind, DurableSet, DurableSpec, Lag, Missing, Opened,
     Opening,
@@ -166,12 +167,18 @@ impl Durable {
              was lost",
             dir.display()
         ));
-        let opened = match parts.accept_loss {
-            Some(image) => DurableSet::open_accepting(&parts.engine, spec, AcceptedImage(image)),
-            None if is_memory_intact(&parts.engine) && !answers_in_time(store)? => {
-                DurableSet::open_without_images(&parts.engine, spec)
-            }
-            None => DurableSet::open(&parts.engine, spec),
+        let accepted = parts.accept_loss.map(AcceptedImage);
+        let is_silent = accepted.is_none()
+            && is_memory_intact(&parts.engine)
+            && !answers_in_time(Arc::clone(&store))?;
+        let opened = if is_silent {
+            DurableSet::open_without_images(&parts.engine, spec)
+        } else {
+            let report = |how: &Opened, loss: Option<&DurableError>| {
+                tell_loss(&parts.events, loss);
+                tell_restored(&parts, how);
+            };
+            DurableSet::open_reporting(&parts.engine, spec, accepted, &report)
         };
         let (set, opening) = opened.map_err(|error| refused_start(&error, &parts))?;
         tell_opening(&parts, &opening);
@@ -289,10 +296,6 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
         let message = format!("skipping image {number}, which cannot be read: {error}");
         events.error("image_unreadable", None, message);
     }
-    if let Some(error) = &opening.loss {
-        let message = format!("loss accepted: data may be lost: {}", causes(error));
-        events.error("loss_accepted", None, message);
-    }
     let place = place_of(&parts.images.store);
     tell_missing(events, &opening.missing, &parts.journal.dir, &place);
     if let Some(error) = &opening.store_failure {
@@ -308,7 +311,14 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
             format!("reads of blocks that are not fetched from the image yet fail: {error}");
         events.error("image_unreachable", None, message);
     }
-    tell_restored(parts, &opening.how);
+}
+
+/// Reports that the owner accepted the loss of data, and its cause.
+fn tell_loss(events: &EventLog, loss: Option<&DurableError>) {
+    if let Some(error) = loss {
+        let message = format!("loss accepted: data may be lost: {}", causes(error));
+        events.error("loss_accepted", None, message);
+    }
 }
 
 /// Reports a pool whose memory was lost.
@@ -349,8 +359,9 @@ fn tell_restored(parts: &Parts<'_>, how: &Opened) {
     }
     if *damaged_blocks > 0 {
         let message = format!(
-            "{damaged_blocks} blocks are damaged in the journal segments {}; reads of them fail \
-             until they are overwritten",
+            "found {} in the journal segments {}; reads of the damaged data fail until it is \
+             overwritten",
+            counted(*damaged_blocks, "damaged block"),
             match damaged_segments.is_empty() {
                 true => "in the image store".to_owned(),
                 false => damaged_segments.join(", "),
@@ -364,9 +375,9 @@ fn tell_restored(parts: &Parts<'_>, how: &Opened) {
         return events.info("restored", None, message.to_owned());
     }
     let message = format!(
-        "the pool's memory was lost: restored {} volumes from {image} and {} journal transactions",
-        parts.engine.volumes().len(),
-        transactions + shipped_transactions
+        "the pool's memory was lost: restored {} from {image} and {}",
+        counted(parts.engine.volumes().len() as u64, "volume"),
+        counted(transactions + shipped_transactions, "journal transaction")
     );
     events.warning("restored", None, message);
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use block_device::{BlockDevice, DeviceErrorKind};
 use durable_set::{
     AcceptedImage, DurableError, DurableSet, DurableSpec, MirrorOptions, Opened, Opening,
-    SaveExtent, SaveRequest,
+    ReportRestore, SaveExtent, SaveRequest,
 };
 use image::{
     FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter, Saved,
@@ -156,6 +156,24 @@ impl House {
         self.reopen()
     }
 
+    /// Loses memory, and kills the process while it reports the restore. Returns both reports of
+    /// volumes that are left out, that of the killed process and that of the next one.
+    pub(crate) fn lose_memory_and_kill_while_reporting(&mut self) -> Vec<Vec<String>> {
+        let path = |name: &str| self.folder.path().join(name);
+        let (region, killed) = (path("region"), path("killed"));
+        std::fs::remove_file(&region).expect("the pool is there");
+        let reports = Mutex::new(Vec::new());
+        let report = |opened: &Opened, _: Option<&DurableError>| {
+            let Opened::Restored { left_out, .. } = opened else { return };
+            std::fs::copy(&region, &killed).expect("tmpfs has room");
+            reports.lock().expect("no thread panics").push(left_out.clone());
+        };
+        self.try_to_reopen(None, &report).expect("it opens");
+        std::fs::rename(&killed, &region).expect("the copy was made");
+        self.try_to_reopen(None, &report).expect("it opens");
+        reports.into_inner().expect("no thread panics")
+    }
+
     /// Like `lose_memory`, with a pool of this size afterwards.
     pub(crate) fn lose_memory_but(&mut self, pool_bytes: u64) -> Opened {
         self.pool_bytes = pool_bytes;
@@ -169,7 +187,7 @@ impl House {
 
     /// Restarts the process with intact memory. Returns the findings of opening.
     pub(crate) fn restart(&mut self) -> Opening {
-        self.try_to_reopen(None).expect("it opens")
+        self.try_to_reopen(None, &|_, _| {}).expect("it opens")
     }
 
     /// Makes writes to the journal's disk fail until it is healed.
@@ -245,7 +263,7 @@ impl House {
     ) -> Result<Opening, DurableError> {
         let path = self.folder.path().join("region");
         std::fs::remove_file(path).expect("the pool is there");
-        self.try_to_reopen(accepted)
+        self.try_to_reopen(accepted, &|_, _| {})
     }
 
     /// Damages an image's manifest by flipping a bit.
@@ -334,10 +352,14 @@ impl House {
     }
 
     fn reopen(&mut self) -> Opened {
-        self.try_to_reopen(None).expect("it opens").how
+        self.restart().how
     }
 
-    fn try_to_reopen(&mut self, accepted: Option<AcceptedImage>) -> Result<Opening, DurableError> {
+    fn try_to_reopen(
+        &mut self,
+        accepted: Option<AcceptedImage>,
+        report: &ReportRestore<'_>,
+    ) -> Result<Opening, DurableError> {
         self.set.journal().stop();
         self.openings += 1;
         // The old engine releases its region first, because there is no other handle.
@@ -348,10 +370,7 @@ impl House {
         let engine = open_pool(&self.folder, "region", self.pool_bytes);
         std::fs::remove_file(self.folder.path().join("aside")).expect("it was made above");
         let spec = spec_of(&self.disk, self.openings, &self.spoils);
-        let (set, opening) = match accepted {
-            Some(accepted) => DurableSet::open_accepting(&engine, spec, accepted)?,
-            None => DurableSet::open(&engine, spec)?,
-        };
+        let (set, opening) = DurableSet::open_reporting(&engine, spec, accepted, report)?;
         self.engine = engine;
         self.set = set;
         Ok(opening)
