@@ -13,6 +13,7 @@
 //!
 //! Stable storage has no data of volumes of class `ram`, so their changes do not wait for the disk.
 
+use std::cell::Cell;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -269,7 +270,7 @@ impl DurableSet {
     fn make(
         &self,
         attempt: &str,
-        is_durable: impl FnOnce() -> bool,
+        is_durable: impl Fn() -> bool,
         make: impl FnOnce() -> Result<Arc<Volume>, VolumeError>,
     ) -> Result<Arc<Volume>, DurableError> {
         let begun = self.begin_change(attempt, is_durable)?;
@@ -295,7 +296,7 @@ impl DurableSet {
     fn change<Made>(
         &self,
         attempt: &str,
-        is_durable: impl FnOnce() -> bool,
+        is_durable: impl Fn() -> bool,
         make: impl FnOnce() -> Result<Made, VolumeError>,
     ) -> Result<Made, DurableError> {
         let begun = self.begin_change(attempt, is_durable)?;
@@ -305,17 +306,31 @@ impl DurableSet {
     }
 
     /// Waits until a change may begin: previous changes are recorded, and there is space to record
-    /// this one.
+    /// this one. Waits for a flush that is being written before it locks out other changes, and
+    /// fails if the disk does not finish it in time.
     fn begin_change(
         &self,
         attempt: &str,
-        is_durable: impl FnOnce() -> bool,
+        is_durable: impl Fn() -> bool,
     ) -> Result<Begun<'_>, DurableError> {
         let guard = self.lock_changes();
         if !is_durable() {
             return Ok(Begun { guard, is_durable: false });
         }
-        let prepared = self.with_patience(guard, || self.journal.prepare_table());
+        drop(guard);
+        let turn = self.journal.turn().map_err(DurableError::journal(attempt))?;
+        let turn = Cell::new(Some(turn));
+        let guard = self.lock_changes();
+        if !is_durable() {
+            return Ok(Begun { guard, is_durable: false });
+        }
+        let prepare = || {
+            let prepared = self.journal.prepare_table();
+            // Flushes continue while this change waits for space.
+            drop(turn.take());
+            prepared
+        };
+        let prepared = self.with_patience(guard, prepare);
         let guard = prepared.map_err(DurableError::journal(attempt))?;
         Ok(Begun { guard, is_durable: true })
     }

@@ -108,11 +108,14 @@ impl DurableSet {
         watch: &dyn Watch,
     ) -> Result<(Saved, Position), DurableError> {
         // Excludes changes of volumes between the checkpoint's position and the freeze, so that the
-        // journal after it continues from the image's state.
+        // journal after it continues from the image's state. Waits for flushes before: changes of
+        // volumes in memory do not wait for a disk that hangs.
+        let turn = self.journal.turn_at_last();
         let guard = self.lock_changes();
         // Determined before the checkpoint: the journal has nothing of these after its position.
         let unanchored = self.unanchored();
         let position = self.journal.begin_checkpoint();
+        drop(turn);
         let frozen = self.freeze(&request.extent, manners);
         drop(guard);
         let saved = frozen.and_then(|frozen| {

@@ -244,6 +244,37 @@ fn volumes_in_memory_change_while_others_are_noted_on_a_disk_that_hangs() {
 }
 
 #[test]
+fn changes_beside_a_flush_that_hangs_need_no_disk_or_are_refused() {
+    let house = House::new();
+    let one = house.create("one", Durability::Journal);
+    one.write(0, &noise(1)).expect("there is room");
+    let gate = house.hold_write();
+    let set = &house.set;
+    std::thread::scope(|scope| {
+        let flushed = scope.spawn(|| one.flush());
+        gate.wait_until_reached_by(1);
+        let saved = scope.spawn(|| house.save());
+        let changed = scope.spawn(|| {
+            let refused = set.create_volume(spec("durable", Durability::Image));
+            assert_eq!(refused.expect_err("the disk hangs").kind, DurableErrorKind::Journal);
+            set.create_volume(spec("memory", Durability::Ram)).expect("memory needs no disk");
+            set.rename_volume("memory", name("other")).expect("memory needs no disk");
+        });
+        let deadline = Instant::now() + TIME_LIMIT;
+        while !changed.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(PAUSE);
+        }
+        let is_changed = changed.is_finished();
+        gate.open();
+        assert!(is_changed, "it waits for the disk");
+        flushed.join().expect("no panic").expect("the disk works");
+        saved.join().expect("no panic");
+    });
+    assert_eq!(names(&house), ["one", "other"]);
+    set.create_volume(spec("durable", Durability::Image)).expect("the disk works");
+}
+
+#[test]
 fn the_journal_takes_little_room_without_volumes_of_its_class() {
     let house = House::new();
     house.set.create_volume(spec("memory", Durability::Ram)).expect("there is room");

@@ -12,9 +12,12 @@ pub enum JournalErrorKind {
     /// The disk failed; the source has the details.
     #[error("disk I/O error")]
     Disk,
+    /// A write has not ended for too long.
+    #[error("its disk does not respond; check the kernel log (dmesg), and try again")]
+    Hanging,
     #[error("the disk is full; free space on it")]
     NoSpace,
-    #[error("the journal has reached its maximum size; complete a checkpoint, or raise max-bytes")]
+    #[error("the journal has reached its maximum size; save an image, or raise max-bytes")]
     Limit,
     /// A required part of the journal is corrupt.
     #[error("the journal is corrupt; restore an image or a copy of the journal")]

@@ -46,6 +46,10 @@ struct State<Tool, Outcome> {
     nudges: u64,
 }
 
+/// Prevents new commits until it is dropped. Its owner and others may borrow the tool.
+#[derive(Debug)]
+pub(crate) struct Turn<'groups, Tool, Outcome: Clone>(&'groups GroupCommit<Tool, Outcome>);
+
 /// Role of a thread after joining a group.
 #[derive(Debug)]
 pub(crate) enum Role<Tool, Outcome> {
@@ -169,10 +173,33 @@ impl<Tool, Outcome: Clone> GroupCommit<Tool, Outcome> {
         answer
     }
 
+    /// Waits until no commit is written, for at most `time_max` if there is a limit. No new commit
+    /// begins before the result is dropped. Returns `None` if the commit took too long.
+    pub(crate) fn turn(&self, time_max: Option<Duration>) -> Option<Turn<'_, Tool, Outcome>> {
+        self.lock().borrower_count += 1;
+        let turn = Turn(self);
+        let is_busy = |state: &mut State<Tool, Outcome>| state.tool.is_none();
+        let state = self.lock();
+        let state = match time_max {
+            None => self.changed.wait_while(state, is_busy).expect(NEVER_POISONED),
+            Some(time) => {
+                let woken = self.changed.wait_timeout_while(state, time, is_busy);
+                woken.expect(NEVER_POISONED).0
+            }
+        };
+        let is_free = state.tool.is_some();
+        drop(state);
+        is_free.then_some(turn)
+    }
+
     /// Returns the tool and wakes waiting threads: first one of the next group, to keep the disk
     /// busy.
     fn put_back(&self, mut state: MutexGuard<'_, State<Tool, Outcome>>, tool: Tool) {
         state.tool = Some(tool);
+        self.wake(state);
+    }
+
+    fn wake(&self, state: MutexGuard<'_, State<Tool, Outcome>>) {
         let next = (!state.volume_ids.is_empty()).then(|| Arc::clone(&state.gathering));
         let others_wait = state.borrower_count > 0 || state.has_leader;
         drop(state);
@@ -186,6 +213,14 @@ impl<Tool, Outcome: Clone> GroupCommit<Tool, Outcome> {
 
     fn lock(&self) -> MutexGuard<'_, State<Tool, Outcome>> {
         self.state.lock().expect(NEVER_POISONED)
+    }
+}
+
+impl<Tool, Outcome: Clone> Drop for Turn<'_, Tool, Outcome> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.borrower_count -= 1;
+        self.0.wake(state);
     }
 }
 
@@ -239,6 +274,10 @@ mod tests {
             }
             for _ in 0..ROUNDS {
                 groups.borrow(|tool| *tool += 0);
+                let turn = groups.turn(None).expect("it waits without a limit");
+                let before = groups.borrow(|tool| *tool);
+                assert_eq!(groups.borrow(|tool| *tool), before, "no commit begins meanwhile");
+                drop(turn);
                 groups.nudge();
             }
         });

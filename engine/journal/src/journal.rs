@@ -13,7 +13,7 @@ use volumes::{Durability, Engine, FlushTarget, HookError, VolumeMap};
 use crate::chain::Chain;
 use crate::error::{JournalError, JournalErrorKind};
 use crate::format::SetId;
-use crate::group_commit::{GroupCommit, Leader, Role};
+use crate::group_commit::{self, GroupCommit, Leader, Role};
 use crate::known::KnownPages;
 use crate::log::{Identity, Log};
 use crate::meter::{Failure, JournalStatus, Meter, Outcome};
@@ -179,6 +179,21 @@ impl Journal {
     /// journal is failing, a test write to the disk must succeed first.
     pub fn prepare_table(&self) -> Result<(), JournalError> {
         self.try_at_once(Writer::prepare_table)
+    }
+
+    /// Waits until no flush is being written, for at most `patience` of the options, and keeps new
+    /// ones from beginning until the turn is dropped. Fails if the disk does not finish a write in
+    /// that time.
+    pub fn turn(&self) -> Result<Turn<'_>, JournalError> {
+        let turn = self.commits.turn(Some(self.options.patience)).map(Turn);
+        turn.ok_or_else(|| {
+            JournalError::new(JournalErrorKind::Hanging, "cannot write to the journal")
+        })
+    }
+
+    /// Same as [`Journal::turn`], but waits as long as the disk takes.
+    pub fn turn_at_last(&self) -> Turn<'_> {
+        Turn(self.commits.turn(None).expect("it waits without a limit"))
     }
 
     /// Returns whether the journal has the current volume table. Cheap.
@@ -485,6 +500,18 @@ impl Journal {
 
     fn lock_checkpoints(&self) -> MutexGuard<'_, Checkpoints> {
         self.checkpoints.lock().expect(NEVER_POISONED)
+    }
+}
+
+/// Time between two flushes. While it lasts, [`Journal::prepare_table`] and
+/// [`Journal::begin_checkpoint`] wait for no flush.
+pub struct Turn<'journal>(#[expect(dead_code, reason = "dropped only")] CommitTurn<'journal>);
+
+type CommitTurn<'journal> = group_commit::Turn<'journal, Writer, Outcome>;
+
+impl Debug for Turn<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Turn")
     }
 }
 

@@ -43,7 +43,7 @@ mod page_copy;
 pub use chain::{JournalKey, check_key, find_key, set_in};
 pub use error::{JournalError, JournalErrorKind};
 pub use format::{RecordKind, SetId, VolumeRecord};
-pub use journal::{FlushError, Journal, JournalSpec};
+pub use journal::{FlushError, Journal, JournalSpec, Turn};
 pub use meter::{Failure, JournalState, JournalStatus};
 pub use options::{
     Clock, FailurePolicy, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_COUNT_MIN,
