@@ -128,9 +128,14 @@ fn store(path: &Path, state: &impl Serialize) -> io::Result<()> {
 }
 
 /// Replaces the file at `path` atomically: after a power loss it has the old or the new contents.
+/// The error names the file.
 pub fn replace_file(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("json.new");
-    put_in_place(&temporary, File::create(&temporary)?, path, contents)
+    let created = File::create(&temporary);
+    let stored = created.and_then(|file| put_in_place(&temporary, file, path, contents));
+    stored.map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+    })
 }
 
 /// Replaces a file as [`replace_file`] does, for confidential contents. A new file has mode 0600.
@@ -199,9 +204,11 @@ mod tests {
     fn a_change_that_cannot_be_stored_is_not_made() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("names.json");
-        let mut file = StateFile::create(path, Names::default()).expect("it is stored");
+        let mut file = StateFile::create(path.clone(), Names::default()).expect("it is stored");
         drop(dir);
-        add(&mut file, "a").expect_err("the directory is gone");
+        let error = add(&mut file, "a").expect_err("the directory is gone");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
         assert_eq!(*file.state(), Names::default());
     }
 

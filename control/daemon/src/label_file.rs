@@ -67,13 +67,9 @@ struct Whole {
 impl LabelFile {
     /// Reads the file. If it does not exist, there are no labels.
     pub(crate) fn read(path: PathBuf) -> io::Result<Self> {
-        let text = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            read => read?,
-        };
-        let (by_volume, whole_bytes) = match text.is_empty() {
-            true => (ByVolume::new(), None),
-            false => parse(&text)?,
+        let (by_volume, whole_bytes) = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (ByVolume::new(), None),
+            read => parse(&read?)?,
         };
         let open = whole_bytes.map(|it| OpenFile::open(&path, it)).transpose()?;
         Ok(Self { path, by_volume, open })
@@ -88,7 +84,13 @@ impl LabelFile {
         let mut line = serde_json::to_vec(&labelled)?;
         line.push(b'\n');
         match self.open.take_if(|it| it.has_room(line.len() as u64)) {
-            Some(open) => self.open = Some(open.append(&line)?),
+            Some(open) => {
+                let appended = open.append(&line);
+                self.open = Some(appended.map_err(|error| {
+                    let what = format!("cannot write {}: {error}", self.path.display());
+                    io::Error::new(error.kind(), what)
+                })?);
+            }
             None => {
                 // If this fails, the next change rewrites the file again.
                 self.open = None;
@@ -295,6 +297,7 @@ mod tests {
         let whole = "{\"version\":2,\"volumes\":[]}\n";
         let line = "{\"volume_id\":1,\"owner\":\"a\",\"labels\":{}}\n";
         for (text, expected) in [
+            (String::new(), "damaged"),
             ("{\"version\": 1, \"vol".to_owned(), "damaged"),
             ("{\"version\": 3, \"volumes\": []}".to_owned(), "format 3"),
             ("{\"version\": 1, \"volumes\": [], \"colour\": []}".to_owned(), "colour"),
