@@ -17,6 +17,8 @@
 //! Input from clients is bounded and validated before use. A query that exceeds its limits fails
 //! alone.
 #![forbid(unsafe_code)]
+// Futures are moved into containment and interrupts with each statement.
+#![deny(clippy::large_futures)]
 
 mod definition;
 #[cfg(feature = "engine")]

@@ -260,7 +260,7 @@ impl Session {
     /// read.
     pub(crate) async fn plan_for_client(
         &self,
-        query: Statement,
+        query: Box<Statement>,
     ) -> Result<(LogicalPlan, Option<PointRead>), SqlError> {
         let (plan, point_read) = self.plan(query).await?;
         Ok((dialect::for_clients(plan), point_read))
@@ -270,7 +270,7 @@ impl Session {
     /// is a point read.
     pub(crate) async fn plan(
         &self,
-        mut query: Statement,
+        mut query: Box<Statement>,
     ) -> Result<(LogicalPlan, Option<PointRead>), SqlError> {
         let (state, engine) = (Arc::clone(&self.state), Arc::clone(&self.engine));
         let work = async move || {
@@ -280,7 +280,7 @@ impl Session {
             let columns = engine.unknown.check(&query)?;
             let rows = dialect::names_of_rows(&query);
             dialect::adapt(&mut query)?;
-            let statement = EngineStatement::Statement(Box::new(query));
+            let statement = EngineStatement::Statement(query);
             let plan = state.statement_to_plan(statement).await;
             let plan = plan.map_err(|error| dialect::of_row(SqlError::from(error), &rows))?;
             if columns != dialect::Columns::Named {

@@ -76,7 +76,7 @@ impl Connection {
         let entry = Arc::clone(&self.entry);
         let running = entry.begin(&words.to_string());
         let interrupt = self.interrupt(&running, self.variables.statement_time(), begun);
-        let prepared = contain_future(self.prepare(words, declared));
+        let prepared = contain_future(Box::pin(self.prepare(words, declared)));
         let prepared = interrupt.unless(io, prepared).await;
         if let Err(Ending::Failed(error)) = &prepared {
             if error.state == SqlState::CANCELLED {

@@ -46,7 +46,7 @@ impl Connection {
             }
             _ => return Ok(Looked::default()),
         };
-        let (plan, point_read) = self.session.plan_for_client(query.as_ref().clone()).await?;
+        let (plan, point_read) = self.session.plan_for_client(query.clone()).await?;
         if matches!(command, Command::Query(_)) {
             looked.point_read = point_read.map(Arc::new);
         }
@@ -54,7 +54,7 @@ impl Connection {
         Ok(looked)
     }
 
-    /// Returns the statement with its names resolved again if they have changed, and replaces the
+    /// Returns a statement whose names have changed with its names resolved again, and replaces the
     /// cached one.
     ///
     /// # Errors
@@ -63,12 +63,7 @@ impl Connection {
         &mut self,
         prepared: &Arc<Prepared>,
     ) -> Result<Arc<Prepared>, SqlError> {
-        let host = Arc::clone(&self.server.host);
-        let command = prepared.command.as_ref();
-        let is_same = prepared.tables.iter().all(|it| it.is_same(&*host));
-        let Some(command) = command.filter(|_| !is_same) else {
-            return Ok(Arc::clone(prepared));
-        };
+        let Some(command) = prepared.command.as_ref() else { return Ok(Arc::clone(prepared)) };
         let Looked { tables, plan, insert, point_read } = self.look_up(command).await?;
         if let (Command::Query(_), Some(old), Some(new)) = (command, &prepared.plan, &plan)
             && !are_same_columns(old.schema().inner(), new.schema().inner())

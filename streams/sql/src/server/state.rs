@@ -20,7 +20,7 @@ use super::statistics::Figures;
 use super::work::Work;
 use crate::engine::{Activity, PointRead, Session, Viewer};
 use crate::error::{SqlError, SqlState};
-use crate::host::Client;
+use crate::host::{Client, Host};
 use crate::statements::{Command, InsertPlan, Variables, Words};
 use crate::wire::{Answers, Format, Formats, PgType, TransactionState};
 
@@ -178,6 +178,11 @@ pub(super) struct Parameter {
 }
 
 impl Prepared {
+    /// Returns whether its names mean the same as when it was prepared.
+    pub(super) fn is_current(&self, host: &dyn Host) -> bool {
+        self.tables.iter().all(|it| it.is_same(host))
+    }
+
     /// Fails if a result column's type differs from the one described to the client, which would
     /// misread the values.
     pub(super) fn check_sent(&self, sent: &Schema) -> Result<(), SqlError> {

@@ -69,8 +69,9 @@ impl Connection {
             false => self.variables.statement_time(),
         };
         let interrupt = self.interrupt(&running, time_max, begun);
-        if portal.rows.is_none() && !portal.has_ended {
-            let renewed = contain_future(self.renewed(&prepared));
+        let is_begun = portal.rows.is_some() || portal.has_ended;
+        if !is_begun && !prepared.is_current(&*server.host) {
+            let renewed = contain_future(Box::pin(self.renewed(&prepared)));
             portal.prepared = interrupt.unless(io, renewed).await?;
         }
         // Live queries run until the client ends them, and have a separate limit.
@@ -263,12 +264,23 @@ impl Connection {
         prepared: &Prepared,
         parameters: &[ScalarValue],
     ) -> Result<Outcome, SqlError> {
-        let command = prepared.command.as_ref().expect("the caller looked");
-        if let Some(it) = &prepared.point_read {
-            let rows = Rows::of_batch(it.read(parameters).await?);
-            prepared.check_sent(&rows.schema())?;
-            return Ok(Outcome::Rows(rows, "SELECT"));
+        match &prepared.point_read {
+            Some(it) => {
+                let rows = Rows::of_batch(it.read(parameters).await?);
+                prepared.check_sent(&rows.schema())?;
+                Ok(Outcome::Rows(rows, "SELECT"))
+            }
+            // Boxed: the future has tens of kilobytes, which would be moved for a point read too.
+            None => Box::pin(self.begin_command(prepared, parameters)).await,
         }
+    }
+
+    async fn begin_command(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &[ScalarValue],
+    ) -> Result<Outcome, SqlError> {
+        let command = prepared.command.as_ref().expect("the caller looked");
         let plan = prepared.plan.clone().map(|plan| (plan, prepared.held_bytes()));
         let parameters = parameters.to_vec();
         const PLANNED: &str = "queries are planned when they are prepared";

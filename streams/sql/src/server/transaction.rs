@@ -302,7 +302,7 @@ impl Connection {
         parameters: &[ScalarValue],
     ) -> Result<usize, SqlError> {
         self.check_insert(insert)?;
-        let (plan, _) = self.session.plan(insert.query(parameters)?).await?;
+        let (plan, _) = self.session.plan(Box::new(insert.query(parameters)?)).await?;
         let mut rows = self.session.run((plan, held_bytes), Vec::new()).await?;
         let mut taken = Taken::new(self.work.inserted_bytes);
         while let Some(batch) = rows.next().await {
