@@ -8,8 +8,9 @@
 //!
 //! - [`Host`] is the interface to the program around the server: topics, users, permissions, and
 //!   publishing to the log.
-//! - [`serve`] accepts connections, runs their queries on the current runtime, and ends on request.
-//!   The runtime must come from [`runtime`], separate from all threads that must not block.
+//! - [`serve`] accepts connections on the current runtime, and ends on request. The runtime must
+//!   come from [`runtime`], separate from all threads that must not block. Queries run on threads
+//!   of their own.
 //!
 //! Without the feature `engine` the crate contains no server, only the host's types, which live
 //! queries and derived topics use too.

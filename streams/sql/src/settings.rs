@@ -15,8 +15,13 @@ const STACK_BYTES: usize = 64 << 20;
 /// # Errors
 /// The system cannot create threads.
 pub fn runtime() -> io::Result<Runtime> {
+    threads("sql").build()
+}
+
+pub(crate) fn threads(name: &str) -> Builder {
     let mut builder = Builder::new_multi_thread();
-    builder.enable_all().thread_name("sql").thread_stack_size(STACK_BYTES).build()
+    builder.enable_all().thread_name(name).thread_stack_size(STACK_BYTES);
+    builder
 }
 
 /// Limits of clients and their queries.

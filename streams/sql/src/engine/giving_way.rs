@@ -1,5 +1,6 @@
-//! Cooperative scheduling. An operator that produces many rows from few is always ready with more,
-//! so its consumer would never yield, and would delay timeouts, cancellation and other queries.
+//! Cooperative scheduling. A source in memory, and an operator that produces many rows from few,
+//! are always ready with more, so their consumer would never yield, and would delay cancellation
+//! and other queries.
 
 use std::sync::Arc;
 
@@ -8,12 +9,12 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 
-use super::slices::SlicedExec;
+use super::slices::YieldingExec;
 
 const NESTED_LOOP: &str = "NestedLoopJoinExec";
+const RECURSION: &str = "RecursiveQueryExec";
 
 /// Operators whose output can be far longer than their input.
 const MULTIPLYING: &[&str] = &[
@@ -21,13 +22,13 @@ const MULTIPLYING: &[&str] = &[
     "HashJoinExec",
     NESTED_LOOP,
     "PiecewiseMergeJoin",
-    "RecursiveQueryExec",
+    RECURSION,
     "SortMergeJoin",
     "SymmetricHashJoinExec",
     "UnnestExec",
 ];
 
-/// Makes such operators yield periodically.
+/// Makes them yield periodically.
 #[derive(Debug)]
 pub(super) struct GiveWay;
 
@@ -45,8 +46,12 @@ impl PhysicalOptimizerRule for GiveWay {
                 NESTED_LOOP => sliced(node)?,
                 _ => node,
             };
-            Ok(match multiplies {
-                true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as _),
+            Ok(match multiplies || node.children().is_empty() {
+                // Its batches are those of its steps, and may have one row each.
+                true if node.name() == RECURSION => {
+                    Transformed::yes(Arc::new(YieldingExec::merged(node)) as _)
+                }
+                true => Transformed::yes(Arc::new(YieldingExec::whole(node)) as _),
                 false => Transformed::no(node),
             })
         })
@@ -66,7 +71,7 @@ impl PhysicalOptimizerRule for GiveWay {
 fn sliced(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let children = node.children();
     let [left, right] = children.as_slice() else { return Ok(node) };
-    let right = Arc::new(SlicedExec::new(Arc::clone(right)));
+    let right = Arc::new(YieldingExec::sliced(Arc::clone(right)));
     let children = vec![Arc::clone(left), right as Arc<dyn ExecutionPlan>];
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
     node.replace_children(children, options)

@@ -42,6 +42,7 @@ mod spreads;
 mod sums;
 mod typed_view;
 mod windows;
+mod workers;
 
 pub(crate) use columns::BYTES_SUFFIX;
 pub(crate) use dialect::json_parameters;

@@ -18,9 +18,9 @@ use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, ExactNumberInfo, Statement};
 use futures::{StreamExt, stream};
@@ -38,6 +38,7 @@ use super::planners::{Look, Looking, Planner, Planners};
 use super::point_read::PointRead;
 use super::sequence::KeepSequence;
 use super::windows::CountWindows;
+use super::workers::Workers;
 use super::{dialect, functions, growing, json, ordered, percentiles, spreads, sums};
 use crate::error::SqlError;
 use crate::panics::contain_tasks;
@@ -53,6 +54,7 @@ pub(crate) struct Engine {
     memory: Arc<Limit>,
     query_bytes_max: usize,
     planners: Arc<Planners>,
+    workers: Workers,
     unknown: dialect::Unknown,
 }
 
@@ -110,7 +112,9 @@ impl Engine {
         }
         let memory = Limit::new(limits.total_bytes);
         let planners = Arc::new(Planners::new(limits.query_threads));
-        Ok(Self { base, memory, query_bytes_max: limits.query_bytes, planners, unknown })
+        let workers = Workers::new(limits.query_threads.max(1))?;
+        let query_bytes_max = limits.query_bytes;
+        Ok(Self { base, memory, query_bytes_max, planners, workers, unknown })
     }
 
     /// Returns the memory used by all running queries.
@@ -312,7 +316,7 @@ impl Session {
         parameters: Vec<ScalarValue>,
     ) -> Result<SendableRecordBatchStream, SqlError> {
         let (plan, context) = self.physical(plan, parameters).await?;
-        Ok(execute_stream(plan, context)?)
+        self.engine.workers.start(plan, context)
     }
 
     /// Returns the plan as text, one line per row. With `analyze` it is run first, and includes
@@ -327,7 +331,7 @@ impl Session {
         let text = match analyze {
             Analyze::No => DisplayableExecutionPlan::new(&*plan).indent(false).to_string(),
             Analyze::Yes => {
-                let mut rows = execute_stream(Arc::clone(&plan), context)?;
+                let mut rows = self.engine.workers.start(Arc::clone(&plan), context)?;
                 while let Some(batch) = rows.next().await {
                     batch?;
                 }

@@ -1,11 +1,12 @@
-//! Small batches for nested loop joins. Such a join compares a batch with all rows of the other
-//! side before it can be cancelled.
+//! Points where operators yield. An operator whose input is always ready would otherwise compute
+//! until it has all of it, and delay cancellation and other queries.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::concat_batches;
 use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -15,34 +16,59 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, stream};
 
-/// Rows of the first batch. Later ones have more, or fewer, by the time that the join takes.
+/// Rows of the first small batch. Later ones have more, or fewer, by the time that each takes.
 const ROW_COUNT: usize = 32;
 
-/// Time of a join for a batch.
+/// Maximum rows of batches that are merged.
+const MERGED_COUNT_MAX: usize = 8_192;
+
+/// Time that the consumer takes for a small batch.
 const TIME_MIN: Duration = Duration::from_millis(2);
+
+/// Time after which a stream yields.
 const TIME_MAX: Duration = Duration::from_millis(10);
 
-/// Pass-through of rows in small batches, which waits briefly after each that took long.
+/// Pass-through of rows that yields after a while, even if more rows are ready.
 #[derive(Debug)]
-pub(super) struct SlicedExec {
+pub(super) struct YieldingExec {
     plan: Arc<dyn ExecutionPlan>,
+    batches: Batches,
 }
 
-impl SlicedExec {
-    pub(super) fn new(plan: Arc<dyn ExecutionPlan>) -> Self {
-        Self { plan }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Batches {
+    Whole,
+    Sliced,
+    Merged,
+}
+
+impl YieldingExec {
+    /// Passes batches on as they are.
+    pub(super) fn whole(plan: Arc<dyn ExecutionPlan>) -> Self {
+        Self { plan, batches: Batches::Whole }
+    }
+
+    /// Passes on several batches as one, more the more there are: consumers take time for each
+    /// batch, in some cases in proportion to those before it.
+    pub(super) fn merged(plan: Arc<dyn ExecutionPlan>) -> Self {
+        Self { plan, batches: Batches::Merged }
+    }
+
+    /// Passes on small batches, for a consumer that takes long for each row.
+    pub(super) fn sliced(plan: Arc<dyn ExecutionPlan>) -> Self {
+        Self { plan, batches: Batches::Sliced }
     }
 }
 
-impl DisplayAs for SlicedExec {
+impl DisplayAs for YieldingExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl ExecutionPlan for SlicedExec {
+impl ExecutionPlan for YieldingExec {
     fn name(&self) -> &'static str {
-        "SlicedExec"
+        "YieldingExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -70,7 +96,7 @@ impl ExecutionPlan for SlicedExec {
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = children.pop().expect("it has one child");
-        Ok(Arc::new(Self { plan }))
+        Ok(Arc::new(Self { plan, ..*self }))
     }
 
     fn with_new_children(
@@ -88,42 +114,83 @@ impl ExecutionPlan for SlicedExec {
     ) -> Result<SendableRecordBatchStream> {
         let mut rows = self.plan.execute(partition, context)?;
         let schema = rows.schema();
-        let mut slices = Slices::default();
+        if self.batches == Batches::Merged {
+            rows = merged(rows);
+        }
+        let mut slices = Slices::of(if self.batches == Batches::Sliced { 1 } else { usize::MAX });
         let sliced = stream::poll_fn(move |context| slices.poll(&mut rows, context));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, sliced)))
     }
 }
 
-/// The rows of a batch that were not passed on yet.
-#[derive(Default)]
+/// Returns the rows in batches of increasing size. An error comes after the rows before it.
+fn merged(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    let schema = rows.schema();
+    let (mut held, mut row_count, mut wanted_count) = (Vec::new(), 0, 1);
+    let mut end: Option<Option<Result<RecordBatch>>> = None;
+    let of = rows.schema();
+    let merged = stream::poll_fn(move |context| {
+        while end.is_none() && row_count < wanted_count {
+            match ready!(rows.poll_next_unpin(context)) {
+                Some(Ok(batch)) => {
+                    row_count += batch.num_rows();
+                    held.push(batch);
+                }
+                other => end = Some(other),
+            }
+        }
+        if let Some(end) = end.take_if(|_| held.is_empty()) {
+            return Poll::Ready(end);
+        }
+        (row_count, wanted_count) = (0, (wanted_count * 2).min(MERGED_COUNT_MAX));
+        let batch = concat_batches(&of, &std::mem::take(&mut held));
+        Poll::Ready(Some(batch.map_err(Into::into)))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, merged))
+}
+
 struct Slices {
+    /// Rows of a batch that were not passed on yet.
     rest: Option<RecordBatch>,
     row_count: usize,
-    /// Time when the last slice was passed on.
+    row_count_min: usize,
+    /// Time when the last rows were passed on.
     passed: Option<Instant>,
+    /// Time when the stream was polled for the first time after it waited.
+    begun: Option<Instant>,
 }
 
 impl Slices {
+    fn of(row_count_min: usize) -> Self {
+        let row_count = row_count_min.max(ROW_COUNT);
+        Self { rest: None, row_count, row_count_min, passed: None, begun: None }
+    }
+
     fn poll(
         &mut self,
         rows: &mut SendableRecordBatchStream,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<RecordBatch>>> {
         match self.passed.take().map(|it| it.elapsed()) {
-            None => self.row_count = self.row_count.max(ROW_COUNT),
             Some(time) if time > TIME_MAX => {
-                self.row_count = (self.row_count / 2).max(1);
-                // The consumer can end the join here.
-                context.waker().wake_by_ref();
-                return Poll::Pending;
+                self.row_count = (self.row_count / 2).max(self.row_count_min);
             }
             Some(time) if time < TIME_MIN => self.row_count = self.row_count.saturating_mul(2),
-            Some(_) => {}
+            _ => {}
+        }
+        if self.begun.get_or_insert_with(Instant::now).elapsed() > TIME_MAX {
+            self.begun = None;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
         }
         let batch = match self.rest.take() {
             Some(rest) => rest,
             None => match rows.poll_next_unpin(context) {
                 Poll::Ready(Some(Ok(batch))) => batch,
+                Poll::Pending => {
+                    self.begun = None;
+                    return Poll::Pending;
+                }
                 other => return other,
             },
         };
@@ -133,5 +200,49 @@ impl Slices {
         }
         self.passed = Some(Instant::now());
         Poll::Ready(Some(Ok(batch.slice(0, count))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use datafusion::arrow::array::Int32Array;
+    use datafusion::common::DataFusionError;
+    use futures::StreamExt;
+    use futures::executor::block_on_stream;
+
+    use super::*;
+
+    #[test]
+    fn many_small_batches_become_few_and_no_more_are_made_than_twice_those_before() {
+        const COUNT: i32 = 20_000;
+        let made = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&made);
+        let one = |number| {
+            RecordBatch::try_from_iter([("n", Arc::new(Int32Array::from(vec![number])) as _)])
+        };
+        let schema = one(0).expect("a column").schema();
+        let failed = stream::iter([Err(DataFusionError::Execution("it ends".to_owned()))]);
+        let steps = stream::iter(0..COUNT).map(move |number| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(one(number)?)
+        });
+        let rows = merged(Box::pin(RecordBatchStreamAdapter::new(schema, steps.chain(failed))));
+        let (mut batch_count, mut row_count) = (0, 0);
+        let mut rows = block_on_stream(rows);
+        let error = loop {
+            let before_count = row_count;
+            match rows.next().expect("the error is last") {
+                Ok(batch) => row_count += batch.num_rows(),
+                Err(error) => break error,
+            }
+            batch_count += 1;
+            let made_count = made.load(Ordering::Relaxed);
+            assert!(made_count <= 2 * before_count + 1, "{made_count} after {before_count}");
+        };
+        assert_eq!((row_count, error.to_string()), (20_000, "Execution error: it ends".to_owned()));
+        assert!(batch_count <= 16, "{batch_count} batches");
+        assert!(rows.next().is_none());
     }
 }

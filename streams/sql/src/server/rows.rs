@@ -19,8 +19,9 @@ use crate::wire::{
     Answers, CopyOut, Formats, put_copy_row, put_copy_rows, put_live_row, put_live_value, put_rows,
 };
 
-/// Maximum rows of an engine's batch that are written at once.
+/// Maximum rows of an engine's batch that are written at once, and about their maximum size.
 const SLICE_ROWS: usize = 512;
+const SLICE_BYTES: usize = 1 << 20;
 
 pub(super) enum Rows {
     Engine(EngineRows),
@@ -115,7 +116,9 @@ impl EngineRows {
     async fn next(&mut self, rows_max: usize) -> Result<Option<Chunk>, SqlError> {
         loop {
             if let Some(batch) = &self.batch {
-                let end = batch.num_rows().min(self.at.saturating_add(rows_max.min(SLICE_ROWS)));
+                let row_bytes = batch.get_array_memory_size() / batch.num_rows().max(1);
+                let count = (SLICE_BYTES / row_bytes.max(1)).clamp(1, SLICE_ROWS);
+                let end = batch.num_rows().min(self.at.saturating_add(rows_max.min(count)));
                 if self.at < end {
                     let range = self.at..end;
                     self.at = end;

@@ -56,6 +56,12 @@ fn statements() -> Vec<Harm> {
     let joined = format!("with {} select count(*) from {}", ctes.join(","), names.join(","));
     let rows = "some text\n".repeat(400_000);
     let endless_cursor = format!("declare c cursor for {ENDLESS}");
+    // Searches 24 MB for each condition before it is asked for the next rows.
+    let conditions = (0..6).map(|it| format!("v ~ '(a|b)*c{it}'")).collect::<Vec<_>>().join(" or ");
+    let long_batch = format!(
+        "select count(*) from (select repeat('a', 3000) || v from generate_series(1, 8000) s(v)) \
+         t(v) where {conditions}"
+    );
     vec![
         Harm::new("long sum", query(&sum)),
         Harm::new("long VALUES", query(&values)),
@@ -75,6 +81,7 @@ fn statements() -> Vec<Harm> {
         ),
         Harm::new("FETCH", query("fetch 1 from c")).after(&["begin", &endless_cursor]),
         Harm::new("MOVE", query("move all in c")).after(&["begin", &endless_cursor]),
+        Harm::new("long batch", query(&long_batch)),
     ]
 }
 
