@@ -36,6 +36,10 @@ const TEXTS: &[&str] = &[
      sum(coalesce((value->>'q')::int, 1)) / 2 AS q, sum(2147483648) AS large FROM $t GROUP BY 1",
     "SELECT value->>'s' AS s, sum((value->>'q')::bigint) AS q FROM $t WHERE value->>'s' LIKE 'a%' \
      AND NOT (value->>'q') IS NULL GROUP BY value->>'s'",
+    "SELECT (value->>'q')::int BETWEEN SYMMETRIC 5 AND 2 AS is_between, count(*) AS n FROM $t \
+     GROUP BY 1",
+    "SELECT count(*) AS n FROM $t WHERE value->>'s' IS DISTINCT FROM 'a' \
+     AND (value->>'q')::int > 5",
     "SELECT lower(value->>'s') AS s, count(*) AS n FROM $t WHERE value->>'s' ILIKE 's' \
      OR value->>'s' ILIKE 'ας' OR upper(value->>'s') LIKE '%S' GROUP BY 1",
 ];

@@ -48,7 +48,7 @@ pub use row::{Header, Record, Row};
 pub use scalar::Value;
 pub use statement::{
     AsOf, Backpressure, CopyFormat, CreateAs, CreateKind, Envelope, Fetch, FetchCount, OnError,
-    Point, Reach, Statement, Subscribe, SubscribeOptions, parse_query, parse_statement,
+    Point, Postgres, Reach, Statement, Subscribe, SubscribeOptions, parse_query, parse_statement,
 };
 pub use subscription::{
     Event, Layout, OutputRow, OutputRows, QueueLimits, Replay, RowReader, Step as SubscriptionStep,

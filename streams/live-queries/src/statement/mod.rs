@@ -16,11 +16,13 @@
 //! A point is a Unix time in milliseconds, a timestamp (`'2026-01-31 10:00+00'`), an offset in all
 //! partitions (`OFFSET 17`), or an offset for each partition (`'0:17,1:20'`).
 
+mod dialect;
 mod options;
 mod parse;
 mod syntax;
 mod text;
 
+pub use dialect::Postgres;
 pub use parse::{parse_query, parse_statement};
 pub use syntax::{
     AsOf, CopyFormat, CreateAs, CreateKind, Envelope, Fetch, FetchCount, Point, Reach, Statement,

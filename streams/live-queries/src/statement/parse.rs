@@ -11,7 +11,7 @@ use crate::statement::syntax::{
     Subscribe,
 };
 use crate::statement::text::{
-    expect, expect_word, first_word, is_word, name, parser, rest_of, syntax_error, take_word,
+    expect, expect_word, first_word, is_word, name, parsed, rest_of, syntax_error, take_word,
     take_words, unexpected,
 };
 
@@ -26,33 +26,35 @@ pub fn parse_statement(sql: &str) -> Result<Option<Statement>, SqlError> {
     if !is_candidate || !is_ours(&word, sql) {
         return Ok(None);
     }
-    let mut parser = parser(sql)?;
-    let statement = statement(&mut parser, &word, sql)?;
-    end(&mut parser)?;
-    Ok(Some(statement))
+    parsed(sql, |parser| {
+        let statement = statement(parser, &word, sql)?;
+        end(parser)?;
+        Ok(Some(statement))
+    })
 }
 
 /// Parses a single query, as after AS or in SUBSCRIBE.
 pub fn parse_query(sql: &str) -> Result<Box<Query>, SqlError> {
-    let mut parser = parser(sql)?;
-    let query = parser.parse_query().map_err(syntax_error)?;
-    end(&mut parser)?;
-    Ok(query)
+    parsed(sql, |parser| {
+        let query = parser.parse_query().map_err(syntax_error)?;
+        end(parser)?;
+        Ok(query)
+    })
 }
 
 /// Examines only the first words, so that other statements are not parsed twice.
 fn is_ours(word: &str, sql: &str) -> bool {
-    let Ok(parser) = parser(sql) else {
-        // Too large or not tokenizable: the first word decides.
-        return matches!(word, "SUBSCRIBE" | "FETCH");
-    };
-    let is = |at: usize, word: &str| is_word(&parser.peek_nth_token(at).token, word);
-    match word {
-        "COPY" => parser.peek_nth_token(1).token == Token::LParen && is(2, "SUBSCRIBE"),
-        "DECLARE" => (3..8).any(|at| is(at, "FOR") && is(at + 1, "SUBSCRIBE")),
-        "CREATE" | "DROP" => is(1, "TOPIC") || (is(1, "MATERIALIZED") && is(2, "VIEW")),
-        _ => true,
-    }
+    let is_ours = parsed(sql, |parser| {
+        let is = |at: usize, word: &str| is_word(&parser.peek_nth_token(at).token, word);
+        Ok(match word {
+            "COPY" => parser.peek_nth_token(1).token == Token::LParen && is(2, "SUBSCRIBE"),
+            "DECLARE" => (3..8).any(|at| is(at, "FOR") && is(at + 1, "SUBSCRIBE")),
+            "CREATE" | "DROP" => is(1, "TOPIC") || (is(1, "MATERIALIZED") && is(2, "VIEW")),
+            _ => true,
+        })
+    });
+    // Too large or not tokenizable: the first word decides.
+    is_ours.unwrap_or(matches!(word, "SUBSCRIBE" | "FETCH"))
 }
 
 fn statement(parser: &mut Parser<'_>, word: &str, sql: &str) -> Result<Statement, SqlError> {

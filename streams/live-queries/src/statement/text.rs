@@ -8,6 +8,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
 use crate::error::{SqlError, SqlState};
 use crate::expr::folded;
 use crate::limits::{STATEMENT_BYTES_MAX, STATEMENT_DEPTH_MAX, STATEMENT_OPERATORS_MAX};
+use crate::statement::dialect::Postgres;
 
 static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
 
@@ -27,8 +28,11 @@ pub(super) fn first_word(sql: &str) -> Option<String> {
     Some(rest[..end].to_ascii_uppercase())
 }
 
-/// Creates a parser of `sql`, whose size and nesting are checked.
-pub(super) fn parser(sql: &str) -> Result<Parser<'static>, SqlError> {
+/// Reads `sql` with a parser, after its size and nesting were checked.
+pub(super) fn parsed<T>(
+    sql: &str,
+    read: impl FnOnce(&mut Parser<'_>) -> Result<T, SqlError>,
+) -> Result<T, SqlError> {
     if sql.len() > STATEMENT_BYTES_MAX {
         let message = format!("a statement has more than {STATEMENT_BYTES_MAX} bytes");
         return Err(SqlError::new(SqlState::TOO_LARGE, message));
@@ -41,8 +45,9 @@ pub(super) fn parser(sql: &str) -> Result<Parser<'static>, SqlError> {
             format!("a statement has more than {STATEMENT_OPERATORS_MAX} operators and keywords");
         return Err(SqlError::new(SqlState::TOO_COMPLEX, message));
     }
-    let parser = Parser::new(&DIALECT).with_recursion_limit(STATEMENT_DEPTH_MAX);
-    Ok(parser.with_tokens_with_locations(tokens))
+    let dialect = Postgres::new(tokens.len(), || false);
+    let parser = Parser::new(&dialect).with_recursion_limit(STATEMENT_DEPTH_MAX);
+    read(&mut parser.with_tokens_with_locations(tokens))
 }
 
 fn can_nest(token: &TokenWithSpan) -> bool {

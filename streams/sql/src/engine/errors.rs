@@ -76,12 +76,19 @@ impl From<DataFusionError> for SqlError {
                     return Self::unsupported(format!("function {name} of bytea is not supported"))
                         .with_hint("Use encode and decode, and functions of texts.");
                 }
+                if message.ends_with(OF_ROWS) {
+                    return Self::unsupported("a row as a value is not supported")
+                        .with_hint("Select its columns one by one.");
+                }
                 let state = if is_call { SqlState::UNDEFINED_FUNCTION } else { found.state };
                 Self { state, message, ..found }
             }
         }
     }
 }
+
+/// Error of the engine for a row that is not compared.
+const OF_ROWS: &str = "are supported in tuples";
 
 /// Functions of texts that PostgreSQL also has for bytea.
 const OF_BYTES: &[&str] = &[

@@ -203,7 +203,7 @@ impl TypePlanner for Types {
             SqlType::Custom(name, _) => {
                 let name = name.to_string().to_ascii_lowercase();
                 match name.strip_prefix("pg_catalog.").unwrap_or(&name) {
-                    "name" | "bpchar" | "citext" => text("text"),
+                    "name" => text("text"),
                     "oid" => Ok(Some(Arc::new(Field::new("oid", DataType::UInt32, true)))),
                     _ => Ok(None),
                 }

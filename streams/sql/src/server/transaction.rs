@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use access::Operation;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::common::ScalarValue;
 use futures::StreamExt;
 
@@ -304,6 +305,8 @@ impl Connection {
         self.check_insert(insert)?;
         let (plan, _) = self.session.plan(Box::new(insert.query(parameters)?)).await?;
         let mut rows = self.session.run((plan, held_bytes), Vec::new()).await?;
+        // Types are checked even if there are no rows.
+        insert.records(&RecordBatch::new_empty(rows.schema()))?;
         let mut taken = Taken::new(self.work.inserted_bytes);
         while let Some(batch) = rows.next().await {
             taken.add(insert.records(&batch?)?)?;

@@ -9,7 +9,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int32Type, TimestampMicrosecondType};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Insert, ObjectName, ObjectNamePart, SetExpr, Statement, TableObject, Value,
+    Expr, Insert, ObjectName, ObjectNamePart, SelectItem, SetExpr, Statement, TableObject, Value,
     visit_expressions, visit_expressions_mut,
 };
 use live_queries::Type;
@@ -210,6 +210,7 @@ impl InsertPlan {
                 format!("INSERT has {expected} target columns but rows of {found} expressions");
             return Err(SqlError::new(SqlState::SYNTAX, what));
         }
+        self.check_texts(rows)?;
         let mut records: Vec<PublishedRecord> = Vec::new();
         records.resize_with(rows.num_rows(), PublishedRecord::default);
         let mut objects = vec![Object::default(); rows.num_rows()];
@@ -267,6 +268,44 @@ impl InsertPlan {
             }
         }
         Ok(records)
+    }
+}
+
+impl InsertPlan {
+    /// Rejects texts and JSON for columns of other types, unless they are literals of the
+    /// statement.
+    fn check_texts(&self, rows: &RecordBatch) -> Result<(), SqlError> {
+        for (index, (column, field)) in
+            self.columns.iter().zip(rows.schema_ref().fields()).enumerate()
+        {
+            let (found, to) = (PgType::of(field), self.pg_type(*column));
+            let is_right = !field.data_type().is_string()
+                || [PgType::TEXT.oid, found.oid].contains(&to.oid)
+                || found.is_json() && (to.is_json() || *column == Column::Headers)
+                || !found.is_json() && is_literal(&self.source.body, index);
+            if !is_right {
+                let (to, found) = (to.name(), found.name());
+                let what = format!("column is of type {to} but expression is of type {found}");
+                return Err(SqlError::new(SqlState::DATATYPE, what)
+                    .with_hint("You will need to rewrite or cast the expression."));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a column of the source may be a literal, whose type is that of the target.
+fn is_literal(body: &SetExpr, index: usize) -> bool {
+    match body {
+        SetExpr::Values(_) => true,
+        SetExpr::Query(query) => is_literal(&query.body, index),
+        SetExpr::Select(select) => match select.projection.get(index) {
+            Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => {
+                matches!(expr, Expr::Value(_))
+            }
+            _ => false,
+        },
+        _ => false,
     }
 }
 

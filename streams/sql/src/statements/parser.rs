@@ -1,28 +1,18 @@
 //! Parsing of words into syntax trees, in a number of steps linear in the number of words.
 //!
-//! The engine's parser backtracks: where the syntax is ambiguous, it tries several readings, and
-//! nested trials repeat each other. [`Postgres`] disables the trial that every nested function call
-//! would cause, and limits the steps of the others, so that no text takes exponential time. It also
-//! checks whether the statement was cancelled.
+//! It is cancelled if nobody waits for the statement.
 
-use std::cell::Cell;
-
-use datafusion::sql::sqlparser::ast::{Expr, Statement};
-use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
+use datafusion::sql::sqlparser::ast::Statement;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use live_queries::Postgres;
 
 use crate::error::{SqlError, SqlState};
 use crate::giving_up::is_given_up;
 
 /// Maximum nesting depth that the parser follows.
 const RECURSION_MAX: usize = 200;
-
-/// Maximum number of expressions that the parser starts: for each word, and in addition. Nested
-/// syntax that clients typically write is retried a few times.
-const STEPS_PER_WORD_MAX: usize = 16;
-const STEPS_BESIDE_MAX: usize = 20_000;
 
 /// Parses one complete statement.
 pub(super) fn parse_statement(tokens: Vec<TokenWithSpan>) -> Result<Statement, SqlError> {
@@ -33,17 +23,16 @@ pub(super) fn parse_statement(tokens: Vec<TokenWithSpan>) -> Result<Statement, S
 fn parse_counting(mut tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, usize) {
     trim_blanks(&mut tokens);
     spell_null_tests(&mut tokens);
-    leave_out_only(&mut tokens);
+    leave_out_words(&mut tokens);
     if let Some(error) = refused_words(&tokens) {
         return (Err(error), 0);
     }
-    let steps_max = STEPS_BESIDE_MAX + STEPS_PER_WORD_MAX * tokens.len();
-    let dialect = Postgres { steps: Cell::new(0), steps_max };
+    let dialect = Postgres::new(tokens.len(), is_given_up);
     let mut parser = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_MAX)
         .with_tokens_with_locations(tokens);
     let parsed = parser.parse_statement().map_err(|error| match error {
-        ParserError::RecursionLimitExceeded if dialect.steps.get() > steps_max => {
+        ParserError::RecursionLimitExceeded if dialect.has_ended() => {
             let what = "statement too complex: too many nested ambiguous expressions";
             SqlError::new(SqlState::TOO_COMPLEX, what)
         }
@@ -56,12 +45,11 @@ fn parse_counting(mut tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError
             Err(SqlError::new(SqlState::SYNTAX, what))
         }
     });
-    (crate::giving_up::check().and(statement), dialect.steps.get())
+    (crate::giving_up::check().and(statement), dialect.steps())
 }
 
 /// Sequences of words whose syntax the parser does not support.
 const REFUSED: &[(&str, &[&str], &str)] = &[
-    ("BETWEEN", &["SYMMETRIC", "ASYMMETRIC"], "BETWEEN SYMMETRIC"),
     ("EXCLUDE", &["CURRENT", "GROUP", "TIES", "NO"], "EXCLUDE in the frame of a window"),
     ("ROWS", &["FROM"], "ROWS FROM"),
     ("SELECT", &["WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", ";", ""], "SELECT without columns"),
@@ -130,18 +118,21 @@ fn spell_null_tests(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-/// Removes ONLY before the name of a table: no table inherits from another one.
-fn leave_out_only(tokens: &mut Vec<TokenWithSpan>) {
-    let mut is_table = false;
+/// Removes words without an effect: ONLY before the name of a table, because no table inherits from
+/// another one, and ASYMMETRIC behind BETWEEN.
+fn leave_out_words(tokens: &mut Vec<TokenWithSpan>) {
+    let (mut is_table, mut is_between) = (false, false);
     tokens.retain(|it| {
         let Token::Word(word) = &it.token else {
             is_table &= matches!(it.token, Token::Whitespace(_));
+            is_between &= matches!(it.token, Token::Whitespace(_));
             return true;
         };
-        let is_plain = word.quote_style.is_none();
-        let is_only = is_plain && is_table && word.keyword == Keyword::ONLY;
-        is_table = is_plain && matches!(word.keyword, Keyword::FROM | Keyword::JOIN);
-        !is_only
+        let is = |keyword| word.quote_style.is_none() && word.keyword == keyword;
+        let is_left_out = is_table && is(Keyword::ONLY) || is_between && is(Keyword::ASYMMETRIC);
+        is_table = is(Keyword::FROM) || is(Keyword::JOIN);
+        is_between = is(Keyword::BETWEEN);
+        !is_left_out
     });
 }
 
@@ -190,223 +181,18 @@ fn refused_token(before: [&Token; 2], token: &Token) -> Option<&'static str> {
     }
 }
 
-/// PostgreSQL's dialect of the parser, without named arguments whose name is an expression: with
-/// them, each argument would be parsed twice, as a name and as a value.
-#[derive(Debug)]
-struct Postgres {
-    steps: Cell<usize>,
-    steps_max: usize,
-}
-
-const INNER: PostgreSqlDialect = PostgreSqlDialect {};
-
-impl Dialect for Postgres {
-    /// Makes checks for PostgreSQL's dialect succeed.
-    fn dialect(&self) -> std::any::TypeId {
-        INNER.dialect()
-    }
-
-    /// Counts expressions and leaves the parsing to the parser. This error is the only one that
-    /// also ends the parser's trials.
-    fn parse_prefix(&self, _: &mut Parser) -> Option<Result<Expr, ParserError>> {
-        self.steps.set(self.steps.get() + 1);
-        let ends = self.steps.get() > self.steps_max || is_given_up();
-        ends.then_some(Err(ParserError::RecursionLimitExceeded))
-    }
-
-    /// Parses `x IS DISTINCT FROM y`, whose right operand ends before AND and OR: the parser would
-    /// take all that follows. Rejects `x NOT NULL`: PostgreSQL supports only `x IS NOT NULL`.
-    fn parse_infix(
-        &self,
-        parser: &mut Parser,
-        left: &Expr,
-        _: u8,
-    ) -> Option<Result<Expr, ParserError>> {
-        let words = [Keyword::IS, Keyword::DISTINCT, Keyword::FROM];
-        let not = [Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM];
-        let is_distinct = parser.parse_keywords(&words);
-        if is_distinct || parser.parse_keywords(&not) {
-            let right = parser.parse_subexpr(self.prec_value(Precedence::Is));
-            return Some(right.map(|right| {
-                let (left, right) = (Box::new(left.clone()), Box::new(right));
-                match is_distinct {
-                    true => Expr::IsDistinctFrom(left, right),
-                    false => Expr::IsNotDistinctFrom(left, right),
-                }
-            }));
-        }
-        let [not, null] = parser.peek_tokens_ref();
-        let is = |it: &TokenWithSpan, keyword: Keyword| match &it.token {
-            Token::Word(word) => word.keyword == keyword,
-            _ => false,
-        };
-        let is_test = is(not, Keyword::NOT) && is(null, Keyword::NULL);
-        let what = || "NOT NULL after an expression: use IS NOT NULL".to_owned();
-        is_test.then(|| Err(ParserError::ParserError(what())))
-    }
-
-    fn supports_named_fn_args_with_expr_name(&self) -> bool {
-        false
-    }
-
-    fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
-        INNER.identifier_quote_style(identifier)
-    }
-
-    fn is_delimited_identifier_start(&self, letter: char) -> bool {
-        INNER.is_delimited_identifier_start(letter)
-    }
-
-    fn is_identifier_start(&self, letter: char) -> bool {
-        INNER.is_identifier_start(letter)
-    }
-
-    fn is_identifier_part(&self, letter: char) -> bool {
-        INNER.is_identifier_part(letter)
-    }
-
-    fn is_reserved_for_identifier(&self, keyword: Keyword) -> bool {
-        INNER.is_reserved_for_identifier(keyword)
-    }
-
-    fn is_custom_operator_part(&self, letter: char) -> bool {
-        INNER.is_custom_operator_part(letter)
-    }
-
-    fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
-        INNER.get_next_precedence(parser)
-    }
-
-    fn prec_value(&self, precedence: Precedence) -> u8 {
-        INNER.prec_value(precedence)
-    }
-
-    fn supports_unicode_string_literal(&self) -> bool {
-        INNER.supports_unicode_string_literal()
-    }
-
-    fn supports_filter_during_aggregation(&self) -> bool {
-        INNER.supports_filter_during_aggregation()
-    }
-
-    fn supports_group_by_expr(&self) -> bool {
-        INNER.supports_group_by_expr()
-    }
-
-    fn allow_extract_custom(&self) -> bool {
-        INNER.allow_extract_custom()
-    }
-
-    fn allow_extract_single_quotes(&self) -> bool {
-        INNER.allow_extract_single_quotes()
-    }
-
-    fn supports_create_index_with_clause(&self) -> bool {
-        INNER.supports_create_index_with_clause()
-    }
-
-    fn supports_explain_with_utility_options(&self) -> bool {
-        INNER.supports_explain_with_utility_options()
-    }
-
-    fn supports_listen_notify(&self) -> bool {
-        INNER.supports_listen_notify()
-    }
-
-    fn supports_factorial_operator(&self) -> bool {
-        INNER.supports_factorial_operator()
-    }
-
-    fn supports_bitwise_shift_operators(&self) -> bool {
-        INNER.supports_bitwise_shift_operators()
-    }
-
-    fn supports_comment_on(&self) -> bool {
-        INNER.supports_comment_on()
-    }
-
-    fn supports_load_extension(&self) -> bool {
-        INNER.supports_load_extension()
-    }
-
-    fn supports_named_fn_args_with_colon_operator(&self) -> bool {
-        INNER.supports_named_fn_args_with_colon_operator()
-    }
-
-    fn supports_empty_projections(&self) -> bool {
-        INNER.supports_empty_projections()
-    }
-
-    fn supports_nested_comments(&self) -> bool {
-        INNER.supports_nested_comments()
-    }
-
-    fn supports_string_escape_constant(&self) -> bool {
-        INNER.supports_string_escape_constant()
-    }
-
-    fn supports_numeric_literal_underscores(&self) -> bool {
-        INNER.supports_numeric_literal_underscores()
-    }
-
-    fn supports_array_typedef_with_brackets(&self) -> bool {
-        INNER.supports_array_typedef_with_brackets()
-    }
-
-    fn supports_geometric_types(&self) -> bool {
-        INNER.supports_geometric_types()
-    }
-
-    fn supports_set_names(&self) -> bool {
-        INNER.supports_set_names()
-    }
-
-    fn supports_alter_column_type_using(&self) -> bool {
-        INNER.supports_alter_column_type_using()
-    }
-
-    fn supports_notnull_operator(&self) -> bool {
-        INNER.supports_notnull_operator()
-    }
-
-    fn supports_interval_options(&self) -> bool {
-        INNER.supports_interval_options()
-    }
-
-    fn supports_insert_table_alias(&self) -> bool {
-        INNER.supports_insert_table_alias()
-    }
-
-    fn supports_create_table_like_parenthesized(&self) -> bool {
-        INNER.supports_create_table_like_parenthesized()
-    }
-
-    fn supports_select_wildcard_with_alias(&self) -> bool {
-        INNER.supports_select_wildcard_with_alias()
-    }
-
-    fn supports_comma_separated_trim(&self) -> bool {
-        INNER.supports_comma_separated_trim()
-    }
-
-    fn supports_xml_expressions(&self) -> bool {
-        INNER.supports_xml_expressions()
-    }
-
-    fn supports_comment_optimizer_hint(&self) -> bool {
-        INNER.supports_comment_optimizer_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
     use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
     use super::*;
 
     /// Parses on a thread with the same stack size as in the server.
     fn parse(text: &str) -> (Result<Statement, SqlError>, usize) {
-        let tokens = Tokenizer::new(&INNER, text).tokenize_with_location().expect("good words");
+        let tokens = Tokenizer::new(&PostgreSqlDialect {}, text)
+            .tokenize_with_location()
+            .expect("good words");
         crate::runtime().expect("threads").block_on(async move {
             let parse = tokio::task::spawn_blocking(move || parse_counting(tokens));
             parse.await.expect("it does not panic")
@@ -466,7 +252,7 @@ mod tests {
         ] {
             let (parsed, steps) = parse(&text);
             parsed.expect_err(&text);
-            assert!(steps <= STEPS_BESIDE_MAX + STEPS_PER_WORD_MAX * text.len() + 1, "{text}");
+            assert!(steps <= 20_001 + 16 * text.len(), "{text}");
         }
     }
 

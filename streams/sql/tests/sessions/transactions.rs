@@ -389,6 +389,10 @@ fn what_is_no_value_of_a_column_is_not_inserted() {
             ("t (f) values ('1e999')", "22003"),
             ("t (j) values ('{')", "22P02"),
             ("t (at) values ('soon')", "22007"),
+            ("t (ok) select 1 where false", "42804"),
+            ("t (n) select 'x'::text where false", "42804"),
+            ("t (n, f) select 1", "42601"),
+            ("orders (partition) select key from orders", "42804"),
         ] {
             assert_eq!(failure(&client, &format!("insert into {insert}")).await, state, "{insert}");
         }

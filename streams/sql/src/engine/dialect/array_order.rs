@@ -59,18 +59,32 @@ fn element_of(data_type: &DataType) -> Option<DataType> {
 }
 
 fn check(left: &DataType, right: &DataType, op: Operator) -> Result<()> {
-    let is_kind = |asks: fn(&DataType) -> bool| asks(left) && asks(right);
-    let is_one = left == right
-        || left.is_null()
-        || right.is_null()
-        || is_kind(DataType::is_string)
-        || is_kind(DataType::is_decimal);
     match (left, right) {
-        _ if !is_one => Err(no_operator(&op).into_engine()),
-        (DataType::Interval(_) | DataType::List(_) | DataType::Float32 | DataType::Float64, _) => {
-            Err(refused("the order of arrays of this type").into_engine())
-        }
+        _ if !are_same(left, right) => Err(no_operator(&op).into_engine()),
+        (DataType::Interval(_) | DataType::List(_) | DataType::Float32 | DataType::Float64, _)
+        | (_, DataType::List(_)) => Err(refused("the order of arrays of this type").into_engine()),
         _ => Ok(()),
+    }
+}
+
+/// Returns whether arrays of these elements have the same type in PostgreSQL, which compares no
+/// others.
+pub(super) fn are_same(left: &DataType, right: &DataType) -> bool {
+    let is_kind = |asks: fn(&DataType) -> bool| asks(left) && asks(right);
+    match (left, right) {
+        (DataType::List(element), other) | (other, DataType::List(element)) => {
+            are_same(element.data_type(), other)
+        }
+        (DataType::Timestamp(_, one), DataType::Timestamp(_, other)) => {
+            one.is_some() == other.is_some()
+        }
+        _ => {
+            left == right
+                || left.is_null()
+                || right.is_null()
+                || is_kind(DataType::is_string)
+                || is_kind(DataType::is_decimal)
+        }
     }
 }
 

@@ -1,10 +1,11 @@
-//! Functions of bytea: single bytes and bits, encodings.
+//! Functions of bytea: single bytes and bits, encodings, hashes.
 
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ScalarUDF;
+use ring::digest;
 
 use super::by_row::{Body, Returns, Row, function, is_text, text_field, text_value};
 use crate::error::{SqlError, SqlState};
@@ -45,6 +46,9 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         ("get_bit", |fields| of(fields, "bi", int_field()), |row| get(row, Part::Bit)),
         ("set_byte", |fields| of(fields, "bii", bytes_field()), |row| set(row, Part::Byte)),
         ("set_bit", |fields| of(fields, "bii", bytes_field()), |row| set(row, Part::Bit)),
+        ("sha256", |fields| of(fields, "b", bytes_field()), |row| hash(row, &digest::SHA256)),
+        ("sha384", |fields| of(fields, "b", bytes_field()), |row| hash(row, &digest::SHA384)),
+        ("sha512", |fields| of(fields, "b", bytes_field()), |row| hash(row, &digest::SHA512)),
     ];
     ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
 }
@@ -171,6 +175,11 @@ fn convert_to(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     };
     is_utf8(encoding)?;
     Ok(ScalarValue::Binary(Some(text.as_bytes().to_vec())))
+}
+
+fn hash(row: &Row<'_>, algorithm: &'static digest::Algorithm) -> Result<ScalarValue, SqlError> {
+    let hashed = |it: &[u8]| digest::digest(algorithm, it).as_ref().to_vec();
+    Ok(ScalarValue::Binary(bytes(row).map(hashed)))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

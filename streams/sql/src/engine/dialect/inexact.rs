@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::groupings::spell_groupings;
 use super::names::{figure, folded, is_column};
 use super::refusal::refused;
+use super::ties::keep_ties;
 use crate::error::{SqlError, SqlState};
 
 /// Checks a query without its subqueries. Rewrites `FETCH FIRST` to LIMIT.
@@ -54,11 +55,14 @@ pub(super) fn check_query(query: &mut Query) -> Result<(), SqlError> {
 
 fn take_fetch(query: &mut Query) -> Result<(), SqlError> {
     let Some(Fetch { with_ties, percent, quantity }) = query.fetch.take() else { return Ok(()) };
-    if with_ties || percent {
-        return Err(refused("FETCH FIRST … WITH TIES"));
+    if percent {
+        return Err(SqlError::new(SqlState::SYNTAX, "syntax error at or near \"PERCENT\""));
     }
     let one = || Expr::Value(Value::Number("1".to_owned(), false).into());
     let count = quantity.unwrap_or_else(one);
+    if with_ties {
+        return keep_ties(query, count);
+    }
     match &mut query.limit_clause {
         None => {
             let limit = Some(count);
@@ -229,7 +233,6 @@ fn check_distinct(select: &Select, key: &Expr) -> Result<(), SqlError> {
 /// all columns are named.
 pub(super) fn check_select(select: &mut Select) -> Result<(), SqlError> {
     let construct = match select {
-        Select { qualify: Some(_), .. } => Some("QUALIFY"),
         Select { top: Some(_), .. } => Some("TOP"),
         Select { exclude: Some(_), .. } => Some("EXCLUDE"),
         Select { into: Some(_), .. } => Some("SELECT INTO"),

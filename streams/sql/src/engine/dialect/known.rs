@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::ast::{
     Statement, TableFactor, Value, Visit, Visitor,
 };
 
+use super::jsonb_paths;
 use super::loose;
 use super::names::folded;
 use super::recursion::recursion;
@@ -182,6 +183,7 @@ impl Visitor for Check<'_> {
             _ => false,
         };
         match select.projection.iter().any(is_test) {
+            _ if select.qualify.is_some() => ControlFlow::Break(refused("QUALIFY")),
             true => {
                 let error = refused("a column alias in single quotes");
                 ControlFlow::Break(error.with_hint("Use AS \"name\"."))
@@ -198,7 +200,8 @@ impl Visitor for Check<'_> {
             Expr::Function(call) => {
                 let name = call.name.0.last().and_then(|it| it.as_ident()).map(folded);
                 let name = name.unwrap_or_default();
-                self.function(&name)
+                let is_row = name == "row" && call.over.is_none() && has_several(&call.args);
+                if is_row { Ok(()) } else { self.function(&name) }
                     .and_then(|()| loose::call(&name, call))
                     .and_then(|()| arguments(&name, &call.args))
             }
@@ -260,6 +263,10 @@ impl Visitor for Check<'_> {
     }
 }
 
+fn has_several(arguments: &FunctionArguments) -> bool {
+    matches!(arguments, FunctionArguments::List(list) if list.args.len() > 1)
+}
+
 fn broken(checked: Result<(), SqlError>) -> ControlFlow<SqlError> {
     match checked {
         Ok(()) => ControlFlow::Continue(()),
@@ -312,6 +319,10 @@ fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> 
             let what = "could not determine polymorphic type because input has type unknown";
             Err(SqlError::new(SqlState::DATATYPE, what).with_hint("Write the literal as text '…'."))
         }
+        (name, count) if jsonb_paths::FUNCTIONS.contains(&name) => match text(1) {
+            Some(path) if count == 2 => jsonb_paths::check(path),
+            _ => Err(refused(&format!("{name} other than with a value and a literal path"))),
+        },
         ("date_bin", 2) => none("function date_bin with two arguments does not exist"),
         ("width_bucket", 2) => Err(refused("width_bucket of an array")),
         ("to_hex", 1) if is_null(&list.args[0]) => {

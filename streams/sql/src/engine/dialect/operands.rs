@@ -9,6 +9,7 @@ use datafusion::logical_expr::{
     BinaryExpr, Distinct, Expr, ExprSchemable, Join, LogicalPlan, Operator,
 };
 
+use super::array_order;
 use super::casts::cast_target;
 use super::chains;
 use super::conversions::To;
@@ -258,8 +259,7 @@ fn are_apart(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
     let (Ok(left), Ok(right)) = (of(left), of(right)) else { return false };
     match (&left, &right) {
         (DataType::List(one), DataType::List(other)) => {
-            let (one, other) = (one.data_type(), other.data_type());
-            one.is_string() != other.is_string() && !one.is_null() && !other.is_null()
+            !array_order::are_same(one.data_type(), other.data_type())
         }
         _ => left.is_temporal() && right.is_numeric() || left.is_numeric() && right.is_temporal(),
     }

@@ -28,6 +28,7 @@ pub(super) enum Quantifier {
 /// Expands a row comparison.
 pub(super) fn spelled_rows(expr: &Expr) -> Result<Option<Expr>, SqlError> {
     let spelled = match expr {
+        Expr::Function(_) => elements(expr).map(Expr::Tuple),
         Expr::BinaryOp { left, op, right } => match (elements(left), elements(right)) {
             (Some(left), Some(right)) => Some(compared(&left, op, &right)?),
             _ => None,
@@ -56,8 +57,15 @@ pub(super) fn spelled_rows(expr: &Expr) -> Result<Option<Expr>, SqlError> {
             Some(sought) => Some(row_in_query(&sought, subquery, *negated)?),
             None => None,
         },
-        Expr::Between { expr, .. } if elements(expr).is_some() => {
-            return Err(SqlError::unsupported("row comparison with BETWEEN is not supported"));
+        Expr::Between { expr, negated, low, high } if elements(expr).is_some() => {
+            let compare = |op, other: &Expr| match (elements(expr), elements(other)) {
+                (Some(left), Some(right)) => compared(&left, &op, &right),
+                _ => Err(SqlError::unsupported("BETWEEN of a row and other values")),
+            };
+            let low = compare(BinaryOperator::GtEq, low)?;
+            let high = compare(BinaryOperator::LtEq, high)?;
+            let both = together(vec![low, high], Quantifier::All);
+            Some(if *negated { not(both) } else { both })
         }
         _ => None,
     };

@@ -59,7 +59,8 @@ pub(super) fn spelled_call(function: &Function) -> Result<Option<Expr>, SqlError
             recoded(&name, value, text_of(format).unwrap_or_default())
         }
         (
-            "bit_count" | "get_byte" | "get_bit" | "set_byte" | "set_bit" | "convert_from",
+            "bit_count" | "get_byte" | "get_bit" | "set_byte" | "set_bit" | "convert_from"
+            | "sha256" | "sha384" | "sha512",
             Some([value, rest @ ..]),
         ) if text_of(value).is_some() => {
             let bytes = call(To::Bytea.name(), vec![(*value).clone()]);
