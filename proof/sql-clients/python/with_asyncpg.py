@@ -23,6 +23,23 @@ def run(work):
     return lambda host, port, table: asyncio.run(connected(host, port, table))
 
 
+def pools(host, port, table):
+    """A pool resets each connection that it takes back, and gives it to the next user."""
+    async def pooled():
+        pool = await asyncpg.create_pool(
+            host=host, port=port, user="tester", database="memlane", min_size=1, max_size=1
+        )
+        for number in range(3):
+            async with pool.acquire() as connection:
+                equal(await connection.fetchval("SHOW application_name"), "", "a fresh session")
+                await connection.execute(f"SET application_name = 'a{number}'")
+                count = await connection.fetchval(f"SELECT count(*) FROM {table}")
+                equal(count, 30, "count")
+        await pool.close()
+
+    asyncio.run(asyncio.wait_for(pooled(), 60))
+
+
 @run
 async def binary_values(connection, table):
     row = await connection.fetchrow(

@@ -108,6 +108,11 @@ fn jdbc_copies_in_and_out() -> Result<()> {
 }
 
 #[test]
+fn asyncpg_resets_sessions_of_a_pool() -> Result<()> {
+    check_python("with_asyncpg.pools", PLAIN)
+}
+
+#[test]
 fn asyncpg_reads_binary_values() -> Result<()> {
     check_python("with_asyncpg.binary_values", PLAIN)
 }

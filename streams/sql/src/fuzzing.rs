@@ -63,7 +63,7 @@ fn shown(words: &Words) -> Vec<String> {
 fn parameter(bytes: Option<&[u8]>) {
     let typed = |oid: &u32| PgType::data_type_of(*oid).map(|data_type| (*oid, data_type));
     for (oid, data_type) in TYPES.iter().filter_map(typed) {
-        for format in [Format::Text, Format::Binary] {
+        for format in [Format::TEXT, Format::Binary] {
             drop(read_parameter(bytes, format, (oid, &data_type)));
         }
     }

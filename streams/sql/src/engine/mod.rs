@@ -50,8 +50,8 @@ pub(crate) use functions::SERVER_VERSION;
 pub(crate) use names::SCHEMA;
 pub(crate) use past::AS_OF;
 pub(crate) use pg_catalog::{
-    Activity, Connected, ON_BEHALF_OF, READ_ONLY, StatementTotals, TRANSACTION_READ_ONLY, Viewer,
-    switch,
+    Activity, Assigned, Connected, ON_BEHALF_OF, READ_ONLY, StatementTotals, TRANSACTION_READ_ONLY,
+    Viewer, switch,
 };
 pub(crate) use point_read::PointRead;
-pub(crate) use session::{Analyze, Engine, Session, one_column, one_column_schema};
+pub(crate) use session::{Analyze, Engine, Session, text_rows, text_schema};

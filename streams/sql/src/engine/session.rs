@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use access::owner_of;
-use datafusion::arrow::array::{RecordBatch, StringArray};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
 use datafusion::common::config::Dialect;
@@ -290,7 +290,8 @@ impl Session {
             if columns != dialect::Columns::Named {
                 dialect::check_wild_joins(&plan, columns)?;
             }
-            let plan = dialect::with_typed_columns(dialect::with_array_parameters(plan)?)?;
+            let plan = dialect::with_parameter_types(dialect::with_array_parameters(plan)?)?;
+            let plan = dialect::with_typed_columns(plan)?;
             let plan = dialect::with_sorted_inputs(plan)?;
             let plan = dialect::with_exact_relations(plan)?;
             let point_read = PointRead::of(&plan, &state);
@@ -338,7 +339,7 @@ impl Session {
                 DisplayableExecutionPlan::with_metrics(&*plan).indent(false).to_string()
             }
         };
-        one_column("QUERY PLAN", text.lines().map(dialect::shown).collect())
+        text_rows(&["QUERY PLAN"], text.lines().map(|it| vec![dialect::shown(it)]).collect())
     }
 
     async fn physical(
@@ -401,18 +402,22 @@ pub(crate) enum Analyze {
     Yes,
 }
 
-/// Creates rows with a single text column.
-pub(crate) fn one_column(
-    name: &str,
-    texts: Vec<String>,
+/// Creates rows of texts in columns of these names.
+pub(crate) fn text_rows(
+    names: &[&str],
+    rows: Vec<Vec<String>>,
 ) -> Result<SendableRecordBatchStream, SqlError> {
-    let schema: SchemaRef = one_column_schema(name);
-    let column = Arc::new(StringArray::from(texts));
-    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column])
+    let schema = text_schema(names);
+    let columns = (0..names.len()).map(|column| {
+        let texts = rows.iter().map(|row| row.get(column));
+        Arc::new(StringArray::from_iter(texts)) as ArrayRef
+    });
+    let batch = RecordBatch::try_new(Arc::clone(&schema), columns.collect())
         .map_err(datafusion::common::DataFusionError::from)?;
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::iter([Ok(batch)]))))
 }
 
-pub(crate) fn one_column_schema(name: &str) -> SchemaRef {
-    Arc::new(Schema::new(vec![Field::new(name, DataType::Utf8, true)]))
+pub(crate) fn text_schema(names: &[&str]) -> SchemaRef {
+    let field = |name: &&str| Field::new(*name, DataType::Utf8, true);
+    Arc::new(Schema::new(names.iter().map(field).collect::<Vec<_>>()))
 }

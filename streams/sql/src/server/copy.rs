@@ -29,7 +29,8 @@ impl Connection {
     ) -> Result<String, Ending> {
         let schema = rows.schema();
         let names: Vec<_> = schema.fields().iter().map(|it| it.name().as_str()).collect();
-        let mut copy = CopyOut::begin(&mut io.out, &names, form);
+        let style = self.variables.interval_style();
+        let mut copy = CopyOut::begin(&mut io.out, &names, (form, style));
         if rows.is_live() {
             interrupt.send(io).await?;
         }
@@ -108,7 +109,9 @@ fn take_rows(
             Ok(None) => break,
             Err(error) => {
                 // Of several errors, report the first.
-                records(insert, copy, &rows)?;
+                if !rows.is_empty() {
+                    records(insert, copy, &rows)?;
+                }
                 return Err(at_line(error, insert, copy.line()));
             }
         }
@@ -149,7 +152,7 @@ fn batch(
     let arrays = types.iter().enumerate().map(|(index, of)| {
         let values = rows.iter().map(|(_, row)| row[index].as_deref());
         match copy.value_format() {
-            Format::Text => {
+            Format::Text(_) => {
                 let text = |it| std::str::from_utf8(it).expect("rows of texts are UTF-8");
                 let texts = values.map(|it| it.map(text));
                 Ok(Arc::new(StringViewArray::from_iter(texts)) as ArrayRef)

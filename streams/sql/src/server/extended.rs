@@ -11,8 +11,8 @@ use super::interrupt::Ending;
 use super::io::{Io, Stream};
 use super::live::live_words;
 use super::look_up::Looked;
-use super::state::{Connection, Parameter, Portal, Prepared, no_cursor};
-use crate::engine::{json_parameters, one_column_schema};
+use super::state::{Connection, Parameter, Portal, Prepared, no_cursor, no_statement};
+use crate::engine::{json_parameters, text_schema};
 use crate::error::{SqlError, SqlState};
 use crate::panics::contain_future;
 use crate::statements::{Command, Variables, Words, read_command, split};
@@ -31,6 +31,7 @@ const UNPARSED: &[&str] = &[
     "SET",
     "SHOW",
     "START",
+    "UNLISTEN",
 ];
 
 impl Connection {
@@ -217,8 +218,8 @@ impl Connection {
         Ok(match command {
             Command::Query(_) => prepared.columns.clone(),
             Command::Extension(_) => prepared.live.as_ref().map(|it| Arc::clone(&it.schema)),
-            Command::Explain { .. } => Some(one_column_schema("QUERY PLAN")),
-            Command::Show(name) => Some(one_column_schema(Variables::shown_name(name))),
+            Command::Explain { .. } => Some(text_schema(&["QUERY PLAN"])),
+            Command::Show(name) => Some(text_schema(&Variables::shown_columns(name))),
             Command::Fetch { name, .. } => {
                 let cursor = self.cursors.get(name).ok_or_else(|| no_cursor(name))?;
                 Some(cursor.rows.schema())
@@ -248,10 +249,7 @@ impl Connection {
     }
 
     fn statement(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
-        self.statements.get(name).map(Arc::clone).ok_or_else(|| {
-            let what = format!("prepared statement {name:?} does not exist");
-            SqlError::new(SqlState::INVALID_STATEMENT, what)
-        })
+        self.statements.get(name).map(Arc::clone).ok_or_else(|| no_statement(name))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Startup parameters of PostgreSQL's clients, both direct ones and those in `options`.
 
+use crate::engine::switch;
+
 /// Returns the settings among the startup parameters, those of `options` first, without the
 /// parameters of the login. Names are in lower case.
 pub(super) fn named(parameters: &[(String, String)]) -> Vec<(String, String)> {
@@ -11,6 +13,12 @@ pub(super) fn named(parameters: &[(String, String)]) -> Vec<(String, String)> {
         }
     }
     named
+}
+
+/// Returns whether the startup parameters request a replication connection.
+pub(super) fn is_replication(parameters: &[(String, String)]) -> bool {
+    let value = parameters.iter().rfind(|it| it.0 == "replication").map(|it| it.1.as_str());
+    value.is_some_and(|it| switch(it) != Some(false))
 }
 
 /// Parses `-c NAME=VALUE`, `-cNAME=VALUE` and `--NAME=VALUE`. Other switches have no meaning for
@@ -60,5 +68,9 @@ mod tests {
         let expected = [("a", "1"), ("b", "two words"), ("c_d", "x=y"), ("e", "\\"), ("a", "3")];
         assert_eq!(named(&parameters), expected.map(|(name, value)| given(name, value)));
         assert_eq!(named(&[given("options", "-c")]), []);
+        for (value, expected) in [("database", true), ("true", true), ("off", false)] {
+            assert_eq!(is_replication(&[given("replication", value)]), expected, "{value}");
+        }
+        assert!(!is_replication(&parameters));
     }
 }

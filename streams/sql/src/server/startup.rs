@@ -34,14 +34,17 @@ const LOGIN_BYTES_MAX: usize = 10_000;
 struct Introduction {
     minor_version: u16,
     user: String,
+    /// True if the client wants to receive a PostgreSQL server's log.
+    is_replication: bool,
     parameters: Vec<(String, String)>,
 }
 
 impl Introduction {
     fn new(minor_version: u16, parameters: &[(String, String)]) -> Self {
         let user = parameters.iter().find(|it| it.0 == "user").map(|it| it.1.clone());
+        let is_replication = parameters::is_replication(parameters);
         let parameters = parameters::named(parameters);
-        Self { minor_version, user: user.unwrap_or_default(), parameters }
+        Self { minor_version, user: user.unwrap_or_default(), is_replication, parameters }
     }
 
     /// Returns the principal that the client acts for, if not for itself.
@@ -185,6 +188,10 @@ async fn log_in<S: Stream>(
     of: Of,
     stops: watch::Receiver<bool>,
 ) -> io::Result<()> {
+    if introduction.is_replication {
+        io.out.error(&no_replication(), "FATAL");
+        return io.send().await;
+    }
     let known = in_time(async { Ok(identify(server, &mut io, &introduction, &of).await) }).await?;
     let client = match known {
         Ok(principal) => introduction.on_behalf_of().and_then(|on_behalf_of| {
@@ -219,6 +226,12 @@ async fn log_in<S: Stream>(
         return io.send().await;
     }
     connection.serve(&mut io).await
+}
+
+fn no_replication() -> SqlError {
+    let what = "replication connections are not supported: there is no write-ahead log";
+    SqlError::unsupported(what)
+        .with_hint("Read changes with SUBSCRIBE, or with a client of Kafka's protocol.")
 }
 
 /// Authenticates the client by its certificate or its login.

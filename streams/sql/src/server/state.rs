@@ -69,9 +69,12 @@ impl Connection {
         stops: watch::Receiver<bool>,
     ) -> Self {
         let activity = Arc::clone(&server.registry) as Arc<dyn Activity>;
-        let viewer = Arc::new(Viewer::new(&server.host, &client, activity, entry.id));
+        let shown = (activity, entry.id);
+        let viewer = Viewer::new(&server.host, &client, shown, Variables::check);
+        let viewer = Arc::new(viewer);
         let session = Session::new(Arc::clone(&server.engine), &viewer);
-        let variables = Variables::new(server.limits.statement_time);
+        let login = client.principal.name();
+        let variables = Variables::new(server.limits.statement_time, login);
         viewer.set_settings(variables.all());
         Self {
             viewer,
@@ -226,6 +229,11 @@ impl Portal {
     ) -> Self {
         Self { prepared, parameters, formats, rows: None, has_ended: false }
     }
+}
+
+pub(super) fn no_statement(name: &str) -> SqlError {
+    let what = format!("prepared statement {name:?} does not exist");
+    SqlError::new(SqlState::INVALID_STATEMENT, what)
 }
 
 pub(super) fn no_cursor(name: &str) -> SqlError {

@@ -12,9 +12,9 @@ use super::io::{Io, SEND_BYTES, Stream};
 use super::outcome::Outcome;
 use super::registry::Running;
 use super::rows::Rows;
-use super::state::{Connection, Cursor, Portal, Prepared, no_cursor};
+use super::state::{Connection, Cursor, Portal, Prepared, no_cursor, no_statement};
 use super::statistics::kept_text;
-use crate::engine::one_column;
+use crate::engine::text_rows;
 use crate::error::{SqlError, SqlState};
 use crate::panics::contain_future;
 use crate::statements::{
@@ -84,6 +84,8 @@ impl Connection {
         };
         let is_first = portal.rows.is_none();
         self.work.has_run |= has_snapshot(command);
+        // Of a statement that has failed.
+        drop(self.viewer.take_assigned());
         let ended = self.run_to_end(io, portal, rows_max, &interrupt).await;
         let taken = interrupt.begun.elapsed();
         server.counters.time(taken);
@@ -125,6 +127,7 @@ impl Connection {
             io.out.portal_suspended();
             return Ok(());
         };
+        self.assign_all()?;
         if self.is_last && self.transaction == TransactionState::Idle {
             interrupt.unless(io, contain_future(self.commit_work())).await?;
         }
@@ -146,7 +149,8 @@ impl Connection {
         let prepared = Arc::clone(&portal.prepared);
         if let Some(Command::Fetch { name, rows_max, timeout_ms }) = &prepared.command {
             let fetch = Fetch { name, rows_max: *rows_max, timeout_ms: *timeout_ms };
-            return self.fetch(io, fetch, &portal.formats, interrupt).await.map(Some);
+            let formats = portal.formats.in_style(self.variables.interval_style());
+            return self.fetch(io, fetch, &formats, interrupt).await.map(Some);
         }
         if let Some(Command::CopyIn { columns, form, .. }) = &prepared.command {
             let insert = prepared.insert.as_ref().expect("it was looked up");
@@ -174,7 +178,8 @@ impl Connection {
                 }
             }
         };
-        let sent = self.send_rows(io, &mut rows, (rows_max, &portal.formats), interrupt).await?;
+        let formats = portal.formats.in_style(self.variables.interval_style());
+        let sent = self.send_rows(io, &mut rows, (rows_max, &formats), interrupt).await?;
         if !sent.is_all {
             portal.rows = Some(rows);
             return Ok(None);
@@ -310,13 +315,10 @@ impl Connection {
             Command::Set(assignment) => self.assign("SET", assignment),
             Command::Reset(name) => self.reset(name),
             Command::Show(name) => {
-                let value = self.variables.show(name)?;
-                Ok(Outcome::Rows(
-                    Rows::new(one_column(Variables::shown_name(name), vec![value])?),
-                    "SHOW",
-                ))
+                let rows = text_rows(&Variables::shown_columns(name), self.variables.show(name)?)?;
+                Ok(Outcome::Rows(Rows::new(rows), "SHOW"))
             }
-            Command::Begin(access) => Ok(self.begin_transaction(*access)),
+            Command::Begin(access, tag) => Ok(self.begin_transaction(*access, tag)),
             Command::Commit(chain) => self.commit(*chain).await,
             Command::Rollback(chain) => self.roll_back(*chain),
             Command::Savepoint(savepoint) => self.savepoint(savepoint),
@@ -327,10 +329,11 @@ impl Connection {
             Command::CopyIn { .. } => unreachable!("what takes rows in is run before"),
             Command::CreateTable { .. } | Command::DropTable { .. } => self.tables(command).await,
             Command::Deallocate(name) => {
-                match name {
-                    Some(name) => drop(self.statements.remove(name)),
-                    None => self.statements.clear(),
-                }
+                let Some(name) = name else {
+                    self.statements.clear();
+                    return done("DEALLOCATE ALL");
+                };
+                self.statements.remove(name).ok_or_else(|| no_statement(name))?;
                 done("DEALLOCATE")
             }
             Command::Discard(what) => self.discard(*what),

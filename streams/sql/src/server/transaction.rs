@@ -13,7 +13,7 @@ use futures::StreamExt;
 use super::outcome::Outcome;
 use super::state::Connection;
 use super::work::{Kept, Set, Work};
-use crate::engine::TRANSACTION_READ_ONLY;
+use crate::engine::{Assigned, TRANSACTION_READ_ONLY};
 use crate::error::{SqlError, SqlState};
 use crate::host::{Published, PublishedRecord};
 use crate::statements::{Access, Assignment, Chain, InsertPlan, Savepoint, Scope, Variables};
@@ -60,15 +60,19 @@ impl Taken {
 }
 
 impl Connection {
-    pub(super) fn begin_transaction(&mut self, access: Option<Access>) -> Outcome {
+    pub(super) fn begin_transaction(
+        &mut self,
+        access: Option<Access>,
+        tag: &'static str,
+    ) -> Outcome {
         if self.transaction == TransactionState::Open {
             let what = "there is already a transaction in progress";
-            return warned("BEGIN", SqlState::ACTIVE_TRANSACTION, what);
+            return warned(tag, SqlState::ACTIVE_TRANSACTION, what);
         }
         self.transaction = TransactionState::Open;
         self.variables.begin_transaction(access);
         self.settings_changed();
-        Outcome::Done("BEGIN".to_owned())
+        Outcome::Done(tag.to_owned())
     }
 
     /// Ends the transaction: commits it, or rolls it back if it failed.
@@ -249,6 +253,19 @@ impl Connection {
             }
             _ => Outcome::Done(tag.to_owned()),
         })
+    }
+
+    /// Sets the parameters that the statement has set by `set_config`.
+    pub(super) fn assign_all(&mut self) -> Result<(), SqlError> {
+        for Assigned { name, value, is_local } in self.viewer.take_assigned() {
+            let scope = match is_local {
+                true => Scope::Transaction("SET LOCAL"),
+                false => Scope::Session,
+            };
+            // As in PostgreSQL, there is no warning outside of a transaction.
+            self.assign("SELECT", &Assignment { name, value: Some(value), scope })?;
+        }
+        Ok(())
     }
 
     /// Resets all parameters to their values at the login.

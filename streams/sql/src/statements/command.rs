@@ -41,8 +41,8 @@ pub(crate) enum Command {
     Set(Assignment),
     Show(String),
     Reset(String),
-    /// Access mode of the transaction, if given.
-    Begin(Option<Access>),
+    /// Access mode of the transaction, if given, and the command tag.
+    Begin(Option<Access>, &'static str),
     Commit(Chain),
     Rollback(Chain),
     Savepoint(Savepoint),
@@ -97,7 +97,7 @@ impl Command {
             | Self::Set(_)
             | Self::Show(_)
             | Self::Reset(_)
-            | Self::Begin(_)
+            | Self::Begin(..)
             | Self::Commit(_)
             | Self::Rollback(_)
             | Self::Savepoint(_)
@@ -112,7 +112,7 @@ impl Command {
     }
 }
 
-/// State reset by DISCARD.
+/// State reset by DISCARD and UNLISTEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Discarded {
     All,
@@ -130,12 +130,16 @@ pub(crate) enum CursorSource {
 /// Determines the kind of a statement.
 pub(crate) fn read_command(words: &Words) -> Result<Command, SqlError> {
     let keyword = |index| words.keyword(index);
+    if let Some(what) = unsupported(words) {
+        return Err(SqlError::unsupported(format!("{what} is not supported")));
+    }
     Ok(match keyword(0).as_str() {
         "EXPLAIN" => explain(words)?,
         "SET" => Command::Set(Assignment::read(words)?),
         "SHOW" => Command::Show(variable_name(&words.after(1))),
         "RESET" => Command::Reset(variable_name(&words.after(1))),
-        "BEGIN" | "START" => Command::Begin(read_begin(words)?),
+        "BEGIN" => Command::Begin(read_begin(words)?, "BEGIN"),
+        "START" => Command::Begin(read_begin(words)?, "START TRANSACTION"),
         "COMMIT" | "END" => Command::Commit(read_end(words)?),
         "ROLLBACK" | "ABORT" => match read_rollback_to(words)? {
             Some(savepoint) => Command::Savepoint(savepoint),
@@ -144,6 +148,8 @@ pub(crate) fn read_command(words: &Words) -> Result<Command, SqlError> {
         "SAVEPOINT" => Command::Savepoint(read_savepoint(words)?),
         "RELEASE" => Command::Savepoint(read_release(words)?),
         "DISCARD" => discard(words)?,
+        // LISTEN is not supported, so there is never a channel.
+        "UNLISTEN" if words.iter().count() == 2 => Command::Discard(Discarded::Nothing("UNLISTEN")),
         "DEALLOCATE" => {
             let at = if keyword(1) == "PREPARE" { 2 } else { 1 };
             let is_all = keyword(at) == "ALL";
@@ -161,7 +167,8 @@ pub(crate) fn read_command(words: &Words) -> Result<Command, SqlError> {
         "SUBSCRIBE" => Command::Extension(Extension::Subscribe(words.clone())),
         "CREATE" if keyword(1) == "TABLE" => {
             let statement = words.source(&|name| name.to_owned());
-            let table = Box::new(TypedTable::parse(&statement)?);
+            let table = TypedTable::parse(&statement).map_err(|error| of_form(words, error))?;
+            let table = Box::new(table);
             Command::CreateTable { table, statement, may_be_there: keyword(2) == "IF" }
         }
         "DROP" if keyword(1) == "TABLE" => drop_table(words)?,
@@ -204,6 +211,16 @@ fn source(words: &Words) -> Result<CursorSource, SqlError> {
     }
 }
 
+/// Replaces a syntax error in a CREATE TABLE that is one of PostgreSQL.
+fn of_form(words: &Words, error: SqlError) -> SqlError {
+    let is_other = matches!(parse(words), Ok(Statement::CreateTable(_)));
+    match error.state == SqlState::SYNTAX && is_other {
+        true => SqlError::unsupported("constraints and other types of columns are not supported")
+            .with_hint("CREATE TABLE … (…) WITH (topic = 'orders', format = 'json')"),
+        false => error,
+    }
+}
+
 /// Parses `EXPLAIN [ANALYZE] [VERBOSE] query`, or the form with options in parentheses.
 fn explain(words: &Words) -> Result<Command, SqlError> {
     let mut at = 1;
@@ -212,10 +229,10 @@ fn explain(words: &Words) -> Result<Command, SqlError> {
         let end = words.iter().position(|it| *it == Token::RParen);
         let end = end
             .ok_or_else(|| SqlError::new(SqlState::SYNTAX, "syntax error: missing parenthesis"))?;
-        let options: Vec<String> = words.keywords().take(end).skip(2).collect();
-        for (index, option) in options.iter().enumerate() {
-            let is_on = !options.get(index + 1).is_some_and(|it| is_off(it));
-            if option == "ANALYZE" && is_on {
+        for option in
+            words.after(2).iter().take(end - 2).collect::<Vec<_>>().split(|it| **it == Token::Comma)
+        {
+            if let Some(Analyze::Yes) = read_explain_option(option)? {
                 analyze = Analyze::Yes;
             }
         }
@@ -232,8 +249,110 @@ fn explain(words: &Words) -> Result<Command, SqlError> {
     Ok(Command::Explain { query: parse_query(&words.after(at))?, analyze })
 }
 
-fn is_off(word: &str) -> bool {
-    matches!(word, "FALSE" | "OFF")
+/// Parses an option of EXPLAIN: a name, with or without a value. Most select details that plans
+/// here do not have.
+fn read_explain_option(option: &[&Token]) -> Result<Option<Analyze>, SqlError> {
+    let text = |index: usize| {
+        option.get(index).map_or_else(String::new, |it| match it {
+            Token::SingleQuotedString(text) => text.to_ascii_uppercase(),
+            other => other.to_string().to_ascii_uppercase(),
+        })
+    };
+    let (name, value) = (text(0), text(1));
+    let is_on = !matches!(value.as_str(), "FALSE" | "OFF" | "0");
+    match name.as_str() {
+        "ANALYZE" if is_on => Ok(Some(Analyze::Yes)),
+        "FORMAT" if value != "TEXT" => {
+            Err(SqlError::unsupported(format!("EXPLAIN with the format {value} is not supported")))
+        }
+        "ANALYZE" | "VERBOSE" | "COSTS" | "SETTINGS" | "BUFFERS" | "WAL" | "TIMING" | "SUMMARY"
+        | "FORMAT" => Ok(None),
+        _ => {
+            let what = format!("unrecognized EXPLAIN option {:?}", name.to_ascii_lowercase());
+            Err(SqlError::new(SqlState::SYNTAX, what))
+        }
+    }
+}
+
+/// Statements of PostgreSQL that are never supported.
+const NEVER: &[&str] = &[
+    "ALTER",
+    "ANALYZE",
+    "CALL",
+    "CHECKPOINT",
+    "CLUSTER",
+    "COMMENT",
+    "DELETE",
+    "DO",
+    "EXECUTE",
+    "GRANT",
+    "IMPORT",
+    "LISTEN",
+    "LOAD",
+    "LOCK",
+    "MERGE",
+    "NOTIFY",
+    "PREPARE",
+    "REASSIGN",
+    "REFRESH",
+    "REINDEX",
+    "REVOKE",
+    "SECURITY",
+    "TRUNCATE",
+    "UPDATE",
+    "VACUUM",
+];
+
+/// Objects of CREATE, ALTER and DROP, and words before them.
+const OBJECTS: &[&str] = &[
+    "ACCESS",
+    "AGGREGATE",
+    "CAST",
+    "COLLATION",
+    "CONVERSION",
+    "DATABASE",
+    "DOMAIN",
+    "EVENT",
+    "EXTENSION",
+    "FOREIGN",
+    "FUNCTION",
+    "GROUP",
+    "INDEX",
+    "LANGUAGE",
+    "OPERATOR",
+    "POLICY",
+    "PROCEDURE",
+    "PUBLICATION",
+    "ROLE",
+    "RULE",
+    "SCHEMA",
+    "SEQUENCE",
+    "SERVER",
+    "STATISTICS",
+    "SUBSCRIPTION",
+    "TABLESPACE",
+    "TEMP",
+    "TEMPORARY",
+    "TEXT",
+    "TRANSFORM",
+    "TRIGGER",
+    "TYPE",
+    "UNIQUE",
+    "UNLOGGED",
+    "USER",
+    "VIEW",
+];
+
+/// Returns the name of a statement that PostgreSQL has and this server never supports.
+fn unsupported(words: &Words) -> Option<String> {
+    let (first, second) = (words.keyword(0), words.keyword(1));
+    let is_of_object = matches!(first.as_str(), "CREATE" | "ALTER" | "DROP");
+    match (is_of_object, second.as_str()) {
+        (true, "OR") if words.keyword(2) == "REPLACE" => Some(format!("{first} OR REPLACE")),
+        (true, other) if OBJECTS.contains(&other) => Some(format!("{first} {other}")),
+        _ if NEVER.contains(&first.as_str()) => Some(first),
+        _ => None,
+    }
 }
 
 /// Parses `DECLARE name [BINARY] [NO SCROLL] CURSOR [WITH HOLD] FOR query`.
@@ -255,7 +374,7 @@ fn declare(words: &Words) -> Result<Command, SqlError> {
     Ok(Command::Declare {
         name: words.name(1)?,
         source: source(&words.after(at + 1))?,
-        format: if has("BINARY") { Format::Binary } else { Format::Text },
+        format: if has("BINARY") { Format::Binary } else { Format::TEXT },
         has_hold: has("HOLD") && !has("WITHOUT"),
     })
 }
@@ -360,6 +479,7 @@ fn variable_name(words: &Words) -> String {
     match text.join(" ").as_str() {
         "transaction isolation level" => "transaction_isolation".to_owned(),
         "time zone" => "timezone".to_owned(),
+        "session authorization" => "session_authorization".to_owned(),
         other => other.replace(" . ", ".").trim_matches('"').to_owned(),
     }
 }
@@ -403,6 +523,29 @@ mod tests {
     }
 
     #[test]
+    fn statements_that_are_not_supported_are_named() {
+        for (text, expected) in [
+            ("create temp table t (a int)", "CREATE TEMP is not supported"),
+            ("drop index i", "DROP INDEX is not supported"),
+            ("refresh materialized view v", "REFRESH is not supported"),
+        ] {
+            assert_eq!(read(text).expect_err(text).message, expected);
+        }
+    }
+
+    #[test]
+    fn options_of_explain_are_read() {
+        for (text, expected) in [
+            ("explain (analyze, buffers) select 1", Analyze::Yes),
+            ("explain (verbose true, analyze off, format text) select 1", Analyze::No),
+            ("explain (costs off, analyze on) select 1", Analyze::Yes),
+        ] {
+            let Ok(Command::Explain { analyze, .. }) = read(text) else { panic!("{text}") };
+            assert_eq!(analyze, expected, "{text}");
+        }
+    }
+
+    #[test]
     fn subscriptions_are_handed_over_wherever_they_stand() {
         assert!(matches!(read("subscribe to t"), Ok(Command::Extension(_))));
         let copied = read("COPY (SUBSCRIBE TO (SELECT 1)) TO STDOUT").expect("good");
@@ -427,6 +570,17 @@ mod tests {
             ("update t set a = 1", SqlState::NOT_SUPPORTED),
             ("drop index t", SqlState::NOT_SUPPORTED),
             ("fetch", SqlState::SYNTAX),
+            ("listen a", SqlState::NOT_SUPPORTED),
+            ("create table t (id bigint primary key)", SqlState::NOT_SUPPORTED),
+            ("create table t (id bigint", SqlState::SYNTAX),
+            ("do $$ begin end $$", SqlState::NOT_SUPPORTED),
+            ("create publication p for all tables", SqlState::NOT_SUPPORTED),
+            ("create or replace view v as select 1", SqlState::NOT_SUPPORTED),
+            ("explain (format json) select 1", SqlState::NOT_SUPPORTED),
+            ("explain (analyze, format 'xml') select 1", SqlState::NOT_SUPPORTED),
+            ("explain (nothing) select 1", SqlState::SYNTAX),
+            ("unlisten", SqlState::SYNTAX),
+            ("unlisten a b", SqlState::SYNTAX),
             ("declare c", SqlState::SYNTAX),
         ] {
             assert_eq!(read(text).expect_err(text).state, state, "{text}");

@@ -34,15 +34,12 @@ pub(super) fn read_copy(words: &Words) -> Result<Copy, SqlError> {
     let (before, rest) = words.0.split_at(at);
     let named = Words(before.to_vec()).after(1);
     let rest = Words(rest.to_vec());
-    let (end, hint) = match is_in {
-        true => {
-            ("STDIN", "Use COPY FROM STDIN, or psql's \\copy command for a file on the client.")
-        }
-        false => {
-            ("STDOUT", "Use COPY TO STDOUT, or psql's \\copy command for a file on the client.")
-        }
+    let hint = match is_in {
+        true => "Use COPY FROM STDIN, or psql's \\copy command for a file on the client.",
+        false => "Use COPY TO STDOUT, or psql's \\copy command for a file on the client.",
     };
-    if rest.keyword(1) != end {
+    // As in PostgreSQL, both names mean the client.
+    if !matches!(rest.keyword(1).as_str(), "STDIN" | "STDOUT") {
         let what = "COPY from or to a file or program on the server is not supported";
         return Err(SqlError::unsupported(what).with_hint(hint));
     }

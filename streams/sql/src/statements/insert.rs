@@ -9,8 +9,8 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int32Type, TimestampMicrosecondType};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Insert, ObjectName, ObjectNamePart, SelectItem, SetExpr, Statement, TableObject, Value,
-    visit_expressions, visit_expressions_mut,
+    Expr, Insert, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, Statement, TableObject,
+    Value, visit_expressions, visit_expressions_mut,
 };
 use live_queries::Type;
 use record_batch::Header;
@@ -50,7 +50,7 @@ pub(crate) struct InsertPlan {
     /// omit trailing columns.
     are_named: bool,
     typed: Option<TypedTable>,
-    source: Box<datafusion::sql::sqlparser::ast::Query>,
+    source: Box<Query>,
 }
 
 impl InsertPlan {
@@ -68,7 +68,7 @@ impl InsertPlan {
         let TableObject::TableName(table) = &insert.table else {
             return Err(SqlError::unsupported("INSERT into anything but a table is not supported"));
         };
-        let Some(source) = &insert.source else {
+        let Some(mut source) = insert.source.clone() else {
             return Err(SqlError::unsupported("INSERT without VALUES or a query is not supported"));
         };
         let table = table_name(table)?;
@@ -89,8 +89,9 @@ impl InsertPlan {
             };
             columns.extend((0..typed.columns.len()).map(Column::Field));
         }
-        for name in &insert.columns {
-            let name = last_part(name);
+        let mut names: Vec<_> = insert.columns.iter().map(last_part).collect();
+        take_defaults(&mut source, &mut names);
+        for name in names {
             let declared = typed.as_ref().and_then(|it| it.position(&name));
             let column = match name.as_str() {
                 _ if declared.is_some() => Column::Field(declared.expect("it was looked at")),
@@ -117,7 +118,6 @@ impl InsertPlan {
         if let Some(typed) = &typed {
             typed.check_insert()?;
         }
-        let source = source.clone();
         Ok(Self { table, topic, has_bytes, columns, are_named, typed, source })
     }
 
@@ -307,6 +307,30 @@ fn is_literal(body: &SetExpr, index: usize) -> bool {
         },
         _ => false,
     }
+}
+
+/// Replaces DEFAULT in VALUES by NULL, which is the default of each column, and removes the column
+/// `offset` if all its values are DEFAULT.
+fn take_defaults(source: &mut Query, names: &mut Vec<String>) {
+    let SetExpr::Values(values) = &mut *source.body else { return };
+    let offset = names.iter().position(|it| it == "offset");
+    let is_default =
+        |at: usize| values.rows.iter().all(|row| row.get(at).is_some_and(is_default_word));
+    if let Some(at) = offset.filter(|at| is_default(*at)) {
+        names.remove(at);
+        for row in &mut values.rows {
+            row.remove(at);
+        }
+    }
+    let exprs = values.rows.iter_mut().flat_map(|row| row.iter_mut());
+    for expr in exprs.filter(|it| is_default_word(it)) {
+        *expr = Expr::Value(Value::Null.into());
+    }
+}
+
+fn is_default_word(expr: &Expr) -> bool {
+    matches!(expr, Expr::Identifier(name)
+        if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }
 
 /// Converts Unix microseconds to a record's timestamp. The log has none before 1970.

@@ -11,6 +11,7 @@ use super::text::Words;
 use super::transaction::{Access, read_modes};
 use crate::engine::{ON_BEHALF_OF, READ_ONLY, SERVER_VERSION, TRANSACTION_READ_ONLY, switch};
 use crate::error::{SqlError, SqlState};
+use crate::wire::IntervalStyle;
 
 /// Limits: length of names and values, and number of unknown parameters stored.
 const NAME_BYTES_MAX: usize = 63;
@@ -19,43 +20,77 @@ const OTHER_COUNT_MAX: usize = 100;
 
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
 
+const INTERVAL_STYLE: &str = "intervalstyle";
+const ISO_8601: &str = "iso_8601";
+
+/// Parameters that name another user: only the login's own values can be set.
+const ROLE: &str = "role";
+const SESSION_AUTHORIZATION: &str = "session_authorization";
+
+/// Name by which SHOW returns all parameters.
+const ALL: &str = "all";
+
 /// Parameters reported to the client after the login and when they change.
-const REPORTED: [&str; 9] = [
+const REPORTED: [&str; 13] = [
     "application_name",
     "client_encoding",
     "DateStyle",
+    READ_ONLY,
+    "in_hot_standby",
     "integer_datetimes",
     "IntervalStyle",
+    "is_superuser",
     "server_encoding",
     "server_version",
+    SESSION_AUTHORIZATION,
     "standard_conforming_strings",
     "TimeZone",
 ];
 
 /// Lower-case names of read-only parameters, and their values.
-const FIXED: [(&str, &str); 9] = [
+const FIXED: [(&str, &str); 16] = [
+    ("block_size", "8192"),
     ("client_encoding", "UTF8"),
+    ("in_hot_standby", "off"),
     ("integer_datetimes", "on"),
+    ("is_superuser", "off"),
+    ("lc_collate", "C"),
+    ("lc_ctype", "C.UTF-8"),
+    ("max_function_args", "100"),
     ("max_identifier_length", "63"),
     ("max_index_keys", "32"),
     ("server_encoding", "UTF8"),
     ("server_version", SERVER_VERSION),
     ("server_version_num", "150000"),
     ("standard_conforming_strings", "on"),
+    ("transaction_deferrable", "off"),
     ("transaction_isolation", "read committed"),
 ];
 
 /// Lower-case names and default values of parameters.
-const DEFAULTS: [(&str, &str); 10] = [
+const DEFAULTS: [(&str, &str); 23] = [
     ("application_name", ""),
     ("bytea_output", "hex"),
+    ("client_min_messages", "notice"),
     ("datestyle", "ISO, MDY"),
     ("default_table_access_method", "heap"),
+    ("default_transaction_deferrable", "off"),
     ("default_transaction_isolation", "read committed"),
     (READ_ONLY, "off"),
+    ("escape_string_warning", "on"),
     ("extra_float_digits", "1"),
-    ("intervalstyle", "postgres"),
+    ("idle_in_transaction_session_timeout", "0"),
+    (INTERVAL_STYLE, "postgres"),
+    ("jit", "off"),
+    ("lc_messages", "C"),
+    ("lc_monetary", "C"),
+    ("lc_numeric", "C"),
+    ("lc_time", "C"),
+    ("lock_timeout", "0"),
+    (ROLE, "none"),
+    ("row_security", "on"),
     ("search_path", "\"$user\", public"),
+    ("synchronous_commit", "on"),
     ("timezone", "UTC"),
 ];
 
@@ -90,7 +125,7 @@ impl Assignment {
         };
         let first = words.keyword(at);
         let (name, rest) = match first.as_str() {
-            "TIME" => ("timezone".to_owned(), words.after(at + 2)),
+            "TIME" => return Self::of_zone(&words.after(at + 2), scope),
             "NAMES" => ("client_encoding".to_owned(), words.after(at + 1)),
             "TRANSACTION" if at == 1 => {
                 return Ok(Self::of_modes(read_modes(words, 2)?, TRANSACTION_READ_ONLY, scope));
@@ -101,15 +136,12 @@ impl Assignment {
                 }
                 return Ok(Self::of_modes(read_modes(words, at + 3)?, READ_ONLY, scope));
             }
-            "AUTHORIZATION" | "ROLE" => {
-                return Err(SqlError::unsupported(
-                    "SET ROLE and SET SESSION AUTHORIZATION are not supported",
-                ));
+            "AUTHORIZATION" => (SESSION_AUTHORIZATION.to_owned(), words.after(at + 1)),
+            "ROLE" if !words.iter().nth(at + 1).is_some_and(is_sign) => {
+                (ROLE.to_owned(), words.after(at + 1))
             }
             _ => {
-                let sign = words
-                    .iter()
-                    .position(|it| *it == Token::Eq || it.to_string().eq_ignore_ascii_case("to"));
+                let sign = words.iter().position(is_sign);
                 let sign = sign.filter(|sign| *sign > at).ok_or_else(syntax)?;
                 let name = words.iter().take(sign).skip(at).map(|it| match it {
                     Token::Word(word) => word.value.clone(),
@@ -133,6 +165,26 @@ impl Assignment {
         Ok(Self { name, value: (!is_default).then_some(value), scope })
     }
 
+    /// Parses the value of `SET TIME ZONE`: a name, an offset, or an interval.
+    fn of_zone(words: &Words, scope: Scope) -> Result<Self, SqlError> {
+        let is_interval = words.keyword(0) == "INTERVAL";
+        let (rest, end) = match is_interval {
+            true => (words.after(1), &["HOUR", "TO", "MINUTE"][..]),
+            false => (words.clone(), &[][..]),
+        };
+        let text: String =
+            rest.iter().map(zone_word).take(if is_interval { 1 } else { 9 }).collect();
+        let behind: Vec<String> = rest.keywords().skip(1).collect();
+        if text.is_empty() || is_interval && !behind.is_empty() && behind != end {
+            return Err(SqlError::new(
+                SqlState::SYNTAX,
+                "syntax error: SET TIME ZONE requires a zone",
+            ));
+        }
+        let is_default = words.keyword(0) == "DEFAULT";
+        Ok(Self { name: "timezone".to_owned(), value: (!is_default).then_some(text), scope })
+    }
+
     /// Returns the assignment for transaction modes: the access mode, or the isolation level, of
     /// which only one exists.
     fn of_modes(access: Option<Access>, name: &str, scope: Scope) -> Self {
@@ -144,6 +196,18 @@ impl Assignment {
             None => Self { name: "transaction_isolation".to_owned(), value: None, scope },
         }
     }
+}
+
+fn zone_word(word: &Token) -> String {
+    match word {
+        Token::SingleQuotedString(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Returns whether a word separates the name of a parameter from its value.
+fn is_sign(word: &Token) -> bool {
+    *word == Token::Eq || word.to_string().eq_ignore_ascii_case("to")
 }
 
 /// Run-time parameters of one connection.
@@ -165,8 +229,10 @@ struct Values {
 }
 
 impl Variables {
-    pub(crate) fn new(statement_time: Option<Duration>) -> Self {
-        let now = Values { statement_time, ..Values::default() };
+    /// Creates the parameters of a session of the user `login`.
+    pub(crate) fn new(statement_time: Option<Duration>, login: &str) -> Self {
+        let set = BTreeMap::from([(SESSION_AUTHORIZATION.to_owned(), login.to_owned())]);
+        let now = Values { set, statement_time, is_time_set: false };
         Self { first: Arc::new(now.clone()), now, access: None }
     }
 
@@ -210,13 +276,18 @@ impl Variables {
         self.now.statement_time.filter(|_| self.now.is_time_set)
     }
 
+    /// Returns the style of intervals in results.
+    pub(crate) fn interval_style(&self) -> IntervalStyle {
+        match self.now.set.get(INTERVAL_STYLE).map(String::as_str) {
+            Some(ISO_8601) => IntervalStyle::Iso8601,
+            _ => IntervalStyle::Postgres,
+        }
+    }
+
     /// Sets a parameter.
     pub(crate) fn set(&mut self, assignment: &Assignment) -> Result<(), SqlError> {
         let Assignment { name, value, .. } = assignment;
-        let invalid = |value: &str| {
-            let what = format!("invalid value for parameter {name:?}: {value:?}");
-            SqlError::new(SqlState::INVALID_PARAMETER, what)
-        };
+        let invalid = |value: &str| invalid(name, value);
         if let Some((_, fixed)) = FIXED.iter().find(|it| it.0 == name) {
             let is_same = |value: &str| {
                 let plain = |text: &str| text.replace('-', "").to_ascii_lowercase();
@@ -233,6 +304,9 @@ impl Variables {
                  connection's options"
             );
             return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
+        }
+        if name == ROLE || name == SESSION_AUTHORIZATION {
+            return self.check_own(name, value.as_deref());
         }
         if name == STATEMENT_TIMEOUT {
             (self.now.statement_time, self.now.is_time_set) = match value {
@@ -252,8 +326,11 @@ impl Variables {
                 return Ok(());
             }
         }
-        let value = value.as_ref().or_else(|| self.first.set.get(name));
-        match value {
+        let value = match value {
+            Some(value) => form_of(name, value, || self.get(name).unwrap_or_default())?,
+            None => self.first.set.get(name).cloned(),
+        };
+        match &value {
             None => drop(self.now.set.remove(name)),
             Some(value) if name == "timezone" => {
                 if !is_utc(value) {
@@ -279,11 +356,39 @@ impl Variables {
         Ok(())
     }
 
+    /// Checks that a parameter that names a user keeps its value.
+    fn check_own(&self, name: &str, value: Option<&str>) -> Result<(), SqlError> {
+        let own = self.get(name);
+        let is_own = |it: &str| {
+            own.as_deref() == Some(it) || name == ROLE && it.eq_ignore_ascii_case("none")
+        };
+        match value.is_none_or(is_own) {
+            true => Ok(()),
+            false => Err(SqlError::unsupported(
+                "SET ROLE and SET SESSION AUTHORIZATION are not supported",
+            )),
+        }
+    }
+
+    /// Checks a value of a parameter, and returns the form in which it is shown.
+    ///
+    /// # Errors
+    /// No session can set it.
+    pub(crate) fn check(name: &str, value: &str) -> Result<String, SqlError> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+            return Err(invalid(name, value));
+        }
+        let mut variables = Self::default();
+        let (name, value) = (name.to_owned(), Some(value.to_owned()));
+        let assignment = Assignment { name, value, scope: Scope::Session };
+        variables.set(&assignment)?;
+        Ok(variables.get(&assignment.name).unwrap_or_default())
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<String> {
         let name = name.to_ascii_lowercase();
         if name == STATEMENT_TIMEOUT {
-            let ms = self.now.statement_time.map_or(0, |it| it.as_millis());
-            return Some(if ms == 0 { "0".to_owned() } else { format!("{ms}ms") });
+            return Some(time_text(self.now.statement_time.unwrap_or_default()));
         }
         if name == TRANSACTION_READ_ONLY {
             return Some(self.access().as_switch().to_owned());
@@ -300,21 +405,101 @@ impl Variables {
         names.filter_map(|name| Some((name.to_owned(), self.get(name)?))).collect()
     }
 
-    pub(crate) fn show(&self, name: &str) -> Result<String, SqlError> {
-        self.get(name).ok_or_else(|| {
+    /// Returns the rows of SHOW: the parameter's value, or of all parameters name, value and
+    /// description.
+    pub(crate) fn show(&self, name: &str) -> Result<Vec<Vec<String>>, SqlError> {
+        if name == ALL {
+            let row = |(name, value): (String, String)| {
+                vec![Self::own_name(&name).to_owned(), value, String::new()]
+            };
+            return Ok(self.all().into_iter().map(row).collect());
+        }
+        let value = self.get(name).ok_or_else(|| {
             let what = format!("unrecognized configuration parameter {name:?}");
             SqlError::new(SqlState::UNDEFINED_OBJECT, what)
-        })
+        })?;
+        Ok(vec![vec![value]])
     }
 
-    /// Returns the name of the column that shows a parameter.
-    pub(crate) fn shown_name(name: &str) -> &str {
+    /// Returns the names of the columns of SHOW.
+    pub(crate) fn shown_columns(name: &str) -> Vec<&str> {
+        match name {
+            ALL => vec!["name", "setting", "description"],
+            name => vec![Self::own_name(name)],
+        }
+    }
+
+    /// Returns a parameter's name with its capitals.
+    fn own_name(name: &str) -> &str {
         REPORTED.iter().find(|it| it.eq_ignore_ascii_case(name)).copied().unwrap_or(name)
     }
 
     /// Returns the parameters reported to clients.
     pub(crate) fn reported(&self) -> impl Iterator<Item = (&'static str, String)> {
         REPORTED.iter().map(|name| (*name, self.get(name).unwrap_or_default()))
+    }
+}
+
+fn invalid(name: &str, value: &str) -> SqlError {
+    let what = format!("invalid value for parameter {name:?}: {value:?}");
+    SqlError::new(SqlState::INVALID_PARAMETER, what)
+}
+
+/// Returns the form in which a value of a parameter is stored and shown, or `None` for its
+/// default. `now` returns the current value.
+///
+/// # Errors
+/// Values would be written in a form that is not supported.
+fn form_of(name: &str, value: &str, now: impl Fn() -> String) -> Result<Option<String>, SqlError> {
+    let plain = value.trim().to_ascii_lowercase();
+    let unsupported =
+        || SqlError::unsupported(format!("value {value:?} of parameter {name:?} is not supported"));
+    match name {
+        "datestyle" => {
+            let mut order = now().rsplit(' ').next().unwrap_or_default().to_owned();
+            for word in plain.split([',', ' ']).filter(|it| !it.is_empty()) {
+                match word {
+                    "iso" => {}
+                    "ymd" => "YMD".clone_into(&mut order),
+                    "default" => return Ok(None),
+                    "sql" | "postgres" | "german" => return Err(unsupported()),
+                    it if it == "dmy" || it.starts_with("euro") => "DMY".clone_into(&mut order),
+                    it if it == "mdy" || it == "us" || it.starts_with("noneuro") => {
+                        "MDY".clone_into(&mut order);
+                    }
+                    _ => return Err(invalid(name, value)),
+                }
+            }
+            Ok(Some(format!("ISO, {order}")))
+        }
+        INTERVAL_STYLE => match plain.as_str() {
+            "postgres" | ISO_8601 => Ok(Some(plain)),
+            "postgres_verbose" | "sql_standard" => Err(unsupported()),
+            _ => Err(invalid(name, value)),
+        },
+        "bytea_output" => match plain.as_str() {
+            "hex" => Ok(Some(plain)),
+            "escape" => Err(unsupported()),
+            _ => Err(invalid(name, value)),
+        },
+        "extra_float_digits" => match plain.parse() {
+            Ok(1..=3) => Ok(Some(plain)),
+            Ok(-15..=0) => Err(unsupported()),
+            _ => Err(invalid(name, value)),
+        },
+        _ => Ok(Some(value.to_owned())),
+    }
+}
+
+/// Writes a time in the largest unit in which it is a whole number, as PostgreSQL does.
+fn time_text(time: Duration) -> String {
+    const UNITS: [(u128, &str); 4] =
+        [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
+    let ms = time.as_millis();
+    match UNITS.iter().find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", ms / unit),
+        None if ms == 0 => "0".to_owned(),
+        None => format!("{ms}ms"),
     }
 }
 
@@ -340,6 +525,7 @@ fn read_time(text: &str) -> Option<Option<Duration>> {
         "s" => Duration::from_secs(number),
         "min" => Duration::from_secs(number.checked_mul(60)?),
         "h" => Duration::from_secs(number.checked_mul(3_600)?),
+        "d" => Duration::from_secs(number.checked_mul(86_400)?),
         _ => return None,
     };
     Some((!time.is_zero()).then_some(time))
@@ -357,21 +543,34 @@ mod tests {
 
     #[test]
     fn what_drivers_set_is_shown_again() {
-        let mut variables = Variables::new(Some(Duration::from_secs(9)));
+        let mut variables = Variables::new(Some(Duration::from_secs(9)), "ann");
         for (text, name, expected) in [
             ("SET extra_float_digits = 3", "extra_float_digits", "3"),
-            ("set session datestyle to 'ISO'", "DateStyle", "ISO"),
+            ("set session datestyle to 'ISO'", "DateStyle", "ISO, MDY"),
+            ("SET DateStyle = ISO, European", "DateStyle", "ISO, DMY"),
+            ("SET DateStyle = 'iso'", "DateStyle", "ISO, DMY"),
+            ("SET DateStyle TO DEFAULT", "DateStyle", "ISO, MDY"),
+            ("SET IntervalStyle = 'Postgres'", "IntervalStyle", "postgres"),
+            ("SET intervalstyle = iso_8601", "IntervalStyle", "iso_8601"),
+            ("SET bytea_output = HEX", "bytea_output", "hex"),
+            ("SET SESSION AUTHORIZATION DEFAULT", "session_authorization", "ann"),
+            ("SET SESSION AUTHORIZATION 'ann'", "session_authorization", "ann"),
+            ("SET ROLE NONE", "role", "none"),
+            ("SET LOCAL ROLE 'none'", "role", "none"),
+            ("SET role TO DEFAULT", "role", "none"),
             ("SET application_name = 'psql'", "application_name", "psql"),
             ("SET client_encoding TO 'utf-8'", "client_encoding", "UTF8"),
             ("SET NAMES 'UTF8'", "client_encoding", "UTF8"),
             ("SET TIME ZONE 'Etc/UTC'", "TimeZone", "UTC"),
             ("SET TimeZone = '+00:00'", "TimeZone", "UTC"),
             ("SET TIME ZONE LOCAL", "TimeZone", "UTC"),
+            ("SET TIME ZONE INTERVAL '+00:00' HOUR TO MINUTE", "TimeZone", "UTC"),
+            ("SET SESSION TIME ZONE 0", "TimeZone", "UTC"),
             ("set my.own = 1", "my.own", "1"),
             ("SET search_path = a, public", "search_path", "a, public"),
-            ("set statement_timeout = '2s'", "statement_timeout", "2000ms"),
+            ("set statement_timeout = '2s'", "statement_timeout", "2s"),
             ("set statement_timeout = 0", "statement_timeout", "0"),
-            ("set statement_timeout = default", "statement_timeout", "9000ms"),
+            ("set statement_timeout = default", "statement_timeout", "9s"),
             (
                 "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
                 "transaction_isolation",
@@ -386,19 +585,19 @@ mod tests {
             ),
         ] {
             set(&mut variables, text).expect(text);
-            assert_eq!(variables.show(name).as_deref(), Ok(expected), "{text}");
+            assert_eq!(variables.get(name).as_deref(), Some(expected), "{text}");
         }
     }
 
     #[test]
     fn what_is_reset_is_what_it_was_when_the_client_connected() {
-        let mut variables = Variables::new(Some(Duration::from_secs(9)));
+        let mut variables = Variables::new(Some(Duration::from_secs(9)), "ann");
         let texts = ["set application_name = 'a'", "set statement_timeout = 5"];
         texts.iter().for_each(|it| set(&mut variables, it).expect(it));
         variables.begin_session();
         let check = |variables: &Variables, expected: [&str; 3]| {
             let names = ["application_name", "statement_timeout", "extra_float_digits"];
-            assert_eq!(names.map(|it| variables.show(it).expect(it)), expected);
+            assert_eq!(names.map(|it| variables.get(it).expect(it)), expected);
         };
         let change = |variables: &mut Variables| {
             for it in ["application_name = b", "statement_timeout = 7", "extra_float_digits = 3"] {
@@ -417,6 +616,53 @@ mod tests {
     }
 
     #[test]
+    fn all_parameters_are_shown_with_their_names() {
+        let shown = Variables::new(None, "ann").show("all").expect("it is known");
+        let row = |name: &str, value: &str| [name, value, ""].map(str::to_owned).to_vec();
+        assert!(shown.contains(&row("DateStyle", "ISO, MDY")), "{shown:?}");
+        assert!(shown.contains(&row("statement_timeout", "0")), "{shown:?}");
+        assert_eq!(Variables::shown_columns("all"), ["name", "setting", "description"]);
+        assert_eq!(Variables::shown_columns("timezone"), ["TimeZone"]);
+    }
+
+    #[test]
+    fn times_are_shown_in_their_largest_unit() {
+        for (ms, expected) in [
+            (0, "0"),
+            (1_500, "1500ms"),
+            (90_000, "90s"),
+            (120_000, "2min"),
+            (7_200_000, "2h"),
+            (172_800_000, "2d"),
+        ] {
+            assert_eq!(time_text(Duration::from_millis(ms)), expected);
+            assert_eq!(read_time(expected), Some((ms > 0).then(|| Duration::from_millis(ms))));
+        }
+    }
+
+    #[test]
+    fn forms_of_values_that_are_not_written_are_refused() {
+        let mut variables = Variables::default();
+        for (text, state) in [
+            ("set datestyle = 'German'", SqlState::NOT_SUPPORTED),
+            ("set datestyle = 'SQL, DMY'", SqlState::NOT_SUPPORTED),
+            ("set datestyle = 'nice'", SqlState::INVALID_PARAMETER),
+            ("set intervalstyle = 'sql_standard'", SqlState::NOT_SUPPORTED),
+            ("set intervalstyle = 'hex'", SqlState::INVALID_PARAMETER),
+            ("set bytea_output = 'escape'", SqlState::NOT_SUPPORTED),
+            ("set bytea_output = 'postgres'", SqlState::INVALID_PARAMETER),
+            ("set extra_float_digits = 0", SqlState::NOT_SUPPORTED),
+            ("set extra_float_digits = 4", SqlState::INVALID_PARAMETER),
+            ("set role ann", SqlState::NOT_SUPPORTED),
+            ("set role = ann", SqlState::NOT_SUPPORTED),
+            ("set session authorization ann", SqlState::NOT_SUPPORTED),
+        ] {
+            let error = set(&mut variables, text).expect_err(text);
+            assert_eq!(error.state, state, "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         let mut variables = Variables::default();
         for text in [
@@ -426,6 +672,9 @@ mod tests {
             "set x",
             "set time zone 'Europe/Berlin'",
             "set timezone = '+01'",
+            "set time zone interval '+01:00' hour to minute",
+            "set time zone interval '+00:00' year",
+            "set time zone",
             "set role a",
             "set transaction_read_only = maybe",
             "set transaction read",

@@ -5,6 +5,7 @@ use live_queries::CopyFormat;
 
 use super::answers::Answers;
 use super::copy_form::{CopyForm, CopyHeader};
+use super::numbers::IntervalStyle;
 use super::types::Format;
 
 /// Header of a binary copy: signature, no flags, no extension.
@@ -14,16 +15,21 @@ const BINARY_START: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 #[derive(Debug)]
 pub(crate) struct CopyOut {
     form: CopyForm,
+    intervals: IntervalStyle,
     /// Bytes sent in one message with the first row, where clients expect them.
     start: &'static [u8],
 }
 
 impl CopyOut {
     /// Starts a COPY TO with these column names.
-    pub(crate) fn begin(answers: &mut Answers, names: &[&str], form: CopyForm) -> Self {
+    pub(crate) fn begin(
+        answers: &mut Answers,
+        names: &[&str],
+        (form, intervals): (CopyForm, IntervalStyle),
+    ) -> Self {
         let start = if form.format == CopyFormat::Binary { BINARY_START } else { &[] };
         let has_header = form.header != CopyHeader::None;
-        let mut copy = Self { form, start };
+        let mut copy = Self { form, intervals, start };
         answers.copy_out(names.len(), copy.value_format());
         if has_header {
             put_copy_row(answers, names.len(), &mut copy, &|column, out| {
@@ -36,7 +42,7 @@ impl CopyOut {
 
     /// Returns the format of values.
     pub(crate) fn value_format(&self) -> Format {
-        self.form.value_format()
+        self.form.value_format().in_style(self.intervals)
     }
 
     /// Ends the COPY TO.
@@ -151,7 +157,8 @@ mod tests {
     #[track_caller]
     fn check(form: &CopyForm, values: &[Option<&str>], expected: &[u8]) {
         let mut answers = Answers::default();
-        let mut copy = CopyOut { form: form.clone(), start: &[] };
+        let mut copy =
+            CopyOut { form: form.clone(), intervals: IntervalStyle::Postgres, start: &[] };
         put_copy_row(&mut answers, values.len(), &mut copy, &|column, out| {
             values[column].inspect(|it| out.put_slice(it.as_bytes())).is_some()
         });
@@ -192,7 +199,7 @@ mod tests {
     fn a_header_has_the_names_of_the_columns() {
         let form = CopyForm { header: CopyHeader::Names, ..CopyForm::of(CopyFormat::Csv) };
         let mut answers = Answers::default();
-        CopyOut::begin(&mut answers, &["key", "a,b"], form);
+        CopyOut::begin(&mut answers, &["key", "a,b"], (form, IntervalStyle::Postgres));
         assert!(answers.0.ends_with(b"key,\"a,b\"\n"), "{answers:?}");
     }
 }

@@ -32,7 +32,7 @@ impl CopyForm {
     /// Returns the format of values.
     pub(crate) fn value_format(&self) -> Format {
         match self.format {
-            CopyFormat::Text | CopyFormat::Csv => Format::Text,
+            CopyFormat::Text | CopyFormat::Csv => Format::TEXT,
             CopyFormat::Binary => Format::Binary,
         }
     }

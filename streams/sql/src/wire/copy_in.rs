@@ -167,7 +167,9 @@ impl CopyIn {
             _ => take_row(&mut rest, self.columns.len())?,
         };
         let Some(row) = row else {
-            return match is_end {
+            // As in PostgreSQL, the end of the data may take the place of the trailer.
+            let is_whole = self.line > 0 && self.rest.is_empty();
+            return match is_end && !is_whole {
                 true => Err(bad("unexpected EOF in COPY data")),
                 false => Ok(None),
             };
@@ -505,6 +507,12 @@ mod tests {
                 vec![vec![field(b"a"), field(b"x\"\r\ny")], vec![field(b"b"), None]],
             ),
             (CopyForm::of(CopyFormat::Binary), binary, vec![vec![field(b"a"), None]]),
+            // Without the trailer.
+            (
+                CopyForm::of(CopyFormat::Binary),
+                &binary[..binary.len() - 2],
+                vec![vec![field(b"a"), None]],
+            ),
         ] {
             for cut in 0..=bytes.len() {
                 let (left, right) = bytes.split_at(cut);

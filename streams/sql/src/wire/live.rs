@@ -6,7 +6,7 @@ use bytes::{BufMut, BytesMut};
 use live_queries::{Type, Value};
 
 use super::answers::{put_message, put_with_length};
-use super::numbers::{EPOCH_US, put_integer, put_numeric};
+use super::numbers::{EPOCH_US, Interval, IntervalStyle, put_integer, put_interval, put_numeric};
 use super::types::{Format, Formats};
 
 /// Appends a DataRow message.
@@ -39,9 +39,12 @@ pub(crate) fn put_live_value(
     const MEMORY: &str = "memory takes all";
     match (format, value) {
         (_, Value::Text(text) | Value::Json(text)) => out.put_slice(text.as_bytes()),
-        (Format::Text, Value::Bool(it)) => out.put_u8(if *it { b't' } else { b'f' }),
-        (Format::Text, Value::Int(it)) => put_integer(out, *it),
-        (Format::Text, _) => write!(out, "{value}").expect(MEMORY),
+        (Format::Text(_), Value::Bool(it)) => out.put_u8(if *it { b't' } else { b'f' }),
+        (Format::Text(_), Value::Int(it)) => put_integer(out, *it),
+        (Format::Text(style @ IntervalStyle::Iso8601), Value::Interval(us)) => {
+            put_interval(out, Interval { us: *us, ..Interval::default() }, style);
+        }
+        (Format::Text(_), _) => write!(out, "{value}").expect(MEMORY),
         (Format::Binary, Value::Bool(it)) => out.put_u8(u8::from(*it)),
         (Format::Binary, Value::Int(it)) => match (data_type, i32::try_from(*it)) {
             (Type::Int4, Ok(it)) => out.put_i32(it),

@@ -164,8 +164,53 @@ pub(crate) fn put_time(out: &mut BytesMut, us: i64) {
     }
 }
 
-/// Appends an interval in PostgreSQL's style `postgres`: `1 year 2 mons 3 days 04:05:06`.
-pub(crate) fn put_interval(out: &mut BytesMut, interval: Interval) {
+/// Style in which intervals are written as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum IntervalStyle {
+    /// `1 year 2 mons 3 days 04:05:06`.
+    #[default]
+    Postgres,
+    /// `P1Y2M3DT4H5M6S`.
+    Iso8601,
+}
+
+/// Appends an interval as text.
+pub(crate) fn put_interval(out: &mut BytesMut, interval: Interval, style: IntervalStyle) {
+    match style {
+        IntervalStyle::Postgres => put_postgres_interval(out, interval),
+        IntervalStyle::Iso8601 => put_iso_interval(out, interval),
+    }
+}
+
+fn put_iso_interval(out: &mut BytesMut, Interval { months, days, us }: Interval) {
+    const MEMORY: &str = "memory takes all";
+    let (seconds, fraction) = (us / SECOND_US, (us % SECOND_US).unsigned_abs());
+    let put_all = |out: &mut BytesMut, parts: &[(i64, char)]| {
+        for (number, unit) in parts.iter().filter(|it| it.0 != 0) {
+            write!(out, "{number}{unit}").expect(MEMORY);
+        }
+    };
+    out.put_u8(b'P');
+    let (years, months) = (i64::from(months / 12), i64::from(months % 12));
+    put_all(out, &[(years, 'Y'), (months, 'M'), (i64::from(days), 'D')]);
+    let is_zero = (years, months, days, us) == (0, 0, 0, 0);
+    if us != 0 || is_zero {
+        out.put_u8(b'T');
+        put_all(out, &[(seconds / 3_600, 'H'), (seconds / 60 % 60, 'M')]);
+    }
+    let seconds = (seconds % 60).unsigned_abs();
+    if seconds != 0 || fraction != 0 || is_zero {
+        let sign = if us < 0 { "-" } else { "" };
+        write!(out, "{sign}{seconds}").expect(MEMORY);
+        if fraction != 0 {
+            let digits = format!("{fraction:06}");
+            write!(out, ".{}", digits.trim_end_matches('0')).expect(MEMORY);
+        }
+        out.put_u8(b'S');
+    }
+}
+
+fn put_postgres_interval(out: &mut BytesMut, interval: Interval) {
     let Interval { months, days, us } = interval;
     let (mut is_empty, mut is_behind_negative) = (true, false);
     for (number, unit) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
@@ -258,7 +303,18 @@ mod tests {
             ((0, 0, 100 * HOUR_US), "100:00:00"),
         ] {
             let interval = Interval { months, days, us };
-            assert_eq!(text(|out| put_interval(out, interval)), expected);
+            assert_eq!(text(|out| put_interval(out, interval, IntervalStyle::Postgres)), expected);
+        }
+        for ((months, days, us), expected) in [
+            ((0, 0, 0), "PT0S"),
+            ((14, 3, 4 * HOUR_US + 5_500_000), "P1Y2M3DT4H5.5S"),
+            ((-14, 0, 0), "P-1Y-2M"),
+            ((0, -1, HOUR_US), "P-1DT1H"),
+            ((0, 0, -500_000), "PT-0.5S"),
+            ((0, 0, -100 * HOUR_US - 61_000_000), "PT-100H-1M-1S"),
+        ] {
+            let interval = Interval { months, days, us };
+            assert_eq!(text(|out| put_interval(out, interval, IntervalStyle::Iso8601)), expected);
         }
         let Interval { days, us, .. } = Interval::of_difference(-25 * HOUR_US);
         assert_eq!((days, us), (-1, -HOUR_US));

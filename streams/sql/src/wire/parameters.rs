@@ -18,7 +18,7 @@ pub(crate) fn read_parameter(
         return Ok(ScalarValue::try_from(data_type)?);
     };
     match (format, oid) {
-        (Format::Text, _) => read_text(text_of(bytes)?, data_type),
+        (Format::Text(_), _) => read_text(text_of(bytes)?, data_type),
         (Format::Binary, JSONB) => match bytes.split_first() {
             Some((1, text)) => read_text(text_of(text)?, data_type),
             _ => Err(SqlError::new(SqlState::INVALID_BINARY, "unsupported jsonb version number")),

@@ -232,7 +232,7 @@ impl Fields {
 
     fn format(&mut self) -> Result<Format, SqlError> {
         match self.u16()? {
-            0 => Ok(Format::Text),
+            0 => Ok(Format::TEXT),
             1 => Ok(Format::Binary),
             other => Err(SqlError::protocol(format!("unsupported format code: {other}"))),
         }

@@ -6,20 +6,38 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use live_queries::Type;
 
+use super::numbers::IntervalStyle;
+
 /// Format of a value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    #[default]
-    Text,
+    /// Text, in which intervals have this style.
+    Text(IntervalStyle),
     Binary,
 }
 
 impl Format {
+    pub(crate) const TEXT: Self = Self::Text(IntervalStyle::Postgres);
+
     pub(crate) const fn code(self) -> i16 {
         match self {
-            Self::Text => 0,
+            Self::Text(_) => 0,
             Self::Binary => 1,
         }
+    }
+
+    /// Returns the format with this style of intervals in text.
+    pub(crate) fn in_style(self, style: IntervalStyle) -> Self {
+        match self {
+            Self::Text(_) => Self::Text(style),
+            Self::Binary => Self::Binary,
+        }
+    }
+}
+
+impl Default for Format {
+    fn default() -> Self {
+        Self::TEXT
     }
 }
 
@@ -30,9 +48,17 @@ pub(crate) struct Formats(pub(crate) Vec<Format>);
 impl Formats {
     pub(crate) fn of(&self, column: usize) -> Format {
         match self.0.as_slice() {
-            [] => Format::Text,
+            [] => Format::TEXT,
             [one] => *one,
             many => many.get(column).copied().unwrap_or_default(),
+        }
+    }
+
+    /// Returns the formats with this style of intervals in text.
+    pub(crate) fn in_style(&self, style: IntervalStyle) -> Self {
+        match self.0.as_slice() {
+            [] => Self(vec![Format::Text(style)]),
+            some => Self(some.iter().map(|it| it.in_style(style)).collect()),
         }
     }
 }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use super::answers::{Answers, put_message, put_with_length};
 use super::copy::{CopyOut, put_copy_row};
 use super::numbers::{
-    EPOCH_DAYS, EPOCH_US, FLOAT4_DIGITS, FLOAT8_DIGITS, Interval, decimal_text, put_date,
-    put_float, put_integer, put_interval, put_numeric, put_time, put_timestamp,
+    EPOCH_DAYS, EPOCH_US, FLOAT4_DIGITS, FLOAT8_DIGITS, Interval, IntervalStyle, decimal_text,
+    put_date, put_float, put_integer, put_interval, put_numeric, put_time, put_timestamp,
 };
 use super::types::{Format, Formats, PgType};
 
@@ -174,7 +174,7 @@ impl<'a> Column<'a> {
                 | DataType::Null
         );
         let other = (!is_known).then(|| ArrayFormatter::try_new(array, &OTHER)).transpose()?;
-        Ok(Self { array, is_jsonb: false, described: 0, format: Format::Text, other })
+        Ok(Self { array, is_jsonb: false, described: 0, format: Format::TEXT, other })
     }
 
     /// Appends the value of a row that is not NULL.
@@ -187,7 +187,7 @@ impl<'a> Column<'a> {
             return write!(out, "{}", other.value(row)).expect("memory takes all");
         }
         match self.format {
-            Format::Text => put_text(self.array, row, out),
+            Format::Text(style) => put_text(self.array, row, style, out),
             Format::Binary if self.described == PgType::NUMERIC.oid => {
                 put_numeric(out, self.array.as_string_view().value(row));
             }
@@ -199,7 +199,7 @@ impl<'a> Column<'a> {
     }
 }
 
-fn put_text(array: &ArrayRef, row: usize, out: &mut BytesMut) {
+fn put_text(array: &ArrayRef, row: usize, style: IntervalStyle, out: &mut BytesMut) {
     const MEMORY: &str = "memory takes all";
     match array.data_type() {
         DataType::Boolean => out.put_u8(if array.as_boolean().value(row) { b't' } else { b'f' }),
@@ -240,14 +240,16 @@ fn put_text(array: &ArrayRef, row: usize, out: &mut BytesMut) {
             let us = array.as_primitive::<TimestampMicrosecondType>().value(row);
             put_timestamp(out, us, if zone.is_some() { "+00" } else { "" });
         }
-        DataType::Interval(_) | DataType::Duration(_) => put_interval(out, interval(array, row)),
-        DataType::List(_) => put_list(&array.as_list::<i32>().value(row), out),
+        DataType::Interval(_) | DataType::Duration(_) => {
+            put_interval(out, interval(array, row), style);
+        }
+        DataType::List(_) => put_list(&array.as_list::<i32>().value(row), style, out),
         _ => {}
     }
 }
 
 /// Appends an array as text. Ambiguous elements are quoted.
-fn put_list(elements: &ArrayRef, out: &mut BytesMut) {
+fn put_list(elements: &ArrayRef, style: IntervalStyle, out: &mut BytesMut) {
     out.put_u8(b'{');
     let elements = plain(elements).unwrap_or_else(|_| elements.clone());
     for index in 0..elements.len() {
@@ -259,7 +261,7 @@ fn put_list(elements: &ArrayRef, out: &mut BytesMut) {
             continue;
         }
         let mut element = BytesMut::new();
-        put_text(&elements, index, &mut element);
+        put_text(&elements, index, style, &mut element);
         let is_plain = !element.is_empty()
             && !element.eq_ignore_ascii_case(b"null")
             && !element.iter().any(|byte| b"{},\"\\ \t\r\n".contains(byte));
@@ -310,7 +312,7 @@ fn put_binary(array: &ArrayRef, row: usize, out: &mut BytesMut) {
             out.put_i32(months);
         }
         DataType::List(_) => put_binary_list(&array.as_list::<i32>().value(row), out),
-        _ => put_text(array, row, out),
+        _ => put_text(array, row, IntervalStyle::default(), out),
     }
 }
 

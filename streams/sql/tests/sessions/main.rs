@@ -7,5 +7,6 @@ mod support;
 mod cut;
 mod ended;
 mod raw;
+mod settings;
 mod stale;
 mod transactions;

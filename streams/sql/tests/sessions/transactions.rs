@@ -225,17 +225,18 @@ fn what_is_set_ends_with_its_transaction() {
         check(&["begin", set, "rollback"], "1").await;
         check(&["begin", set, "savepoint s", local, "rollback to s"], "2").await;
         check(&["commit"], "2").await;
-        check(&["begin", "set extra_float_digits = 0", local, "commit"], "0").await;
-        check(&["begin", "reset extra_float_digits", "rollback"], "0").await;
+        let other = "set local extra_float_digits = 2";
+        check(&["begin", "set extra_float_digits = 3", other, "commit"], "3").await;
+        check(&["begin", "reset extra_float_digits", "rollback"], "3").await;
         // Outside of a transaction, SET LOCAL has no effect.
-        check(&[local], "0").await;
+        check(&[other], "3").await;
         assert_eq!(
-            texts(&client, &format!("{local}; show extra_float_digits")).await.concat(),
-            ["3"]
+            texts(&client, &format!("{other}; show extra_float_digits")).await.concat(),
+            ["2"]
         );
-        check(&[], "0").await;
+        check(&[], "3").await;
         failure(&client, &format!("{set}; select 1 / 0")).await;
-        check(&[], "0").await;
+        check(&[], "3").await;
         // Includes parameters that limit statements.
         all_go_well(&client, &["begin", "set local statement_timeout = '7s'", "commit"]).await;
         assert_eq!(shown(&client, "statement_timeout").await, "0");
@@ -253,7 +254,7 @@ fn discard_all_leaves_a_session_as_it_began() {
         all_go_well(
             &client,
             &[
-                "set extra_float_digits = 0",
+                "set extra_float_digits = 3",
                 "set application_name = 'x'",
                 "set statement_timeout = '9s'",
                 "set default_transaction_read_only = on",

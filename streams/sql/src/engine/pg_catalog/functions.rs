@@ -18,7 +18,7 @@ use super::privileges;
 use super::relations::{NAMESPACES, Relation, find, parts_of, quoted, relations};
 use super::rows::{OWNER, OWNER_OID, namespace_oid, role_oid};
 use super::types;
-use super::viewer::Viewer;
+use super::viewer::{Assigned, Viewer};
 use crate::error::{SqlError, SqlState};
 
 /// Arguments of a call, and the client's view.
@@ -139,6 +139,14 @@ const ALWAYS_FALSE: &[&str] = &[
 
 /// Functions that depend on their arguments, with their result types.
 const OWN: &[(&str, DataType, Body)] = &[
+    ("_pg_char_max_length", DataType::Int32, |_| Ok(ScalarValue::Int32(None))),
+    ("_pg_datetime_precision", DataType::Int32, |call| {
+        digits(call, &[(1082, 0), (1083, 6), (1114, 6), (1184, 6), (1186, 6)])
+    }),
+    ("_pg_numeric_precision", DataType::Int32, |call| {
+        digits(call, &[(20, 64), (21, 16), (23, 32), (700, 24), (701, 53)])
+    }),
+    ("_pg_numeric_scale", DataType::Int32, |call| digits(call, &[(20, 0), (21, 0), (23, 0)])),
     ("current_setting", DataType::Utf8, current_setting),
     ("format_type", DataType::Utf8, format_type),
     ("getdatabaseencoding", DataType::Utf8, |_| text("UTF8")),
@@ -146,11 +154,14 @@ const OWN: &[(&str, DataType, Body)] = &[
     ("has_column_privilege", DataType::Boolean, has_column_privilege),
     ("has_table_privilege", DataType::Boolean, has_table_privilege),
     ("inet_server_addr", DataType::Utf8, no_text),
+    // There are no locks of this kind, so a session never has one.
+    ("pg_advisory_unlock_all", DataType::Utf8, |_| text("")),
     ("pg_backend_pid", DataType::Int32, |call| Ok(ScalarValue::Int32(Some(call.viewer.id)))),
     ("pg_cancel_backend", DataType::Boolean, |it| end(it, Ended::Statement)),
     ("pg_char_to_encoding", DataType::Int32, char_to_encoding),
     ("pg_database_size", DataType::Int64, database_size),
     ("pg_encoding_to_char", DataType::Utf8, encoding_to_char),
+    ("pg_has_role", DataType::Boolean, has_role),
     ("pg_get_userbyid", DataType::Utf8, user_by_id),
     ("pg_get_viewdef", DataType::Utf8, view_definition),
     ("pg_my_temp_schema", DataType::UInt32, |_| oid(Some(0))),
@@ -172,6 +183,14 @@ const OWN: &[(&str, DataType, Body)] = &[
     }),
     ("regnamespace_text", DataType::Utf8, namespace_text),
     ("regproc_text", DataType::Utf8, |call| {
+        if let Some(number) = call.oid(0) {
+            let found = types::RECEIVE.iter().find(|it| it.1 == number);
+            return match found {
+                Some((_, _, name)) => text(*name),
+                None if number == 0 => text("-"),
+                None => text(number.to_string()),
+            };
+        }
         let name = call.text(0).map(|it| it.strip_prefix("pg_catalog.").unwrap_or(it));
         Ok(ScalarValue::Utf8(name.map(str::to_owned)))
     }),
@@ -191,7 +210,9 @@ const OWN: &[(&str, DataType, Body)] = &[
         };
         found.map_or(no_text(call), |it| text(types::sql_name(it, None)))
     }),
+    ("set_config", DataType::Utf8, set_config),
     ("to_regclass", DataType::UInt32, |call| oid(call.relation(0).map(|it| it.oid))),
+    ("to_regnamespace", DataType::UInt32, |call| oid(call.text(0).and_then(namespace_oid))),
     ("to_regtype", DataType::UInt32, |call| oid(call.text(0).and_then(types::oid_of))),
 ];
 
@@ -287,6 +308,32 @@ fn current_setting(call: &Call<'_>) -> Result<ScalarValue> {
     }
 }
 
+/// Returns the digits of a type without a modifier. No column has one.
+fn digits(call: &Call<'_>, known: &[(u32, i32)]) -> Result<ScalarValue> {
+    let found = known.iter().find(|it| call.oid(0) == Some(it.0));
+    Ok(ScalarValue::Int32(found.map(|it| it.1)))
+}
+
+/// `set_config(name, value, is_local)`.
+fn set_config(call: &Call<'_>) -> Result<ScalarValue> {
+    if call.values.len() != 3 {
+        let what = "function set_config requires a name, a value and is_local";
+        return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what).into_engine());
+    }
+    let Some(name) = call.text(0) else {
+        let what = "SET requires parameter name";
+        return Err(SqlError::new(SqlState("22004"), what).into_engine());
+    };
+    let Some(value) = call.text(1) else {
+        let what = "set_config with NULL is not supported: use RESET";
+        return Err(SqlError::unsupported(what).into_engine());
+    };
+    let is_local = call.values[2] == ScalarValue::Boolean(Some(true));
+    let (name, value) = (name.to_ascii_lowercase(), value.to_owned());
+    let assigned = Assigned { name, value, is_local };
+    text(call.viewer.assign(assigned).map_err(SqlError::into_engine)?)
+}
+
 fn format_type(call: &Call<'_>) -> Result<ScalarValue> {
     match call.oid(0) {
         Some(oid) => text(types::sql_name(oid, call.number(1))),
@@ -316,6 +363,19 @@ fn has_privilege(call: &Call<'_>, table: Option<usize>) -> Result<ScalarValue> {
         Some(relation) => truth(is_own && privileges::has(call.viewer, relation, privileges)),
         None => Ok(ScalarValue::Boolean(None)),
     }
+}
+
+/// `pg_has_role([user,] role, privileges)`: users are members of no role but their own.
+fn has_role(call: &Call<'_>) -> Result<ScalarValue> {
+    let Some(role) = call.values.len().checked_sub(2) else {
+        return Ok(ScalarValue::Boolean(None));
+    };
+    let own = call.viewer.client.name();
+    let is_own = |index: usize| {
+        call.text(index).is_some_and(|name| name == own)
+            || call.oid(index).is_some_and(|oid| oid == role_oid(own))
+    };
+    truth(is_own(role) && (role == 0 || is_own(0)))
 }
 
 /// Target of `pg_cancel_backend` and `pg_terminate_backend`.

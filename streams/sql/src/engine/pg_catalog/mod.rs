@@ -11,6 +11,7 @@
 //! is stored. `tables.txt` lists the columns of PostgreSQL 15's tables. Tables that no function in
 //! `rows` fills are always empty.
 
+mod casts;
 mod definitions;
 mod elements;
 mod functions;
@@ -19,6 +20,7 @@ mod privileges;
 mod relations;
 mod rewrite;
 mod rows;
+mod table_oids;
 mod tables;
 mod types;
 mod viewer;
@@ -28,6 +30,6 @@ pub(crate) use functions::functions;
 pub(crate) use rewrite::rewrite;
 pub(crate) use tables::SystemSchema;
 pub(crate) use viewer::{
-    Activity, Connected, ON_BEHALF_OF, READ_ONLY, StatementTotals, TRANSACTION_READ_ONLY, Viewer,
-    switch,
+    Activity, Assigned, Connected, ON_BEHALF_OF, READ_ONLY, StatementTotals, TRANSACTION_READ_ONLY,
+    Viewer, switch,
 };

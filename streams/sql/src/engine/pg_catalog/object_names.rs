@@ -96,7 +96,11 @@ fn folded(name: &Ident) -> String {
 }
 
 /// Functions that find an object by name, and their counterparts that return its name.
-const FOUND: &[(&str, &str)] = &[("to_regclass", "regclass_text"), ("to_regtype", "regtype_text")];
+const FOUND: &[(&str, &str)] = &[
+    ("to_regclass", "regclass_text"),
+    ("to_regtype", "regtype_text"),
+    ("to_regnamespace", "regnamespace_text"),
+];
 
 /// Returns an expression for the name of the object that an expression identifies.
 fn named(expr: &Expr) -> Option<Expr> {
@@ -118,8 +122,19 @@ fn named(expr: &Expr) -> Option<Expr> {
             let (_, text) = FOUND.iter().find(|(it, _)| *it == name)?;
             Some(called(text, vec![expr.clone()]))
         }
+        _ if is_procedure(expr) => Some(called("regproc_text", vec![expr.clone()])),
         _ => None,
     }
+}
+
+/// Returns whether an expression is a column of the type `regproc`.
+pub(super) fn is_procedure(expr: &Expr) -> bool {
+    let name = match expr {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(parts) => parts.last(),
+        _ => None,
+    };
+    name.is_some_and(|it| folded(it) == "typreceive")
 }
 
 /// Returns the unqualified name.

@@ -123,7 +123,8 @@ fn add_topic(viewer: &Viewer, (name, first_oid): (&Arc<str>, u32), found: &mut V
         Some(view) => {
             let query = format!(" {};", view.query);
             add((0, "", "m"), typed_view::schema(&view.table), Some(query));
-            add((2, LOG_SUFFIX, "v"), Arc::clone(&records), None);
+            let query = format!(" SELECT *\n   FROM {log};");
+            add((2, LOG_SUFFIX, "v"), Arc::clone(&records), Some(query));
         }
         None => add((0, "", "r"), Arc::clone(&records), None),
     }

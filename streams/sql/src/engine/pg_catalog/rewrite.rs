@@ -6,20 +6,23 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, ObjectName,
-    ObjectNamePart, Query, Select, SelectItem, SetExpr, SetOperator, Statement, TableFactor,
-    TableWithJoins, Value, VisitMut, VisitorMut,
+    Array, ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function,
+    FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, Query,
+    Select, SelectItem, SetExpr, SetOperator, Statement, TableAlias, TableFactor, TableWithJoins,
+    Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::super::dialect::column_name;
-use super::definitions::{Definition, INFORMATION_SCHEMA, PG_CATALOG};
+use super::casts::{compared_letter, converted, null, plain_letter, plain_type, take, unqualify};
+use super::definitions::{Definition, PG_CATALOG};
 use super::elements::walk;
 use super::functions::searched;
-use super::object_names::{NAMED, called, last_part, show_names};
+use super::object_names::{called, last_part, show_names};
 use super::rows::rows_of;
+use super::table_oids;
+use super::viewer::switch;
 
 const AGGREGATES: &[&str] = &[
     "array_agg",
@@ -39,6 +42,17 @@ const AGGREGATES: &[&str] = &[
 /// Array columns that are NULL in all rows of tables that have rows.
 const ALWAYS_NULL: &[&str] = &["reloptions", "attoptions", "datacl", "nspacl", "relacl"];
 
+/// Functions of the session that clients call in FROM.
+const OF_SESSION: &[&str] = &[
+    "current_database",
+    "current_schema",
+    "current_setting",
+    "pg_backend_pid",
+    "pg_is_in_recovery",
+    "set_config",
+    "version",
+];
+
 /// Collations that match the engine's order, or whose order is irrelevant.
 const COLLATIONS: &[&str] = &["C", "POSIX", "default", "ucs_basic"];
 
@@ -57,6 +71,15 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         walk(select);
+        for item in &mut select.projection {
+            if let SelectItem::UnnamedExpr(expr) = item
+                && is_table_oid(expr)
+            {
+                let alias = Ident::with_quote('"', column_name(expr));
+                *item = SelectItem::ExprWithAlias { expr: take(expr), alias };
+            }
+        }
+        table_oids::replace(select, system_table);
         for item in &mut select.projection {
             if let SelectItem::UnnamedExpr(expr) = item
                 && is_of_catalog(expr)
@@ -92,6 +115,9 @@ impl VisitorMut for Rewriter {
                 *args = None;
             }
         }
+        if let Some(selected) = selected(factor) {
+            *factor = selected;
+        }
         ControlFlow::Continue(())
     }
 
@@ -116,6 +142,10 @@ impl VisitorMut for Rewriter {
                 {
                     *op = plain;
                 }
+                None
+            }
+            Expr::Case { operand, conditions, .. } => {
+                read_truths(operand.as_deref(), conditions);
                 None
             }
             Expr::Collate { expr, collation } => {
@@ -143,28 +173,37 @@ impl VisitorMut for Rewriter {
     }
 }
 
-fn null() -> Expr {
-    Expr::Value(Value::Null.into())
+fn is_table_oid(expr: &Expr) -> bool {
+    let name = match expr {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(parts) => parts.last(),
+        _ => None,
+    };
+    name.is_some_and(|it| it.value.eq_ignore_ascii_case("tableoid"))
+}
+
+/// Replaces the texts of truth values that a column of the catalogue is compared with in CASE.
+fn read_truths(operand: Option<&Expr>, conditions: &mut [CaseWhen]) {
+    let name = match operand {
+        Some(Expr::Identifier(name)) => Some(name),
+        Some(Expr::CompoundIdentifier(parts)) => parts.last(),
+        _ => None,
+    };
+    if name.is_none_or(|it| !it.value.eq_ignore_ascii_case("attnotnull")) {
+        return;
+    }
+    for when in conditions {
+        if let Expr::Value(value) = &when.condition
+            && let Value::SingleQuotedString(text) = &value.value
+            && let Some(value) = switch(text)
+        {
+            when.condition = truth(value);
+        }
+    }
 }
 
 fn truth(value: bool) -> Expr {
     Expr::Value(Value::Boolean(value).into())
-}
-
-fn take(expr: &mut Expr) -> Expr {
-    std::mem::replace(expr, null())
-}
-
-/// Removes the system schema from a qualified name.
-fn unqualify(name: &mut ObjectName) {
-    let schema = name.0.first().and_then(ObjectNamePart::as_ident);
-    let is_of_system = schema.is_some_and(|it| {
-        it.value.eq_ignore_ascii_case(PG_CATALOG)
-            || it.value.eq_ignore_ascii_case(INFORMATION_SCHEMA)
-    });
-    if name.0.len() == 2 && is_of_system {
-        name.0.remove(0);
-    }
 }
 
 /// Resolves qualified operators: `OPERATOR(pg_catalog.~)` is `~`.
@@ -216,6 +255,26 @@ fn is_of_catalog(expr: &Expr) -> bool {
         Expr::Identifier(name) => word(name).is_some(),
         _ => false,
     }
+}
+
+/// Rewrites a function of the session in FROM, such as `current_schema()`, to a query of its value.
+fn selected(factor: &TableFactor) -> Option<TableFactor> {
+    let TableFactor::Table { name, args: Some(args), alias, with_ordinality: false, .. } = factor
+    else {
+        return None;
+    };
+    let function = name.to_string().to_ascii_lowercase();
+    if !OF_SESSION.contains(&function.as_str()) {
+        return None;
+    }
+    let column = alias.as_ref().map_or_else(|| Ident::new(&function), |it| it.name.clone());
+    let args: Vec<_> = args.args.iter().map(ToString::to_string).collect();
+    let text = format!("SELECT {function}({}) AS {column}", args.join(", "));
+    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text);
+    let subquery = parsed.and_then(|mut it| it.parse_query()).ok()?;
+    let named = || TableAlias { explicit: true, name: column, columns: Vec::new(), at: None };
+    let alias = Some(alias.clone().unwrap_or_else(named));
+    Some(TableFactor::Derived { lateral: false, subquery, alias, sample: None })
 }
 
 /// Returns an unnamed argument of a function.
@@ -298,136 +357,6 @@ fn subquery(query: &mut Query) -> Option<Expr> {
         }
     }
     None
-}
-
-/// Removes the system schema from a type's name.
-fn plain_type(data_type: &mut DataType) {
-    let DataType::Custom(name, _) = data_type else { return };
-    if name.0.len() < 2 {
-        return;
-    }
-    unqualify(name);
-    let text = name.to_string();
-    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text);
-    if let Ok(parsed) = parsed.and_then(|mut parser| parser.parse_data_type()) {
-        *data_type = parsed;
-    }
-}
-
-/// Returns whether an expression is a literal such as `'r'`, which is the same as `"char"` and as
-/// text.
-fn is_letter(expr: &Expr) -> bool {
-    let Expr::Value(value) = expr else { return false };
-    match &value.value {
-        Value::SingleQuotedString(text) => text.len() == 1 && text != " ",
-        Value::Null => true,
-        _ => false,
-    }
-}
-
-/// `"char"` columns are text in this server, so casts of single letters to it become casts to text.
-fn plain_letter(expr: &Expr, data_type: &mut DataType) {
-    let is_type = |it: &DataType| match it {
-        DataType::Custom(name, _) => name.to_string() == "\"char\"",
-        _ => false,
-    };
-    match data_type {
-        DataType::Array(ArrayElemTypeDef::SquareBracket(inner, _)) => {
-            let Expr::Array(Array { elem, .. }) = expr else { return };
-            if is_type(inner) && elem.iter().all(is_letter) {
-                **inner = DataType::Text;
-            }
-        }
-        _ if is_type(data_type) && is_letter(expr) => *data_type = DataType::Text,
-        _ => {}
-    }
-}
-
-/// Replaces a cast such as `'t'::char` in a comparison by a cast to text.
-fn compared_letter(operand: &mut Expr) {
-    if let Expr::Cast { expr, data_type, .. } = operand
-        && matches!(data_type, DataType::Char(None) | DataType::Character(None))
-        && is_letter(expr)
-    {
-        *data_type = DataType::Text;
-    }
-}
-
-/// Rewrites a cast that the engine does not support.
-fn converted(expr: &mut Box<Expr>, data_type: &DataType) -> Option<Expr> {
-    let type_name = data_type.to_string().to_ascii_lowercase();
-    if let DataType::Array(ArrayElemTypeDef::SquareBracket(inner, _)) = data_type
-        && let Expr::Value(value) = &**expr
-        && let Value::SingleQuotedString(text) = &value.value
-    {
-        return array_literal(text, inner);
-    }
-    // Cast of a cast: `'orders'::regclass::text`, `oid::regclass::oid`.
-    let wanted = match type_name.as_str() {
-        "text" | "varchar" | "name" => Some("text"),
-        "oid" => Some("oid"),
-        _ => None,
-    };
-    if let (Some(wanted), Expr::Function(inner)) = (wanted, &mut **expr) {
-        let name = last_part(&inner.name).unwrap_or("");
-        let family = name.strip_suffix("_oid").or_else(|| name.strip_suffix("_text"));
-        if let Some(family) = family.filter(|it| NAMED.contains(it) && *it != "regproc") {
-            inner.name = ObjectName::from(vec![Ident::new(format!("{family}_{wanted}"))]);
-            return Some(take(expr));
-        }
-    }
-    if !NAMED.contains(&type_name.as_str()) {
-        return None;
-    }
-    let is_name = matches!(&**expr, Expr::Value(it)
-        if matches!(it.value, Value::SingleQuotedString(_) | Value::Placeholder(_)));
-    let form = match type_name.as_str() {
-        "regproc" | "regrole" => "text",
-        _ if is_name => "oid",
-        _ => "text",
-    };
-    Some(called(&format!("{type_name}_{form}"), vec![take(expr)]))
-}
-
-/// Converts an array literal such as `'{a,b}'::text[]`.
-fn array_literal(text: &str, inner: &DataType) -> Option<Expr> {
-    let inside = text.trim().strip_prefix('{')?.strip_suffix('}')?;
-    if inside.contains(['{', '"', '\\']) {
-        return None;
-    }
-    let elements: Vec<_> = match inside.trim() {
-        "" => Vec::new(),
-        some => some.split(',').map(str::trim).collect(),
-    };
-    if elements.contains(&"") {
-        return None;
-    }
-    let elements = elements.into_iter().map(|element| {
-        let value = match element.eq_ignore_ascii_case("null") {
-            true => Value::Null,
-            false => Value::SingleQuotedString(element.to_owned()),
-        };
-        Expr::Cast {
-            kind: CastKind::DoubleColon,
-            expr: Box::new(Expr::Value(value.into())),
-            data_type: inner.clone(),
-            array: false,
-            format: None,
-        }
-    });
-    let elem: Vec<_> = elements.collect();
-    if !elem.is_empty() {
-        return Some(Expr::Array(Array { elem, named: true }));
-    }
-    // An empty array's type is known only from a cast.
-    let element = Box::new(inner.clone());
-    Some(Expr::Cast {
-        kind: CastKind::DoubleColon,
-        expr: Box::new(Expr::Array(Array { elem, named: true })),
-        data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(element, None)),
-        array: false,
-        format: None,
-    })
 }
 
 fn system_table(factor: &TableFactor) -> Option<&'static Definition> {

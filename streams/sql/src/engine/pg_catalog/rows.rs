@@ -10,7 +10,7 @@ use super::super::names::DATABASE;
 use super::definitions::{Definition, INFORMATION_SCHEMA, Row};
 use super::privileges;
 use super::relations::{NAMESPACES, Relation, relations};
-use super::types::{TYPES, sql_name};
+use super::types::{ARRAY_RECEIVE_OID, RECEIVE, TYPES, sql_name};
 use super::viewer::{StatementTotals, Viewer, number_of};
 use crate::wire::PgType;
 
@@ -19,7 +19,6 @@ pub(super) const OWNER: &str = "memlane";
 pub(super) const OWNER_OID: u32 = 10;
 const DATABASE_OID: u32 = 5;
 const UTF8: i32 = 6;
-const ARRAY_RECEIVE_OID: u32 = 2400;
 
 /// Range of user oids, which are derived from names.
 const USER_OIDS: std::ops::Range<u32> = 1 << 30..1 << 31;
@@ -126,6 +125,7 @@ fn views(viewer: &Viewer) -> Vec<Row> {
             ("table_catalog", text(DATABASE)),
             ("table_schema", text(it.schema_name)),
             ("table_name", text(&it.name)),
+            ("view_definition", ScalarValue::Utf8(it.query.clone())),
         ]
     };
     relations(viewer).iter().filter(|it| it.kind != "r").map(row).collect()
@@ -228,9 +228,7 @@ fn attributes(viewer: &Viewer) -> Vec<Row> {
 
 fn classes(viewer: &Viewer) -> Vec<Row> {
     let row = |it: &Relation| {
-        let (records, bytes) = it.size(viewer);
-        // PostgreSQL's page size.
-        let pages = bytes.div_euclid(8_192).min(i64::from(i32::MAX));
+        let (records, _) = it.size(viewer);
         vec![
             ("oid", oid(it.oid)),
             ("relname", text(&it.name)),
@@ -239,7 +237,8 @@ fn classes(viewer: &Viewer) -> Vec<Row> {
             ("relam", oid(if it.is_stored() { 2 } else { 0 })),
             ("relkind", text(it.kind)),
             ("relnatts", number(it.columns.fields().len())),
-            ("relpages", ScalarValue::Int64(Some(pages))),
+            // A topic has no pages: clients such as DuckDB would read ranges of `ctid`.
+            ("relpages", number(0)),
             ("reltuples", ScalarValue::Int64(Some(records))),
             ("relhasrules", truth(it.kind == "v")),
         ]
@@ -247,15 +246,18 @@ fn classes(viewer: &Viewer) -> Vec<Row> {
     relations(viewer).iter().map(row).collect()
 }
 
-/// Function by which clients recognize array types.
+/// Functions by which clients recognize types.
 fn procedures(_: &Viewer) -> Vec<Row> {
-    vec![vec![
-        ("oid", oid(ARRAY_RECEIVE_OID)),
-        ("proname", text("array_recv")),
-        ("pronamespace", oid(11)),
-        ("proowner", oid(OWNER_OID)),
-        ("prokind", text("f")),
-    ]]
+    let row = |(_, number, name): &(u32, u32, &str)| {
+        vec![
+            ("oid", oid(*number)),
+            ("proname", text(*name)),
+            ("pronamespace", oid(11)),
+            ("proowner", oid(OWNER_OID)),
+            ("prokind", text("f")),
+        ]
+    };
+    RECEIVE.iter().map(row).collect()
 }
 
 fn keywords(_: &Viewer) -> Vec<Row> {
@@ -394,6 +396,7 @@ fn pg_views(viewer: &Viewer) -> Vec<Row> {
             ("schemaname", text(it.schema_name)),
             ("viewname", text(&it.name)),
             ("viewowner", text(OWNER)),
+            ("definition", ScalarValue::Utf8(it.query.clone())),
         ]
     };
     relations(viewer).iter().filter(|it| it.kind == "v").map(row).collect()
@@ -430,10 +433,16 @@ fn types(_: &Viewer) -> Vec<Row> {
         let mut plain = row(it.oid, it.name.to_owned(), (it.size, it.category));
         plain.push(("typarray", oid(it.array)));
         plain.push(("typtype", text(if matches!(it.category, "P" | "X") { "p" } else { "b" })));
-        plain.push(("typinput", text(format!("{}in", it.name))));
+        if let Some((_, number, name)) = RECEIVE.iter().find(|receive| receive.0 == it.oid) {
+            plain.push(("typreceive", oid(*number)));
+            plain.push(("typinput", text(name.replace("recv", "in"))));
+        }
         rows.push(plain);
         if it.array > 0 {
             let mut array = row(it.array, format!("_{}", it.name), (-1, "A"));
+            if it.category == "P" {
+                array.push(("typtype", text("p")));
+            }
             array.push(("typelem", oid(it.oid)));
             array.push(("typinput", text("array_in")));
             array.push(("typreceive", oid(ARRAY_RECEIVE_OID)));

@@ -58,6 +58,48 @@ pub(super) const TYPES: &[Type] = &[
     base((4089, 4090), "regnamespace", 4, ("N", "regnamespace")),
 ];
 
+/// Functions that receive values in binary form: the oid of the type, and the function's oid and
+/// name.
+pub(super) const RECEIVE: &[(u32, u32, &str)] = &[
+    (16, 2436, "boolrecv"),
+    (17, 2412, "bytearecv"),
+    (18, 2434, "charrecv"),
+    (19, 2422, "namerecv"),
+    (20, 2408, "int8recv"),
+    (21, 2404, "int2recv"),
+    (22, 2410, "int2vectorrecv"),
+    (23, 2406, "int4recv"),
+    (24, 2444, "regprocrecv"),
+    (25, 2414, "textrecv"),
+    (26, 2418, "oidrecv"),
+    (28, 2440, "xidrecv"),
+    (30, 2420, "oidvectorrecv"),
+    (114, 323, "json_recv"),
+    (700, 2424, "float4recv"),
+    (701, 2426, "float8recv"),
+    (705, 2416, "unknownrecv"),
+    (869, 2496, "inet_recv"),
+    (1042, 2430, "bpcharrecv"),
+    (1043, 2432, "varcharrecv"),
+    (1082, 2468, "date_recv"),
+    (1083, 2470, "time_recv"),
+    (1114, 2474, "timestamp_recv"),
+    (1184, 2476, "timestamptz_recv"),
+    (1186, 2478, "interval_recv"),
+    (1700, 2460, "numeric_recv"),
+    (2205, 2452, "regclassrecv"),
+    (2206, 2454, "regtyperecv"),
+    (2249, 2402, "record_recv"),
+    (2278, 3120, "void_recv"),
+    (2950, 2961, "uuid_recv"),
+    (3802, 3805, "jsonb_recv"),
+    (4089, 4087, "regnamespacerecv"),
+    (0, ARRAY_RECEIVE_OID, "array_recv"),
+];
+
+/// Function that receives arrays, by which clients recognize array types.
+pub(super) const ARRAY_RECEIVE_OID: u32 = 2400;
+
 /// Returns the name of a type as in `format_type`.
 pub(super) fn sql_name(oid: u32, modifier: Option<i64>) -> String {
     let suffix = match (oid, modifier.filter(|it| *it >= 4).map(|it| it - 4)) {

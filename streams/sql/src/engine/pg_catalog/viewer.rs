@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use access::{Operation, Principal, Resource};
 
+use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host};
 
 const NO_PANIC: &str = "no thread panics with this lock";
@@ -18,6 +19,21 @@ pub(crate) const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
 
 /// Parameter with the principal that a client acts for. Set at login, and fixed afterwards.
 pub(crate) const ON_BEHALF_OF: &str = "memlane.on_behalf_of";
+
+/// Maximum number of parameters that one statement sets by `set_config`.
+const ASSIGNED_COUNT_MAX: usize = 100;
+
+/// Checks the value of a parameter, and returns the form in which it is shown.
+pub(crate) type CheckSetting = fn(&str, &str) -> Result<String, SqlError>;
+
+/// A parameter that a statement has set by `set_config`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Assigned {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// True if the value applies until the end of the transaction.
+    pub(crate) is_local: bool,
+}
 
 /// Parses a boolean parameter. Returns `None` if it is invalid.
 pub(crate) fn switch(value: &str) -> Option<bool> {
@@ -78,6 +94,9 @@ pub(crate) struct Viewer {
     pub(crate) id: i32,
     /// Values of all parameters, as in SHOW.
     settings: Mutex<BTreeMap<String, String>>,
+    check_setting: CheckSetting,
+    /// Parameters that the running statement has set. Its connection applies them at its end.
+    assigned: Mutex<Vec<Assigned>>,
 }
 
 impl std::fmt::Debug for Viewer {
@@ -90,11 +109,36 @@ impl Viewer {
     pub(crate) fn new(
         host: &Arc<dyn Host>,
         client: &Arc<Client>,
-        activity: Arc<dyn Activity>,
-        id: i32,
+        (activity, id): (Arc<dyn Activity>, i32),
+        check_setting: CheckSetting,
     ) -> Self {
         let (host, client) = (Arc::clone(host), Arc::clone(client));
-        Self { host, client, activity, id, settings: Mutex::default() }
+        let (settings, assigned) = (Mutex::default(), Mutex::default());
+        Self { host, client, activity, id, settings, check_setting, assigned }
+    }
+
+    /// Sets a parameter once the running statement has ended. Returns its value as it is shown.
+    ///
+    /// # Errors
+    /// The parameter cannot have this value, or the statement sets too many.
+    pub(super) fn assign(&self, it: Assigned) -> Result<String, SqlError> {
+        let shown = (self.check_setting)(&it.name, &it.value)?;
+        let mut assigned = self.assigned.lock().expect(NO_PANIC);
+        assigned.retain(|other| other.name != it.name);
+        if assigned.len() >= ASSIGNED_COUNT_MAX {
+            let what = format!(
+                "too many configuration parameters: set_config sets at most {ASSIGNED_COUNT_MAX} \
+                 in a statement"
+            );
+            return Err(SqlError::new(SqlState::TOO_LARGE, what));
+        }
+        assigned.push(it);
+        Ok(shown)
+    }
+
+    /// Takes the parameters that the statement has set.
+    pub(crate) fn take_assigned(&self) -> Vec<Assigned> {
+        std::mem::take(&mut *self.assigned.lock().expect(NO_PANIC))
     }
 
     /// Updates the connection's parameters.
