@@ -47,6 +47,14 @@ fn main() -> ExitCode {
         Err(help) => return ExitCode::from(u8::from(help.print().is_err())),
     };
     let form = arguments.form();
+    if form != Form::Json {
+        rest_client::on_slow_answer(|place| {
+            eprintln!(
+                "memlane: {place} has not answered for 5 s; waiting. The operation may take long, \
+                 or the daemon hangs: see its log"
+            );
+        });
+    }
     match commands::run(arguments) {
         Ok(result) => output::print(&result, form),
         Err(failure) => output::report(&failure, form),

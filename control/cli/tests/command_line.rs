@@ -2,6 +2,10 @@
 
 mod fixture;
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
+
 use fixture::Fixture;
 use serde_json::json;
 
@@ -22,6 +26,22 @@ fn a_volume_lives_from_create_to_delete() {
     assert_eq!(fixture.json("volume rename db base", 0)["name"], "base");
     assert_eq!(fixture.json("volume delete base", 0), json!({"deleted": "base"}));
     assert_eq!(fixture.json("volume list", 0), json!([]));
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_reported_while_the_command_waits() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let socket = folder.path().join("api.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memlane"));
+    command.arg("--socket").arg(&socket).arg("status").stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let mut told = String::new();
+    let mut lines = BufReader::new(child.stderr.take().expect("it is piped"));
+    lines.read_line(&mut told).expect("a line");
+    assert!(told.contains(&format!("{} has not answered", socket.display())), "{told}");
+    drop(listener);
+    assert_eq!(child.wait().expect("it ends").code(), Some(5));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::os::unix::net::UnixStream as UnixSocket;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::{Method, Problem};
@@ -26,11 +26,24 @@ use crate::session::Session;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Time limit for the response of a console. It exceeds the console's own time limit for the
-/// daemon. A daemon on the same host has no limit: it responds or exits.
+/// daemon. A daemon on the same host has no limit: it responds when its operation ends.
 const CONSOLE_ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// Limit on the length of a response: far more than a list of thousands of volumes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Time without a response after which the function of [`on_slow_answer`] is called.
+const SLOW_ANSWER: Duration = Duration::from_secs(5);
+
+static TELL_SLOW: OnceLock<fn(&str)> = OnceLock::new();
+
+/// Sets a function for this process that is called with the daemon's address once for each request
+/// that has no response after five seconds. The request continues. Only the first call has an
+/// effect.
+pub fn on_slow_answer(tell: fn(&str)) {
+    // A second function would report the same requests.
+    let _ = TELL_SLOW.set(tell);
+}
 
 /// Client of one daemon.
 #[derive(Debug)]
@@ -140,13 +153,28 @@ impl Client {
                     path.display()
                 );
                 let connection = connect(UnixStream::connect(path), &place).await?;
-                exchange_over(connection, &place, request).await
+                let answering = exchange_over(connection, &place, request);
+                observed(answering, &path.display().to_string()).await
             }
             Address::Tcp(host) => {
                 let connection = connect(TcpStream::connect(host), host).await?;
-                exchange_over(connection, host, request).await
+                observed(exchange_over(connection, host, request), host).await
             }
             Address::Console(console) => exchange_with(console, request).await,
+        }
+    }
+}
+
+/// Waits for an answer, and reports once that it takes long.
+async fn observed<T>(answering: impl Future<Output = T>, place: &str) -> T {
+    let mut answering = std::pin::pin!(answering);
+    match tokio::time::timeout(SLOW_ANSWER, answering.as_mut()).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            if let Some(tell) = TELL_SLOW.get() {
+                tell(place);
+            }
+            answering.await
         }
     }
 }

@@ -22,7 +22,7 @@ mod trust;
 mod url;
 
 pub use address::Address;
-pub use client::Client;
+pub use client::{Client, on_slow_answer};
 pub use console::{Console, ConsoleTrust, Proof};
 pub use error::{ConsoleRefusal, RestError};
 pub use exchange::{Answer, Broken, converse, upgrade_request};
