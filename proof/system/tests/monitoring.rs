@@ -179,12 +179,14 @@ fn the_reference_has_every_metric() -> Result<()> {
          and of exports are there while the daemon has these.\n\n{}\n\
          Of a standby:\n\n{}\n\
          Of a daemon that serves an image store:\n\n{}\n\
+         Of a daemon that presents or trusts certificates:\n\n{}\n\
          ## Broker\n\n\
          On the address of `--http` or the socket of `--http-socket`. Metrics of SQL and of live \
          queries need `--sql`.\n\n{}",
         table_of(&metrics()?, |_| true)?,
         table_of(&of_standby, |name| name.starts_with("memlane_standby_"))?,
         table_of(&of_standby, |name| name.starts_with("memlane_store_server_"))?,
+        table_of(&of_standby, |name| name.starts_with("memlane_certificate_"))?,
         table_of(&broker_metrics()?, |_| true)?
     );
     let path = root().join(REFERENCE);
