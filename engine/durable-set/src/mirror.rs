@@ -19,8 +19,9 @@
 //! and being woken by it.
 //!
 //! Flushes of volumes that are not to be mirrored ([`VolumeMirror::No`]) do not wait, once the
-//! store has that setting of the volume: see [`DurableSet::set_mirror`](crate::DurableSet::set_mirror).
+//! store has that setting of the volume: see [`DurableSet::set_mirror`].
 //!
+//! [`DurableSet::set_mirror`]: crate::DurableSet::set_mirror
 //! [`VolumeMirror::No`]: volumes::VolumeMirror::No
 //!
 //! A claim records the guarantee of the policy ([`Mirroring`]). A writer with a weaker policy than
@@ -186,8 +187,8 @@ impl Mirror {
         Self { options, clock, state, advanced, wanted, shipping }
     }
 
-    /// Sets the function that ships the journal until [`Mirror::end_rounds`]. It returns `None` once
-    /// everything is in the store, and otherwise the delay before the next call.
+    /// Sets the function that ships the journal until [`Mirror::end_rounds`]. It returns `None`
+    /// once everything is in the store, and otherwise the delay before the next call.
     pub fn begin_rounds(&self, run: impl FnMut() -> Option<Duration> + Send + 'static) {
         *self.rounds() = Some(Rounds { run: Box::new(run), is_well: true });
     }

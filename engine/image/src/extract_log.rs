@@ -180,8 +180,8 @@ impl ExtractLogs {
         Ok(())
     }
 
-    /// Removes extracts, in order of name. A file is removed as a whole if it has no other extracts.
-    /// The folder is listed once, and its names are synced once.
+    /// Removes extracts, in order of name. A file is removed as a whole if it has no other
+    /// extracts. The folder is listed once, and its names are synced once.
     pub(crate) fn remove_all(
         &self,
         folder: &dyn Folder,

@@ -15,8 +15,8 @@ const LISTS_SNAPSHOTS: u8 = 1 << 7;
 /// image.
 const IS_UNANCHORED: u8 = 1 << 6;
 
-/// Flag beside the capacity class: flushes of the volume are not mirrored. Earlier releases treat the
-/// flag as an unknown class.
+/// Flag beside the capacity class: flushes of the volume are not mirrored. Earlier releases treat
+/// the flag as an unknown class.
 const IS_NOT_MIRRORED: u8 = 1 << 5;
 
 impl VolumeRecord {

@@ -92,8 +92,8 @@ impl fmt::Display for Durability {
     }
 }
 
-/// Participation of a volume of class `journal` in mirrored flushes, if the owner of the pool mirrors
-/// them to an image store.
+/// Participation of a volume of class `journal` in mirrored flushes, if the owner of the pool
+/// mirrors them to an image store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeMirror {
     /// Flushes wait for the image store.
@@ -212,7 +212,8 @@ pub struct VolumeSpec {
 }
 
 impl VolumeSpec {
-    /// Specification with the defaults: sectors of 512 bytes, full reduction, class `ram`, thin, mirrored.
+    /// Specification with the defaults: sectors of 512 bytes, full reduction, class `ram`, thin,
+    /// mirrored.
     pub fn new(name: VolumeName, size_bytes: u64) -> Self {
         Self {
             name,

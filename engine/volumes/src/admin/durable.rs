@@ -121,8 +121,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes whether flushes of a volume are mirrored, if they are of class `journal`. If they are
-    /// no longer to be, they are until [`Engine::complete_leaving`].
+    /// Changes whether flushes of a volume are mirrored, if they are of class `journal`. If they
+    /// are no longer to be, they are until [`Engine::complete_leaving`].
     pub fn set_mirror(&self, name: &str, mirror: VolumeMirror) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let map = &*self.changeable(name)?.map;

@@ -6,8 +6,6 @@
 //!
 //! So what the image store has of a volume that is no longer mirrored never promises too much.
 
-use sync::atomic::Ordering;
-
 use crate::map::table::MirrorState;
 use crate::map::volume_map::VolumeMap;
 use crate::spec::VolumeMirror;
@@ -25,9 +23,5 @@ impl VolumeMap {
     /// [`Engine::complete_leaving`]: crate::Engine::complete_leaving
     pub fn is_mirrored(&self) -> bool {
         self.mirror_state() != MirrorState::Excluded
-    }
-
-    pub(crate) fn mirror_state(&self) -> MirrorState {
-        MirrorState::ALL[usize::from(self.mirror.load(Ordering::Relaxed))]
     }
 }

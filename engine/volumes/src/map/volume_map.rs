@@ -61,7 +61,7 @@ pub struct VolumeMap {
     size_bytes: AtomicU64,
     reduction: AtomicU8,
     durability: AtomicU8,
-    pub(super) mirror: AtomicU8,
+    mirror: AtomicU8,
     is_anchored: AtomicBool,
     /// Changes when earlier copies no longer describe the volume: it was restored, or its
     /// durability class changed.
@@ -168,6 +168,10 @@ impl VolumeMap {
             true => CapacityClass::Guaranteed,
             false => CapacityClass::Thin,
         }
+    }
+
+    pub(crate) fn mirror_state(&self) -> MirrorState {
+        MirrorState::ALL[usize::from(self.mirror.load(Ordering::Relaxed))]
     }
 
     pub(crate) fn shape(&self) -> Shape {
