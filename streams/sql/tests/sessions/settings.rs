@@ -180,6 +180,25 @@ fn functions_of_the_session_stand_in_from() {
 }
 
 #[test]
+fn wildcards_name_tables_of_a_schema() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        running.topics.create("orders", 1);
+        let client = running.client().await;
+        for query in [
+            "SELECT orders.* FROM public.orders",
+            "SELECT \"orders\".*, c.relname FROM pg_class c, \"public\".\"orders\"",
+        ] {
+            texts(&client, query).await;
+        }
+        let columns = "SELECT columns.* FROM \"information_schema\".\"columns\" LIMIT 1";
+        assert_eq!(texts(&client, columns).await.len(), 1);
+        assert_eq!(failure(&client, "SELECT other.* FROM public.orders").await, "42P01");
+        running.stop().await;
+    });
+}
+
+#[test]
 fn prepared_statements_are_deallocated_by_name() {
     run(async {
         let running = Running::start(Limits::default(), false).await;

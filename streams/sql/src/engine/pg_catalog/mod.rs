@@ -24,6 +24,7 @@ mod table_oids;
 mod tables;
 mod types;
 mod viewer;
+mod wildcards;
 
 pub(crate) use definitions::{INFORMATION_SCHEMA, PG_CATALOG};
 pub(crate) use functions::functions;

@@ -88,7 +88,7 @@ fn is_sorted_by(query: &Query, index: usize) -> bool {
     })
 }
 
-fn folded(name: &Ident) -> String {
+pub(super) fn folded(name: &Ident) -> String {
     match name.quote_style {
         None => name.value.to_lowercase(),
         Some(_) => name.value.clone(),

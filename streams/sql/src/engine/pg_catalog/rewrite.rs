@@ -23,6 +23,7 @@ use super::object_names::{called, last_part, show_names};
 use super::rows::rows_of;
 use super::table_oids;
 use super::viewer::switch;
+use super::wildcards;
 
 const AGGREGATES: &[&str] = &[
     "array_agg",
@@ -71,6 +72,7 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         walk(select);
+        wildcards::qualify(select);
         for item in &mut select.projection {
             if let SelectItem::UnnamedExpr(expr) = item
                 && is_table_oid(expr)

@@ -120,6 +120,11 @@ pub(super) fn sql_name(oid: u32, modifier: Option<i64>) -> String {
 /// Returns the oid of a type by its name in SQL or in the catalogue.
 pub(super) fn oid_of(name: &str) -> Option<u32> {
     let name = name.trim().to_ascii_lowercase();
+    // Quoted with its schema.
+    let name = match name.rsplit_once("\".\"") {
+        Some((_, last)) => last.trim_end_matches('"').to_owned(),
+        None => name,
+    };
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
     if let Some(element) = name.strip_suffix("[]") {
         let element = oid_of(element)?;
@@ -148,6 +153,7 @@ mod tests {
             ("int4", 23),
             ("integer", 23),
             ("pg_catalog.text", 25),
+            ("\"pg_catalog\".\"int4\"", 23),
             ("Double Precision", 701),
             ("_int4", 1007),
             ("text[]", 1009),
