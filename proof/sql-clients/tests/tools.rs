@@ -73,6 +73,7 @@ fn plain(column: &str) -> String {
     let kind = match kind {
         "name"
         | "regproc"
+        | "regtype"
         | "\"char\""
         | "character varying"
         | "information_schema.sql_identifier"
