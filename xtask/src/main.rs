@@ -72,6 +72,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[&str]) -> Result<()> {
     match arguments {
+        // Not a filter.
+        [_, option] if option.starts_with('-') => bail!("{USAGE}"),
         ["tidy"] => tasks::tidy(),
         ["circles"] => tasks::print_circles(""),
         ["circles", name] => tasks::print_circles(name),
