@@ -779,7 +779,6 @@ const NOT_THERE: &[&str] = &[
     "ts_headline('a', 'b')",
     "host('127.0.0.1')",
     "jsonb_exists('{}', 'a')",
-    "set_config('a.b', 'c', false)",
     "row(1, 2)",
 ];
 
