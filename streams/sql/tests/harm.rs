@@ -247,11 +247,11 @@ fn statements_beyond_those_of_one_user_wait_for_their_turn() {
 fn parameters_of_the_login_hold_from_the_first_statement() {
     run(async {
         let running = Running::start(Limits::default(), false).await;
-        let options = "-c statement_timeout=7s --extra-float-digits=0 -c my.own=a\\\\ b";
+        let options = "-c statement_timeout=7s --extra-float-digits=2 -c my.own=a\\\\ b";
         let client = running.client_saying("admin", support::SECRET, options).await;
         let client = client.expect("a client");
         for (name, value) in
-            [("statement_timeout", "7000ms"), ("extra_float_digits", "0"), ("my.own", "a b")]
+            [("statement_timeout", "7s"), ("extra_float_digits", "2"), ("my.own", "a b")]
         {
             assert_eq!(texts(&client, &format!("show {name}")).await, [[value]], "{name}");
         }
