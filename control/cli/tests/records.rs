@@ -128,7 +128,7 @@ fn what_stands_before_a_bad_line_is_sent() {
     let broker = Broker::new();
     broker.text("topic create t", 0);
     let error = broker.feed("produce t --json", "{\"value\":\"a\"}\nb\n", 1);
-    assert!(error.contains("line 2") && error.contains("1 records before"), "{error}");
+    assert!(error.contains("line 2") && error.contains("1 record before"), "{error}");
     assert_eq!(broker.text("consume t", 0), "a\n");
 }
 

@@ -16,7 +16,7 @@ use super::state::{Connection, Cursor, Portal, Prepared, no_cursor, no_statement
 use super::statistics::kept_text;
 use crate::engine::text_rows;
 use crate::error::{SqlError, SqlState};
-use crate::panics::contain_future;
+use crate::panics::{contain, contain_future};
 use crate::statements::{
     Access, Assignment, Command, CursorSource, Discarded, Extension, Savepoint, Scope, Variables,
     run_derive, run_extension,
@@ -70,7 +70,7 @@ impl Connection {
         };
         let interrupt = self.interrupt(&running, time_max, begun);
         let is_begun = portal.rows.is_some() || portal.has_ended;
-        if !is_begun && !prepared.is_current(&*server.host) {
+        if !is_begun && !contain(|| Ok(prepared.is_current(&*server.host)))? {
             let renewed = contain_future(Box::pin(self.renewed(&prepared)));
             portal.prepared = interrupt.unless(io, renewed).await?;
         }
