@@ -6,9 +6,9 @@
 //! while many threads are blocked, a request must acquire a place among a limited number before it
 //! starts, and its task waits until then.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use shares::{Limit, Owner, Share};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -24,6 +24,9 @@ pub(crate) const PLACE_COUNT_MAX: usize = 1_024;
 /// Number of blocked threads below which requests are not counted.
 const UNCOUNTED_MAX: usize = 64;
 
+/// Time for which a worker thread waits for a lock before another thread replaces it.
+const LOCK_TIME: Duration = Duration::from_micros(200);
+
 /// Maximum number of requests that may block threads on files of users and access lists.
 const FILE_PLACE_COUNT_MAX: usize = 64;
 
@@ -38,13 +41,6 @@ static BESIDE: AtomicUsize = AtomicUsize::new(0);
 
 /// Signalled when `BESIDE` falls below the number from which requests are counted.
 static CALMED: Notify = Notify::const_new();
-
-/// Number of threads that wait for reads or writes of a volume.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static IS_FLUSHING: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Permission of a request to block a thread, until it is dropped.
 #[derive(Debug)]
@@ -86,36 +82,21 @@ pub(crate) async fn place_for_a_file(owner: Owner) -> Place {
     Place { _share: Some(FILE_PLACES.take_one(owner).await) }
 }
 
-/// Flushes a volume. A slow flush holds no lock that is needed for anything other than flushes.
-pub(crate) fn while_flushing<T>(flush: impl FnOnce() -> T) -> T {
-    IS_FLUSHING.set(true);
-    let flushed = flush();
-    IS_FLUSHING.set(false);
-    flushed
-}
-
-/// Blocks until a slow volume responds.
-pub(crate) fn for_a_volume(wait: &mut dyn FnMut()) {
-    if IS_FLUSHING.get() {
-        return beside_others(wait);
-    }
-    // Relaxed: a thread that waits for a lock slightly too early blocks one thread, which is not
-    // that of the lock's owner.
-    WAITING.fetch_add(1, Ordering::Relaxed);
-    beside_others(wait);
-    WAITING.fetch_sub(1, Ordering::Relaxed);
-}
-
 /// Waits for a lock of a log. Usually its owner is about to release it, and waking another thread
-/// is not worth the cost.
-pub(crate) fn for_a_lock(wait: &mut dyn FnMut()) {
-    match WAITING.load(Ordering::Relaxed) {
-        0 => wait(),
-        _ => beside_others(wait),
+/// is not worth the cost. An owner that waits for a volume may keep it for long.
+pub(crate) fn for_a_lock(try_lock: &mut dyn FnMut() -> bool, wait: &mut dyn FnMut()) {
+    let begun = Instant::now();
+    while begun.elapsed() < LOCK_TIME {
+        if try_lock() {
+            return;
+        }
+        std::thread::yield_now();
     }
+    beside_others(wait);
 }
 
-fn beside_others(wait: &mut dyn FnMut()) {
+/// Blocks until a slow volume responds. Another thread serves the requests of a worker thread.
+pub(crate) fn beside_others(wait: &mut dyn FnMut()) {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
         Ok(RuntimeFlavor::MultiThread) => {
@@ -145,7 +126,7 @@ pub(crate) mod tests {
         let held = (0..UNCOUNTED_MAX).map(|_| {
             let (holds, ends) = channel();
             // The sender is dropped without sending.
-            tokio::spawn(async move { for_a_volume(&mut || assert!(ends.recv().is_err())) });
+            tokio::spawn(async move { beside_others(&mut || assert!(ends.recv().is_err())) });
             holds
         });
         let held = held.collect();
@@ -153,6 +134,27 @@ pub(crate) mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         held
+    }
+
+    /// With one worker thread nothing else would run if a wait for a lock kept it.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_lock_whose_owner_waits_for_long_keeps_no_worker() {
+        let _alone = ALONE.lock().await;
+        let (releases, released) = channel::<()>();
+        let (asks, asked) = channel();
+        let waits = tokio::spawn(async move {
+            let try_lock = &mut || {
+                let _ = asks.send(());
+                false
+            };
+            for_a_lock(try_lock, &mut || assert!(released.recv().is_err()));
+        });
+        while asked.try_recv().is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::spawn(async {}).await.expect("another task runs");
+        drop(releases);
+        waits.await.expect("it has the lock");
     }
 
     #[tokio::test]

@@ -86,7 +86,7 @@ impl Daemon {
 
     /// Opens a volume on a connection of its own, in one exchange with the daemon.
     fn connect(&self, name: &str) -> Result<Device, StorageError> {
-        let around_waits = waiting::for_a_volume;
+        let around_waits = waiting::beside_others;
         let options =
             ClientOptions { patience: PATIENCE, around_waits, ..ClientOptions::default() };
         let opened = sdk::Client::connect_with(&self.ring, options)

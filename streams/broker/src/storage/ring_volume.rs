@@ -10,8 +10,6 @@ use block_device::{
 use rustix::io::Errno;
 use sdk::{ClientError, Device};
 
-use crate::waiting;
-
 /// Ring client that reconnects when the daemon returns, and repeats unanswered requests.
 #[derive(Debug)]
 pub(super) struct RingVolume {
@@ -78,7 +76,7 @@ impl BlockDevice for RingVolume {
 
     fn flush(&self) -> Result<(), DeviceError> {
         let range = ByteRange::new(0, self.size_bytes);
-        let flushed = waiting::while_flushing(|| self.device.flush());
+        let flushed = self.device.flush();
         flushed.map_err(|error| failed(Action::Flush, range, error))
     }
 
