@@ -11,6 +11,7 @@ use rustix::fs::{
     renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
+use sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{StorageAction, StorageError, StorageErrorKind};
 use crate::file_lock::FileLock;
@@ -67,13 +68,22 @@ impl LinuxFolder {
         let lock = || -> Result<FileLock, io::Error> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let description = File::from(openat(&self.directory, ".", flags, Mode::empty())?);
-            let lock = FileLock::try_take(description)?.ok_or(Errno::WOULDBLOCK)?;
+            Ok(FileLock::try_take(description)?.ok_or(Errno::WOULDBLOCK)?)
+        };
+        let lock = lock().map_err(self.failed(StorageAction::Lock))?;
+        self.remove_unfinished()?;
+        Ok(lock)
+    }
+
+    /// Removes the files that a killed process was creating. No process may be creating one.
+    pub fn remove_unfinished(&self) -> Result<(), StorageError> {
+        let remove = || -> Result<(), Errno> {
             for name in self.names()?.iter().filter(|name| name.starts_with(UNFINISHED)) {
                 unlinkat(&self.directory, name, AtFlags::empty())?;
             }
-            Ok(lock)
+            Ok(())
         };
-        lock().map_err(self.failed(StorageAction::Lock))
+        remove().map_err(self.failed(StorageAction::Remove))
     }
 
     fn names(&self) -> Result<Vec<String>, Errno> {
@@ -108,6 +118,22 @@ impl LinuxFolder {
             opened => opened,
         }?;
         LinuxFile::new(File::from(file), self.path_of(name))
+    }
+
+    /// Creates a file of a name that no other call uses: another one that creates the same file
+    /// may be writing zeros, on this host or another, and would write them over what is put in
+    /// the finished file.
+    fn open_unfinished(&self, name: &str) -> Result<(LinuxFile, String), io::Error> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let unfinished = format!("{UNFINISHED}{}-{count}-{name}", std::process::id());
+            match self.open_with(&unfinished, OFlags::CREATE | OFlags::EXCL) {
+                // A killed process had the same id.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                opened => return Ok((opened?, unfinished)),
+            }
+        }
     }
 
     /// Gives a finished file its name, unless a file of that name exists.
@@ -156,10 +182,8 @@ impl Folder for LinuxFolder {
         if statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(failed(Errno::EXIST.into()));
         }
-        let unfinished = format!("{UNFINISHED}{name}");
+        let (mut file, unfinished) = self.open_unfinished(name).map_err(&failed)?;
         let make = || -> io::Result<LinuxFile> {
-            let flags = OFlags::CREATE | OFlags::TRUNC;
-            let mut file = self.open_with(&unfinished, flags)?;
             file.write_zeros(size_bytes)?;
             self.name_new(&unfinished, name)?;
             fsync(&self.directory)?;

@@ -162,6 +162,32 @@ fn a_file_that_is_published_replaces_none() {
 }
 
 #[test]
+fn creations_of_one_name_at_once_write_no_zeros_over_what_the_first_put_there() {
+    check(|folder| {
+        for round in 0..20 {
+            let name = format!("extracts-{round}");
+            let block = aligned(&pattern(1 << 20, round));
+            let create = || -> bool {
+                let Ok(file) = folder.create(&name, 1 << 20) else { return false };
+                file.write_durably(0, &[IoSlice::new(&block)]).expect("there is room");
+                true
+            };
+            let created = std::thread::scope(|scope| {
+                let threads = [(); 4].map(|()| scope.spawn(create));
+                threads.map(|thread| thread.join().expect("it does not panic"))
+            });
+            assert_eq!(created.iter().filter(|&&it| it).count(), 1);
+            let mut found = vec![0; block.len()];
+            folder.open(&name).expect("it exists").read(0, &mut found).expect("it is whole");
+            assert!(found == block[..], "round {round}: the contents were overwritten");
+        }
+        // Nothing else is left.
+        let left = std::fs::read_dir(folder.path()).expect("it is readable");
+        assert_eq!(left.count(), 20);
+    });
+}
+
+#[test]
 fn names_that_could_leave_the_folder_are_refused() {
     check(|folder| {
         is_invalid(folder.create("../segment", 0));
@@ -191,9 +217,13 @@ fn a_folder_has_one_owner_who_removes_what_was_never_finished() {
     for place in places() {
         let path = place.path().join("journal");
         let folder = LinuxFolder::open_or_make(&path).expect("it can be made");
-        std::fs::write(path.join(".new-segment"), b"half").expect("the folder is writable");
+        // Of this version and of those before it.
+        let left = [".new-12-7-segment", ".new-segment"].map(|name| path.join(name));
+        for path in &left {
+            std::fs::write(path, b"half").expect("the folder is writable");
+        }
         let lock = folder.lock().expect("no other process has it");
-        assert!(!path.join(".new-segment").exists());
+        assert!(left.iter().all(|path| !path.exists()));
         let other = LinuxFolder::open_or_make(&path).expect("it exists");
         assert_eq!(kind(other.lock()), StorageErrorKind::Busy);
         drop(lock);

@@ -1,4 +1,4 @@
-//! Receives objects in pieces into a folder that this process serves to other hosts.
+//! Receives objects in pieces into a folder.
 //!
 //! ```text
 //! manifest, extract: temporary file ─▶ pieces ─▶ sync ─▶ named ─▶ names synced
@@ -25,13 +25,18 @@ const UNFINISHED: &str = ".new";
 
 /// Counter of temporary files.
 #[derive(Debug, Default)]
-pub(crate) struct Arrivals(Mutex<u32>);
+pub(crate) struct Arrivals(Mutex<u64>);
 
 impl Arrivals {
-    fn next_name(&self) -> String {
+    /// Returns a name that no other arrival has, not even a repeated one of the same object: the
+    /// first may still be writing. Extracts of several writers may arrive in one folder.
+    fn next_name(&self, object: ObjectName) -> String {
         let mut count = self.0.lock().expect("no thread panics with this lock");
-        *count = count.wrapping_add(1);
-        format!("{:010}{UNFINISHED}", *count)
+        *count += 1;
+        match object {
+            ObjectName::Extract(name) => format!("{:032x}-{count:010}{UNFINISHED}", name.writer),
+            _ => format!("{count:010}{UNFINISHED}"),
+        }
     }
 }
 
@@ -53,7 +58,7 @@ impl Arrival {
         (object, name): (ObjectName, String),
         arrivals: &Arrivals,
     ) -> Result<Self, ImageError> {
-        let temporary = arrivals.next_name();
+        let temporary = arrivals.next_name(object);
         let file = discard(&**folder, &temporary).and_then(|()| folder.create(&temporary, 0));
         let file = file.map_err(receiving(object))?;
         let names = Some((temporary, name));

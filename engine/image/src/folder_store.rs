@@ -26,10 +26,13 @@ pub struct FolderStore {
     journal: Option<Arc<dyn Folder>>,
     /// Files of short extracts that this process writes. `None` if the store is only read.
     extract_logs: Option<ExtractLogs>,
-    /// Set if this process serves the store to other hosts.
-    arrivals: Option<Arrivals>,
+    arrivals: Arrivals,
+    /// This process serves the store to other hosts.
+    is_serving: bool,
     _lock: Option<FileLock>,
 }
+
+const SUBFOLDERS: [&str; 3] = ["journal", "images", "packs"];
 
 impl FolderStore {
     /// Two reads keep a disk busy. One does not.
@@ -44,20 +47,24 @@ impl FolderStore {
         let journal = Some(within("journal")?);
         let (images, packs) = (within("images")?, within("packs")?);
         let extract_logs = Some(ExtractLogs::default());
-        Ok(Self { images, packs, journal, extract_logs, arrivals: None, _lock: None })
+        let arrivals = Arrivals::default();
+        Ok(Self { images, packs, journal, extract_logs, arrivals, is_serving: false, _lock: None })
     }
 
     /// Opens a store in `folder` as [`FolderStore::new`] does, for a process that serves it to
     /// other hosts. All writers use this object or [`FolderStore::receive`] on it.
     pub fn serving(folder: &dyn Folder) -> Result<Self, ImageError> {
-        Self::new(folder)?.begin_serving()
+        let store = Self { is_serving: true, ..Self::new(folder)? };
+        store.remove_unfinished()?;
+        Ok(store)
     }
 
-    fn begin_serving(self) -> Result<Self, ImageError> {
+    /// Removes what a killed process left. Nobody else uses the folder.
+    fn remove_unfinished(&self) -> Result<(), ImageError> {
         for folder in [Some(&self.images), self.journal.as_ref()].into_iter().flatten() {
             remove_unfinished(&**folder)?;
         }
-        Ok(Self { arrivals: Some(Arrivals::default()), ..self })
+        Ok(())
     }
 
     /// Opens the store in the directory at `path` for reading, even while others write. Fails if
@@ -72,7 +79,8 @@ impl FolderStore {
             opened => Some(opened?),
         };
         let (images, packs) = (within("images")?, within("packs")?);
-        Ok(Self { images, packs, journal, extract_logs: None, arrivals: None, _lock: None })
+        let (extract_logs, arrivals) = (None, Arrivals::default());
+        Ok(Self { images, packs, journal, extract_logs, arrivals, is_serving: false, _lock: None })
     }
 
     /// Opens the store in the directory at `path` for writing, creating it if needed. It is locked
@@ -81,6 +89,10 @@ impl FolderStore {
         let folder = LinuxFolder::open_or_make(path).map_err(opening(path))?;
         let lock = lock(&folder)?;
         let store = Self { _lock: Some(lock), ..Self::new(&folder)? };
+        for name in SUBFOLDERS {
+            open_folder(&path.join(name))?.remove_unfinished().map_err(opening(path))?;
+        }
+        store.remove_unfinished()?;
         if let Some(journal) = &store.journal {
             let attempt = || "remove empty files of the journal".to_owned();
             extract_log::remove_empty_files(&**journal).map_err(ImageError::storage(attempt))?;
@@ -91,7 +103,7 @@ impl FolderStore {
     /// Opens the store in the directory at `path` as [`FolderStore::open_alone`] does, for a
     /// process that serves it to other hosts.
     pub fn serve_alone(path: &Path) -> Result<Self, ImageError> {
-        Self::open_alone(path)?.begin_serving()
+        Ok(Self { is_serving: true, ..Self::open_alone(path)? })
     }
 
     /// Returns the bytes of all files. It is more than that of all objects: a file of extracts has
@@ -125,28 +137,17 @@ impl FolderStore {
     /// if the store is not open for serving.
     pub fn receive(&self, object: ObjectName, offset: u64) -> Result<Arrival, ImageError> {
         let attempt = || format!("receive {object}");
-        let Some(arrivals) = &self.arrivals else {
-            return Err(ImageError::new(ImageErrorKind::Invalid, attempt()));
-        };
         match object {
+            _ if !self.is_serving => Err(ImageError::new(ImageErrorKind::Invalid, attempt())),
             ObjectName::Pack(_) => Arrival::part(&self.packs, object, offset),
             ObjectName::Image(number) if offset == 0 => {
-                Arrival::whole(&self.images, (object, image_file(number)), arrivals)
+                Arrival::whole(&self.images, (object, image_file(number)), &self.arrivals)
             }
             ObjectName::Extract(name) if offset == 0 => {
-                let folder = self.journal.as_ref().ok_or_else(|| {
-                    ImageError::new(ImageErrorKind::NotFound, format!("find {object}"))
-                })?;
-                Arrival::whole(folder, (object, name.to_string()), arrivals)
+                Arrival::whole(self.journal(object)?, (object, name.to_string()), &self.arrivals)
             }
             _ => Err(ImageError::new(ImageErrorKind::Invalid, attempt())),
         }
-    }
-
-    fn receive_whole(&self, object: ObjectName, bytes: &AlignedBuffer) -> Result<(), ImageError> {
-        let mut arrival = self.receive(object, 0)?;
-        arrival.append(bytes)?;
-        arrival.finish(None)
     }
 
     /// Fails with `Locked` if another process on this host has the store open for writing. Also
@@ -159,24 +160,21 @@ impl FolderStore {
         Ok(match object {
             ObjectName::Image(number) => (&*self.images, image_file(number)),
             ObjectName::Pack(name) => (&*self.packs, name.to_string()),
-            ObjectName::Extract(name) => (self.journal(object)?, name.to_string()),
+            ObjectName::Extract(name) => (&**self.journal(object)?, name.to_string()),
         })
     }
 
-    fn journal(&self, object: ObjectName) -> Result<&dyn Folder, ImageError> {
+    fn journal(&self, object: ObjectName) -> Result<&Arc<dyn Folder>, ImageError> {
         let missing = || ImageError::new(ImageErrorKind::NotFound, format!("find {object}"));
-        self.journal.as_deref().ok_or_else(missing)
+        self.journal.as_ref().ok_or_else(missing)
     }
 
     fn remove_extract(&self, name: ExtractName) -> Result<(), ImageError> {
         let object = ObjectName::Extract(name);
         let folder = self.journal(object)?;
-        // A partial file may be left after a kill.
-        let _ = folder.remove(&incoming(name));
-        let logs = self.extract_logs.as_ref();
-        let removed = match logs {
-            Some(logs) => logs.remove(folder, name),
-            None => ExtractLogs::default().remove(folder, name),
+        let removed = match &self.extract_logs {
+            Some(logs) => logs.remove(&**folder, name),
+            None => ExtractLogs::default().remove(&**folder, name),
         };
         removed.map_err(ImageError::storage(|| format!("remove {object}")))
     }
@@ -220,10 +218,11 @@ impl ImageStore for FolderStore {
     }
 
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
-        if self.arrivals.is_some() {
+        if self.is_serving {
             let mut bytes = AlignedBuffer::with_capacity(manifest.len());
             bytes.extend_from_slice(manifest);
-            return self.receive_whole(ObjectName::Image(number), &bytes);
+            let object = ObjectName::Image(number);
+            return put_whole(&self.images, (object, image_file(number)), &bytes, &self.arrivals);
         }
         let attempt = || format!("create the manifest of image {number}");
         self.write_image(number, manifest).map_err(ImageError::storage(attempt))
@@ -284,15 +283,11 @@ impl ImageStore for FolderStore {
         let folder = self.journal(object)?;
         if let Some(logs) = &self.extract_logs {
             let attempt = || format!("put {object}");
-            if logs.put(folder, name, bytes).map_err(ImageError::storage(attempt))? {
+            if logs.put(&**folder, name, bytes).map_err(ImageError::storage(attempt))? {
                 return Ok(());
             }
         }
-        if self.arrivals.is_some() {
-            return self.receive_whole(object, bytes);
-        }
-        let put = put_whole(folder, &name.to_string(), &incoming(name), bytes);
-        put.map_err(ImageError::storage(|| format!("put {object}")))
+        put_whole(folder, (object, name.to_string()), bytes, &self.arrivals)
     }
 
     fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
@@ -322,10 +317,6 @@ impl ImageStore for FolderStore {
 
     fn remove_extracts(&self, names: &[ExtractName]) -> Result<(), ImageError> {
         let Some(folder) = &self.journal else { return Ok(()) };
-        for names in names.chunk_by(|one, next| one.writer == next.writer) {
-            // A partial file may be left after a kill.
-            let _ = folder.remove(&incoming(names[0]));
-        }
         let removed = match &self.extract_logs {
             Some(logs) => logs.remove_all(&**folder, names),
             None => ExtractLogs::default().remove_all(&**folder, names),
@@ -357,26 +348,15 @@ impl PackWriter for FilePack {
     }
 }
 
-/// Returns the temporary name of an extract until it is complete, one per writer.
-fn incoming(name: ExtractName) -> String {
-    format!("{:032x}.new", name.writer)
-}
-
 fn put_whole(
-    folder: &dyn Folder,
-    name: &str,
-    incoming: &str,
+    folder: &Arc<dyn Folder>,
+    named: (ObjectName, String),
     bytes: &AlignedBuffer,
-) -> Result<(), StorageError> {
-    match folder.remove(incoming) {
-        Err(error) if error.kind != StorageErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = folder.create(incoming, 0)?;
-    file.write(0, &[IoSlice::new(bytes)])?;
-    file.sync()?;
-    folder.rename(incoming, name)?;
-    folder.sync_names()
+    arrivals: &Arrivals,
+) -> Result<(), ImageError> {
+    let mut arrival = Arrival::whole(folder, named, arrivals)?;
+    arrival.append(bytes)?;
+    arrival.finish(None)
 }
 
 fn image_file(number: u32) -> String {

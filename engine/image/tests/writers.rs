@@ -216,6 +216,30 @@ fn a_folder_has_one_writer_on_a_host() {
 }
 
 #[test]
+fn the_next_writer_removes_what_a_killed_one_left_unfinished() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("images");
+    drop(FolderStore::open_alone(&path).expect("no other process has it"));
+    // Of this version and of those before it.
+    let left = [
+        "journal/0123456789abcdef0123456789abcdef.new",
+        "journal/0123456789abcdef0123456789abcdef-0000000007.new",
+        "journal/.new-12-7-extract",
+        "images/.new-0000000001",
+        "packs/.new-12-7-pack",
+    ];
+    for name in left {
+        std::fs::write(path.join(name), b"half").expect("the folder is writable");
+    }
+    FolderStore::open(&path).expect("readers come in");
+    assert!(left.iter().all(|name| path.join(name).exists()), "a reader removed a file");
+    drop(FolderStore::open_alone(&path).expect("no other process has it"));
+    for name in left {
+        assert!(!path.join(name).exists(), "{name} was left");
+    }
+}
+
+#[test]
 fn a_store_in_a_real_folder_keeps_images() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("images");
