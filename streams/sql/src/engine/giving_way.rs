@@ -9,9 +9,9 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 
-use super::slices::YieldingExec;
+use super::operator::{above, with_inputs};
+use super::slices::Yielding;
 
 const NESTED_LOOP: &str = "NestedLoopJoinExec";
 const RECURSION: &str = "RecursiveQueryExec";
@@ -48,10 +48,8 @@ impl PhysicalOptimizerRule for GiveWay {
             };
             Ok(match multiplies || node.children().is_empty() {
                 // Its batches are those of its steps, and may have one row each.
-                true if node.name() == RECURSION => {
-                    Transformed::yes(Arc::new(YieldingExec::merged(node)) as _)
-                }
-                true => Transformed::yes(Arc::new(YieldingExec::whole(node)) as _),
+                true if node.name() == RECURSION => Transformed::yes(above(node, Yielding::Merged)),
+                true => Transformed::yes(above(node, Yielding::Whole)),
                 false => Transformed::no(node),
             })
         })
@@ -71,8 +69,6 @@ impl PhysicalOptimizerRule for GiveWay {
 fn sliced(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let children = node.children();
     let [left, right] = children.as_slice() else { return Ok(node) };
-    let right = Arc::new(YieldingExec::sliced(Arc::clone(right)));
-    let children = vec![Arc::clone(left), right as Arc<dyn ExecutionPlan>];
-    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-    node.replace_children(children, options)
+    let inputs = vec![Arc::clone(left), above(Arc::clone(right), Yielding::Sliced)];
+    with_inputs(node, inputs)
 }

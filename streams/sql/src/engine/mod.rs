@@ -27,6 +27,7 @@ mod log_table;
 mod memory;
 mod names;
 mod null_keys;
+mod operator;
 mod ordered;
 mod past;
 mod percentiles;

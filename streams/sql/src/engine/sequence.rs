@@ -6,23 +6,22 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
+    ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
 use futures::{StreamExt, stream};
 
 use super::log_scan::LogScan;
+use super::operator::{Operator, above};
 
 /// Maximum number of batches buffered for a part.
 const BATCHES_WAITING: usize = 2;
@@ -40,7 +39,7 @@ impl PhysicalOptimizerRule for KeepSequence {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = plan.transform_up(in_sequence).data()?;
         Ok(match part_count(&plan) > 1 && is_united(&plan) {
-            true => Arc::new(InTurn::of(plan)),
+            true => above(plan, InTurn),
             false => plan,
         })
     }
@@ -69,7 +68,7 @@ fn in_sequence(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execu
     if !is_united(merged.input()) {
         return Ok(Transformed::no(node));
     }
-    let turns = Arc::new(InTurn::of(Arc::clone(merged.input())));
+    let turns = above(Arc::clone(merged.input()), InTurn);
     Ok(Transformed::yes(match merged.fetch() {
         None => turns,
         fetch => Arc::new(GlobalLimitExec::new(turns, 0, fetch)),
@@ -101,72 +100,31 @@ fn is_united(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Returns all rows of the first partition, then those of the next. Partitions start at the same
 /// time, and buffer their first rows until it is their turn.
-#[derive(Debug)]
-struct InTurn {
-    parts: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
-}
+#[derive(Clone, Copy, Debug)]
+struct InTurn;
 
-impl InTurn {
-    fn of(parts: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = Arc::new(PlanProperties::new(
-            EquivalenceProperties::new(parts.schema()),
+impl Operator for InTurn {
+    const NAME: &'static str = "InTurn";
+    const PASSES_ON: bool = false;
+
+    fn properties(input: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
+        Arc::new(PlanProperties::new(
+            EquivalenceProperties::new(input.schema()),
             Partitioning::UnknownPartitioning(1),
-            parts.pipeline_behavior(),
-            parts.boundedness(),
-        ));
-        Self { parts, properties }
-    }
-}
-
-impl DisplayAs for InTurn {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl ExecutionPlan for InTurn {
-    fn name(&self) -> &'static str {
-        "InTurn"
+            input.pipeline_behavior(),
+            input.boundedness(),
+        ))
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.parts]
-    }
-
-    fn apply_expressions(
+    fn execute(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::of(children.pop().expect("it has one child"))))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(
-            children,
-            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-        )
-    }
-
-    fn execute(&self, _: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let begun = (0..part_count(&self.parts)).map(|part| {
-            let (parts, context) = (Arc::clone(&self.parts), Arc::clone(&context));
-            let mut builder = RecordBatchReceiverStream::builder(self.schema(), BATCHES_WAITING);
+        input: &Arc<dyn ExecutionPlan>,
+        _: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let begun = (0..part_count(input)).map(|part| {
+            let (parts, context) = (Arc::clone(input), Arc::clone(&context));
+            let mut builder = RecordBatchReceiverStream::builder(input.schema(), BATCHES_WAITING);
             let rows = builder.tx();
             builder.spawn(async move {
                 let mut batches = parts.execute(part, context)?;
@@ -182,6 +140,6 @@ impl ExecutionPlan for InTurn {
         });
         let begun: Vec<_> = begun.collect();
         let rows = stream::iter(begun).flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(input.schema(), rows)))
     }
 }

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::compute::concat_batches;
 use datafusion::common::Result;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, stream};
+
+use super::operator::Operator;
 
 /// Rows of the first small batch. Later ones have more, or fewer, by the time that each takes.
 const ROW_COUNT: usize = 32;
@@ -29,95 +28,32 @@ const TIME_MIN: Duration = Duration::from_millis(2);
 const TIME_MAX: Duration = Duration::from_millis(10);
 
 /// Pass-through of rows that yields after a while, even if more rows are ready.
-#[derive(Debug)]
-pub(super) struct YieldingExec {
-    plan: Arc<dyn ExecutionPlan>,
-    batches: Batches,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Batches {
+pub(super) enum Yielding {
+    /// Passes batches on as they are.
     Whole,
+    /// Passes on small batches, for a consumer that takes long for each row.
     Sliced,
+    /// Passes on several batches as one, more the more there are: consumers take time for each
+    /// batch, in some cases in proportion to those before it.
     Merged,
 }
 
-impl YieldingExec {
-    /// Passes batches on as they are.
-    pub(super) fn whole(plan: Arc<dyn ExecutionPlan>) -> Self {
-        Self { plan, batches: Batches::Whole }
-    }
-
-    /// Passes on several batches as one, more the more there are: consumers take time for each
-    /// batch, in some cases in proportion to those before it.
-    pub(super) fn merged(plan: Arc<dyn ExecutionPlan>) -> Self {
-        Self { plan, batches: Batches::Merged }
-    }
-
-    /// Passes on small batches, for a consumer that takes long for each row.
-    pub(super) fn sliced(plan: Arc<dyn ExecutionPlan>) -> Self {
-        Self { plan, batches: Batches::Sliced }
-    }
-}
-
-impl DisplayAs for YieldingExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl ExecutionPlan for YieldingExec {
-    fn name(&self) -> &'static str {
-        "YieldingExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.plan.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.plan]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = children.pop().expect("it has one child");
-        Ok(Arc::new(Self { plan, ..*self }))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        self.replace_children(children, options)
-    }
+impl Operator for Yielding {
+    const NAME: &'static str = "YieldingExec";
 
     fn execute(
         &self,
+        input: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let mut rows = self.plan.execute(partition, context)?;
+        let mut rows = input.execute(partition, context)?;
         let schema = rows.schema();
-        if self.batches == Batches::Merged {
+        if *self == Self::Merged {
             rows = merged(rows);
         }
-        let mut slices = Slices::of(if self.batches == Batches::Sliced { 1 } else { usize::MAX });
+        let mut slices = Slices::of(if *self == Self::Sliced { 1 } else { usize::MAX });
         let sliced = stream::poll_fn(move |context| slices.poll(&mut rows, context));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, sliced)))
     }

@@ -6,17 +6,16 @@ use std::sync::{Arc, Mutex};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::TryStreamExt;
 
 use super::growing::array_bytes;
+use super::operator::{Operator, above, with_inputs};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
@@ -35,12 +34,10 @@ impl PhysicalOptimizerRule for CountWindows {
                 return Ok(Transformed::no(node));
             }
             let held = Arc::new(Held::default());
-            let metered = |plan, end| -> Arc<dyn ExecutionPlan> {
-                Arc::new(MeteredExec { plan, end, held: Arc::clone(&held) })
-            };
+            let metered = |plan, end| above(plan, Metered { end, held: Arc::clone(&held) });
             let inputs = node.children().into_iter().map(Arc::clone);
             let inputs = inputs.map(|input| metered(input, End::In)).collect();
-            let node = node.replace_children(inputs, recomputed())?;
+            let node = with_inputs(node, inputs)?;
             Ok(Transformed::yes(metered(node, End::Out)))
         })
         .data()
@@ -53,10 +50,6 @@ impl PhysicalOptimizerRule for CountWindows {
     fn schema_check(&self) -> bool {
         true
     }
-}
-
-fn recomputed() -> ReplaceChildrenOptions {
-    ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)
 }
 
 /// Rows buffered by an operator, per partition.
@@ -114,61 +107,18 @@ enum End {
 }
 
 /// Counting pass-through of rows.
-#[derive(Debug)]
-struct MeteredExec {
-    plan: Arc<dyn ExecutionPlan>,
+#[derive(Clone, Debug)]
+struct Metered {
     end: End,
     held: Arc<Held>,
 }
 
-impl DisplayAs for MeteredExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl ExecutionPlan for MeteredExec {
-    fn name(&self) -> &'static str {
-        "MeteredExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.plan.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.plan]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = children.pop().expect("it has one child");
-        Ok(Arc::new(Self { plan, end: self.end, held: Arc::clone(&self.held) }))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, recomputed())
-    }
+impl Operator for Metered {
+    const NAME: &'static str = "MeteredExec";
 
     fn execute(
         &self,
+        input: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
@@ -176,7 +126,7 @@ impl ExecutionPlan for MeteredExec {
             let reservation = MemoryConsumer::new("window").register(context.memory_pool());
             self.held.begin(partition, reservation);
         }
-        let rows = self.plan.execute(partition, context)?;
+        let rows = input.execute(partition, context)?;
         let schema = rows.schema();
         let counting = Counting { held: Arc::clone(&self.held), partition, end: self.end };
         let rows = rows.and_then(move |batch| {
