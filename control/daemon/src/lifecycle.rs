@@ -361,6 +361,7 @@ fn start_durable(
         images: &config.images,
         serving: serving.as_deref(),
         encryption: config.encryption.as_ref(),
+        state_dir: &config.state_dir,
         pool_path: &config.pool.path,
         accept_loss: config.accept_loss,
         say: &|doing| readiness.starting(doing),

@@ -49,6 +49,11 @@ pub enum DurableErrorKind {
          the loss with --accept-loss"
     )]
     NewestUnreadable,
+    /// Memory is lost, and so is the journal that this host had.
+    #[error(
+        "the journal that this host had is gone; mount its file system, or put its directory back"
+    )]
+    JournalGone,
     /// Another image is the newest readable one.
     #[error("give that image's number to --accept-loss to accept the loss of later data")]
     NotNewest,
@@ -96,6 +101,12 @@ impl DurableError {
                      {stored}"
         );
         Self::new(DurableErrorKind::OtherSet, attempt)
+    }
+
+    /// Error for memory that would be restored without the journal of this set.
+    pub(crate) fn journal_gone(set: SetId) -> Self {
+        let attempt = format!("restore the pool of durable set {}", name_of(set));
+        Self::new(DurableErrorKind::JournalGone, attempt)
     }
 
     pub(crate) fn key<Cause>(attempt: &str) -> impl Fn(Cause) -> Self + '_

@@ -37,6 +37,17 @@ pub struct DurableSpec {
     pub mirror: MirrorOptions,
     /// Random id for a new set.
     pub fresh_id: SetId,
+    /// Journal that this host had before, if known.
+    pub earlier_journal: Option<EarlierJournal>,
+}
+
+/// Journal that must be there when a pool is restored, because its file system might otherwise not
+/// be mounted yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EarlierJournal {
+    pub set_id: SetId,
+    /// There were volumes of class `journal`. Without them the images are enough.
+    pub has_flushes: bool,
 }
 
 const OPEN: &str = "open the durable set";
@@ -188,7 +199,7 @@ impl DurableSet {
         }
         let mut loss = match kept_set {
             Some(_) => None,
-            None => check_loss(&newest, &spec, found_set, accepted)?,
+            None => check_loss(&newest, &spec, (journal_set, found_set), accepted)?,
         };
         let (id, how) = match (kept_set, found_set) {
             (Some(id), Some(other)) if id != other => {
@@ -196,6 +207,9 @@ impl DurableSet {
             }
             (Some(id), _) => (id, Opened::Continued),
             (None, None) => {
+                if loss.is_some() {
+                    report(&Opened::New, loss.as_ref());
+                }
                 engine.join_set(spec.fresh_id);
                 engine.end_restoring();
                 (spec.fresh_id, Opened::New)
@@ -416,13 +430,37 @@ fn set_of(journal_set: Option<SetId>, newest: &NewestImage) -> Result<Option<Set
 fn check_loss(
     newest: &NewestImage,
     spec: &DurableSpec,
-    set_id: Option<SetId>,
+    (journal_set, set_id): (Option<SetId>, Option<SetId>),
     accepted: Option<AcceptedImage>,
 ) -> Result<Option<DurableError>, DurableError> {
     let checked = newest.check_nothing_is_missing(&*spec.journal, spec.key.as_deref(), set_id);
+    let checked = checked.and_then(|()| match journal_set {
+        None => check_journal_is_not_needed(newest, spec, set_id),
+        Some(_) => Ok(()),
+    });
     match accepted {
         None => checked.map(|()| None),
         Some(accepted) => newest.check_accepted(accepted).map(|()| checked.err()),
+    }
+}
+
+/// Fails if this host had a journal and nothing else has what was flushed to it.
+fn check_journal_is_not_needed(
+    newest: &NewestImage,
+    spec: &DurableSpec,
+    found_set: Option<SetId>,
+) -> Result<(), DurableError> {
+    let Some(earlier) = spec.earlier_journal else { return Ok(()) };
+    let is_needed = match found_set {
+        None => true,
+        Some(found) if found == earlier.set_id && earlier.has_flushes => {
+            find_shipped(spec, newest.image.as_ref())?.is_none()
+        }
+        Some(_) => false,
+    };
+    match is_needed {
+        true => Err(DurableError::journal_gone(earlier.set_id)),
+        false => Ok(()),
     }
 }
 

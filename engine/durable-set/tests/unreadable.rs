@@ -3,7 +3,7 @@
 mod support;
 
 use block_device::BlockDevice;
-use durable_set::{AcceptedImage, DurableErrorKind, Opened, SaveExtent};
+use durable_set::{AcceptedImage, DurableErrorKind, EarlierJournal, Opened, SaveExtent};
 use image::Unwatched;
 use support::{BLOCK, House, long_noise, noise, read};
 use volumes::{Durability, Volume};
@@ -210,6 +210,64 @@ fn a_set_whose_only_image_cannot_be_read_is_not_begun_anew() {
     let opening = house.try_to_lose_memory(Some(AcceptedImage(0))).expect("it is accepted");
     assert!(opening.loss.is_some());
     assert!(house.engine.volumes().is_empty());
+}
+
+#[test]
+fn a_set_whose_journal_and_images_are_gone_is_not_begun_anew_on_the_same_host() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    volume.write(0, &noise(1)).expect("there is room");
+    drop(volume);
+    house.earlier_journal = Some(EarlierJournal { set_id: house.set.id(), has_flushes: true });
+    house.remove_files("journal/");
+    // Memory has everything.
+    assert!(matches!(house.restart().how, Opened::Continued));
+    house.flush_with_images(&house.volume("one"));
+    house.remove_files("journal/");
+    house.remove_files("images/");
+    let files = house.file_names();
+    let error = house.try_to_lose_memory(None).expect_err("a disk may not be mounted");
+    assert_eq!(error.kind, DurableErrorKind::JournalGone);
+    assert_eq!(house.file_names(), files, "the disk was changed");
+    let opening = house.try_to_lose_memory(Some(AcceptedImage(0))).expect("it is accepted");
+    assert!(matches!(opening.how, Opened::New), "{opening:?}");
+    assert_eq!(opening.loss.expect("it is told of").kind, DurableErrorKind::JournalGone);
+    assert!(house.engine.volumes().is_empty());
+}
+
+#[test]
+fn an_image_is_enough_without_its_journal_only_if_nothing_was_flushed_to_it() {
+    for durability in [Durability::Image, Durability::Journal] {
+        let mut house = House::new();
+        let volume = house.create("one", durability);
+        volume.write(0, &noise(1)).expect("there is room");
+        drop(volume);
+        let number = house.save().id.number();
+        let has_flushes = house.set.has_journaled_volumes();
+        house.earlier_journal = Some(EarlierJournal { set_id: house.set.id(), has_flushes });
+        house.remove_files("journal/");
+        if durability == Durability::Journal {
+            let error = house.try_to_lose_memory(None).expect_err("flushes would be lost");
+            assert_eq!(error.kind, DurableErrorKind::JournalGone);
+            let other = house.try_to_lose_memory(Some(AcceptedImage(0)));
+            assert_eq!(other.expect_err("there is one").kind, DurableErrorKind::NotNewest);
+        }
+        let accepted = (durability == Durability::Journal).then_some(AcceptedImage(number));
+        let opening = house.try_to_lose_memory(accepted).expect("the image has all");
+        assert_eq!(opening.loss.is_some(), accepted.is_some());
+        assert!(read(&house.volume("one"), 0) == Ok(noise(1)));
+    }
+}
+
+#[test]
+fn a_journal_of_another_set_is_not_missed() {
+    let mut house = House::new();
+    house.create("one", Durability::Journal).write(0, &noise(1)).expect("there is room");
+    house.save();
+    house.earlier_journal = Some(EarlierJournal { set_id: [7; 16], has_flushes: true });
+    house.remove_files("journal/");
+    let opening = house.try_to_lose_memory(None).expect("it is restored from the image");
+    assert!(opening.loss.is_none());
 }
 
 #[test]

@@ -248,6 +248,57 @@ fn what_was_removed_while_the_daemon_was_down_is_told_of_and_saved_anew() -> Res
 }
 
 #[test]
+fn a_start_before_the_disk_of_the_journal_is_mounted_begins_nothing_anew() -> Result<()> {
+    let mut daemon = daemon("")?;
+    daemon.memlane("volume create db --size 64MiB --durability journal")?;
+    let mut db = client(&daemon, "db")?;
+    write(&mut db, 1, 1)?;
+    daemon.save_image()?;
+    write(&mut db, 2, 2)?;
+    db.ask(&Request::Flush)?;
+    drop(db);
+    let record = daemon.state_dir().join("journal.json");
+    wait_for("the record of the journal", TIME_LIMIT, || {
+        Ok(std::fs::read_to_string(&record).is_ok_and(|it| it.contains("\"has_flushes\": true")))
+    })?;
+    let move_away = |daemon: &Daemon, name: &str, is_away: bool| {
+        let (there, away) = (daemon.state_dir().join(name), daemon.folder().join(name));
+        let (from, to) = if is_away { (&there, &away) } else { (&away, &there) };
+        // What the refused start made.
+        let _none = std::fs::remove_dir_all(to);
+        std::fs::rename(from, to).context("it is moved")
+    };
+    for away in [&["journal", "images"][..], &["journal"]] {
+        daemon.lose_memory()?;
+        away.iter().try_for_each(|name| move_away(&daemon, name, true))?;
+        let refusal = daemon.start_again().expect_err("flushes would be lost").to_string();
+        let journal = daemon.state_dir().join("journal").display().to_string();
+        for part in ["mount its file system", &journal, "--accept-loss NUMBER"] {
+            ensure!(refusal.contains(part), "no {part} in {refusal}");
+        }
+        away.iter().try_for_each(|name| move_away(&daemon, name, false))?;
+        daemon.start_again()?;
+        let mut db = client(&daemon, "db")?;
+        check_block(&mut db, 1, 1);
+        check_block(&mut db, 2, 2);
+    }
+    // The owner knows that it is lost for good.
+    daemon.lose_memory()?;
+    for name in ["journal", "images"] {
+        std::fs::remove_dir_all(daemon.state_dir().join(name))?;
+    }
+    let flags = daemon.flags().to_owned();
+    daemon.set_flags(&format!("{flags} --accept-loss 0"));
+    daemon.start_again()?;
+    ensure!(daemon.memlane("events")?.contains("loss_accepted"), "the loss is not told of");
+    ensure!(daemon.volumes()?.is_empty(), "{:?}", daemon.volumes()?);
+    daemon.set_flags(&flags);
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    daemon.finish()
+}
+
+#[test]
 fn a_store_that_does_not_answer_keeps_no_memory_from_being_served() -> Result<()> {
     let server = server::Server::start();
     let silent = std::net::TcpListener::bind("127.0.0.1:0")?;

@@ -118,9 +118,14 @@ fn an_encrypted_set_survives_with_its_key_and_is_refused_without() -> Result<()>
     check_marker(&daemon, 2);
 
     // Only from the image store.
+    let status = daemon.status()?;
     daemon.kill()?;
     fs::remove_dir_all(daemon.folder().join("state/journal"))?;
     daemon.lose_memory()?;
+    let images = status.durability.images.context("there is a store")?;
+    let number = images.last_image.context("an image was saved")?;
+    let flags = daemon.flags().to_owned();
+    daemon.set_flags(&format!("{flags} --accept-loss {number}"));
     daemon.start_again()?;
     check_marker(&daemon, 1);
     daemon.finish()

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use durable_set::EarlierJournal;
 use image::ImageId;
 use volumes::Volume;
 
@@ -46,6 +47,8 @@ impl Keeper {
             save_tried: None,
             look_tried: Some(Instant::now()),
             looking: None,
+            record_tried: None,
+            recording: None,
             fetch_tried: None,
             fetch_wait: FETCH_WAIT_MIN,
             failure: None,
@@ -65,6 +68,8 @@ struct DurabilityLoop {
     save_tried: Option<Instant>,
     look_tried: Option<Instant>,
     looking: Option<JoinHandle<()>>,
+    record_tried: Option<(EarlierJournal, Instant)>,
+    recording: Option<JoinHandle<()>>,
     fetch_tried: Option<Instant>,
     fetch_wait: Duration,
     /// Cause of the journal's failure at the last check.
@@ -87,6 +92,7 @@ impl DurabilityLoop {
         self.tell_of_journal();
         self.tell_of_mirror();
         self.look_if_due();
+        self.record_journal();
         let has_failed = self.durable.known().failure.is_some();
         if self.wants_image() && (!has_failed || is_over(self.save_tried)) {
             self.save_tried = Some(Instant::now());
@@ -100,8 +106,8 @@ impl DurabilityLoop {
     /// Compares the pool with a store that has not listed its objects since the start. Runs on its
     /// own thread, because the store may be slow.
     fn look_if_due(&mut self) {
-        let is_running = self.looking.as_ref().is_some_and(|thread| !thread.is_finished());
-        if self.durable.set.is_compared() || is_running || !is_over(self.look_tried) {
+        if self.durable.set.is_compared() || is_running(&self.looking) || !is_over(self.look_tried)
+        {
             return;
         }
         self.look_tried = Some(Instant::now());
@@ -109,6 +115,29 @@ impl DurabilityLoop {
         let look = move || durable.look_at_images();
         // If no thread can be started now, the next attempt may succeed.
         self.looking = std::thread::Builder::new().name("image-store".to_owned()).spawn(look).ok();
+    }
+
+    /// Records in the state directory that this host has a journal. Runs on its own thread, because
+    /// the disk of that directory may hang.
+    fn record_journal(&mut self) {
+        let (set, record) = (&self.durable.set, &self.durable.journal_record);
+        let has_flushes = set.has_journaled_volumes();
+        let current = EarlierJournal { set_id: set.id(), has_flushes };
+        let is_current = record.known() == Some(current) || set.journal().length_bytes() == 0;
+        let tried = self.record_tried.filter(|(tried, _)| *tried == current);
+        if is_current || is_running(&self.recording) || !is_over(tried.map(|(_, at)| at)) {
+            return;
+        }
+        self.record_tried = Some((current, Instant::now()));
+        let durable = Arc::clone(&self.durable);
+        let write = move || match durable.journal_record.write(current) {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot record the journal in the state directory")
+            }
+        };
+        // If no thread can be started now, the next attempt may succeed.
+        self.recording = std::thread::Builder::new().name("state".to_owned()).spawn(write).ok();
     }
 
     fn fetch_if_due(&mut self) {
@@ -276,6 +305,10 @@ impl image::Watch for MoreTime {
     fn is_cancelled(&self) -> bool {
         false
     }
+}
+
+fn is_running(thread: &Option<JoinHandle<()>>) -> bool {
+    thread.as_ref().is_some_and(|thread| !thread.is_finished())
 }
 
 fn is_over(tried: Option<Instant>) -> bool {

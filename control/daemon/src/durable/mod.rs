@@ -6,6 +6,7 @@
 //!
 //! Lock order: the change lock of the service, `Known`, the locks of the set.
 
+mod earlier;
 mod encryption;
 mod jobs;
 mod keeper;

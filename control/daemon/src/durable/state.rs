@@ -22,6 +22,7 @@ use store_server::StoreClient;
 use volumes::Engine;
 
 use crate::config::{EncryptionConfig, ImagesConfig, JournalConfig, OnJournalFailure, StorePlace};
+use crate::durable::earlier::JournalRecord;
 use crate::durable::encryption::Encryption;
 use crate::events::{EventLog, unix_seconds};
 use crate::store_serving::StoreServing;
@@ -47,6 +48,7 @@ pub(crate) struct Parts<'config> {
     /// Store that this daemon serves.
     pub(crate) serving: Option<&'config StoreServing>,
     pub(crate) encryption: Option<&'config EncryptionConfig>,
+    pub(crate) state_dir: &'config Path,
     /// Path of the pool, for messages.
     pub(crate) pool_path: &'config Path,
     /// Image to start from, accepting the loss of newer data.
@@ -64,6 +66,7 @@ pub(crate) struct Durable {
     pub(super) journal_config: JournalConfig,
     pub(super) images_config: ImagesConfig,
     pub(super) encryption: Option<Encryption>,
+    pub(super) journal_record: JournalRecord,
     pub(super) known: Mutex<Known>,
     pub(super) shipping: Mutex<Shipping>,
     /// End of the thread that mirrors flushes, once it was started.
@@ -151,6 +154,7 @@ impl Durable {
         let lock = folder.lock().with_context(attempt)?;
         let open_key = |files| Encryption::open(&folder, &store, files);
         let encryption = parts.encryption.map(open_key).transpose()?;
+        let journal_record = JournalRecord::read(parts.state_dir);
         let spec = DurableSpec {
             journal: Arc::new(folder),
             journal_options: journal_options(parts.journal),
@@ -160,6 +164,7 @@ impl Durable {
             writer: store_writer()?,
             mirror: parts.images.mirror,
             fresh_id: random_id()?,
+            earlier_journal: journal_record.known(),
         };
         service_manager::extend_timeout(RESTORE_TIME_MAX);
         (parts.say)(format!(
@@ -181,6 +186,8 @@ impl Durable {
             DurableSet::open_reporting(&parts.engine, spec, accepted, &report)
         };
         let (set, opening) = opened.map_err(|error| refused_start(&error, &parts))?;
+        let attempt = || format!("cannot remove {}", journal_record.path().display());
+        journal_record.forget_other(set.id()).with_context(attempt)?;
         tell_opening(&parts, &opening);
         let answers = opening.store_failure.is_none();
         let asked = encryption.as_ref().filter(|_| answers);
@@ -199,6 +206,7 @@ impl Durable {
             journal_config: parts.journal.clone(),
             images_config: parts.images.clone(),
             encryption,
+            journal_record,
             known: Mutex::new(known),
             shipping: Mutex::default(),
             mirroring: Mutex::default(),
@@ -272,8 +280,12 @@ fn answers_in_time(store: Arc<dyn ImageStore>) -> anyhow::Result<bool> {
 /// Error of a start whose pool, journal and images cannot be used: the cause, where the parts are,
 /// and what to do.
 fn refused_start(error: &DurableError, parts: &Parts<'_>) -> anyhow::Error {
-    use DurableErrorKind::{Journal, NewestUnreadable, NotNewest};
+    use DurableErrorKind::{Journal, JournalGone, NewestUnreadable, NotNewest};
     let advice = match error.kind {
+        JournalGone => {
+            "; if the journal is lost for good, start once with --accept-loss NUMBER, the newest \
+             image (0: none)"
+        }
         Journal | NewestUnreadable | NotNewest => {
             "; if something unreadable is lost for good, start once with --accept-loss NUMBER, \
              the newest image that can be read (0: none)"

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use durable_set::{
-    AcceptedImage, DurableError, DurableSet, DurableSpec, MirrorOptions, Opened, Opening,
-    ReportRestore, SaveExtent, SaveRequest,
+    AcceptedImage, DurableError, DurableSet, DurableSpec, EarlierJournal, MirrorOptions, Opened,
+    Opening, ReportRestore, SaveExtent, SaveRequest,
 };
 use image::{
     FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter, Saved,
@@ -44,6 +44,8 @@ pub(crate) struct House {
     openings: u8,
     pool_bytes: u64,
     spoils: Arc<Spoils>,
+    /// Passed at each opening.
+    pub(crate) earlier_journal: Option<EarlierJournal>,
 }
 
 /// Faults of the image store.
@@ -77,7 +79,8 @@ impl House {
         let spec = spec_of(&disk, 1, &spoils);
         let (set, opened) = DurableSet::open(&engine, spec).expect("nothing is there");
         assert!(matches!(opened.how, Opened::New), "{opened:?}");
-        Self { folder, disk, engine, set, openings: 1, pool_bytes, spoils }
+        let openings = 1;
+        Self { folder, disk, engine, set, openings, pool_bytes, spoils, earlier_journal: None }
     }
 
     pub(crate) fn create(&self, name: &str, durability: Durability) -> Arc<Volume> {
@@ -370,6 +373,7 @@ impl House {
         let engine = open_pool(&self.folder, "region", self.pool_bytes);
         std::fs::remove_file(self.folder.path().join("aside")).expect("it was made above");
         let spec = spec_of(&self.disk, self.openings, &self.spoils);
+        let spec = DurableSpec { earlier_journal: self.earlier_journal, ..spec };
         let (set, opening) = DurableSet::open_reporting(&engine, spec, accepted, report)?;
         self.engine = engine;
         self.set = set;
@@ -484,6 +488,7 @@ fn spec_of(disk: &Disk, writer: u8, spoils: &Arc<Spoils>) -> DurableSpec {
         writer: u128::from(writer).into(),
         mirror: MirrorOptions::default(),
         fresh_id: [writer; 16],
+        earlier_journal: None,
     }
 }
 

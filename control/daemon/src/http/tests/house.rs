@@ -97,6 +97,7 @@ impl House {
             images: &images_config(dir.path()),
             serving: None,
             encryption: None,
+            state_dir: dir.path(),
             pool_path: &spec.path,
             accept_loss: None,
             say: &|_| (),
