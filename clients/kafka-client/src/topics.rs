@@ -62,7 +62,7 @@ impl Client {
             .with_topics(vec![topic.with_assignments(None)])
             .with_timeout_ms(self.time_max_ms());
         let response = self.ask(&request).await?;
-        let attempt = format!("increase topic {name:?} to {count} partitions");
+        let attempt = format!("set the number of partitions of topic {name:?} to {count}");
         let result = response.results.first().ok_or_else(|| no_result(&attempt))?;
         check(result.error_code, result.error_message.as_deref(), attempt)
     }

@@ -82,7 +82,7 @@ pub(crate) fn response_bytes(
         Ok(length) if (RESPONSE_BYTES_MIN..=bytes_max).contains(&length) => Ok(length),
         _ => Err(ClientError::protocol(format!(
             "the broker {address} announced a response of {length} bytes; {RESPONSE_BYTES_MIN} to \
-             {bytes_max} are allowed"
+             {bytes_max} are allowed; does the port require TLS?"
         ))),
     }
 }

@@ -143,7 +143,7 @@ pub(crate) fn make_room(path: &Path, size_bytes: u64, wanted_bytes: u64) -> anyh
     let more_bytes = wanted_bytes - size_bytes;
     if more_bytes > memory.available_bytes {
         bail!(
-            "not enough memory to resize the pool: {} more needed, {} left",
+            "not enough memory: {} more are needed, and {} left",
             ByteSize(more_bytes).rounded(),
             what_is_left(&memory)
         );

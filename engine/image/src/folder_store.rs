@@ -42,7 +42,7 @@ impl FolderStore {
     pub fn new(folder: &dyn Folder) -> Result<Self, ImageError> {
         let within = |name| {
             let opened = folder.folder(name);
-            opened.map_err(ImageError::storage(|| format!("open the folder {name}")))
+            opened.map_err(ImageError::storage(|| format!("open the directory {name}")))
         };
         let journal = Some(within("journal")?);
         let (images, packs) = (within("images")?, within("packs")?);
@@ -369,11 +369,11 @@ pub(crate) fn open_folder(path: &Path) -> Result<LinuxFolder, ImageError> {
 }
 
 fn opening(path: &Path) -> impl FnOnce(StorageError) -> ImageError {
-    ImageError::storage(move || format!("open the folder {} for images", path.display()))
+    ImageError::storage(move || format!("open the directory {} for images", path.display()))
 }
 
 fn lock(folder: &LinuxFolder) -> Result<FileLock, ImageError> {
-    let attempt = || format!("claim the folder {} for writing images", folder.path().display());
+    let attempt = || format!("claim the directory {} for writing images", folder.path().display());
     folder.lock().map_err(ImageError::storage(attempt))
 }
 

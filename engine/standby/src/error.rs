@@ -10,8 +10,8 @@ use volumes::VolumeError;
 pub enum StandbyErrorKind {
     /// The pool already has volumes, or belongs to a set that it does not follow.
     #[error(
-        "the pool has volumes of its own; a standby needs a new pool, or, if this daemon was the \
-         writer and another has taken over, rejoin = true in [standby]"
+        "the pool is not that of a standby; delete it if its volumes are not needed, or, if \
+         this daemon was the writer and another has taken over, set rejoin = true in [standby]"
     )]
     NotEmpty,
     /// The images in the store belong to another set than those followed so far.

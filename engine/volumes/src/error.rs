@@ -41,7 +41,7 @@ pub enum VolumeErrorKind {
     #[error("snapshots are read-only; clone it to write to a copy")]
     IsSnapshot,
     /// The volume has snapshots, which cannot exist without it.
-    #[error("it has snapshots; delete them first")]
+    #[error("it has snapshots, which must be deleted first")]
     HasSnapshots,
     /// There is no memory for its map.
     #[error("the pool has too little free memory")]
@@ -100,7 +100,7 @@ pub(crate) fn refusal(error: LinkError) -> DeviceErrorKind {
 
 /// Lists the snapshots that prevent the deletion of a volume.
 #[derive(Debug, thiserror::Error)]
-#[error("its snapshots are {}", list(names))]
+#[error("{}", list(names))]
 pub(crate) struct SnapshotsLeft {
     pub(crate) names: Vec<String>,
 }

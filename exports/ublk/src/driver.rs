@@ -37,7 +37,7 @@ impl Driver {
             io::ErrorKind::NotFound => {
                 AttachError::new(AttachErrorKind::Unavailable, "open /dev/ublk-control").with_hint(
                     "this kernel has no ublk driver, or it is not loaded; run modprobe ublk_drv \
-                     if the kernel has that module, or attach as loop",
+                     if the kernel has that module, or use --as loop",
                 )
             }
             io::ErrorKind::PermissionDenied => {
@@ -173,5 +173,5 @@ fn too_old() -> AttachError {
         AttachErrorKind::NotSupported,
         "create a device that survives a restart of the daemon",
     )
-    .with_hint("this kernel's ublk is too old; use Linux 6.1 or later, or attach as loop")
+    .with_hint("this kernel's ublk is too old; use Linux 6.1 or later, or --as loop")
 }

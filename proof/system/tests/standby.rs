@@ -243,9 +243,9 @@ fn a_writer_does_not_become_a_standby_with_its_pool() -> Result<()> {
     daemon.stop()?;
     daemon.set_flags(&format!("{flags} --standby-follow"));
     for _ in 0..2 {
-        let refused = daemon.start_again().expect_err("it has volumes of its own");
+        let refused = daemon.start_again().expect_err("its pool is not that of a standby");
         let refused = format!("{refused:#}");
-        ensure!(refused.contains("the pool has volumes of its own"), "{refused}");
+        ensure!(refused.contains("the pool is not that of a standby"), "{refused}");
     }
     std::fs::remove_file(daemon.pool_file())?;
     std::fs::remove_dir_all(daemon.state_dir().join("journal"))?;

@@ -105,7 +105,8 @@ impl ListenerPolicy {
         if self.lets_in_anonymous_clients() && !is_exposed {
             return Err(not_allowed(format!(
                 "cannot listen on {address}: every client that reaches it could read and write; \
-                 require logins or client certificates, or allow it with --anonymous"
+                 require logins or client certificates, or allow it with --anonymous loopback \
+                 (this host) or everywhere"
             )));
         }
         let sends_secrets = has_logins && self.logins.mechanisms.contains(&sasl::Mechanism::Plain);

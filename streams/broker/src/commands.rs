@@ -30,6 +30,7 @@ pub(crate) enum UserCommand {
         user_file: PathBuf,
     },
     /// Remove a user.
+    #[command(alias = "delete")]
     Remove {
         /// Name of the user.
         name: String,

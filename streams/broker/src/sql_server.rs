@@ -296,7 +296,9 @@ impl Host for SqlHost {
 
 fn no_definition(kind: DefinitionKind, name: &str) -> SqlError {
     let what = format!("{} {name:?} does not exist", kind.name());
-    SqlError::new(SqlState::UNDEFINED_TABLE, what)
+    SqlError::new(SqlState::UNDEFINED_TABLE, what).with_hint(
+        "DROP removes only what CREATE has defined. Delete other topics with memlane topic delete.",
+    )
 }
 
 fn define(broker: &Broker, new: NewDefinition, owner: &str) -> Result<(), SqlError> {

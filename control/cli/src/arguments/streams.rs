@@ -486,8 +486,8 @@ fn offset_spec(text: &str) -> Result<OffsetSpec, String> {
     }
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| {
         format!(
-            "invalid position {text:?}; use earliest, latest, an offset, a time, or a duration \
-             before now"
+            "invalid position {text:?}; use earliest, latest, an offset, a time such as \
+             2026-11-22T18:00:00Z, or an age such as 10min"
         )
     })?;
     let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

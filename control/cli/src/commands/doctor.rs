@@ -5,6 +5,7 @@
 //! does not work without the missing feature.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::Path;
 
 use api::{
@@ -75,8 +76,8 @@ pub(super) fn run(client: &Client, form: Form) -> Result<Report, Failure> {
     let mut findings = vec![
         kernel(&read("/proc/sys/kernel/osrelease")),
         root(),
-        openable("/dev/fuse", "attaching volumes as loop devices; run modprobe fuse"),
-        openable("/dev/loop-control", "attaching volumes as loop devices; run modprobe loop"),
+        openable("/dev/fuse", "fuse"),
+        openable("/dev/loop-control", "loop"),
         ublk(),
         huge_pages(&read("/sys/kernel/mm/transparent_hugepage/shmem_enabled")),
         memory(&read("/proc/meminfo")),
@@ -144,9 +145,15 @@ fn root() -> Finding {
     Finding::good_if(is_root, "user", "root: volumes can be attached", plain)
 }
 
-fn openable(path: &'static str, what_for: &str) -> Finding {
+fn openable(path: &'static str, module: &str) -> Finding {
     let opened = OpenOptions::new().read(true).write(true).open(path);
-    let failure = opened.err().map(|error| format!("cannot open: {error}; needed for {what_for}"));
+    let failure = opened.err().map(|error| {
+        let way = match error.kind() {
+            io::ErrorKind::PermissionDenied => "run as root".to_owned(),
+            _ => format!("run modprobe {module}"),
+        };
+        format!("cannot open: {error}; needed for attaching volumes as loop devices; {way}")
+    });
     Finding::good_if(failure.is_none(), path, "available", failure.unwrap_or_default())
 }
 

@@ -3,7 +3,7 @@
 use api::{ByteSize, Event, FillState, Method, Pool, PoolPatch};
 
 use super::tasks::follow;
-use super::{check_once, lines, time_text, word_of};
+use super::{check_once, lines, or_dash, time_text, word_of};
 use crate::arguments::PoolCommand;
 use crate::failure::Failure;
 use crate::output::{Form, Report};
@@ -36,6 +36,7 @@ pub(super) fn events(client: &Client, after: u64, view: &View) -> Result<Report,
             ("TIME", &|it| Cell::text(time_text(it.unix_seconds))),
             ("LEVEL", &|it| Cell::text(word_of(&it.level))),
             ("EVENT", &|it| Cell::text(&it.kind)),
+            ("VOLUME", &|it| Cell::text(or_dash(it.volume.clone()))),
             ("MESSAGE", &|it| Cell::text(&it.message)),
         ],
     );

@@ -11,6 +11,7 @@ use api::{MirrorStatus, ShippingStatus};
 use durable_set::{DurableError, MirrorPolicy, MirrorState, Shipped, Shipper};
 
 use crate::durable::state::{Durable, Shipping, causes};
+use crate::error_text;
 use crate::ticker::Ticker;
 
 /// Maximum delay before a failed store is retried. The delay starts at the interval and doubles.
@@ -140,10 +141,9 @@ impl ShippingLoop {
         let before = std::mem::replace(&mut *self.durable.shipping(), known).failure;
         match (before, failure) {
             (None, Some(cause)) => {
-                let message = format!(
-                    "cannot ship the journal to the image store: {cause}; a standby lacks what is \
-                     flushed from now on"
-                );
+                let failed =
+                    error_text::failed("cannot ship the journal to the image store", &cause);
+                let message = format!("{failed}; a standby lacks what is flushed from now on");
                 events.error("shipping_failing", None, message);
             }
             (Some(_), None) => {

@@ -82,7 +82,7 @@ impl Service {
     fn check_unshared(&self, volume: &Volume) -> Result<(), Problem> {
         if self.exports.get(volume.id()).is_some() {
             let user = "exported over vhost-user";
-            return Err(refusals::of_sharing(volume, user, "delete the export"));
+            return Err(refusals::of_sharing(volume, user, "delete the export first"));
         }
         self.check_unwritten(volume)
     }

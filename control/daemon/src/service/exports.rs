@@ -49,7 +49,7 @@ impl Service {
             && let Some(device) = self.device_of(&volume)
         {
             let user = format!("attached as {device}");
-            return Err(refusals::of_sharing(&volume, &user, "detach it"));
+            return Err(refusals::of_sharing(&volume, &user, "detach it first"));
         }
         if !(request.share || volume.is_read_only()) {
             self.check_unwritten(&volume)?;

@@ -67,7 +67,8 @@ impl Service {
             for (_, name) in &wanted {
                 if self.volume(name).is_ok() {
                     let detail = format!(
-                        "volume {name:?} already exists; delete it, or restore under another name"
+                        "volume {name:?} already exists; delete it, or restore one volume under \
+                         another name (--as)"
                     );
                     let problem = Problem::new(ProblemKind::AlreadyExists, detail);
                     return Err(problem.in_field("volumes"));

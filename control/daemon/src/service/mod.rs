@@ -132,8 +132,9 @@ impl Service {
         match &self.role {
             Role::Primary(durable) => Ok(durable),
             Role::Standby(_) => {
-                let detail = "this daemon is a standby: its volumes are read-only, and only NBD \
-                              and ring clients can read them; run memlane standby promote first";
+                let detail = "this daemon is a standby: NBD and ring clients can read its \
+                              volumes, and nothing can change them; use the writer, or, if the \
+                              writer has stopped for good, run memlane standby promote";
                 Err(Problem::new(ProblemKind::Standby, detail))
             }
         }

@@ -37,8 +37,8 @@ impl Service {
             return Ok(());
         }
         let detail = format!(
-            "volume {:?} cannot be {action}: it is managed by {owner}; use {owner} to change \
-             it, or override with force (--force)",
+            "volume {:?} cannot be {action}: its owner is {owner}, which should make this \
+             change; to make it all the same, use force (--force)",
             volume.name()
         );
         Err(Problem::new(ProblemKind::InUse, detail))

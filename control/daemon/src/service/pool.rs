@@ -67,7 +67,7 @@ impl Resize {
         let before_bytes = self.engine.size_bytes();
         if size_bytes > before_bytes {
             pool::make_room(&self.path, before_bytes, size_bytes).map_err(|error| {
-                let detail = format!("cannot give the pool more memory: {error:#}");
+                let detail = format!("cannot grow the pool: {error:#}");
                 TaskEnd::Failed(Problem::new(ProblemKind::NoSpace, detail))
             })?;
         }

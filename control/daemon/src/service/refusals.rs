@@ -61,8 +61,8 @@ pub(super) fn of_device(action: &str, name: &str, failure: &DeviceFailure) -> Pr
 /// Problem of two independent writers of one volume, which would corrupt its contents.
 pub(super) fn of_sharing(volume: &Volume, user: &str, remedy: &str) -> Problem {
     let detail = format!(
-        "volume {:?} is {user}; two hosts that mount one file system corrupt it; {remedy} \
-         first, or use share (--share) for a cluster file system",
+        "volume {:?} is {user}; {remedy}, or use share (--share) for a cluster file system: two \
+         hosts that mount any other file system corrupt it",
         volume.name()
     );
     Problem::new(ProblemKind::InUse, detail).in_field("volume")

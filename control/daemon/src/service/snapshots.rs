@@ -179,7 +179,11 @@ impl Service {
     fn snapshot(&self, name: &str) -> Result<Arc<Volume>, Problem> {
         let found = self.volume(name).ok().filter(|volume| volume.is_snapshot());
         found.ok_or_else(|| {
-            let detail = format!("no snapshot {name:?}; snapshot names are VOLUME@SNAPSHOT");
+            let advice = match name.contains('@') {
+                true => "memlane snapshot list shows all",
+                false => "snapshot names are VOLUME@SNAPSHOT",
+            };
+            let detail = format!("no snapshot {name:?}; {advice}");
             Problem::new(ProblemKind::NotFound, detail)
         })
     }

@@ -415,8 +415,8 @@ impl Topics {
         let wanted = u32::try_from(partition_count).unwrap_or(0);
         if wanted <= before || wanted > most {
             let what = format!(
-                "cannot change topic {name:?} from {before} to {partition_count} partitions; \
-                 partitions can only be added, up to {most}"
+                "the number of partitions of topic {name:?} is {before} and can only be \
+                 increased, up to {most}; {partition_count} was requested"
             );
             return Err(Refusal::new(ResponseError::InvalidPartitions, what));
         }

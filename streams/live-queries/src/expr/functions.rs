@@ -131,9 +131,11 @@ fn numeric(name: &str, types: &[Type]) -> Option<(Call, Vec<Type>, Type)> {
 }
 
 pub(super) fn no_function(name: &str, types: &[Type]) -> SqlError {
+    let hint = match types {
+        [] => "see the supported functions in the guide to live queries",
+        _ => "add an explicit cast, or see the supported functions in the guide to live queries",
+    };
     let types: Vec<&str> = types.iter().map(|it| it.name()).collect();
     let message = format!("function {name}({}) does not exist", types.join(", "));
-    SqlError::new(SqlState::UNDEFINED_FUNCTION, message).with_hint(
-        "add an explicit cast, or see the supported functions in the guide to live queries",
-    )
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, message).with_hint(hint)
 }

@@ -100,8 +100,8 @@ pub(in crate::commands) fn password(
     let Some(path) = file else {
         return std::env::var(variable).map_err(|_| {
             Failure::usage(format!(
-                "no password for user {user:?}: set {variable}, or give a file that holds it \
-                 with --password-file (for a user to be created, --new-password-file)"
+                "no password for user {user:?}: set {variable}, or use --password-file \
+                 (--new-password-file for a new user)"
             ))
         });
     };

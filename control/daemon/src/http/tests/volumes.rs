@@ -333,7 +333,7 @@ async fn a_volume_that_belongs_to_somebody_is_taken_from_them_by_force_only() {
     for patch in [r#"{"name": "mine"}"#, r#"{"size": "4MiB"}"#] {
         let answer = house.ask("PATCH", path, patch).await;
         answer.refused("in_use", None);
-        assert!(answer.problem().detail.contains("managed by broker"), "{}", answer.text);
+        assert!(answer.problem().detail.contains("its owner is broker"), "{}", answer.text);
     }
     house.ask("POST", restore, "").await.refused("in_use", None);
     house.ask("POST", &format!("{restore}?force=true"), "").await.json(200);
