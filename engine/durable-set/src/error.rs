@@ -54,6 +54,12 @@ pub enum DurableErrorKind {
         "the journal that this host had is gone; mount its file system, or put its directory back"
     )]
     JournalGone,
+    /// Memory is lost, and the newest image that this host had is not in the store.
+    #[error(
+        "it is not in the image store, and older images do not contain all of its data; mount \
+         the file system of the store, or put its directory back"
+    )]
+    ImageGone,
     /// Another image is the newest readable one.
     #[error("give that image's number to --accept-loss to accept the loss of later data")]
     NotNewest,
@@ -107,6 +113,11 @@ impl DurableError {
     pub(crate) fn journal_gone(set: SetId) -> Self {
         let attempt = format!("restore the pool of durable set {}", name_of(set));
         Self::new(DurableErrorKind::JournalGone, attempt)
+    }
+
+    /// Error for memory that would be restored without this image, which is not in the store.
+    pub(crate) fn image_gone(number: u32) -> Self {
+        Self::new(DurableErrorKind::ImageGone, format!("restore the pool without image {number}"))
     }
 
     pub(crate) fn key<Cause>(attempt: &str) -> impl Fn(Cause) -> Self + '_

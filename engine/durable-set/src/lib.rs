@@ -44,7 +44,7 @@ pub use error::{DurableError, DurableErrorKind, causes};
 pub use keys::open_key;
 pub use mirror::{Mirror, MirrorError, MirrorOptions, MirrorPolicy, MirrorState, MirrorStatus};
 pub use newest::AcceptedImage;
-pub use open::{DurableSpec, EarlierJournal, Looked, Opened, Opening, ReportRestore};
+pub use open::{DurableSpec, LastKnown, Looked, Opened, Opening, ReportRestore};
 pub use own_claim::OwnClaim;
 pub use reliance::Missing;
 pub use replay::Replayed;

@@ -98,6 +98,12 @@ impl NewestImage {
         Err(DurableError::new(DurableErrorKind::NotNewest, attempt))
     }
 
+    /// Returns the number of the newest image in the store, readable or not, or 0.
+    pub(crate) fn number_max(&self) -> u32 {
+        let readable = self.image.as_ref().map_or(0, |image| image.id().number());
+        self.skipped.iter().map(|(number, _)| *number).fold(readable, u32::max)
+    }
+
     /// Fails if acknowledged durable data may be only in an unreadable image.
     pub(crate) fn check_nothing_is_missing(
         &self,

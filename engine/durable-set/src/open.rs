@@ -37,17 +37,19 @@ pub struct DurableSpec {
     pub mirror: MirrorOptions,
     /// Random id for a new set.
     pub fresh_id: SetId,
-    /// Journal that this host had before, if known.
-    pub earlier_journal: Option<EarlierJournal>,
+    /// Stable storage that this host had before, if known.
+    pub last_known: Option<LastKnown>,
 }
 
-/// Journal that must be there when a pool is restored, because its file system might otherwise not
-/// be mounted yet.
+/// Stable storage of a set that had a journal. If it is gone when a pool is restored, its file
+/// system may not be mounted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EarlierJournal {
+pub struct LastKnown {
     pub set_id: SetId,
     /// There were volumes of class `journal`. Without them the images are enough.
     pub has_flushes: bool,
+    /// Number of the newest image, or 0.
+    pub newest_image: u32,
 }
 
 const OPEN: &str = "open the durable set";
@@ -434,34 +436,34 @@ fn check_loss(
     accepted: Option<AcceptedImage>,
 ) -> Result<Option<DurableError>, DurableError> {
     let checked = newest.check_nothing_is_missing(&*spec.journal, spec.key.as_deref(), set_id);
-    let checked = checked.and_then(|()| match journal_set {
-        None => check_journal_is_not_needed(newest, spec, set_id),
-        Some(_) => Ok(()),
-    });
+    let checked = checked.and_then(|()| check_last_known(newest, spec, (journal_set, set_id)));
     match accepted {
         None => checked.map(|()| None),
         Some(accepted) => newest.check_accepted(accepted).map(|()| checked.err()),
     }
 }
 
-/// Fails if this host had a journal and nothing else has what was flushed to it.
-fn check_journal_is_not_needed(
+/// Fails if this host had a journal or images that are gone, and nothing else has their contents.
+fn check_last_known(
     newest: &NewestImage,
     spec: &DurableSpec,
-    found_set: Option<SetId>,
+    (journal_set, found_set): (Option<SetId>, Option<SetId>),
 ) -> Result<(), DurableError> {
-    let Some(earlier) = spec.earlier_journal else { return Ok(()) };
-    let is_needed = match found_set {
-        None => true,
-        Some(found) if found == earlier.set_id && earlier.has_flushes => {
-            find_shipped(spec, newest.image.as_ref())?.is_none()
-        }
-        Some(_) => false,
-    };
-    match is_needed {
-        true => Err(DurableError::journal_gone(earlier.set_id)),
-        false => Ok(()),
+    let Some(last) = spec.last_known else { return Ok(()) };
+    let Some(found) = found_set else { return Err(DurableError::journal_gone(last.set_id)) };
+    if found != last.set_id {
+        return Ok(());
     }
+    if newest.number_max() < last.newest_image {
+        return Err(DurableError::image_gone(last.newest_image));
+    }
+    if journal_set.is_none()
+        && last.has_flushes
+        && find_shipped(spec, newest.image.as_ref())?.is_none()
+    {
+        return Err(DurableError::journal_gone(last.set_id));
+    }
+    Ok(())
 }
 
 fn opened_as(restored: Restored, image: Option<u32>) -> Opened {

@@ -67,7 +67,7 @@ fn open_with(disk: &Disk, key: Option<Arc<SetKey>>) -> Result<(Pool, Opened), Du
         writer: writer.into(),
         mirror: MirrorOptions::default(),
         fresh_id: [9; 16],
-        earlier_journal: None,
+        last_known: None,
     };
     let (set, opening) = DurableSet::open(&engine, spec)?;
     Ok((Pool { _memory: memory, engine, set }, opening.how))

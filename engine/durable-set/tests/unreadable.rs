@@ -3,7 +3,7 @@
 mod support;
 
 use block_device::BlockDevice;
-use durable_set::{AcceptedImage, DurableErrorKind, EarlierJournal, Opened, SaveExtent};
+use durable_set::{AcceptedImage, DurableErrorKind, LastKnown, Opened, SaveExtent};
 use image::Unwatched;
 use support::{BLOCK, House, long_noise, noise, read};
 use volumes::{Durability, Volume};
@@ -218,7 +218,8 @@ fn a_set_whose_journal_and_images_are_gone_is_not_begun_anew_on_the_same_host() 
     let volume = house.create("one", Durability::Journal);
     volume.write(0, &noise(1)).expect("there is room");
     drop(volume);
-    house.earlier_journal = Some(EarlierJournal { set_id: house.set.id(), has_flushes: true });
+    house.last_known =
+        Some(LastKnown { set_id: house.set.id(), has_flushes: true, newest_image: 0 });
     house.remove_files("journal/");
     // Memory has everything.
     assert!(matches!(house.restart().how, Opened::Continued));
@@ -244,7 +245,8 @@ fn an_image_is_enough_without_its_journal_only_if_nothing_was_flushed_to_it() {
         drop(volume);
         let number = house.save().id.number();
         let has_flushes = house.set.has_journaled_volumes();
-        house.earlier_journal = Some(EarlierJournal { set_id: house.set.id(), has_flushes });
+        house.last_known =
+            Some(LastKnown { set_id: house.set.id(), has_flushes, newest_image: number });
         house.remove_files("journal/");
         if durability == Durability::Journal {
             let error = house.try_to_lose_memory(None).expect_err("flushes would be lost");
@@ -260,11 +262,47 @@ fn an_image_is_enough_without_its_journal_only_if_nothing_was_flushed_to_it() {
 }
 
 #[test]
+fn a_journal_that_an_image_has_emptied_is_not_missed() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    volume.write(0, &noise(1)).expect("there is room");
+    house.flush_with_images(&volume);
+    drop(volume);
+    for _ in 0..3 {
+        let newest_image = house.save().id.number();
+        house.set.maintain().expect("the disk works");
+        let set_id = house.set.id();
+        house.last_known = Some(LastKnown { set_id, has_flushes: true, newest_image });
+        let opening = house.try_to_lose_memory(None).expect("nothing is missing");
+        assert!(opening.loss.is_none());
+        assert!(read(&house.volume("one"), 0) == Ok(noise(1)));
+    }
+}
+
+#[test]
+fn a_store_without_the_newest_image_of_this_host_is_not_the_one() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &noise(1)).expect("there is room");
+    drop(volume);
+    house.save();
+    house.flush_with_images(&house.create("two", Durability::Journal));
+    let number = house.save().id.number();
+    let (set_id, has_flushes) = (house.set.id(), true);
+    house.last_known = Some(LastKnown { set_id, has_flushes, newest_image: number });
+    house.remove_files("images/");
+    let error = house.try_to_lose_memory(None).expect_err("a disk may not be mounted");
+    assert_eq!(error.kind, DurableErrorKind::ImageGone);
+    let opening = house.try_to_lose_memory(Some(AcceptedImage(0))).expect("it is accepted");
+    assert_eq!(opening.loss.expect("it is told of").kind, DurableErrorKind::ImageGone);
+}
+
+#[test]
 fn a_journal_of_another_set_is_not_missed() {
     let mut house = House::new();
     house.create("one", Durability::Journal).write(0, &noise(1)).expect("there is room");
     house.save();
-    house.earlier_journal = Some(EarlierJournal { set_id: [7; 16], has_flushes: true });
+    house.last_known = Some(LastKnown { set_id: [7; 16], has_flushes: true, newest_image: 9 });
     house.remove_files("journal/");
     let opening = house.try_to_lose_memory(None).expect("it is restored from the image");
     assert!(opening.loss.is_none());

@@ -248,7 +248,7 @@ fn what_was_removed_while_the_daemon_was_down_is_told_of_and_saved_anew() -> Res
 }
 
 #[test]
-fn a_start_before_the_disk_of_the_journal_is_mounted_begins_nothing_anew() -> Result<()> {
+fn a_start_before_the_disks_are_mounted_begins_nothing_anew() -> Result<()> {
     let mut daemon = daemon("")?;
     daemon.memlane("volume create db --size 64MiB --durability journal")?;
     let mut db = client(&daemon, "db")?;
@@ -257,9 +257,10 @@ fn a_start_before_the_disk_of_the_journal_is_mounted_begins_nothing_anew() -> Re
     write(&mut db, 2, 2)?;
     db.ask(&Request::Flush)?;
     drop(db);
-    let record = daemon.state_dir().join("journal.json");
-    wait_for("the record of the journal", TIME_LIMIT, || {
-        Ok(std::fs::read_to_string(&record).is_ok_and(|it| it.contains("\"has_flushes\": true")))
+    let record = daemon.state_dir().join("durable-set.json");
+    wait_for("the record of the set", TIME_LIMIT, || {
+        let recorded = std::fs::read_to_string(&record).unwrap_or_default();
+        Ok(recorded.contains("\"has_flushes\": true") && !recorded.contains("\"newest_image\": 0"))
     })?;
     let move_away = |daemon: &Daemon, name: &str, is_away: bool| {
         let (there, away) = (daemon.state_dir().join(name), daemon.folder().join(name));
@@ -268,12 +269,12 @@ fn a_start_before_the_disk_of_the_journal_is_mounted_begins_nothing_anew() -> Re
         let _none = std::fs::remove_dir_all(to);
         std::fs::rename(from, to).context("it is moved")
     };
-    for away in [&["journal", "images"][..], &["journal"]] {
+    for away in [&["journal", "images"][..], &["journal"], &["images"]] {
         daemon.lose_memory()?;
         away.iter().try_for_each(|name| move_away(&daemon, name, true))?;
         let refusal = daemon.start_again().expect_err("flushes would be lost").to_string();
-        let journal = daemon.state_dir().join("journal").display().to_string();
-        for part in ["mount its file system", &journal, "--accept-loss NUMBER"] {
+        let place = daemon.state_dir().join(away[0]).display().to_string();
+        for part in ["file system", &place, "--accept-loss NUMBER"] {
             ensure!(refusal.contains(part), "no {part} in {refusal}");
         }
         away.iter().try_for_each(|name| move_away(&daemon, name, false))?;

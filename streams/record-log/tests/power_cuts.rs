@@ -83,7 +83,7 @@ impl Fixture {
             writer: u128::from(disk.now().0).into(),
             mirror: MirrorOptions::default(),
             fresh_id: *b"power-cut of log",
-            earlier_journal: None,
+            last_known: None,
         };
         let (set, _) = DurableSet::open(&engine, spec).expect("what was left is recovered");
         Self { disk: disk.clone(), engine, set, _folder: memory }

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use durable_set::EarlierJournal;
+use durable_set::LastKnown;
 use image::ImageId;
 use volumes::Volume;
 
@@ -68,7 +68,7 @@ struct DurabilityLoop {
     save_tried: Option<Instant>,
     look_tried: Option<Instant>,
     looking: Option<JoinHandle<()>>,
-    record_tried: Option<(EarlierJournal, Instant)>,
+    record_tried: Option<(LastKnown, Instant)>,
     recording: Option<JoinHandle<()>>,
     fetch_tried: Option<Instant>,
     fetch_wait: Duration,
@@ -92,7 +92,7 @@ impl DurabilityLoop {
         self.tell_of_journal();
         self.tell_of_mirror();
         self.look_if_due();
-        self.record_journal();
+        self.record_set();
         let has_failed = self.durable.known().failure.is_some();
         if self.wants_image() && (!has_failed || is_over(self.save_tried)) {
             self.save_tried = Some(Instant::now());
@@ -117,23 +117,29 @@ impl DurabilityLoop {
         self.looking = std::thread::Builder::new().name("image-store".to_owned()).spawn(look).ok();
     }
 
-    /// Records in the state directory that this host has a journal. Runs on its own thread, because
-    /// the disk of that directory may hang.
-    fn record_journal(&mut self) {
-        let (set, record) = (&self.durable.set, &self.durable.journal_record);
+    /// Records in the state directory that this host has a journal, and its newest image. Runs on
+    /// its own thread, because the disk of that directory may hang.
+    fn record_set(&mut self) {
+        let (set, record) = (&self.durable.set, &self.durable.record);
         let has_flushes = set.has_journaled_volumes();
-        let current = EarlierJournal { set_id: set.id(), has_flushes };
-        let is_current = record.known() == Some(current) || set.journal().length_bytes() == 0;
+        let known = record.known().filter(|known| known.set_id == set.id());
+        let newest_image = match set.is_compared() {
+            true => self.durable.known().newest.map_or(0, |newest| newest.number),
+            // The store was not listed yet.
+            false => known.map_or(0, |known| known.newest_image),
+        };
+        let current = LastKnown { set_id: set.id(), has_flushes, newest_image };
+        let is_current = known == Some(current) || set.journal().length_bytes() == 0;
         let tried = self.record_tried.filter(|(tried, _)| *tried == current);
         if is_current || is_running(&self.recording) || !is_over(tried.map(|(_, at)| at)) {
             return;
         }
         self.record_tried = Some((current, Instant::now()));
         let durable = Arc::clone(&self.durable);
-        let write = move || match durable.journal_record.write(current) {
+        let write = move || match durable.record.write(current) {
             Ok(()) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot record the journal in the state directory")
+                tracing::warn!(%error, "cannot record the state of the durable set")
             }
         };
         // If no thread can be started now, the next attempt may succeed.

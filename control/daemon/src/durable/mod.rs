@@ -6,10 +6,10 @@
 //!
 //! Lock order: the change lock of the service, `Known`, the locks of the set.
 
-mod earlier;
 mod encryption;
 mod jobs;
 mod keeper;
+mod last_known;
 mod saving;
 mod shipping;
 mod state;
@@ -17,6 +17,7 @@ mod status;
 
 pub(crate) use jobs::{ended, moved};
 pub(crate) use keeper::Keeper;
+pub(crate) use last_known::SetRecord;
 pub(crate) use saving::name_runs;
 pub(crate) use state::{
     Durable, Parts, causes, open_elsewhere, open_journal_folder, place_of, store_writer,

@@ -22,8 +22,8 @@ use store_server::StoreClient;
 use volumes::Engine;
 
 use crate::config::{EncryptionConfig, ImagesConfig, JournalConfig, OnJournalFailure, StorePlace};
-use crate::durable::earlier::JournalRecord;
 use crate::durable::encryption::Encryption;
+use crate::durable::last_known::SetRecord;
 use crate::events::{EventLog, unix_seconds};
 use crate::store_serving::StoreServing;
 
@@ -66,7 +66,7 @@ pub(crate) struct Durable {
     pub(super) journal_config: JournalConfig,
     pub(super) images_config: ImagesConfig,
     pub(super) encryption: Option<Encryption>,
-    pub(super) journal_record: JournalRecord,
+    pub(super) record: SetRecord,
     pub(super) known: Mutex<Known>,
     pub(super) shipping: Mutex<Shipping>,
     /// End of the thread that mirrors flushes, once it was started.
@@ -154,7 +154,7 @@ impl Durable {
         let lock = folder.lock().with_context(attempt)?;
         let open_key = |files| Encryption::open(&folder, &store, files);
         let encryption = parts.encryption.map(open_key).transpose()?;
-        let journal_record = JournalRecord::read(parts.state_dir);
+        let record = SetRecord::read(parts.state_dir);
         let spec = DurableSpec {
             journal: Arc::new(folder),
             journal_options: journal_options(parts.journal),
@@ -164,7 +164,7 @@ impl Durable {
             writer: store_writer()?,
             mirror: parts.images.mirror,
             fresh_id: random_id()?,
-            earlier_journal: journal_record.known(),
+            last_known: record.known(),
         };
         service_manager::extend_timeout(RESTORE_TIME_MAX);
         (parts.say)(format!(
@@ -186,8 +186,8 @@ impl Durable {
             DurableSet::open_reporting(&parts.engine, spec, accepted, &report)
         };
         let (set, opening) = opened.map_err(|error| refused_start(&error, &parts))?;
-        let attempt = || format!("cannot remove {}", journal_record.path().display());
-        journal_record.forget_other(set.id()).with_context(attempt)?;
+        let attempt = || format!("cannot remove {}", record.path().display());
+        record.forget_other(set.id()).with_context(attempt)?;
         tell_opening(&parts, &opening);
         let answers = opening.store_failure.is_none();
         let asked = encryption.as_ref().filter(|_| answers);
@@ -206,7 +206,7 @@ impl Durable {
             journal_config: parts.journal.clone(),
             images_config: parts.images.clone(),
             encryption,
-            journal_record,
+            record,
             known: Mutex::new(known),
             shipping: Mutex::default(),
             mirroring: Mutex::default(),
@@ -280,11 +280,11 @@ fn answers_in_time(store: Arc<dyn ImageStore>) -> anyhow::Result<bool> {
 /// Error of a start whose pool, journal and images cannot be used: the cause, where the parts are,
 /// and what to do.
 fn refused_start(error: &DurableError, parts: &Parts<'_>) -> anyhow::Error {
-    use DurableErrorKind::{Journal, JournalGone, NewestUnreadable, NotNewest};
+    use DurableErrorKind::{ImageGone, Journal, JournalGone, NewestUnreadable, NotNewest};
     let advice = match error.kind {
-        JournalGone => {
-            "; if the journal is lost for good, start once with --accept-loss NUMBER, the newest \
-             image (0: none)"
+        ImageGone | JournalGone => {
+            "; if it is lost for good, start once with --accept-loss NUMBER, the newest image that \
+             is left (0: none)"
         }
         Journal | NewestUnreadable | NotNewest => {
             "; if something unreadable is lost for good, start once with --accept-loss NUMBER, \

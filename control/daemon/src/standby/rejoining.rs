@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use standby::{Follower, FollowerSpec};
 use state_file::StateFile;
 
-use crate::durable::open_journal_folder;
+use crate::durable::{SetRecord, open_journal_folder};
 use crate::events::EventLog;
 
 const FILE_NAME: &str = "rejoining.json";
@@ -70,6 +70,7 @@ impl Places<'_> {
         let dir = self.journal_dir;
         let attempt =
             || format!("cannot delete the journal of the former writer in {}", dir.display());
+        SetRecord::remove(self.state_dir).with_context(attempt)?;
         if dir.exists() {
             for entry in fs::read_dir(dir).with_context(attempt)? {
                 fs::remove_file(entry.with_context(attempt)?.path()).with_context(attempt)?;

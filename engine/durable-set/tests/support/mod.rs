@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use block_device::{BlockDevice, DeviceErrorKind};
 use durable_set::{
-    AcceptedImage, DurableError, DurableSet, DurableSpec, EarlierJournal, MirrorOptions, Opened,
+    AcceptedImage, DurableError, DurableSet, DurableSpec, LastKnown, MirrorOptions, Opened,
     Opening, ReportRestore, SaveExtent, SaveRequest,
 };
 use image::{
@@ -45,7 +45,7 @@ pub(crate) struct House {
     pool_bytes: u64,
     spoils: Arc<Spoils>,
     /// Passed at each opening.
-    pub(crate) earlier_journal: Option<EarlierJournal>,
+    pub(crate) last_known: Option<LastKnown>,
 }
 
 /// Faults of the image store.
@@ -80,7 +80,7 @@ impl House {
         let (set, opened) = DurableSet::open(&engine, spec).expect("nothing is there");
         assert!(matches!(opened.how, Opened::New), "{opened:?}");
         let openings = 1;
-        Self { folder, disk, engine, set, openings, pool_bytes, spoils, earlier_journal: None }
+        Self { folder, disk, engine, set, openings, pool_bytes, spoils, last_known: None }
     }
 
     pub(crate) fn create(&self, name: &str, durability: Durability) -> Arc<Volume> {
@@ -373,7 +373,7 @@ impl House {
         let engine = open_pool(&self.folder, "region", self.pool_bytes);
         std::fs::remove_file(self.folder.path().join("aside")).expect("it was made above");
         let spec = spec_of(&self.disk, self.openings, &self.spoils);
-        let spec = DurableSpec { earlier_journal: self.earlier_journal, ..spec };
+        let spec = DurableSpec { last_known: self.last_known, ..spec };
         let (set, opening) = DurableSet::open_reporting(&engine, spec, accepted, report)?;
         self.engine = engine;
         self.set = set;
@@ -488,7 +488,7 @@ fn spec_of(disk: &Disk, writer: u8, spoils: &Arc<Spoils>) -> DurableSpec {
         writer: u128::from(writer).into(),
         mirror: MirrorOptions::default(),
         fresh_id: [writer; 16],
-        earlier_journal: None,
+        last_known: None,
     }
 }
 

@@ -115,7 +115,7 @@ impl Shared {
             writer: (u128::from(number) << 32 | 7).into(),
             mirror: self.mirror,
             fresh_id: [u8::try_from(number).expect("few"); 16],
-            earlier_journal: None,
+            last_known: None,
         }
     }
 

@@ -141,7 +141,7 @@ impl Fixture {
             writer: writer.into(),
             mirror: MirrorOptions::default(),
             fresh_id: *b"power-cut proof!",
-            earlier_journal: None,
+            last_known: None,
         };
         let (set, opening) = DurableSet::open(&engine, spec)?;
         let (disk, guarantees_lost) = (disk.clone(), Vec::new());
