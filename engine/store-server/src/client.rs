@@ -12,7 +12,7 @@ use storage::AlignedBuffer;
 
 use crate::connection::{Asking, Connection, Patience, RunOn, StoreAddress};
 use crate::remote_pack::RemotePack;
-use crate::wire::{FREE, Kind, READ_BYTES_MAX, TAKEN, path_of};
+use crate::wire::{FREE, Kind, READ_BYTES_MAX, REMOVED_COUNT_MAX, TAKEN, path_of, removal_of};
 
 /// Number of concurrent reads, which mostly wait for the network and the server's disk.
 const READS_AT_ONCE: usize = 4;
@@ -92,6 +92,18 @@ impl StoreClient {
         }
         into.copy_from_slice(&answer);
         Ok(())
+    }
+
+    /// Removes at most [`REMOVED_COUNT_MAX`] extracts by one request.
+    fn remove_together(&self, names: &[ExtractName]) -> Result<(), ImageError> {
+        let asking = Asking {
+            method: Method::DELETE,
+            path: Kind::Journal.word().to_owned(),
+            body: removal_of(names).into(),
+            answer_bytes_max: 0,
+        };
+        let attempt = || format!("remove {} extracts of the journal", names.len());
+        self.connection.ask(asking, attempt).map(drop)
     }
 
     fn tell(
@@ -195,5 +207,20 @@ impl ImageStore for StoreClient {
 
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
         self.tell(Method::DELETE, object, Bytes::new(), || format!("remove {object}"))
+    }
+
+    fn remove_extracts(&self, names: &[ExtractName]) -> Result<(), ImageError> {
+        let one_by_one = || names.iter().try_for_each(|&it| self.remove(ObjectName::Extract(it)));
+        if names.len() < 2 {
+            return one_by_one();
+        }
+        match self.remove_together(&[]) {
+            // A server of an earlier release.
+            Err(error) if error.kind == ImageErrorKind::Invalid => one_by_one(),
+            Err(error) => Err(error),
+            Ok(()) => {
+                names.chunks(REMOVED_COUNT_MAX).try_for_each(|names| self.remove_together(names))
+            }
+        }
     }
 }

@@ -16,8 +16,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::clients::Visit;
 use crate::quota::Quota;
 use crate::wire::{
-    ALIGNMENT_BYTES, ERROR_HEADER, FREE, Kind, READ_BYTES_MAX, TAKEN, Target, VERSION,
-    VERSION_HEADER, WireError, body_bytes_max, image_name, parameter, transfer_seconds_max,
+    ALIGNMENT_BYTES, ERROR_HEADER, FREE, Kind, READ_BYTES_MAX, REMOVED_BYTES_MAX,
+    REMOVED_COUNT_MAX, TAKEN, Target, VERSION, VERSION_HEADER, WireError, body_bytes_max,
+    extracts_in, image_name, parameter, transfer_seconds_max,
 };
 use crate::work::{Busy, Work};
 
@@ -102,6 +103,9 @@ impl Served {
                 self.quota.forget();
                 Ok(done())
             }
+            (&Method::DELETE, Target::All(Kind::Journal)) => {
+                self.remove_extracts(request.into_body(), visit).await
+            }
             (method, _) => Err(invalid(format!("{method} is not possible here"))),
         }
     }
@@ -128,6 +132,34 @@ impl Served {
         Ok(answer(StatusCode::OK, self.work.run(read).await??))
     }
 
+    /// Removes the extracts that a body names: none, unless it is valid as a whole.
+    async fn remove_extracts(
+        &self,
+        mut body: ArrivingBody,
+        visit: &Visit,
+    ) -> Result<Answer, Refusal> {
+        let total = length_of(&body)?;
+        if total > REMOVED_BYTES_MAX {
+            let why = format!("a removal names at most {REMOVED_COUNT_MAX} extracts");
+            return Err(invalid(why));
+        }
+        let mut rest = Bytes::new();
+        let arriving = next_piece((&mut body, &mut rest), total);
+        let names = timeout_at(deadline_of(total), arriving).await.map_err(|_| too_slow())??;
+        visit.received(total);
+        let names = extracts_in(&names);
+        let names = names.ok_or_else(|| invalid("a removal has a line for each extract"))?;
+        if names.is_empty() {
+            return Ok(done());
+        }
+        let store = Arc::clone(&self.store);
+        let removed = self.work.run(move || store.remove_extracts(&names)).await;
+        // After a failure, some may be removed.
+        self.quota.forget();
+        removed??;
+        Ok(done())
+    }
+
     /// Receives an object or a part. Each piece is written as soon as it is there.
     async fn receive(
         &self,
@@ -136,20 +168,17 @@ impl Served {
         mut body: ArrivingBody,
         visit: &Visit,
     ) -> Result<Answer, Refusal> {
-        let Some(total) = body.size_hint().exact() else {
-            return Err(invalid("the length of the body is missing (Content-Length)"));
-        };
+        let total = length_of(&body)?;
         let offset = asked.offset.unwrap_or(0);
         if total > body_bytes_max(object) || !(total | offset).is_multiple_of(ALIGNMENT_BYTES) {
             return Err(invalid(format!("{total} bytes at {offset} cannot be stored here")));
         }
-        let slack = Duration::from_secs(transfer_seconds_max(total));
-        let deadline = Instant::now() + BODY_TIME_MAX + slack;
+        let deadline = deadline_of(total);
         let mut receiving = Receiving { arrival: None };
         let (mut left, mut rest) = (total, Bytes::new());
         loop {
             let piece = timeout_at(deadline, next_piece((&mut body, &mut rest), left)).await;
-            let piece = piece.map_err(|_| invalid("the body arrives too slowly"))??;
+            let piece = piece.map_err(|_| too_slow())??;
             left -= piece.len() as u64;
             visit.received(piece.len() as u64);
             let (arrival, store) = (receiving.arrival.take(), Arc::clone(&self.store));
@@ -236,6 +265,20 @@ fn parse(request: &Request<ArrivingBody>) -> Result<Asked, Refusal> {
     let look = number("look")?.map(u32::try_from).transpose();
     let look = look.map_err(|_| invalid("look is not the number of an image"))?;
     Ok(Asked { target, offset: number("offset")?, length: number("length")?, look })
+}
+
+fn length_of(body: &ArrivingBody) -> Result<u64, Refusal> {
+    let missing = || invalid("the length of the body is missing (Content-Length)");
+    body.size_hint().exact().ok_or_else(missing)
+}
+
+/// Returns the time until which a body must have arrived.
+fn deadline_of(length_bytes: u64) -> Instant {
+    Instant::now() + BODY_TIME_MAX + Duration::from_secs(transfer_seconds_max(length_bytes))
+}
+
+fn too_slow() -> Refusal {
+    invalid("the body arrives too slowly")
 }
 
 /// Reads the next piece of a body: [`PIECE_BYTES`], or all that is left.

@@ -9,12 +9,16 @@
 //! | `PUT /v1/packs/NAME?offset=O`, with `&length=L` for the last part | empty |
 //! | `POST /v1/images/NAME` | empty: the manifest is durable |
 //! | `DELETE /v1/KIND/NAME` | empty: the object does not exist any more |
+//! | `DELETE /v1/journal`, with a name and a line feed for each extract | empty: none of them exists any more |
+//!
+//! A removal of extracts that names none tells whether the server knows this request: it is refused
+//! as invalid by those of earlier releases, which do not read its body.
 //!
 //! Every response has the header `memlane-store: 1`. An error response also has the header
 //! `memlane-error` with the kind of error, and a text.
 
 use hyper::StatusCode;
-use image::{EXTRACT_BYTES_MAX, ImageErrorKind, ObjectName};
+use image::{EXTRACT_BYTES_MAX, ExtractName, ImageErrorKind, ObjectName};
 
 /// Header of every response, with the version of this protocol.
 pub(crate) const VERSION_HEADER: &str = "memlane-store";
@@ -38,6 +42,15 @@ pub(crate) const READ_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum length of a part of a pack.
 pub(crate) const PART_BYTES_MAX: usize = 4 << 20;
+
+/// Maximum number of extracts that one request removes.
+pub(crate) const REMOVED_COUNT_MAX: usize = 4096;
+
+/// Length of the line of an extract in a removal: 32, 10 and 10 digits.
+const REMOVED_LINE_BYTES: usize = 32 + 1 + 10 + 1 + 10 + 1;
+
+/// Maximum length of the body of a removal of extracts.
+pub(crate) const REMOVED_BYTES_MAX: u64 = (REMOVED_COUNT_MAX * REMOVED_LINE_BYTES) as u64;
 
 /// Maximum length of a manifest.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 1 << 30;
@@ -109,6 +122,17 @@ pub(crate) fn path_of(object: ObjectName) -> String {
     }
 }
 
+/// Body of a removal of extracts.
+pub(crate) fn removal_of(names: &[ExtractName]) -> String {
+    names.iter().map(|name| format!("{name}\n")).collect()
+}
+
+/// Parses the body of a removal of extracts. Accepts only canonical names.
+pub(crate) fn extracts_in(removal: &[u8]) -> Option<Vec<ExtractName>> {
+    let lines = std::str::from_utf8(removal).ok()?.split_terminator('\n');
+    lines.map(|line| line.parse().ok()).collect()
+}
+
 /// Returns the decimal value of a parameter, or `None` if it is missing. Fails if it is invalid.
 pub(crate) fn parameter(query: &str, name: &str) -> Result<Option<u64>, ()> {
     let mut values = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -174,7 +198,7 @@ impl WireError {
 
 #[cfg(test)]
 mod tests {
-    use image::{ExtractName, PackName};
+    use image::PackName;
 
     use super::*;
 
@@ -214,6 +238,30 @@ mod tests {
         ] {
             assert_eq!(Target::parse(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn a_removal_has_the_names_of_extracts_and_nothing_else() {
+        let name = |segment| ExtractName { writer: 3, segment, offset: u32::MAX };
+        let names: Vec<_> = (1..).map(name).take(REMOVED_COUNT_MAX).collect();
+        let removal = removal_of(&names);
+        assert_eq!(removal.len() as u64, REMOVED_BYTES_MAX);
+        assert_eq!(extracts_in(removal.as_bytes()), Some(names));
+        assert_eq!(extracts_in(b""), Some(Vec::new()));
+        let one = name(1);
+        for body in [
+            "\n".to_owned(),
+            format!("\n{one}\n"),
+            format!("{one}\n\n"),
+            format!("{one}\r\n"),
+            format!(" {one}\n"),
+            format!("{one},{one}\n"),
+            format!("{one}\n../{one}\n"),
+            format!("{one}\n{}\n", one.to_string().to_uppercase().replace("-0", "-")),
+        ] {
+            assert_eq!(extracts_in(body.as_bytes()), None, "{body:?}");
+        }
+        assert_eq!(extracts_in(&[0xFF, b'\n']), None);
     }
 
     #[test]

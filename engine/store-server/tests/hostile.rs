@@ -6,15 +6,16 @@ mod pair;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use image::{ImageError, ImageErrorKind, ImageStore, ObjectName, PackName};
+use image::{ExtractName, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName};
 use pair::{Authority, PATIENCE, Pair, client_files};
 use rcgen::date_time_ymd;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
+use storage::AlignedBuffer;
 use store_server::{StoreAddress, StoreClient};
 use tls::{TlsClientFiles, load_client};
 
@@ -131,6 +132,45 @@ fn only_clients_that_are_named_are_answered() {
     check_refused(&other, ImageErrorKind::Denied, "other.example, which is not in clients");
     pair.news.wait_for("refused: its certificate is for other.example");
     pair.news.wait_for("came writer.example");
+    let names = put_extracts(&pair.client());
+    let removed = other.remove_extracts(&names).expect_err("it is not named");
+    assert_eq!(removed.kind, ImageErrorKind::Denied);
+    assert_eq!(pair.client().extracts().expect("listed").len(), names.len());
+}
+
+/// Puts extracts of the journal, and returns their names.
+fn put_extracts(store: &Arc<dyn ImageStore>) -> [ExtractName; 3] {
+    let names = [1, 2, 3].map(|segment| ExtractName { writer: 7, segment, offset: 0 });
+    for name in names {
+        store.put_extract(name, &AlignedBuffer::zeroed(4096)).expect("there is room");
+    }
+    names
+}
+
+#[test]
+fn a_removal_of_extracts_that_is_not_valid_as_a_whole_removes_none() {
+    let pair = Pair::start();
+    let store = pair.client();
+    let [one, two, three] = put_extracts(&store);
+    let too_many = format!("{one}\n").repeat(4097);
+    for body in [format!("{one}\n{two}\n../{three}\n"), format!("{one}\r\n{two}\r\n"), too_many] {
+        let length = body.len();
+        let head =
+            format!("DELETE /v1/journal HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        let answer = Line::open(&pair).exchange((head + &body).as_bytes(), "memlane-error");
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+    // One that ends too early.
+    let head = "DELETE /v1/journal HTTP/1.1\r\nHost: a\r\nContent-Length: 165\r\n\r\n";
+    let mut line = Line::open(&pair);
+    line.0.write_all(format!("{head}{one}\n{two}\n").as_bytes()).expect("it reads");
+    line.0.flush().expect("it reads");
+    drop(line);
+    let left = store.extracts().expect("listed");
+    assert_eq!(left.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), [one, two, three]);
+    store.remove_extracts(&[one, three]).expect("removals work");
+    let left = store.extracts().expect("listed");
+    assert_eq!(left.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), [two]);
 }
 
 #[test]
@@ -179,6 +219,11 @@ fn requests_that_make_no_sense_are_refused_and_change_nothing() {
         ("GET", "/v1/", ""),
         ("GET", &long, ""),
         ("PATCH", "/v1/images", ""),
+        ("DELETE", "/v1/images", ""),
+        ("DELETE", "/v1/packs", ""),
+        ("DELETE", "/v1/journal", "Content-Length: 4096\r\n"),
+        ("DELETE", "/v1/journal", "Content-Length: 1099511627776\r\n"),
+        ("DELETE", "/v1/journal", "Transfer-Encoding: chunked\r\n"),
         ("PUT", &format!("/v1/packs/{pack}?offset=1"), "Content-Length: 4096\r\n"),
         ("PUT", &format!("/v1/packs/{pack}?offset=-1"), "Content-Length: 4096\r\n"),
         ("PUT", &format!("/v1/packs/{pack}"), "Content-Length: 4095\r\n"),
@@ -230,18 +275,29 @@ fn bodies_that_never_end_keep_nobody_away_and_leave_nothing_visible() {
 
 /// TLS server that answers each request with these bytes.
 fn false_server(authority: &Authority, answer: Vec<u8>) -> SocketAddr {
+    server_with(authority, move |_| answer.clone())
+}
+
+/// TLS server that answers the first request of each connection with bytes.
+fn server_with(
+    authority: &Authority,
+    answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static,
+) -> SocketAddr {
     let (certificate, key) = authority.issue("localhost");
     let files = tls::TlsFiles { certificate, key, client_authorities: None };
     let config = tls::TlsSettings::load(&files).expect("the files are whole").server_config();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
+    let answer = Arc::new(answer);
     thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
-            let (config, answer) = (Arc::clone(&config), answer.clone());
+            let (config, answer) = (Arc::clone(&config), Arc::clone(&answer));
             thread::spawn(move || {
                 let connection = rustls::ServerConnection::new(config).expect("sound settings");
                 let mut stream = StreamOwned::new(connection, stream);
-                let _ = stream.read(&mut [0; 4096]);
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).unwrap_or(0);
+                let answer = answer(&String::from_utf8_lossy(&request[..length]));
                 let _ = stream.write_all(&answer).and_then(|()| stream.flush());
             });
         }
@@ -300,4 +356,32 @@ fn an_answer_with_too_few_bytes_is_damage() {
     let store = store.expect("the files are whole");
     let error = store.read(ObjectName::Image(1), 0, &mut [0; 4096]).expect_err("it is short");
     assert_eq!(error.kind, ImageErrorKind::Damaged);
+}
+
+#[test]
+fn extracts_are_removed_one_by_one_from_a_server_that_does_not_remove_several_at_once() {
+    let authority = Authority::new();
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let asked = Arc::clone(&requests);
+    let address = server_with(&authority, move |request| {
+        let line = request.lines().next().unwrap_or_default().to_owned();
+        let is_known = line.starts_with("DELETE /v1/journal/");
+        asked.lock().expect("no thread panics with it").push(line);
+        let (status, kind) = match is_known {
+            true => ("204 No Content", ""),
+            false => ("400 Bad Request", "memlane-error: invalid\r\nContent-Length: 0\r\n"),
+        };
+        let close = "Connection: close\r\n";
+        format!("HTTP/1.1 {status}\r\nmemlane-store: 1\r\n{kind}{close}\r\n").into_bytes()
+    });
+    let place = format!("memlane://localhost:{}", address.port());
+    let tls = client_files(&authority, "writer.example");
+    let store = StoreClient::with_patience(StoreAddress { place, tls }, PATIENCE);
+    let store = store.expect("the files are whole");
+    let names = [1, 2, 3].map(|segment| ExtractName { writer: 7, segment, offset: 0 });
+    store.remove_extracts(&names).expect("each is removed");
+    let expected = names.map(|name| format!("DELETE /v1/journal/{name} HTTP/1.1"));
+    let requests = requests.lock().expect("no thread panics with it");
+    assert_eq!(requests[0], "DELETE /v1/journal HTTP/1.1");
+    assert_eq!(requests[1..], expected);
 }

@@ -215,11 +215,47 @@ fn the_limit_counts_files_of_the_journal_at_their_full_length() {
     let files = fs::read_dir(pair.directory().join("journal")).expect("it is there");
     let lengths = files.map(|file| file.expect("listed").metadata().expect("it is there").len());
     assert!((2 << 20..=3 << 20).contains(&lengths.sum::<u64>()), "the files end at the limit");
-    let extracts = store.extracts().expect("listed");
-    for (name, _) in &extracts {
-        store.remove(ObjectName::Extract(*name)).expect("removals work");
-    }
+    let extracts: Vec<_> =
+        store.extracts().expect("listed").iter().map(|(name, _)| *name).collect();
+    let (first, rest) = extracts.split_first().expect("there are some");
+    store.remove(ObjectName::Extract(*first)).expect("removals work");
     put(20, 0).expect("there is room again");
+    put(21, 0).expect_err("it is full again");
+    store.remove_extracts(rest).expect("removals work");
+    put(21, 0).expect("there is room again");
+}
+
+#[test]
+fn covered_extracts_are_removed_by_few_requests() {
+    let pair = Pair::start();
+    let (store, journal) = (pair.client(), pair.directory().join("journal"));
+    let name = |segment, offset| ExtractName { writer: 7, segment, offset };
+    // As many as two requests remove, each a file of its own, and some that share a file.
+    for segment in 1..=5000 {
+        fs::write(journal.join(name(segment, 0).to_string()), [1; 100]).expect("there is room");
+    }
+    for index in 0..20 {
+        let name = name(6000, index * 4096);
+        let mut payload = AlignedBuffer::new();
+        payload.extend_from_slice(&[5; 4096]);
+        let put = store.put_extract(name, &encode_extract([3; 16], name, 5, &payload));
+        put.expect("there is room");
+    }
+    let listed = || -> Vec<_> {
+        store.extracts().expect("listed").into_iter().map(|(name, _)| name).collect()
+    };
+    let all = listed();
+    assert_eq!(all.len(), 5020);
+    let (covered, kept) = all.split_at(5010);
+    let requests = || pair.status().clients[0].requests;
+    let before = requests();
+    store.remove_extracts(covered).expect("removals work");
+    assert!(requests() - before <= 3, "{} requests", requests() - before);
+    assert_eq!(listed(), kept);
+    store.remove_extracts(covered).expect("a repeated request has the same answer");
+    store.remove_extracts(&[]).expect("there is nothing to do");
+    store.remove_extracts(&kept[..1]).expect("removals work");
+    assert_eq!(listed(), kept[1..]);
 }
 
 #[test]
