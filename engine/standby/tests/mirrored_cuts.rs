@@ -19,10 +19,10 @@ use model::{Random, for_each_seed_at_once};
 use powercut::{Cut, Moment};
 use sealing::WrappingKey;
 use standby::{LossPolicy, StandbyErrorKind};
+use support::shipping::{LONG, NOW};
 use support::{PutFate, Puts, Shared, Standby, Writer, noise, read, write};
 use volumes::{Durability, VolumeSpec};
 
-const NOW: u64 = 1_700_000_000_000_000;
 const HISTORIES: u64 = 24;
 
 /// Delay after a failure of the store.
@@ -85,7 +85,7 @@ impl History {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         Self {
-            shared: Shared::mirrored(MirrorPolicy::Wait, Duration::from_secs(600)),
+            shared: Shared::mirrored(MirrorPolicy::Wait, LONG),
             key: random.one_in(2).then(|| WrappingKey::new([6; 32])),
             random,
             writes: Vec::new(),
@@ -217,7 +217,7 @@ fn ship_until_stopped(set: &Arc<DurableSet>, puts: Arc<Puts>) {
             Some(SHORT)
         }
     });
-    while mirror.wait_for_work(Duration::from_secs(600)) {
+    while mirror.wait_for_work(LONG) {
         while mirror.ship().is_some_and(|rest| mirror.rest(rest)) {}
     }
     mirror.end_rounds();

@@ -6,52 +6,21 @@ mod support;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
-use block_device::{BlockDevice, DeviceError};
+use block_device::BlockDevice;
 use durable_set::{MirrorPolicy, MirrorState, Shipped, Shipper};
 use image::{ClaimedStore, ExtractName, ImageStore, ObjectName, StoreWriter};
-use standby::{LossPolicy, Promoted, StandbyError, StandbyErrorKind};
+use standby::{LossPolicy, StandbyErrorKind};
 use storage::AlignedBuffer;
+use support::shipping::{LONG, NOW, SHORT, begin, flush_during, promote, ship};
 use support::{PutFate, Shared, Standby, Writer, noise, read, write};
-use volumes::{Durability, Volume};
+use volumes::Volume;
 
-const NOW: u64 = 1_700_000_000_000_000;
-const LONG: Duration = Duration::from_secs(600);
-const SHORT: Duration = Duration::from_millis(20);
-
-/// Creates a writer that has saved an image under its claim, and its shipper.
-fn begin(shared: &Shared) -> (Writer, Shipper, Arc<Volume>) {
-    let writer = shared.writer();
-    let volume = writer.create("one", Durability::Journal);
-    writer.save();
-    let shipper = Shipper::new(Arc::clone(&writer.set));
+/// Creates a writer with the volume `one`.
+fn begin_one(shared: &Shared) -> (Writer, Shipper, Arc<Volume>) {
+    let (writer, shipper) = begin(shared, &["one"]);
+    let volume = writer.volume("one");
     (writer, shipper, volume)
-}
-
-fn ship(shipper: &mut Shipper) {
-    let shipped = shipper.ship(NOW).expect("the store answers");
-    assert!(matches!(shipped, Shipped::All { .. }), "{shipped:?}");
-}
-
-/// Flushes on another thread, and calls `work` once the flush waits for the store.
-fn flush_during(
-    writer: &Writer,
-    volume: &Arc<Volume>,
-    work: impl FnOnce(),
-) -> Result<(), DeviceError> {
-    let flushed = Arc::clone(volume);
-    let flush = thread::spawn(move || flushed.flush());
-    while writer.set.mirror().status().waiting == 0 && !flush.is_finished() {
-        thread::yield_now();
-    }
-    assert!(!flush.is_finished(), "a flush did not wait: {:?}", flush.join());
-    work();
-    flush.join().expect("no panic")
-}
-
-fn promote(standby: &Standby, loss: LossPolicy) -> Result<Promoted, StandbyError> {
-    standby.follower().promote_after(1_u128 << 100, loss, &mut |_| Ok(()), &mut |_| Ok(()))
 }
 
 fn check_read(standby: &Standby, blocks: u64) {
@@ -64,7 +33,7 @@ fn check_read(standby: &Standby, blocks: u64) {
 #[test]
 fn what_was_flushed_is_promoted_and_a_flush_waits_for_the_store() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     for block in 1..=8 {
         write(&volume, block, block);
         let flushed = flush_during(&writer, &volume, || ship(&mut shipper));
@@ -79,7 +48,7 @@ fn what_was_flushed_is_promoted_and_a_flush_waits_for_the_store() {
 #[test]
 fn flushes_wait_for_an_image_of_their_claim_after_a_restart() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     write(&volume, 1, 1);
     flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
     drop((shipper, volume));
@@ -103,7 +72,7 @@ fn flushes_wait_for_an_image_of_their_claim_after_a_restart() {
 fn a_flush_fails_if_the_store_was_claimed_between_the_put_and_the_check() {
     for policy in [MirrorPolicy::Wait, MirrorPolicy::Fail, MirrorPolicy::Alone] {
         let shared = Shared::mirrored(policy, LONG);
-        let (writer, mut shipper, volume) = begin(&shared);
+        let (writer, mut shipper, volume) = begin_one(&shared);
         write(&volume, 1, 1);
         let flushed = flush_during(&writer, &volume, || {
             let other = StoreWriter { daemon_id: 9, ..(1_u128 << 90).into() };
@@ -123,7 +92,7 @@ fn a_flush_fails_if_the_store_was_claimed_between_the_put_and_the_check() {
 #[test]
 fn short_flushes_are_mirrored_without_reading_the_journal() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     write(&volume, 1, 1);
     flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
     let reads = [storage::StorageAction::Read];
@@ -141,7 +110,7 @@ fn short_flushes_are_mirrored_without_reading_the_journal() {
 #[test]
 fn flushes_list_no_manifests_as_long_as_nobody_else_has_claimed_the_store() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     let mut flush = |block| {
         write(&volume, block, block);
         flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
@@ -166,7 +135,7 @@ fn flushes_list_no_manifests_as_long_as_nobody_else_has_claimed_the_store() {
 fn a_put_of_which_the_answer_is_lost_is_repeated_before_a_flush_returns() {
     for fate in [PutFate::Lost, PutFate::AnswerLost] {
         let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-        let (writer, mut shipper, volume) = begin(&shared);
+        let (writer, mut shipper, volume) = begin_one(&shared);
         write(&volume, 1, 1);
         let flushed = flush_during(&writer, &volume, || {
             *shared.puts.0.lock().expect("no panic") = Some((0, fate));
@@ -187,7 +156,7 @@ fn a_segment_that_cannot_be_opened_is_not_taken_for_shipped() {
     use powercut::{Effect, Fault};
     use storage::StorageAction;
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     // More than the journal keeps in memory.
     let blocks = 100;
     (1..=blocks).for_each(|block| write(&volume, block, block));
@@ -209,7 +178,7 @@ fn a_segment_that_cannot_be_opened_is_not_taken_for_shipped() {
 #[test]
 fn a_flush_fails_in_time_and_what_it_flushed_is_shipped_later() {
     let shared = Shared::mirrored(MirrorPolicy::Fail, SHORT);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     write(&volume, 1, 1);
     volume.flush().expect_err("nothing is shipped");
     assert_eq!(writer.set.mirror().status().failed, 1);
@@ -223,7 +192,7 @@ fn a_flush_fails_in_time_and_what_it_flushed_is_shipped_later() {
 #[test]
 fn a_stop_fails_flushes_that_wait() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-    let (writer, _shipper, volume) = begin(&shared);
+    let (writer, _shipper, volume) = begin_one(&shared);
     write(&volume, 1, 1);
     let limited = flush_during(&writer, &volume, || writer.set.mirror().limit_waits(SHORT));
     limited.expect_err("the store lacks it");
@@ -236,7 +205,7 @@ fn a_stop_fails_flushes_that_wait() {
 fn a_flush_without_a_time_limit_ships_itself_unless_the_last_round_failed() {
     for (policy, ships) in [(MirrorPolicy::Wait, true), (MirrorPolicy::Fail, false)] {
         let shared = Shared::mirrored(policy, if ships { LONG } else { SHORT });
-        let (writer, mut shipper, volume) = begin(&shared);
+        let (writer, mut shipper, volume) = begin_one(&shared);
         let mirror = Arc::clone(writer.set.mirror());
         let rounds = Arc::new(Mutex::new(Vec::new()));
         let run = Arc::clone(&rounds);
@@ -273,7 +242,7 @@ fn a_flush_without_a_time_limit_ships_itself_unless_the_last_round_failed() {
 #[test]
 fn a_change_of_volumes_waits_for_the_store_too() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     write(&volume, 1, 1);
     flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
     let set = Arc::clone(&writer.set);
@@ -295,7 +264,7 @@ fn a_change_of_volumes_waits_for_the_store_too() {
 #[test]
 fn a_promotion_that_would_lose_a_flush_is_refused_unless_that_is_accepted() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     for block in 1..=4 {
         write(&volume, block, block);
         flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
@@ -317,7 +286,7 @@ fn a_promotion_that_would_lose_a_flush_is_refused_unless_that_is_accepted() {
 #[test]
 fn a_writer_goes_on_alone_and_waits_again_when_the_store_is_back() {
     let shared = Shared::mirrored(MirrorPolicy::Alone, SHORT);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     let mirror = Arc::clone(writer.set.mirror());
     ship(&mut shipper);
     assert_eq!(mirror.status().state, MirrorState::InSync);
@@ -342,7 +311,7 @@ fn a_writer_goes_on_alone_and_waits_again_when_the_store_is_back() {
 #[test]
 fn a_writer_without_the_setting_says_so_in_the_store_before_it_acknowledges() {
     let mut shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     write(&volume, 1, 1);
     flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
     drop((shipper, volume));
@@ -376,7 +345,7 @@ fn a_writer_without_the_setting_says_so_in_the_store_before_it_acknowledges() {
 #[test]
 fn a_writer_that_would_go_on_alone_says_so_in_the_store_before_it_does() {
     let mut shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     write(&volume, 1, 1);
     flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
     drop((shipper, volume));
@@ -400,7 +369,7 @@ fn a_writer_that_would_go_on_alone_says_so_in_the_store_before_it_does() {
 #[test]
 fn a_mirror_is_not_moved_to_a_store_that_does_not_know_it() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
-    let (writer, mut shipper, volume) = begin(&shared);
+    let (writer, mut shipper, volume) = begin_one(&shared);
     write(&volume, 1, 1);
     flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
     drop((shipper, volume));

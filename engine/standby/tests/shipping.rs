@@ -9,17 +9,9 @@ use durable_set::{DurableSet, Opened, SaveExtent, SaveRequest, Shipped, Shipper}
 use image::{ExtractName, ImageStore, ObjectName};
 use sealing::WrappingKey;
 use standby::Promoted;
+use support::shipping::{NOW, ship_at};
 use support::{PutFate, Shared, Standby, Writer, noise, read, write};
 use volumes::{Durability, ShrinkPolicy, VolumeSpec};
-
-const NOW: u64 = 1_700_000_000_000_000;
-
-fn ship(shipper: &mut Shipper, now: u64) -> usize {
-    match shipper.ship(now).expect("the store answers") {
-        Shipped::All { extracts, .. } => extracts,
-        other => panic!("{other:?}"),
-    }
-}
 
 fn promote(standby: &Standby) -> Promoted {
     standby.follower().promote(1 << 40, &mut |_| Ok(())).expect("the store answers")
@@ -39,7 +31,7 @@ fn ship_eight(shared: &Shared) -> (Writer, Shipper) {
     for block in 1..=8 {
         write(&volume, block, block);
         volume.flush().expect("the disk works");
-        assert_eq!(ship(&mut shipper, NOW + block), 1);
+        assert_eq!(ship_at(&mut shipper, NOW + block), 1);
     }
     (writer, shipper)
 }
@@ -342,7 +334,7 @@ fn volumes_are_as_the_shipped_journal_lists_them() {
     made.flush().expect("the disk works");
     write(&writer.volume("grown"), 5000, 77);
     writer.volume("grown").flush().expect("the disk works");
-    ship(&mut shipper, NOW);
+    ship_at(&mut shipper, NOW);
     promote(&standby);
     let names: Vec<String> = standby.engine().volumes().iter().map(|it| it.name()).collect();
     let mut names = names;
@@ -367,7 +359,7 @@ fn nothing_is_shipped_before_an_image_and_an_image_removes_what_it_covers() {
             write(&volume, block, 1000 * round + block);
         }
         volume.flush().expect("the disk works");
-        ship(&mut shipper, NOW + round);
+        ship_at(&mut shipper, NOW + round);
         let kept: Vec<u32> = writer.set.journal().written().iter().map(|it| it.segment).collect();
         let shipped: Vec<u32> = extracts(&shared).iter().map(|name| name.segment).collect();
         assert!(shipped.iter().all(|it| kept.contains(it)), "{shipped:?} of {kept:?}");
@@ -396,7 +388,7 @@ fn a_store_is_asked_for_extracts_only_while_it_may_have_some_and_a_failure_is_to
     let mut shipper = Shipper::new(writer.set.clone());
     write(&volume, 5, 5);
     volume.flush().expect("the disk works");
-    ship(&mut shipper, NOW);
+    ship_at(&mut shipper, NOW);
     let shipped = extracts(&shared);
     assert!(!shipped.is_empty());
     // Full segments, which the next image makes obsolete.
@@ -428,7 +420,7 @@ fn an_encrypted_journal_is_shipped_encrypted_and_replayed_with_its_key() {
     volume.write(0, &marked).expect("there is room");
     write(&volume, 1, 1);
     volume.flush().expect("the disk works");
-    ship(&mut shipper, NOW);
+    ship_at(&mut shipper, NOW);
     let images = shared.images();
     let all = images.extracts().expect("the disk works");
     assert!(!all.is_empty());

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+pub(crate) mod shipping;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
