@@ -18,7 +18,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use image::OpenImage;
-use journal::JournalError;
+use journal::{JournalError, Position};
 use volumes::{
     CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeMirror,
     VolumeName, VolumeSpec,
@@ -231,8 +231,8 @@ impl DurableSet {
             return Ok(());
         }
         let version = self.engine.table_version();
-        let mut table_at = self.table_at.lock().expect("no thread panics with this lock");
-        match *table_at {
+        let noted = *self.lock_table_at();
+        match noted {
             Some((noted, position)) if noted == version => {
                 if self.mirror.has(position) {
                     self.engine.complete_leaving(version);
@@ -241,10 +241,14 @@ impl DurableSet {
             _ => {
                 let attempt = "write the table of volumes to the journal";
                 self.journal.commit_table().map_err(DurableError::journal(attempt))?;
-                *table_at = Some((version, self.journal.position()));
+                *self.lock_table_at() = Some((version, self.journal.position()));
             }
         }
         Ok(())
+    }
+
+    fn lock_table_at(&self) -> MutexGuard<'_, Option<(u64, Position)>> {
+        self.table_at.lock().expect("no thread panics with this lock")
     }
 
     pub fn wants_maintenance(&self) -> bool {

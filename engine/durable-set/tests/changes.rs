@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use block_device::BlockDevice;
 use durable_set::{DurableErrorKind, SaveExtent};
-use powercut::Effect;
+use powercut::{Effect, Gate};
 use support::{BLOCK, House, noise, read};
-use volumes::{Durability, ShrinkPolicy, VolumeName, VolumeSpec};
+use volumes::{Durability, ShrinkPolicy, VolumeMirror, VolumeName, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 
@@ -38,6 +38,21 @@ fn shrink(house: &House, volume: &str) -> Result<(), DurableErrorKind> {
 fn grow(house: &House, volume: &str) -> Result<(), DurableErrorKind> {
     let resized = house.set.resize_volume(volume, House::VOLUME_BYTES, ShrinkPolicy::KeepData);
     resized.map_err(|error| error.kind)
+}
+
+/// Makes changes on another thread, then opens a gate that holds up a write to the disk. Fails if
+/// the changes wait for the write.
+fn change_before(gate: &Gate, changes: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let changed = scope.spawn(changes);
+        let deadline = Instant::now() + TIME_LIMIT;
+        while !changed.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(PAUSE);
+        }
+        let is_changed = changed.is_finished();
+        gate.open();
+        assert!(is_changed, "it waits for the disk");
+    });
 }
 
 #[test]
@@ -172,6 +187,7 @@ fn while_the_journal_fails_nothing_is_made_deleted_or_cut() {
             set.delete_volume("one"),
             set.rename_volume("one", name("two")),
             set.set_durability("one", Durability::Ram),
+            set.set_mirror("one", VolumeMirror::No),
             set.resize_volume("one", MIB, ShrinkPolicy::DropData),
             set.rename_snapshot("one", "snap", &name("other")),
             set.delete_snapshot("one", "snap"),
@@ -224,20 +240,13 @@ fn volumes_in_memory_change_while_others_are_noted_on_a_disk_that_hangs() {
     std::thread::scope(|scope| {
         let tended = scope.spawn(|| set.maintain());
         gate.wait_until_reached_by(1);
-        let changed = scope.spawn(|| {
+        change_before(&gate, || {
             for volume in ["memory", "deleted"] {
                 set.create_volume(spec(volume, Durability::Ram)).expect("memory needs no disk");
             }
             set.rename_volume("memory", name("other")).expect("memory needs no disk");
             set.delete_volume("deleted").expect("memory needs no disk");
         });
-        let deadline = Instant::now() + TIME_LIMIT;
-        while !changed.is_finished() && Instant::now() < deadline {
-            std::thread::sleep(PAUSE);
-        }
-        let is_changed = changed.is_finished();
-        gate.open();
-        assert!(is_changed, "it waits for the disk");
         tended.join().expect("no panic").expect("the disk works");
     });
     assert_eq!((names(&house), set.journal().failure()), (vec!["other".to_owned()], None));
@@ -254,19 +263,12 @@ fn changes_beside_a_flush_that_hangs_need_no_disk_or_are_refused() {
         let flushed = scope.spawn(|| one.flush());
         gate.wait_until_reached_by(1);
         let saved = scope.spawn(|| house.save());
-        let changed = scope.spawn(|| {
+        change_before(&gate, || {
             let refused = set.create_volume(spec("durable", Durability::Image));
             assert_eq!(refused.expect_err("the disk hangs").kind, DurableErrorKind::Journal);
             set.create_volume(spec("memory", Durability::Ram)).expect("memory needs no disk");
             set.rename_volume("memory", name("other")).expect("memory needs no disk");
         });
-        let deadline = Instant::now() + TIME_LIMIT;
-        while !changed.is_finished() && Instant::now() < deadline {
-            std::thread::sleep(PAUSE);
-        }
-        let is_changed = changed.is_finished();
-        gate.open();
-        assert!(is_changed, "it waits for the disk");
         flushed.join().expect("no panic").expect("the disk works");
         saved.join().expect("no panic");
     });

@@ -160,10 +160,8 @@ impl ExtractLogs {
         name: ExtractName,
     ) -> Result<(), StorageError> {
         if exists(folder, name)? && existing_log(folder, name)?.is_none() {
-            match folder.remove(&name.to_string()) {
-                Err(error) if error.kind != StorageErrorKind::NotFound => return Err(error),
-                _ => folder.sync_names()?,
-            }
+            remove_if_there(folder, &name.to_string())?;
+            folder.sync_names()?;
         }
         for place in places_of(folder, name)? {
             let length_bytes = match look(&place, name)? {
@@ -338,7 +336,8 @@ fn clear(
     Ok(())
 }
 
-fn remove_if_there(folder: &dyn Folder, name: &str) -> Result<(), StorageError> {
+/// Removes a file. A missing one is not an error.
+pub(crate) fn remove_if_there(folder: &dyn Folder, name: &str) -> Result<(), StorageError> {
     match folder.remove(name) {
         Err(error) if error.kind == StorageErrorKind::NotFound => Ok(()),
         removed => removed,

@@ -48,6 +48,19 @@ fn put(store: &FolderStore, (name, length): (ExtractName, usize)) {
     store.put_extract(name, &bytes).expect("the disk is sound");
 }
 
+/// Creates a store with extracts.
+fn filled(count: u32) -> (Disk, FolderStore, Vec<(ExtractName, usize)>) {
+    let disk = Disk::new(64 << 20);
+    let store = store_on(&disk);
+    let all = lengths(count);
+    all.iter().for_each(|it| put(&store, *it));
+    (disk, store, all)
+}
+
+fn names_of(extracts: &[(ExtractName, usize)]) -> Vec<ExtractName> {
+    extracts.iter().map(|(name, _)| *name).collect()
+}
+
 fn listed(store: &FolderStore) -> Vec<ExtractName> {
     let extracts = store.extracts().expect("the disk is sound");
     extracts.into_iter().map(|(name, _)| name).collect()
@@ -68,11 +81,8 @@ fn files(disk: &Disk) -> usize {
 
 #[test]
 fn many_extracts_share_few_files_and_are_found_by_name() {
-    let disk = Disk::new(64 << 20);
-    let store = store_on(&disk);
-    let all = lengths(MANY);
-    all.iter().for_each(|it| put(&store, *it));
-    let expected: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+    let (disk, store, all) = filled(MANY);
+    let expected = names_of(&all);
     assert_eq!(listed(&store), expected);
     check_intact(&store, "written");
     assert!((2..8).contains(&files(&disk)), "{}", files(&disk));
@@ -159,10 +169,7 @@ fn no_power_cut_loses_an_acknowledged_extract_or_shows_a_part_of_one() {
 #[test]
 fn a_damaged_extract_is_listed_and_not_read() {
     for (index, at) in [(0, 5000), (3, 4096), (9, 9), (9, 20), (9, 4500)] {
-        let disk = Disk::new(64 << 20);
-        let store = store_on(&disk);
-        let all = lengths(10);
-        all.iter().for_each(|it| put(&store, *it));
+        let (disk, store, all) = filled(10);
         let (name, length) = all[index];
         let journal = disk.folder().folder("journal").expect("it is there");
         let file = journal.open(&all[0].0.to_string()).expect("it is the first");
@@ -195,18 +202,15 @@ fn what_is_put_again_is_read_from_where_it_was_put_last() {
     put(&other, all[2]);
     put(&store, all[0]);
     for store in [store, other, store_on(&disk)] {
-        assert_eq!(listed(&store), all.iter().map(|it| it.0).collect::<Vec<_>>());
+        assert_eq!(listed(&store), names_of(&all));
         check_intact(&store, "put again");
     }
 }
 
 #[test]
 fn extracts_are_removed_by_whole_files_with_one_listing() {
-    let disk = Disk::new(64 << 20);
-    let store = store_on(&disk);
-    let all = lengths(MANY);
-    all.iter().for_each(|it| put(&store, *it));
-    let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+    let (disk, store, all) = filled(MANY);
+    let names = names_of(&all);
     let file_count = files(&disk);
     assert!(file_count > 2, "{file_count}");
     let (kept, rest) = (&names[MANY as usize - 2..], &names[..MANY as usize - 2]);
@@ -251,10 +255,7 @@ fn extracts_are_removed_by_whole_files_with_one_listing() {
 
 #[test]
 fn removed_extracts_are_gone_and_their_files_with_the_last() {
-    let disk = Disk::new(64 << 20);
-    let store = store_on(&disk);
-    let all = lengths(MANY);
-    all.iter().for_each(|it| put(&store, *it));
+    let (disk, store, all) = filled(MANY);
     let remove = |name| store.remove(ObjectName::Extract(name)).expect("the disk is sound");
     for index in [5, 0, 70] {
         remove(all[index].0);

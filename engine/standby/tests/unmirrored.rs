@@ -166,7 +166,7 @@ fn a_setting_that_the_store_lacks_is_not_relied_on_once_it_has_that_of_another_v
         write(volume, 1, 1);
         check_waits(&writer, volume, || ship(&mut shipper));
     }
-    // Flushes have brought the table to the store. Maintenance notes what it has, and then finds it.
+    // Flushes have brought the table to the store. Maintenance notes it, and then finds it there.
     writer.set.maintain().expect("the disk works");
     ship(&mut shipper);
     writer.set.maintain().expect("the disk works");
@@ -271,6 +271,32 @@ fn a_pool_that_is_restored_has_the_setting_and_relies_on_it_once_the_store_has_i
 }
 
 #[test]
+fn volumes_that_are_restored_have_the_setting_in_the_image() {
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, _) = begin_two(&shared);
+    exclude(&writer, &mut shipper);
+    let number = writer.save();
+    let set = Arc::clone(&writer.set);
+    let names = [("scratch", "again"), ("log", "other")];
+    let names = names.map(|(of, new)| (of.to_owned(), new.to_owned()));
+    let restoring = thread::spawn(move || set.restore(number, &names));
+    await_waiting(&writer, 1);
+    ship(&mut shipper);
+    let restored = restoring.join().expect("no panic").expect("the store has it");
+    let settings: Vec<_> = restored.iter().map(|volume| volume.mirror()).collect();
+    assert_eq!(settings, [VolumeMirror::No, VolumeMirror::Yes]);
+    writer.save();
+    check_alone(&writer, &restored[0], 1);
+    drop((writer, shipper, restored));
+    // The image is all that another host has.
+    let (host, _set, _) = shared.open_anew("journal-of-another");
+    for (name, mirror) in [("again", VolumeMirror::No), ("other", VolumeMirror::Yes)] {
+        let volume = host.engine().volume(name).expect("it is there");
+        assert_eq!((volume.mirror(), volume.map().is_mirrored()), (mirror, true), "{name}");
+    }
+}
+
+#[test]
 fn a_promotion_names_volumes_of_class_journal_only() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
     let (writer, _shipper, _) = begin_two(&shared);
@@ -290,8 +316,8 @@ fn flushes_of_a_volume_that_is_not_mirrored_fail_once_the_store_was_taken_over()
     let (writer, mut shipper, scratch) = begin_two(&shared);
     exclude(&writer, &mut shipper);
     promote(&shared.standby(), LossPolicy::Refuse).expect("nothing is missing");
-    write(&scratch, 1, 1);
-    scratch.flush().expect("the writer does not know it yet");
+    // The writer does not know it yet.
+    check_alone(&writer, &scratch, 1);
     shipper.ship(NOW).expect_err("another has claimed the store");
     scratch.flush().expect_err("another has claimed the store");
 }

@@ -9,7 +9,7 @@
 //! | `PUT /v1/packs/NAME?offset=O`, with `&length=L` for the last part | empty |
 //! | `POST /v1/images/NAME` | empty: the manifest is durable |
 //! | `DELETE /v1/KIND/NAME` | empty: the object does not exist any more |
-//! | `DELETE /v1/journal`, with a name and a line feed for each extract | empty: none of them exists any more |
+//! | `DELETE /v1/journal`, with a line NAME for each extract | empty: none of them exists |
 //!
 //! A removal of extracts that names none tells whether the server knows this request: it is refused
 //! as invalid by those of earlier releases, which do not read its body.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block_device::{BlockDevice, DeviceError};
 use durable_set::{Shipped, Shipper};
@@ -20,8 +20,11 @@ pub(crate) const LONG: Duration = Duration::from_secs(600);
 /// Time limit of flushes that fail, or are acknowledged alone.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
-/// Creates a writer with volumes of class `journal` that has saved an image under its claim, and its
-/// shipper.
+/// Time limit of waits that only a hang exceeds.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Creates a writer with volumes of class `journal` that has saved an image under its claim, and
+/// its shipper.
 pub(crate) fn begin(shared: &Shared, names: &[&str]) -> (Writer, Shipper) {
     let writer = shared.writer();
     for name in names {
@@ -47,8 +50,15 @@ pub(crate) fn ship_at(shipper: &mut Shipper, now: u64) -> usize {
 }
 
 /// Waits until this many flushes and changes wait for the store.
+#[track_caller]
 pub(crate) fn await_waiting(writer: &Writer, count: usize) {
-    while writer.set.mirror().status().waiting != count {
+    let begun = Instant::now();
+    loop {
+        let waiting = writer.set.mirror().status().waiting;
+        if waiting == count {
+            return;
+        }
+        assert!(begun.elapsed() < TIME_LIMIT, "{waiting} wait for the store, not {count}");
         thread::yield_now();
     }
 }
