@@ -12,7 +12,7 @@ mod topics;
 
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use api::{ENDPOINTS, Endpoint, Method, Role};
@@ -57,6 +57,7 @@ const OWN_CHANGES: &[(&str, &str, &str)] = &[
 ];
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Number of concurrent logins with wrong passwords.
 const GUESSES: usize = 20;
@@ -568,6 +569,38 @@ fn certificates_are_read_again_and_a_bad_one_changes_nothing() -> Result<()> {
     wait_for("the reload", TIME_LIMIT, || Ok(fixture.log().contains("reloaded the certificate")))?;
     assert_eq!(fixture.get(&administrator, "/v1/volumes")?.status, 200);
     Ok(())
+}
+
+/// Places a certificate in the state directory, as an administrator may, that expires in some days.
+fn place_certificate(fixture: &Fixture, days: u32) -> Result<()> {
+    let mut parameters =
+        rcgen::CertificateParams::new(["127.0.0.1", "localhost"].map(str::to_owned))?;
+    let in_time = SystemTime::now().duration_since(UNIX_EPOCH)? + days * DAY;
+    parameters.not_after = rcgen::date_time_ymd(1970, 1, 1) + in_time;
+    let key = rcgen::KeyPair::generate()?;
+    let signed = parameters.self_signed(&key)?;
+    std::fs::write(fixture.state_dir().join("key.pem"), key.serialize_pem())?;
+    Ok(std::fs::write(fixture.state_dir().join("certificate.pem"), signed.pem())?)
+}
+
+#[test]
+fn a_certificate_that_expires_soon_is_logged_at_a_start_and_at_a_reload() -> Result<()> {
+    let mut fixture = Fixture::start()?;
+    let count = |fixture: &Fixture, text| fixture.log().matches(text).count();
+    let warnings = |fixture: &Fixture| count(fixture, "certificate.pem (console) expires on 20");
+    assert_eq!(warnings(&fixture), 0);
+    fixture.end_console(Signal::TERM)?;
+    place_certificate(&fixture, 10)?;
+    fixture.start_console()?;
+    wait_for("the warning", TIME_LIMIT, || Ok(warnings(&fixture) == 1))?;
+    place_certificate(&fixture, 300)?;
+    fixture.signal_console(Signal::HUP)?;
+    let reloads = |fixture: &Fixture| count(fixture, "reloaded the certificate");
+    wait_for("the reload", TIME_LIMIT, || Ok(reloads(&fixture) == 1))?;
+    assert_eq!(warnings(&fixture), 1);
+    place_certificate(&fixture, 5)?;
+    fixture.signal_console(Signal::HUP)?;
+    wait_for("the other warning", TIME_LIMIT, || Ok(warnings(&fixture) == 2))
 }
 
 #[test]

@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use kafka_client::{Client, ConfigChange, Settings};
@@ -495,6 +496,47 @@ fn value(metrics: &str, name: &str) -> Result<f64> {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name));
     let text = line.with_context(|| format!("no {name} in {metrics}"))?;
     text.trim().parse().with_context(|| format!("{name} is {text:?}"))
+}
+
+/// Creates a certificate that expires in some days. Returns its expiry in Unix seconds.
+fn make_certificate(folder: &Path, days: u32) -> Result<u64> {
+    let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()])?;
+    let expires =
+        SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() + 24 * 60 * 60 * u64::from(days);
+    parameters.not_after = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(expires);
+    let key = rcgen::KeyPair::generate()?;
+    std::fs::write(folder.join("broker.crt"), parameters.self_signed(&key)?.pem())?;
+    std::fs::write(folder.join("broker.key"), key.serialize_pem())?;
+    Ok(expires)
+}
+
+#[test]
+fn a_certificate_that_expires_soon_is_logged_and_its_expiry_is_a_metric() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let expires = make_certificate(folder.path(), 10)?;
+    let path = folder.path().join("broker");
+    let flags = "--embedded 128M --tls-certificate";
+    let flags = format!("{flags} {0}.crt --tls-key {0}.key", path.display());
+    let mut broker = Broker::start(&flags)?;
+    let told = format!("{}.crt (message log) expires on 20", path.display());
+    let warnings = |broker: &Broker| broker.log().matches(&told).count();
+    let used = format!("{{used_for=\"message log\",file=\"{}.crt\"}}", path.display());
+    let metric = format!("memlane_broker_certificate_expiry_timestamp_seconds{used}");
+    let shown = |broker: &Broker| -> Result<u64> {
+        let value = value(&broker.ask("/metrics")?, &metric)?;
+        Ok(format!("{value}").parse()?)
+    };
+    wait_for("the warning", TIME_LIMIT, || Ok(warnings(&broker) == 1))?;
+    ensure!(shown(&broker)? == expires);
+    // A file that was replaced counts once the broker reads it.
+    let later = make_certificate(folder.path(), 300)?;
+    ensure!(shown(&broker)? == expires);
+    broker.signal(Signal::HUP)?;
+    wait_for("the new certificate", TIME_LIMIT, || Ok(shown(&broker)? == later))?;
+    make_certificate(folder.path(), 5)?;
+    broker.signal(Signal::HUP)?;
+    wait_for("the other warning", TIME_LIMIT, || Ok(warnings(&broker) == 2))?;
+    broker.stop()
 }
 
 #[test]
