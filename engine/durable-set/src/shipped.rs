@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use image::{ExtractHeader, ExtractName, ImageError, ImageStore, OpenImage};
 use image::{claimant_of, read_extract};
-use journal::format::{PreviousEnd, SEGMENT_HEADER_BYTES, SegmentHeader};
+use journal::format::{PreviousEnd, SEGMENT_HEADER_BYTES, SegmentHeader, TransactionHead};
 use journal::{JournalError, segment_file_name};
 use sealing::SetKey;
 use storage::{
@@ -161,6 +161,8 @@ struct Facts {
     extract: ExtractHeader,
     /// Header of the segment, if it begins the extract.
     segment: Option<SegmentHeader>,
+    /// Sequence number after the last transaction, if the extract consists of whole ones.
+    next_sequence: Option<u64>,
 }
 
 struct Found<'it> {
@@ -175,7 +177,10 @@ impl Found<'_> {
     fn collect(&mut self, listed: &Listed, from: u64) -> Result<(), ImageError> {
         let mut before: Option<PreviousEnd> = None;
         for (&number, extracts) in listed {
-            let (segment, failure) = self.segment(number, extracts)?;
+            let (segment, mut failure) = self.segment(number, extracts)?;
+            if failure.is_some() && self.is_covered(extracts, from)? {
+                failure = None;
+            }
             let Some(segment) = segment else {
                 // Extracts from before the image may be partially removed. A later segment decides.
                 self.gap = self.gap.take().or(failure);
@@ -198,6 +203,24 @@ impl Found<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether everything in a segment up to its last extract is from before sequence
+    /// `from`. Any of these extracts may have been removed, because the image has them.
+    fn is_covered(
+        &mut self,
+        extracts: &[(ExtractName, u64)],
+        from: u64,
+    ) -> Result<bool, ImageError> {
+        let Some(&(name, object_bytes)) = extracts.last() else { return Ok(false) };
+        match self.facts(name, object_bytes) {
+            Ok(facts) => {
+                let is_own = facts.extract.set_id == self.set_id;
+                Ok(is_own && facts.next_sequence.is_some_and(|next| next <= from))
+            }
+            Err(error) if is_damage(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the gapless part of a segment, and the reason why it ends early.
@@ -258,7 +281,8 @@ impl Found<'_> {
             return Ok(*facts);
         }
         let (extract, payload) = read_extract(&**self.store, name, object_bytes)?;
-        let facts = Facts { extract, segment: segment_header(&payload) };
+        let (segment, next_sequence) = (segment_header(&payload), next_sequence(name, &payload));
+        let facts = Facts { extract, segment, next_sequence };
         self.verified.0.insert(name, (object_bytes, facts));
         Ok(facts)
     }
@@ -271,6 +295,24 @@ fn is_damage(error: &ImageError) -> bool {
 
 fn segment_header(payload: &[u8]) -> Option<SegmentHeader> {
     SegmentHeader::decode(payload.get(..SEGMENT_HEADER_BYTES)?).ok()
+}
+
+/// Returns the sequence number after the last transaction of an extract, or `None` unless the
+/// extract consists of whole transactions.
+fn next_sequence(name: ExtractName, payload: &[u8]) -> Option<u64> {
+    let mut at = if name.offset == 0 { SEGMENT_HEADER_BYTES } else { 0 };
+    let mut next = None;
+    while at < payload.len() {
+        let TransactionHead { address, sizes, .. } =
+            TransactionHead::decode(&payload[at..]).ok()?;
+        let offset = name.offset.checked_add(u32::try_from(at).ok()?)?;
+        if (address.segment, address.offset) != (name.segment, offset) {
+            return None;
+        }
+        next = address.sequence.checked_add(1);
+        at = at.checked_add(sizes.total_bytes())?;
+    }
+    next.filter(|_| at == payload.len())
 }
 
 /// Read-only folder with a shipped journal.

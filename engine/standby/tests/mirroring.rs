@@ -10,11 +10,13 @@ use std::thread;
 use block_device::BlockDevice;
 use durable_set::{MirrorPolicy, MirrorState, Shipped, Shipper};
 use image::{ClaimedStore, ExtractName, ImageStore, ObjectName, StoreWriter};
+use powercut::{Cut, Loss};
+use sealing::WrappingKey;
 use standby::{LossPolicy, StandbyErrorKind};
 use storage::AlignedBuffer;
 use support::shipping::{LONG, NOW, SHORT, begin, flush_during, promote, ship};
-use support::{PutFate, Shared, Standby, Writer, noise, read, write};
-use volumes::Volume;
+use support::{POOL_BYTES, PutFate, Shared, Standby, Writer, noise, read, write};
+use volumes::{Durability, Volume};
 
 /// Creates a writer with the volume `one`.
 fn begin_one(shared: &Shared) -> (Writer, Shipper, Arc<Volume>) {
@@ -281,6 +283,51 @@ fn a_promotion_that_would_lose_a_flush_is_refused_unless_that_is_accepted() {
     let promoted = promote(&standby, LossPolicy::Accept).expect("it is accepted");
     assert!(!promoted.is_complete && promoted.continued.gap.is_some(), "{promoted:?}");
     check_read(&standby, 2);
+}
+
+/// A removal of covered extracts that a kill or a power loss ends leaves some of them.
+#[test]
+fn what_is_left_of_a_journal_that_an_image_covers_is_no_gap() {
+    for key in [None, Some(WrappingKey::new([6; 32]))] {
+        let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+        let writer = shared.writer_with(key.as_ref());
+        let volume = writer.create("one", Durability::Journal);
+        writer.save();
+        let mut shipper = Shipper::new(Arc::clone(&writer.set));
+        for block in 1..=6 {
+            write(&volume, block, block);
+            flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+        }
+        let store = shared.images();
+        let stored = |(name, length): &(ExtractName, u64)| {
+            let mut bytes = AlignedBuffer::zeroed(usize::try_from(*length).expect("short"));
+            store.read(ObjectName::Extract(*name), 0, &mut bytes).expect("it is there");
+            (*name, bytes)
+        };
+        let extracts: Vec<_> = store.extracts().expect("it answers").iter().map(stored).collect();
+        let last = extracts.len() - 1;
+        let keys = || key.iter().map(|_| WrappingKey::new([6; 32])).collect();
+        // As long as no image has these flushes, a missing one is a gap.
+        store.remove(ObjectName::Extract(extracts[last - 1].0)).expect("it answers");
+        let standby = shared.standby_of(POOL_BYTES, keys());
+        let refused = promote(&standby, LossPolicy::Refuse).expect_err("a flush is missing");
+        assert_eq!(refused.kind, StandbyErrorKind::Loss);
+        writer.save();
+        let names = extracts.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        store.remove_extracts(&names).expect("it answers");
+        for left in [&[last][..], &[0], &[0, 1, last], &[2, 3, last], &[1, last - 1]] {
+            let cut = Cut { moment: shared.disk.now(), loss: Loss::Nothing, seed: 0 };
+            let after = Shared { disk: shared.disk.after(&cut).disk, ..Shared::new() };
+            for &index in left {
+                let (name, bytes) = &extracts[index];
+                after.images().put_extract(*name, bytes).expect("there is room");
+            }
+            let standby = after.standby_of(POOL_BYTES, keys());
+            let promoted = promote(&standby, LossPolicy::Refuse).expect("nothing is missing");
+            assert!(promoted.is_complete, "{left:?}: {promoted:?}");
+            check_read(&standby, 6);
+        }
+    }
 }
 
 #[test]
