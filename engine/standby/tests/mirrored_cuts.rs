@@ -1,9 +1,10 @@
 //! Promotions after power cuts of the image store, to which a writer mirrors its flushes: they have
-//! everything that was acknowledged before the cut.
+//! everything that was acknowledged before the cut, except of volumes that they name as not
+//! mirrored.
 //!
 //! The writer's host is lost, and the store has the state of a disk after a power failure at a
-//! random moment. Requests to the store fail or lose their answers, images are saved meanwhile, and
-//! the writer is restarted.
+//! random moment. Requests to the store fail or lose their answers, images are saved and settings
+//! change meanwhile, and the writer is restarted.
 
 mod support;
 
@@ -19,16 +20,16 @@ use model::{Random, for_each_seed_at_once};
 use powercut::{Cut, Moment};
 use sealing::WrappingKey;
 use standby::{LossPolicy, StandbyErrorKind};
-use support::shipping::{LONG, NOW};
+use support::shipping::{LONG, NOW, promote};
 use support::{PutFate, Puts, Shared, Standby, Writer, noise, read, write};
-use volumes::{Durability, VolumeSpec};
+use volumes::{Durability, VolumeMirror, VolumeSpec};
 
 const HISTORIES: u64 = 24;
 
 /// Delay after a failure of the store.
 const SHORT: Duration = Duration::from_millis(1);
 const LIVES: usize = 2;
-const STEPS: usize = 24;
+const STEPS: usize = 28;
 const CUTS: usize = 12;
 
 /// Few blocks, so that most are written again.
@@ -53,6 +54,14 @@ struct Flush {
     acknowledged: Moment,
 }
 
+/// A change of the setting of a volume. All are mirrored at first.
+struct Setting {
+    volume: usize,
+    mirror: VolumeMirror,
+    begun: Moment,
+    acknowledged: Moment,
+}
+
 /// A writer, and its acknowledgements.
 struct History {
     shared: Shared,
@@ -60,6 +69,7 @@ struct History {
     key: Option<WrappingKey>,
     writes: Vec<Write>,
     flushes: Vec<Flush>,
+    settings: Vec<Setting>,
     /// Moments at which the creation of each volume was acknowledged.
     created: Vec<Moment>,
 }
@@ -90,6 +100,7 @@ impl History {
             random,
             writes: Vec::new(),
             flushes: Vec::new(),
+            settings: Vec::new(),
             created: Vec::new(),
         }
     }
@@ -145,6 +156,13 @@ impl History {
                 writer.set.create_volume(spec).expect("there is room");
                 self.created.push(self.shared.disk.now());
             }
+            18 => {
+                let mirror = self.random.pick(&VolumeMirror::ALL);
+                let begun = self.shared.disk.now();
+                writer.set.set_mirror(&name_of(volume), mirror).expect("there is room");
+                let acknowledged = self.shared.disk.now();
+                self.settings.push(Setting { volume, mirror, begun, acknowledged });
+            }
             _ => {
                 let fate = self.random.pick(&[PutFate::Lost, PutFate::AnswerLost]);
                 let fault = (self.random.below(3), fate);
@@ -160,33 +178,51 @@ impl History {
         after.disk = self.shared.disk.after(cut).disk;
         let keys = self.key.iter().map(|_| WrappingKey::new([6; 32])).collect();
         let standby = after.standby_of(support::POOL_BYTES, keys);
-        let promoted = standby.follower().promote_after(
-            1_u128 << 100,
-            LossPolicy::Refuse,
-            &mut |_| Ok(()),
-            &mut |_| Ok(()),
-        );
-        match promoted {
-            Ok(promoted) => assert!(promoted.is_complete, "{cut:?}: {promoted:?}"),
+        let promoted = match promote(&standby, LossPolicy::Refuse) {
+            Ok(promoted) => promoted,
             Err(error) => {
                 let is_early = self.created[0] > cut.moment;
                 let is_empty = error.kind == StandbyErrorKind::NoImage;
                 assert!(is_early && is_empty, "{cut:?}: {error:?}");
                 return;
             }
-        }
+        };
+        assert!(promoted.is_complete, "{cut:?}: {promoted:?}");
         for volume in 0..self.created.len() {
-            self.check_volume(&standby, volume, cut);
+            let is_named = promoted.unmirrored.contains(&name_of(volume));
+            let until = self.check_setting(volume, is_named, cut);
+            self.check_volume(&standby, volume, cut, until);
         }
     }
 
-    fn check_volume(&self, standby: &Standby, number: usize, cut: &Cut) {
+    /// Checks that a promotion names a volume as it was set. Returns the moment up to which it must
+    /// have what was flushed.
+    fn check_setting(&self, number: usize, is_named: bool, cut: &Cut) -> Moment {
+        let begun = |it: &&Setting| it.volume == number && it.begun <= cut.moment;
+        let settings: Vec<_> = self.settings.iter().filter(begun).collect();
+        let is_kept = |it: &&Setting| it.acknowledged <= cut.moment;
+        let kept = settings.iter().rposition(is_kept);
+        let mut possible = settings[kept.unwrap_or(0)..].iter().map(|it| it.mirror);
+        let mirror = if is_named { VolumeMirror::No } else { VolumeMirror::Yes };
+        let is_first = kept.is_none() && mirror == VolumeMirror::Yes;
+        assert!(is_first || possible.any(|it| it == mirror), "{cut:?}: volume {number}: {mirror}");
+        if !is_named {
+            return cut.moment;
+        }
+        let is_mirrored = |it: &&Setting| it.mirror == VolumeMirror::Yes && is_kept(it);
+        let after = settings.iter().rposition(is_mirrored).map_or(0, |last| last + 1);
+        let mut later = settings[after..].iter();
+        let left = later.find(|it| it.mirror == VolumeMirror::No);
+        left.expect("it was set so").begun
+    }
+
+    fn check_volume(&self, standby: &Standby, number: usize, cut: &Cut, until: Moment) {
         let Ok(volume) = standby.engine().volume(&name_of(number)) else {
             let is_lost = self.created[number] <= cut.moment;
             return assert!(!is_lost, "{cut:?}: volume {number} is lost");
         };
         let acknowledged =
-            self.flushes.iter().filter(|it| it.volume == number && it.acknowledged <= cut.moment);
+            self.flushes.iter().filter(|it| it.volume == number && it.acknowledged <= until);
         let flushed = acknowledged.map(|it| it.writes).max().unwrap_or(0);
         for block in 0..BLOCKS {
             let of_block = |it: &&Write| it.volume == number && it.block == block;
