@@ -70,6 +70,9 @@ pub struct TaskResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub image: Option<u64>,
+    /// Number of volumes and snapshots in an image that was saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<u64>,
     /// Bytes that went to the store or came from it.
     pub moved_bytes: u64,
     /// Throughput: `moved_bytes` per second.

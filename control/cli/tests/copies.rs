@@ -75,6 +75,17 @@ fn an_image_is_saved_verified_restored_and_deleted() {
 }
 
 #[test]
+fn an_image_without_volumes_is_told_as_such_and_not_restored() {
+    let fixture = Fixture::new();
+    fixture.json("volume create memory --size 16MiB", 0);
+    let told = fixture.text("image save", 0);
+    assert!(told.contains("contains no volumes") && told.contains("class ram"), "{told}");
+    assert_eq!(fixture.json("image restore", 3)["error"]["kind"], "not_found");
+    let told = fixture.text("image save memory", 0);
+    assert!(!told.contains("no volumes"), "{told}");
+}
+
+#[test]
 fn a_command_waits_for_the_task_that_hinders_it() {
     let fixture = Fixture::new();
     fixture.json("volume create db --size 16MiB --durability image", 0);

@@ -78,7 +78,8 @@ impl Save<'_> {
             let (store, watch) = (self.store, self.watch);
             let writing = Writing { store, watch, pace, begun: begun_packs };
             let pipeline = Pipeline::start(scope, writing, self.first_pack);
-            let saved = Saved::nothing(self.id);
+            let volume_count = volumes.len() as u64;
+            let saved = Saved { volume_count, ..Saved::nothing(self.id) };
             let catalog = &mut catalog;
             let mut leaves = LeafSaver::new(self.source, catalog, pipeline, self.next_chunk, saved);
             let parts = self.walk(&volumes, &bases, &mut leaves);

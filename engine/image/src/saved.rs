@@ -9,6 +9,8 @@ use crate::watch::bytes_a_second;
 #[derive(Clone, Debug)]
 pub struct Saved {
     pub id: ImageId,
+    /// Number of volumes and snapshots in the image.
+    pub volume_count: u64,
     /// Bytes written to packs and the manifest.
     pub bytes_written: u64,
     pub chunks_new: u64,
@@ -33,6 +35,7 @@ impl Saved {
     pub(crate) fn nothing(id: ImageId) -> Self {
         Self {
             id,
+            volume_count: 0,
             bytes_written: 0,
             chunks_new: 0,
             chunks_reused: 0,

@@ -154,6 +154,12 @@ fn done_text(task: &Task) -> String {
         Some(number) => format!("image {number}"),
         None => task.subject.clone(),
     };
+    if result.volumes == Some(0) {
+        return format!(
+            "{what} contains no volumes: there are none of class image or journal; to include \
+             volumes of class ram, name them: memlane image save VOLUME"
+        );
+    }
     let size = |bytes| ByteSize(bytes).rounded();
     if result.moved_bytes == 0 {
         return format!("{what}: done in {:.1} s", task.elapsed_seconds);

@@ -24,7 +24,11 @@ impl Durable {
         let durable = Arc::clone(self);
         tasks.begin(TaskKind::ImageSave, "all volumes", move |progress| {
             let saved = durable.save(&also, &label, progress).map_err(ended)?;
-            Ok(TaskResult { image: Some(saved.number), ..written(&saved) })
+            Ok(TaskResult {
+                image: Some(saved.number),
+                volumes: Some(saved.volume_count),
+                ..written(&saved)
+            })
         })
     }
 

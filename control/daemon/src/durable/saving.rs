@@ -18,6 +18,8 @@ use crate::events::unix_seconds;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SavedImage {
     pub(crate) number: u64,
+    /// Number of volumes and snapshots in it.
+    pub(crate) volume_count: u64,
     pub(crate) bytes_written: u64,
     pub(crate) bytes_per_second: u64,
 }
@@ -66,6 +68,7 @@ impl Durable {
         self.retain();
         Ok(SavedImage {
             number: u64::from(saved.id.number()),
+            volume_count: saved.volume_count,
             bytes_written: saved.bytes_written,
             bytes_per_second: saved.bytes_a_second(),
         })
@@ -217,7 +220,8 @@ impl Durable {
         let rehearsed = self.set.rehearse(writer, watch).context("cannot rehearse")?;
         self.known().measured_unix_seconds = unix_seconds();
         let bytes_per_second = rehearsed.bytes_a_second();
-        Ok(SavedImage { number: 0, bytes_written: rehearsed.bytes_written, bytes_per_second })
+        let bytes_written = rehearsed.bytes_written;
+        Ok(SavedImage { number: 0, volume_count: 0, bytes_written, bytes_per_second })
     }
 }
 

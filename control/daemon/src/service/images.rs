@@ -105,7 +105,7 @@ impl Service {
         self.durable()?.begin_rehearsal(&self.tasks)
     }
 
-    /// Pairs of the names in the image and the new names of the volumes to restore.
+    /// Pairs of the names in the image and the new names of the volumes to restore: at least one.
     fn choose(
         &self,
         image: &OpenImage,
@@ -127,6 +127,9 @@ impl Service {
                 })
                 .collect::<Result<_, _>>()?,
         };
+        if chosen.is_empty() {
+            return Err(nothing_chosen(image, request));
+        }
         let name_of = |index: usize| records[index].name.clone();
         match (&request.name, &chosen[..]) {
             (None, _) => Ok(chosen.iter().map(|&index| (name_of(index), name_of(index))).collect()),
@@ -135,6 +138,16 @@ impl Service {
                 let detail = "a new name is only valid with exactly one volume";
                 Err(Problem::new(ProblemKind::InvalidField, detail).in_field("name"))
             }
+        }
+    }
+}
+
+fn nothing_chosen(image: &OpenImage, request: &ImageRestore) -> Problem {
+    match &request.volumes {
+        None => Problem::new(ProblemKind::NotFound, format!("{} contains no volumes", image.id())),
+        Some(_) => {
+            let detail = "name at least one volume, or leave the list out to restore all";
+            Problem::new(ProblemKind::InvalidField, detail).in_field("volumes")
         }
     }
 }

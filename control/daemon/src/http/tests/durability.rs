@@ -90,6 +90,20 @@ async fn an_image_is_listed_verified_and_deleted() {
 }
 
 #[tokio::test]
+async fn an_image_without_volumes_is_told_as_such_and_not_restored() {
+    let house = House::new();
+    create(&house, "memory", "ram").await;
+    let saved = task(&house, "/v1/images", "{}").await;
+    assert_eq!((&saved["state"], &saved["result"]["volumes"]), (&json!("done"), &json!(0)));
+    let restore = |saved: &Value| format!("/v1/images/{}/restore", saved["result"]["image"]);
+    house.ask("POST", &restore(&saved), "{}").await.refused("not_found", None);
+    let saved = task(&house, "/v1/images", r#"{"also": ["memory"]}"#).await;
+    assert_eq!(saved["result"]["volumes"], 1);
+    let none = r#"{"volumes": []}"#;
+    house.ask("POST", &restore(&saved), none).await.refused("invalid_field", Some("volumes"));
+}
+
+#[tokio::test]
 async fn a_volume_comes_back_from_an_image_under_another_name() {
     let house = House::new();
     create(&house, "a", "image").await;
