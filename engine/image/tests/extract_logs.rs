@@ -254,6 +254,25 @@ fn extracts_are_removed_by_whole_files_with_one_listing() {
 }
 
 #[test]
+fn extracts_that_are_not_named_stay_in_each_file() {
+    let (disk, store, all) = filled(MANY);
+    let (file_count, names) = (files(&disk), names_of(&all));
+    let is_kept = |(index, _): &(usize, &ExtractName)| index % 20 == 3;
+    let (kept, removed): (Vec<_>, Vec<_>) = names.iter().enumerate().partition(is_kept);
+    let [kept, removed] = [kept, removed]
+        .map(|these| these.into_iter().map(|(_, name)| *name).collect::<Vec<ExtractName>>());
+    store.remove_extracts(&removed).expect("the disk is sound");
+    for store in [&store, &store_on(&disk)] {
+        assert_eq!(listed(store), kept);
+        check_intact(store, "some are kept");
+    }
+    assert_eq!(files(&disk), file_count);
+    store.remove_extracts(&names).expect("the disk is sound");
+    assert_eq!(listed(&store), []);
+    assert_eq!(files(&disk), 1, "the newest one is kept");
+}
+
+#[test]
 fn removed_extracts_are_gone_and_their_files_with_the_last() {
     let (disk, store, all) = filled(MANY);
     let remove = |name| store.remove(ObjectName::Extract(name)).expect("the disk is sound");
