@@ -6,6 +6,7 @@ mod arithmetic;
 mod array_functions;
 mod array_order;
 mod arrays;
+mod beside_wildcards;
 mod bounds;
 mod by_row;
 mod byte_functions;

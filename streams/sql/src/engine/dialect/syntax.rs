@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 use live_queries::letters::lowercase;
 
 use super::arrays::array_of;
+use super::beside_wildcards;
 use super::calls::Call;
 use super::constants::{group_by_having, is_aggregating, round_limits};
 use super::conversions::To;
@@ -65,6 +66,7 @@ impl VisitorMut for Adapter {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        beside_wildcards::rename(query);
         for table in query.with.iter_mut().flat_map(|it| &mut it.cte_tables) {
             name_apart(&mut table.query);
             name_rest(&mut table.alias, &table.query);
