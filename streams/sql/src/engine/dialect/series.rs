@@ -4,9 +4,10 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, TableAlias,
-    TableAliasColumnDef, TableFactor, TableWithJoins, Value, VisitMut, Visitor, VisitorMut,
+    self, Array, ArrayElemTypeDef, DataType, DuplicateTreatment, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query, Select,
+    SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, Value,
+    VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -20,8 +21,10 @@ use super::json_functions::{
 };
 use super::refusal::refused;
 use super::regex_functions::{MATCHES, PIECES};
-use super::written::{call, number};
+use super::rewrites::cast_to;
+use super::written::{call, number, text_of};
 use crate::error::{SqlError, SqlState};
+use crate::wire::array_elements;
 
 /// A set-returning function.
 struct Series {
@@ -65,6 +68,9 @@ const SERIES: &[(&str, Series)] = &[
 /// The engine's set-returning function for numbers and times.
 const GENERATED: &str = "generate_series";
 const SUBSCRIPTS: &str = "generate_subscripts";
+
+/// Marks an array of texts that are cast to jsonb.
+const CAST: &str = "jsonb";
 
 /// Column that numbers the rows of a function.
 const ORDINALITY: &str = "ordinality";
@@ -175,6 +181,7 @@ fn rows_of(list: &str, of: Expr) -> Expr {
         // A lookup with an empty path returns the value itself, marked as JSON.
         ELEMENTS | VALUES => call("json_get", vec![rows]),
         JSONB_ELEMENTS | JSONB_VALUES => call(To::Jsonb.name(), vec![rows]),
+        CAST => cast_to(rows, DataType::JSONB),
         _ => rows,
     }
 }
@@ -270,6 +277,38 @@ fn name_generated(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
     *alias = Some(TableAlias { columns, ..table });
 }
 
+/// Returns an array of jsonb, which the engine does not have, as an array of texts.
+fn texts_of_json(list: &Expr) -> Option<Expr> {
+    let element = |it: Expr| cast_to(cast_to(it, DataType::JSONB), DataType::Text);
+    let is_json = |it: &DataType| matches!(it, DataType::JSONB);
+    let elem = match list {
+        Expr::Nested(inner) => return texts_of_json(inner),
+        Expr::Cast { expr, data_type, .. } => {
+            let is_array = matches!(data_type,
+                DataType::Array(ArrayElemTypeDef::SquareBracket(of, _)) if is_json(of));
+            let Some(text) = text_of(expr).filter(|_| is_array) else {
+                return texts_of_json(expr).filter(|_| is_array);
+            };
+            let literal = |text: Option<String>| match text {
+                Some(text) => Expr::Value(Value::SingleQuotedString(text).into()),
+                None => Expr::Value(Value::Null.into()),
+            };
+            array_elements(text).ok()?.into_iter().map(|it| element(literal(it))).collect()
+        }
+        Expr::Array(array) => {
+            let elem = array.elem.iter().map(|it| match it {
+                Expr::Cast { expr, data_type, .. } if is_json(data_type) => {
+                    Some(element((**expr).clone()))
+                }
+                _ => None,
+            });
+            elem.collect::<Option<Vec<_>>>()?
+        }
+        _ => return None,
+    };
+    (!elem.is_empty()).then_some(Expr::Array(Array { elem, named: true }))
+}
+
 /// Returns an array without its dimensions.
 fn flat(list: &Expr) -> Expr {
     let list = match list {
@@ -280,6 +319,16 @@ fn flat(list: &Expr) -> Expr {
         other => other.clone(),
     };
     call(FLAT, vec![list])
+}
+
+/// Returns the columns of a table without names for them.
+fn own_columns(series: &Series, alias: &Ident, count: usize) -> Vec<Ident> {
+    if !series.columns.is_empty() {
+        return series.columns.iter().map(|it| Ident::new(*it)).collect();
+    }
+    // PostgreSQL gives all columns the same name. The engine distinguishes them by name.
+    let other = |index: usize| Ident::with_quote('"', format!("{} {index}", alias.value));
+    std::iter::once(alias.clone()).chain((1..count).map(other)).collect()
 }
 
 fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) -> Result<(), SqlError> {
@@ -301,20 +350,14 @@ fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) -> Res
         };
     };
     let is_several = series.lists == [None] && given.len() != 1;
-    let is_unnamed = alias.as_ref().is_none_or(|it| it.columns.len() < given.len());
-    if !with_ordinality
-        && (is_several && is_unnamed || name == GENERATED && given.iter().all(is_constant))
-    {
+    if !with_ordinality && name == GENERATED && given.iter().all(is_constant) {
         return Ok(());
     }
     let (alias, columns) = match alias.take() {
         Some(alias) => (alias.name, alias.columns),
         None => (Ident::new(name), Vec::new()),
     };
-    let own = match series.columns {
-        [] => vec![alias.clone(); if is_several { given.len() } else { 1 }],
-        columns => columns.iter().map(|it| Ident::new(*it)).collect(),
-    };
+    let own = own_columns(series, &alias, if is_several { given.len() } else { 1 });
     let own = own.into_iter().chain(with_ordinality.then(|| Ident::new(ORDINALITY)));
     let mut columns: Vec<Ident> = columns.into_iter().map(|it| it.name).collect();
     let rest = own.skip(columns.len()).collect::<Vec<_>>();
@@ -324,7 +367,13 @@ fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) -> Res
     }
     let given = bounds_of(name, given);
     let lists: Vec<_> = match series.lists {
-        [None] => given.iter().map(|it| ("", flat(it))).collect(),
+        [None] => {
+            let list = |it: &Expr| match texts_of_json(it) {
+                Some(texts) => (CAST, flat(&texts)),
+                None => ("", flat(it)),
+            };
+            given.iter().map(list).collect()
+        }
         lists => {
             let lists = lists.iter().map(|it| it.unwrap_or_default());
             lists.map(|it| (it, call(it, given.clone()))).collect()

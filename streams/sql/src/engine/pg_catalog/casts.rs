@@ -56,11 +56,16 @@ pub(super) fn plain_letter(expr: &Expr, data_type: &mut DataType) {
 /// first letter counts.
 pub(super) fn compared_letter(operand: &mut Expr) {
     let Expr::Cast { expr, data_type, .. } = operand else { return };
-    if !matches!(data_type, DataType::Char(None) | DataType::Character(None)) {
-        return;
-    }
     let is_parameter =
         matches!(&**expr, Expr::Value(it) if matches!(it.value, Value::Placeholder(_)));
+    let is_character = match data_type {
+        DataType::Char(None) | DataType::Character(None) => true,
+        DataType::Custom(name, _) => is_parameter && name.to_string() == "\"char\"",
+        _ => false,
+    };
+    if !is_character {
+        return;
+    }
     if is_letter(expr) || is_parameter {
         *data_type = DataType::Text;
     }
@@ -92,6 +97,14 @@ pub(super) fn converted(expr: &mut Box<Expr>, data_type: &DataType) -> Option<Ex
         let family = name.strip_suffix("_oid").or_else(|| name.strip_suffix("_text"));
         if let Some(family) = family.filter(|it| NAMED.contains(it) && *it != "regproc") {
             inner.name = ObjectName::from(vec![Ident::new(format!("{family}_{wanted}"))]);
+            return Some(take(expr));
+        }
+    }
+    // Cast of a cast to the same type.
+    if let Expr::Function(inner) = &**expr {
+        let name = last_part(&inner.name).unwrap_or("");
+        let family = name.strip_suffix("_oid").or_else(|| name.strip_suffix("_text"));
+        if family == Some(type_name.as_str()) {
             return Some(take(expr));
         }
     }

@@ -106,6 +106,8 @@ fn data_type(kind: &str) -> DataType {
         "oid" => DataType::UInt32,
         "float4" => DataType::Float32,
         "float8" => DataType::Float64,
+        "int2s" => DataType::new_list(DataType::Int16, true),
+        "oids" => DataType::new_list(DataType::UInt32, true),
         "texts" => DataType::new_list(DataType::Utf8, true),
         "timestamptz" => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
         _ => DataType::Utf8,

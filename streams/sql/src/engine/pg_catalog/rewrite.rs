@@ -7,9 +7,9 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function,
-    FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, Query,
-    Select, SelectItem, SetExpr, SetOperator, Statement, TableAlias, TableFactor, TableWithJoins,
-    Value, VisitMut, VisitorMut,
+    FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, ObjectName,
+    Query, Select, SelectItem, SetExpr, SetOperator, Statement, TableAlias, TableFactor,
+    TableWithJoins, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -19,7 +19,7 @@ use super::casts::{compared_letter, converted, null, plain_letter, plain_type, t
 use super::definitions::{Definition, PG_CATALOG};
 use super::elements::walk;
 use super::functions::searched;
-use super::object_names::{called, last_part, show_names};
+use super::object_names::{called, folded, last_part, show_names};
 use super::rows::rows_of;
 use super::table_oids;
 use super::viewer::switch;
@@ -124,6 +124,9 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        if let Expr::Case { operand: None, conditions, .. } = expr {
+            conditions.iter_mut().for_each(without_base_type);
+        }
         let (Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }) = &*expr else {
             return ControlFlow::Continue(());
         };
@@ -201,6 +204,26 @@ fn read_truths(operand: Option<&Expr>, conditions: &mut [CaseWhen]) {
         {
             when.condition = truth(value);
         }
+    }
+}
+
+/// Replaces the base type of a domain, which clients look up recursively: no type is a domain.
+fn without_base_type(when: &mut CaseWhen) {
+    let Expr::BinaryOp { left, op: BinaryOperator::Eq, right } = &when.condition else { return };
+    let is_kind = matches!(&**left, Expr::CompoundIdentifier(parts)
+        if parts.last().is_some_and(|it| folded(it) == "typtype"));
+    let is_domain = matches!(&**right, Expr::Value(it)
+        if it.value == Value::SingleQuotedString("d".to_owned()));
+    let is_recursive = matches!(&when.result, Expr::Subquery(query)
+        if query.with.as_ref().is_some_and(|it| it.recursive));
+    if is_kind && is_domain && is_recursive {
+        when.result = Expr::Cast {
+            kind: CastKind::DoubleColon,
+            expr: Box::new(null()),
+            data_type: DataType::Custom(ObjectName::from(vec![Ident::new("oid")]), Vec::new()),
+            array: false,
+            format: None,
+        };
     }
 }
 
@@ -567,6 +590,15 @@ mod tests {
                 "SELECT a FROM t WHERE b = (SELECT max(oid) FILTER (WHERE true) FROM pg_namespace)",
             ),
             ("SELECT array_upper(current_schemas(false), 1) AS n", "SELECT 1 AS n"),
+            (
+                "SELECT CASE WHEN t.typtype = 'd' THEN (WITH RECURSIVE b(o) AS (SELECT \
+                 t.typbasetype) SELECT o FROM b) ELSE NULL END AS n FROM pg_type t",
+                "SELECT CASE WHEN t.typtype = 'd' THEN NULL::oid ELSE NULL END AS n FROM pg_type t",
+            ),
+            (
+                "SELECT a FROM t WHERE b = CAST($1::regclass AS regclass)",
+                "SELECT a FROM t WHERE b = regclass_oid($1)",
+            ),
         ] {
             assert_eq!(rewritten(text), expected, "{text}");
         }
