@@ -70,6 +70,29 @@ async def prepared_statements(connection, table):
 
 
 @run
+async def casts_type_parameters(connection, table):
+    """The driver refuses an int for a text parameter, and looks up the types of arrays."""
+    now = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.timezone.utc)
+    for cast, value in [
+        ("bigint", 5), ("varchar", "a"), ("boolean", True), ("date", now.date()),
+        ("timestamptz", now), ("interval", datetime.timedelta(hours=1)), ("bytea", b"a"),
+        ("float8", 1.5), ("int[]", [1, None]), ("bigint[]", [1]), ("text[]", ["a"]),
+        ("varchar[]", ["a", None]), ("float8[]", [1.5]), ("timestamptz[]", [now]),
+    ]:
+        equal(await connection.fetchval(f"SELECT $1::{cast}", value), value, cast)
+    found = await connection.fetch(
+        f"SELECT key FROM {table} WHERE key = ANY($1::varchar[]) ORDER BY 1", ["k1", "k2"]
+    )
+    equal([row["key"] for row in found], ["k1", "k2"], "keys")
+    await connection.execute(
+        f"INSERT INTO {table} (key, value) SELECT * FROM unnest($1::text[], $2::text[])",
+        ['of "arrays"', "u2"], ["a\\b", None]
+    )
+    found = await connection.fetch(f"SELECT value FROM {table} WHERE key = $1", 'of "arrays"')
+    equal([row["value"] for row in found], ["a\\b"], "inserted")
+
+
+@run
 async def cursors(connection, table):
     async with connection.transaction():
         found = []

@@ -123,6 +123,11 @@ fn asyncpg_prepares_statements_and_inserts() -> Result<()> {
 }
 
 #[test]
+fn asyncpg_binds_parameters_of_the_types_to_which_they_are_cast() -> Result<()> {
+    check_python("with_asyncpg.casts_type_parameters", PLAIN)
+}
+
+#[test]
 fn asyncpg_reads_by_cursors() -> Result<()> {
     check_python("with_asyncpg.cursors", PLAIN)
 }

@@ -8,7 +8,7 @@ use std::error::Error;
 use record_batch::{BatchOptions, NewRecord};
 use sql::Limits;
 use support::{Running, append, failure, run, texts};
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 /// Expressions whose types are inferred in various ways.
 const EXPRESSIONS: &[&str] = &[
@@ -176,6 +176,71 @@ fn parameters_are_read_as_what_clients_say_that_they_are() {
         // Unknown types are not misinterpreted.
         let refused = typed("SELECT $1::float8", Type::POINT).await.expect_err("no points");
         assert_eq!(code(refused).as_deref(), Some("0A000"));
+        running.stop().await;
+    });
+}
+
+/// A parameter in text format.
+#[derive(Debug)]
+struct InText(&'static str);
+
+impl ToSql for InText {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut bytes::BytesMut,
+    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    fn encode_format(&self, _: &Type) -> Format {
+        Format::Text
+    }
+
+    to_sql_checked!();
+}
+
+#[test]
+fn a_cast_is_the_type_of_its_parameter() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        let client = running.client().await;
+        let query = "SELECT $1::int8, CAST($2 AS varchar), $3::int[], $4::timestamptz, $5::jsonb";
+        let statement = client.prepare(query).await.expect(query);
+        let expected =
+            [Type::INT8, Type::VARCHAR, Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::JSONB];
+        assert_eq!(statement.params(), expected);
+        let row = client.query_one("SELECT $1::int8 + 1, $2::int[]", &[&5_i64, &vec![1, 2]]).await;
+        let row = row.expect("values");
+        assert_eq!((row.get::<_, i64>(0), row.get::<_, Vec<i32>>(1)), (6, vec![1, 2]));
+        for (of, text, expected) in [
+            ("interval", "01:02:03", Ok("01:02:03")),
+            ("interval", "P1DT2H", Ok("1 day 02:00:00")),
+            ("interval", "3 days ago", Ok("-3 days")),
+            ("interval", "x", Err("22007")),
+            ("timestamptz", "2026-01-02 03:04", Ok("2026-01-02 03:04:00+00")),
+            ("timestamp", "2026-01-02 03:04", Ok("2026-01-02 03:04:00")),
+            ("timestamp", "x", Err("22007")),
+            ("jsonb", "{\"b\":1, \"a\":2}", Ok("{\"a\": 2, \"b\": 1}")),
+            ("jsonb", "x", Err("22P02")),
+            ("json", "x", Err("22P02")),
+            ("varchar(2)", "abc", Ok("ab")),
+            ("boolean", "tru", Ok("true")),
+            ("integer", "x", Err("22P02")),
+            ("integer", "99999999999", Err("22003")),
+        ] {
+            let query = format!("SELECT ($1::{of})::text");
+            let found = match client.query_one(&query, &[&InText(text)]).await {
+                Ok(row) => Ok(row.get::<_, String>(0)),
+                Err(error) => Err(error.code().expect("an error").code().to_owned()),
+            };
+            assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{text} as {of}");
+        }
         running.stop().await;
     });
 }

@@ -46,7 +46,7 @@ mod windows;
 mod workers;
 
 pub(crate) use columns::BYTES_SUFFIX;
-pub(crate) use dialect::json_parameters;
+pub(crate) use dialect::{json_parameters, value_of_parameter};
 pub(crate) use functions::SERVER_VERSION;
 pub(crate) use names::SCHEMA;
 pub(crate) use past::AS_OF;

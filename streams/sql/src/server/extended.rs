@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
 
 use super::counters::Counters;
@@ -12,11 +13,11 @@ use super::io::{Io, Stream};
 use super::live::live_words;
 use super::look_up::Looked;
 use super::state::{Connection, Parameter, Portal, Prepared, no_cursor, no_statement};
-use crate::engine::{json_parameters, text_schema};
+use crate::engine::{json_parameters, text_schema, value_of_parameter};
 use crate::error::{SqlError, SqlState};
 use crate::panics::contain_future;
 use crate::statements::{Command, Variables, Words, read_command, split};
-use crate::wire::{Bind, Formats, JSONB, PgType, Target, read_parameter};
+use crate::wire::{Bind, Format, Formats, JSONB, PgType, Target, read_parameter, text_of};
 
 /// First words of simple statements, which are parsed on the connection's thread.
 const UNPARSED: &[&str] = &[
@@ -113,7 +114,7 @@ impl Connection {
         let parameters = match (&plan, &insert) {
             (Some(plan), _) => query_parameters(plan, words, declared)?,
             (_, Some(insert)) => {
-                let types = insert.parameter_types(declared)?;
+                let types = insert.parameter_types(&words.declared_or_cast(declared))?;
                 types.into_iter().map(|oid| parameter(oid, None)).collect()
             }
             (None, None) => {
@@ -169,12 +170,23 @@ impl Connection {
         }
         let formats = Formats(bind.parameter_formats);
         let values = bind.parameters.iter().zip(&prepared.parameters).enumerate();
+        let is_query = prepared.plan.is_some();
         let values = values.map(|(index, (bytes, parameter))| {
-            read_parameter(
-                bytes.as_deref(),
-                formats.of(index),
-                (parameter.oid, &parameter.data_type),
-            )
+            let (format, of) = (formats.of(index), (parameter.oid, &parameter.data_type));
+            let text = match (bytes, format) {
+                (Some(bytes), Format::Text(_)) if is_query => Some(text_of(bytes)?.to_owned()),
+                _ if is_query && [PgType::JSON.oid, JSONB].contains(&parameter.oid) => {
+                    match read_parameter(bytes.as_deref(), format, of)? {
+                        ScalarValue::Utf8(text) => text,
+                        _ => None,
+                    }
+                }
+                _ => None,
+            };
+            match text.map(|it| value_of_parameter(&it, of)).transpose()?.flatten() {
+                Some(value) => Ok(value),
+                None => read_parameter(bytes.as_deref(), format, of),
+            }
         });
         let values = values.collect::<Result<Vec<_>, _>>()?;
         let portal = Portal::new(prepared, values, Formats(bind.result_formats));
@@ -275,7 +287,8 @@ fn query_parameters(
             return Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint));
         }
     }
-    let mut parameters: Vec<_> = declared.iter().map(|oid| parameter(*oid, None)).collect();
+    let types = words.declared_or_cast(declared);
+    let mut parameters: Vec<_> = types.iter().map(|oid| parameter(*oid, None)).collect();
     // Includes parameters that the plan does not use.
     let count = words.parameter_count()?;
     while parameters.len() < count {
@@ -289,7 +302,7 @@ fn query_parameters(
         while parameters.len() <= index {
             parameters.push(parameter(0, None));
         }
-        if declared.get(index).is_none_or(|oid| PgType::data_type_of(*oid).is_none()) {
+        if types.get(index).is_none_or(|oid| PgType::data_type_of(*oid).is_none()) {
             parameters[index] = parameter(0, inferred);
         }
     }

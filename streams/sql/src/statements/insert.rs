@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::array::{AsArray, RecordBatch};
+use datafusion::arrow::array::{Array as _, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int32Type, TimestampMicrosecondType};
 use datafusion::common::ScalarValue;
@@ -398,11 +398,28 @@ fn literal(parameters: &[ScalarValue], index: usize) -> Result<Value, SqlError> 
         ScalarValue::Binary(Some(bytes)) | ScalarValue::BinaryView(Some(bytes)) => {
             Value::HexStringLiteral(bytes.iter().map(|byte| format!("{byte:02X}")).collect())
         }
+        ScalarValue::List(list) => Value::SingleQuotedString(array_text(&list.value(0))?),
         other => match other.cast_to(&DataType::Utf8)? {
             ScalarValue::Utf8(Some(text)) => Value::SingleQuotedString(text),
             _ => Value::Null,
         },
     })
+}
+
+/// Formats an array as PostgreSQL's literals are.
+fn array_text(elements: &ArrayRef) -> Result<String, SqlError> {
+    let mut texts = Vec::new();
+    for index in 0..elements.len() {
+        let element = ScalarValue::try_from_array(elements, index)?;
+        texts.push(match element.is_null() {
+            true => "NULL".to_owned(),
+            false => {
+                let text = element.cast_to(&DataType::Utf8)?.to_string();
+                format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+            }
+        });
+    }
+    Ok(format!("{{{}}}", texts.join(",")))
 }
 
 /// Members of a JSON object in their original order, because headers are ordered.

@@ -4,6 +4,7 @@
 //! implementation; see `extension`.
 
 mod as_of;
+mod cast_types;
 mod command;
 mod copy;
 mod derive;

@@ -27,6 +27,10 @@ pub(crate) fn read_parameter(
             let bytes: [u8; 16] = bytes.try_into().map_err(|_| wrong_length(data_type))?;
             read_text(&uuid_text(bytes), data_type)
         }
+        (Format::Binary, PgType::REGCLASS) => {
+            let bytes: [u8; 4] = bytes.try_into().map_err(|_| wrong_length(data_type))?;
+            read_text(&u32::from_be_bytes(bytes).to_string(), data_type)
+        }
         (Format::Binary, _) => read_binary(bytes, data_type),
     }
 }
@@ -103,7 +107,7 @@ fn list_of(elements: &[ScalarValue], element: &DataType) -> ScalarValue {
     ScalarValue::List(ScalarValue::new_list_nullable(elements, element))
 }
 
-fn text_of(bytes: &[u8]) -> Result<&str, SqlError> {
+pub(crate) fn text_of(bytes: &[u8]) -> Result<&str, SqlError> {
     std::str::from_utf8(bytes).map_err(|_| {
         SqlError::new(
             SqlState::INVALID_ENCODING,
@@ -114,7 +118,12 @@ fn text_of(bytes: &[u8]) -> Result<&str, SqlError> {
 
 fn read_text(text: &str, data_type: &DataType) -> Result<ScalarValue, SqlError> {
     let wrong = || {
-        let what = format!("invalid value for a parameter of type {data_type}: {text:?}");
+        let name = PgType::of_data(data_type).name();
+        if data_type.is_integer() && text.trim().parse::<i128>().is_ok() {
+            let what = format!("value {text:?} is out of range for type {name}");
+            return SqlError::new(SqlState::OUT_OF_RANGE, what);
+        }
+        let what = format!("invalid input syntax for type {name}: {text:?}");
         SqlError::new(SqlState::INVALID_TEXT, what)
     };
     let string = ScalarValue::Utf8(Some(text.to_owned()));
@@ -122,8 +131,12 @@ fn read_text(text: &str, data_type: &DataType) -> Result<ScalarValue, SqlError> 
         DataType::Utf8 => Ok(string),
         DataType::Utf8View => Ok(ScalarValue::Utf8View(Some(text.to_owned()))),
         DataType::Boolean => match text.trim().to_ascii_lowercase().as_str() {
-            "t" | "true" | "y" | "yes" | "on" | "1" => Ok(ScalarValue::Boolean(Some(true))),
-            "f" | "false" | "n" | "no" | "off" | "0" => Ok(ScalarValue::Boolean(Some(false))),
+            "t" | "tr" | "tru" | "true" | "y" | "ye" | "yes" | "on" | "1" => {
+                Ok(ScalarValue::Boolean(Some(true)))
+            }
+            "f" | "fa" | "fal" | "fals" | "false" | "n" | "no" | "of" | "off" | "0" => {
+                Ok(ScalarValue::Boolean(Some(false)))
+            }
             _ => Err(wrong()),
         },
         DataType::Binary | DataType::BinaryView => {

@@ -132,6 +132,11 @@ impl PgType {
     /// Types of texts that only columns of results have.
     pub(crate) const NAME: u32 = 19;
     pub(crate) const VARCHAR: u32 = 1043;
+    /// Types of texts that only parameters have.
+    pub(crate) const BPCHAR: u32 = 1042;
+    pub(crate) const CHAR: u32 = 18;
+    /// Type of the names of tables. Handled as text, and sent as an object id.
+    pub(crate) const REGCLASS: u32 = 2205;
     /// Type of the names of types.
     pub(crate) const REGTYPE: u32 = 2206;
     /// Type of an untyped literal.
@@ -211,6 +216,7 @@ impl PgType {
 
     const fn array_of(element: Self) -> Self {
         let oid = match element.oid {
+            Self::VARCHAR => 1015,
             16 => 1000,
             17 => 1001,
             20 => 1016,
@@ -228,6 +234,14 @@ impl PgType {
             _ => 1009,
         };
         Self { oid, size: -1 }
+    }
+
+    /// Returns the object id of arrays of a type, or `None` if parameters cannot be such arrays.
+    pub(crate) fn array_oid(element: u32) -> Option<u32> {
+        let is_text = matches!(element, 25 | Self::VARCHAR);
+        let array = Self::array_of(Self { oid: element, size: -1 }).oid;
+        let is_known = is_text || array != Self::array_of(Self::TEXT).oid;
+        (is_known && Self::data_type_of(array).is_some()).then_some(array)
     }
 
     /// Returns the type of a record's column or a typed table's column.
@@ -315,7 +329,9 @@ impl PgType {
             23 => DataType::Int32,
             26 => DataType::UInt32,
             // text, bpchar, varchar, name, json, jsonb, and "char".
-            25 | 1042 | 1043 | 19 | 114 | JSONB | 18 => DataType::Utf8,
+            25 | Self::BPCHAR | Self::VARCHAR | Self::NAME | 114 | JSONB | Self::CHAR => {
+                DataType::Utf8
+            }
             700 => DataType::Float32,
             701 => DataType::Float64,
             1082 => DataType::Date32,
@@ -324,8 +340,8 @@ impl PgType {
             1184 => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
             1186 => DataType::Interval(IntervalUnit::MonthDayNano),
             1700 => DataType::Decimal128(38, 10),
-            // Handled as text internally, and sent as 16 bytes.
-            UUID => DataType::Utf8,
+            // Handled as text internally, and sent as 16 bytes and as an object id.
+            UUID | Self::REGCLASS => DataType::Utf8,
             1000 => list_of(DataType::Boolean),
             1005 => list_of(DataType::Int16),
             1007 => list_of(DataType::Int32),

@@ -140,7 +140,7 @@ fn parameters_get_the_types_of_their_places() {
             ("SELECT n FROM generate_series(1, 9) n ORDER BY n OFFSET $1", "int8"),
             ("SELECT unnest($1::text[])", "_text"),
             ("SELECT * FROM unnest($1::\"text\"[])", "_text"),
-            ("SELECT relname FROM pg_class WHERE relkind != $1::CHAR", "text"),
+            ("SELECT relname FROM pg_class WHERE relkind != $1::CHAR", "bpchar"),
             ("SELECT * FROM unnest($1::pg_catalog.int4[])", "_int4"),
         ] {
             let prepared = client.prepare(query).await.expect(query);

@@ -85,6 +85,7 @@ mod spellings;
 mod strict;
 mod syntax;
 mod text_functions;
+mod texts_of_parameters;
 mod ties;
 mod time_functions;
 mod to_char;
@@ -129,6 +130,7 @@ pub(super) use short_names::unmarked;
 pub(super) use shown_scales::{ShowScales, for_clients};
 pub(super) use sorted::{ORDERED, with_sorted_inputs};
 pub(super) use syntax::adapt;
+pub(crate) use texts_of_parameters::value_of_parameter;
 pub(super) use untyped::{QuotedNumbers, TypedTables, with_typed_columns};
 
 use std::sync::Arc;

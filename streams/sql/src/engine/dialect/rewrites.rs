@@ -35,8 +35,12 @@ const NUMERIC_DIGITS: i64 = 38;
 
 /// Rewrites a cast whose semantics or formats differ from the engine's.
 pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
-    // A parameter gets its type from the cast.
-    if matches!(inner, Expr::Value(value) if matches!(value.value, Value::Placeholder(_))) {
+    // A parameter gets its type from the cast, but not its length.
+    let has_length =
+        matches!(data_type, DataType::Varchar(Some(_)) | DataType::CharacterVarying(Some(_)));
+    let is_parameter =
+        matches!(inner, Expr::Value(it) if matches!(it.value, Value::Placeholder(_)));
+    if is_parameter && !has_length {
         return Ok(None);
     }
     if matches!(data_type, DataType::JSON | DataType::JSONB) {
