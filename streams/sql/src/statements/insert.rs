@@ -60,10 +60,16 @@ impl InsertPlan {
         insert: &Insert,
         typed: impl FnOnce(&str) -> Result<Option<TypedTable>, SqlError>,
     ) -> Result<Self, SqlError> {
-        if insert.on.is_some() || insert.returning.is_some() {
-            return Err(SqlError::unsupported(
-                "INSERT with ON CONFLICT or RETURNING is not supported",
-            ));
+        if insert.on.is_some() {
+            let what = "INSERT with ON CONFLICT is not supported";
+            let hint = "Records have no unique columns: with memlane.values=latest the last record \
+                        of a key is its current value.";
+            return Err(SqlError::unsupported(what).with_hint(hint));
+        }
+        if insert.returning.is_some() {
+            let what = "INSERT with RETURNING is not supported";
+            let hint = "Offsets and times are assigned at COMMIT: query them by key afterwards.";
+            return Err(SqlError::unsupported(what).with_hint(hint));
         }
         let TableObject::TableName(table) = &insert.table else {
             return Err(SqlError::unsupported("INSERT into anything but a table is not supported"));

@@ -25,6 +25,7 @@ const ISO_8601: &str = "iso_8601";
 
 /// Parameters that name another user: only the login's own values can be set.
 const ROLE: &str = "role";
+const NO_ROLE: &str = "none";
 const SESSION_AUTHORIZATION: &str = "session_authorization";
 
 /// Name by which SHOW returns all parameters.
@@ -306,7 +307,7 @@ impl Variables {
             return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
         }
         if name == ROLE || name == SESSION_AUTHORIZATION {
-            return self.check_own(name, value.as_deref());
+            return self.set_own(name, value.as_deref());
         }
         if name == STATEMENT_TIMEOUT {
             (self.now.statement_time, self.now.is_time_set) = match value {
@@ -356,18 +357,20 @@ impl Variables {
         Ok(())
     }
 
-    /// Checks that a parameter that names a user keeps its value.
-    fn check_own(&self, name: &str, value: Option<&str>) -> Result<(), SqlError> {
-        let own = self.get(name);
-        let is_own = |it: &str| {
-            own.as_deref() == Some(it) || name == ROLE && it.eq_ignore_ascii_case("none")
-        };
-        match value.is_none_or(is_own) {
-            true => Ok(()),
-            false => Err(SqlError::unsupported(
-                "SET ROLE and SET SESSION AUTHORIZATION are not supported",
-            )),
+    /// Sets a parameter that names a user. Only the session's own user is accepted.
+    fn set_own(&mut self, name: &str, value: Option<&str>) -> Result<(), SqlError> {
+        let own = self.get(SESSION_AUTHORIZATION);
+        let named = value.filter(|it| name != ROLE || !it.eq_ignore_ascii_case(NO_ROLE));
+        if named.is_some_and(|it| own.as_deref() != Some(it)) {
+            return Err(SqlError::unsupported(
+                "SET ROLE and SET SESSION AUTHORIZATION to another user are not supported",
+            ));
         }
+        if name == ROLE {
+            self.now.set.remove(ROLE);
+            self.now.set.extend(named.map(|it| (ROLE.to_owned(), it.to_owned())));
+        }
+        Ok(())
     }
 
     /// Checks a value of a parameter, and returns the form in which it is shown.
@@ -556,6 +559,7 @@ mod tests {
             ("SET SESSION AUTHORIZATION DEFAULT", "session_authorization", "ann"),
             ("SET SESSION AUTHORIZATION 'ann'", "session_authorization", "ann"),
             ("SET ROLE NONE", "role", "none"),
+            ("SET ROLE ann", "role", "ann"),
             ("SET LOCAL ROLE 'none'", "role", "none"),
             ("SET role TO DEFAULT", "role", "none"),
             ("SET application_name = 'psql'", "application_name", "psql"),

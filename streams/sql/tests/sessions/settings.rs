@@ -55,6 +55,8 @@ fn set_config_sets_parameters_as_set_does() {
         let set = "SELECT set_config('DateStyle', 'iso, dmy', false)";
         assert_eq!(texts(&client, set).await, [["ISO, DMY"]]);
         assert_eq!(texts(&client, "SHOW DateStyle").await, [["ISO, DMY"]]);
+        let both = "SELECT set_config('my.new', 'x', false), current_setting('my.new')";
+        assert_eq!(texts(&client, both).await, [["x", "x"]]);
         let prepared = "SELECT set_config($1, $2, false)";
         client.query(prepared, &[&"my.own", &"1"]).await.expect("it can be prepared");
         let own = "SELECT current_setting('my.own', true)";

@@ -298,7 +298,7 @@ impl ScalarUDFImpl for CatalogFunction {
 fn current_setting(call: &Call<'_>) -> Result<ScalarValue> {
     let Some(name) = call.text(0) else { return no_text(call) };
     let is_lenient = matches!(call.values.get(1), Some(ScalarValue::Boolean(Some(true))));
-    match call.viewer.settings().remove(&name.to_ascii_lowercase()) {
+    match call.viewer.setting(&name.to_ascii_lowercase()) {
         Some(value) => text(value),
         None if is_lenient => no_text(call),
         None => {

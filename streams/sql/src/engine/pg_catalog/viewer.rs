@@ -150,6 +150,14 @@ impl Viewer {
         self.settings.lock().expect(NO_PANIC).clone()
     }
 
+    /// Returns the value of a parameter, also if this statement has set it.
+    pub(super) fn setting(&self, name: &str) -> Option<String> {
+        let assigned = self.assigned.lock().expect(NO_PANIC);
+        let found = assigned.iter().find(|it| it.name == name).map(|it| it.value.clone());
+        drop(assigned);
+        found.or_else(|| self.settings().remove(name))
+    }
+
     /// Returns whether the transaction is read-only.
     pub(super) fn only_reads(&self) -> bool {
         let settings = self.settings.lock().expect(NO_PANIC);
